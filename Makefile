@@ -1,0 +1,89 @@
+# The commands of the project; README.md says the same without make.
+# ARGS is passed on: make app ARGS="--port 9000", make test ARGS="tests/models -x".
+
+.DEFAULT_GOAL := help
+.PHONY: help setup app test test-long lint bench train
+
+# PYTHON= on the command line or in the environment chooses the interpreter of .venv.
+PYTHON_GIVEN := $(if $(filter undefined default,$(origin PYTHON)),,yes)
+PYTHON ?= python3
+PIP := .venv/bin/python -m pip --disable-pip-version-check --log .venv/install.log -q -q
+
+help:
+	@echo 'make app                  serve the app on http://127.0.0.1:8050'
+	@echo 'make test                 the whole suite, browser tests included where there is a Chromium'
+	@echo 'make test-long            the tests that are too slow for make test'
+	@echo 'make lint                 ruff, and mypy on aotlens/'
+	@echo 'make bench                the measurements that README.md reports'
+	@echo 'make train RECIPE=...     train a checkpoint (a name in aotlens/train/recipes, or a TOML file)'
+	@echo
+	@echo 'Each sets up .venv first. ARGS="..." is passed on; PYTHON=... chooses the interpreter.'
+
+# .venv/.installed is written last. It holds where the folder was and a checksum of what was
+# installed; contents, not dates, so that switching branches costs nothing. Without it, or with an
+# interpreter that has gone, or in a moved folder, .venv is made anew; where only the pins have
+# changed they are installed over it. pip's own configuration is left to do its work.
+setup:
+	@identity='import sys; print(sys.version_info[:3], sys.base_prefix)'; \
+	checksum=`cat requirements.txt pyproject.toml | cksum`; \
+	have=`.venv/bin/python -c "$$identity; import pip" 2>/dev/null` || have=; \
+	if [ -n '$(PYTHON_GIVEN)' ]; then \
+	    want=`$(PYTHON) -c "$$identity" 2>/dev/null` || want=none; \
+	else \
+	    want=$$have; \
+	fi; \
+	usable=; \
+	if [ -n "$$have" ] && [ "$$have" = "$$want" ] && [ -f .venv/.installed ] \
+	    && [ "`head -n 1 .venv/.installed`" = "`pwd`" ]; then usable=yes; fi; \
+	if [ -n "$$usable" ] && [ "`tail -n 1 .venv/.installed`" = "$$checksum" ]; then exit 0; fi; \
+	if [ -z "$$usable" ]; then \
+	    if ! $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	        echo "aotlens needs Python 3.11 or newer; '$(PYTHON)' is" \
+	            "`$(PYTHON) --version 2>/dev/null || echo 'not here or does not run'`." >&2; \
+	        echo "Install one (Debian and Ubuntu: sudo apt-get install python3 python3-venv;" \
+	            "macOS: brew install python), or name one: make PYTHON=/path/to/python3.12 ..." >&2; \
+	        exit 1; \
+	    fi; \
+	    if ! $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null; then \
+	        echo "'$(PYTHON)' cannot make virtual environments: its venv module is incomplete." >&2; \
+	        echo "Debian and Ubuntu: sudo apt-get install" \
+	            "python`$(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'`-venv" \
+	            "(or name another interpreter: make PYTHON=/path/to/python3 ...)" >&2; \
+	        exit 1; \
+	    fi; \
+	    rm -rf .venv; \
+	    $(PYTHON) -m venv .venv || exit 1; \
+	fi; \
+	rm -f .venv/.installed; \
+	echo 'Installing the packages of requirements.txt into .venv (once; some minutes) ...'; \
+	if $(PIP) install -r requirements.txt \
+	    && $(PIP) install --no-deps --no-build-isolation -e .; then \
+	    { pwd; echo "$$checksum"; } > .venv/.installed; \
+	else \
+	    echo "The installation failed; pip's full log is .venv/install.log. Run make again to retry." >&2; \
+	    exit 1; \
+	fi
+
+app: setup
+	@.venv/bin/python -m app $(ARGS)
+
+test: setup
+	@NO_PROXY=127.0.0.1,localhost .venv/bin/python -m pytest $(ARGS)
+
+test-long: setup
+	@NO_PROXY=127.0.0.1,localhost .venv/bin/python -m pytest -m long $(ARGS)
+
+lint: setup
+	@.venv/bin/python -m ruff check .
+	@.venv/bin/python -m mypy
+
+bench: setup
+	@.venv/bin/python -m benchmarks $(ARGS)
+
+train: setup
+	@if [ -z '$(RECIPE)' ]; then \
+	    echo 'Say which: make train RECIPE=NAME_OR_TOML [ARGS="--device cuda ..."]. Recipes here:' >&2; \
+	    ls aotlens/train/recipes | sed -n 's/\.toml$$//p' >&2; \
+	    exit 2; \
+	fi
+	@.venv/bin/python -m aotlens train '$(RECIPE)' $(ARGS)
