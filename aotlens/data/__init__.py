@@ -1,0 +1,30 @@
+"""Text as tokens: corpora by name, the byte-level tokenizer, token files on disk, and batches from them.
+
+    corpus.py        documents, their hash, and a split by whole documents
+    sources.py       open_corpus: the standard library, files, folders, Hugging Face datasets
+    tokenizer.py     byte-level BPE
+    token_file.py    a corpus as a memory-mapped array of token ids
+    sampler.py       training batches, validation windows, repeated random tokens
+"""
+
+from __future__ import annotations
+
+from aotlens.data.corpus import Corpus, Document, Split, documents_sha256
+from aotlens.data.sampler import BatchSampler, repeated_random_tokens, validation_windows
+from aotlens.data.sources import open_corpus
+from aotlens.data.token_file import TokenFile
+from aotlens.data.tokenizer import END_OF_TEXT, Tokenizer
+
+__all__ = [
+    "END_OF_TEXT",
+    "BatchSampler",
+    "Corpus",
+    "Document",
+    "Split",
+    "TokenFile",
+    "Tokenizer",
+    "documents_sha256",
+    "open_corpus",
+    "repeated_random_tokens",
+    "validation_windows",
+]

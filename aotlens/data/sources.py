@@ -1,0 +1,112 @@
+"""Corpora by name: the interpreter's own library, a text file, a folder of them, or a Hugging Face dataset."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from collections.abc import Collection, Iterator
+from os import PathLike
+from pathlib import Path
+
+from aotlens.data.corpus import Corpus, Document
+
+_NOT_LIBRARY = frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"})
+
+
+def open_corpus(spec: str, *, root: str | PathLike[str] | None = None) -> Corpus:
+    """Open a corpus by name.
+
+    - ``stdlib``: the ``*.py`` files of the running interpreter's standard library, without its tests;
+    - ``file:PATH``: one text file, one document;
+    - ``dir:PATH``: every ``*.txt`` file below a folder, a document each;
+    - ``hf:NAME[:config[:field]]``: the ``train`` split of a Hugging Face dataset, streamed; ``field`` is ``text`` if
+      not given.
+
+    A relative PATH is taken from ``root`` (the working directory if None). Files are read as UTF-8 exactly as they
+    are: line ends and a byte-order mark are kept. Raises ValueError for an unknown spec, and for what is missing or
+    empty.
+    """
+    kind, _, argument = spec.partition(":")
+    base = Path(root) if root is not None else Path()
+    if spec == "stdlib":
+        return standard_library()
+    if kind in ("file", "dir") and argument:
+        path = base / Path(argument).expanduser()
+        return _one_file(spec, path) if kind == "file" else _folder(spec, path)
+    if kind == "hf" and argument:
+        from aotlens.data.hugging_face import HuggingFaceCorpus
+
+        return HuggingFaceCorpus.from_spec(spec)
+    raise ValueError(f"expected a corpus 'stdlib', 'file:PATH', 'dir:PATH' or 'hf:NAME[:config[:field]]', got {spec!r}")
+
+
+class TextFiles(Corpus):
+    """UTF-8 files, one document each, in the given order."""
+
+    def __init__(self, spec: str, paths: dict[str, Path], *, skip_undecodable: bool = False) -> None:
+        """``paths`` maps names to files. Empty files must not be among them."""
+        self.spec = spec
+        self._paths = paths
+        self._skip_undecodable = skip_undecodable
+        self.skipped: tuple[str, ...] = ()  # names that the last whole pass left out, being not UTF-8
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._paths)
+
+    def documents(self, names: Collection[str] | None = None) -> Iterator[Document]:
+        wanted = set(self._paths if names is None else names)
+        self._require_known(wanted, self._paths)
+        skipped = []
+        for name, path in self._paths.items():
+            if name not in wanted:
+                continue
+            data = path.read_bytes()
+            try:
+                text = data.decode("utf-8")
+            except UnicodeDecodeError as error:
+                if self._skip_undecodable:
+                    skipped.append(name)
+                    continue
+                raise ValueError(
+                    f"{path}: expected UTF-8 text, got byte 0x{data[error.start]:02X} at offset {error.start}; convert "
+                    "it (for instance `iconv -f latin1 -t utf-8`) or move it out of the corpus"
+                ) from None
+            yield Document(name, text)
+        self.skipped = tuple(skipped)
+
+
+def standard_library() -> Corpus:
+    """The source of Python's standard library, without tests; files that are not UTF-8 are skipped and counted."""
+    library = Path(sysconfig.get_paths()["stdlib"])
+    found = [path for path in library.rglob("*.py") if _NOT_LIBRARY.isdisjoint(path.relative_to(library).parts)]
+    paths = _named(library, found)
+    if not paths:
+        raise ValueError(f"no Python source in {library}; this interpreter ({sys.executable}) has its library elsewhere")
+    return TextFiles("stdlib", paths, skip_undecodable=True)
+
+
+def _one_file(spec: str, path: Path) -> Corpus:
+    if not path.is_file():
+        hint = "it is a folder: use dir:PATH" if path.is_dir() else "there is no such file"
+        raise ValueError(f"{spec}: expected a text file at {path.absolute()}, but {hint}")
+    if path.stat().st_size == 0:
+        raise ValueError(f"{spec}: {path.absolute()} is empty; expected text")
+    return TextFiles(spec, {path.stem: path})
+
+
+def _folder(spec: str, path: Path) -> Corpus:
+    if not path.is_dir():
+        hint = "it is a file: use file:PATH" if path.is_file() else "there is no such folder"
+        raise ValueError(f"{spec}: expected a folder at {path.absolute()}, but {hint}")
+    paths = _named(path, [file for file in path.rglob("*.txt") if file.is_file()])
+    if not paths:
+        others = sorted({file.suffix or "(none)" for file in path.rglob("*") if file.is_file()})
+        found = f"files ending in {', '.join(others[:8])}" if others else "no files"
+        raise ValueError(f"{spec}: expected non-empty *.txt files below {path.absolute()}, found {found}")
+    return TextFiles(spec, paths)
+
+
+def _named(root: Path, files: list[Path]) -> dict[str, Path]:
+    """Names (paths below ``root`` without extension) to files, sorted by name; empty files are left out."""
+    named = {file.relative_to(root).with_suffix("").as_posix(): file for file in files if file.stat().st_size > 0}
+    return dict(sorted(named.items()))

@@ -1,0 +1,148 @@
+"""Token files: a corpus as one memory-mapped array of token ids, document boundaries kept.
+
+One file, little-endian, in this order: a preamble of 64 bytes (magic, and where the trailer is), the token ids (uint16 if
+``d_vocab`` ≤ 65,536, else uint32), the position of each document's first token (int64), and a JSON trailer (vocabulary,
+document names, SHA-256 of the documents). What is only known at the end stands at the end, so that a build streams.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from jaxtyping import Int64
+
+from aotlens.data.corpus import Document, DocumentHash
+from aotlens.data.tokenizer import Tokenizer
+
+MAGIC = b"AOTLTOK1"
+_PREAMBLE = struct.Struct("<8sQQQQ24x")  # magic, tokens, documents, trailer's length, bytes a token
+_BATCH_CHARACTERS = 2_000_000  # text encoded at once; its encodings take some 100 bytes a token
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TokenFile:
+    """Token ids on disk. Each document is preceded by the separator, so ``tokens[0]`` is ``eot_id``."""
+
+    path: Path
+    tokens: np.memmap[Any, Any]  # [n_tokens], uint16 or uint32, read-only
+    document_starts: Int64[np.ndarray, " documents"]  # position of each document's first token, after its separator
+    document_names: tuple[str, ...]
+    d_vocab: int
+    eot_id: int
+    sha256: str  # of the documents, as `aotlens.data.documents_sha256` computes it
+
+    @classmethod
+    def build(cls, documents: Iterable[Document], tokenizer: Tokenizer, path: str | os.PathLike[str]) -> TokenFile:
+        """Encode documents to ``path`` and open it.
+
+        Streams: memory is bounded by the longest document. Atomic: until the last byte is on the disk, ``path`` is
+        what it was before. Raises ValueError if there are no documents, and OSError as the disk does.
+        """
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                _write(file, documents, tokenizer)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+        return cls.open(path)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> TokenFile:
+        """Map a token file into memory. Raises ValueError if it is no token file or is cut short."""
+        path = Path(path)
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            preamble = file.read(_PREAMBLE.size)
+            if len(preamble) < _PREAMBLE.size or not preamble.startswith(MAGIC):
+                raise ValueError(f"{path}: expected a token file (beginning {MAGIC!r}), got {preamble[:8]!r}")
+            _, n_tokens, n_documents, trailer_length, width = _PREAMBLE.unpack(preamble)
+            starts_at = _PREAMBLE.size + width * n_tokens
+            expected = starts_at + 8 * n_documents + trailer_length
+            if size != expected:
+                raise ValueError(f"{path}: expected {expected} bytes, got {size}: the file is damaged; build it again")
+            file.seek(starts_at)
+            starts = np.frombuffer(file.read(8 * n_documents), dtype="<i8").astype(np.int64)
+            trailer = json.loads(file.read(trailer_length))
+        tokens = np.memmap(path, dtype=f"<u{width}", mode="r", offset=_PREAMBLE.size, shape=(n_tokens,))
+        return cls(
+            path=path,
+            tokens=tokens,
+            document_starts=starts,
+            document_names=tuple(trailer["document_names"]),
+            d_vocab=trailer["d_vocab"],
+            eot_id=trailer["eot_id"],
+            sha256=trailer["sha256"],
+        )
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def counts(self) -> Int64[np.ndarray, " d_vocab"]:
+        """How often each token id occurs. Raises ValueError if an id is out of range."""
+        total = np.zeros(self.d_vocab, dtype=np.int64)
+        for begin in range(0, len(self.tokens), 1 << 20):
+            part = np.bincount(self.tokens[begin : begin + (1 << 20)], minlength=self.d_vocab)
+            if len(part) > self.d_vocab:
+                raise ValueError(
+                    f"{self.path}: expected token ids below d_vocab = {self.d_vocab}, got {len(part) - 1}; the file is "
+                    "damaged: build it again"
+                )
+            total += part
+        return total
+
+
+def _write(file: BinaryIO, documents: Iterable[Document], tokenizer: Tokenizer) -> None:
+    dtype = np.dtype("<u2" if tokenizer.d_vocab <= 65536 else "<u4")
+    starts: list[int] = []
+    names: list[str] = []
+    digest = DocumentHash()
+    n_tokens = 0
+    file.write(bytes(_PREAMBLE.size))  # filled in at the end
+    for batch in _batches(documents):
+        for document, ids in zip(batch, tokenizer.encode_batch([d.text for d in batch]), strict=True):
+            file.write(np.array([tokenizer.eot_id, *ids], dtype=dtype).tobytes())
+            starts.append(n_tokens + 1)
+            names.append(document.name)
+            digest.update(document)
+            n_tokens += 1 + len(ids)
+    if not names:
+        raise ValueError("expected documents to build a token file from, got none; is the corpus (or its split) empty?")
+    trailer = json.dumps(
+        {
+            "d_vocab": tokenizer.d_vocab,
+            "eot_id": tokenizer.eot_id,
+            "sha256": digest.hexdigest(),
+            "document_names": names,
+        }
+    ).encode()
+    file.write(np.array(starts, dtype="<i8").tobytes())
+    file.write(trailer)
+    file.seek(0)
+    file.write(_PREAMBLE.pack(MAGIC, n_tokens, len(names), len(trailer), dtype.itemsize))
+
+
+def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
+    batch: list[Document] = []
+    characters = 0
+    for document in documents:
+        batch.append(document)
+        characters += len(document.text)
+        if characters >= _BATCH_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch

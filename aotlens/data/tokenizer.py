@@ -1,0 +1,204 @@
+"""Byte-level BPE: any text in, the same text out, and a string for every single token.
+
+A thin wrapper over ``tokenizers.Tokenizer``. Id 0 is ``<|endoftext|>``: the start token of every prompt and the
+separator of documents (GPT-2's own vocabulary keeps it at 50256). Nothing a user types can produce it: typed, it is
+five or so ordinary tokens. There is no unknown token, because every byte is in the vocabulary.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from aotlens.data.byte_level import byte_of_character, escape_invalid_utf8, require_utf8, require_utf8_all
+
+END_OF_TEXT = "<|endoftext|>"
+SMALLEST_VOCABULARY = 257  # 256 bytes and END_OF_TEXT
+
+
+class Tokenizer:
+    """Byte-level BPE with one special token, ``<|endoftext|>``. Build one with `train` or a ``from_…`` method."""
+
+    def __init__(self, backend: tokenizers.Tokenizer) -> None:
+        _require_byte_level(backend)
+        # Not part of the saved JSON: without it, "<|endoftext|>" typed by a user becomes the separator.
+        backend.encode_special_tokens = True
+        self._backend = backend
+        eot_id = backend.token_to_id(END_OF_TEXT)
+        if eot_id is None:
+            raise ValueError(f"expected a vocabulary with {END_OF_TEXT!r}, got one without; add it as a special token")
+        self.eot_id: int = eot_id
+
+    # --- making one ---
+
+    @classmethod
+    def train(cls, texts: Iterable[str], d_vocab: int) -> Tokenizer:
+        """Learn ``d_vocab`` tokens from texts, which are read once.
+
+        Raises ValueError if ``d_vocab`` is below 257 (256 bytes and the separator), or if the texts are so short
+        that there are not that many merges to learn (the message says how many tokens there are).
+        """
+        if d_vocab < SMALLEST_VOCABULARY:
+            raise ValueError(
+                f"d_vocab must be at least {SMALLEST_VOCABULARY} (256 bytes and {END_OF_TEXT}), got {d_vocab}"
+            )
+        backend = _untrained(models.BPE())
+        trainer = trainers.BpeTrainer(
+            vocab_size=d_vocab,
+            special_tokens=[END_OF_TEXT],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        )
+        backend.train_from_iterator(_checked(texts), trainer)
+        reached = backend.get_vocab_size()
+        if reached != d_vocab:
+            raise ValueError(
+                f"expected text with enough different words for d_vocab={d_vocab}, but all its merges give only "
+                f"{reached} tokens; ask for d_vocab={reached} or less, or give more text"
+            )
+        return cls(backend)
+
+    @classmethod
+    def from_file(cls, path: str | PathLike[str]) -> Tokenizer:
+        """Read a ``tokenizer.json`` (the format of Hugging Face's ``tokenizers``)."""
+        try:
+            return cls.from_json(Path(path).read_text(encoding="utf-8"))
+        except (ValueError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path}: {error}") from error
+
+    @classmethod
+    def from_json(cls, text: str) -> Tokenizer:
+        """The inverse of `to_json`."""
+        try:
+            backend = tokenizers.Tokenizer.from_str(text)
+        except Exception as error:  # the library raises bare Exception
+            raise ValueError(f"expected the JSON of a tokenizer as `Tokenizer.save` writes it: {error}") from error
+        return cls(backend)
+
+    @classmethod
+    def from_gpt2_files(cls, encoder_json: str | PathLike[str], vocab_bpe: str | PathLike[str]) -> Tokenizer:
+        """GPT-2's published vocabulary: ``encoder.json`` (token to id) and ``vocab.bpe`` (merges, best first)."""
+        vocabulary = json.loads(Path(encoder_json).read_text(encoding="utf-8"))
+        lines = Path(vocab_bpe).read_text(encoding="utf-8").split("\n")
+        if not isinstance(vocabulary, dict) or END_OF_TEXT not in vocabulary:
+            raise ValueError(f"{encoder_json}: expected a JSON object of tokens to ids that holds {END_OF_TEXT!r}")
+        merges: list[tuple[str, str]] = []
+        for number, line in enumerate(lines, start=1):
+            if not line or (number == 1 and line.startswith("#version")):
+                continue
+            parts = line.split(" ")
+            if len(parts) != 2:
+                raise ValueError(f"{vocab_bpe}, line {number}: expected two tokens to merge, got {line!r}")
+            merges.append((parts[0], parts[1]))
+        backend = _untrained(models.BPE(vocabulary, merges))
+        backend.add_special_tokens([END_OF_TEXT])
+        return cls(backend)
+
+    # --- saving ---
+
+    def to_json(self) -> str:
+        """The whole tokenizer as JSON text, readable by `from_json` and by ``tokenizers``."""
+        return self._backend.to_str()
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write `to_json` to ``path``."""
+        Path(path).write_text(self.to_json(), encoding="utf-8")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Tokenizer.from_json, (self.to_json(),)
+
+    def __repr__(self) -> str:
+        return f"Tokenizer(d_vocab={self.d_vocab}, eot_id={self.eot_id})"
+
+    # --- using it ---
+
+    @property
+    def d_vocab(self) -> int:
+        """The number of token ids, the separator included."""
+        return len(self._token_bytes)
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of ``text``, no start token added. Raises ValueError at a lone surrogate, with its position."""
+        require_utf8(text)
+        ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """`encode` for many texts at once, in parallel threads."""
+        require_utf8_all(texts)
+        return [encoding.ids for encoding in self._backend.encode_batch_fast(texts, add_special_tokens=False)]
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        """The bytes that ``ids`` stand for; the separator is written out. Raises ValueError for an id out of range."""
+        return b"".join(self._token_bytes[index] for index in self._checked_ids(ids))
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ``ids``: `encode`'s exact inverse. Bytes of characters cut in two appear as ``<0xE2>``."""
+        return escape_invalid_utf8(self.decode_bytes(ids))
+
+    def str_tokens(self, ids: Iterable[int]) -> list[str]:
+        """One string per token, exactly as in the text; bytes of a part of a character appear as ``<0xE2>``."""
+        return [self._token_strings[index] for index in self._checked_ids(ids)]
+
+    @cached_property
+    def _token_bytes(self) -> tuple[bytes, ...]:
+        byte_of = byte_of_character()
+        added = {index: token.content for index, token in self._backend.get_added_tokens_decoder().items()}
+        vocabulary = {index: token for token, index in self._backend.get_vocab(with_added_tokens=True).items()}
+        if set(vocabulary) != set(range(len(vocabulary))):
+            raise ValueError(f"expected token ids 0 to {len(vocabulary) - 1} without gaps, got others")
+        table = []
+        for index in range(len(vocabulary)):
+            if index in added:  # added tokens are written as text, not in the byte alphabet
+                table.append(added[index].encode("utf-8"))
+            else:
+                table.append(bytes(byte_of[character] for character in vocabulary[index]))
+        return tuple(table)
+
+    @cached_property
+    def _token_strings(self) -> tuple[str, ...]:
+        return tuple(escape_invalid_utf8(data) for data in self._token_bytes)
+
+    def _checked_ids(self, ids: Iterable[int]) -> list[int]:
+        listed = ids.tolist() if hasattr(ids, "tolist") else list(ids)
+        if not isinstance(listed, list) or any(isinstance(index, list) for index in listed):
+            raise ValueError("expected one sequence of token ids, got a number or a batch; pass one row at a time")
+        for position, index in enumerate(listed):
+            if not 0 <= index < self.d_vocab:
+                raise ValueError(
+                    f"expected token ids from 0 to {self.d_vocab - 1}, got {index} at position {position}; "
+                    "were these ids made by another tokenizer?"
+                )
+        return listed
+
+
+def _untrained(model: models.BPE) -> tokenizers.Tokenizer:
+    backend = tokenizers.Tokenizer(model)
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    return backend
+
+
+def _checked(texts: Iterable[str]) -> Iterator[str]:
+    for index, text in enumerate(texts):
+        require_utf8(text, what=f"text {index}")
+        yield text
+
+
+def _require_byte_level(backend: tokenizers.Tokenizer) -> None:
+    """Everything here reads tokens through the byte alphabet, so refuse vocabularies written in another."""
+    saved = json.loads(backend.to_str())
+    step = saved["pre_tokenizer"] or {}
+    steps = step.get("pretokenizers", [step])
+    if saved["model"]["type"] != "BPE" or not any(step.get("type") == "ByteLevel" for step in steps):
+        kinds = [step.get("type") for step in steps]
+        raise ValueError(
+            f"expected a byte-level BPE tokenizer, got model {saved['model']['type']!r} with pre-tokenizers {kinds}"
+        )
