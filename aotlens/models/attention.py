@@ -1,0 +1,207 @@
+"""The attention operators: MHSA and MSSA, and every φ.
+
+With x the layer's (normalised) input `[batch, pos, d_model]`, head k computes
+
+    scores = (x W_Q + b_Q)(x W_K + b_K)ᵀ · scale     [query, key], nats
+    pattern = φ(scores)                               over keys, after masking
+    result = pattern (x W_V + b_V) W_O                [pos, d_model]
+
+and the layer writes Σ_k result_k + b_O. MHSA has W_Q, W_K, W_V of its own (aot Eq. 5); MSSA has
+W_Q = W_K = W_V = U_k (aot Eq. 4), with W_O learned or tied to η·U_kᵀ. The papers write tokens as columns;
+here they are rows (`aotlens.conventions`).
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformer_lens.hook_points import HookPoint
+
+from aotlens.models.config import ModelConfig
+
+
+def visible_keys(
+    cfg: ModelConfig, mask: Tensor | None, n_pos: int, attention_mask: Tensor | None, device: torch.device
+) -> Tensor | None:
+    """Which keys a query sees: bool `[1 or batch, 1 or n_heads, query, key]`, or None where it sees all.
+
+    `mask` is the configuration's `[n_heads or 1, n_ctx, n_ctx]` (its top-left block replaces the causal mask);
+    `attention_mask [batch, pos]` hides padding as keys. A padded query sees itself, so that no row is empty.
+    """
+    visible: Tensor | None = None
+    if mask is not None:
+        visible = mask[None, :, :n_pos, :n_pos]
+        if n_pos < cfg.n_ctx and cfg.phi in ("softmax", "thresholded_softmax") and not visible.any(-1).all():
+            raise ValueError(f"attn_mask leaves a query without a key among the first {n_pos} positions; "
+                             f"give {cfg.n_ctx} positions or another mask.")
+    elif cfg.causal:
+        visible = torch.ones(n_pos, n_pos, dtype=torch.bool, device=device).tril()[None, None]
+    if attention_mask is not None:
+        real = attention_mask[:, None, None, :]
+        itself = torch.eye(n_pos, dtype=torch.bool, device=device) & ~attention_mask[:, None, :, None]
+        visible = (real if visible is None else visible & real) | itself
+    return visible
+
+
+def apply_phi(cfg: ModelConfig, scores: Tensor, visible: Tensor | None) -> Tensor:
+    """φ over keys: softmax; τ·1{softmax > τ}; or scores ÷ number of visible keys. Hidden keys get 0.
+
+    `scores [batch, head, query, key]` are −∞ where hidden (aot §2 and Theorem 3.1 for the thresholded softmax).
+    """
+    if cfg.phi == "linear":
+        if visible is None:
+            return scores / scores.shape[-1]
+        return torch.where(visible, scores, 0.0) / visible.sum(-1, keepdim=True).clamp(min=1)
+    pattern = F.softmax(scores, dim=-1)
+    if cfg.phi == "thresholded_softmax":
+        assert cfg.threshold is not None
+        return cfg.threshold * (pattern > cfg.threshold).to(pattern.dtype)
+    return pattern
+
+
+class Attention(nn.Module):
+    """One attention layer of any kind; `W_Q W_K W_V W_O` and biases read the same whatever the kind.
+
+    Hooks: hook_q, hook_k, hook_v, hook_z `[batch, pos, head, d_head]`; hook_attn_scores and hook_pattern
+    `[batch, head, query, key]`; hook_result `[batch, pos, head, d_model]`. While nobody listens to scores or
+    patterns, softmax attention runs through `scaled_dot_product_attention`; results are computed for a listener only.
+    """
+
+    # Where a matrix or bias does not exist (fixed patterns need no query or key; bias=False), it is None.
+    W_Q: Tensor | None  # [head, d_model, d_head]
+    W_K: Tensor | None
+    W_V: Tensor
+    W_O: Tensor  # [head, d_head, d_model]
+    b_Q: Tensor | None  # [head, d_head]
+    b_K: Tensor | None
+    b_V: Tensor | None
+    b_O: Tensor | None  # [d_model]
+    fixed_pattern: Tensor  # [head, n_ctx, n_ctx]
+
+    def __init__(self, cfg: ModelConfig) -> None:
+        super().__init__()
+        self.cfg = cfg
+        shape = (cfg.n_heads, cfg.n_ctx, cfg.n_ctx)
+        if cfg.fixed_pattern == "learned":
+            self.fixed_pattern = nn.Parameter(torch.empty(shape))
+        elif cfg.fixed_pattern is not None:
+            self.register_buffer("fixed_pattern", torch.empty(shape))
+        self.register_parameter("b_O", nn.Parameter(torch.empty(cfg.d_model)) if cfg.bias else None)
+        self.hook_q, self.hook_k, self.hook_v, self.hook_z = HookPoint(), HookPoint(), HookPoint(), HookPoint()
+        self.hook_attn_scores, self.hook_pattern, self.hook_result = HookPoint(), HookPoint(), HookPoint()
+
+    def project(self, x: Tensor, x_qk: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor]:
+        """Queries, keys (None for fixed patterns) and values, `[batch, pos, head, d_head]` each."""
+        raise NotImplementedError
+
+    def _needs_pattern(self) -> bool:
+        return self.cfg.phi != "softmax" or self.hook_attn_scores.has_hooks() or self.hook_pattern.has_hooks()
+
+    def forward(self, x: Tensor, x_qk: Tensor, visible: Tensor | None, causal_only: bool) -> Tensor:
+        """The layer's output `[batch, pos, d_model]`.
+
+        `x` feeds the values, `x_qk` (x, or x plus positions) queries and keys; `visible` is `visible_keys`'s, and
+        `causal_only` says that it is the plain causal mask.
+        """
+        q, k, v = self.project(x, x_qk)
+        v = self.hook_v(v).transpose(1, 2)  # [batch, head, pos, d_head]
+        if q is None or k is None:
+            z = self._fixed(x, visible) @ v
+        else:
+            q, k = self.hook_q(q).transpose(1, 2), self.hook_k(k).transpose(1, 2)
+            if self._needs_pattern():
+                scores = (q * self.cfg.score_scale) @ k.transpose(-1, -2)
+                if visible is not None:
+                    scores = scores.masked_fill_(~visible, float("-inf"))
+                scores = self.hook_attn_scores(scores)
+                pattern = self.hook_pattern(apply_phi(self.cfg, scores, visible))
+                z = pattern @ v
+            else:
+                z = F.scaled_dot_product_attention(
+                    q, k, v, attn_mask=None if causal_only else visible, is_causal=causal_only, scale=self.cfg.score_scale
+                )
+        z = self.hook_z(z.transpose(1, 2))  # [batch, pos, head, d_head]
+        if self.hook_result.has_hooks():
+            out = self.hook_result(torch.einsum("bphk,hkd->bphd", z, self.W_O)).sum(2)
+            return out if self.b_O is None else out + self.b_O
+        return F.linear(z.flatten(2), self.W_O.flatten(0, 1).T, self.b_O)
+
+    def _fixed(self, x: Tensor, visible: Tensor | None) -> Tensor:
+        n_pos = x.shape[1]
+        pattern = self.fixed_pattern[None, :, :n_pos, :n_pos]
+        if visible is not None:
+            pattern = pattern * visible
+        return self.hook_pattern(pattern.expand(x.shape[0], -1, -1, -1))
+
+
+class MultiHeadSelfAttention(Attention):
+    """MHSA (aot Eq. 5): separate W_Q, W_K, W_V per head. A fixed pattern has W_V only."""
+
+    def __init__(self, cfg: ModelConfig) -> None:
+        super().__init__(cfg)
+        for name in ("W_Q", "W_K", "W_V"):
+            exists = name == "W_V" or cfg.has_query_key
+            self.register_parameter(name, _matrix(cfg) if exists else None)
+            self.register_parameter(f"b_{name[-1]}", _bias(cfg) if exists and cfg.bias else None)
+        self.W_O = nn.Parameter(torch.empty(cfg.n_heads, cfg.d_head, cfg.d_model))
+
+    def project(self, x: Tensor, x_qk: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor]:
+        v = _per_head(x, self.W_V, self.b_V)
+        if self.W_Q is None or self.W_K is None:
+            return None, None, v
+        return _per_head(x_qk, self.W_Q, self.b_Q), _per_head(x_qk, self.W_K, self.b_K), v
+
+
+class SubspaceSelfAttention(Attention):
+    """MSSA (aot Eq. 4): one U_k for query, key and value (one shared bias), and a learned W_O."""
+
+    def __init__(self, cfg: ModelConfig) -> None:
+        super().__init__(cfg)
+        self.U = _matrix(cfg)
+        self.register_parameter("b", _bias(cfg) if cfg.bias else None)
+        self._make_output()
+
+    def _make_output(self) -> None:
+        self.W_O = nn.Parameter(torch.empty(self.cfg.n_heads, self.cfg.d_head, self.cfg.d_model))
+
+    W_Q = W_K = W_V = property(lambda self: self.U)  # type: ignore[assignment]
+    b_Q = b_K = b_V = property(lambda self: self.b)  # type: ignore[assignment]
+
+    def project(self, x: Tensor, x_qk: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor]:
+        projected = _per_head(x, self.U, self.b)
+        if not self.cfg.has_query_key:
+            return None, None, projected
+        qk = projected if x_qk is x else _per_head(x_qk, self.U, self.b)
+        return qk, qk, projected
+
+
+class TiedSubspaceSelfAttention(SubspaceSelfAttention):
+    """MSSA with W_O = η·U_kᵀ (aot Eqs. 4 and 7): no output matrix of its own."""
+
+    def _make_output(self) -> None:
+        """The output is U's transpose: nothing to store."""
+
+    W_O = property(lambda self: self.cfg.step_size * self.U.transpose(-1, -2))  # type: ignore[assignment]
+
+
+def make_attention(cfg: ModelConfig) -> Attention:
+    """The attention layer that `cfg` describes."""
+    if cfg.attention == "mhsa":
+        return MultiHeadSelfAttention(cfg)
+    return TiedSubspaceSelfAttention(cfg) if cfg.tied_output else SubspaceSelfAttention(cfg)
+
+
+def _matrix(cfg: ModelConfig) -> nn.Parameter:
+    return nn.Parameter(torch.empty(cfg.n_heads, cfg.d_model, cfg.d_head))
+
+
+def _bias(cfg: ModelConfig) -> nn.Parameter:
+    return nn.Parameter(torch.empty(cfg.n_heads, cfg.d_head))
+
+
+def _per_head(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x W_h + b_h for every head, as one matrix product: `[batch, pos, head, d_head]`."""
+    heads, d_model, d_head = weight.shape
+    flat = weight.transpose(1, 2).reshape(heads * d_head, d_model)
+    return F.linear(x, flat, None if bias is None else bias.flatten()).unflatten(-1, (heads, d_head))

@@ -1,0 +1,251 @@
+"""One frozen configuration for every model of the papers.
+
+`ModelConfig` says what a model *is*: which attention operator, which φ, which norm, positions,
+read-in and read-out. It holds no weights. Fields that could contradict each other are checked when
+the configuration is made, and the message names what to change.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+AttentionKind = Literal["mhsa", "mssa"]
+Phi = Literal["softmax", "thresholded_softmax", "linear", "fixed"]
+FixedPattern = Literal["given", "random", "learned"]
+Positions = Literal["learned", "qk"]
+ReadIn = Literal["tokens", "patches", "vectors"]
+ReadOut = Literal["tokens", "classes", "vectors"]
+
+ACTIVATIONS = ("gelu", "gelu_new", "relu", "silu")
+_CHOICES: dict[str, tuple[object, ...]] = {
+    "attention": ("mhsa", "mssa"),
+    "phi": ("softmax", "thresholded_softmax", "linear", "fixed"),
+    "fixed_pattern": ("given", "random", "learned", None),
+    "act_fn": ACTIVATIONS,
+    "norm": ("layernorm", None),
+    "positions": ("learned", "qk", None),
+    "read_in": ("tokens", "patches", "vectors"),
+    "read_out": ("tokens", "classes", "vectors"),
+    "pooling": ("first", "mean"),
+}
+_SIZES = ("n_layers", "d_model", "n_heads", "d_head", "n_ctx", "d_vocab", "d_mlp", "d_in", "d_out",
+          "image_size", "patch_size", "n_channels")
+
+Mask = tuple[tuple[tuple[bool, ...], ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """The configuration of an `AttentionOnlyTransformer`.
+
+    Residual stream: `x[position, d_model]`; head output: `pattern @ x @ W_V @ W_O`
+    (`aotlens.conventions`). Raises `ValueError` for values that do not fit together.
+    """
+
+    n_layers: int
+    """Attention layers."""
+    d_model: int
+    """Width of the residual stream."""
+    n_heads: int
+    """Heads in each layer."""
+    d_head: int
+    """Width of a head's queries, keys and values (its subspace, for MSSA)."""
+    n_ctx: int
+    """Longest sequence, in positions."""
+    d_vocab: int | None = None
+    """Tokens in the vocabulary; needed when tokens are read in or out."""
+
+    attention: AttentionKind = "mhsa"
+    """`"mssa"` shares one matrix U_k for query, key and value (aot Eq. 4); `"mhsa"` has three (aot Eq. 5)."""
+    attn_scale: float | None = None
+    """Multiplier of scores; `None` is 1/√d_head, 1.0 is aot Eq. (4) as printed."""
+    attn_mask: Mask | None = None
+    """`[n_heads or 1, query, key]`, True where a query sees a key; replaces the causal mask."""
+    tied_output: bool = False
+    """W_O = step_size · U_kᵀ (MSSA only) instead of a learned W_O."""
+    step_size: float = 1.0
+    """η of aot Eq. (7); acts only on a tied output."""
+    phi: Phi = "softmax"
+    """What turns scores into a pattern (design: rows, over keys, after masking)."""
+    threshold: float | None = None
+    """τ of h(x) = τ·1{x > τ}, for `phi="thresholded_softmax"`."""
+    fixed_pattern: FixedPattern | None = None
+    """Where a fixed pattern comes from: `given` to the constructor, `random` (frozen) or `learned`."""
+    d_mlp: int | None = None
+    """Width of an MLP after each attention layer (baselines only); `None` for attention-only models."""
+    act_fn: str = "gelu"
+    """The MLP's activation."""
+    norm: Literal["layernorm"] | None = "layernorm"
+    """Pre-norm before each layer and before the read-out, or none at all."""
+    norm_eps: float = 1e-5
+    """Added to the variance inside the norm."""
+    causal: bool = True
+    """Whether a query sees only itself and earlier keys."""
+    positions: Positions | None = "learned"
+    """Added to the stream, or (`"qk"`, shortformer) to the inputs of queries and keys after the norm, or none."""
+    bias: bool = False
+    """Biases in attention, MLP, read-in and read-out. The norm always has a gain and a bias."""
+    tied_embeddings: bool = False
+    """W_U = W_Eᵀ."""
+
+    read_in: ReadIn = "tokens"
+    """Token ids, image patches, or vectors."""
+    read_out: ReadOut = "tokens"
+    """Logits over tokens, logits over classes (one per sequence), or a vector at each position."""
+    d_in: int | None = None
+    """Width of input vectors; `None` reads vectors of d_model straight into the stream."""
+    d_out: int | None = None
+    """Classes, or width of output vectors; `None` writes the stream itself (vectors only)."""
+    image_size: int | None = None
+    """Side of a square image, in pixels."""
+    patch_size: int | None = None
+    """Side of a square patch, in pixels."""
+    n_channels: int = 1
+    """Channels of an image."""
+    class_token: bool = False
+    """Prepend a learned [CLS] vector (patches and vectors only)."""
+    pooling: Literal["first", "mean"] = "first"
+    """Which position classes are read from."""
+
+    init_std: float | None = None
+    """Standard deviation of initial matrices; `None` is 1/√(input width)."""
+    position_init_std: float | None = None
+    """Standard deviation of initial positions; `None` is the scale of what they are added to."""
+    seed: int = field(default=0)
+    """Seed of the initial weights (and of a random pattern)."""
+
+    def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            if value not in choices:
+                raise ValueError(f"{name}={value!r}: expected one of {', '.join(map(repr, choices))}.")
+        for name in _SIZES:
+            value = getattr(self, name)
+            if value is None and name not in ("n_layers", "d_model", "n_heads", "d_head", "n_ctx"):
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name}={value!r}: expected a whole number of at least 1.")
+        self._check_attention()
+        self._check_ends()
+
+    def _check_attention(self) -> None:
+        if self.tied_output and self.attention != "mssa":
+            raise ValueError("tied_output=True needs attention='mssa': only MSSA has a U_k to tie W_O to.")
+        if self.step_size != 1.0 and not self.tied_output:
+            raise ValueError(
+                f"step_size={self.step_size} acts only on a tied output; set tied_output=True or leave it at 1."
+            )
+        if not math.isfinite(self.step_size):
+            raise ValueError(f"step_size={self.step_size}: expected a finite number.")
+        if self.attn_scale is not None and not (math.isfinite(self.attn_scale) and self.attn_scale > 0):
+            raise ValueError(f"attn_scale={self.attn_scale}: expected a positive multiplier, or None for 1/√d_head.")
+        if self.phi == "thresholded_softmax":
+            if self.threshold is None or not 0 < self.threshold < 1:
+                raise ValueError(f"phi='thresholded_softmax' needs 0 < threshold < 1, got {self.threshold}.")
+        elif self.threshold is not None:
+            raise ValueError(f"threshold={self.threshold} needs phi='thresholded_softmax', got phi={self.phi!r}.")
+        if (self.phi == "fixed") != (self.fixed_pattern is not None):
+            raise ValueError(
+                f"phi={self.phi!r} with fixed_pattern={self.fixed_pattern!r}: phi='fixed' needs fixed_pattern "
+                "'given', 'random' or 'learned', and no other phi takes one."
+            )
+        if not self.norm_eps > 0:
+            raise ValueError(f"norm_eps={self.norm_eps}: expected a positive number.")
+        for name in ("init_std", "position_init_std"):
+            value = getattr(self, name)
+            if value is not None and not value >= 0:
+                raise ValueError(f"{name}={value}: expected a standard deviation of at least 0.")
+        if self.attn_mask is not None:
+            object.__setattr__(self, "attn_mask", _as_mask(self.attn_mask, self.n_heads, self.n_ctx, self.phi))
+
+    def _check_ends(self) -> None:
+        if "tokens" in (self.read_in, self.read_out) and self.d_vocab is None:
+            raise ValueError("d_vocab is needed when tokens are read in or out.")
+        if self.tied_embeddings and (self.read_in, self.read_out) != ("tokens", "tokens"):
+            raise ValueError("tied_embeddings=True needs read_in='tokens' and read_out='tokens'.")
+        if self.tied_embeddings and self.bias:
+            raise ValueError("tied_embeddings=True shares one matrix without a bias; set bias=False or untie.")
+        if self.read_out == "classes" and self.d_out is None:
+            raise ValueError("read_out='classes' needs d_out, the number of classes.")
+        if self.read_out == "tokens" and self.d_out is not None:
+            raise ValueError(f"d_out={self.d_out}: read_out='tokens' has d_vocab outputs; leave d_out=None.")
+        if self.d_in is not None and self.read_in != "vectors":
+            raise ValueError(f"d_in={self.d_in} needs read_in='vectors', got {self.read_in!r}.")
+        if self.class_token and self.read_in == "tokens":
+            raise ValueError("class_token=True needs read_in='patches' or 'vectors'.")
+        if self.read_in == "patches":
+            if self.image_size is None or self.patch_size is None:
+                raise ValueError("read_in='patches' needs image_size and patch_size.")
+            if self.image_size % self.patch_size:
+                raise ValueError(f"image_size={self.image_size} is not a multiple of patch_size={self.patch_size}.")
+            needed = (self.image_size // self.patch_size) ** 2 + self.class_token
+            if self.n_ctx != needed:
+                raise ValueError(f"n_ctx={self.n_ctx}: {needed} positions are needed (patches and [CLS]).")
+
+    # What the rest of the code asks, derived once.
+
+    @property
+    def score_scale(self) -> float:
+        """The multiplier of scores that the model applies: attn_scale, or 1/√d_head."""
+        return self.d_head**-0.5 if self.attn_scale is None else self.attn_scale
+
+    @property
+    def attn_only(self) -> bool:
+        """True for a model without MLPs."""
+        return self.d_mlp is None
+
+    @property
+    def normalization_type(self) -> str | None:
+        """TransformerLens's name of the norm: `"LN"` or None."""
+        return "LN" if self.norm == "layernorm" else None
+
+    @property
+    def has_query_key(self) -> bool:
+        """False for fixed patterns, which need neither queries nor keys."""
+        return self.phi != "fixed"
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-able dictionary with every field; `from_dict` undoes it."""
+        return {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> ModelConfig:
+        """The configuration that `to_dict` gave. Raises `ValueError` naming unknown or missing keys."""
+        fields = dataclasses.fields(cls)
+        known = {f.name for f in fields}
+        unknown = sorted(set(values) - known)
+        if unknown:
+            raise ValueError(f"unknown model configuration keys: {', '.join(unknown)}. Known: {', '.join(sorted(known))}.")
+        required = {f.name for f in fields if f.default is dataclasses.MISSING}
+        missing = sorted(required - set(values))
+        if missing:
+            raise ValueError(f"missing model configuration keys: {', '.join(missing)}.")
+        return cls(**values)
+
+
+def _plain(value: Any) -> Any:
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _as_mask(mask: Any, n_heads: int, n_ctx: int, phi: str) -> Mask:
+    """Nested tuples of bools, so that configurations compare, hash and serialise."""
+    rows = mask.tolist() if hasattr(mask, "tolist") else mask
+    expected = f"attn_mask: expected [1 or {n_heads} heads, {n_ctx} queries, {n_ctx} keys]"
+    if not isinstance(rows, Sequence) or len(rows) not in (1, n_heads):
+        raise ValueError(f"{expected}, got {len(rows) if isinstance(rows, Sequence) else type(rows).__name__} heads.")
+    for head in rows:
+        if len(head) != n_ctx or any(len(row) != n_ctx for row in head):
+            raise ValueError(f"{expected}, got a head of {len(head)} × {len(head[0]) if head else 0}.")
+    if phi in ("softmax", "thresholded_softmax"):
+        for h, head in enumerate(rows):
+            for query, row in enumerate(head):
+                if not any(row):
+                    raise ValueError(
+                        f"attn_mask hides every key from query {query} of head {h}; a softmax over nothing is "
+                        "undefined. Let it see at least itself."
+                    )
+    return tuple(tuple(tuple(bool(seen) for seen in row) for row in head) for head in rows)

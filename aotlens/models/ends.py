@@ -1,0 +1,120 @@
+"""Both ends of a model: what is read into the residual stream, and what is read out of it."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from aotlens.models.config import ModelConfig
+
+
+class TokenEmbedding(nn.Module):
+    """Token ids `[batch, pos]` → rows of W_E `[d_vocab, d_model]`."""
+
+    def __init__(self, cfg: ModelConfig) -> None:
+        super().__init__()
+        assert cfg.d_vocab is not None
+        self.cfg = cfg
+        self.W_E = nn.Parameter(torch.empty(cfg.d_vocab, cfg.d_model))
+
+    def check(self, x: Tensor) -> None:
+        """Raise `ValueError` for anything but a batch of ids within the vocabulary and the context."""
+        if x.ndim != 2 or x.is_floating_point() or x.dtype == torch.bool:
+            raise ValueError(f"expected token ids [batch, pos] of an integer type, got {list(x.shape)} {x.dtype}.")
+        if x.numel() and x.device.type != "meta":
+            low, high = x.aminmax()
+            if low < 0 or high >= self.W_E.shape[0]:
+                raise ValueError(
+                    f"token ids run from {int(low)} to {int(high)}, but this vocabulary has ids 0 to "
+                    f"{self.W_E.shape[0] - 1}. Was the text encoded with another tokenizer?"
+                )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.embedding(x, self.W_E)
+
+
+class VectorEmbedding(nn.Module):
+    """Vectors `[batch, pos, d_in]` → x W + b, or the vectors themselves where d_in is None."""
+
+    def __init__(self, cfg: ModelConfig, width: int | None) -> None:
+        super().__init__()
+        self.width = cfg.d_model if width is None else width
+        self.register_parameter("W", None if width is None else nn.Parameter(torch.empty(width, cfg.d_model)))
+        has_bias = cfg.bias and width is not None
+        self.register_parameter("b", nn.Parameter(torch.empty(cfg.d_model)) if has_bias else None)
+        self.register_parameter("cls", nn.Parameter(torch.empty(cfg.d_model)) if cfg.class_token else None)
+
+    def check(self, x: Tensor) -> None:
+        if x.ndim != 3 or x.shape[-1] != self.width or not x.is_floating_point():
+            raise ValueError(f"expected vectors [batch, pos, {self.width}], got {list(x.shape)} {x.dtype}.")
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.W is not None:
+            x = F.linear(x, self.W.T, self.b)
+        if self.cls is not None:
+            x = torch.cat([self.cls.expand(x.shape[0], 1, -1), x], dim=1)
+        return x
+
+
+class PatchEmbedding(VectorEmbedding):
+    """Images `[batch, channel, height, width]` → one vector a patch, in reading order."""
+
+    def __init__(self, cfg: ModelConfig) -> None:
+        assert cfg.image_size is not None and cfg.patch_size is not None
+        super().__init__(cfg, cfg.n_channels * cfg.patch_size**2)
+        self.image = (cfg.n_channels, cfg.image_size, cfg.image_size)
+        self.patch = cfg.patch_size
+
+    def check(self, x: Tensor) -> None:
+        if x.ndim != 4 or tuple(x.shape[1:]) != self.image or not x.is_floating_point():
+            expected = ", ".join(map(str, self.image))
+            raise ValueError(f"expected images [batch, {expected}] as floats, got {list(x.shape)} {x.dtype}.")
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(F.unfold(x, self.patch, stride=self.patch).transpose(1, 2))
+
+
+class PositionEmbedding(nn.Module):
+    """Positions `[batch or 1, pos]` → rows of W_pos `[n_ctx, d_model]`."""
+
+    def __init__(self, cfg: ModelConfig) -> None:
+        super().__init__()
+        self.W_pos = nn.Parameter(torch.empty(cfg.n_ctx, cfg.d_model))
+
+    def forward(self, positions: Tensor) -> Tensor:
+        return F.embedding(positions, self.W_pos)
+
+
+class Unembed(nn.Module):
+    """The stream → x W_U + b_U, with W_U `[d_model, outputs]`; classes are read from one pooled position."""
+
+    def __init__(self, cfg: ModelConfig) -> None:
+        super().__init__()
+        self.cfg = cfg
+        width = cfg.d_vocab if cfg.read_out == "tokens" else cfg.d_out
+        exists = width is not None and not cfg.tied_embeddings
+        self.register_parameter("W_U", nn.Parameter(torch.empty(cfg.d_model, width or 0)) if exists else None)
+        has_bias = cfg.bias and exists
+        self.register_parameter("b_U", nn.Parameter(torch.empty(width or 0)) if has_bias else None)
+
+    def pool(self, x: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """`[batch, d_model]`: the first position's vector, or the mean over unpadded positions."""
+        if self.cfg.pooling == "first":
+            return x[:, 0]
+        if attention_mask is None:
+            return x.mean(1)
+        weight = attention_mask.to(x.dtype)[..., None]
+        return (x * weight).sum(1) / weight.sum(1)
+
+    def forward(self, x: Tensor, tied: Tensor | None = None) -> Tensor:
+        if tied is not None:
+            return F.linear(x, tied)
+        return x if self.W_U is None else F.linear(x, self.W_U.T, self.b_U)
+
+
+def make_embedding(cfg: ModelConfig) -> TokenEmbedding | VectorEmbedding:
+    """The read-in that `cfg` describes."""
+    if cfg.read_in == "tokens":
+        return TokenEmbedding(cfg)
+    return PatchEmbedding(cfg) if cfg.read_in == "patches" else VectorEmbedding(cfg, cfg.d_in)

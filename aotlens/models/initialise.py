@@ -1,0 +1,69 @@
+"""Initial weights, a function of the configuration and its seed alone.
+
+Matrices start at standard deviation 1/√(input width) (W_O and W_out divided by √(2·n_layers) more, as GPT-2
+does, so that the stream does not grow with depth). Positions start at the scale of what they are added to: the
+embedding's for positions added to the stream, 1 for positions added to normalised queries and keys. Positions of
+0.02 there left a previous-token head at 0.15 where 1.0 gave one of 0.75.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from aotlens.models.transformer import AttentionOnlyTransformer
+
+_INPUT_WIDTH_FIRST = ("W_U", "W_in", "W_out", "embed.W")  # [input, output] rather than [head, input, output]
+
+
+@torch.no_grad()
+def initialise(model: AttentionOnlyTransformer) -> None:
+    """Fill every parameter and random pattern of `model`; on the meta device there is nothing to fill."""
+    generator = torch.Generator().manual_seed(model.cfg.seed)
+    for name, parameter in model.named_parameters():
+        if parameter.is_meta:
+            return
+        _fill(model, name, parameter, generator)
+    if model.cfg.fixed_pattern in ("random", "learned"):
+        for block in model.blocks:
+            block.attn.fixed_pattern.copy_(_random_pattern(model, generator))
+
+
+def _fill(model: AttentionOnlyTransformer, name: str, parameter: nn.Parameter, generator: torch.Generator) -> None:
+    cfg = model.cfg
+    last = name.rsplit(".", 1)[-1]
+    if last == "fixed_pattern":
+        return
+    if last == "w":
+        parameter.fill_(1.0)
+    elif last.startswith("b"):
+        parameter.zero_()
+    else:
+        embedding_std = cfg.d_model**-0.5 if cfg.init_std is None else cfg.init_std
+        if last == "W_pos":
+            at_scale = 1.0 if cfg.positions == "qk" and cfg.norm else embedding_std
+            std = at_scale if cfg.position_init_std is None else cfg.position_init_std
+        elif last in ("W_E", "cls"):
+            std = embedding_std
+        else:
+            width = parameter.shape[0] if parameter.ndim == 2 else parameter.shape[1]
+            if last == "W_O":
+                width = parameter.shape[0] * parameter.shape[1]
+            std = width**-0.5 if cfg.init_std is None else cfg.init_std
+            if last in ("W_O", "W_out"):
+                std /= math.sqrt(2 * cfg.n_layers)
+        parameter.copy_(torch.randn(parameter.shape, generator=generator) * std)
+
+
+def _random_pattern(model: AttentionOnlyTransformer, generator: torch.Generator) -> Tensor:
+    """Positive rows that sum to 1 over the keys each query may see: a softmax of standard normal scores."""
+    cfg = model.cfg
+    scores = torch.randn(cfg.n_heads, cfg.n_ctx, cfg.n_ctx, generator=generator)
+    visible = model.visible_keys(cfg.n_ctx, None, torch.device("cpu"))
+    if visible is not None:
+        scores = scores.masked_fill(~visible[0], float("-inf"))
+    return scores.softmax(-1).nan_to_num(0.0)  # a query that its mask leaves without keys has a row of zeros

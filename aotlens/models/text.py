@@ -1,0 +1,89 @@
+"""Text in and out: `to_tokens`, `to_str_tokens`, `to_string`, under TransformerLens's names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from aotlens.models.config import ModelConfig
+
+
+class TextTokenizer(Protocol):
+    """What a model asks of its tokenizer; `aotlens.data.Tokenizer` is one."""
+
+    eot_id: int
+
+    def encode(self, text: str) -> list[int]: ...
+    def decode(self, ids: Any) -> str: ...
+    def str_tokens(self, ids: Any) -> list[str]: ...
+
+
+class TextInterface:
+    """Text in and out of a model that has a tokenizer; without one, a `ValueError` says so."""
+
+    cfg: ModelConfig
+    tokenizer: TextTokenizer | None
+    device: Any
+
+    def _tokenizer(self) -> TextTokenizer:
+        if self.tokenizer is None:
+            raise ValueError("this model has no tokenizer; pass token ids, or give it one: model.tokenizer = …")
+        return self.tokenizer
+
+    def to_tokens(self, text: str | list[str], prepend_bos: bool = True, return_mask: bool = False) -> Any:
+        """Token ids `[batch, pos]` of a text or a list of texts, on the model's device.
+
+        `prepend_bos` puts the start token (id 0, `<|endoftext|>`) first. Shorter texts of a list are padded on the
+        right with the start token; `return_mask=True` also gives the bool mask `[batch, pos]` that says which
+        positions are text, for `model(tokens, attention_mask=mask)` (a causal model needs it for the loss only).
+        A special token typed in a text stays text. Nothing is cut: `model(…)` refuses what exceeds `n_ctx`.
+
+        Raises `ValueError` for text that is not valid Unicode (a lone surrogate) and for an empty list.
+        """
+        tokenizer = self._tokenizer()
+        texts = [text] if isinstance(text, str) else list(text)
+        if not texts:
+            raise ValueError("expected a text or a list of at least one text, got an empty list.")
+        start = [tokenizer.eot_id] if prepend_bos else []
+        rows = [start + list(tokenizer.encode(item)) for item in texts]
+        longest = max(map(len, rows))
+        padded = [row + [tokenizer.eot_id] * (longest - len(row)) for row in rows]
+        tokens = torch.tensor(padded, dtype=torch.long, device=self.device).reshape(len(rows), longest)
+        if not return_mask:
+            return tokens
+        lengths = torch.tensor([len(row) for row in rows], device=self.device)
+        return tokens, torch.arange(longest, device=self.device) < lengths[:, None]
+
+    def to_str_tokens(self, text: str | Tensor | list[int], prepend_bos: bool = True) -> list[str]:
+        """One string a token, for a text or for one sequence of ids."""
+        tokenizer = self._tokenizer()
+        if isinstance(text, str):
+            text = self.to_tokens(text, prepend_bos=prepend_bos)[0]
+        return tokenizer.str_tokens(_one_sequence(text))
+
+    def to_string(self, tokens: Tensor | list[int]) -> str | list[str]:
+        """The text of one sequence of ids, or a list of texts for a batch."""
+        tokenizer = self._tokenizer()
+        if isinstance(tokens, Tensor) and tokens.ndim == 2:
+            return [tokenizer.decode(row.tolist()) for row in tokens]
+        return tokenizer.decode(_one_sequence(tokens))
+
+    def to_single_token(self, text: str) -> int:
+        """The id of a text that is exactly one token; `ValueError` with its pieces otherwise."""
+        ids = self._tokenizer().encode(text)
+        if len(ids) != 1:
+            raise ValueError(f"{text!r} is {len(ids)} tokens ({self._tokenizer().str_tokens(ids)}), expected one.")
+        return ids[0]
+
+
+def _one_sequence(tokens: Tensor | list[int]) -> list[int]:
+    if isinstance(tokens, Tensor):
+        if tokens.ndim == 2 and tokens.shape[0] == 1:
+            tokens = tokens[0]
+        if tokens.ndim > 1:
+            raise ValueError(f"expected one sequence of ids [pos], got {list(tokens.shape)}; give one row at a time.")
+        return tokens.reshape(-1).tolist()
+    return list(tokens)
