@@ -22,9 +22,9 @@ def open_corpus(spec: str, *, root: str | PathLike[str] | None = None) -> Corpus
     - ``hf:NAME[:config[:field]]``: the ``train`` split of a Hugging Face dataset, streamed; ``field`` is ``text`` if
       not given.
 
-    A relative PATH is taken from ``root`` (the working directory if None). Files are read as UTF-8 exactly as they
-    are: line ends and a byte-order mark are kept. Raises ValueError for an unknown spec, and for what is missing or
-    empty.
+    A relative PATH is taken from ``root`` (the working directory if None). Files are read as UTF-8; a leading
+    byte-order mark is dropped, and every line end becomes a newline character, as in Python's text mode. Raises
+    ValueError for an unknown spec, and for what is missing or empty.
     """
     kind, _, argument = spec.partition(":")
     base = Path(root) if root is not None else Path()
@@ -71,7 +71,7 @@ class TextFiles(Corpus):
                     f"{path}: expected UTF-8 text, got byte 0x{data[error.start]:02X} at offset {error.start}; convert "
                     "it (for instance `iconv -f latin1 -t utf-8`) or move it out of the corpus"
                 ) from None
-            yield Document(name, text)
+            yield Document(name, _plain_text(text))
         self.skipped = tuple(skipped)
 
 
@@ -104,6 +104,12 @@ def _folder(spec: str, path: Path) -> Corpus:
         found = f"files ending in {', '.join(others[:8])}" if others else "no files"
         raise ValueError(f"{spec}: expected non-empty *.txt files below {path.absolute()}, found {found}")
     return TextFiles(spec, paths)
+
+
+def _plain_text(text: str) -> str:
+    """Drop a byte-order mark and unify line ends: with "\\r\\n", each line end costs two tokens, since BPE never joins them
+    before a word, and prompts (which have "\\n") look like nothing in the training text."""
+    return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _named(root: Path, files: list[Path]) -> dict[str, Path]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import struct
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,20 +42,20 @@ class TokenFile:
     def build(cls, documents: Iterable[Document], tokenizer: Tokenizer, path: str | os.PathLike[str]) -> TokenFile:
         """Encode documents to ``path`` and open it.
 
-        Streams: memory is bounded by the longest document. Atomic: until the last byte is on the disk, ``path`` is
+        Streams: memory is bounded by a few megabytes of text and its encodings, or the longest document's text. Atomic: until the last byte is on the disk, ``path`` is
         what it was before. Raises ValueError if there are no documents, and OSError as the disk does.
         """
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
-            with os.fdopen(handle, "wb") as file:
+            with temporary.open("wb") as file:
                 _write(file, documents, tokenizer)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)
         except BaseException:
-            Path(temporary).unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             raise
         return cls.open(path)
 
@@ -112,13 +111,18 @@ def _write(file: BinaryIO, documents: Iterable[Document], tokenizer: Tokenizer) 
     digest = DocumentHash()
     n_tokens = 0
     file.write(bytes(_PREAMBLE.size))  # filled in at the end
-    for batch in _batches(documents):
-        for document, ids in zip(batch, tokenizer.encode_batch([d.text for d in batch]), strict=True):
-            file.write(np.array([tokenizer.eot_id, *ids], dtype=dtype).tobytes())
-            starts.append(n_tokens + 1)
-            names.append(document.name)
-            digest.update(document)
-            n_tokens += 1 + len(ids)
+    separator = np.array([tokenizer.eot_id], dtype=dtype).tobytes()
+    for batch in _batches(_pieces(documents, tokenizer)):
+        encoded = tokenizer.encode_batch([piece for _, piece in batch])
+        for (document, _), ids in zip(batch, encoded, strict=True):
+            if document is not None:  # the first piece of this document
+                file.write(separator)
+                n_tokens += 1
+                starts.append(n_tokens)
+                names.append(document.name)
+                digest.update(document)
+            file.write(np.array(ids, dtype=dtype).tobytes())
+            n_tokens += len(ids)
     if not names:
         raise ValueError("expected documents to build a token file from, got none; is the corpus (or its split) empty?")
     trailer = json.dumps(
@@ -135,12 +139,20 @@ def _write(file: BinaryIO, documents: Iterable[Document], tokenizer: Tokenizer) 
     file.write(_PREAMBLE.pack(MAGIC, n_tokens, len(names), len(trailer), dtype.itemsize))
 
 
-def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    batch: list[Document] = []
-    characters = 0
+def _pieces(documents: Iterable[Document], tokenizer: Tokenizer) -> Iterator[tuple[Document | None, str]]:
+    """(document, its first piece), then (None, piece) for the further ones."""
     for document in documents:
-        batch.append(document)
-        characters += len(document.text)
+        first, *others = tokenizer.pieces(document.text)
+        yield document, first
+        yield from ((None, piece) for piece in others)
+
+
+def _batches(pieces: Iterable[tuple[Document | None, str]]) -> Iterator[list[tuple[Document | None, str]]]:
+    batch: list[tuple[Document | None, str]] = []
+    characters = 0
+    for document, piece in pieces:
+        batch.append((document, piece))
+        characters += len(piece)
         if characters >= _BATCH_CHARACTERS:
             yield batch
             batch, characters = [], 0

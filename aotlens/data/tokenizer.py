@@ -8,6 +8,7 @@ five or so ordinary tokens. There is no unknown token, because every byte is in 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from os import PathLike
@@ -20,6 +21,10 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from aotlens.data.byte_level import byte_of_character, escape_invalid_utf8, require_utf8, require_utf8_all
 
 END_OF_TEXT = "<|endoftext|>"
+_PIECE_CHARACTERS = 1 << 16
+# Before words are merged, text is cut into words by GPT-2's pattern, in which whitespace only ever begins a word or
+# makes up all of one. So there is a cut wherever whitespace follows something visible.
+_CERTAIN_CUT = re.compile(r"(?<=[!-~])(?=[ \n])")
 SMALLEST_VOCABULARY = 257  # 256 bytes and END_OF_TEXT
 
 
@@ -27,7 +32,7 @@ class Tokenizer:
     """Byte-level BPE with one special token, ``<|endoftext|>``. Build one with `train` or a ``from_…`` method."""
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
-        _require_byte_level(backend)
+        self._plain = _require_byte_level(backend)
         # Not part of the saved JSON: without it, "<|endoftext|>" typed by a user becomes the separator.
         backend.encode_special_tokens = True
         self._backend = backend
@@ -135,6 +140,13 @@ class Tokenizer:
         require_utf8_all(texts)
         return [encoding.ids for encoding in self._backend.encode_batch_fast(texts, add_special_tokens=False)]
 
+    def pieces(self, text: str) -> list[str]:
+        """Cut a long text where `encode` would cut it anyway: the pieces' ids, joined, are exactly the text's.
+
+        Keeps memory bounded, and lets `encode_batch` use every core on one long document.
+        """
+        return _cut(text) if self._plain else [text]
+
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """The bytes that ``ids`` stand for; the separator is written out. Raises ValueError for an id out of range."""
         return b"".join(self._token_bytes[index] for index in self._checked_ids(ids))
@@ -187,13 +199,25 @@ def _untrained(model: models.BPE) -> tokenizers.Tokenizer:
 
 
 def _checked(texts: Iterable[str]) -> Iterator[str]:
+    """Pieces of texts, since the trainer holds 256 items at once; the words that it counts are the same."""
     for index, text in enumerate(texts):
         require_utf8(text, what=f"text {index}")
-        yield text
+        yield from _cut(text)
 
 
-def _require_byte_level(backend: tokenizers.Tokenizer) -> None:
-    """Everything here reads tokens through the byte alphabet, so refuse vocabularies written in another."""
+def _cut(text: str) -> list[str]:
+    pieces, begin = [], 0
+    while cut := _CERTAIN_CUT.search(text, begin + _PIECE_CHARACTERS):
+        pieces.append(text[begin : cut.start()])
+        begin = cut.start()
+    return [*pieces, text[begin:]]
+
+
+def _require_byte_level(backend: tokenizers.Tokenizer) -> bool:
+    """Everything here reads tokens through the byte alphabet, so refuse vocabularies written in another.
+
+    Returns whether words are cut by GPT-2's pattern and nothing else, as ours are.
+    """
     saved = json.loads(backend.to_str())
     step = saved["pre_tokenizer"] or {}
     steps = step.get("pretokenizers", [step])
@@ -202,3 +226,5 @@ def _require_byte_level(backend: tokenizers.Tokenizer) -> None:
         raise ValueError(
             f"expected a byte-level BPE tokenizer, got model {saved['model']['type']!r} with pre-tokenizers {kinds}"
         )
+    plain = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
+    return saved["normalizer"] is None and plain.items() <= step.items()
