@@ -1,0 +1,40 @@
+"""The on-disk format of a trained model, and the catalog of those at hand.
+
+    errors.py    CheckpointError
+    layout.py    which files a checkpoint has, and how all of them are replaced at once
+    header.py    names, shapes and dtypes in a safetensors file, without reading the weights
+    info.py      CheckpointInfo: what config.json says
+    card.py      card.md from a CheckpointInfo
+    format.py    save_checkpoint, load_folder, verify
+    catalog.py   bundled, home and given folders; load by name
+    archive.py   export to and import from .tar, .tar.gz, .zip or a folder
+
+Listing needs no torch: only the functions of ``format.py`` import it, when they are called.
+"""
+
+from __future__ import annotations
+
+from aotlens.checkpoints.archive import export_checkpoint, import_checkpoint
+from aotlens.checkpoints.card import render_card
+from aotlens.checkpoints.catalog import bundled_folder, find_checkpoint, home_folder, list_checkpoints, load
+from aotlens.checkpoints.errors import CheckpointError
+from aotlens.checkpoints.format import load_folder, save_checkpoint, verify
+from aotlens.checkpoints.info import Card, CheckpointInfo, read_info
+
+__all__ = [
+    "Card",
+    "CheckpointError",
+    "CheckpointInfo",
+    "bundled_folder",
+    "export_checkpoint",
+    "find_checkpoint",
+    "home_folder",
+    "import_checkpoint",
+    "list_checkpoints",
+    "load",
+    "load_folder",
+    "read_info",
+    "render_card",
+    "save_checkpoint",
+    "verify",
+]

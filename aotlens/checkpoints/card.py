@@ -1,0 +1,98 @@
+"""card.md: the same facts as config.json, for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aotlens.checkpoints.info import CheckpointInfo
+
+
+def render_card(info: CheckpointInfo) -> str:
+    """Markdown: what the model is, how well it does beside a bigram model, on what and how it was trained."""
+    parts = [f"# {info.name}", info.description.strip(), _shape(info.model), _figures(info.metrics)]
+    parts += [_corpus(info), _training(info), _recipe(info.recipe)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _shape(model: dict[str, Any]) -> str:
+    if not model:
+        return ""
+    shown = {
+        "n_layers": "layers",
+        "n_heads": "heads per layer",
+        "d_model": "d_model",
+        "d_head": "d_head",
+        "d_mlp": "d_mlp",
+        "d_vocab": "d_vocab",
+        "n_ctx": "n_ctx",
+        "attention": "attention",
+        "phi": "φ",
+        "norm": "norm",
+        "positions": "positions",
+    }
+    rows = [(label, _value(model.get(key))) for key, label in shown.items() if key in model]
+    return "## Model\n\n" + _table(("", ""), rows)
+
+
+def _figures(metrics: dict[str, Any]) -> str:
+    if not metrics:
+        return ""
+    rows = [(key.replace("_", " "), _value(value)) for key, value in metrics.items()]
+    lines = ["## Figures", "", "Measured on the stored weights; losses in nats per token.", ""]
+    lines.append(_table(("", ""), rows))
+    loss, bigram = metrics.get("validation_loss"), metrics.get("bigram_loss")
+    if isinstance(loss, int | float) and isinstance(bigram, int | float):
+        side = "below" if loss < bigram else "above"
+        lines += ["", f"Its validation loss is {abs(bigram - loss):.2f} nats {side} a smoothed bigram model's."]
+    return "\n".join(lines)
+
+
+def _corpus(info: CheckpointInfo) -> str:
+    corpus = info.corpus
+    if not corpus:
+        return ""
+    rows = [(key, _value(corpus[key])) for key in ("name", "source", "license", "sha256") if key in corpus]
+    if corpus.get("validation"):
+        rows.append(("held out for validation", _value(corpus["validation"])))
+    return "## Corpus\n\n" + _table(("", ""), rows)
+
+
+def _training(info: CheckpointInfo) -> str:
+    rows = [
+        ("tokens", f"{info.tokens_seen:,}"),
+        ("time", f"{info.seconds / 60:.1f} minutes"),
+        ("device", info.device),
+        ("seed", _value(info.seed)),
+        ("stored as", info.weights_dtype),
+        ("versions", ", ".join(f"{package} {version}" for package, version in info.versions.items())),
+    ]
+    text = "## Training\n\n" + _table(("", ""), [(key, value) for key, value in rows if value])
+    return f"{text}\n\n```\n{info.command}\n```" if info.command else text
+
+
+def _recipe(recipe: dict[str, Any]) -> str:
+    rows = [(key, _value(value)) for key, value in recipe.items() if not isinstance(value, dict)]
+    for section, values in recipe.items():
+        if isinstance(values, dict):
+            rows += [(f"{section}.{key}", _value(value)) for key, value in values.items()]
+    return "## Recipe\n\n" + _table(("setting", "value"), rows) if rows else ""
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_value, value)) if value else "none"
+    return str(value)
+
+
+def _table(head: tuple[str, str], rows: list[tuple[str, str]]) -> str:
+    lines = [f"| {head[0]} | {head[1]} |", "|---|---|"]
+    return "\n".join([*lines, *(f"| {_cell(key)} | {_cell(value)} |" for key, value in rows)])
+
+
+def _cell(text: str) -> str:
+    """One line, and no bar that would start another cell."""
+    return " ".join(text.replace("|", "\\|").split())

@@ -1,0 +1,144 @@
+"""The files of a checkpoint folder, and how all of them are replaced at once.
+
+A save replaces five files together, and a process can die (SIGKILL, power) between any two system calls. Neither
+``rename`` nor ``os.replace`` exchanges a folder that has files in it, and renaming the old folder aside leaves a
+moment in which nothing has the checkpoint's name. So the folder stays, and the save is a redo log inside it:
+
+1. every new file is written to ``FOLDER/.incoming/`` and forced to disk (fsync), and so is the listing of it;
+2. ``.incoming`` is renamed to ``.commit``. This one atomic step is the save;
+3. each file moves from ``.commit/`` to its place in ``FOLDER`` with ``os.replace``, config.json last, and the empty
+   ``.commit`` is removed.
+
+A reader takes a file from ``.commit/`` where it is there and from the folder otherwise (`locate`). Killed before
+step 2, the folder holds the old checkpoint, untouched; killed after it, `locate` finds every file of the new one,
+moved or not. There is no instant in between, and the next save first finishes the moves. Files that are not ours
+(the training loop's state) stay where they are. A disk that fills up does so in step 1, which only adds files.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from aotlens.checkpoints.errors import CheckpointError
+
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+TOKENIZER = "tokenizer.json"
+METRICS = "metrics.jsonl"
+CARD = "card.md"
+
+#: In the order in which they move into place.
+FILES = (WEIGHTS, TOKENIZER, METRICS, CARD, CONFIG)
+
+_INCOMING = ".incoming"
+_COMMIT = ".commit"
+
+
+def locate(folder: Path, name: str) -> Path:
+    """Where file `name` of the checkpoint in `folder` is now (or would be)."""
+    committed = folder / _COMMIT / name
+    return committed if committed.exists() else folder / name
+
+
+def is_checkpoint(folder: Path) -> bool:
+    """Whether `folder` has a config.json; that it's a good one is for `read_info` to say."""
+    return locate(folder, CONFIG).is_file()
+
+
+def fingerprint(folder: Path) -> tuple[tuple[str, int, int, int] | None, ...]:
+    """Changes whenever a save commits or moves a file; tells a damaged file from one replaced while we read."""
+    found: list[tuple[str, int, int, int] | None] = []
+    for name in FILES:
+        path = locate(folder, name)
+        try:
+            status = path.stat()
+        except OSError:
+            found.append(None)
+        else:
+            found.append((str(path), status.st_ino, status.st_mtime_ns, status.st_size))
+    return tuple(found)
+
+
+@contextmanager
+def replacing(folder: Path) -> Iterator[Path]:
+    """Yields an empty folder to write new files to with `write_file`; on leaving, they replace the old ones at once.
+
+    If the body or a write fails, the old files stay as they were. Raises CheckpointError for what the operating
+    system refuses. One process at a time may save to a folder.
+    """
+    created = not folder.exists()
+    committed = False
+    incoming = folder / _INCOMING
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        finish_interrupted(folder)
+        incoming.mkdir()
+        yield incoming
+        _sync_folder(incoming)
+        os.rename(incoming, folder / _COMMIT)
+        committed = True
+        _sync_folder(folder)
+    except OSError as error:
+        raise _save_error(folder, error) from error
+    finally:
+        if not committed:
+            shutil.rmtree(incoming, ignore_errors=True)
+            if created:
+                with suppress(OSError):
+                    folder.rmdir()
+    # The new checkpoint is the one that readers find, so a failure from here on loses nothing: the next save goes on.
+    with suppress(OSError):
+        _move_into_place(folder)
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Writes `data` and returns once the disk has it."""
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def finish_interrupted(folder: Path) -> None:
+    """Ends what a killed save left: moves what was committed, deletes what was not."""
+    if (folder / _COMMIT).is_dir():
+        _move_into_place(folder)
+    if (folder / _INCOMING).exists():
+        shutil.rmtree(folder / _INCOMING)
+
+
+def _move_into_place(folder: Path) -> None:
+    commit = folder / _COMMIT
+    for name in FILES:
+        if (commit / name).exists():
+            os.replace(commit / name, folder / name)
+    _sync_folder(folder)
+    commit.rmdir()
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "nt":  # Windows opens no folders, and orders its renames itself
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _save_error(folder: Path, error: OSError) -> CheckpointError:
+    reason = error.strerror or str(error)
+    try:
+        where = next(path for path in (folder, *folder.parents) if path.exists())
+        free = f" ({shutil.disk_usage(where).free / 1e6:.1f} MB free there)"
+    except (OSError, StopIteration):
+        free = ""
+    kept = "The checkpoint that was there is whole. " if is_checkpoint(folder) else ""
+    return CheckpointError(
+        f"{folder}: the checkpoint could not be written: {reason}{free}. {kept}"
+        "Free some space, or choose another folder that you may write to, and try again."
+    )
