@@ -1,10 +1,10 @@
 """Text as tokens: corpora by name, the byte-level tokenizer, token files on disk, and batches from them.
 
-    corpus.py        documents, their hash, and a split by whole documents
-    sources.py       open_corpus: the standard library, files, folders, Hugging Face datasets
-    tokenizer.py     byte-level BPE
-    token_file.py    a corpus as a memory-mapped array of token ids
-    sampler.py       training batches, validation windows, repeated random tokens
+corpus.py        documents, their hash, and a split by whole documents
+sources.py       open_corpus: the standard library, files, folders, Hugging Face datasets
+tokenizer.py     byte-level BPE
+token_file.py    a corpus as a memory-mapped array of token ids
+sampler.py       training batches, validation windows, repeated random tokens
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
 """The byte alphabet of byte-level BPE, and bytes shown as text without losing any.
 
-GPT-2's tokenizer writes each of the 256 bytes as one printable character, so that its vocabulary is plain text: the
-188 bytes that are printable, non-space Latin-1 stand for themselves, the other 68 are written as U+0100, U+0101, …
-in order (a space is "Ġ", a newline "Ċ").
+GPT-2's tokenizer writes each of the 256 bytes as one printable character, so that its vocabulary is plain
+text: the 188 bytes that are printable Latin-1 and no space stand for themselves, the other 68 are written as
+U+0100, U+0101, … in order (a space is "Ġ", a newline "Ċ").
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 
 def byte_of_character() -> dict[str, int]:
@@ -39,13 +37,7 @@ def require_utf8(text: str, *, what: str = "text") -> None:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"{what} holds a lone surrogate U+{ord(text[error.start]):04X} at character {error.start}, which is no "
-            "character and has no UTF-8 form. Remove it, or repair the text with "
+            f"{what} holds a lone surrogate, U+{ord(text[error.start]):04X} at character {error.start}: half "
+            "of a character, which has no UTF-8 form. Remove it, or repair the text with "
             "text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')."
         ) from None
-
-
-def require_utf8_all(texts: Iterable[str]) -> None:
-    """`require_utf8` for each text, naming which one."""
-    for index, text in enumerate(texts):
-        require_utf8(text, what=f"text {index}")

@@ -25,9 +25,9 @@ class Split(NamedTuple):
 
 
 class Corpus(ABC):
-    """Documents behind a name (``spec``, as given to `aotlens.data.open_corpus`). Nothing is read before it is asked for."""
+    """Documents behind a name. Opening one reads no text yet."""
 
-    spec: str
+    spec: str  # the name, as given to `aotlens.data.open_corpus`
 
     @abstractmethod
     def names(self) -> tuple[str, ...]:
@@ -44,8 +44,8 @@ class Corpus(ABC):
     def split(self, validation: Collection[str] | float) -> Split:
         """Hold out whole documents: those named, or about a fraction of them.
 
-        A fraction is taken by a hash of each name, so a document keeps its side when others come or go. Raises
-        ValueError for a name that the corpus lacks, a fraction outside (0, 1), or a side left empty.
+        A fraction is taken by a hash of each name, so a document keeps its side when others come or go.
+        Raises ValueError for a name that the corpus lacks, a fraction outside (0, 1), or a side left empty.
         """
         names = self.names()
         if isinstance(validation, str):
@@ -58,33 +58,36 @@ class Corpus(ABC):
             held_out = set(validation)
             self._require_known(held_out, names)
         split = Split(
-            tuple(name for name in names if name not in held_out), tuple(name for name in names if name in held_out)
+            train=tuple(name for name in names if name not in held_out),
+            validation=tuple(name for name in names if name in held_out),
         )
         if not split.train or not split.validation:
             raise ValueError(
-                f"{self.spec}: holding out {validation!r} leaves {len(split.train)} of {len(names)} documents for "
-                f"training and {len(split.validation)} for validation; both need one at least. Name the documents "
-                "to hold out, or use a corpus of more documents"
+                f"{self.spec}: expected documents for both training and validation, but holding out "
+                f"{validation!r} of its {len(names)} gives {len(split.train)} and {len(split.validation)}. "
+                "Name the documents to hold out, or use a corpus of more documents (`dir:` has one "
+                "per file)"
             )
         return split
 
     def _require_known(self, wanted: Collection[str], names: Collection[str]) -> None:
         unknown = sorted(set(wanted) - set(names))
         if unknown:
+            more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
             raise ValueError(
-                f"{self.spec} has no document {', '.join(map(repr, unknown[:5]))}{' …' * (len(unknown) > 5)}; "
-                f"it has {len(names)}, such as {', '.join(map(repr, list(names)[:3]))}"
+                f"{self.spec} has no document {', '.join(map(repr, unknown[:5]))}{more}; it has "
+                f"{len(names)}, such as {', '.join(map(repr, list(names)[:3]))}"
             )
 
 
 class DocumentHash:
-    """SHA-256 over names and bytes in order, each preceded by its length (8 bytes, little-endian)."""
+    """SHA-256 over names and texts in order, in UTF-8, each preceded by its length (8 bytes, little-endian)."""
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
 
     def update(self, document: Document) -> None:
-        for data in (document.name.encode(), document.text.encode()):
+        for data in (_name_bytes(document.name), document.text.encode()):
             self._hash.update(len(data).to_bytes(8, "little"))
             self._hash.update(data)
 
@@ -93,7 +96,7 @@ class DocumentHash:
 
 
 def documents_sha256(documents: Iterable[Document]) -> str:
-    """SHA-256 (hexadecimal) of documents: for each, its name's and its text's UTF-8 bytes, preceded by their lengths."""
+    """SHA-256 over the names and texts of documents in order, in hexadecimal (see `DocumentHash`)."""
     digest = DocumentHash()
     for document in documents:
         digest.update(document)
@@ -101,4 +104,10 @@ def documents_sha256(documents: Iterable[Document]) -> str:
 
 
 def _hash_fraction(name: str) -> float:
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "big") / 2**48
+    """A number in [0, 1) that depends on the name alone."""
+    return int.from_bytes(hashlib.sha256(_name_bytes(name)).digest()[:6], "big") / 2**48
+
+
+def _name_bytes(name: str) -> bytes:
+    # A file's name need not be UTF-8; Python holds its stray bytes as surrogates.
+    return name.encode("utf-8", "surrogateescape")

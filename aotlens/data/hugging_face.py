@@ -1,4 +1,4 @@
-"""Hugging Face datasets as a corpus, streamed: nothing is downloaded as a whole."""
+"""Hugging Face datasets as a corpus, streamed: no dataset is downloaded or held as a whole."""
 
 from __future__ import annotations
 
@@ -9,50 +9,63 @@ from aotlens.data.corpus import Corpus, Document
 
 
 class HuggingFaceCorpus(Corpus):
-    """The ``train`` split of a dataset; a row is a document, named by its number; rows without text are left out."""
+    """The ``train`` split of a dataset. A row is a document, named by its number; empty rows are left out.
 
-    def __init__(self, *, name: str, config: str | None = None, field: str = "text") -> None:
-        self.spec = ":".join(["hf", name, config or "", field]) if field != "text" else f"hf:{name}:{config or ''}"
-        self.spec = self.spec.rstrip(":")
-        self.name, self.config, self.field = name, config, field
+    The names are known only by reading all rows, so `names` and `split` are a pass over the dataset each.
+    """
 
-    @classmethod
-    def from_spec(cls, spec: str) -> HuggingFaceCorpus:
-        """Parse ``hf:NAME[:config[:field]]``; an empty config or field is the default one."""
-        parts = spec.removeprefix("hf:").split(":")
-        if not spec.startswith("hf:") or not parts[0] or len(parts) > 3:
+    def __init__(self, spec: str) -> None:
+        """``spec`` is ``hf:NAME[:config[:field]]``; an empty config or field is the default one."""
+        parts = spec.split(":")
+        if parts[0] != "hf" or not 2 <= len(parts) <= 4 or not parts[1]:
             raise ValueError(f"expected 'hf:NAME[:config[:field]]', got {spec!r}")
-        name, config, field = [*parts, "", ""][:3]
-        return cls(name=name, config=config or None, field=field or "text")
+        self.spec = spec
+        self.name = parts[1]
+        self.config = parts[2] or None if len(parts) > 2 else None
+        self.field = parts[3] or "text" if len(parts) > 3 else "text"
 
     def names(self) -> tuple[str, ...]:
         return tuple(document.name for document in self.documents())
 
     def documents(self, names: Collection[str] | None = None) -> Iterator[Document]:
-        wanted = None if names is None else frozenset(names)
-        empty = True
+        remaining = None if names is None else set(names)
+        count = 0
         for number, row in enumerate(self._rows()):
+            text = row.get(self.field)
             if self.field not in row:
-                raise ValueError(f"{self.spec}: rows have no field {self.field!r}, only {sorted(row)}; name one of these")
-            text = row[self.field]
+                raise ValueError(
+                    f"{self.spec}: expected a field {self.field!r}, got {', '.join(map(repr, row))}; name "
+                    "one of these as hf:NAME:config:field"
+                )
             if not isinstance(text, str):
                 raise ValueError(
-                    f"{self.spec}: expected text in field {self.field!r}, got {type(text).__name__} in row {number}"
+                    f"{self.spec}: expected text in field {self.field!r}, got {type(text).__name__} in row "
+                    f"{number}"
                 )
             if not text:
                 continue
-            empty = False
-            if wanted is None or str(number) in wanted:
+            count += 1
+            if remaining is None or str(number) in remaining:
                 yield Document(str(number), text)
-        if empty:
-            raise ValueError(f"{self.spec}: the dataset has no rows with text")
+                if remaining is not None:
+                    remaining.remove(str(number))
+        if count == 0:
+            raise ValueError(f"{self.spec}: expected rows with text, got none")
+        if remaining:
+            raise ValueError(
+                f"{self.spec} has no rows {', '.join(sorted(remaining)[:5])}; it has {count} with text"
+            )
 
     def _rows(self) -> Iterator[dict[str, Any]]:
         try:
             import datasets
         except ImportError as error:
-            raise ValueError(f"{self.spec} needs the package `datasets`: pip install datasets") from error
+            raise ValueError(
+                f"{self.spec} needs the package `datasets`: pip install 'aotlens[hf]'"
+            ) from error
         try:
-            yield from datasets.load_dataset(self.name, self.config, split="train", streaming=True)
-        except Exception as error:
+            rows = iter(datasets.load_dataset(self.name, self.config, split="train", streaming=True))
+            while (row := next(rows, None)) is not None:
+                yield row
+        except Exception as error:  # of many kinds: no such dataset or config, no network, a broken file
             raise ValueError(f"{self.spec}: cannot read the dataset: {error}") from error

@@ -1,8 +1,9 @@
 """Batches of token rows, each a pure function of (seed, step).
 
-Randomness is Philox, a counter-based generator: the key is (seed, stream), the counter starts at (row block, step), and
-only its raw 64-bit words are used. So batch k needs no batch before it, a resumed run sees what an unbroken one would,
-ranks can slice one global batch, and no change in numpy's distributions can change a training run.
+Randomness is Philox, a counter-based generator: its key is (seed, stream), its counter begins at the step,
+and only its raw 64-bit words are used. So a batch needs no batch before it, a resumed run sees what an
+unbroken one would, ranks can slice one global batch, and no change to numpy's distributions can change a
+training run.
 """
 
 from __future__ import annotations
@@ -25,10 +26,13 @@ _BATCH_STREAM, _FILL_STREAM, _REPEATED_STREAM = 0, 1, 2
 class BatchSampler:
     """Random rows for training: text, and a share of repeated segments.
 
-    Every row is the separator followed by ``sequence_length - 1`` tokens. A row of text takes consecutive tokens from a
-    uniformly random offset: it may begin within a document and run over into the next (the separator between them
-    stays in the row). A repeated row is a segment of random length, from 8 to (sequence_length - 1) // 2 tokens,
-    repeated until the row is full; each row is one with probability ``repeat_fraction``.
+    Every row is the separator followed by ``sequence_length - 1`` tokens. A row of text takes consecutive
+    tokens from a uniformly random offset: it may begin within a document and run over into the next, the
+    separator between them included. A repeated row is a segment of random length, from 8 tokens to half
+    the row, repeated until the row is full; each row is one with probability ``repeat_fraction``.
+
+    Raises ValueError for arguments that do not fit together, and for a token file that is too short for a row
+    or has ids that the model does not know.
     """
 
     tokens: TokenFile | None  # None for rows of repeated random tokens only
@@ -37,7 +41,7 @@ class BatchSampler:
     sequence_length: int  # tokens a row, the separator included
     seed: int
     repeat_fraction: float = 0.0
-    repeat_source: Literal["random", "text"] = "random"  # segments: uniformly random tokens, or taken from the text
+    repeat_source: Literal["random", "text"] = "random"  # segments are uniformly random tokens, or text
 
     def __post_init__(self) -> None:
         if self.batch_size < 1 or self.sequence_length < 2:
@@ -53,22 +57,24 @@ class BatchSampler:
             raise ValueError(f"expected repeat_source 'random' or 'text', got {self.repeat_source!r}")
         if self.repeat_fraction > 0 and self.sequence_length < 2 * SHORTEST_SEGMENT + 1:
             raise ValueError(
-                f"expected sequence_length ≥ {2 * SHORTEST_SEGMENT + 1} for repeated segments of {SHORTEST_SEGMENT} "
-                f"tokens or more, got {self.sequence_length}; lengthen it or set repeat_fraction=0"
+                f"expected sequence_length ≥ {2 * SHORTEST_SEGMENT + 1} for repeated segments of at least "
+                f"{SHORTEST_SEGMENT} tokens, got {self.sequence_length}; lengthen it or set repeat_fraction=0"
             )
         if self.tokens is None:
             if self.repeat_fraction < 1.0 or self.repeat_source != "random":
                 raise ValueError(
-                    "expected a token file: without one only repeat_fraction=1.0 with repeat_source='random' is possible, "
-                    f"got repeat_fraction={self.repeat_fraction}, repeat_source={self.repeat_source!r}"
+                    "expected a token file, or else repeat_fraction=1.0 with repeat_source='random'; got "
+                    f"tokens=None, repeat_fraction={self.repeat_fraction}, "
+                    f"repeat_source={self.repeat_source!r}"
                 )
             if self.d_vocab < 2:
                 raise ValueError(f"expected d_vocab ≥ 2, got {self.d_vocab}")
         else:
             if self.tokens.d_vocab > self.d_vocab:
                 raise ValueError(
-                    f"{self.tokens.path} has token ids below {self.tokens.d_vocab}, but the model's d_vocab is "
-                    f"{self.d_vocab}; use the tokenizer that the token file was built with"
+                    f"expected a token file of d_vocab ≤ {self.d_vocab} (the model's), got "
+                    f"{self.tokens.d_vocab} in {self.tokens.path}; use the tokenizer that the file was built "
+                    "with"
                 )
             _require_length(self.tokens, self.sequence_length)
 
@@ -101,8 +107,8 @@ class BatchSampler:
             filled[random_rows] = np.take_along_axis(segments[random_rows], within[random_rows], axis=1)
         if int(filled.max()) >= self.d_vocab:
             raise ValueError(
-                f"expected token ids below d_vocab = {self.d_vocab}, got {int(filled.max())} at step {step}; the token "
-                "file is damaged: build it again"
+                f"expected token ids below d_vocab = {self.d_vocab}, got {int(filled.max())} at step {step}; "
+                "build the token file again"
             )
         return torch.from_numpy(_with_start(filled, eot_id))
 
@@ -110,10 +116,11 @@ class BatchSampler:
 def validation_windows(
     tokens: TokenFile, sequence_length: int, max_windows: int | None = None
 ) -> Int64[Tensor, "windows pos"]:
-    """Cut a token file into windows that do not overlap: each the separator and ``sequence_length - 1`` tokens.
+    """Cut a token file into windows without overlap: each the separator and ``sequence_length - 1`` tokens.
 
-    The file's leading separator is skipped, and what is left over at the end is dropped. With ``max_windows``, that many
-    are taken, spread evenly over the file: window i of n is number ⌊i·all/n⌋.
+    The file's leading separator is skipped, and what is left over at the end is dropped. With
+    ``max_windows``, that many (n) are taken, spread evenly over all there are: the i-th is number ⌊i·all/n⌋.
+    Raises ValueError for a file shorter than one window.
     """
     if sequence_length < 2:
         raise ValueError(f"expected sequence_length ≥ 2, got {sequence_length}")
@@ -127,8 +134,8 @@ def validation_windows(
     filled = np.asarray(tokens.tokens)[first[:, None] + np.arange(width)].astype(np.int64)
     if int(filled.max()) >= tokens.d_vocab:
         raise ValueError(
-            f"{tokens.path}: expected token ids below d_vocab = {tokens.d_vocab}, got {int(filled.max())}; the file is "
-            "damaged: build it again"
+            f"{tokens.path}: expected token ids below d_vocab = {tokens.d_vocab}, got {int(filled.max())}; "
+            "build the file again"
         )
     return torch.from_numpy(_with_start(filled, tokens.eot_id))
 
@@ -174,6 +181,6 @@ def _with_start(filled: np.ndarray, eot_id: int) -> np.ndarray:
 def _require_length(tokens: TokenFile, sequence_length: int) -> None:
     if len(tokens) < sequence_length:
         raise ValueError(
-            f"{tokens.path}: expected at least {sequence_length} tokens (one row), got {len(tokens)}; give more text or "
-            "a shorter sequence_length"
+            f"{tokens.path}: expected at least {sequence_length} tokens (one row), got {len(tokens)}; "
+            "give more text or a shorter sequence_length"
         )

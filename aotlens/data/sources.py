@@ -1,4 +1,4 @@
-"""Corpora by name: the interpreter's own library, a text file, a folder of them, or a Hugging Face dataset."""
+"""Corpora by name: the interpreter's own library, a text file, a folder, or a Hugging Face dataset."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 
 from aotlens.data.corpus import Corpus, Document
+from aotlens.data.hugging_face import HuggingFaceCorpus
 
 _NOT_LIBRARY = frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"})
 
@@ -19,12 +20,13 @@ def open_corpus(spec: str, *, root: str | PathLike[str] | None = None) -> Corpus
     - ``stdlib``: the ``*.py`` files of the running interpreter's standard library, without its tests;
     - ``file:PATH``: one text file, one document;
     - ``dir:PATH``: every ``*.txt`` file below a folder, a document each;
-    - ``hf:NAME[:config[:field]]``: the ``train`` split of a Hugging Face dataset, streamed; ``field`` is ``text`` if
-      not given.
+    - ``hf:NAME[:config[:field]]``: the ``train`` split of a Hugging Face dataset, streamed; ``field`` is
+      ``text`` if not given.
 
-    A relative PATH is taken from ``root`` (the working directory if None). Files are read as UTF-8; a leading
-    byte-order mark is dropped, and every line end becomes a newline character, as in Python's text mode. Raises
-    ValueError for an unknown spec, and for what is missing or empty.
+    A relative PATH is taken from ``root`` (the working directory if None). Documents are named by their path
+    below the folder, without extension; empty files are left out. Text is read as UTF-8; a leading byte-order
+    mark is dropped, and every line end becomes "\\n", as in Python's text mode. Raises ValueError for an
+    unknown spec, for what is missing or empty, and, when it is read, for what is not UTF-8.
     """
     kind, _, argument = spec.partition(":")
     base = Path(root) if root is not None else Path()
@@ -34,21 +36,21 @@ def open_corpus(spec: str, *, root: str | PathLike[str] | None = None) -> Corpus
         path = base / Path(argument).expanduser()
         return _one_file(spec, path) if kind == "file" else _folder(spec, path)
     if kind == "hf" and argument:
-        from aotlens.data.hugging_face import HuggingFaceCorpus
-
-        return HuggingFaceCorpus.from_spec(spec)
-    raise ValueError(f"expected a corpus 'stdlib', 'file:PATH', 'dir:PATH' or 'hf:NAME[:config[:field]]', got {spec!r}")
+        return HuggingFaceCorpus(spec)
+    raise ValueError(
+        f"expected a corpus 'stdlib', 'file:PATH', 'dir:PATH' or 'hf:NAME[:config[:field]]', got {spec!r}"
+    )
 
 
 class TextFiles(Corpus):
     """UTF-8 files, one document each, in the given order."""
 
     def __init__(self, spec: str, paths: dict[str, Path], *, skip_undecodable: bool = False) -> None:
-        """``paths`` maps names to files. Empty files must not be among them."""
+        """``paths`` maps names to files. Not being UTF-8 is an error, or skipped if ``skip_undecodable``."""
         self.spec = spec
+        self.skipped: tuple[str, ...] = ()  # names that the last finished pass left out, being not UTF-8
         self._paths = paths
         self._skip_undecodable = skip_undecodable
-        self.skipped: tuple[str, ...] = ()  # names that the last whole pass left out, being not UTF-8
 
     def names(self) -> tuple[str, ...]:
         return tuple(self._paths)
@@ -68,24 +70,37 @@ class TextFiles(Corpus):
                     skipped.append(name)
                     continue
                 raise ValueError(
-                    f"{path}: expected UTF-8 text, got byte 0x{data[error.start]:02X} at offset {error.start}; convert "
-                    "it (for instance `iconv -f latin1 -t utf-8`) or move it out of the corpus"
+                    f"{path}: expected UTF-8 text, got byte 0x{data[error.start]:02X} at offset "
+                    f"{error.start}; convert it (for instance `iconv -f latin1 -t utf-8`) or move it out of "
+                    "the corpus"
                 ) from None
             yield Document(name, _plain_text(text))
         self.skipped = tuple(skipped)
 
 
-def standard_library() -> Corpus:
-    """The source of Python's standard library, without tests; files that are not UTF-8 are skipped and counted."""
+def standard_library() -> TextFiles:
+    """The source of Python's standard library, without tests and what is generated for this machine.
+
+    What is not UTF-8 is left out (`TextFiles.skipped`). The text, and so its hash, differs between versions
+    of Python.
+    """
     library = Path(sysconfig.get_paths()["stdlib"])
-    found = [path for path in library.rglob("*.py") if _NOT_LIBRARY.isdisjoint(path.relative_to(library).parts)]
+    found = [file for file in library.rglob("*.py") if _is_library(file.relative_to(library))]
     paths = _named(library, found)
     if not paths:
-        raise ValueError(f"no Python source in {library}; this interpreter ({sys.executable}) has its library elsewhere")
+        raise ValueError(
+            f"stdlib: expected Python source in {library}, found none; is the library of {sys.executable} "
+            "zipped?"
+        )
     return TextFiles("stdlib", paths, skip_undecodable=True)
 
 
-def _one_file(spec: str, path: Path) -> Corpus:
+def _is_library(file: Path) -> bool:
+    generated = file.parts[0].startswith(("_sysconfigdata", "config-"))
+    return not generated and _NOT_LIBRARY.isdisjoint(file.parts)
+
+
+def _one_file(spec: str, path: Path) -> TextFiles:
     if not path.is_file():
         hint = "it is a folder: use dir:PATH" if path.is_dir() else "there is no such file"
         raise ValueError(f"{spec}: expected a text file at {path.absolute()}, but {hint}")
@@ -94,7 +109,7 @@ def _one_file(spec: str, path: Path) -> Corpus:
     return TextFiles(spec, {path.stem: path})
 
 
-def _folder(spec: str, path: Path) -> Corpus:
+def _folder(spec: str, path: Path) -> TextFiles:
     if not path.is_dir():
         hint = "it is a file: use file:PATH" if path.is_file() else "there is no such folder"
         raise ValueError(f"{spec}: expected a folder at {path.absolute()}, but {hint}")
@@ -107,12 +122,15 @@ def _folder(spec: str, path: Path) -> Corpus:
 
 
 def _plain_text(text: str) -> str:
-    """Drop a byte-order mark and unify line ends: with "\\r\\n", each line end costs two tokens, since BPE never joins them
-    before a word, and prompts (which have "\\n") look like nothing in the training text."""
+    """Drop a byte-order mark and unify line ends.
+
+    With "\\r\\n" each line end before a word costs two tokens, which GPT-2's word pattern never joins, and
+    prompts, which have "\\n", look like nothing in the training text.
+    """
     return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _named(root: Path, files: list[Path]) -> dict[str, Path]:
-    """Names (paths below ``root`` without extension) to files, sorted by name; empty files are left out."""
-    named = {file.relative_to(root).with_suffix("").as_posix(): file for file in files if file.stat().st_size > 0}
-    return dict(sorted(named.items()))
+    """Names (paths below ``root``, without extension) to files, sorted by name; empty files are left out."""
+    full = [file for file in files if file.stat().st_size > 0]
+    return dict(sorted((file.relative_to(root).with_suffix("").as_posix(), file) for file in full))

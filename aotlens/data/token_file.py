@@ -1,8 +1,9 @@
 """Token files: a corpus as one memory-mapped array of token ids, document boundaries kept.
 
-One file, little-endian, in this order: a preamble of 64 bytes (magic, and where the trailer is), the token ids (uint16 if
-``d_vocab`` ≤ 65,536, else uint32), the position of each document's first token (int64), and a JSON trailer (vocabulary,
-document names, SHA-256 of the documents). What is only known at the end stands at the end, so that a build streams.
+One file, little-endian, in this order: a preamble of 64 bytes (magic and sizes), the token ids (uint16 if
+``d_vocab`` ≤ 65,536, else uint32), the position of each document's first token (int64), and a JSON trailer
+(vocabulary size, document names, SHA-256 of the documents). What is only known at the end stands at the end,
+so that a build streams.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,18 +34,23 @@ class TokenFile:
 
     path: Path
     tokens: np.memmap[Any, Any]  # [n_tokens], uint16 or uint32, read-only
-    document_starts: Int64[np.ndarray, " documents"]  # position of each document's first token, after its separator
+    document_starts: Int64[
+        np.ndarray, " documents"
+    ]  # where each document's tokens begin, after its separator
     document_names: tuple[str, ...]
     d_vocab: int
     eot_id: int
     sha256: str  # of the documents, as `aotlens.data.documents_sha256` computes it
 
     @classmethod
-    def build(cls, documents: Iterable[Document], tokenizer: Tokenizer, path: str | os.PathLike[str]) -> TokenFile:
+    def build(
+        cls, documents: Iterable[Document], tokenizer: Tokenizer, path: str | os.PathLike[str]
+    ) -> TokenFile:
         """Encode documents to ``path`` and open it.
 
-        Streams: memory is bounded by a few megabytes of text and its encodings, or the longest document's text. Atomic: until the last byte is on the disk, ``path`` is
-        what it was before. Raises ValueError if there are no documents, and OSError as the disk does.
+        Streams: memory holds one document's text, and the encodings of a few megabytes of text. Atomic: until
+        the last byte is on the disk, ``path`` is what it was before. Raises ValueError if there are no
+        documents, or for a lone surrogate in one, and OSError (a full disk, say) with the path.
         """
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,37 +61,49 @@ class TokenFile:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
+        except OSError as error:
+            if error.filename is None:  # a failed write does not know its file
+                raise OSError(error.errno, f"{error.strerror} while writing tokens", str(path)) from error
             raise
+        finally:
+            temporary.unlink(missing_ok=True)
         return cls.open(path)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> TokenFile:
-        """Map a token file into memory. Raises ValueError if it is no token file or is cut short."""
+        """Map a token file into memory. Raises ValueError if there is none, or a damaged one."""
         path = Path(path)
+        if not path.is_file():
+            raise ValueError(f"{path}: expected a token file, found none; make it with `TokenFile.build`")
         size = path.stat().st_size
         with path.open("rb") as file:
             preamble = file.read(_PREAMBLE.size)
             if len(preamble) < _PREAMBLE.size or not preamble.startswith(MAGIC):
                 raise ValueError(f"{path}: expected a token file (beginning {MAGIC!r}), got {preamble[:8]!r}")
             _, n_tokens, n_documents, trailer_length, width = _PREAMBLE.unpack(preamble)
+            if width not in (2, 4):
+                raise ValueError(f"{path}: expected 2 or 4 bytes a token, got {width}; build the file again")
             starts_at = _PREAMBLE.size + width * n_tokens
             expected = starts_at + 8 * n_documents + trailer_length
             if size != expected:
-                raise ValueError(f"{path}: expected {expected} bytes, got {size}: the file is damaged; build it again")
+                raise ValueError(f"{path}: expected {expected} bytes, got {size}; build the file again")
             file.seek(starts_at)
             starts = np.frombuffer(file.read(8 * n_documents), dtype="<i8").astype(np.int64)
-            trailer = json.loads(file.read(trailer_length))
+            try:
+                trailer = json.loads(file.read(trailer_length))
+                header = {key: trailer[key] for key in ("d_vocab", "eot_id", "sha256")}
+                names = tuple(trailer["document_names"])
+            except (ValueError, KeyError, TypeError) as error:
+                raise ValueError(
+                    f"{path}: expected a JSON trailer, got {error!r}; build the file again"
+                ) from error
         tokens = np.memmap(path, dtype=f"<u{width}", mode="r", offset=_PREAMBLE.size, shape=(n_tokens,))
         return cls(
             path=path,
             tokens=tokens,
             document_starts=starts,
-            document_names=tuple(trailer["document_names"]),
-            d_vocab=trailer["d_vocab"],
-            eot_id=trailer["eot_id"],
-            sha256=trailer["sha256"],
+            document_names=names,
+            **header,
         )
 
     def __len__(self) -> int:
@@ -97,8 +116,8 @@ class TokenFile:
             part = np.bincount(self.tokens[begin : begin + (1 << 20)], minlength=self.d_vocab)
             if len(part) > self.d_vocab:
                 raise ValueError(
-                    f"{self.path}: expected token ids below d_vocab = {self.d_vocab}, got {len(part) - 1}; the file is "
-                    "damaged: build it again"
+                    f"{self.path}: expected token ids below d_vocab = {self.d_vocab}, got {len(part) - 1}; "
+                    "build the file again"
                 )
             total += part
         return total
@@ -106,7 +125,7 @@ class TokenFile:
 
 def _write(file: BinaryIO, documents: Iterable[Document], tokenizer: Tokenizer) -> None:
     dtype = np.dtype("<u2" if tokenizer.d_vocab <= 65536 else "<u4")
-    starts: list[int] = []
+    starts = array("q")  # compact: a streamed dataset has millions of documents
     names: list[str] = []
     digest = DocumentHash()
     n_tokens = 0
@@ -124,15 +143,11 @@ def _write(file: BinaryIO, documents: Iterable[Document], tokenizer: Tokenizer) 
             file.write(np.array(ids, dtype=dtype).tobytes())
             n_tokens += len(ids)
     if not names:
-        raise ValueError("expected documents to build a token file from, got none; is the corpus (or its split) empty?")
-    trailer = json.dumps(
-        {
-            "d_vocab": tokenizer.d_vocab,
-            "eot_id": tokenizer.eot_id,
-            "sha256": digest.hexdigest(),
-            "document_names": names,
-        }
-    ).encode()
+        raise ValueError(
+            "expected documents to encode, got none; is the corpus, or the side of its split, empty?"
+        )
+    header = {"d_vocab": tokenizer.d_vocab, "eot_id": tokenizer.eot_id, "sha256": digest.hexdigest()}
+    trailer = json.dumps({**header, "document_names": names}).encode()
     file.write(np.array(starts, dtype="<i8").tobytes())
     file.write(trailer)
     file.seek(0)
@@ -148,6 +163,7 @@ def _pieces(documents: Iterable[Document], tokenizer: Tokenizer) -> Iterator[tup
 
 
 def _batches(pieces: Iterable[tuple[Document | None, str]]) -> Iterator[list[tuple[Document | None, str]]]:
+    """Group pieces so that each group but the last has `_BATCH_CHARACTERS` or somewhat more."""
     batch: list[tuple[Document | None, str]] = []
     characters = 0
     for document, piece in pieces:

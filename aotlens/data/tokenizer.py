@@ -1,8 +1,8 @@
 """Byte-level BPE: any text in, the same text out, and a string for every single token.
 
-A thin wrapper over ``tokenizers.Tokenizer``. Id 0 is ``<|endoftext|>``: the start token of every prompt and the
-separator of documents (GPT-2's own vocabulary keeps it at 50256). Nothing a user types can produce it: typed, it is
-five or so ordinary tokens. There is no unknown token, because every byte is in the vocabulary.
+A thin wrapper over ``tokenizers.Tokenizer``. Id 0 is ``<|endoftext|>``: the start token of every prompt and
+the separator of documents (GPT-2's own vocabulary has it at 50256). Nothing a user types can produce it:
+typed, it becomes several ordinary tokens. There is no unknown token, because every byte is in the vocabulary.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import Any
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from aotlens.data.byte_level import byte_of_character, escape_invalid_utf8, require_utf8, require_utf8_all
+from aotlens.data.byte_level import byte_of_character, escape_invalid_utf8, require_utf8
 
 END_OF_TEXT = "<|endoftext|>"
 _PIECE_CHARACTERS = 1 << 16
-# Before words are merged, text is cut into words by GPT-2's pattern, in which whitespace only ever begins a word or
-# makes up all of one. So there is a cut wherever whitespace follows something visible.
+# Before words are merged, text is cut into words by GPT-2's pattern, in which whitespace only ever begins a
+# word or makes up all of one. So there is a cut wherever whitespace follows something visible.
 _CERTAIN_CUT = re.compile(r"(?<=[!-~])(?=[ \n])")
 SMALLEST_VOCABULARY = 257  # 256 bytes and END_OF_TEXT
 
 
 class Tokenizer:
-    """Byte-level BPE with one special token, ``<|endoftext|>``. Build one with `train` or a ``from_…`` method."""
+    """Byte-level BPE with one special token, ``<|endoftext|>``; made by `train` or a ``from_…`` method."""
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
         self._plain = _require_byte_level(backend)
@@ -38,7 +38,7 @@ class Tokenizer:
         self._backend = backend
         eot_id = backend.token_to_id(END_OF_TEXT)
         if eot_id is None:
-            raise ValueError(f"expected a vocabulary with {END_OF_TEXT!r}, got one without; add it as a special token")
+            raise ValueError(f"expected a vocabulary with {END_OF_TEXT!r}; add it as a special token")
         self.eot_id: int = eot_id
 
     # --- making one ---
@@ -47,8 +47,8 @@ class Tokenizer:
     def train(cls, texts: Iterable[str], d_vocab: int) -> Tokenizer:
         """Learn ``d_vocab`` tokens from texts, which are read once.
 
-        Raises ValueError if ``d_vocab`` is below 257 (256 bytes and the separator), or if the texts are so short
-        that there are not that many merges to learn (the message says how many tokens there are).
+        Raises ValueError if ``d_vocab`` is below 257 (256 bytes and the separator), or if the texts are so
+        short that there are not that many merges to learn (the message says how many tokens there are).
         """
         if d_vocab < SMALLEST_VOCABULARY:
             raise ValueError(
@@ -65,8 +65,8 @@ class Tokenizer:
         reached = backend.get_vocab_size()
         if reached != d_vocab:
             raise ValueError(
-                f"expected text with enough different words for d_vocab={d_vocab}, but all its merges give only "
-                f"{reached} tokens; ask for d_vocab={reached} or less, or give more text"
+                f"expected text with enough different words for d_vocab={d_vocab}, but all its merges give "
+                f"only {reached} tokens; ask for d_vocab={reached} or less, or give more text"
             )
         return cls(backend)
 
@@ -75,7 +75,7 @@ class Tokenizer:
         """Read a ``tokenizer.json`` (the format of Hugging Face's ``tokenizers``)."""
         try:
             return cls.from_json(Path(path).read_text(encoding="utf-8"))
-        except (ValueError, UnicodeDecodeError) as error:
+        except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 
     @classmethod
@@ -84,16 +84,19 @@ class Tokenizer:
         try:
             backend = tokenizers.Tokenizer.from_str(text)
         except Exception as error:  # the library raises bare Exception
-            raise ValueError(f"expected the JSON of a tokenizer as `Tokenizer.save` writes it: {error}") from error
+            raise ValueError(f"expected a tokenizer's JSON as `Tokenizer.save` writes it: {error}") from error
         return cls(backend)
 
     @classmethod
     def from_gpt2_files(cls, encoder_json: str | PathLike[str], vocab_bpe: str | PathLike[str]) -> Tokenizer:
-        """GPT-2's published vocabulary: ``encoder.json`` (token to id) and ``vocab.bpe`` (merges, best first)."""
-        vocabulary = json.loads(Path(encoder_json).read_text(encoding="utf-8"))
-        lines = Path(vocab_bpe).read_text(encoding="utf-8").split("\n")
+        """GPT-2's published files: ``encoder.json`` (token to id) and ``vocab.bpe`` (merges, best first)."""
+        try:
+            vocabulary = json.loads(Path(encoder_json).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{encoder_json}: expected JSON, got {error}") from error
         if not isinstance(vocabulary, dict) or END_OF_TEXT not in vocabulary:
-            raise ValueError(f"{encoder_json}: expected a JSON object of tokens to ids that holds {END_OF_TEXT!r}")
+            raise ValueError(f"{encoder_json}: expected a JSON object of tokens to ids with {END_OF_TEXT!r}")
+        lines = Path(vocab_bpe).read_text(encoding="utf-8").split("\n")
         merges: list[tuple[str, str]] = []
         for number, line in enumerate(lines, start=1):
             if not line or (number == 1 and line.startswith("#version")):
@@ -102,7 +105,10 @@ class Tokenizer:
             if len(parts) != 2:
                 raise ValueError(f"{vocab_bpe}, line {number}: expected two tokens to merge, got {line!r}")
             merges.append((parts[0], parts[1]))
-        backend = _untrained(models.BPE(vocabulary, merges))
+        try:
+            backend = _untrained(models.BPE(vocabulary, merges))
+        except Exception as error:  # the library raises bare Exception
+            raise ValueError(f"{encoder_json} and {vocab_bpe} do not belong together: {error}") from error
         backend.add_special_tokens([END_OF_TEXT])
         return cls(backend)
 
@@ -130,49 +136,47 @@ class Tokenizer:
         return len(self._token_bytes)
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of ``text``, no start token added. Raises ValueError at a lone surrogate, with its position."""
+        """Token ids of ``text``, no start token added. A lone surrogate is a ValueError with its position."""
         require_utf8(text)
         ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
         return ids
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """`encode` for many texts at once, in parallel threads."""
-        require_utf8_all(texts)
+        for index, text in enumerate(texts):
+            require_utf8(text, what=f"text {index}")
         return [encoding.ids for encoding in self._backend.encode_batch_fast(texts, add_special_tokens=False)]
 
     def pieces(self, text: str) -> list[str]:
-        """Cut a long text where `encode` would cut it anyway: the pieces' ids, joined, are exactly the text's.
+        """Cut a long text where `encode` would cut it anyway: the pieces' ids, joined, are the text's ids.
 
         Keeps memory bounded, and lets `encode_batch` use every core on one long document.
         """
         return _cut(text) if self._plain else [text]
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """The bytes that ``ids`` stand for; the separator is written out. Raises ValueError for an id out of range."""
+        """The bytes that ``ids`` stand for, separators written out. An id out of range is a ValueError."""
         return b"".join(self._token_bytes[index] for index in self._checked_ids(ids))
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ``ids``: `encode`'s exact inverse. Bytes of characters cut in two appear as ``<0xE2>``."""
+        """The text of ``ids``, exactly as encoded; bytes of a character cut in two appear as ``<0xE2>``."""
         return escape_invalid_utf8(self.decode_bytes(ids))
 
     def str_tokens(self, ids: Iterable[int]) -> list[str]:
-        """One string per token, exactly as in the text; bytes of a part of a character appear as ``<0xE2>``."""
+        """One string per token, whitespace as it is; bytes of a part of a character appear as ``<0xE2>``."""
         return [self._token_strings[index] for index in self._checked_ids(ids)]
 
     @cached_property
     def _token_bytes(self) -> tuple[bytes, ...]:
         byte_of = byte_of_character()
-        added = {index: token.content for index, token in self._backend.get_added_tokens_decoder().items()}
-        vocabulary = {index: token for token, index in self._backend.get_vocab(with_added_tokens=True).items()}
-        if set(vocabulary) != set(range(len(vocabulary))):
-            raise ValueError(f"expected token ids 0 to {len(vocabulary) - 1} without gaps, got others")
-        table = []
-        for index in range(len(vocabulary)):
-            if index in added:  # added tokens are written as text, not in the byte alphabet
-                table.append(added[index].encode("utf-8"))
-            else:
-                table.append(bytes(byte_of[character] for character in vocabulary[index]))
-        return tuple(table)
+        added = self._backend.get_added_tokens_decoder()  # written as text, not in the byte alphabet
+        token_of = {index: token for token, index in self._backend.get_vocab(with_added_tokens=True).items()}
+        if token_of.keys() != set(range(len(token_of))):
+            raise ValueError(f"expected token ids 0 to {len(token_of) - 1} without gaps, got others")
+        return tuple(
+            added[index].content.encode() if index in added else bytes(byte_of[c] for c in token_of[index])
+            for index in range(len(token_of))
+        )
 
     @cached_property
     def _token_strings(self) -> tuple[str, ...]:
@@ -181,7 +185,9 @@ class Tokenizer:
     def _checked_ids(self, ids: Iterable[int]) -> list[int]:
         listed = ids.tolist() if hasattr(ids, "tolist") else list(ids)
         if not isinstance(listed, list) or any(isinstance(index, list) for index in listed):
-            raise ValueError("expected one sequence of token ids, got a number or a batch; pass one row at a time")
+            raise ValueError(
+                "expected one sequence of token ids, got a number or a batch; pass a row at a time"
+            )
         for position, index in enumerate(listed):
             if not 0 <= index < self.d_vocab:
                 raise ValueError(
@@ -224,7 +230,8 @@ def _require_byte_level(backend: tokenizers.Tokenizer) -> bool:
     if saved["model"]["type"] != "BPE" or not any(step.get("type") == "ByteLevel" for step in steps):
         kinds = [step.get("type") for step in steps]
         raise ValueError(
-            f"expected a byte-level BPE tokenizer, got model {saved['model']['type']!r} with pre-tokenizers {kinds}"
+            f"expected a byte-level BPE tokenizer, got model {saved['model']['type']!r} with pre-tokenizers "
+            f"{kinds}"
         )
     plain = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
     return saved["normalizer"] is None and plain.items() <= step.items()
