@@ -9,6 +9,7 @@ It parses, calls the library and prints. What a user can put right is one line o
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,7 +29,11 @@ from aotlens.checkpoints import (
 from aotlens.checkpoints.info import to_json
 
 # Plain text everywhere: boxes and colours are noise in a log, a pipe and a screen reader.
-_PLAIN: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False, "no_args_is_help": True}
+_PLAIN: dict[str, Any] = {
+    "rich_markup_mode": None,
+    "pretty_exceptions_enable": False,
+    "no_args_is_help": True,
+}
 
 app = typer.Typer(add_completion=False, help="Trained attention-only transformers, opened up.", **_PLAIN)
 checkpoints = typer.Typer(help="List, show, check and move trained models.", **_PLAIN)
@@ -42,7 +47,9 @@ Folders = Annotated[
         help="Look here too: a checkpoint, or a folder of checkpoints. May be given several times.",
     ),
 ]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A name that `list` shows, or a checkpoint's folder.")]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="A name that `list` shows, or a checkpoint's folder.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")]
 
 
@@ -63,7 +70,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 @app.callback()
 def _aotlens(
-    version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print the version and exit.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, help="Print the version and exit.")
+    ] = False,
 ) -> None:
     if version:
         _print(f"aotlens {__version__}")
@@ -72,9 +81,10 @@ def _aotlens(
 
 @checkpoints.command("list")
 def list_command(folders: Folders = [], as_json: AsJson = False) -> None:  # noqa: B006 (Typer copies it)
-    """List the checkpoints at hand: the bundled ones, your own ($AOTLENS_HOME/checkpoints), and those in --checkpoints DIR.
+    """List the checkpoints at hand.
 
-    Losses are validation losses in nats per token, beside a smoothed bigram model's.
+    Those are the bundled ones, your own ($AOTLENS_HOME/checkpoints), and those in --checkpoints DIR. Losses
+    are validation losses in nats per token, beside a smoothed bigram model's.
     """
     infos = list_checkpoints(folders)
     if as_json:
@@ -91,7 +101,7 @@ def list_command(folders: Folders = [], as_json: AsJson = False) -> None:  # noq
 
 @checkpoints.command("show")
 def show_command(name: Name, folders: Folders = [], as_json: AsJson = False) -> None:  # noqa: B006
-    """Show a checkpoint's card: what it is, its figures, its corpus, and the recipe and command that train it."""
+    """Show a checkpoint's card: what it is, its figures, its corpus, and how to train it again."""
     info = find_checkpoint(name, folders)
     if info.problem:
         raise ValueError(info.problem)
@@ -106,10 +116,12 @@ def show_command(name: Name, folders: Folders = [], as_json: AsJson = False) -> 
 
 @checkpoints.command("verify")
 def verify_command(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="All of them, if none is given.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="All of them, if none is given.")
+    ] = None,
     folders: Folders = [],  # noqa: B006
 ) -> None:
-    """Read checkpoints whole: hashes, names, shapes, finite weights, tokenizer. Exit code 1 if one is damaged."""
+    """Read checkpoints whole and check hashes, shapes, weights, tokenizer. Exit code 1 if one is damaged."""
     infos = [find_checkpoint(name, folders) for name in names] if names else list_checkpoints(folders)
     damaged = 0
     for info in infos:
@@ -123,9 +135,13 @@ def verify_command(
 
 @checkpoints.command("import")
 def import_command(
-    source: Annotated[Path, typer.Argument(metavar="FILE", help="A .tar, .tar.gz, .tar.xz or .zip, or a folder.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A .tar, .tar.gz, .tar.xz or .zip, or a folder.")
+    ],
     name: Annotated[str | None, typer.Option(help="Call it this instead of its own name.")] = None,
-    into: Annotated[Path | None, typer.Option(metavar="DIR", help="Put it here, not in $AOTLENS_HOME/checkpoints.")] = None,
+    into: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Put it here, not in $AOTLENS_HOME/checkpoints.")
+    ] = None,
 ) -> None:
     """Bring in a checkpoint from an archive or a folder. It is checked first, and nothing is overwritten."""
     info = import_checkpoint(source, name=name, into=into)
@@ -136,14 +152,58 @@ def import_command(
 def export_command(
     name: Name,
     destination: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Ends in .tar, .tar.gz, .tar.xz or .zip; otherwise a new folder.")
+        Path,
+        typer.Argument(
+            metavar="FILE", help="Ends in .tar, .tar.gz, .tar.xz or .zip; otherwise a new folder."
+        ),
     ],
     folders: Folders = [],  # noqa: B006
 ) -> None:
-    """Write a checkpoint to an archive that `import` reads elsewhere. It is checked first; nothing is overwritten."""
+    """Write a checkpoint to an archive for `import`. It is checked first, and nothing is overwritten."""
     info = find_checkpoint(name, folders)
     assert info.path is not None
     _print(f"{info.name}: exported to {export_checkpoint(info.path, destination)}")
+
+
+@app.command("train")
+def train_command(
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe's name, or a TOML file.")],
+    corpus: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPEC", help="stdlib, file:PATH, dir:PATH or hf:NAME, where the recipe leaves it open."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="The checkpoint's folder, not $AOTLENS_HOME/checkpoints/NAME."),
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from where a stopped run was.")] = False,
+    seed: Annotated[int | None, typer.Option(help="Instead of the recipe's.")] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Of the last stage, instead of the recipe's.")
+    ] = None,
+    tokens: Annotated[int | None, typer.Option(help="Of the last stage, instead of the recipe's.")] = None,
+) -> None:
+    """Train a model from a recipe, and save it as a checkpoint as it goes.
+
+    On several GPUs: torchrun --nproc_per_node N -m aotlens train RECIPE
+    """
+    from aotlens.train import run_recipe  # imports torch, which the other commands need not wait for
+
+    folder = run_recipe(
+        recipe,
+        corpus=corpus,
+        out=out,
+        device=device,
+        resume=resume,
+        seed=seed,
+        learning_rate=learning_rate,
+        tokens=tokens,
+    )
+    if os.environ.get("RANK", "0") == "0":
+        _print(f"{folder.name}: saved in {folder}")
 
 
 def _as_json(info: CheckpointInfo) -> dict[str, Any]:

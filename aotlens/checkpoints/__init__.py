@@ -5,11 +5,13 @@
     header.py    names, shapes and dtypes in a safetensors file, without reading the weights
     info.py      CheckpointInfo: what config.json says
     card.py      card.md from a CheckpointInfo
-    format.py    save_checkpoint, load_folder, verify
+    checks.py    what must agree between config.json and the weights
+    writing.py   save_checkpoint
+    reading.py   load_folder, verify
     catalog.py   bundled, home and given folders; load by name
     archive.py   export to and import from .tar, .tar.gz, .zip or a folder
 
-Listing needs no torch: only the functions of ``format.py`` import it, when they are called.
+Listing needs no torch: only functions of checks.py, writing.py and reading.py import it, when called.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ from aotlens.checkpoints.archive import export_checkpoint, import_checkpoint
 from aotlens.checkpoints.card import render_card
 from aotlens.checkpoints.catalog import bundled_folder, find_checkpoint, home_folder, list_checkpoints, load
 from aotlens.checkpoints.errors import CheckpointError
-from aotlens.checkpoints.format import load_folder, save_checkpoint, verify
 from aotlens.checkpoints.info import Card, CheckpointInfo, read_info
+from aotlens.checkpoints.reading import load_folder, verify
+from aotlens.checkpoints.writing import save_checkpoint
 
 __all__ = [
     "Card",

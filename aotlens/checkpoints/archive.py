@@ -1,8 +1,8 @@
 """Carrying a checkpoint elsewhere: export to one file (or a copy), import from it.
 
-An archive holds the five files of a checkpoint in a folder of its name. Import reads those five names and nothing
-else, writes them itself, loads what it wrote, and only then gives it its name, so neither a hostile nor a damaged
-archive leaves anything behind.
+An archive holds the five files of a checkpoint in a folder of its name. Import reads those five names and
+nothing else, writes them itself, loads what it wrote, and only then gives it its name, so neither a hostile
+nor a damaged archive leaves anything behind.
 """
 
 from __future__ import annotations
@@ -22,9 +22,12 @@ from typing import IO
 
 from aotlens.checkpoints.catalog import home_folder
 from aotlens.checkpoints.errors import CheckpointError
-from aotlens.checkpoints.format import verify
 from aotlens.checkpoints.info import CheckpointInfo, read_info
 from aotlens.checkpoints.layout import CONFIG, FILES, WEIGHTS, is_checkpoint, locate, replacing
+from aotlens.checkpoints.reading import verify
+
+#: A way to open one file of a checkpoint, wherever it is.
+Open = Callable[[], IO[bytes]]
 
 _TAR = (".tar", ".tar.gz", ".tgz", ".tar.xz")
 _SUFFIXES = (*_TAR, ".zip")
@@ -36,7 +39,7 @@ _DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeE
 
 
 def export_checkpoint(folder: str | Path, destination: str | Path) -> Path:
-    """Writes the checkpoint in `folder` to an archive (.tar, .tar.gz, .tgz, .tar.xz, .zip) or to a new folder.
+    """Writes the checkpoint in `folder` to a .tar, .tar.gz, .tgz, .tar.xz or .zip, or else to a new folder.
 
     Raises CheckpointError if it is damaged or if `destination` exists; nothing is overwritten.
     """
@@ -62,7 +65,8 @@ def export_checkpoint(folder: str | Path, destination: str | Path) -> Path:
         os.rename(unfinished, destination)
     except OSError as error:
         raise CheckpointError(
-            f"{destination}: could not be written: {error.strerror or error}. Free some space, or choose another place."
+            f"{destination}: could not be written: {error.strerror or error}. Free some space, or choose "
+            "another place."
         ) from error
     finally:
         unfinished.unlink(missing_ok=True)
@@ -74,8 +78,8 @@ def import_checkpoint(
 ) -> CheckpointInfo:
     """Brings the checkpoint in archive or folder `source` to ``into/name`` (the home folder, its own name).
 
-    Returns what was imported. Raises CheckpointError for a damaged or unsafe archive, a checkpoint that doesn't
-    load, and a name that is taken; then nothing is left behind.
+    Returns what was imported. Raises CheckpointError for a damaged or unsafe archive, a checkpoint that
+    doesn't load, and a name that is taken; then nothing is left behind.
     """
     source = Path(source).expanduser()
     with _opened(source) as members:
@@ -97,14 +101,14 @@ class _Members:
     source: Path
     name: str
     sizes: dict[str, int]
-    open: dict[str, Callable[[], IO[bytes]]]
+    open: dict[str, Open]
 
     def write_to(self, folder: Path) -> None:
         total, free = sum(self.sizes.values()), shutil.disk_usage(folder).free
         if total > free:
             raise CheckpointError(
-                f"{self.source}: expected at most the {free / 1e6:.0f} MB that are free, found {total / 1e6:.0f} MB. "
-                "Free some space."
+                f"{self.source}: expected at most the {free / 1e6:.0f} MB that are free, found "
+                f"{total / 1e6:.0f} MB. Free some space."
             )
         for file, size in self.sizes.items():
             if file != WEIGHTS and size > _MAX_TEXT_BYTES:
@@ -113,7 +117,9 @@ class _Members:
                 with self.open[file]() as stream:
                     _write_stream(stream, folder / file)
             except _DAMAGED as error:
-                raise CheckpointError(f"{self.source}: {file} can't be unpacked: {error}. Fetch it again.") from error
+                raise CheckpointError(
+                    f"{self.source}: {file} can't be unpacked: {error}. Fetch it again."
+                ) from error
 
 
 @contextmanager
@@ -123,7 +129,12 @@ def _opened(source: Path) -> Iterator[_Members]:
             raise CheckpointError(f"{source}: expected a checkpoint's folder, found no {CONFIG} in it.")
         parts = {part.name: part for part in _parts(source)}
         sizes = {file: part.stat().st_size for file, part in parts.items()}
-        yield _Members(source=source, name=source.resolve().name, sizes=sizes, open={file: partial(open, part, "rb") for file, part in parts.items()})
+        yield _Members(
+            source=source,
+            name=source.resolve().name,
+            sizes=sizes,
+            open={file: partial(_read, part) for file, part in parts.items()},
+        )
         return
     if not source.is_file():
         raise CheckpointError(f"{source}: expected an archive or a checkpoint's folder, found nothing there.")
@@ -143,13 +154,13 @@ def _open_archive(source: Path) -> tarfile.TarFile | zipfile.ZipFile:
 
 
 def _members(source: Path, archive: tarfile.TarFile | zipfile.ZipFile) -> _Members:
-    entries: dict[PurePosixPath, tuple[Callable[[], IO[bytes]], int]] = {}
+    entries: dict[PurePosixPath, tuple[Open, int]] = {}
     for text, size, opener, kind in _entries(source, archive):
         path = PurePosixPath(text)
         if path.is_absolute() or ".." in path.parts or "\\" in text or kind == "other":
             raise CheckpointError(
-                f"{source}: expected plain files inside the archive, found {text!r}, a link, a device or a path that "
-                "leads out of it. Don't trust it; nothing was written."
+                f"{source}: expected plain files inside the archive, found {text!r}, a link, a device or a "
+                "path that leads out of it. Don't trust it; nothing was written."
             )
         if kind == "folder" or path.name not in FILES:
             continue
@@ -159,7 +170,8 @@ def _members(source: Path, archive: tarfile.TarFile | zipfile.ZipFile) -> _Membe
     homes = [path.parent for path in entries if path.name == CONFIG]
     if len(homes) != 1:
         raise CheckpointError(
-            f"{source}: expected one checkpoint, found {len(homes)} {CONFIG} in it. Export each to a file of its own."
+            f"{source}: expected one checkpoint, found {len(homes)} {CONFIG} in it. Export each to a file "
+            "of its own."
         )
     own = {path.name: found for path, found in entries.items() if path.parent == homes[0]}
     return _Members(
@@ -172,7 +184,7 @@ def _members(source: Path, archive: tarfile.TarFile | zipfile.ZipFile) -> _Membe
 
 def _entries(
     source: Path, archive: tarfile.TarFile | zipfile.ZipFile
-) -> Iterator[tuple[str, int, Callable[[], IO[bytes]], str]]:
+) -> Iterator[tuple[str, int, Open, str]]:
     """(path, bytes, how to open it, "file" | "folder" | "other") of everything in the archive."""
     try:
         if isinstance(archive, zipfile.ZipFile):
@@ -186,7 +198,13 @@ def _entries(
                 kind = "file" if member.isreg() else "folder" if member.isdir() else "other"
                 yield member.name, member.size, partial(_extract, archive, member), kind
     except (*_DAMAGED, OSError) as error:
-        raise CheckpointError(f"{source}: expected a whole archive, found: {error}. Fetch it again.") from error
+        raise CheckpointError(
+            f"{source}: expected a whole archive, found: {error}. Fetch it again."
+        ) from error
+
+
+def _read(path: Path) -> IO[bytes]:
+    return open(path, "rb")
 
 
 def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
@@ -198,8 +216,8 @@ def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
 def _checked_name(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name) or name.endswith(_SUFFIXES):
         raise CheckpointError(
-            f"name {name!r}: expected up to 100 letters, digits, dots, dashes and underscores, starting with a letter "
-            "or digit. Give another with --name."
+            f"name {name!r}: expected up to 100 letters, digits, dots, dashes and underscores, starting "
+            "with a letter or digit. Give another with --name."
         )
     return name
 

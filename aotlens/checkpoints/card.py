@@ -43,7 +43,10 @@ def _figures(metrics: dict[str, Any]) -> str:
     loss, bigram = metrics.get("validation_loss"), metrics.get("bigram_loss")
     if isinstance(loss, int | float) and isinstance(bigram, int | float):
         side = "below" if loss < bigram else "above"
-        lines += ["", f"Its validation loss is {abs(bigram - loss):.2f} nats {side} a smoothed bigram model's."]
+        lines += [
+            "",
+            f"Its validation loss is {abs(bigram - loss):.2f} nats {side} a smoothed bigram model's.",
+        ]
     return "\n".join(lines)
 
 
@@ -51,6 +54,7 @@ def _corpus(info: CheckpointInfo) -> str:
     corpus = info.corpus
     if not corpus:
         return ""
+    rows: list[tuple[str, str]]
     rows = [(key, _value(corpus[key])) for key in ("name", "source", "license", "sha256") if key in corpus]
     if corpus.get("validation"):
         rows.append(("held out for validation", _value(corpus["validation"])))

@@ -1,8 +1,8 @@
 """Which checkpoints there are, and loading one by name.
 
 A name is the name of a checkpoint's folder. They are looked for in the bundled folder, then in
-``$AOTLENS_HOME/checkpoints`` (``~/.cache/aotlens/checkpoints``), then in folders that the caller gives. Where a name
-appears twice the later place wins, and its `note` says what it hides.
+``$AOTLENS_HOME/checkpoints`` (``~/.cache/aotlens/checkpoints``), then in folders that the caller gives. Where
+a name appears twice the later place wins, and its `note` says what it hides.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aotlens.checkpoints.errors import CheckpointError
-from aotlens.checkpoints.format import load_folder
 from aotlens.checkpoints.info import CheckpointInfo, read_info
 from aotlens.checkpoints.layout import WEIGHTS, is_checkpoint
+from aotlens.checkpoints.reading import load_folder
 
 if TYPE_CHECKING:
     import torch
@@ -31,15 +31,16 @@ def bundled_folder() -> Path:
 
 
 def home_folder() -> Path:
-    """Where a user's own checkpoints are: ``$AOTLENS_HOME/checkpoints``, by default in ``~/.cache/aotlens``."""
+    """A user's own checkpoints: ``$AOTLENS_HOME/checkpoints``, by default in ``~/.cache/aotlens``."""
     return Path(os.environ.get("AOTLENS_HOME") or "~/.cache/aotlens").expanduser() / "checkpoints"
 
 
 def list_checkpoints(folders: Iterable[str | Path] = ()) -> list[CheckpointInfo]:
     """Every checkpoint by name, in the order of the places above and alphabetically within one.
 
-    Each of `folders` is a checkpoint or a folder of checkpoints. No weights are read and torch is not imported. One
-    that can't be read has `.problem` set. Raises CheckpointError for a folder that doesn't exist.
+    Each of `folders` is a checkpoint or a folder of checkpoints. No weights are read and torch is not
+    imported. One that can't be read has `.problem` set. Raises CheckpointError for a folder that doesn't
+    exist.
     """
     found: dict[str, CheckpointInfo] = {}
     for path in _candidates(folders):
@@ -53,7 +54,7 @@ def list_checkpoints(folders: Iterable[str | Path] = ()) -> list[CheckpointInfo]
 
 
 def find_checkpoint(name_or_path: str | Path, folders: Iterable[str | Path] = ()) -> CheckpointInfo:
-    """The checkpoint of that name, or else at that path. A name of the catalog comes first; write ./NAME for a path.
+    """The checkpoint of that name, or else at that path; ./NAME is always a path.
 
     Raises CheckpointError, listing the names there are, if there is none.
     """
@@ -66,12 +67,14 @@ def find_checkpoint(name_or_path: str | Path, folders: Iterable[str | Path] = ()
         if not is_checkpoint(path):
             inside = ", ".join(child.name for child in _checkpoints_in(path))
             advice = f"It holds the checkpoints {inside}: give one of them." if inside else _advice(known)
-            raise CheckpointError(f"{path}: expected a checkpoint, found a folder without config.json. {advice}")
+            raise CheckpointError(
+                f"{path}: expected a checkpoint, found a folder without config.json. {advice}"
+            )
         return _read_or_problem(path)
     if path.is_file():
         raise CheckpointError(
-            f"{path}: expected a checkpoint's folder, found a file. Give {path.parent}/ if it is part of a checkpoint, "
-            "or bring an archive in with `aotlens checkpoints import`."
+            f"{path}: expected a checkpoint's folder, found a file. Give {path.parent}/ if it is part of a "
+            "checkpoint, or bring an archive in with `aotlens checkpoints import`."
         )
     near = difflib.get_close_matches(str(name_or_path), known, n=3, cutoff=0.5)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
@@ -81,9 +84,10 @@ def find_checkpoint(name_or_path: str | Path, folders: Iterable[str | Path] = ()
 def load(
     name_or_path: str | Path, device: str | torch.device = "auto", *, folders: Iterable[str | Path] = ()
 ) -> AttentionOnlyTransformer:
-    """The model of that name (see `find_checkpoint`), float32, in eval mode, with `.tokenizer`, `.cfg`, `.card`.
+    """The model of that name or at that path (see `find_checkpoint`).
 
-    Raises CheckpointError for an unknown name and for whatever is wrong with the files.
+    It is float32, in eval mode, and has `.tokenizer`, `.cfg`, `.card` and `.unigram_counts`. Raises
+    CheckpointError for an unknown name and for whatever is wrong with the files.
     """
     info = find_checkpoint(name_or_path, folders)
     assert info.path is not None
@@ -99,7 +103,9 @@ def _candidates(folders: Iterable[str | Path]) -> Iterator[Path]:
     for folder in folders:
         path = Path(folder).expanduser()
         if not path.is_dir():
-            raise CheckpointError(f"{path}: expected a checkpoint or a folder of checkpoints, found no folder.")
+            raise CheckpointError(
+                f"{path}: expected a checkpoint or a folder of checkpoints, found no folder."
+            )
         if _looks_like_one(path):
             yield path
         else:

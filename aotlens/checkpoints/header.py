@@ -1,8 +1,8 @@
 """What a safetensors file contains, read from its header alone.
 
-The header is 8 bytes (its length, little-endian) and JSON: ``{name: {dtype, shape, data_offsets}}``. Reading it here
-costs neither torch nor the weights, so a listing can tell a truncated file, and `load` can compare names and shapes
-with the model before it reads a single weight.
+The header is 8 bytes (its length, little-endian) and JSON: ``{name: {dtype, shape, data_offsets}}``. Reading
+it here costs neither torch nor the weights, so a listing can tell a truncated file, and `load` can compare
+names and shapes with the model before it reads a single weight.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from aotlens.checkpoints.errors import CheckpointError
 
 #: Bytes per element, of the dtypes that a checkpoint may hold.
-_ITEM_BYTES = {"F32": 4, "BF16": 2, "F16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1, "F64": 8}
+_ITEM_BYTES = {"F32": 4, "BF16": 2, "F16": 2, "F64": 8, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1}
 
 #: safetensors itself refuses longer ones.
 _MAX_HEADER_BYTES = 100_000_000
@@ -66,7 +66,9 @@ def read_header(path: Path) -> Header:
         tensors[name], last = _entry(path, name, entry)
         end = max(end, last)
     if 8 + length + end != size:
-        raise _damaged(path, f"{size} bytes where its header promises {8 + length + end}: truncated or extended")
+        raise _damaged(
+            path, f"{size} bytes where its header promises {8 + length + end}: truncated or extended"
+        )
     return Header(tensors=tensors, metadata=metadata)
 
 
@@ -75,7 +77,8 @@ def _entry(path: Path, name: str, entry: Any) -> tuple[TensorEntry, int]:
         case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(start), int(end)]}:
             if dtype not in _ITEM_BYTES:
                 raise CheckpointError(
-                    f"{path}: tensor {name!r}: expected one of the dtypes {', '.join(_ITEM_BYTES)}, found {dtype!r}."
+                    f"{path}: tensor {name!r}: expected one of the dtypes {', '.join(_ITEM_BYTES)}, found "
+                    f"{dtype!r}."
                 )
             if not all(type(length) is int and length >= 0 for length in shape):
                 raise _damaged(path, f"tensor {name!r} with the shape {shape}")

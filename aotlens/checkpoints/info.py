@@ -46,8 +46,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
 class CheckpointInfo:
     """What is known of a checkpoint besides its weights.
 
-    The training loop fills in the first group and `save_checkpoint` the second; the third is set when a folder is
-    read. Raises CheckpointError for values of the wrong type and for unknown corpus keys.
+    The training loop fills in the first group and `save_checkpoint` the second; the third is set when a
+    folder is read. Raises CheckpointError for values of the wrong type and for unknown corpus keys.
     """
 
     name: str
@@ -59,7 +59,7 @@ class CheckpointInfo:
     command: str = ""
     """The command that trains it again."""
     corpus: dict[str, Any] = field(default_factory=dict)
-    """name, source (where a user gets it), sha256, license, validation (names held out); {} for synthetic data."""
+    """name, source (where a user gets it), sha256, license, validation (names held out); {} if synthetic."""
     seed: int | None = None
     """Seed of the run."""
     device: str = ""
@@ -103,11 +103,13 @@ class CheckpointInfo:
         unknown = sorted(set(self.corpus) - set(CORPUS_KEYS))
         if unknown:
             raise CheckpointError(
-                f"corpus: unknown keys {', '.join(map(repr, unknown))}; expected some of {', '.join(CORPUS_KEYS)}."
+                f"corpus: unknown keys {', '.join(map(repr, unknown))}; expected some of "
+                f"{', '.join(CORPUS_KEYS)}."
             )
         if not math.isfinite(self.seconds) or self.seconds < 0 or self.tokens_seen < 0:
             raise CheckpointError(
-                f"expected seconds and tokens_seen of at least 0, found {self.seconds} and {self.tokens_seen}."
+                f"expected seconds and tokens_seen of at least 0, found {self.seconds} and "
+                f"{self.tokens_seen}."
             )
 
     def to_config(self) -> dict[str, Any]:
@@ -121,17 +123,19 @@ class CheckpointInfo:
         version = config.get("schema_version")
         if type(version) is int and version > SCHEMA_VERSION:
             raise CheckpointError(
-                f"expected schema_version {SCHEMA_VERSION} or older, found {version}. A newer aotlens wrote it: "
-                "upgrade aotlens to read it."
+                f"expected schema_version {SCHEMA_VERSION} or older, found {version}. A newer aotlens "
+                "wrote it: upgrade aotlens to read it."
             )
         unknown, missing = sorted(set(config) - set(_TYPES)), sorted(set(_TYPES) - set(config))
         if unknown:
             raise CheckpointError(
-                f"unknown keys {', '.join(map(repr, unknown))}; expected {', '.join(_TYPES)}. Remove them, or upgrade "
-                "aotlens if a newer one wrote them."
+                f"unknown keys {', '.join(map(repr, unknown))}; expected {', '.join(_TYPES)}. Remove them, "
+                "or upgrade aotlens if a newer one wrote them."
             )
         if missing:
-            raise CheckpointError(f"missing keys {', '.join(map(repr, missing))}; is this an aotlens checkpoint?")
+            raise CheckpointError(
+                f"missing keys {', '.join(map(repr, missing))}; is this an aotlens checkpoint?"
+            )
         if version != SCHEMA_VERSION:
             raise CheckpointError(f"expected schema_version {SCHEMA_VERSION}, found {version!r}.")
         return cls(**config)
@@ -154,7 +158,7 @@ Card = CheckpointInfo
 def read_info(folder: Path) -> CheckpointInfo:
     """What `folder` says about itself, with its card; the weights' header is read, the weights are not.
 
-    Raises CheckpointError for a damaged config.json, and for weights or tokenizer that are missing or cut short.
+    Raises CheckpointError for a damaged config.json, and for files that are missing or cut short.
     """
     path = locate(folder, CONFIG)
     config = _object(_read_text(path), str(path))
@@ -175,13 +179,15 @@ def read_info(folder: Path) -> CheckpointInfo:
         name=name,
         path=folder,
         card=_read_text(card) if card.is_file() else "",
-        n_weights=sum(math.prod(entry.shape) for key, entry in header.tensors.items() if key != "unigram_counts"),
+        n_weights=sum(
+            math.prod(entry.shape) for key, entry in header.tensors.items() if key != "unigram_counts"
+        ),
         note=None if info.name in (name, "") else f"saved under the name {info.name!r}",
     )
 
 
 def to_json(value: Any, **options: Any) -> str:
-    """JSON text of `value`; NumPy and torch scalars become numbers. Raises CheckpointError for what JSON lacks."""
+    """JSON of `value`; NumPy and torch scalars become numbers. Raises CheckpointError for what JSON lacks."""
 
     def number(item: Any) -> Any:
         if getattr(item, "ndim", None) == 0 and hasattr(item, "item"):
@@ -191,7 +197,9 @@ def to_json(value: Any, **options: Any) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, default=number, **options)
     except (TypeError, ValueError) as error:
-        raise CheckpointError(f"expected text, finite numbers, lists and dictionaries only, found: {error}") from error
+        raise CheckpointError(
+            f"expected text, finite numbers, lists and dictionaries only, found: {error}"
+        ) from error
 
 
 def _read_text(path: Path) -> str:
@@ -202,7 +210,9 @@ def _read_text(path: Path) -> str:
     except OSError as error:
         raise CheckpointError(f"{path}: can't be read: {error.strerror or error}.") from error
     except UnicodeDecodeError as error:
-        raise CheckpointError(f"{path}: expected UTF-8 text, found {error.object[error.start]:#04x} at byte {error.start}.") from None
+        raise CheckpointError(
+            f"{path}: expected UTF-8 text, found {error.object[error.start]:#04x} at byte {error.start}."
+        ) from None
 
 
 def _object(text: str, where: str) -> dict[str, Any]:

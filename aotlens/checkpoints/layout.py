@@ -1,18 +1,20 @@
 """The files of a checkpoint folder, and how all of them are replaced at once.
 
-A save replaces five files together, and a process can die (SIGKILL, power) between any two system calls. Neither
-``rename`` nor ``os.replace`` exchanges a folder that has files in it, and renaming the old folder aside leaves a
-moment in which nothing has the checkpoint's name. So the folder stays, and the save is a redo log inside it:
+A save replaces five files together, and a process can die (SIGKILL, power) between any two system calls.
+Neither ``rename`` nor ``os.replace`` exchanges a folder that has files in it, and renaming the old folder
+aside leaves a moment in which nothing has the checkpoint's name. So the folder stays, and the save is a redo
+log inside it:
 
 1. every new file is written to ``FOLDER/.incoming/`` and forced to disk (fsync), and so is the listing of it;
 2. ``.incoming`` is renamed to ``.commit``. This one atomic step is the save;
-3. each file moves from ``.commit/`` to its place in ``FOLDER`` with ``os.replace``, config.json last, and the empty
-   ``.commit`` is removed.
+3. each file moves from ``.commit/`` to its place in ``FOLDER`` with ``os.replace``, config.json last, and
+   the empty ``.commit`` is removed.
 
-A reader takes a file from ``.commit/`` where it is there and from the folder otherwise (`locate`). Killed before
-step 2, the folder holds the old checkpoint, untouched; killed after it, `locate` finds every file of the new one,
-moved or not. There is no instant in between, and the next save first finishes the moves. Files that are not ours
-(the training loop's state) stay where they are. A disk that fills up does so in step 1, which only adds files.
+A reader takes a file from ``.commit/`` where it is there and from the folder otherwise (`locate`). Killed
+before step 2, the folder holds the old checkpoint, untouched; killed after it, `locate` finds every file of
+the new one, moved or not. There is no instant in between, and the next save first finishes the moves. Files
+that are not ours (the training loop's state) stay where they are. A disk that fills up does so in step 1,
+which only adds files.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ def is_checkpoint(folder: Path) -> bool:
 
 
 def fingerprint(folder: Path) -> tuple[tuple[str, int, int, int] | None, ...]:
-    """Changes whenever a save commits or moves a file; tells a damaged file from one replaced while we read."""
+    """Changes when a save commits or moves a file: tells a damaged file from one replaced while we read."""
     found: list[tuple[str, int, int, int] | None] = []
     for name in FILES:
         path = locate(folder, name)
@@ -65,10 +67,10 @@ def fingerprint(folder: Path) -> tuple[tuple[str, int, int, int] | None, ...]:
 
 @contextmanager
 def replacing(folder: Path) -> Iterator[Path]:
-    """Yields an empty folder to write new files to with `write_file`; on leaving, they replace the old ones at once.
+    """Yields an empty folder for new files (`write_file`); on leaving, they replace the old ones at once.
 
-    If the body or a write fails, the old files stay as they were. Raises CheckpointError for what the operating
-    system refuses. One process at a time may save to a folder.
+    If the body or a write fails, the old files stay as they were. Raises CheckpointError for what the
+    operating system refuses. One process at a time may save to a folder.
     """
     created = not folder.exists()
     committed = False
@@ -90,7 +92,7 @@ def replacing(folder: Path) -> Iterator[Path]:
             if created:
                 with suppress(OSError):
                     folder.rmdir()
-    # The new checkpoint is the one that readers find, so a failure from here on loses nothing: the next save goes on.
+    # Readers find the new checkpoint now. A failure from here on loses nothing: the next save goes on.
     with suppress(OSError):
         _move_into_place(folder)
 

@@ -1,0 +1,115 @@
+"""What must agree between config.json and model.safetensors, and the message where it doesn't."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aotlens.checkpoints.errors import CheckpointError
+from aotlens.checkpoints.header import Header
+from aotlens.checkpoints.info import CheckpointInfo
+from aotlens.checkpoints.layout import CONFIG
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from aotlens.models import ModelConfig
+
+#: What weights may be stored as, and safetensors' names for it.
+STORED_DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
+
+#: The tensor beside the weights: how often each token occurs in the training text.
+COUNTS = "unigram_counts"
+
+COPY_AGAIN = "Copy the checkpoint again from where it came from, or train it again."
+
+
+def check_header(
+    path: Path,
+    header: Header,
+    expected: dict[str, tuple[int, ...]],
+    cfg: ModelConfig,
+    info: CheckpointInfo,
+) -> None:
+    """Names, shapes and dtypes, before any weight is read; `expected` is the model's shapes by name."""
+    if info.weights_dtype not in STORED_DTYPES:
+        raise CheckpointError(
+            f"{path.parent / CONFIG}: weights_dtype: expected one of {', '.join(STORED_DTYPES)}, found "
+            f"{info.weights_dtype!r}. {COPY_AGAIN}"
+        )
+    dtype = STORED_DTYPES[info.weights_dtype]
+    found = {name: entry for name, entry in header.tensors.items() if name != COUNTS}
+    complaints = []
+    if missing := sorted(set(expected) - set(found)):
+        complaints.append(f"missing {_first_of(missing)}")
+    if unexpected := sorted(set(found) - set(expected)):
+        complaints.append(f"unexpected {_first_of(unexpected)}")
+    for name in sorted(set(found) & set(expected)):
+        shape = found[name].shape
+        if shape != expected[name]:
+            complaints.append(f"{name} of shape {list(shape)}, not {list(expected[name])}")
+        elif found[name].dtype != dtype:
+            complaints.append(f"{name} of dtype {found[name].dtype}, not {dtype}")
+    counts = header.tensors.get(COUNTS)
+    if counts is not None and (counts.dtype, counts.shape) != ("I64", (cfg.d_vocab,)):
+        complaints.append(f"{COUNTS} {counts.dtype} {list(counts.shape)}, not I64 [{cfg.d_vocab}]")
+    if complaints:
+        raise CheckpointError(
+            f"{path}: expected the weights of the model in {CONFIG}, found {_first_of(complaints, '; ')}. "
+            f"{COPY_AGAIN}"
+        )
+
+
+def check_hash(path: Path, data: bytes, expected: str) -> None:
+    """The file is the one that config.json was written with."""
+    found = hashlib.sha256(data).hexdigest()
+    if found != expected:
+        raise CheckpointError(
+            f"{path}: expected SHA-256 {expected} (from {CONFIG}), found {found}: the file was changed or "
+            "damaged. "
+            f"{COPY_AGAIN}"
+        )
+
+
+def check_same_model(path: Path, header: Header, cfg: ModelConfig) -> None:
+    """A changed step size or threshold fits the same shapes: compare with what the weights were saved for."""
+    if "model" not in header.metadata:
+        return
+    try:
+        saved = type(cfg).from_dict(json.loads(header.metadata["model"])).to_dict()
+    except (ValueError, TypeError, RecursionError) as error:
+        raise CheckpointError(
+            f"{path}: metadata: expected a model configuration, found: {error} {COPY_AGAIN}"
+        ) from error
+    ours = cfg.to_dict()
+    changed = [f"{key}={ours[key]!r}, not {saved[key]!r}" for key in ours if not _same(ours[key], saved[key])]
+    if changed:
+        raise CheckpointError(
+            f"{path.parent / CONFIG}: model: expected what the weights were saved with, found "
+            f"{_first_of(changed, '; ')}. Undo the change. {COPY_AGAIN}"
+        )
+
+
+def check_finite(path: Path, tensors: dict[str, Tensor]) -> None:
+    """No NaN and no infinity: they spread to every figure computed from them."""
+    import torch
+
+    floats = {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}
+    broken = sorted(name for name, tensor in floats.items() if not bool(torch.isfinite(tensor).all()))
+    if broken:
+        raise CheckpointError(
+            f"{path}: expected finite weights, found NaN or infinity in {_first_of(broken)}. {COPY_AGAIN}"
+        )
+
+
+def _same(one: object, other: object) -> bool:
+    """Equal in value and kind of value: bias=1 or bias="no" is not bias=True."""
+    return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
+def _first_of(items: list[str], separator: str = ", ", most: int = 6) -> str:
+    """The first few, and how many more."""
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return separator.join(items[:most]) + more

@@ -1,0 +1,176 @@
+"""Reading a model back from its folder, bit for bit, or saying what is wrong. Reading runs no code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aotlens.checkpoints.checks import (
+    COPY_AGAIN,
+    COUNTS,
+    check_finite,
+    check_hash,
+    check_header,
+    check_same_model,
+)
+from aotlens.checkpoints.errors import CheckpointError
+from aotlens.checkpoints.header import Header, read_header
+from aotlens.checkpoints.info import CheckpointInfo, read_info
+from aotlens.checkpoints.layout import (
+    CARD,
+    CONFIG,
+    TOKENIZER,
+    WEIGHTS,
+    fingerprint,
+    is_checkpoint,
+    locate,
+)
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from aotlens.data.tokenizer import Tokenizer
+    from aotlens.models import AttentionOnlyTransformer, ModelConfig
+
+
+def load_folder(folder: str | Path, device: str | torch.device = "auto") -> AttentionOnlyTransformer:
+    """The model saved in `folder`: float32, in eval mode, without gradients, on `device`.
+
+    It carries `.tokenizer`, `.card` (a CheckpointInfo) and `.unigram_counts`. Raises CheckpointError for
+    whatever is damaged, missing or unknown, and ValueError for a device that isn't there.
+    """
+    from aotlens.models import resolve_device
+
+    resolved = resolve_device(device)
+    folder = Path(folder)
+    # A file replaced by a running training while we read looks damaged. Then the folder has changed: try
+    # again.
+    for _ in range(4):
+        before = fingerprint(folder)
+        try:
+            return _load_once(folder).to(resolved)
+        except CheckpointError:
+            if fingerprint(folder) == before:
+                raise
+    return _load_once(folder).to(resolved)
+
+
+def verify(folder: str | Path) -> list[str]:
+    """Everything wrong with the checkpoint in `folder`, as messages; [] for a good one. Reads it whole."""
+    folder = Path(folder)
+    problems = []
+    try:
+        load_folder(folder, device="cpu")
+    except CheckpointError as error:
+        problems.append(str(error))
+    if is_checkpoint(folder) and not problems:
+        try:
+            read_info(folder).history()
+        except CheckpointError as error:
+            problems.append(str(error))
+        if not locate(folder, CARD).is_file():
+            problems.append(f"{folder / CARD}: expected a card, found no such file. {COPY_AGAIN}")
+    return problems
+
+
+def _load_once(folder: Path) -> AttentionOnlyTransformer:
+    info = read_info(folder)
+    cfg = _model_config(locate(folder, CONFIG), info.model)
+    tokenizer = _tokenizer(folder, info, cfg)
+    weights = locate(folder, WEIGHTS)
+    header = read_header(weights)
+    model = _skeleton(cfg, folder, header)
+    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    check_header(weights, header, expected, cfg, info)
+    tensors = _read_tensors(weights, info.weights_sha256)
+    check_same_model(weights, header, cfg)
+    counts = tensors.pop(COUNTS, None)
+    if counts is not None and bool((counts < 0).any()):
+        raise CheckpointError(
+            f"{weights}: {COUNTS}: expected counts of at least 0, found {int(counts.min())}. {COPY_AGAIN}"
+        )
+    check_finite(weights, tensors)
+    # Every stored type fits into float32 exactly.
+    wide = {name: t.float() if t.is_floating_point() else t for name, t in tensors.items()}
+    model.load_state_dict(wide, assign=True)
+    model.requires_grad_(False)
+    model.tokenizer = tokenizer
+    model.unigram_counts = counts
+    model.card = info
+    return model.eval()
+
+
+def _model_config(path: Path, values: dict[str, Any]) -> ModelConfig:
+    from aotlens.models import ModelConfig
+
+    try:
+        return ModelConfig.from_dict(values)
+    except (ValueError, TypeError) as error:
+        raise CheckpointError(
+            f"{path}: model: expected a model configuration of this version of aotlens, found: {error} "
+            "Upgrade "
+            f"aotlens if a newer one wrote it. {COPY_AGAIN}"
+        ) from error
+
+
+def _skeleton(cfg: ModelConfig, folder: Path, header: Header) -> AttentionOnlyTransformer:
+    """The model without memory for its weights: they are read straight into place, nothing is initialised."""
+    import torch
+
+    from aotlens.models import AttentionOnlyTransformer
+
+    if cfg.n_layers > len(header.tensors):  # a damaged number must not build a million layers
+        raise CheckpointError(
+            f"{folder / CONFIG}: model: expected no more layers than the {len(header.tensors)} tensors in "
+            f"{WEIGHTS}, found n_layers={cfg.n_layers}. {COPY_AGAIN}"
+        )
+    pattern = None
+    try:
+        if cfg.fixed_pattern == "given":
+            pattern = torch.empty(cfg.n_layers, cfg.n_heads, cfg.n_ctx, cfg.n_ctx, device="meta")
+        with torch.device("meta"):
+            return AttentionOnlyTransformer(cfg, pattern=pattern)
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        raise CheckpointError(
+            f"{folder / CONFIG}: model: expected a model that can be built, found: {error} {COPY_AGAIN}"
+        ) from error
+
+
+def _tokenizer(folder: Path, info: CheckpointInfo, cfg: ModelConfig) -> Tokenizer | None:
+    from aotlens.data.tokenizer import Tokenizer
+
+    if info.tokenizer_sha256 is None:
+        return None
+    path = locate(folder, TOKENIZER)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{path}: expected the tokenizer, found: {error.strerror or error}.") from error
+    check_hash(path, data, info.tokenizer_sha256)
+    try:
+        tokenizer = Tokenizer.from_json(data.decode())
+        d_vocab = tokenizer.d_vocab
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
+        raise CheckpointError(f"{path}: expected a tokenizer, found: {error}. {COPY_AGAIN}") from error
+    if d_vocab != cfg.d_vocab:
+        raise CheckpointError(
+            f"{path}: expected as many tokens as the model's d_vocab={cfg.d_vocab}, found {d_vocab}: it is "
+            "another "
+            f"model's tokenizer. {COPY_AGAIN}"
+        )
+    return tokenizer
+
+
+def _read_tensors(path: Path, sha256: str) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    try:
+        data = path.read_bytes()
+        check_hash(path, data, sha256)
+        return load(data)
+    except OSError as error:
+        raise CheckpointError(f"{path}: the weights can't be read: {error.strerror or error}.") from error
+    except SafetensorError as error:
+        raise CheckpointError(f"{path}: expected whole weights, found: {error}. {COPY_AGAIN}") from error
