@@ -81,7 +81,7 @@ class Corpus(ABC):
 
 
 class DocumentHash:
-    """SHA-256 over names and texts in order, in UTF-8, each preceded by its length (8 bytes, little-endian)."""
+    """SHA-256 over names and texts in order, in UTF-8, each after its length (8 bytes, little-endian)."""
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
