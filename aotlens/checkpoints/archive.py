@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import Any
 
 from aotlens.checkpoints.catalog import home_folder
 from aotlens.checkpoints.errors import CheckpointError
@@ -26,8 +26,8 @@ from aotlens.checkpoints.info import CheckpointInfo, read_info
 from aotlens.checkpoints.layout import CONFIG, FILES, WEIGHTS, is_checkpoint, locate, replacing
 from aotlens.checkpoints.reading import verify
 
-#: A way to open one file of a checkpoint, wherever it is.
-Open = Callable[[], IO[bytes]]
+#: Opens one file of a checkpoint, wherever it is; its bytes can be read from what this returns.
+Open = Callable[[], Any]
 
 _TAR = (".tar", ".tar.gz", ".tgz", ".tar.xz")
 _SUFFIXES = (*_TAR, ".zip")
@@ -203,11 +203,11 @@ def _entries(
         ) from error
 
 
-def _read(path: Path) -> IO[bytes]:
+def _read(path: Path) -> Any:
     return open(path, "rb")
 
 
-def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
+def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Any:
     stream = archive.extractfile(member)
     assert stream is not None, "only regular files are opened"
     return stream
@@ -231,7 +231,7 @@ def _copy(source: Path, destination: Path) -> None:
         _write_stream(stream, destination)
 
 
-def _write_stream(stream: IO[bytes], path: Path) -> None:
+def _write_stream(stream: Any, path: Path) -> None:
     with open(path, "wb") as file:
         shutil.copyfileobj(stream, file, 1 << 20)
         file.flush()
