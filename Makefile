@@ -7,7 +7,8 @@
 # PYTHON= on the command line or in the environment chooses the interpreter of .venv.
 PYTHON_GIVEN := $(if $(filter undefined default,$(origin PYTHON)),,yes)
 PYTHON ?= python3
-PIP := .venv/bin/python -m pip --disable-pip-version-check --log .venv/install.log -q -q
+# Twice quiet leaves pip's errors and drops its warnings about the machine's own configuration.
+PIP_INSTALL := .venv/bin/python -m pip install --quiet --quiet --disable-pip-version-check
 
 help:
 	@echo 'make app                  serve the app on http://127.0.0.1:8050'
@@ -56,11 +57,12 @@ setup:
 	fi; \
 	rm -f .venv/.installed; \
 	echo 'Installing the packages of requirements.txt into .venv (once; some minutes) ...'; \
-	if $(PIP) install -r requirements.txt \
-	    && $(PIP) install --no-deps --no-build-isolation -e .; then \
+	if $(PIP_INSTALL) -r requirements.txt \
+	    && $(PIP_INSTALL) --no-deps --no-build-isolation -e .; then \
 	    { pwd; echo "$$checksum"; } > .venv/.installed; \
 	else \
-	    echo "The installation failed; pip's full log is .venv/install.log. Run make again to retry." >&2; \
+	    echo 'The installation failed; pip says why above, and at length with' \
+	        '.venv/bin/python -m pip install -r requirements.txt. make starts afresh.' >&2; \
 	    exit 1; \
 	fi
 

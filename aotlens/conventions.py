@@ -1,0 +1,75 @@
+"""Orientation, shapes and units: stated here once, followed everywhere.
+
+**Orientation.** The papers write tokens as columns; PyTorch and TransformerLens write them as rows. The code
+is row-major throughout:
+
+    object              here                                              in the papers
+    residual stream     x [pos, d_model]                                  X ∈ R^{d×n}, so x = Xᵀ
+    attention pattern   pattern [query, key]                              see φ below
+    head                W_Q, W_K, W_V [d_model, d_head], W_O [d_head, d_model]      the transposes of these
+    head's output       pattern @ x @ W_V @ W_O                           W_O W_V X Aᵀ = (A ⊗ W_O W_V) X
+    QK circuit          W_QK = W_Q @ W_K.T                                W_Qᵀ W_K
+      full              W_E @ W_QK @ W_E.T [destination, source]          W_Eᵀ W_Qᵀ W_K W_E
+    OV circuit          W_OV = W_V @ W_O                                  (W_O W_V)ᵀ
+      full              W_E @ W_OV @ W_U [source, out]                    (W_U W_O W_V W_E)ᵀ
+    Kronecker operator  Kronecker(A, W)(x) = A @ x @ W                    (A ⊗ Wᵀ) X, as (P ⊗ Q) X = Q X Pᵀ
+
+Stacked weights have TransformerLens's shapes: W_Q [n_layers, n_heads, d_model, d_head], and so on.
+
+**By paper.** *structures* applies softmax to the rows of Qᵀ K and multiplies by Aᵀ: its A is our pattern.
+*aot* (Eq. 4 and 5), *nonlinearity* and *in-context denoising* apply φ to the columns of [key, query] matrices
+and multiply by them: their φ(…) is our pattern's transpose. aot's U_k, W_k^Q, W_k^K and W_k^V are d × p
+already, our [d_model, d_head], and its U_k U_kᵀ Z φ(…) has W_O = U_kᵀ here. in-context denoising's W_KQ =
+W_Kᵀ W_Q is [key, query]: our W_QK is its transpose; its W_PV is our W_OV transposed.
+
+**φ, over keys, after masking.** softmax; thresholded: h(softmax(scores)) with h(x) = τ·1{x > τ}; linear:
+scores ÷ the number of visible keys (i + 1 for query i when causal); fixed: the pattern as given, its top-left
+block. Rows of a pattern sum to 1 for softmax only.
+
+**Scale.** Scores are multiplied by `attn_scale`: 1/√d_head by default for both kinds of attention, as in the
+code that the papers build on, or 1.0, which is aot's Eq. (4) as printed. A QK circuit, in whatever basis,
+carries the scale that its model applies: an entry of a full QK circuit is an attention score, an entry of a
+full OV circuit a logit.
+
+**One set of weights for every head.** MSSA uses one matrix for query, key and value; the model shows it as
+W_Q = W_K = W_V = U_k beside W_O (η U_kᵀ when tied), so an analysis never asks which kind of attention it
+reads.
+
+**Norms.** Weight-only circuits fold the norm's gain and bias into the neighbouring maps and centre what
+writes to the stream. The scale that remains, a division by the stream's centred root mean square, depends on
+the input: for layer 0 it is the token's own, exact where only the token is in the stream; elsewhere it is 1,
+and results that rest on it are labelled relative.
+
+**Counting.** Layers, heads, positions and token ids count from 0. Position 0 holds the start token.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+#: (layer, head), from 0.
+Head: TypeAlias = tuple[int, int]
+
+#: The names of dimensions in annotations and docstrings. `n_…` is how many of a thing there are.
+DIMENSIONS: Final[dict[str, str]] = {
+    "batch": "sequences processed together",
+    "pos": "positions of a sequence",
+    "query": "positions that attend: the rows of a pattern, the destinations of a circuit",
+    "key": "positions attended to: the columns of a pattern, the sources of a circuit",
+    "layer": "attention layers, from the input",
+    "head": "heads of a layer",
+    "d_model": "the residual stream",
+    "d_head": "a head's queries, keys and values; the subspace of an MSSA head",
+    "d_mlp": "hidden units of a baseline's feed-forward network",
+    "d_vocab": "tokens of the vocabulary",
+}
+
+#: What the numbers are, by the word used in names and docstrings.
+UNITS: Final[dict[str, str]] = {
+    "nats": "losses (per token), entropies, attention scores before φ: natural logarithms, never bits",
+    "logits": "scores of tokens before softmax, nats up to a constant for each position",
+    "probability": "between 0 and 1; patterns of softmax, predictions; never per cent",
+    "tokens": "amounts of text, training budgets",
+    "seconds": "durations",
+    "bytes": "sizes of memory and of files; MB is 10⁶ bytes",
+}

@@ -1,0 +1,144 @@
+"""What every test gets: checked shapes, a seed named in failures, a browser, reasons for what is skipped."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sys
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING
+
+import hypothesis
+import jaxtyping
+import numpy as np
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+# Before any import of aotlens: its annotated functions check their shapes and types at every call.
+jaxtyping.install_import_hook("aotlens", "beartype.beartype")
+
+# A proxy must not stand between a test and the server that it has started.
+os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"
+
+SEED = int(os.environ.get("AOTLENS_SEED", "0"))
+ON_CI = os.environ.get("CI", "").lower() in ("1", "true")
+
+hypothesis.settings.register_profile("default", deadline=None, print_blob=True)
+hypothesis.settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)
+hypothesis.settings.load_profile("ci" if ON_CI else "default")
+
+CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM_FLAGS = (
+    "--no-sandbox",  # a container's root user has no sandbox
+    "--disable-dev-shm-usage",  # nor much of a /dev/shm
+    "--no-proxy-server",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-default-apps",
+    "--disable-domain-reliability",
+    "--disable-extensions",
+    "--disable-sync",
+    "--metrics-recording-only",
+)
+
+
+def pytest_report_header() -> str:
+    return f"seed: {SEED} (AOTLENS_SEED={SEED})"
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects by marker
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what opens the browser; skip what this machine or this run cannot do, with the way to run it."""
+    for item in items:
+        if "chromium" in getattr(item, "fixturenames", ()):
+            item.add_marker("browser")
+    reasons = {"gpu": _no_gpu(items), "network": _no_network()}
+    for item in items:
+        for name, reason in reasons.items():
+            if reason and item.get_closest_marker(name):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _no_gpu(items: list[pytest.Item]) -> str | None:
+    if not any(item.get_closest_marker("gpu") for item in items):
+        return None  # and torch need not be imported to know
+    import torch
+
+    if torch.cuda.is_available():
+        return None
+    return "needs an NVIDIA GPU and PyTorch's CUDA build; there, run: make test ARGS='-m gpu'"
+
+
+def _no_network() -> str | None:
+    if os.environ.get("AOTLENS_NETWORK") == "1":
+        return None
+    return "downloads; run: AOTLENS_NETWORK=1 make test ARGS='-m network'"
+
+
+def seed_everything() -> None:
+    random.seed(SEED)
+    np.random.seed(SEED)
+    torch = sys.modules.get("torch")  # what has not imported it has nothing to seed
+    if torch is not None:
+        torch.manual_seed(SEED)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Before the fixtures of every test, so that none depends on which tests ran earlier."""
+    seed_everything()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        report.sections.append(("seed", f"AOTLENS_SEED={SEED}"))
+    return report
+
+
+@pytest.fixture(scope="session")
+def seed() -> int:
+    """The seed of this run; `AOTLENS_SEED` chooses another."""
+    return SEED
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """A generator of its own for each test."""
+    return np.random.default_rng(SEED)
+
+
+def find_chromium() -> str | None:
+    """The browser's path: AOTLENS_CHROMIUM if set, else the first known name on PATH or in /usr/bin."""
+    chosen = os.environ.get("AOTLENS_CHROMIUM")
+    if chosen:
+        return shutil.which(chosen)
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/bin"])
+    return next(filter(None, (shutil.which(name, path=path) for name in CHROMIUM_NAMES)), None)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """A headless Chromium for the session. Each test opens a context of its own: `chromium.new_context()`."""
+    executable = find_chromium()
+    if executable is None:
+        chosen = os.environ.get("AOTLENS_CHROMIUM")
+        reason = (
+            f"AOTLENS_CHROMIUM={chosen} is not an executable"
+            if chosen
+            else "no Chromium here; apt-get install chromium, or set AOTLENS_CHROMIUM=/path/to/chromium"
+        )
+        if ON_CI:
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=list(CHROMIUM_FLAGS))
+        yield browser
+        browser.close()

@@ -1,0 +1,175 @@
+"""Set-up as `make` does it, with an interpreter that only pretends: what it decides, and what it says."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+#: Stands in for Python, and for the .venv/bin/python that it "makes". Notes in `calls` what it is asked for.
+INTERPRETER = """#!/bin/sh
+case "$*" in
+    *"version_info < (3, 11)"*) exit ${TOO_OLD:-0} ;;
+    *"import ensurepip, venv"*) exit ${NO_VENV:-0} ;;
+    *base_prefix*) echo "(3, 11, 2) /prefix" ;;
+    *"version_info[:2]"*) echo 3.11 ;;
+    --version) echo Python 3.9.2 ;;
+    "-m venv .venv") echo venv >> calls; mkdir -p .venv/bin; cp "$0" .venv/bin/python ;;
+    "-m pip install"*) echo pip >> calls; exit ${PIP_FAILS:-0} ;;
+    *) echo "ran: $*" ;;
+esac
+"""
+
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="needs make; apt-get install make")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "a folder"
+    (folder / "fake" / "bin").mkdir(parents=True)
+    for name in ("Makefile", "requirements.txt", "pyproject.toml"):
+        shutil.copy(ROOT / name, folder)
+    interpreter = folder / "fake" / "bin" / "python3"
+    interpreter.write_text(INTERPRETER)
+    interpreter.chmod(0o755)
+    return folder
+
+
+def make(project: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run make with the pretended python3 first on PATH."""
+    outer = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "PYTHON", "ARGS", "RECIPE")  # of a make that runs these tests
+    inherited = {name: value for name, value in os.environ.items() if name not in outer}
+    path = f"{project / 'fake' / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        ["make", *arguments],
+        cwd=project,
+        env=inherited | {"PATH": path} | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def calls(project: Path) -> list[str]:
+    """What the interpreter was asked for since the last time this was called."""
+    log = project / "calls"
+    lines = log.read_text().split() if log.exists() else []
+    log.unlink(missing_ok=True)
+    return lines
+
+
+def test_setup_happens_once_and_then_the_command_runs(project: Path):
+    first = make(project, "test", "ARGS=-x")
+    assert first.returncode == 0 and first.stderr == ""
+    assert "ran: -m pytest -x" in first.stdout
+    assert calls(project) == ["venv", "pip", "pip"]
+
+    again = make(project, "test")
+    assert again.stdout == "ran: -m pytest\n"
+    assert calls(project) == []
+
+
+def test_folders_named_like_targets_hide_nothing(project: Path):
+    for name in ("setup", "app", "test", "bench", "train", "lint"):
+        (project / name).mkdir()
+    assert "ran: -m app --port 9000" in make(project, "app", "ARGS=--port 9000").stdout
+
+
+def test_dates_do_not_matter_and_contents_do(project: Path):
+    make(project, "setup")
+    calls(project)
+    requirements = project / "requirements.txt"
+    requirements.touch()
+    make(project, "setup")
+    assert calls(project) == []
+
+    requirements.write_text(requirements.read_text() + "another==1.0\n")
+    make(project, "setup")
+    assert calls(project) == ["pip", "pip"]  # over the environment that there is
+
+
+def test_a_half_made_environment_is_rebuilt(project: Path):
+    failed = make(project, "setup", PIP_FAILS="1")
+    assert failed.returncode != 0
+    assert "The installation failed" in failed.stderr
+    assert not (project / ".venv" / ".installed").exists()
+    calls(project)
+
+    (project / ".venv" / "leftover").touch()
+    assert make(project, "setup").returncode == 0
+    assert calls(project) == ["venv", "pip", "pip"]
+    assert not (project / ".venv" / "leftover").exists()
+
+
+def test_an_environment_without_its_interpreter_is_rebuilt(project: Path):
+    make(project, "setup")
+    (project / ".venv" / "bin" / "python").unlink()
+    calls(project)
+    assert make(project, "setup").returncode == 0
+    assert calls(project) == ["venv", "pip", "pip"]
+
+
+def test_a_moved_folder_is_set_up_anew(project: Path):
+    make(project, "setup")
+    calls(project)
+    moved = project.rename(project.with_name("moved"))
+    assert make(moved, "setup").returncode == 0
+    assert calls(moved) == ["venv", "pip", "pip"]
+
+
+@pytest.mark.parametrize("by", ["argument", "environment"])
+def test_python_is_honoured(project: Path, by: str):
+    make(project, "setup")
+    calls(project)
+    other = project / "other" / "bin" / "python3"
+    other.parent.mkdir(parents=True)
+    other.write_text(INTERPRETER.replace("(3, 11, 2)", "(3, 12, 1)"))
+    other.chmod(0o755)
+    chosen = "other/bin/python3"
+
+    def run() -> subprocess.CompletedProcess[str]:
+        if by == "argument":
+            return make(project, "setup", f"PYTHON={chosen}")
+        return make(project, "setup", PYTHON=chosen)
+
+    assert run().returncode == 0
+    assert calls(project) == ["venv", "pip", "pip"]
+    assert "(3, 12, 1)" in (project / ".venv" / "bin" / "python").read_text()
+    run()
+    make(project, "setup")  # and without a word of it, what there is stays
+    assert calls(project) == []
+
+
+def test_an_old_python_gets_the_remedy(project: Path):
+    done = make(project, "app", TOO_OLD="1")
+    assert done.returncode != 0
+    assert "needs Python 3.11 or newer; 'python3' is Python 3.9.2" in done.stderr
+    assert "make PYTHON=" in done.stderr
+    assert calls(project) == []
+
+
+def test_a_missing_python_gets_the_remedy(project: Path):
+    done = make(project, "app", "PYTHON=no-such-python")
+    assert "'no-such-python' is not here or does not run" in done.stderr
+
+
+def test_a_missing_venv_module_gets_the_remedy(project: Path):
+    done = make(project, "app", NO_VENV="1")
+    assert done.returncode != 0
+    assert "apt-get install python3.11-venv" in done.stderr
+    assert calls(project) == []
+
+
+def test_train_asks_for_its_recipe(project: Path):
+    recipes = project / "aotlens" / "train" / "recipes"
+    recipes.mkdir(parents=True)
+    (recipes / "tiny.toml").touch()
+    done = make(project, "train")
+    assert done.returncode != 0
+    assert "make train RECIPE=" in done.stderr and "tiny" in done.stderr
+    assert "ran: -m aotlens train tiny" in make(project, "train", "RECIPE=tiny").stdout

@@ -1,0 +1,233 @@
+"""The shape of the house: which way imports point, how large a room is, what must not be mentioned."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[1]
+
+#: Each may import from the rows above it only; those of one row do not import each other.
+ORDER = (
+    ("conventions",),
+    ("models",),
+    ("data",),
+    ("interop",),
+    ("checkpoints",),
+    ("evaluate",),
+    ("circuits",),
+    ("heads",),
+    ("train",),
+    ("trigrams", "paths", "distill"),
+    ("denoise",),
+    ("plots",),
+    ("cli",),
+    ("__main__",),
+    ("app", "analyses", "benchmarks"),
+)
+RANK = {unit: rank for rank, row in enumerate(ORDER) for unit in row}
+OUTSIDE_THE_LIBRARY = ORDER[-1]
+HEAVY = ("torch", "transformer_lens", "transformers", "dash")
+MAX_LINES = 400
+
+
+@dataclass(frozen=True, kw_only=True)
+class Import:
+    """One import statement: `module` in full, for types only or not."""
+
+    path: Path
+    line: int
+    module: str
+    type_checking: bool
+
+    def __str__(self) -> str:
+        return f"{self.path.relative_to(ROOT)}:{self.line} imports {self.module}"
+
+
+def modules(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def imports(path: Path) -> Iterator[Import]:
+    """Every import of a module, those inside functions included."""
+    package = path.relative_to(ROOT).with_suffix("").parts[:-1]
+
+    def visit(node: ast.AST, type_checking: bool) -> Iterator[Import]:
+        if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+            for child in node.body:
+                yield from visit(child, True)
+            for child in node.orelse:
+                yield from visit(child, type_checking)
+            return
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = list(package[: len(package) - node.level + 1]) if node.level else []
+            base += node.module.split(".") if node.module else []
+            # `from aotlens import models` imports aotlens.models
+            names = [".".join([*base, alias.name]) for alias in node.names]
+        for name in names:
+            yield Import(path=path, line=node.lineno, module=name, type_checking=type_checking)
+        for child in ast.iter_child_nodes(node):
+            yield from visit(child, type_checking)
+
+    yield from visit(ast.parse(path.read_text(encoding="utf-8"), filename=str(path)), False)
+
+
+def unit_of_path(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return parts[1] if parts[0] == "aotlens" else parts[0]
+
+
+def unit_of_import(module: str) -> str | None:
+    """The unit that a module belongs to; None for other people's packages and for aotlens.__version__."""
+    top, _, rest = module.partition(".")
+    if top in OUTSIDE_THE_LIBRARY:
+        return top
+    if top != "aotlens" or rest == "__version__":
+        return None
+    return rest.partition(".")[0] or "aotlens"
+
+
+def test_every_package_has_a_place_in_the_order():
+    units = {unit_of_path(path) for path in modules("aotlens", *OUTSIDE_THE_LIBRARY)} - {"__init__"}
+    assert units <= RANK.keys(), f"not in ORDER: {sorted(units - RANK.keys())}"
+
+
+def test_imports_point_one_way():
+    wrong = []
+    for path in modules("aotlens", *OUTSIDE_THE_LIBRARY):
+        unit = unit_of_path(path)
+        for found in imports(path):
+            target = unit_of_import(found.module)
+            if target is None or target == unit:
+                continue
+            if unit == "__init__":  # the library's own, which is lazy: names of everything, for types only
+                allowed = found.type_checking
+            elif target in RANK:
+                allowed = RANK[target] < RANK[unit]
+            else:  # `aotlens` itself, or a name that it resolves lazily: callers' business, not the library's
+                allowed = unit in OUTSIDE_THE_LIBRARY
+            if not allowed:
+                wrong.append(str(found))
+    assert not wrong, "\n".join(wrong)
+
+
+def test_plots_knows_results_as_types_only_and_no_model():
+    wrong = [
+        str(found)
+        for path in modules("aotlens/plots")
+        for found in imports(path)
+        if not found.type_checking
+        and (
+            unit_of_import(found.module) not in (None, "plots", "conventions")
+            or found.module.partition(".")[0] in HEAVY
+        )
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_services_of_the_app_know_no_interface():
+    wrong = [
+        str(found)
+        for path in modules("app/services")
+        for found in imports(path)
+        if re.match(r"dash|app\.(pages|components|factory)\b", found.module)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("module", ["aotlens", "aotlens.conventions", "aotlens.plots"])
+def test_importing_it_is_light(module: str):
+    code = f"import sys, {module}; print(*sorted(set({HEAVY!r}) & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [], f"import {module} brings {done.stdout.strip()}"
+
+
+def test_no_module_is_long():
+    lengths = {
+        str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())
+        for path in modules("aotlens", "tests", *OUTSIDE_THE_LIBRARY)
+    }
+    long = {name: length for name, length in lengths.items() if length > MAX_LINES}
+    assert not long, f"more than {MAX_LINES} lines: {long}"
+
+
+def repository_files() -> list[Path]:
+    """What git tracks or would track; without git, everything that is not hidden."""
+    try:
+        listed = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            cwd=ROOT, capture_output=True, check=True,
+        ).stdout.decode().split("\0")  # fmt: skip
+        paths = [ROOT / name for name in listed if name]
+    except (OSError, subprocess.CalledProcessError):
+        paths = [
+            path
+            for path in ROOT.rglob("*")
+            if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)
+        ]
+    return [path for path in paths if path.is_file()]
+
+
+def test_nothing_names_the_machine_it_was_made_on():
+    forbidden = re.compile(
+        rb"\.\./share" rb"d\b"  # in halves, or this file would name them
+        rb"|(?<![\w/.-])/wor" rb"k\b"
+        rb"|\bpyp" rb"i\.org|pythonhost" rb"ed\.org|downloa" rb"d\.pytorch\.org"
+    )
+    found = [
+        f"{path.relative_to(ROOT)}: {match.group().decode()}"
+        for path in repository_files()
+        if path.suffix not in (".safetensors", ".png")
+        for match in forbidden.finditer(path.read_bytes())
+    ]
+    assert not found, "\n".join(sorted(set(found)))
+
+
+def declared() -> dict[str, Requirement]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lines = [*project["dependencies"]]
+    for extra in project["optional-dependencies"].values():
+        lines += extra
+    return {canonicalize_name(requirement.name): requirement for requirement in map(Requirement, lines)}
+
+
+def test_requirements_pin_what_pyproject_allows():
+    lines = [
+        line
+        for line in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
+        if line and not line.startswith("#")
+    ]
+    inexact = [line for line in lines if not re.fullmatch(r"[\w.-]+==[\w.]+( ; .+)?", line)]
+    assert not inexact, f"exact pins without a local build, please: {inexact}"
+    pins = {canonicalize_name(line.partition("==")[0]): line.partition("==")[2].split()[0] for line in lines}
+    for name, requirement in declared().items():
+        assert name in pins, f"{name} has no pin"
+        assert requirement.specifier.contains(pins[name]), f"{requirement}: pinned {pins[name]}"
+
+
+def test_what_is_imported_is_declared():
+    distributions = {"sklearn": "scikit-learn", "PIL": "pillow"}
+    ours = {"aotlens", "tests", *OUTSIDE_THE_LIBRARY}
+    undeclared = []
+    for path in modules("aotlens", *OUTSIDE_THE_LIBRARY):
+        for found in imports(path):
+            top = found.module.partition(".")[0]
+            if top in ours or top in sys.stdlib_module_names:
+                continue
+            if canonicalize_name(distributions.get(top, top)) not in declared():
+                undeclared.append(str(found))
+    assert not undeclared, "\n".join(undeclared)
