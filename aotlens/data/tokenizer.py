@@ -15,8 +15,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tokenizers
+from jaxtyping import Integer
 from tokenizers import decoders, models, pre_tokenizers, trainers
+from torch import Tensor
 
 from aotlens.data.byte_level import byte_of_character, escape_invalid_utf8, require_utf8
 
@@ -26,6 +29,8 @@ _PIECE_CHARACTERS = 1 << 16
 # word or makes up all of one. So there is a cut wherever whitespace follows something visible.
 _CERTAIN_CUT = re.compile(r"(?<=[!-~])(?=[ \n])")
 SMALLEST_VOCABULARY = 257  # 256 bytes and END_OF_TEXT
+
+TokenIds = Iterable[int] | Integer[np.ndarray, "..."] | Integer[Tensor, "..."]
 
 
 class Tokenizer:
@@ -154,15 +159,15 @@ class Tokenizer:
         """
         return _cut(text) if self._plain else [text]
 
-    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+    def decode_bytes(self, ids: TokenIds) -> bytes:
         """The bytes that ``ids`` stand for, separators written out. An id out of range is a ValueError."""
         return b"".join(self._token_bytes[index] for index in self._checked_ids(ids))
 
-    def decode(self, ids: Iterable[int]) -> str:
+    def decode(self, ids: TokenIds) -> str:
         """The text of ``ids``, exactly as encoded; bytes of a character cut in two appear as ``<0xE2>``."""
         return escape_invalid_utf8(self.decode_bytes(ids))
 
-    def str_tokens(self, ids: Iterable[int]) -> list[str]:
+    def str_tokens(self, ids: TokenIds) -> list[str]:
         """One string per token, whitespace as it is; bytes of a part of a character appear as ``<0xE2>``."""
         return [self._token_strings[index] for index in self._checked_ids(ids)]
 
@@ -182,7 +187,7 @@ class Tokenizer:
     def _token_strings(self) -> tuple[str, ...]:
         return tuple(escape_invalid_utf8(data) for data in self._token_bytes)
 
-    def _checked_ids(self, ids: Iterable[int]) -> list[int]:
+    def _checked_ids(self, ids: TokenIds) -> list[int]:
         listed = ids.tolist() if hasattr(ids, "tolist") else list(ids)
         if not isinstance(listed, list) or any(isinstance(index, list) for index in listed):
             raise ValueError(

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import hashlib
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from aotlens.data import Corpus, Document, documents_sha256, open_corpus
+from aotlens.data.sources import TextFiles
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    root = tmp_path / "books"
+    (root / "old").mkdir(parents=True)
+    (root / "b.txt").write_bytes("second — 😀".encode())
+    (root / "a.txt").write_bytes("\ufefffirst\r\nline\rend\n".encode())
+    (root / "old" / "v1.0.txt").write_bytes(b"third")
+    (root / "empty.txt").write_bytes(b"")
+    (root / "notes.md").write_bytes(b"not text to us")
+    return root
+
+
+def test_a_folder_is_its_text_files_in_order(folder: Path) -> None:
+    corpus = open_corpus(f"dir:{folder}")
+    assert corpus.names() == ("a", "b", "old/v1.0")
+    assert list(corpus.documents()) == [
+        Document("a", "first\nline\nend\n"),  # no byte-order mark, and one kind of line end
+        Document("b", "second — 😀"),
+        Document("old/v1.0", "third"),
+    ]
+    assert [document.name for document in corpus.documents(["old/v1.0", "a"])] == ["a", "old/v1.0"]
+    with pytest.raises(ValueError, match="has no document 'c'; it has 3, such as 'a', 'b'"):
+        list(corpus.documents(["c"]))
+
+
+def test_a_file_is_one_document_and_root_is_where_paths_begin(folder: Path) -> None:
+    assert list(open_corpus(f"file:{folder}/b.txt").documents()) == [Document("b", "second — 😀")]
+    assert (
+        open_corpus("file:books/b.txt", root=folder.parent).sha256()
+        == open_corpus(f"file:{folder}/b.txt").sha256()
+    )
+    assert open_corpus("dir:old", root=folder).names() == ("v1.0",)
+    assert open_corpus(f"dir:{folder}/old", root="/elsewhere").names() == ("v1.0",)
+
+
+def test_sha256_is_over_lengths_names_and_text(folder: Path) -> None:
+    naive = hashlib.sha256()
+    for part in (b"a", b"first\nline\nend\n", b"b", "second — 😀".encode(), b"old/v1.0", b"third"):
+        naive.update(len(part).to_bytes(8, "little") + part)
+    before = open_corpus(f"dir:{folder}").sha256()
+    assert before == naive.hexdigest()
+    (folder / "b.txt").rename(folder / "c.txt")
+    assert open_corpus(f"dir:{folder}").sha256() != before
+    # what the lengths are for: the same bytes in all, cut otherwise
+    assert documents_sha256([Document("a", "bc")]) != documents_sha256([Document("ab", "c")])
+    assert documents_sha256([Document("caf\udce9", "x")]) != documents_sha256([Document("caf", "x")])
+
+
+def test_documents_are_read_one_at_a_time(folder: Path) -> None:
+    corpus = open_corpus(f"dir:{folder}")
+    documents = corpus.documents()
+    assert next(documents).name == "a"
+    (folder / "b.txt").write_bytes(b"changed meanwhile")
+    assert next(documents).text == "changed meanwhile"
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("novels", "expected a corpus 'stdlib', 'file:PATH', .* got 'novels'"),
+        ("dir:", "expected a corpus"),
+        ("file:", "expected a corpus"),
+        ("hf:", "expected a corpus"),
+        ("hf::x", "expected 'hf:NAME"),
+        ("hf:a:b:c:d", "expected 'hf:NAME"),
+        ("dir:nowhere", "expected a folder at /.*/nowhere, but there is no such folder"),
+        ("file:nowhere", "expected a text file at /.*/nowhere, but there is no such file"),
+        ("dir:books/a.txt", "but it is a file: use file:PATH"),
+        ("file:books", "but it is a folder: use dir:PATH"),
+        ("file:books/empty.txt", r"empty\.txt is empty"),
+        ("dir:hollow", r"expected non-empty \*\.txt files below .*hollow, found no files"),
+        ("dir:other", r"found files ending in \.md, \.rst"),
+    ],
+)
+def test_what_cannot_be_opened_is_named(folder: Path, spec: str, message: str) -> None:
+    (folder.parent / "hollow").mkdir()
+    (folder.parent / "other").mkdir()
+    for suffix in ("md", "rst"):
+        (folder.parent / "other" / f"x.{suffix}").write_text("text")
+    with pytest.raises(ValueError, match=message):
+        open_corpus(spec, root=folder.parent)
+
+
+def test_a_file_not_in_utf8_is_named_with_the_offset(folder: Path) -> None:
+    (folder / "b.txt").write_bytes("Größe".encode("latin-1"))
+    corpus = open_corpus(f"dir:{folder}")
+    with pytest.raises(
+        ValueError, match=r"books/b\.txt: expected UTF-8 text, got byte 0xF6 at offset 2; convert"
+    ):
+        corpus.sha256()
+    assert len(list(corpus.documents(["a"]))) == 1  # the other documents can be read all the same
+
+
+def numbered(count: int) -> Corpus:
+    return TextFiles("numbered", {f"document {n}": Path("unread") for n in range(count)})
+
+
+def test_split_by_name(folder: Path) -> None:
+    corpus = open_corpus(f"dir:{folder}")
+    train, validation = corpus.split(["old/v1.0", "a"])
+    assert (train, validation) == (("b",), ("a", "old/v1.0"))
+    with pytest.raises(ValueError, match="has no document 'x', 'y'"):
+        corpus.split(["y", "a", "x"])
+    for everything_or_nothing in (["a", "b", "old/v1.0"], []):
+        with pytest.raises(ValueError, match="expected documents for both training and validation"):
+            corpus.split(everything_or_nothing)
+    with pytest.raises(ValueError, match="got the string 'a'"):
+        corpus.split("a")
+
+
+def test_split_by_fraction_is_about_that_and_stays_when_documents_come() -> None:
+    split = numbered(2000).split(0.1)
+    assert sorted(split.train + split.validation) == sorted(numbered(2000).names())
+    assert 150 < len(split.validation) < 250  # 200 ± 13
+    larger = numbered(3000).split(0.1)
+    assert set(split.train) <= set(larger.train) and set(split.validation) <= set(larger.validation)
+    assert set(split.validation) < set(numbered(2000).split(0.2).validation)
+    for wrong in (0.0, 1.0, -0.5, 3.0):
+        with pytest.raises(ValueError, match="fraction between 0 and 1"):
+            numbered(10).split(wrong)
+    with pytest.raises(ValueError, match="of its 1 gives 1 and 0"):
+        numbered(1).split(0.01)
+
+
+def test_standard_library_is_always_there_without_its_tests() -> None:
+    corpus = open_corpus("stdlib")
+    names = corpus.names()
+    assert list(names) == sorted(names) and len(names) > 300
+    assert {"json/decoder", "dataclasses", "collections/__init__"} <= set(names)
+    parts = {part for name in names for part in name.split("/")}
+    assert parts.isdisjoint({"test", "tests", "idle_test", "site-packages", "__pycache__"})
+    assert not any("sysconfigdata" in name for name in names)
+    [document] = corpus.documents(["json/decoder"])
+    assert "class JSONDecoder" in document.text
+
+
+def test_standard_library_skips_and_counts_what_is_not_utf8(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
+    with pytest.raises(ValueError, match="stdlib: expected Python source"):
+        open_corpus("stdlib")
+    for name in (
+        "good",
+        "_sysconfigdata__linux",
+        "test/x",
+        "xml/tests/x",
+        "site-packages/p/m",
+        "config-3.11/c",
+    ):
+        file = tmp_path / f"{name}.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("pass\n")
+    (tmp_path / "bad.py").write_bytes(b"# caf\xe9")
+    corpus = open_corpus("stdlib")
+    assert isinstance(corpus, TextFiles)
+    assert [document.name for document in corpus.documents()] == ["good"]
+    assert corpus.skipped == ("bad",)

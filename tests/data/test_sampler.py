@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from aotlens.data import BatchSampler, TokenFile, repeated_random_tokens, validation_windows
+
+D_VOCAB = 5000
+
+
+def token_file(path: Path, ids: np.ndarray, *, d_vocab: int = D_VOCAB, eot_id: int = 0) -> TokenFile:
+    ids.astype("<u2").tofile(path)
+    return TokenFile(
+        path=path,
+        tokens=np.memmap(path, dtype="<u2", mode="r"),
+        document_starts=np.array([1]),
+        document_names=("numbers",),
+        d_vocab=d_vocab,
+        eot_id=eot_id,
+        sha256="0" * 64,
+    )
+
+
+@pytest.fixture
+def numbers(tmp_path: Path) -> TokenFile:
+    """Every token is its own position, so that a row tells where it was taken."""
+    return token_file(tmp_path / "numbers.bin", np.arange(4000))
+
+
+def sampler(tokens: TokenFile | None, **changes: Any) -> BatchSampler:
+    arguments: dict[str, Any] = {"d_vocab": D_VOCAB, "batch_size": 8, "sequence_length": 33, "seed": 0}
+    return BatchSampler(tokens=tokens, **{**arguments, **changes})
+
+
+def test_rows_of_text_are_consecutive_tokens_after_the_separator(numbers: TokenFile) -> None:
+    for step in range(20):
+        batch = sampler(numbers).batch(step)
+        assert batch.dtype == torch.int64 and batch.shape == (8, 33)
+        for row in batch.tolist():
+            assert row[0] == 0
+            assert row[1:] == list(range(row[1], row[1] + 32)) and row[-1] < 4000
+
+
+def test_offsets_are_uniform_up_to_both_ends(tmp_path: Path) -> None:
+    short = token_file(tmp_path / "short.bin", np.arange(34))
+    starts = torch.cat([sampler(short, batch_size=100).batch(step)[:, 1] for step in range(30)])
+    assert torch.bincount(starts).tolist() == pytest.approx([1000] * 3, abs=120)  # 26 is one deviation
+    exact = token_file(tmp_path / "exact.bin", np.arange(33))
+    assert set(sampler(exact, batch_size=50).batch(0)[:, 1].tolist()) == {0, 1}
+
+
+def segment_length(row: list[int]) -> int:
+    """The shortest period of a row's tokens after the separator, by trying all."""
+    filled = row[1:]
+    return next(
+        p for p in range(1, len(filled) + 1) if all(a == b for a, b in zip(filled, filled[p:], strict=False))
+    )
+
+
+@pytest.mark.parametrize("source", ["random", "text"])
+def test_repeated_rows(numbers: TokenFile, source: str) -> None:
+    made = sampler(numbers, batch_size=50, repeat_fraction=1.0, repeat_source=source)
+    rows = [row for step in range(10) for row in made.batch(step).tolist()]
+    lengths = [segment_length(row) for row in rows]
+    assert set(lengths) == set(range(8, 17))  # every length up to half of 32 tokens
+    for row, length in zip(rows, lengths, strict=True):
+        segment = row[1 : 1 + length]
+        assert row == [0, *(segment * 5)[:32]]
+        assert (segment == list(range(segment[0], segment[0] + length))) == (source == "text")
+    if source == "random":
+        assert min(min(row[1:]) for row in rows) > 0  # no separators
+        assert max(max(row) for row in rows) > 4000  # all of the vocabulary
+
+
+def test_share_of_repeated_rows(numbers: TokenFile) -> None:
+    for fraction in (0.0, 0.125, 0.5):
+        made = sampler(numbers, batch_size=100, repeat_fraction=fraction)
+        repeated = sum(segment_length(row) < 32 for step in range(20) for row in made.batch(step).tolist())
+        deviation = (2000 * fraction * (1 - fraction)) ** 0.5
+        assert abs(repeated - 2000 * fraction) <= 4 * deviation
+
+
+def test_random_tokens_alone(tmp_path: Path) -> None:
+    made = sampler(None, d_vocab=5, batch_size=200, repeat_fraction=1.0)
+    batch = made.batch(3)
+    assert batch[:, 0].eq(0).all()
+    # only the first 8 tokens of a row are independent draws
+    assert torch.bincount(batch[:, 1:9].flatten(), minlength=5).tolist() == pytest.approx(
+        [0, *[400] * 4], abs=80
+    )
+
+
+def test_a_batch_is_a_pure_function_of_seed_and_step(numbers: TokenFile) -> None:
+    def make(**changes: Any) -> BatchSampler:
+        return sampler(numbers, repeat_fraction=0.5, **changes)
+
+    forwards = [make().batch(step) for step in range(5)]
+    one = make()
+    torch.manual_seed(1)
+    np.random.seed(1)
+    backwards = [one.batch(step) for step in reversed(range(5))]
+    for a, b in zip(forwards, reversed(backwards), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+    different = [*forwards, make(seed=1).batch(0), make(seed=2**64 - 1).batch(0), make().batch(2**64 - 1)]
+    assert len({batch.numpy().tobytes() for batch in different}) == len(different)
+    # row by row: a larger batch only adds rows
+    torch.testing.assert_close(make(batch_size=20).batch(4)[:8], forwards[4], rtol=0, atol=0)
+
+
+def test_batches_never_change(numbers: TokenFile) -> None:
+    """A resumed run must see the rows of the run before, whatever numpy is installed: these are pinned."""
+    made = sampler(numbers, repeat_fraction=0.5, seed=7)
+    digest = hashlib.sha256(b"".join(made.batch(step).numpy().tobytes() for step in range(4))).hexdigest()
+    assert digest[:16] == "ad8c63a8c30013c6"
+    assert repeated_random_tokens(100, 1, 4, seed=7).tolist() == [[0, 64, 76, 64, 2, 64, 76, 64, 2]]
+
+
+def test_another_separator(tmp_path: Path) -> None:
+    gpt2 = token_file(tmp_path / "tokens.bin", np.arange(40), d_vocab=50, eot_id=49)
+    batch = sampler(gpt2, d_vocab=50, batch_size=100, repeat_fraction=1.0).batch(0)
+    assert batch[:, 0].eq(49).all() and batch[:, 1:].ne(49).all()
+    assert batch[:, 1:].unique().tolist() == list(range(49))
+    assert validation_windows(gpt2, 10)[:, 0].eq(49).all()
+    assert repeated_random_tokens(3, 50, 4, seed=0, eot_id=1)[:, 1:].unique().tolist() == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"batch_size": 0}, "expected batch_size ≥ 1"),
+        ({"sequence_length": 1}, "sequence_length ≥ 2"),
+        ({"sequence_length": 4001}, "expected at least 4001 tokens .* got 4000; give more text"),
+        ({"d_vocab": 4999}, "expected a token file of d_vocab ≤ 4999 .* got 5000"),
+        ({"seed": -1}, "expected a seed"),
+        ({"repeat_fraction": 1.5}, "repeat_fraction from 0 to 1, got 1.5"),
+        ({"repeat_fraction": float("nan")}, "repeat_fraction from 0 to 1"),
+        (
+            {"repeat_fraction": 0.1, "sequence_length": 16},
+            "expected sequence_length ≥ 17 for repeated segments",
+        ),
+        ({"tokens": None}, "expected a token file, or else repeat_fraction=1.0"),
+        ({"tokens": None, "repeat_fraction": 1.0, "repeat_source": "text"}, "expected a token file"),
+        ({"tokens": None, "repeat_fraction": 1.0, "d_vocab": 1}, "expected d_vocab ≥ 2"),
+    ],
+)
+def test_arguments_that_do_not_fit(numbers: TokenFile, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        sampler(**{"tokens": numbers, **changes})
+
+
+def test_steps_and_ids_out_of_range(numbers: TokenFile, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="expected a step"):
+        sampler(numbers).batch(-1)
+    damaged = token_file(tmp_path / "damaged.bin", np.full(100, 65_000))
+    with pytest.raises(ValueError, match="below d_vocab = 5000, got 65000 at step 6"):
+        sampler(damaged).batch(6)
+    with pytest.raises(ValueError, match="below d_vocab = 5000, got 65000"):
+        validation_windows(damaged, 10)
+
+
+@pytest.mark.parametrize(
+    ("n_tokens", "length", "most"), [(100, 8, None), (99, 8, 5), (9, 9, 3), (8, 8, None)]
+)
+def test_validation_windows(tmp_path: Path, n_tokens: int, length: int, most: int | None) -> None:
+    tokens = token_file(tmp_path / "tokens.bin", np.arange(n_tokens))
+    every = []
+    begin = 1
+    while begin + length - 1 <= n_tokens:
+        every.append([0, *range(begin, begin + length - 1)])
+        begin += length - 1
+    windows = validation_windows(tokens, length, most).tolist()
+    if most is None or most >= len(every):
+        assert windows == every
+    else:
+        chosen = [every.index(window) for window in windows]
+        assert len(chosen) == most and chosen[0] == 0
+        gaps = np.diff([*chosen, len(every)])
+        assert gaps.max() - gaps.min() <= 1
+
+
+def test_validation_windows_refused(numbers: TokenFile) -> None:
+    with pytest.raises(ValueError, match="expected at least 4001 tokens"):
+        validation_windows(numbers, 4001)
+    with pytest.raises(ValueError, match="sequence_length ≥ 2"):
+        validation_windows(numbers, 1)
+    with pytest.raises(ValueError, match="max_windows ≥ 1"):
+        validation_windows(numbers, 10, 0)
+
+
+def test_repeated_random_tokens() -> None:
+    rows = repeated_random_tokens(50, 40, 30, seed=3)
+    assert rows.shape == (40, 61) and rows.dtype == torch.int64
+    assert rows[:, 0].eq(0).all()
+    assert torch.equal(rows[:, 1:31], rows[:, 31:])
+    assert rows[:, 1:].unique().tolist() == list(range(1, 50))
+    assert torch.equal(rows, repeated_random_tokens(50, 40, 30, seed=3))
+    assert not torch.equal(rows, repeated_random_tokens(50, 40, 30, seed=4))
+    assert len(rows.unique(dim=0)) == 40
+    with pytest.raises(ValueError, match="expected d_vocab ≥ 2"):
+        repeated_random_tokens(1, 1, 1, seed=0)
