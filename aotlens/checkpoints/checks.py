@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aotlens.checkpoints.errors import CheckpointError
 from aotlens.checkpoints.header import Header
@@ -24,6 +24,19 @@ STORED_DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 COUNTS = "unigram_counts"
 
 COPY_AGAIN = "Copy the checkpoint again from where it came from, or train it again."
+
+
+def model_config(where: str, values: dict[str, Any]) -> ModelConfig:
+    """The model that `values` describe, or a CheckpointError that starts with `where`."""
+    from aotlens.models import ModelConfig
+
+    try:
+        return ModelConfig.from_dict({key: _tuples(value) for key, value in values.items()})
+    except (ValueError, TypeError, AttributeError) as error:  # a value of the wrong type raises any of them
+        raise CheckpointError(
+            f"{where}: expected a model configuration of this version of aotlens, found: {error} Upgrade aotlens if "
+            f"a newer one wrote it. {COPY_AGAIN}"
+        ) from error
 
 
 def check_header(
@@ -78,12 +91,10 @@ def check_same_model(path: Path, header: Header, cfg: ModelConfig) -> None:
     if "model" not in header.metadata:
         return
     try:
-        saved = type(cfg).from_dict(json.loads(header.metadata["model"])).to_dict()
-    except (ValueError, TypeError, RecursionError) as error:
-        raise CheckpointError(
-            f"{path}: metadata: expected a model configuration, found: {error} {COPY_AGAIN}"
-        ) from error
-    ours = cfg.to_dict()
+        values = json.loads(header.metadata["model"])
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path}: metadata: expected JSON, found: {error}. {COPY_AGAIN}") from error
+    ours, saved = cfg.to_dict(), model_config(f"{path}: metadata", values).to_dict()
     changed = [f"{key}={ours[key]!r}, not {saved[key]!r}" for key in ours if not _same(ours[key], saved[key])]
     if changed:
         raise CheckpointError(
@@ -107,6 +118,11 @@ def check_finite(path: Path, tensors: dict[str, Tensor]) -> None:
 def _same(one: object, other: object) -> bool:
     """Equal in value and kind of value: bias=1 or bias="no" is not bias=True."""
     return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
+def _tuples(value: Any) -> Any:
+    """JSON has lists where a configuration has tuples (the mask)."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def _first_of(items: list[str], separator: str = ", ", most: int = 6) -> str:

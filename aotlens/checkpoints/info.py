@@ -95,11 +95,7 @@ class CheckpointInfo:
     """Why it can't be loaded, for a broken one in a listing."""
 
     def __post_init__(self) -> None:
-        for name, types in _TYPES.items():
-            value = getattr(self, name)
-            if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-                expected = " or ".join("null" if kind is type(None) else kind.__name__ for kind in types)
-                raise CheckpointError(f"{name}: expected {expected}, found {value!r}.")
+        _check_types({name: getattr(self, name) for name in _TYPES})
         unknown = sorted(set(self.corpus) - set(CORPUS_KEYS))
         if unknown:
             raise CheckpointError(
@@ -138,6 +134,7 @@ class CheckpointInfo:
             )
         if version != SCHEMA_VERSION:
             raise CheckpointError(f"expected schema_version {SCHEMA_VERSION}, found {version!r}.")
+        _check_types(config)
         return cls(**config)
 
     def history(self) -> list[dict[str, Any]]:
@@ -153,6 +150,17 @@ class CheckpointInfo:
 
 #: The name under which a model carries its CheckpointInfo.
 Card = CheckpointInfo
+
+
+def _check_types(values: dict[str, Any]) -> None:
+    for name, types in _TYPES.items():
+        value = values[name]
+        if not isinstance(value, types) or isinstance(value, bool):
+            expected = " or ".join("null" if kind is type(None) else kind.__name__ for kind in types)
+            raise CheckpointError(f"{name}: expected {expected}, found {value!r}.")
+    versions = values["versions"]
+    if not all(isinstance(version, str) for version in versions.values()):
+        raise CheckpointError(f"versions: expected text by package, found {versions!r}.")
 
 
 def read_info(folder: Path) -> CheckpointInfo:

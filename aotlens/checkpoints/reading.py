@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aotlens.checkpoints.checks import (
     COPY_AGAIN,
@@ -12,6 +12,7 @@ from aotlens.checkpoints.checks import (
     check_hash,
     check_header,
     check_same_model,
+    model_config,
 )
 from aotlens.checkpoints.errors import CheckpointError
 from aotlens.checkpoints.header import Header, read_header
@@ -76,7 +77,7 @@ def verify(folder: str | Path) -> list[str]:
 
 def _load_once(folder: Path) -> AttentionOnlyTransformer:
     info = read_info(folder)
-    cfg = _model_config(locate(folder, CONFIG), info.model)
+    cfg = model_config(f"{locate(folder, CONFIG)}: model", info.model)
     tokenizer = _tokenizer(folder, info, cfg)
     weights = locate(folder, WEIGHTS)
     header = read_header(weights)
