@@ -26,28 +26,34 @@ def visible_keys(
 ) -> Tensor | None:
     """Which keys a query sees: bool `[1 or batch, 1 or n_heads, query, key]`, or None where it sees all.
 
-    `mask` is the configuration's `[n_heads or 1, n_ctx, n_ctx]` (its top-left block replaces the causal mask);
+    `mask` is the configuration's `[n_heads or 1, n_ctx, n_ctx]`: its top-left block replaces the causal mask.
     `attention_mask [batch, pos]` hides padding as keys. A padded query sees itself, so that no row is empty.
+
+    Raises `ValueError` where `mask` leaves a query without a key that a softmax needs.
     """
     visible: Tensor | None = None
     if mask is not None:
         visible = mask[None, :, :n_pos, :n_pos]
-        if n_pos < cfg.n_ctx and cfg.phi in ("softmax", "thresholded_softmax") and not visible.any(-1).all():
-            raise ValueError(f"attn_mask leaves a query without a key among the first {n_pos} positions; "
-                             f"give {cfg.n_ctx} positions or another mask.")
     elif cfg.causal:
         visible = torch.ones(n_pos, n_pos, dtype=torch.bool, device=device).tril()[None, None]
     if attention_mask is not None:
         real = attention_mask[:, None, None, :]
         itself = torch.eye(n_pos, dtype=torch.bool, device=device) & ~attention_mask[:, None, :, None]
         visible = (real if visible is None else visible & real) | itself
+    if mask is not None and cfg.phi in ("softmax", "thresholded_softmax"):
+        assert visible is not None
+        if not visible.is_meta and not visible.any(-1).all():
+            raise ValueError(
+                f"attn_mask leaves a query without a key among these {n_pos} positions; "
+                f"give {cfg.n_ctx} unpadded positions or another mask."
+            )
     return visible
 
 
 def apply_phi(cfg: ModelConfig, scores: Tensor, visible: Tensor | None) -> Tensor:
     """φ over keys: softmax; τ·1{softmax > τ}; or scores ÷ number of visible keys. Hidden keys get 0.
 
-    `scores [batch, head, query, key]` are −∞ where hidden (aot §2 and Theorem 3.1 for the thresholded softmax).
+    `scores [batch, head, query, key]` are −∞ where hidden. The thresholded softmax is aot's (Theorem 3.1).
     """
     if cfg.phi == "linear":
         if visible is None:
@@ -65,7 +71,8 @@ class Attention(nn.Module):
 
     Hooks: hook_q, hook_k, hook_v, hook_z `[batch, pos, head, d_head]`; hook_attn_scores and hook_pattern
     `[batch, head, query, key]`; hook_result `[batch, pos, head, d_model]`. While nobody listens to scores or
-    patterns, softmax attention runs through `scaled_dot_product_attention`; results are computed for a listener only.
+    patterns, softmax attention runs through `scaled_dot_product_attention`; results are computed for a
+    listener only.
     """
 
     # Where a matrix or bias does not exist (fixed patterns need no query or key; bias=False), it is None.
@@ -88,8 +95,9 @@ class Attention(nn.Module):
         elif cfg.fixed_pattern is not None:
             self.register_buffer("fixed_pattern", torch.empty(shape))
         self.register_parameter("b_O", nn.Parameter(torch.empty(cfg.d_model)) if cfg.bias else None)
-        self.hook_q, self.hook_k, self.hook_v, self.hook_z = HookPoint(), HookPoint(), HookPoint(), HookPoint()
-        self.hook_attn_scores, self.hook_pattern, self.hook_result = HookPoint(), HookPoint(), HookPoint()
+        self.hook_q, self.hook_k, self.hook_v = HookPoint(), HookPoint(), HookPoint()
+        self.hook_attn_scores, self.hook_pattern = HookPoint(), HookPoint()
+        self.hook_z, self.hook_result = HookPoint(), HookPoint()
 
     def project(self, x: Tensor, x_qk: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor]:
         """Queries, keys (None for fixed patterns) and values, `[batch, pos, head, d_head]` each."""
@@ -101,8 +109,8 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, x_qk: Tensor, visible: Tensor | None, causal_only: bool) -> Tensor:
         """The layer's output `[batch, pos, d_model]`.
 
-        `x` feeds the values, `x_qk` (x, or x plus positions) queries and keys; `visible` is `visible_keys`'s, and
-        `causal_only` says that it is the plain causal mask.
+        `x` feeds the values, `x_qk` (x, or x plus positions) queries and keys; `visible` is `visible_keys`'s,
+        and `causal_only` says that it is the plain causal mask.
         """
         q, k, v = self.project(x, x_qk)
         v = self.hook_v(v).transpose(1, 2)  # [batch, head, pos, d_head]
@@ -118,8 +126,9 @@ class Attention(nn.Module):
                 pattern = self.hook_pattern(apply_phi(self.cfg, scores, visible))
                 z = pattern @ v
             else:
+                mask = None if causal_only else visible
                 z = F.scaled_dot_product_attention(
-                    q, k, v, attn_mask=None if causal_only else visible, is_causal=causal_only, scale=self.cfg.score_scale
+                    q, k, v, attn_mask=mask, is_causal=causal_only, scale=self.cfg.score_scale
                 )
         z = self.hook_z(z.transpose(1, 2))  # [batch, pos, head, d_head]
         if self.hook_result.has_hooks():
@@ -155,6 +164,9 @@ class MultiHeadSelfAttention(Attention):
 
 class SubspaceSelfAttention(Attention):
     """MSSA (aot Eq. 4): one U_k for query, key and value (one shared bias), and a learned W_O."""
+
+    U: Tensor  # [head, d_model, d_head]
+    b: Tensor | None  # [head, d_head]
 
     def __init__(self, cfg: ModelConfig) -> None:
         super().__init__(cfg)

@@ -32,8 +32,12 @@ _CHOICES: dict[str, tuple[object, ...]] = {
     "read_out": ("tokens", "classes", "vectors"),
     "pooling": ("first", "mean"),
 }
-_SIZES = ("n_layers", "d_model", "n_heads", "d_head", "n_ctx", "d_vocab", "d_mlp", "d_in", "d_out",
-          "image_size", "patch_size", "n_channels")
+_REQUIRED_SIZES = ("n_layers", "d_model", "n_heads", "d_head", "n_ctx")
+_SIZES = (*_REQUIRED_SIZES, "d_vocab", "d_mlp", "d_in", "d_out", "image_size", "patch_size", "n_channels")
+
+_SWITCHES = ("tied_output", "causal", "bias", "tied_embeddings", "class_token")
+_NUMBERS = ("attn_scale", "step_size", "threshold", "norm_eps", "init_std", "position_init_std")
+_OPTIONAL_NUMBERS = ("attn_scale", "threshold", "init_std", "position_init_std")
 
 Mask = tuple[tuple[tuple[bool, ...], ...], ...]
 
@@ -86,7 +90,7 @@ class ModelConfig:
     causal: bool = True
     """Whether a query sees only itself and earlier keys."""
     positions: Positions | None = "learned"
-    """Added to the stream, or (`"qk"`, shortformer) to the inputs of queries and keys after the norm, or none."""
+    """Added to the stream, or (`"qk"`, shortformer) to queries' and keys' inputs after the norm, or none."""
     bias: bool = False
     """Biases in attention, MLP, read-in and read-out. The norm always has a gain and a bias."""
     tied_embeddings: bool = False
@@ -125,10 +129,21 @@ class ModelConfig:
                 raise ValueError(f"{name}={value!r}: expected one of {', '.join(map(repr, choices))}.")
         for name in _SIZES:
             value = getattr(self, name)
-            if value is None and name not in ("n_layers", "d_model", "n_heads", "d_head", "n_ctx"):
+            if value is None and name not in _REQUIRED_SIZES:
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name}={value!r}: expected a whole number of at least 1.")
+        for name in _SWITCHES:
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name}={getattr(self, name)!r}: expected True or False.")
+        for name in _NUMBERS:
+            value = getattr(self, name)
+            if value is None and name in _OPTIONAL_NUMBERS:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+                raise ValueError(f"{name}={value!r}: expected a finite number.")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
+            raise ValueError(f"seed={self.seed!r}: expected a whole number of at least 0.")
         self._check_attention()
         self._check_ends()
 
@@ -137,30 +152,31 @@ class ModelConfig:
             raise ValueError("tied_output=True needs attention='mssa': only MSSA has a U_k to tie W_O to.")
         if self.step_size != 1.0 and not self.tied_output:
             raise ValueError(
-                f"step_size={self.step_size} acts only on a tied output; set tied_output=True or leave it at 1."
+                f"step_size={self.step_size} acts only on a tied output; set tied_output=True or leave it 1."
             )
-        if not math.isfinite(self.step_size):
-            raise ValueError(f"step_size={self.step_size}: expected a finite number.")
-        if self.attn_scale is not None and not (math.isfinite(self.attn_scale) and self.attn_scale > 0):
-            raise ValueError(f"attn_scale={self.attn_scale}: expected a positive multiplier, or None for 1/√d_head.")
+        if self.attn_scale is not None and self.attn_scale <= 0:
+            raise ValueError(f"attn_scale={self.attn_scale}: expected a positive multiplier, or None.")
         if self.phi == "thresholded_softmax":
             if self.threshold is None or not 0 < self.threshold < 1:
                 raise ValueError(f"phi='thresholded_softmax' needs 0 < threshold < 1, got {self.threshold}.")
         elif self.threshold is not None:
-            raise ValueError(f"threshold={self.threshold} needs phi='thresholded_softmax', got phi={self.phi!r}.")
+            raise ValueError(f"threshold={self.threshold} needs phi='thresholded_softmax', got {self.phi!r}.")
         if (self.phi == "fixed") != (self.fixed_pattern is not None):
             raise ValueError(
-                f"phi={self.phi!r} with fixed_pattern={self.fixed_pattern!r}: phi='fixed' needs fixed_pattern "
-                "'given', 'random' or 'learned', and no other phi takes one."
+                f"phi={self.phi!r} with fixed_pattern={self.fixed_pattern!r}: phi='fixed' needs "
+                "fixed_pattern 'given', 'random' or 'learned', and no other phi takes one."
             )
-        if not self.norm_eps > 0:
+        if self.phi == "fixed" and self.positions == "qk":
+            raise ValueError("positions='qk' are added to queries and keys, and phi='fixed' has neither.")
+        if self.norm_eps <= 0:
             raise ValueError(f"norm_eps={self.norm_eps}: expected a positive number.")
         for name in ("init_std", "position_init_std"):
             value = getattr(self, name)
-            if value is not None and not value >= 0:
+            if value is not None and value < 0:
                 raise ValueError(f"{name}={value}: expected a standard deviation of at least 0.")
         if self.attn_mask is not None:
-            object.__setattr__(self, "attn_mask", _as_mask(self.attn_mask, self.n_heads, self.n_ctx, self.phi))
+            mask = _as_mask(self.attn_mask, self.n_heads, self.n_ctx, self.phi)
+            object.__setattr__(self, "attn_mask", mask)
 
     def _check_ends(self) -> None:
         if "tokens" in (self.read_in, self.read_out) and self.d_vocab is None:
@@ -168,7 +184,7 @@ class ModelConfig:
         if self.tied_embeddings and (self.read_in, self.read_out) != ("tokens", "tokens"):
             raise ValueError("tied_embeddings=True needs read_in='tokens' and read_out='tokens'.")
         if self.tied_embeddings and self.bias:
-            raise ValueError("tied_embeddings=True shares one matrix without a bias; set bias=False or untie.")
+            raise ValueError("tied_embeddings=True has no room for a bias; set bias=False or untie.")
         if self.read_out == "classes" and self.d_out is None:
             raise ValueError("read_out='classes' needs d_out, the number of classes.")
         if self.read_out == "tokens" and self.d_out is not None:
@@ -181,7 +197,9 @@ class ModelConfig:
             if self.image_size is None or self.patch_size is None:
                 raise ValueError("read_in='patches' needs image_size and patch_size.")
             if self.image_size % self.patch_size:
-                raise ValueError(f"image_size={self.image_size} is not a multiple of patch_size={self.patch_size}.")
+                raise ValueError(
+                    f"image_size={self.image_size}: not a multiple of patch_size={self.patch_size}."
+                )
             needed = (self.image_size // self.patch_size) ** 2 + self.class_token
             if self.n_ctx != needed:
                 raise ValueError(f"n_ctx={self.n_ctx}: {needed} positions are needed (patches and [CLS]).")
@@ -219,7 +237,9 @@ class ModelConfig:
         known = {f.name for f in fields}
         unknown = sorted(set(values) - known)
         if unknown:
-            raise ValueError(f"unknown model configuration keys: {', '.join(unknown)}. Known: {', '.join(sorted(known))}.")
+            raise ValueError(
+                f"unknown model configuration keys: {', '.join(unknown)}. Known: {', '.join(sorted(known))}."
+            )
         required = {f.name for f in fields if f.default is dataclasses.MISSING}
         missing = sorted(required - set(values))
         if missing:
@@ -236,16 +256,20 @@ def _as_mask(mask: Any, n_heads: int, n_ctx: int, phi: str) -> Mask:
     rows = mask.tolist() if hasattr(mask, "tolist") else mask
     expected = f"attn_mask: expected [1 or {n_heads} heads, {n_ctx} queries, {n_ctx} keys]"
     if not isinstance(rows, Sequence) or len(rows) not in (1, n_heads):
-        raise ValueError(f"{expected}, got {len(rows) if isinstance(rows, Sequence) else type(rows).__name__} heads.")
+        got = f"{len(rows)} heads" if isinstance(rows, Sequence) else type(rows).__name__
+        raise ValueError(f"{expected}, got {got}.")
     for head in rows:
+        if not isinstance(head, Sequence) or not all(isinstance(row, Sequence) for row in head):
+            raise ValueError(f"{expected}, got heads that are not tables.")
         if len(head) != n_ctx or any(len(row) != n_ctx for row in head):
-            raise ValueError(f"{expected}, got a head of {len(head)} × {len(head[0]) if head else 0}.")
+            widths = sorted({len(row) for row in head})
+            raise ValueError(f"{expected}, got a head of {len(head)} queries with {widths} keys.")
     if phi in ("softmax", "thresholded_softmax"):
         for h, head in enumerate(rows):
             for query, row in enumerate(head):
                 if not any(row):
                     raise ValueError(
-                        f"attn_mask hides every key from query {query} of head {h}; a softmax over nothing is "
-                        "undefined. Let it see at least itself."
+                        f"attn_mask hides every key from query {query} of head {h}; a softmax over nothing "
+                        "is undefined. Let it see at least itself."
                     )
     return tuple(tuple(tuple(bool(seen) for seen in row) for row in head) for head in rows)

@@ -18,9 +18,11 @@ def resolve_device(device: str | torch.device = "auto") -> torch.device:
         resolved = torch.device(device)
     except RuntimeError as error:
         raise ValueError(f"device {device!r}: expected auto, cpu, cuda, cuda:N or mps.") from error
-    available = {"cpu": True, "meta": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if not available.get(resolved.type, False):
-        raise ValueError(f"device {device!r} is not available here (torch {torch.__version__}); use device='auto'.")
+    here = {"cpu", "meta"}
+    here |= {"cuda"} if torch.cuda.is_available() else set()
+    here |= {"mps"} if torch.backends.mps.is_available() else set()
+    if resolved.type not in here:
+        raise ValueError(f"device {device!r} is not available to torch {torch.__version__}; use 'auto'.")
     if resolved.type == "cuda" and resolved.index is not None and resolved.index >= torch.cuda.device_count():
         raise ValueError(f"device {device!r}: this machine has {torch.cuda.device_count()} CUDA device(s).")
     return resolved

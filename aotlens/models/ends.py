@@ -21,7 +21,7 @@ class TokenEmbedding(nn.Module):
     def check(self, x: Tensor) -> None:
         """Raise `ValueError` for anything but a batch of ids within the vocabulary and the context."""
         if x.ndim != 2 or x.is_floating_point() or x.dtype == torch.bool:
-            raise ValueError(f"expected token ids [batch, pos] of an integer type, got {list(x.shape)} {x.dtype}.")
+            raise ValueError(f"expected integer token ids [batch, pos], got {list(x.shape)} {x.dtype}.")
         if x.numel() and x.device.type != "meta":
             low, high = x.aminmax()
             if low < 0 or high >= self.W_E.shape[0]:
@@ -31,11 +31,15 @@ class TokenEmbedding(nn.Module):
                 )
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.embedding(x, self.W_E)
+        return F.embedding(x.long(), self.W_E)
 
 
 class VectorEmbedding(nn.Module):
     """Vectors `[batch, pos, d_in]` → x W + b, or the vectors themselves where d_in is None."""
+
+    W: Tensor | None  # [width, d_model]
+    b: Tensor | None  # [d_model]
+    cls: Tensor | None  # [d_model]
 
     def __init__(self, cfg: ModelConfig, width: int | None) -> None:
         super().__init__()
@@ -88,6 +92,9 @@ class PositionEmbedding(nn.Module):
 
 class Unembed(nn.Module):
     """The stream → x W_U + b_U, with W_U `[d_model, outputs]`; classes are read from one pooled position."""
+
+    W_U: Tensor | None  # [d_model, outputs]
+    b_U: Tensor | None  # [outputs]
 
     def __init__(self, cfg: ModelConfig) -> None:
         super().__init__()

@@ -25,26 +25,28 @@ def generate(
 ) -> str | Tensor:
     """Continue `prompt` by up to `max_new_tokens` tokens (*structures*, Algorithm 10).
 
-    At each step the logits z of the last position give p = softmax(z / temperature), restricted to the `top_k`
-    largest, and the next token is drawn from p; `temperature=0` takes the largest logit. Generation stops early
-    when every sequence has produced `stop_token` (which is kept; what follows it in a batch is `stop_token` again).
+    At each step the logits z of the last position give p = softmax(z / temperature), restricted to the
+    `top_k` largest, and the next token is drawn from p; `temperature=0` takes the largest logit. Generation
+    stops early when every sequence has produced `stop_token` (which is kept; what follows it in a batch is
+    `stop_token` again).
 
-    A string comes back as a string (prompt included, start token left out), ids `[batch, pos]` or `[pos]` as ids.
-    `seed` makes the draw repeatable. Raises `ValueError` where prompt and new tokens exceed `n_ctx`.
+    A string comes back as a string (prompt included, start token left out), ids `[batch, pos]` or `[pos]` as
+    ids. `seed` makes the draw repeatable. Raises `ValueError` where prompt and new tokens exceed `n_ctx`.
     """
     if model.cfg.read_in != "tokens" or model.cfg.read_out != "tokens" or not model.cfg.causal:
         raise ValueError("generate needs a causal model that reads and writes tokens.")
     if max_new_tokens < 0 or temperature < 0 or (top_k is not None and top_k < 1):
         raise ValueError(
-            f"expected max_new_tokens ≥ 0, temperature ≥ 0 and top_k ≥ 1, got {max_new_tokens}, {temperature}, {top_k}."
+            "expected max_new_tokens ≥ 0, temperature ≥ 0 and top_k ≥ 1, "
+            f"got {max_new_tokens}, {temperature} and {top_k}."
         )
     tokens = model.to_tokens(prompt) if isinstance(prompt, str) else torch.atleast_2d(prompt).to(model.device)
     if tokens.shape[1] == 0:
         raise ValueError("the prompt is empty: give at least one token.")
     if tokens.shape[1] + max_new_tokens > model.cfg.n_ctx:
         raise ValueError(
-            f"{tokens.shape[1]} prompt tokens and {max_new_tokens} new ones exceed the context of {model.cfg.n_ctx}; "
-            "shorten either."
+            f"{tokens.shape[1]} prompt tokens and {max_new_tokens} new ones exceed the context of "
+            f"{model.cfg.n_ctx}; shorten either."
         )
     start = tokens.shape[1]
     generator = None if seed is None else torch.Generator(device=model.device).manual_seed(seed)
@@ -63,13 +65,15 @@ def generate(
 
 
 def sample(
-    logits: Float[Tensor, "batch vocab"], temperature: float, top_k: int | None, generator: torch.Generator | None
+    logits: Float[Tensor, "batch vocab"],
+    temperature: float,
+    top_k: int | None,
+    generator: torch.Generator | None,
 ) -> Int[Tensor, " batch"]:
     """One draw a row from softmax(logits / temperature) over its `top_k` largest entries."""
     if temperature == 0:
         return logits.argmax(-1)
-    if top_k is not None and top_k < logits.shape[-1]:
-        values, ids = logits.topk(top_k, dim=-1)
-        drawn = torch.multinomial((values.float() / temperature).softmax(-1), 1, generator=generator)
-        return ids.gather(-1, drawn)[:, 0]
-    return torch.multinomial((logits.float() / temperature).softmax(-1), 1, generator=generator)[:, 0]
+    values, ids = logits.topk(min(top_k or logits.shape[-1], logits.shape[-1]), dim=-1)
+    # The largest becomes 0 first: z / temperature itself overflows at tiny temperatures.
+    scaled = (values - values[:, :1]).float() / temperature
+    return ids.gather(-1, torch.multinomial(scaled.softmax(-1), 1, generator=generator))[:, 0]

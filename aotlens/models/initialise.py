@@ -1,9 +1,9 @@
 """Initial weights, a function of the configuration and its seed alone.
 
 Matrices start at standard deviation 1/√(input width) (W_O and W_out divided by √(2·n_layers) more, as GPT-2
-does, so that the stream does not grow with depth). Positions start at the scale of what they are added to: the
-embedding's for positions added to the stream, 1 for positions added to normalised queries and keys. Positions of
-0.02 there left a previous-token head at 0.15 where 1.0 gave one of 0.75.
+does, so that the stream does not grow with depth). Positions start at the scale of what they are added to:
+the embedding's for positions added to the stream, 1 for positions added to normalised queries and keys.
+Positions of 0.02 there left a previous-token head at 0.15 where 1.0 gave one of 0.75.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def initialise(model: AttentionOnlyTransformer) -> None:
             block.attn.fixed_pattern.copy_(_random_pattern(model, generator))
 
 
-def _fill(model: AttentionOnlyTransformer, name: str, parameter: nn.Parameter, generator: torch.Generator) -> None:
+def _fill(
+    model: AttentionOnlyTransformer, name: str, parameter: nn.Parameter, generator: torch.Generator
+) -> None:
     cfg = model.cfg
     last = name.rsplit(".", 1)[-1]
     if last == "fixed_pattern":

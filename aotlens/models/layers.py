@@ -24,7 +24,8 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class LayerNorm(nn.Module):
     """(x − mean) / scale · w + b, with scale = √(variance + ε) per position.
 
-    Hooks: hook_scale `[batch, pos, 1]`, hook_normalized `[batch, pos, d_model]`.
+    Hooks: hook_scale `[batch, pos, 1]`; hook_normalized `[batch, pos, d_model]`, before gain and bias, as
+    TransformerLens's bridge has it.
     """
 
     def __init__(self, cfg: ModelConfig) -> None:
@@ -41,7 +42,7 @@ class LayerNorm(nn.Module):
         wide = x if x.dtype == torch.float64 else x.float()
         centred = wide - wide.mean(-1, keepdim=True)
         scale = self.hook_scale((centred.pow(2).mean(-1, keepdim=True) + self.eps).sqrt())
-        return self.hook_normalized((centred / scale).to(x.dtype) * self.w + self.b)
+        return self.hook_normalized((centred / scale).to(x.dtype)) * self.w + self.b
 
 
 class MLP(nn.Module):
@@ -51,6 +52,8 @@ class MLP(nn.Module):
         super().__init__()
         assert cfg.d_mlp is not None
         self.activation = _ACTIVATIONS[cfg.act_fn]
+        self.b_in: Tensor | None
+        self.b_out: Tensor | None
         self.W_in = nn.Parameter(torch.empty(cfg.d_model, cfg.d_mlp))
         self.W_out = nn.Parameter(torch.empty(cfg.d_mlp, cfg.d_model))
         self.register_parameter("b_in", nn.Parameter(torch.empty(cfg.d_mlp)) if cfg.bias else None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from aotlens.models.config import ModelConfig
 
 
+@runtime_checkable
 class TextTokenizer(Protocol):
     """What a model asks of its tokenizer; `aotlens.data.Tokenizer` is one."""
 
@@ -30,16 +31,17 @@ class TextInterface:
 
     def _tokenizer(self) -> TextTokenizer:
         if self.tokenizer is None:
-            raise ValueError("this model has no tokenizer; pass token ids, or give it one: model.tokenizer = …")
+            raise ValueError("this model has no tokenizer; pass ids, or give it one: model.tokenizer = …")
         return self.tokenizer
 
     def to_tokens(self, text: str | list[str], prepend_bos: bool = True, return_mask: bool = False) -> Any:
         """Token ids `[batch, pos]` of a text or a list of texts, on the model's device.
 
-        `prepend_bos` puts the start token (id 0, `<|endoftext|>`) first. Shorter texts of a list are padded on the
-        right with the start token; `return_mask=True` also gives the bool mask `[batch, pos]` that says which
-        positions are text, for `model(tokens, attention_mask=mask)` (a causal model needs it for the loss only).
-        A special token typed in a text stays text. Nothing is cut: `model(…)` refuses what exceeds `n_ctx`.
+        `prepend_bos` puts the start token (id 0, `<|endoftext|>`) first. Shorter texts of a list are padded
+        on the right with the start token; `return_mask=True` also gives the bool mask `[batch, pos]` that
+        says which positions are text, for `model(tokens, attention_mask=mask)` (a causal model needs it for
+        the loss only). A special token typed in a text stays text. Nothing is cut: `model(…)` refuses what
+        exceeds `n_ctx`.
 
         Raises `ValueError` for text that is not valid Unicode (a lone surrogate) and for an empty list.
         """
@@ -60,9 +62,8 @@ class TextInterface:
     def to_str_tokens(self, text: str | Tensor | list[int], prepend_bos: bool = True) -> list[str]:
         """One string a token, for a text or for one sequence of ids."""
         tokenizer = self._tokenizer()
-        if isinstance(text, str):
-            text = self.to_tokens(text, prepend_bos=prepend_bos)[0]
-        return tokenizer.str_tokens(_one_sequence(text))
+        ids = self.to_tokens(text, prepend_bos=prepend_bos)[0] if isinstance(text, str) else text
+        return tokenizer.str_tokens(_one_sequence(ids))
 
     def to_string(self, tokens: Tensor | list[int]) -> str | list[str]:
         """The text of one sequence of ids, or a list of texts for a batch."""
@@ -75,7 +76,8 @@ class TextInterface:
         """The id of a text that is exactly one token; `ValueError` with its pieces otherwise."""
         ids = self._tokenizer().encode(text)
         if len(ids) != 1:
-            raise ValueError(f"{text!r} is {len(ids)} tokens ({self._tokenizer().str_tokens(ids)}), expected one.")
+            pieces = self._tokenizer().str_tokens(ids)
+            raise ValueError(f"{text!r} is {len(ids)} tokens ({pieces}), expected one.")
         return ids[0]
 
 
@@ -84,6 +86,6 @@ def _one_sequence(tokens: Tensor | list[int]) -> list[int]:
         if tokens.ndim == 2 and tokens.shape[0] == 1:
             tokens = tokens[0]
         if tokens.ndim > 1:
-            raise ValueError(f"expected one sequence of ids [pos], got {list(tokens.shape)}; give one row at a time.")
+            raise ValueError(f"expected one sequence of ids [pos], got {list(tokens.shape)}; give one row.")
         return tokens.reshape(-1).tolist()
     return list(tokens)

@@ -1,7 +1,7 @@
 """The attention-only transformer: one class for every model of the papers.
 
     stream = read_in(x) + positions
-    stream ← stream + Σ_heads pattern_h norm(stream) W_V^h W_O^h      for each layer (MLPs in the baselines only)
+    stream ← stream + Σ_heads pattern_h norm(stream) W_V^h W_O^h    for each layer (baselines add an MLP)
     output = norm(stream) W_U + b_U
 
 Shapes: stream `[batch, pos, d_model]`; see `aotlens.conventions` for the translation from the papers, which
@@ -29,19 +29,24 @@ from aotlens.models.text import TextInterface, TextTokenizer
 from aotlens.models.weights import StackedWeights
 
 ReturnType = Literal["logits", "loss", "both"]
+_IGNORED = -100  # cross_entropy's mark of a target that does not count
 
 
 class AttentionOnlyTransformer(StackedWeights, TextInterface, HookedRootModule):
     """A hooked transformer described by a `ModelConfig`.
 
-    `tokenizer` turns text into ids (optional); `pattern [n_layers, n_heads, n_ctx, n_ctx]` (or what broadcasts to
-    it) is needed for `fixed_pattern="given"` and refused elsewhere. Weights are a function of `cfg.seed`.
+    `tokenizer` turns text into ids (optional); `pattern [n_layers, n_heads, n_ctx, n_ctx]` (or what
+    broadcasts to it) is needed for `fixed_pattern="given"` and refused elsewhere. Weights are a function of
+    `cfg.seed`.
     """
 
     card: Any = None
     unigram_counts: Tensor | None = None
+    attn_mask: Tensor | None  # [n_heads or 1, n_ctx, n_ctx], the configuration's
 
-    def __init__(self, cfg: ModelConfig, tokenizer: TextTokenizer | None = None, *, pattern: Tensor | None = None) -> None:
+    def __init__(
+        self, cfg: ModelConfig, tokenizer: TextTokenizer | None = None, *, pattern: Tensor | None = None
+    ) -> None:
         super().__init__()
         self.cfg = cfg
         self.tokenizer = tokenizer
@@ -58,7 +63,10 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, HookedRootModule):
         mask = None if cfg.attn_mask is None else torch.tensor(cfg.attn_mask, device="cpu")
         self.register_buffer("attn_mask", mask, persistent=False)
         if (cfg.fixed_pattern == "given") != (pattern is not None):
-            raise ValueError(f"fixed_pattern={cfg.fixed_pattern!r}: a pattern is given exactly when it is 'given'.")
+            got = "no pattern" if pattern is None else "a pattern"
+            raise ValueError(
+                f"fixed_pattern={cfg.fixed_pattern!r}, got {got}: give one exactly when it is 'given'."
+            )
         initialise(self)
         if pattern is not None:
             self._set_pattern(pattern)
@@ -69,11 +77,12 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, HookedRootModule):
         try:
             patterns = pattern.expand(shape)
         except RuntimeError as error:
-            raise ValueError(f"pattern: expected what broadcasts to {list(shape)}, got {list(pattern.shape)}.") from error
+            got = list(pattern.shape)
+            raise ValueError(f"pattern: expected what broadcasts to {list(shape)}, got {got}.") from error
         if not pattern.is_meta and not pattern.isfinite().all():
             raise ValueError("pattern: expected finite entries.")
         for block, layer_pattern in zip(self.blocks, patterns, strict=True):
-            block.attn.fixed_pattern = layer_pattern.clone()
+            block.attn.fixed_pattern = layer_pattern.to(self.device, self.dtype, copy=True)
 
     @property
     def device(self) -> torch.device:
@@ -85,7 +94,7 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, HookedRootModule):
         """The weights' floating-point type."""
         return next(self.parameters()).dtype
 
-    # ── running ──────────────────────────────────────────────────────────────────────────────────────────────
+    # Running
 
     def forward(
         self,
@@ -96,29 +105,35 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, HookedRootModule):
         attention_mask: Tensor | None = None,
         loss_per_token: bool = False,
     ) -> Any:
-        """Logits `[batch, pos, d_vocab]` (classes: `[batch, d_out]`; vectors: `[batch, pos, width]`), loss, or both.
+        """Logits `[batch, pos, d_vocab]` (classes: `[batch, d_out]`; vectors: `[batch, pos, width]`) or loss.
 
-        `x` is token ids `[batch, pos]` (or text, with a tokenizer), images `[batch, channel, height, width]`, or
-        vectors `[batch, pos, d_in]`. `attention_mask [batch, pos]` is True at real positions: padding is never
-        attended to, and positions are counted from the first real one, so a padded row equals the row alone.
+        `x` is token ids `[batch, pos]` (or text, with a tokenizer), images `[batch, channel, height, width]`,
+        or vectors `[batch, pos, d_in]`. `attention_mask [batch, pos]` is True (or 1) at real positions:
+        padding is never attended to, and positions are counted from the first real one, so a padded row
+        equals the row alone. `return_type` chooses logits, loss, or both as a tuple.
 
-        The loss is the mean cross-entropy in nats of the next token, of `targets` (−100 ignored; ids `[batch, pos]`
-        or classes `[batch]`), or for vectors the mean squared error to `targets`. `loss_per_token=True` gives it
-        unreduced (`[batch, pos − 1]` for next tokens; 0 where padded). A non-causal model of tokens needs `targets`:
-        its next tokens are visible to it.
+        The loss is the mean cross-entropy in nats of the next token, of `targets` (−100 ignored; ids
+        `[batch, pos]` or classes `[batch]`), or for vectors the mean squared error to `targets`.
+        `loss_per_token=True` gives it unreduced (`[batch, pos − 1]` for next tokens; 0 where padded). A
+        non-causal model of tokens needs `targets`: its next tokens are visible to it.
 
         Raises `ValueError` for ids out of range, sequences longer than `n_ctx`, wrong shapes, or empty input.
         """
         if return_type not in ("logits", "loss", "both"):
             raise ValueError(f"return_type={return_type!r}: expected 'logits', 'loss' or 'both'.")
-        if not isinstance(x, Tensor):
-            x, text_mask = self.to_tokens(x, return_mask=True)
-            attention_mask = text_mask if attention_mask is None and not bool(text_mask.all()) else attention_mask
-        self.embed.check(x)
-        logits = self._logits(x, attention_mask)
+        if isinstance(x, Tensor):
+            inputs = x
+        else:
+            inputs, text_mask = self.to_tokens(x, return_mask=True)
+            if attention_mask is None and not bool(text_mask.all()):
+                attention_mask = text_mask
+        self.embed.check(inputs)
+        if attention_mask is not None:
+            attention_mask = attention_mask.to(device=inputs.device, dtype=torch.bool)
+        logits = self._logits(inputs, attention_mask)
         if return_type == "logits":
             return logits
-        loss = self._loss(logits, x, targets, attention_mask, loss_per_token)
+        loss = self._loss(logits, inputs, targets, attention_mask, loss_per_token)
         return loss if return_type == "loss" else (logits, loss)
 
     def _logits(self, x: Tensor, attention_mask: Tensor | None) -> Tensor:
@@ -126,10 +141,10 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, HookedRootModule):
         batch, n_pos = stream.shape[:2]
         if not 1 <= n_pos <= self.cfg.n_ctx:
             raise ValueError(f"got {n_pos} positions, but this model takes 1 to {self.cfg.n_ctx} (n_ctx).")
-        if attention_mask is not None:
-            if attention_mask.shape != (batch, n_pos):
-                raise ValueError(f"attention_mask: expected [{batch}, {n_pos}], got {list(attention_mask.shape)}.")
-            attention_mask = attention_mask.to(device=stream.device, dtype=torch.bool)
+        if attention_mask is not None and attention_mask.shape != (batch, n_pos):
+            raise ValueError(
+                f"attention_mask: expected [{batch}, {n_pos}], got {list(attention_mask.shape)}."
+            )
         stream, qk_positions = self._add_positions(stream, attention_mask)
         visible: Tensor | None = None
         causal_only = self.cfg.causal and self.cfg.attn_mask is None and attention_mask is None
@@ -161,7 +176,12 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, HookedRootModule):
         return attention.visible_keys(self.cfg, mask, n_pos, attention_mask, device)
 
     def _loss(
-        self, logits: Tensor, x: Tensor, targets: Tensor | None, attention_mask: Tensor | None, per_token: bool
+        self,
+        logits: Tensor,
+        x: Tensor,
+        targets: Tensor | None,
+        attention_mask: Tensor | None,
+        per_token: bool,
     ) -> Tensor:
         if self.cfg.read_out == "vectors":
             if targets is None or targets.shape != logits.shape:
@@ -171,18 +191,21 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, HookedRootModule):
             return errors if per_token else errors.mean()
         if targets is None:
             if self.cfg.read_out == "classes" or self.cfg.read_in != "tokens" or not self.cfg.causal:
-                raise ValueError("this model's loss needs targets: only a causal model of tokens predicts its own input.")
+                raise ValueError(
+                    "this model's loss needs targets: only a causal model of tokens predicts its own input."
+                )
             if x.shape[1] < 2:
-                raise ValueError("a next-token loss needs at least 2 positions, got 1.")
-            targets, logits = x[:, 1:], logits[:, :-1]
+                raise ValueError(f"a next-token loss needs at least 2 positions, got {x.shape[1]}.")
+            targets, logits = x[:, 1:].long(), logits[:, :-1]
             if attention_mask is not None:
-                real = (attention_mask[:, 1:] & attention_mask[:, :-1]).to(targets.device)
-                targets = targets.masked_fill(~real, -100)
-        if targets.shape != logits.shape[:-1]:
-            raise ValueError(f"targets: expected {list(logits.shape[:-1])}, got {list(targets.shape)}.")
-        if not per_token and not bool((targets != -100).any()):
-            raise ValueError("every target is padding or ignored (-100): there is nothing to take the loss of.")
-        losses = F.cross_entropy(logits.flatten(0, -2), targets.flatten(), reduction="none" if per_token else "mean")
+                real = attention_mask[:, 1:] & attention_mask[:, :-1]
+                targets = targets.masked_fill(~real, _IGNORED)
+        else:
+            _check_targets(targets, logits)
+        if not per_token and not bool((targets != _IGNORED).any()):
+            raise ValueError("every target is padding or ignored (-100): there is nothing to average.")
+        reduction = "none" if per_token else "mean"
+        losses = F.cross_entropy(logits.flatten(0, -2), targets.flatten(), reduction=reduction)
         return losses.view(targets.shape) if per_token else losses
 
     def loss_per_token(self, x: Tensor | str | list[str], **kwargs: Any) -> Tensor:
@@ -190,26 +213,25 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, HookedRootModule):
         return self(x, return_type="loss", loss_per_token=True, **kwargs)
 
     def run_with_cache(self, *args: Any, return_cache_object: bool = True, **kwargs: Any) -> Any:
-        """The output and an `ActivationCache` (`cache["pattern", 0]`), or a plain dict with `return_cache_object=False`.
+        """The output and an `ActivationCache` (or a dict, with `return_cache_object=False`).
 
-        Takes TransformerLens's arguments (`names_filter`, `device`, `remove_batch_dim`, …). Without a `names_filter`
-        everything is cached but `hook_result` `[batch, pos, head, d_model]`, the one that costs n_heads residual
-        streams a layer: `cache.stack_head_results()` computes it, a `names_filter` caches it.
+        Takes TransformerLens's arguments (`names_filter`, `device`, `remove_batch_dim`, …); read it as
+        `cache["pattern", 0]`. Without a `names_filter` everything is cached but `hook_result`
+        `[batch, pos, head, d_model]`, the one that costs n_heads residual streams a layer:
+        `cache.stack_head_results()` computes it, a `names_filter` caches it.
         """
         if kwargs.get("names_filter") is None:
             kwargs["names_filter"] = lambda name: not name.endswith(hook_names.RESULT)
         remove_batch_dim = kwargs.pop("remove_batch_dim", False)
         out, cache_dict = super().run_with_cache(*args, **kwargs)
-        if not return_cache_object:
-            return out, {k: v[0] if remove_batch_dim and v.shape[0] == 1 else v for k, v in cache_dict.items()}
         cache = ActivationCache(cache_dict, self, has_batch_dim=True)
         if remove_batch_dim:
             cache.remove_batch_dim()
-        return out, cache
+        return out, cache if return_cache_object else cache.cache_dict
 
     generate = generate
 
-    # ── what ActivationCache asks of a model ─────────────────────────────────────────────────────────────────
+    # What ActivationCache asks of a model
 
     def tokens_to_residual_directions(self, tokens: str | int | Tensor) -> Tensor:
         """The column of W_U of a token, or one for each of a tensor of tokens: `[..., d_model]`."""
@@ -217,12 +239,26 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, HookedRootModule):
             tokens = self.to_single_token(tokens)
         return self.W_U.T[tokens]
 
-    def accumulated_bias(self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True) -> Tensor:
-        """Σ of b_O (and b_out) of the layers before `layer`, `[d_model]`; `mlp_input` adds b_O of `layer` itself."""
+    def accumulated_bias(
+        self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True
+    ) -> Tensor:
+        """Σ b_O (and b_out) of the layers before `layer`, `[d_model]`; `mlp_input` adds `layer`'s own b_O."""
         total = self.b_O[: layer + mlp_input].sum(0)
         if include_mlp_biases and not self.cfg.attn_only:
             total = total + self.b_out[:layer].sum(0)
         return total
+
+
+def _check_targets(targets: Tensor, logits: Tensor) -> None:
+    """Raise `ValueError` for targets that are not ids among the logits' columns, one for each row."""
+    if targets.shape != logits.shape[:-1]:
+        raise ValueError(f"targets: expected {list(logits.shape[:-1])}, got {list(targets.shape)}.")
+    kept = targets[targets != _IGNORED] if not targets.is_meta else targets[:0]
+    if kept.numel() and (kept.min() < 0 or kept.max() >= logits.shape[-1]):
+        raise ValueError(
+            f"targets run from {int(kept.min())} to {int(kept.max())}, expected 0 to {logits.shape[-1] - 1} "
+            "(or -100 to ignore one)."
+        )
 
 
 def is_token_model(model: AttentionOnlyTransformer) -> bool:

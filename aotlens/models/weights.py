@@ -25,20 +25,25 @@ class StackedWeights:
     blocks: Any
 
     def _stack(self, part: str, name: str, missing: str | None = None) -> Tensor:
-        found = [getattr(getattr(block, part), name, None) for block in self.blocks]
-        if found[0] is None:
+        found = self._found(part, name)
+        if not found:
             raise ValueError(missing or f"this model has no {name}.")
         return torch.stack(found)
 
-    def _stack_bias(self, part: str, name: str, shape: tuple[int, ...]) -> Tensor:
+    def _found(self, part: str, name: str) -> list[Tensor]:
+        """One tensor a layer, or nothing where the model has none."""
         found = [getattr(getattr(block, part), name, None) for block in self.blocks]
-        if found[0] is None:
-            reference = next(self.blocks.parameters())
-            return torch.zeros(len(found), *shape, dtype=reference.dtype, device=reference.device)
-        return torch.stack(found)
+        return [tensor for tensor in found if tensor is not None]
+
+    def _stack_bias(self, part: str, name: str, shape: tuple[int, ...]) -> Tensor:
+        found = self._found(part, name)
+        if found:
+            return torch.stack(found)
+        reference = next(self.blocks.parameters())
+        return torch.zeros(self.cfg.n_layers, *shape, dtype=reference.dtype, device=reference.device)
 
     def _no_query_key(self, name: str) -> str:
-        return f"{name}: a model with phi='fixed' has no queries or keys; its pattern does not depend on the input."
+        return f"{name}: a model with phi='fixed' has no queries or keys; no input changes its pattern."
 
     @property
     def W_E(self) -> Tensor:
@@ -49,7 +54,7 @@ class StackedWeights:
 
     @property
     def W_pos(self) -> Tensor:
-        """`[n_ctx, d_model]`, the positions (added to the stream, or to queries and keys only: `cfg.positions`)."""
+        """`[n_ctx, d_model]`: added to the stream, or to queries and keys only (`cfg.positions`)."""
         if self.pos_embed is None:
             raise ValueError("W_pos: this model has positions=None.")
         return self.pos_embed.W_pos
