@@ -1,0 +1,124 @@
+"""Language-model losses, and the bigram model that they are held against. All in nats a token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, Int64
+from torch import Tensor
+
+from aotlens.data import repeated_random_tokens
+from aotlens.models import AttentionOnlyTransformer
+
+
+@torch.no_grad()
+def validation_loss(
+    model: AttentionOnlyTransformer,
+    windows: Int[Tensor, "windows pos"],
+    *,
+    batch_size: int = 16,
+    progress: Callable[[int, int], None] | None = None,
+) -> float:
+    """Mean next-token loss over all predictions in `windows` (`aotlens.data.validation_windows`), nats a token.
+
+    `progress(windows done, windows)` is called after each batch. Raises `ValueError` if the loss is not finite.
+    """
+    total = 0.0
+    for start in range(0, len(windows), batch_size):
+        batch = windows[start : start + batch_size].to(model.device)
+        total += model.loss_per_token(batch).double().sum().item()
+        if progress is not None:
+            progress(start + len(batch), len(windows))
+    loss = total / (len(windows) * (windows.shape[1] - 1))
+    if not np.isfinite(loss):
+        raise ValueError(f"the validation loss is {loss}: some weight or activation is not finite.")
+    return loss
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepeatLosses:
+    """Losses on a start token and twice the same random tokens, nats a token."""
+
+    first_half: float
+    second_half: float
+    per_position: Float[np.ndarray, " targets"]
+
+    @property
+    def gain(self) -> float:
+        """How much better the second half is predicted: what in-context copying (induction) is worth here."""
+        return self.first_half - self.second_half
+
+
+@torch.no_grad()
+def repeat_losses(
+    model: AttentionOnlyTransformer, *, half_length: int = 50, n_sequences: int = 32, seed: int = 0
+) -> RepeatLosses:
+    """Losses on repeated random tokens, the first half against the second.
+
+    The first token of the second half cannot be foreseen from the repetition and belongs to neither half.
+    """
+    assert model.cfg.d_vocab is not None
+    half_length = min(half_length, (model.cfg.n_ctx - 1) // 2)
+    tokens = repeated_random_tokens(model.cfg.d_vocab, n_sequences, half_length, seed).to(model.device)
+    per_position = model.loss_per_token(tokens).double().mean(0).cpu().numpy()  # target i + 1 at index i
+    return RepeatLosses(
+        first_half=float(per_position[:half_length].mean()),
+        second_half=float(per_position[half_length + 1 :].mean()),
+        per_position=per_position,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BigramModel:
+    """Absolute discounting, backing off to unigrams that are themselves discounted towards uniform:
+
+        p(w | v) = max(c(v, w) − D, 0) / c(v) + D · N(v) / c(v) · p(w)
+        p(w)     = max(c(w) − D, 0) / n + D · N / n / d_vocab
+
+    with N(v) the number of distinct successors of v, N the number of distinct tokens, n all tokens (Ney et al. 1994).
+    A v never seen in training gives p(w).
+    """
+
+    discount: float
+    d_vocab: int
+    pair_keys: Int64[np.ndarray, " pairs"]
+    """v · d_vocab + w of every pair seen, sorted."""
+    pair_counts: Int64[np.ndarray, " pairs"]
+    unigram: Float[np.ndarray, " d_vocab"]
+    """p(w)."""
+
+    @classmethod
+    def fit(cls, tokens: np.ndarray, d_vocab: int, discount: float = 0.75) -> BigramModel:
+        """Count `tokens` (one-dimensional ids). Raises `ValueError` for fewer than 2 tokens or ids out of range."""
+        if not 0 < discount < 1:
+            raise ValueError(f"discount={discount}: expected a number between 0 and 1.")
+        ids = np.asarray(tokens, dtype=np.int64)
+        if ids.ndim != 1 or len(ids) < 2:
+            raise ValueError(f"expected at least 2 token ids in one dimension, got shape {ids.shape}.")
+        if ids.min() < 0 or ids.max() >= d_vocab:
+            raise ValueError(f"expected ids 0 to {d_vocab - 1}, got {ids.min()} to {ids.max()}.")
+        keys, counts = np.unique(ids[:-1] * d_vocab + ids[1:], return_counts=True)
+        single = np.bincount(ids, minlength=d_vocab)
+        kept = np.maximum(single - discount, 0.0)
+        unigram = (kept + discount * np.count_nonzero(single) / d_vocab) / len(ids)
+        return cls(discount=discount, d_vocab=d_vocab, pair_keys=keys, pair_counts=counts, unigram=unigram)
+
+    def loss(self, tokens: np.ndarray) -> float:
+        """Mean −log p(w | v) over consecutive pairs of `tokens`, nats a token."""
+        ids = np.asarray(tokens, dtype=np.int64)
+        previous, following = ids[:-1], ids[1:]
+        first = self.pair_keys // self.d_vocab
+        totals = np.bincount(first, weights=self.pair_counts, minlength=self.d_vocab)
+        kinds = np.bincount(first, minlength=self.d_vocab)
+        keys = previous * self.d_vocab + following
+        at = np.minimum(np.searchsorted(self.pair_keys, keys), len(self.pair_keys) - 1)
+        seen = np.where(self.pair_keys[at] == keys, self.pair_counts[at], 0)
+        context = totals[previous]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            backed = np.maximum(seen - self.discount, 0) / context
+            backed = backed + self.discount * kinds[previous] / context * self.unigram[following]
+        probability = np.where(context > 0, backed, self.unigram[following])
+        return float(-np.log(probability).mean())

@@ -1,0 +1,243 @@
+"""The training loop.
+
+A run writes two things: OUT, a checkpoint folder that is whole at every moment, and OUT.training/state.safetensors,
+from which a killed run resumes. Batches are a function of (seed, step) and everything else is in the state, so on a
+CPU a resumed run ends with the weights of an unbroken one, bit for bit.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from aotlens.checkpoints import save_checkpoint
+from aotlens.data import BatchSampler, validation_windows
+from aotlens.models import AttentionOnlyTransformer, resolve_device
+from aotlens.train.corpus import TrainingData
+from aotlens.train.distributed import World, join_world
+from aotlens.train.optimiser import learning_rate, make_optimiser
+from aotlens.train.recipe import Recipe, Stage
+from aotlens.train.report import final_metrics, make_info, running_metrics
+from aotlens.train.state import load_state, save_state
+
+_SEED_STRIDE = 1_000_003  # between the batch seeds of a run's stages
+
+
+class TrainingError(ValueError):
+    """Training that cannot start or go on; the last good checkpoint is whole."""
+
+
+class Progress(Protocol):
+    """Told after every step what the run is at."""
+
+    def __call__(self, tokens: int, total_tokens: int, loss: float, tokens_per_second: float) -> None: ...
+
+
+@dataclass
+class _Run:
+    """Where a run is: what the state file keeps beside weights and moments."""
+
+    step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    loss_sum: float = 0.0
+    loss_steps: int = 0
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+def train(
+    recipe: Recipe,
+    data: TrainingData,
+    out: str | Path,
+    *,
+    device: str = "auto",
+    resume: bool = False,
+    command: str = "",
+    progress: Progress | None = None,
+    stop_after_steps: int | None = None,
+) -> Path:
+    """Run `recipe` on `data` and leave a checkpoint in `out`; returns its path.
+
+    `resume` continues from the last saved state (from the start where there is none). `stop_after_steps` ends early
+    with a saved state, as a kill after a save would. Raises `TrainingError` for an output that exists, and for a loss
+    that is not finite, naming the step.
+    """
+    out = Path(out)
+    state_path = out.with_name(out.name + ".training") / "state.safetensors"
+    target = resolve_device(device)
+    with join_world(target) as world:
+        _check_start(out, state_path, resume)
+        torch.manual_seed(recipe.seed)
+        cfg = recipe.model_config(data.tokenizer.d_vocab)
+        longest = max(stage.sequence_length for stage in recipe.stages)
+        if longest > cfg.n_ctx:
+            raise TrainingError(f"a stage has rows of {longest} tokens, but the model's n_ctx is {cfg.n_ctx}.")
+        model = AttentionOnlyTransformer(cfg, data.tokenizer).to(target)
+        model.unigram_counts = torch.as_tensor(data.train.counts())
+        optimiser = make_optimiser(model, recipe)
+        run = _Run()
+        if resume and state_path.exists():
+            run = _Run(**load_state(state_path, model, optimiser))
+        saver = _Saver(recipe, data, out, state_path, command, str(target))
+        _run_stages(recipe, data, model, optimiser, run, world, saver, progress, stop_after_steps)
+        if world.leads and run.step == sum(stage.n_steps for stage in recipe.stages):
+            saver.finish(model, run)
+        world.wait()
+    return out
+
+
+def _check_start(out: Path, state_path: Path, resume: bool) -> None:
+    if not resume and (out.exists() or state_path.exists()):
+        raise TrainingError(f"{out} exists already; choose another --out, remove it, or continue it with --resume.")
+    if resume and (out / "config.json").exists() and not state_path.exists():
+        raise TrainingError(f"{out} is finished: there is no training state beside it to resume from.")
+
+
+def _run_stages(
+    recipe: Recipe,
+    data: TrainingData,
+    model: AttentionOnlyTransformer,
+    optimiser: torch.optim.Optimizer,
+    run: _Run,
+    world: World,
+    saver: _Saver,
+    progress: Progress | None,
+    stop_after_steps: int | None,
+) -> None:
+    device = model.device
+    trained: nn.Module = model
+    if world.size > 1:
+        trained = DistributedDataParallel(model, device_ids=[device.index] if device.type == "cuda" else None)
+    windows = validation_windows(data.validation, min(256, model.cfg.n_ctx), max_windows=64)
+    non_finite = torch.zeros((), dtype=torch.long, device=device)  # 1 + the first step whose loss was not finite
+    started, done_before = time.perf_counter(), run.seconds
+    tokens_before = run.tokens
+    for step, stage, stage_step, sampler in _steps(recipe, data, run.step):
+        if stop_after_steps is not None and step >= stop_after_steps:
+            if world.leads:
+                saver.save(model, optimiser, run)
+            return
+        rows = world.rows(sampler.batch(stage_step)).to(device, non_blocking=True)
+        rate = learning_rate(stage, stage_step)
+        loss = world.mean(_update(trained, model, optimiser, rows, rate, recipe.clip))
+        non_finite = torch.where((non_finite == 0) & ~loss.isfinite(), step + 1, non_finite)
+        run.step, run.tokens = step + 1, run.tokens + stage.batch_size * stage.sequence_length
+        run.seconds = done_before + time.perf_counter() - started
+        due = {what: _due(run.tokens, stage, every) for what, every in _intervals(recipe)}
+        last = run.step == sum(s.n_steps for s in recipe.stages)
+        if device.type == "cpu" or any(due.values()) or last:
+            _refuse_non_finite(int(non_finite), saver.out)
+            run.loss_sum, run.loss_steps = run.loss_sum + loss.item(), run.loss_steps + 1
+        if progress is not None and world.leads and run.loss_steps:
+            speed = (run.tokens - tokens_before) / (time.perf_counter() - started)
+            progress(run.tokens, recipe.total_tokens, loss.item(), speed)
+        if not world.leads:
+            continue
+        if due["log"] or due["evaluate"] or last:
+            line = {
+                "step": run.step,
+                "tokens": run.tokens,
+                "seconds": round(run.seconds, 1),
+                "learning_rate": rate,
+            }
+            line["loss"] = run.loss_sum / max(1, run.loss_steps)
+            run.loss_sum, run.loss_steps = 0.0, 0
+            if due["evaluate"] or last:
+                line |= running_metrics(model, windows)
+            run.history.append(line)
+        if due["save"]:
+            saver.save(model, optimiser, run)
+
+
+def _intervals(recipe: Recipe) -> tuple[tuple[str, int], ...]:
+    return (("log", recipe.log_tokens), ("evaluate", recipe.evaluate_tokens), ("save", recipe.save_tokens))
+
+
+def _due(tokens: int, stage: Stage, every: int) -> bool:
+    """Whether the last step passed a multiple of `every` tokens."""
+    return tokens // every > (tokens - stage.batch_size * stage.sequence_length) // every
+
+
+def _steps(recipe: Recipe, data: TrainingData, done: int) -> Iterator[tuple[int, Stage, int, BatchSampler]]:
+    """(step, stage, step within the stage, sampler) for every step not yet done."""
+    first = 0
+    for index, stage in enumerate(recipe.stages):
+        random_only = stage.repeat_fraction == 1.0 and stage.repeat_source == "random"
+        sampler = BatchSampler(
+            tokens=None if random_only else data.train,
+            d_vocab=data.tokenizer.d_vocab,
+            batch_size=stage.batch_size,
+            sequence_length=stage.sequence_length,
+            seed=recipe.seed + _SEED_STRIDE * (index + 1),
+            repeat_fraction=stage.repeat_fraction,
+            repeat_source=stage.repeat_source,
+        )
+        for stage_step in range(max(0, done - first), stage.n_steps):
+            yield first + stage_step, stage, stage_step, sampler
+        first += stage.n_steps
+
+
+def _update(
+    trained: nn.Module,
+    model: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    rows: Tensor,
+    rate: float,
+    clip: float,
+) -> Tensor:
+    """One AdamW step; the loss before it, detached."""
+    for group in optimiser.param_groups:
+        group["lr"] = rate
+    with torch.autocast("cuda", torch.bfloat16, enabled=rows.device.type == "cuda"):
+        loss = trained(rows, return_type="loss")
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), clip)
+    optimiser.step()
+    optimiser.zero_grad(set_to_none=True)
+    return loss.detach()
+
+
+def _refuse_non_finite(first: int, out: Path) -> None:
+    if first:
+        raise TrainingError(
+            f"the loss was not finite at step {first}; training stopped. {out} keeps the last good checkpoint (if one "
+            "was saved). Lower learning_rate, lengthen warmup_tokens, or lower clip, and start again."
+        )
+
+
+@dataclass
+class _Saver:
+    """Writes checkpoints and states of one run."""
+
+    recipe: Recipe
+    data: TrainingData
+    out: Path
+    state_path: Path
+    command: str
+    device: str
+
+    def save(self, model: AttentionOnlyTransformer, optimiser: torch.optim.Optimizer, run: _Run) -> None:
+        """The checkpoint so far, then the state: a run killed between the two resumes from the state before."""
+        metrics: dict[str, Any] = next((line for line in reversed(run.history) if "validation_loss" in line), {})
+        info = make_info(self.recipe, self.data, run.tokens, run.seconds, self.device, self.command, metrics)
+        save_checkpoint(self.out, model, info, history=run.history)
+        save_state(self.state_path, model, optimiser, dict(vars(run)))
+
+    def finish(self, model: AttentionOnlyTransformer, run: _Run) -> None:
+        """The finished checkpoint, its metrics measured on the weights as stored; the state is no longer needed."""
+        dtype = getattr(torch, self.recipe.weights_dtype)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.copy_(parameter.to(dtype))
+        metrics = final_metrics(model, self.data, self.recipe.validation_tokens)
+        info = make_info(self.recipe, self.data, run.tokens, run.seconds, self.device, self.command, metrics)
+        save_checkpoint(self.out, model, info, history=run.history, weights_dtype=dtype)
+        shutil.rmtree(self.state_path.parent, ignore_errors=True)

@@ -1,0 +1,195 @@
+"""What a training run does: a `Recipe`, read from TOML.
+
+    name = "novels-2l-mhsa"          # also the checkpoint's
+    description = "…"
+    seed = 0
+    [corpus]
+    spec = "dir:PATH"                # or left out, and given on the command line
+    d_vocab = 4096                   # of the byte-level BPE trained on the training documents
+    validation = ["Name", …]         # or a fraction; whole documents
+    [model]                          # any field of ModelConfig but d_vocab; "none" for None
+    n_layers = 2
+    …
+    [[stages]]                       # one after the other, one optimiser
+    tokens = 3_000_000
+    …
+
+Unknown keys are refused everywhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from aotlens.models import ModelConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusRecipe:
+    """What text to train on, and where a user gets it."""
+
+    spec: str | None = None
+    """`stdlib`, `file:PATH`, `dir:PATH` or `hf:NAME[:config[:field]]`; None where the command must give it."""
+    name: str = ""
+    """What to call it in the card; the spec where empty."""
+    source: str = ""
+    """Where a user gets it."""
+    license: str = ""
+    d_vocab: int = 4096
+    """Size of the byte-level BPE trained on the training documents."""
+    validation: tuple[str, ...] | float = 0.05
+    """Held-out documents, by name, or their share."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """A stretch of training with its own rows and its own schedule: linear warm-up, then a cosine."""
+
+    tokens: int
+    """Training tokens, rounded up to whole steps."""
+    batch_size: int = 16
+    """Rows a step, over all processes."""
+    sequence_length: int = 256
+    """Tokens a row, the start token included."""
+    learning_rate: float = 1e-3
+    """At the end of the warm-up."""
+    warmup_tokens: int = 100_000
+    final_fraction: float = 0.1
+    """Share of the learning rate that is left at the end of the cosine; 1 keeps it constant."""
+    repeat_fraction: float = 0.0
+    """Share of rows that are a repeated segment; 1 with random segments needs no text."""
+    repeat_source: Literal["random", "text"] = "random"
+
+    def __post_init__(self) -> None:
+        if self.tokens < 1 or self.warmup_tokens < 0:
+            raise ValueError(
+                f"stage: expected tokens ≥ 1 and warmup_tokens ≥ 0, got {self.tokens}, {self.warmup_tokens}."
+            )
+        if not 0 < self.learning_rate < 1 or not 0 <= self.final_fraction <= 1:
+            raise ValueError(
+                "stage: expected 0 < learning_rate < 1 and 0 ≤ final_fraction ≤ 1, got "
+                f"{self.learning_rate} and {self.final_fraction}."
+            )
+
+    @property
+    def n_steps(self) -> int:
+        per_step = self.batch_size * self.sequence_length
+        return -(-self.tokens // per_step)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Everything that decides what comes out of a training run, but the corpus's bytes and the device."""
+
+    name: str
+    model: dict[str, Any]
+    """Fields of `ModelConfig` except d_vocab, which is the tokenizer's."""
+    stages: tuple[Stage, ...]
+    description: str = ""
+    seed: int = 0
+    """Of the weights and of the batches."""
+    corpus: CorpusRecipe = field(default_factory=CorpusRecipe)
+    weight_decay: float = 0.1
+    """AdamW's, on matrices only."""
+    betas: tuple[float, float] = (0.9, 0.95)
+    clip: float = 1.0
+    """Largest norm of the gradient."""
+    weights_dtype: Literal["float32", "bfloat16"] = "float32"
+    """How the finished checkpoint stores its weights; final metrics are measured on those."""
+    validation_tokens: int | None = None
+    """Validation tokens, spread over the held-out documents, that final losses are measured on; None is all."""
+    log_tokens: int = 200_000
+    """Tokens between lines of metrics."""
+    evaluate_tokens: int = 1_000_000
+    """Tokens between validation losses and motif scores."""
+    save_tokens: int = 500_000
+    """Tokens between saved states, from which a killed run resumes."""
+
+    def __post_init__(self) -> None:
+        if not self.stages:
+            raise ValueError(f"recipe {self.name!r}: expected at least one stage of training.")
+        if "d_vocab" in self.model:
+            raise ValueError(f"recipe {self.name!r}: d_vocab belongs in [corpus]; it is the tokenizer's.")
+        self.model_config(self.corpus.d_vocab)
+
+    def model_config(self, d_vocab: int) -> ModelConfig:
+        """The model's configuration; its seed is the recipe's."""
+        model = {key: None if value == "none" else value for key, value in self.model.items()}  # TOML has no null
+        return ModelConfig.from_dict({"seed": self.seed, **model, "d_vocab": d_vocab})
+
+    @property
+    def total_tokens(self) -> int:
+        return sum(stage.n_steps * stage.batch_size * stage.sequence_length for stage in self.stages)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON; `from_dict` undoes it."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any], where: str = "recipe") -> Recipe:
+        """Build and check. Raises `ValueError` naming unknown, missing or misfitting keys."""
+        _check_keys(cls, values, where)
+        corpus = dict(values.get("corpus", {}))
+        _check_keys(CorpusRecipe, corpus, f"{where}, [corpus]")
+        if isinstance(corpus.get("validation"), list):
+            corpus["validation"] = tuple(corpus["validation"])
+        stages = values.get("stages", ())
+        for stage in stages:
+            _check_keys(Stage, stage, f"{where}, [[stages]]")
+        fields = {
+            **values,
+            "corpus": CorpusRecipe(**corpus),
+            "stages": tuple(Stage(**stage) for stage in stages),
+            "betas": tuple(values.get("betas", (0.9, 0.95))),
+        }
+        try:
+            return cls(**fields)
+        except TypeError as error:
+            raise ValueError(f"{where}: {error}") from error
+
+
+def load_recipe(name_or_path: str | Path) -> Recipe:
+    """A recipe that comes with aotlens, by name, or one from a TOML file.
+
+    Raises `ValueError` for an unknown name (listing the known ones), bad TOML, or bad keys.
+    """
+    text = str(name_or_path)
+    if text in list_recipes():
+        content = (resources.files("aotlens.train") / "recipes" / f"{text}.toml").read_text(encoding="utf-8")
+    elif text.endswith(".toml"):
+        try:
+            content = Path(text).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"recipe {text}: cannot be read ({error}).") from error
+    else:
+        raise ValueError(f"no recipe {text!r}; expected a .toml file or one of: {', '.join(list_recipes())}.")
+    try:
+        values = tomllib.loads(content)
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"recipe {text}: not valid TOML ({error}).") from error
+    return Recipe.from_dict(values, where=f"recipe {text}")
+
+
+def list_recipes() -> list[str]:
+    """Names of the recipes that come with aotlens."""
+    folder = resources.files("aotlens.train") / "recipes"
+    return sorted(item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml"))
+
+
+def _check_keys(cls: Any, values: dict[str, Any], where: str) -> None:
+    fields = dataclasses.fields(cls)
+    unknown = sorted(set(values) - {f.name for f in fields})
+    if unknown:
+        raise ValueError(f"{where}: unknown keys {', '.join(unknown)}; known: {', '.join(f.name for f in fields)}.")
+    missing = [
+        f.name
+        for f in fields
+        if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING and f.name not in values
+    ]
+    if missing:
+        raise ValueError(f"{where}: missing keys {', '.join(missing)}.")

@@ -1,0 +1,93 @@
+"""A recipe from its name to its checkpoint, with a progress bar: what `aotlens train` calls."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from pathlib import Path
+
+from aotlens.train.corpus import aotlens_home, prepare
+from aotlens.train.loop import train
+from aotlens.train.recipe import load_recipe
+
+
+def run_recipe(
+    name_or_path: str,
+    *,
+    corpus: str | None = None,
+    out: str | Path | None = None,
+    device: str = "auto",
+    resume: bool = False,
+    seed: int | None = None,
+    learning_rate: float | None = None,
+    tokens: int | None = None,
+) -> Path:
+    """Train a recipe; returns the checkpoint's folder (`$AOTLENS_HOME/checkpoints/NAME` unless `out` says otherwise).
+
+    `corpus` replaces the recipe's; `seed`, `learning_rate` (of the last stage) and `tokens` (of the last stage) too,
+    and the card records what was used. Raises `ValueError` with what to do for everything a user can get wrong.
+    """
+    recipe = load_recipe(name_or_path)
+    last = recipe.stages[-1]
+    last = dataclasses.replace(last, learning_rate=learning_rate or last.learning_rate, tokens=tokens or last.tokens)
+    recipe = dataclasses.replace(recipe, seed=recipe.seed if seed is None else seed, stages=(*recipe.stages[:-1], last))
+    target = Path(out) if out is not None else aotlens_home() / "checkpoints" / recipe.name
+    leads = os.environ.get("RANK", "0") == "0"
+    data = prepare(recipe.corpus, corpus, announce=_say if leads else lambda message: None)
+    command = _command(name_or_path, recipe.corpus.spec, corpus, seed, learning_rate, tokens)
+    with _Bar(recipe.name, recipe.total_tokens, enabled=leads) as bar:
+        return train(recipe, data, target, device=device, resume=resume, command=command, progress=bar)
+
+
+def _command(
+    recipe: str,
+    spec: str | None,
+    corpus: str | None,
+    seed: int | None,
+    rate: float | None,
+    tokens: int | None,
+) -> str:
+    """The command that trains this again; a local folder is named by its kind only."""
+    words = ["aotlens train", recipe]
+    if corpus is not None and corpus != spec:
+        kind, _, rest = corpus.partition(":")
+        words.append(f"--corpus {kind}:PATH" if kind in ("dir", "file") and rest else f"--corpus {corpus}")
+    for option, value in (("--seed", seed), ("--learning-rate", rate), ("--tokens", tokens)):
+        if value is not None:
+            words.append(f"{option} {value}")
+    return " ".join(words)
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
+
+
+class _Bar:
+    """A tqdm bar over tokens, with loss, tokens a second and the time left."""
+
+    def __init__(self, name: str, total: int, enabled: bool) -> None:
+        from tqdm import tqdm
+
+        self._bar = tqdm(
+            total=total,
+            desc=name,
+            unit="tok",
+            unit_scale=True,
+            disable=not enabled,
+            mininterval=0.5,
+            maxinterval=30,
+        )
+
+    def __call__(self, tokens: int, total_tokens: int, loss: float, tokens_per_second: float) -> None:
+        if self._bar.n == 0 and tokens:
+            self._bar.initial = tokens  # a resumed run: the rate counts from here
+            self._bar.n = tokens
+        self._bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
+        self._bar.update(tokens - self._bar.n)
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.close()
