@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import sysconfig
 from collections.abc import Collection, Iterator
@@ -85,7 +86,10 @@ def standard_library() -> TextFiles:
     of Python.
     """
     library = Path(sysconfig.get_paths()["stdlib"])
-    found = [file for file in library.rglob("*.py") if _is_library(file.relative_to(library))]
+    found: list[Path] = []
+    for folder, below, files in os.walk(library):
+        below[:] = [name for name in below if _is_library(name)]  # so that site-packages is not walked at all
+        found += [Path(folder, name) for name in files if name.endswith(".py") and _is_library(name)]
     paths = _named(library, found)
     if not paths:
         raise ValueError(
@@ -95,9 +99,8 @@ def standard_library() -> TextFiles:
     return TextFiles("stdlib", paths, skip_undecodable=True)
 
 
-def _is_library(file: Path) -> bool:
-    generated = file.parts[0].startswith(("_sysconfigdata", "config-"))
-    return not generated and _NOT_LIBRARY.isdisjoint(file.parts)
+def _is_library(name: str) -> bool:
+    return name not in _NOT_LIBRARY and not name.startswith(("_sysconfigdata", "config-"))
 
 
 def _one_file(spec: str, path: Path) -> TextFiles:

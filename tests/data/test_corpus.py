@@ -37,10 +37,7 @@ def test_a_folder_is_its_text_files_in_order(folder: Path) -> None:
 
 def test_a_file_is_one_document_and_root_is_where_paths_begin(folder: Path) -> None:
     assert list(open_corpus(f"file:{folder}/b.txt").documents()) == [Document("b", "second — 😀")]
-    assert (
-        open_corpus("file:books/b.txt", root=folder.parent).sha256()
-        == open_corpus(f"file:{folder}/b.txt").sha256()
-    )
+    assert open_corpus("file:books/b.txt", root=folder.parent).sha256() == open_corpus(f"file:{folder}/b.txt").sha256()
     assert open_corpus("dir:old", root=folder).names() == ("v1.0",)
     assert open_corpus(f"dir:{folder}/old", root="/elsewhere").names() == ("v1.0",)
 
@@ -96,9 +93,7 @@ def test_what_cannot_be_opened_is_named(folder: Path, spec: str, message: str) -
 def test_a_file_not_in_utf8_is_named_with_the_offset(folder: Path) -> None:
     (folder / "b.txt").write_bytes("Größe".encode("latin-1"))
     corpus = open_corpus(f"dir:{folder}")
-    with pytest.raises(
-        ValueError, match=r"books/b\.txt: expected UTF-8 text, got byte 0xF6 at offset 2; convert"
-    ):
+    with pytest.raises(ValueError, match=r"books/b\.txt: expected UTF-8 text, got byte 0xF6 at offset 2; convert"):
         corpus.sha256()
     assert len(list(corpus.documents(["a"]))) == 1  # the other documents can be read all the same
 
@@ -146,9 +141,7 @@ def test_standard_library_is_always_there_without_its_tests() -> None:
     assert "class JSONDecoder" in document.text
 
 
-def test_standard_library_skips_and_counts_what_is_not_utf8(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_standard_library_skips_and_counts_what_is_not_utf8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
     with pytest.raises(ValueError, match="stdlib: expected Python source"):
         open_corpus("stdlib")

@@ -57,9 +57,7 @@ def test_offsets_are_uniform_up_to_both_ends(tmp_path: Path) -> None:
 def segment_length(row: list[int]) -> int:
     """The shortest period of a row's tokens after the separator, by trying all."""
     filled = row[1:]
-    return next(
-        p for p in range(1, len(filled) + 1) if all(a == b for a, b in zip(filled, filled[p:], strict=False))
-    )
+    return next(p for p in range(1, len(filled) + 1) if all(a == b for a, b in zip(filled, filled[p:], strict=False)))
 
 
 @pytest.mark.parametrize("source", ["random", "text"])
@@ -90,9 +88,7 @@ def test_random_tokens_alone(tmp_path: Path) -> None:
     batch = made.batch(3)
     assert batch[:, 0].eq(0).all()
     # only the first 8 tokens of a row are independent draws
-    assert torch.bincount(batch[:, 1:9].flatten(), minlength=5).tolist() == pytest.approx(
-        [0, *[400] * 4], abs=80
-    )
+    assert torch.bincount(batch[:, 1:9].flatten(), minlength=5).tolist() == pytest.approx([0, *[400] * 4], abs=80)
 
 
 def test_a_batch_is_a_pure_function_of_seed_and_step(numbers: TokenFile) -> None:
@@ -163,9 +159,7 @@ def test_steps_and_ids_out_of_range(numbers: TokenFile, tmp_path: Path) -> None:
         validation_windows(damaged, 10)
 
 
-@pytest.mark.parametrize(
-    ("n_tokens", "length", "most"), [(100, 8, None), (99, 8, 5), (9, 9, 3), (8, 8, None)]
-)
+@pytest.mark.parametrize(("n_tokens", "length", "most"), [(100, 8, None), (99, 8, 5), (9, 9, 3), (8, 8, None)])
 def test_validation_windows(tmp_path: Path, n_tokens: int, length: int, most: int | None) -> None:
     tokens = token_file(tmp_path / "tokens.bin", np.arange(n_tokens))
     every = []

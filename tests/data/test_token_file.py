@@ -77,9 +77,7 @@ def test_pieces_and_batches_change_nothing(
     assert largest < 400  # of 1,100 characters; the 300 spaces are one word and cannot be cut
 
 
-def test_documents_are_not_gathered(
-    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_documents_are_not_gathered(tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_file_module, "_BATCH_CHARACTERS", 100)
     alive = most = 0
 

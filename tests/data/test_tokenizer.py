@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tokenizers
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers
 
@@ -120,9 +120,7 @@ def test_parts_of_characters_are_shown_as_bytes(tokenizer: Tokenizer) -> None:
 @given(st.binary(max_size=12))
 def test_escapes_equal_pythons_own_up_to_spelling(data: bytes) -> None:
     data = data.replace(b"\\", b"/")  # a backslash cannot be told from an escape in Python's spelling
-    spelled = re.sub(
-        r"\\x([0-9a-f]{2})", lambda m: f"<0x{m[1].upper()}>", data.decode("utf-8", "backslashreplace")
-    )
+    spelled = re.sub(r"\\x([0-9a-f]{2})", lambda m: f"<0x{m[1].upper()}>", data.decode("utf-8", "backslashreplace"))
     assert escape_invalid_utf8(data) == spelled
 
 
@@ -235,7 +233,8 @@ def test_broken_gpt2_files(tokenizer: Tokenizer, tmp_path: Path) -> None:
         Tokenizer.from_gpt2_files(encoder, bpe)
 
 
-@given(st.text(st.sampled_from(" \n\t\r\x1c\u00a0\u0301ab'sé1.,😀"), max_size=60))
+@given(st.text(st.sampled_from("     \n\n\t\r\x1c\u00a0\u0301ab'sé1.,😀"), max_size=60))
+@example("ab      ab\n     ab")
 def test_pieces_encode_as_the_whole(tokenizer: Tokenizer, text: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tokenizer_module, "_PIECE_CHARACTERS", 3)
