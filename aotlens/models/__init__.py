@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from aotlens.models.config import ModelConfig
+from aotlens.models.count import count_parameters
 from aotlens.models.device import resolve_device
 from aotlens.models.transformer import AttentionOnlyTransformer
 
-__all__ = ["AttentionOnlyTransformer", "ModelConfig", "resolve_device"]
+__all__ = ["AttentionOnlyTransformer", "ModelConfig", "count_parameters", "resolve_device"]

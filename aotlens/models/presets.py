@@ -1,11 +1,12 @@
 """Every named model of *aot* (Attention-Only Transformers via Unrolled Subspace Denoising).
 
-    presets.NAMES                        the names
-    presets.config("aot-mssa-l-base")    its ModelConfig
-    presets.build("aot-mssa-l-base")     the model, on the meta device unless told otherwise
+    presets.NAMES                        the names, from "aot-mssa-l-base" to "vit-s"
+    presets.config(name)                 a ModelConfig
+    presets.build(name)                  the model, on the meta device unless told otherwise
+    presets.count_parameters(name)       its size as the paper's table counts it
 
-What the paper prints is kept: layers, width, heads, operator, MLP, context, and parameter counts
-(`count_parameters(config(name), convention(name))`). What it leaves open is filled in as below.
+What the paper prints is kept: layers, width, heads, operator, MLP, context, and parameter counts. What it
+leaves open is filled in as below.
 
 Language models (Table 4) follow nanoGPT, on which the paper builds: 50,304 tokens (GPT-2's, rounded up to a
 multiple of 64), 1,024 positions, one matrix for reading tokens in and out, no biases. Their MSSA has a
@@ -28,8 +29,8 @@ from typing import Any
 
 import torch
 
+from aotlens.models import count
 from aotlens.models.config import ModelConfig
-from aotlens.models.count import Convention, build_on_meta
 from aotlens.models.device import resolve_device
 from aotlens.models.transformer import AttentionOnlyTransformer
 
@@ -50,7 +51,7 @@ class _Family:
     """What a family of models shares, and what its table counts."""
 
     shared: dict[str, Any]
-    convention: Convention
+    convention: count.Convention
 
 
 _LANGUAGE = _Family(
@@ -109,17 +110,22 @@ def config(name: str) -> ModelConfig:
     return ModelConfig.from_dict({**shape, **family.shared})
 
 
-def convention(name: str) -> Convention:
+def convention(name: str) -> count.Convention:
     """What the paper's table counts for this model (`aotlens.models.count`)."""
     family, _ = _preset(name)
     return family.convention
+
+
+def count_parameters(name: str) -> int:
+    """The number of parameters of a named model, as the paper's table counts them."""
+    return count.count_parameters(config(name), convention(name))
 
 
 def build(name: str, device: str | torch.device = "meta") -> AttentionOnlyTransformer:
     """The named model: shapes only on the meta device, with initial weights elsewhere."""
     target = resolve_device(device)
     if target.type == "meta":
-        return build_on_meta(config(name))
+        return count.build_on_meta(config(name))
     return AttentionOnlyTransformer(config(name)).to(target)
 
 
