@@ -26,16 +26,18 @@ COUNTS = "unigram_counts"
 COPY_AGAIN = "Copy the checkpoint again from where it came from, or train it again."
 
 
-def model_config(where: str, values: dict[str, Any]) -> ModelConfig:
+def model_config(where: str, values: Any) -> ModelConfig:
     """The model that `values` describe, or a CheckpointError that starts with `where`."""
     from aotlens.models import ModelConfig
 
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{where}: expected a JSON object, found {type(values).__name__}. {COPY_AGAIN}")
     try:
         return ModelConfig.from_dict({key: _tuples(value) for key, value in values.items()})
     except (ValueError, TypeError, AttributeError) as error:  # a value of the wrong type raises any of them
         raise CheckpointError(
-            f"{where}: expected a model configuration of this version of aotlens, found: {error} Upgrade aotlens if "
-            f"a newer one wrote it. {COPY_AGAIN}"
+            f"{where}: expected a model configuration of this version of aotlens, found: {error} Upgrade "
+            f"aotlens if a newer one wrote it. {COPY_AGAIN}"
         ) from error
 
 

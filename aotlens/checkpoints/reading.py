@@ -102,19 +102,6 @@ def _load_once(folder: Path) -> AttentionOnlyTransformer:
     return model.eval()
 
 
-def _model_config(path: Path, values: dict[str, Any]) -> ModelConfig:
-    from aotlens.models import ModelConfig
-
-    try:
-        return ModelConfig.from_dict(values)
-    except (ValueError, TypeError) as error:
-        raise CheckpointError(
-            f"{path}: model: expected a model configuration of this version of aotlens, found: {error} "
-            "Upgrade "
-            f"aotlens if a newer one wrote it. {COPY_AGAIN}"
-        ) from error
-
-
 def _skeleton(cfg: ModelConfig, folder: Path, header: Header) -> AttentionOnlyTransformer:
     """The model without memory for its weights: they are read straight into place, nothing is initialised."""
     import torch

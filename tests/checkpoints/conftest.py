@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
+
 from aotlens.checkpoints import CheckpointInfo, save_checkpoint
 from aotlens.data.tokenizer import Tokenizer
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
@@ -21,7 +22,9 @@ D_VOCAB = 270
 
 @pytest.fixture(scope="session")
 def tokenizer() -> Tokenizer:
-    return Tokenizer.train(["the cat sat on the mat, the rat sat on the cat, and that was that " * 3], D_VOCAB)
+    return Tokenizer.train(
+        ["the cat sat on the mat, the rat sat on the cat, and that was that " * 3], D_VOCAB
+    )
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +42,13 @@ def info() -> CheckpointInfo:
         description="A model for tests.",
         recipe={"learning_rate": 1e-3, "stages": [{"tokens": 100}]},
         command="aotlens train small",
-        corpus={"name": "cats", "source": "here", "sha256": "0" * 64, "license": "CC0", "validation": ["rats"]},
+        corpus={
+            "name": "cats",
+            "source": "here",
+            "sha256": "0" * 64,
+            "license": "CC0",
+            "validation": ["rats"],
+        },
         seed=3,
         device="a CPU",
         tokens_seen=1234,
@@ -49,7 +58,9 @@ def info() -> CheckpointInfo:
 
 
 @pytest.fixture(scope="session")
-def saved(model: AttentionOnlyTransformer, info: CheckpointInfo, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved(
+    model: AttentionOnlyTransformer, info: CheckpointInfo, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """Read it, don't write to it."""
     folder = tmp_path_factory.mktemp("checkpoints") / "small"
     save_checkpoint(folder, model, info, history=[{"step": 1, "loss": 5.0}, {"step": 2, "loss": 4.5}])
@@ -75,7 +86,7 @@ def edit_config() -> Callable[..., None]:
 
 @pytest.fixture(scope="session")
 def rewrite_weights(edit_config: Callable[..., None]) -> Callable[..., None]:
-    """rewrite_weights(folder, change, metadata=None): well-formed weights with a matching hash, but other ones."""
+    """rewrite_weights(folder, change, metadata=None): well-formed weights, a matching hash."""
 
     def rewrite(folder: Path, change: Callable[[dict[str, torch.Tensor]], Any], metadata: Any = None) -> None:
         path = folder / "model.safetensors"

@@ -8,14 +8,22 @@ import math
 from pathlib import Path
 from typing import Any
 
-import aotlens
 import numpy as np
 import pytest
 import torch
-from aotlens.checkpoints import CheckpointError, CheckpointInfo, load_folder, read_info, save_checkpoint, verify
+from safetensors import safe_open
+
+import aotlens
+from aotlens.checkpoints import (
+    CheckpointError,
+    CheckpointInfo,
+    load_folder,
+    read_info,
+    save_checkpoint,
+    verify,
+)
 from aotlens.data.tokenizer import Tokenizer
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
-from safetensors import safe_open
 
 SIZES: dict[str, Any] = dict(n_layers=2, d_model=8, n_heads=2, d_head=4, d_vocab=270, n_ctx=5)
 MASK = tuple(tuple(tuple(abs(q - k) < 2 for k in range(5)) for q in range(5)) for _ in range(2))
@@ -166,7 +174,9 @@ def test_saving_again_replaces_everything_of_ours_and_nothing_else(
 
 
 def test_figures_that_json_lacks_become_null(tmp_path: Path) -> None:
-    info = CheckpointInfo(name="m", metrics={"loss": math.nan, "scores": [np.float32(0.5), torch.tensor(math.inf)]})
+    info = CheckpointInfo(
+        name="m", metrics={"loss": math.nan, "scores": [np.float32(0.5), torch.tensor(math.inf)]}
+    )
     save_checkpoint(tmp_path / "m", build({}), info, history=[{"step": np.int64(3), "loss": math.inf}])
     read = read_info(tmp_path / "m")
     assert read.metrics == {"loss": None, "scores": [0.5, None]}
@@ -207,14 +217,14 @@ def test_what_cannot_be_stored_is_refused(tmp_path: Path, tokenizer: Tokenizer) 
     model = build({})
     with pytest.raises(CheckpointError, match="Path"):
         save_checkpoint(tmp_path / "m", model, CheckpointInfo(name="m", recipe={"out": tmp_path}))
-    with pytest.raises(CheckpointError, match="weights_dtype.*float64"):
+    with pytest.raises(CheckpointError, match=r"weights_dtype.*float64"):
         save_checkpoint(tmp_path / "m", model, CheckpointInfo(name="m"), weights_dtype=torch.float64)
     model.unigram_counts = torch.arange(3)
-    with pytest.raises(CheckpointError, match="unigram_counts.*270"):
+    with pytest.raises(CheckpointError, match=r"unigram_counts.*270"):
         save_checkpoint(tmp_path / "m", model, CheckpointInfo(name="m"))
     other = build({"d_vocab": 300})
     other.tokenizer = tokenizer
-    with pytest.raises(CheckpointError, match="d_vocab=300.*270"):
+    with pytest.raises(CheckpointError, match=r"d_vocab=300.*270"):
         save_checkpoint(tmp_path / "m", other, CheckpointInfo(name="m"))
     assert not (tmp_path / "m").exists()
 
@@ -227,7 +237,7 @@ def test_other_programs_files_are_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "b" / "model.safetensors").write_bytes(b"precious")
     (tmp_path / "c").write_text("a file")
     for name in "abc":
-        with pytest.raises(CheckpointError, match="expected .* folder"):
+        with pytest.raises(CheckpointError, match=r"expected .* folder"):
             save_checkpoint(tmp_path / name, model, CheckpointInfo(name="m"))
     assert (tmp_path / "b" / "model.safetensors").read_bytes() == b"precious"
     assert len(list((tmp_path / "a").iterdir())) == len(list((tmp_path / "b").iterdir())) == 1
