@@ -1,0 +1,111 @@
+"""What a language model expects next at one position of a prompt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from aotlens.models import AttentionOnlyTransformer
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NextToken:
+    """The token that did come next, and how expected it was."""
+
+    token_id: int
+    str_token: str
+    probability: float
+    rank: int
+    """1 for the likeliest token of the vocabulary."""
+
+    @property
+    def loss(self) -> float:
+        """−log probability, nats."""
+        return float(-np.log(self.probability)) if self.probability > 0 else float("inf")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NextTokenPredictions:
+    """The likeliest tokens after one position, best first."""
+
+    position: int
+    token_ids: Int[np.ndarray, "k"]
+    str_tokens: tuple[str, ...]
+    """Empty strings for a model without a tokenizer."""
+    logits: Float[np.ndarray, "k"]
+    probabilities: Float[np.ndarray, "k"]
+    entropy: float
+    """Of the whole distribution, nats."""
+    actual: NextToken | None
+    """What the prompt has at the next position; None after its last one."""
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a token: rank, token_id, token, probability, logit."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            {
+                "rank": np.arange(1, len(self.token_ids) + 1),
+                "token_id": self.token_ids,
+                "token": self.str_tokens,
+                "probability": self.probabilities,
+                "logit": self.logits,
+            }
+        )
+
+
+def next_token_predictions(
+    model: AttentionOnlyTransformer, tokens: Int[Tensor, "..."], position: int = -1, k: int = 10
+) -> NextTokenPredictions:
+    """The `k` likeliest tokens after `position` (−1: the last) of one prompt, token ids `[pos]` or `[1, pos]`.
+
+    Probabilities are softmax over the whole vocabulary, in float32. One forward pass on the fast path. Raises
+    `ValueError` for a batch, a position outside the prompt, and `k` outside 1 to d_vocab.
+    """
+    if tokens.ndim == 2 and tokens.shape[0] == 1:
+        tokens = tokens[0]
+    if tokens.ndim != 1 or tokens.numel() == 0:
+        raise ValueError(
+            f"next_token_predictions: expected token ids of one prompt [pos] or [1, pos], got {list(tokens.shape)}."
+        )
+    n_pos = tokens.shape[0]
+    if not -n_pos <= position < n_pos:
+        raise ValueError(f"position={position}: expected {-n_pos} to {n_pos - 1} for a prompt of {n_pos} tokens.")
+    position %= n_pos
+    with torch.inference_mode():
+        logits = model(tokens[None].to(model.device))[0, position].float().cpu()
+        if not 1 <= k <= logits.numel():
+            raise ValueError(f"k={k}: expected 1 to {logits.numel()}, the size of the vocabulary.")
+        log_probabilities = logits.log_softmax(-1)
+        best = torch.topk(logits, k)
+    ids = best.indices.tolist()
+    actual = None
+    if position + 1 < n_pos:
+        next_id = int(tokens[position + 1])
+        actual = NextToken(
+            token_id=next_id,
+            str_token=_names(model, [next_id])[0],
+            probability=float(log_probabilities[next_id].exp()),
+            rank=1 + int((logits > logits[next_id]).sum()),
+        )
+    return NextTokenPredictions(
+        position=position,
+        token_ids=np.array(ids, dtype=np.int64),
+        str_tokens=_names(model, ids),
+        logits=best.values.numpy().copy(),
+        probabilities=log_probabilities[best.indices].exp().numpy().copy(),
+        entropy=float(torch.special.entr(log_probabilities.exp()).sum()),
+        actual=actual,
+    )
+
+
+def _names(model: AttentionOnlyTransformer, ids: list[int]) -> tuple[str, ...]:
+    return ("",) * len(ids) if model.tokenizer is None else tuple(model.tokenizer.str_tokens(ids))

@@ -1,0 +1,109 @@
+"""Where every head looks, on one prompt.
+
+For layer l and head h, `pattern[l, h, query, key]` is φ(scores): how much of key's value vector the head moves to
+query. A head can attend strongly to a key whose value vector is small, and then moves little; `value_weighted`
+is therefore pattern · ‖v‖, with ‖v‖ the Euclidean norm of the value vector `[d_head]` at the key.
+
+Shapes as in `aotlens.conventions` (queries are rows; the papers' pattern is this one or its transpose). Scores are in
+nats, as the model applies them (scaled, before φ).
+
+    patterns = attention_patterns(model, model.to_tokens("The cat sat on the mat"))
+    patterns.pattern[1, 3]        # layer 1, head 3: [query, key]
+
+Time: one forward pass on the hooked path. Memory: 8 bytes × layers × heads × pos².
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from aotlens.models import AttentionOnlyTransformer, hook_names
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AttentionPatterns:
+    """Patterns, scores and value norms of every head on one prompt, on the CPU in float32."""
+
+    tokens: Int[np.ndarray, "pos"]
+    """Token ids."""
+    str_tokens: tuple[str, ...]
+    """One string a token; `()` for a model without a tokenizer."""
+    pattern: Float[np.ndarray, "layer head query key"]
+    """φ(scores); 0 where hidden. Rows sum to 1 for softmax only."""
+    scores: Float[np.ndarray, "layer head query key"] | None
+    """Nats; −∞ where hidden. None for a fixed pattern, which has no queries and keys."""
+    value_norms: Float[np.ndarray, "layer head key"]
+    """‖v‖ at each key."""
+    visible: Bool[np.ndarray, "mask query key"]
+    """Which keys a query may see: one mask for all heads, or one per head."""
+
+    @property
+    def n_layers(self) -> int:
+        return self.pattern.shape[0]
+
+    @property
+    def n_heads(self) -> int:
+        return self.pattern.shape[1]
+
+    @property
+    def n_pos(self) -> int:
+        return self.pattern.shape[-1]
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory of the arrays."""
+        arrays = (self.pattern, self.scores, self.value_norms, self.visible, self.tokens)
+        return sum(array.nbytes for array in arrays if array is not None)
+
+    def value_weighted(self) -> Float[np.ndarray, "layer head query key"]:
+        """pattern · ‖v‖: the norm of what each key alone would add to the head's z at a query (d_head units)."""
+        return self.pattern * self.value_norms[:, :, None, :]
+
+
+def attention_patterns(model: AttentionOnlyTransformer, tokens: Int[Tensor, "..."]) -> AttentionPatterns:
+    """The patterns of one prompt, token ids `[pos]` or `[1, pos]`.
+
+    Raises `ValueError` for a batch, for ids out of range and for a prompt longer than the model's context.
+    Not safe to call from two threads on one model: hooks are the model's state.
+    """
+    if tokens.ndim == 2 and tokens.shape[0] == 1:
+        tokens = tokens[0]
+    if tokens.ndim != 1 or tokens.numel() == 0:
+        raise ValueError(
+            f"attention_patterns: expected token ids of one prompt [pos] or [1, pos], got {list(tokens.shape)}; "
+            "give one row of a batch at a time, with at least one token."
+        )
+    cfg = model.cfg
+    kept = {hook_names.attn(layer, name) for layer in range(cfg.n_layers) for name in _HOOKS}
+    with torch.inference_mode():
+        _, cache = model.run_with_cache(
+            tokens[None].to(model.device), names_filter=lambda name: name in kept, return_cache_object=False
+        )
+        n_pos = tokens.shape[0]
+        visible = model.visible_keys(n_pos, None, model.device)
+
+        def stack(name: str) -> Tensor:
+            return torch.stack([cache[hook_names.attn(layer, name)][0] for layer in range(cfg.n_layers)])
+
+        seen = np.ones((1, n_pos, n_pos), dtype=bool) if visible is None else visible[0].cpu().numpy()
+        ids = tokens.cpu()
+        return AttentionPatterns(
+            tokens=ids.numpy().astype(np.int64),
+            str_tokens=() if model.tokenizer is None else tuple(model.tokenizer.str_tokens(ids.tolist())),
+            pattern=_float32(stack(hook_names.PATTERN)),
+            scores=_float32(stack(hook_names.SCORES)) if cfg.has_query_key else None,
+            value_norms=_float32(stack(hook_names.V).float().norm(dim=-1).transpose(1, 2)),
+            visible=seen,
+        )
+
+
+_HOOKS = (hook_names.PATTERN, hook_names.SCORES, hook_names.V)
+
+
+def _float32(values: Tensor) -> np.ndarray:
+    return values.detach().to(device="cpu", dtype=torch.float32).contiguous().numpy()

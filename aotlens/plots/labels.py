@@ -1,0 +1,72 @@
+"""How a token is written where whitespace and control characters must be told apart.
+
+`glyphs` is for people: a space is ·, a newline ⏎, a tab →, other invisible characters their code. It isn't reversible
+(a real middle dot looks the same); `describe` is the unambiguous form for tooltips and exports.
+"""
+
+from __future__ import annotations
+
+import html
+import unicodedata
+from collections.abc import Sequence
+
+_WHITESPACE = {" ": "·", "\n": "⏎", "\t": "→", "\r": "␍"}
+
+#: Unicode categories with nothing to see: control, format, private, unassigned, surrogates, other separators.
+_INVISIBLE = {"Cc", "Cf", "Co", "Cn", "Cs", "Zl", "Zp", "Zs"}
+
+
+def glyphs(token: str) -> str:
+    """A token with every character visible: `" the"` is `"·the"`; the empty token is `"∅"`."""
+    return "".join(map(_glyph, token)) or "∅"
+
+
+def is_whitespace(token: str) -> bool:
+    """Whether every character of the token is whitespace."""
+    return bool(token) and token.isspace()
+
+
+def describe(token: str) -> str:
+    """A token as a quoted literal in which nothing is ambiguous: `" the"`, `"\\n"`, `"\\u200b"`."""
+    body = "".join(char if _plain(char) else _escape(char) for char in token)
+    return f'"{body}"'
+
+
+def plotly_text(text: str) -> str:
+    """Text that plotly shows as it is: its labels read a subset of HTML, and `<b>` is a token like another."""
+    return html.escape(text, quote=False)
+
+
+def axis_labels(str_tokens: Sequence[str]) -> list[str]:
+    """One distinct label per position, for a category axis: the token, then its position."""
+    return [f"{plotly_text(glyphs(token))}  {position}" for position, token in enumerate(str_tokens)]
+
+
+def _glyph(char: str) -> str:
+    if char in _WHITESPACE:
+        return _WHITESPACE[char]
+    code = ord(char)
+    if code < 0x20:
+        return chr(0x2400 + code)
+    if code == 0x7F:
+        return "␡"
+    category = unicodedata.category(char)
+    if category in _INVISIBLE:
+        return f"⟨{code:04X}⟩"
+    if category.startswith("M"):
+        return "◌" + char
+    return char
+
+
+def _plain(char: str) -> bool:
+    if char in '"\\':
+        return False
+    return char == " " or unicodedata.category(char) not in _INVISIBLE
+
+
+def _escape(char: str) -> str:
+    if char in '"\\':
+        return "\\" + char
+    return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(char) or (
+        f"\\u{ord(char):04x}" if ord(char) <= 0xFFFF else f"\\U{ord(char):08x}"
+    )

@@ -1,0 +1,11 @@
+"""Pure functions from values to Dash components.
+
+    shell.py       the frame of every page
+    panel.py       title, explanation, maximise, export, notice, content
+    notices.py     errors and empty states
+    token_strip.py tokens as chips
+    head_grid.py   the cells over the picture of all heads
+    predictions.py the table of next tokens
+    graph.py       the one dcc.Graph configuration
+    examples.py    texts to start from
+"""

@@ -1,0 +1,36 @@
+"""dcc.Graph with the one configuration that every figure uses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dash import dcc, html
+
+from app import ids
+
+#: dcc.Graph would offer a button that sends the figure to a cloud service.
+CONFIG: dict[str, Any] = {
+    "displaylogo": False,
+    "showSendToCloud": False,
+    "responsive": True,
+    "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
+}
+
+EMPTY: dict[str, Any] = {
+    "data": [],
+    "layout": {
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "xaxis": {"visible": False},
+        "yaxis": {"visible": False},
+    },
+}
+
+
+def graph(id: str, class_name: str) -> html.Div:
+    """An empty graph in a box that sets its size: a responsive dcc.Graph has `height: 100%` of its own."""
+    return html.Div(
+        dcc.Graph(id=id, figure=EMPTY, config=CONFIG, className="graph", responsive=True),
+        id=ids.box(id),
+        className=class_name,
+    )

@@ -1,0 +1,99 @@
+"""dash-ag-grid tables: checkpoints and parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dash_ag_grid as dag
+from aotlens.checkpoints import CheckpointInfo
+from dash import html
+
+from app.components.notices import empty
+
+COLUMN: dict[str, Any] = {"sortable": True, "resizable": True, "suppressMovable": True, "minWidth": 70}
+
+
+def _number(field: str, title: str, form: str, help: str = "", **rest: Any) -> dict[str, Any]:
+    """A numeric column. The formatter is an expression that dash-ag-grid reads without eval."""
+    return {
+        "field": field,
+        "headerName": title,
+        "headerTooltip": help or title,
+        "type": "rightAligned",
+        "valueFormatter": {"function": f"params.value == null ? '–' : d3.format('{form}')(params.value)"},
+        **rest,
+    }
+
+
+CHECKPOINT_COLUMNS: list[dict[str, Any]] = [
+    {"field": "name", "headerName": "Name", "minWidth": 190, "flex": 2, "cellClass": "mono", "pinned": "left"},
+    {"field": "kind", "headerName": "Attention", "minWidth": 110, "flex": 1,
+     "headerTooltip": "mhsa: separate query, key and value matrices; mssa: one matrix per head for all three"},
+    _number("layers", "Layers", "d", flex=1, minWidth=80),
+    _number("heads", "Heads", "d", "Heads per layer", flex=1, minWidth=80),
+    _number("d_model", "d_model", "d", "Width of the residual stream", flex=1, minWidth=90),
+    _number("parameters", "Parameters", ",d", "Numbers in the weights' file", flex=1, minWidth=110),
+    _number("tokens", "Tokens seen", ".3s", "Training tokens", flex=1, minWidth=100),
+    _number("validation_loss", "Validation loss", ".3f", "Nats per token on held-out text", flex=1, minWidth=130),
+    _number("bigram_loss", "Bigram loss", ".3f", "A smoothed bigram model on the same text", flex=1, minWidth=110),
+    {"field": "status", "headerName": "State", "minWidth": 90, "flex": 1, "tooltipField": "problem",
+     "cellClassRules": {"broken": "params.value == 'broken'"}},
+]  # fmt: skip
+
+_PARAMETER_COLUMNS: list[dict[str, Any]] = [
+    {"field": "name", "headerName": "Tensor", "minWidth": 200, "flex": 3, "cellClass": "mono"},
+    {"field": "shape", "headerName": "Shape", "minWidth": 110, "flex": 2},
+    {"field": "dtype", "headerName": "Stored as", "minWidth": 90, "flex": 1},
+    _number("numbers", "Numbers", ",d", flex=1, minWidth=100),
+]
+
+
+def options(*, selectable: bool = False) -> dict[str, Any]:
+    """Grid options: as tall as its rows, text selectable."""
+    chosen: dict[str, Any] = {
+        "domLayout": "autoHeight",
+        "enableCellTextSelection": True,
+        "ensureDomOrder": True,
+        "tooltipShowDelay": 300,
+    }
+    if selectable:
+        chosen["rowSelection"] = {"mode": "singleRow", "checkboxes": False, "enableClickSelection": True}
+    return chosen
+
+
+def checkpoint_row(info: CheckpointInfo) -> dict[str, Any]:
+    """What the table says of a checkpoint; a broken one has its name and its problem."""
+    model = info.model
+    kind = model.get("attention")
+    phi = model.get("phi", "softmax")
+    return {
+        "name": info.name,
+        "kind": f"{kind}, {phi}" if kind and phi != "softmax" else kind,
+        "layers": model.get("n_layers"),
+        "heads": model.get("n_heads"),
+        "d_model": model.get("d_model"),
+        "parameters": info.n_weights,
+        "tokens": info.tokens_seen or None,
+        "validation_loss": info.metrics.get("validation_loss"),
+        "bigram_loss": info.metrics.get("bigram_loss"),
+        "status": "broken" if info.problem else "ready",
+        "problem": info.problem,
+    }
+
+
+def parameters(rows: list[dict[str, Any]]) -> Any:
+    """The tensors of a checkpoint, and their sum."""
+    if not rows:
+        return empty("Nothing could be read.")
+    total = sum(row["numbers"] for row in rows)
+    return [
+        html.P(f"{len(rows)} tensors, {total:,} numbers.", className="panel-explanation"),
+        dag.AgGrid(
+            columnDefs=_PARAMETER_COLUMNS,
+            rowData=rows,
+            defaultColDef=COLUMN,
+            dashGridOptions={"domLayout": "normal", "enableCellTextSelection": True},
+            className="table",
+            style={"height": "320px"},
+        ),
+    ]

@@ -1,0 +1,35 @@
+"""The pages, in the order of the navigation.
+
+    heads.py         every head's attention on text that you type
+    checkpoints.py   which models there are
+    guard.py         what a callback does with an error
+    router.py        address -> page
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dash import Dash
+
+from app.pages import checkpoints, heads
+from app.services import Services
+from app.urlstate import CHECKPOINTS_PATH, HEADS_PATH
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """A view: where it is, what it looks like for an address's query, and its callbacks."""
+
+    name: str
+    path: str
+    layout: Callable[[Services, str | None], Any]
+    register: Callable[[Dash, Services], None]
+
+
+PAGES = (
+    Page(name="Heads", path=HEADS_PATH, layout=heads.layout, register=heads.register),
+    Page(name="Checkpoints", path=CHECKPOINTS_PATH, layout=checkpoints.layout, register=checkpoints.register),
+)

@@ -1,0 +1,79 @@
+"""Exports of the Heads page: pictures are made by the browser, files by services/export.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dash import ClientsideFunction, Dash, Input, Output, State, ctx, dcc, no_update
+
+from app import ids
+from app.pages.guard import guarded
+from app.services import Services, export
+from app.services.errors import RequestError
+
+_FILES = (
+    ids.export(ids.MAP, "csv"),
+    ids.export(ids.MAP, "json"),
+    ids.export(ids.GRID, "npz"),
+    ids.export(ids.NEXT, "csv"),
+    ids.export(ids.NEXT, "json"),
+)
+
+
+def register(app: Dash, services: Services) -> None:
+    """Callbacks of the export menus."""
+    for kind in ("png", "svg"):
+        app.clientside_callback(
+            ClientsideFunction("shell", f"save_{kind}"),
+            Input(ids.export(ids.MAP, kind), "n_clicks"),
+            State(ids.MAP_GRAPH, "id"),
+            State(ids.title(ids.MAP), "children"),
+            prevent_initial_call=True,
+        )
+    app.clientside_callback(
+        ClientsideFunction("shell", "saveImage"),
+        Input(ids.export(ids.GRID, "png"), "n_clicks"),
+        State(ids.GRID_PICTURE, "src"),
+        prevent_initial_call=True,
+    )
+
+    @app.callback(
+        Output(ids.DOWNLOAD, "data"),
+        Output(ids.notice(ids.TOKENS), "children"),
+        *(Input(entry, "n_clicks") for entry in _FILES),
+        State(ids.PROMPT, "data"),
+        State(ids.HEAD, "data"),
+        State(ids.POSITION, "data"),
+        State(ids.VIEW, "value"),
+        State(ids.HIDE_FIRST, "checked"),
+        prevent_initial_call=True,
+    )
+    @guarded(no_update)
+    def save(*args: Any) -> tuple[Any, ...]:
+        file = make_file(services, ctx.triggered_id, *args[len(_FILES) :])
+        return (dcc.send_bytes(file.content, file.name, type=file.mime),)
+
+
+def make_file(
+    services: Services,
+    entry: Any,
+    prompt: dict[str, Any],
+    head: list[int] | None,
+    position: int | None,
+    view: Any,
+    hide_first: bool,
+) -> export.File:
+    """The file for an entry of an export menu."""
+    from app.pages.heads import ask, whole
+
+    result = ask(services, prompt)
+    if entry == ids.export(ids.GRID, "npz"):
+        return export.all_heads_npz(result, services.settings.max_export_bytes)
+    if entry in (ids.export(ids.NEXT, "csv"), ids.export(ids.NEXT, "json")):
+        predictions = services.inference.predictions(prompt["checkpoint"], prompt["text"], position)
+        make = export.predictions_csv if entry.endswith("csv") else export.predictions_json
+        return make(result, predictions)
+    if head is None:
+        raise RequestError("No head is chosen: click one in the grid first.")
+    draw = export.head_csv if entry == ids.export(ids.MAP, "csv") else export.head_json
+    return draw(result, *whole(head), view, hide_first)

@@ -1,0 +1,66 @@
+"""Who may ask (trusted hosts, same origin), and what a page may do (Content-Security-Policy).
+
+A page elsewhere can make a browser send requests to 127.0.0.1 under a name of its own (DNS rebinding): without
+TRUSTED_HOSTS Dash would answer them. A foreign Host, and a POST from a foreign Origin, get 400.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from dash import Dash
+from flask import Flask, Response, abort, request
+
+from app.settings import Settings
+
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    # The address holds the prompt, which is nobody else's business.
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+def content_security_policy(script_hashes: list[str]) -> str:
+    """The policy of every page: nothing from elsewhere, no inline script but those hashed, no eval.
+
+    Mantine, plotly and ag-grid write style attributes and style elements, so styles need 'unsafe-inline'. Images may
+    be data: (thumbnails) and blob: (plotly's export).
+    """
+    rules = {
+        "default-src": ["'self'"],
+        "script-src": ["'self'", *script_hashes],
+        "style-src": ["'self'", "'unsafe-inline'"],
+        "img-src": ["'self'", "data:", "blob:"],
+        "font-src": ["'self'", "data:"],
+        "connect-src": ["'self'"],
+        "object-src": ["'none'"],
+        "base-uri": ["'none'"],
+        "form-action": ["'self'"],
+        "frame-ancestors": ["'none'"],
+    }
+    return "; ".join(f"{name} {' '.join(sources)}" for name, sources in rules.items())
+
+
+def secure(app: Dash, settings: Settings) -> None:
+    """Applies all of it. Called last: the hashes are those of the inline scripts registered so far."""
+    server: Flask = app.server
+    server.config["TRUSTED_HOSTS"] = list(settings.hosts)
+    server.config["MAX_CONTENT_LENGTH"] = settings.max_request_bytes
+    policy = content_security_policy(list(app.csp_hashes()))
+
+    @server.before_request
+    def refuse_foreign() -> None:
+        _ = request.host  # raises 400 for a host that isn't trusted
+        origin = request.headers.get("Origin")
+        if request.method != "GET" and origin is not None and urlsplit(origin).netloc != request.host:
+            abort(400, "This request comes from another site.")
+
+    @server.after_request
+    def add_headers(response: Response) -> Response:
+        response.headers["Content-Security-Policy"] = policy
+        for name, value in _HEADERS.items():
+            response.headers[name] = value
+        return response

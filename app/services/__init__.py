@@ -1,0 +1,31 @@
+"""What the pages ask for, without Dash: arrays, figures, tables and files from `aotlens`.
+
+    errors.py      RequestError: what a user can put right
+    cache.py       results kept within a memory bound, each made once
+    catalog.py     which checkpoints there are; each model loaded once
+    inference.py   text -> tokens -> patterns and predictions; exclusive use of a model
+    views.py       what of a result is shown: one head's map, all heads' thumbnails
+    export.py      results as files
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.services.catalog import Catalog
+from app.services.inference import Inference
+from app.settings import Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Services:
+    """What the callbacks of one app share."""
+
+    settings: Settings
+    catalog: Catalog
+    inference: Inference
+
+    @classmethod
+    def start(cls, settings: Settings) -> Services:
+        catalog = Catalog(settings)
+        return cls(settings=settings, catalog=catalog, inference=Inference(catalog, settings))

@@ -1,0 +1,113 @@
+"""Which checkpoints there are, and their models, each loaded once.
+
+Models are found by the names of the listing only: a name in an address never becomes a path.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aotlens.checkpoints import CheckpointInfo, list_checkpoints
+from aotlens.checkpoints.header import read_header
+from aotlens.checkpoints.layout import WEIGHTS, locate
+from aotlens.plots import Theme, training_curve
+
+from app.services.cache import Cache
+from app.services.errors import RequestError
+from app.settings import Settings
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+    from aotlens.models import AttentionOnlyTransformer
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LoadedModel:
+    """A model and the lock that gives one thread at a time the use of it.
+
+    Hooks are the model's state: four threads on one model without this gave 240 wrong caches of 240, silently.
+    """
+
+    model: AttentionOnlyTransformer
+    exclusive: threading.Lock
+    key: str
+    """Changes when the weights do, so that a checkpoint trained again isn't served from a cache."""
+
+
+class Catalog:
+    """The checkpoints of the given folders, the user's own and the bundled ones."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._models: Cache[tuple[str, str], LoadedModel] = Cache(settings.max_models)
+
+    def list(self) -> list[CheckpointInfo]:
+        """All of them, given folders first, broken ones last."""
+        found = list_checkpoints(self._settings.checkpoints)
+        given = [folder.expanduser().resolve() for folder in self._settings.checkpoints]
+
+        def order(info: CheckpointInfo) -> tuple[bool, bool]:
+            path = info.path.resolve() if info.path else None
+            ours = path is not None and any(folder == path or folder in path.parents for folder in given)
+            return info.problem is not None, not ours
+
+        return sorted(found, key=order)
+
+    def info(self, name: str | None) -> CheckpointInfo:
+        """The checkpoint of that name, broken or not."""
+        known = self.list()
+        for info in known:
+            if info.name == name:
+                return info
+        names = ", ".join(info.name for info in known) or "none"
+        raise RequestError(f"No checkpoint is called {name!r}. There are: {names}. Choose one of them.")
+
+    def default(self) -> str | None:
+        """The first that reads text and isn't broken."""
+        usable = [info for info in self.list() if self.reads_text(info)]
+        return usable[0].name if usable else None
+
+    @staticmethod
+    def reads_text(info: CheckpointInfo) -> bool:
+        """Whether the Heads page can show it."""
+        return info.problem is None and info.tokenizer_sha256 is not None
+
+    def load(self, name: str | None) -> LoadedModel:
+        """Its model, from memory if it's there."""
+        info = self.info(name)
+        if info.problem is not None:
+            raise RequestError(f"The checkpoint {info.name} can't be opened. {info.problem}")
+        return self._models.get((info.name, info.weights_sha256), lambda: self._load(info))
+
+    def _load(self, info: CheckpointInfo) -> LoadedModel:
+        # Imported here: torch and TransformerLens take seconds, and listing checkpoints needs neither.
+        from aotlens.checkpoints import load_folder
+
+        assert info.path is not None
+        model = load_folder(info.path, self._settings.device)
+        return LoadedModel(model=model, exclusive=threading.Lock(), key=f"{info.name}:{info.weights_sha256}")
+
+    def curve(self, name: str | None, theme: Theme) -> go.Figure | None:
+        """Its training curve; None for one that is broken or logged nothing."""
+        info = self.info(name)
+        history = [] if info.problem is not None else info.history()
+        if not history:
+            return None
+        bigram = info.metrics.get("bigram_loss")
+        return training_curve(history, references={"bigram": bigram} if bigram else None, theme=theme)
+
+    def tensors(self, info: CheckpointInfo) -> list[dict[str, Any]]:
+        """Name, shape, dtype and size of every tensor of the checkpoint's file, without reading the weights."""
+        if info.problem is not None or info.path is None:
+            return []
+        header = read_header(locate(info.path, WEIGHTS))
+        rows = []
+        for name, entry in header.tensors.items():
+            size = 1
+            for length in entry.shape:
+                size *= length
+            shape = " × ".join(map(str, entry.shape)) or "scalar"
+            rows.append({"name": name, "shape": shape, "dtype": entry.dtype, "numbers": size})
+        return sorted(rows, key=lambda row: row["name"])

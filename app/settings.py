@@ -1,0 +1,48 @@
+"""Every limit of the app in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a server needs to know. Nothing here can be changed from the browser."""
+
+    checkpoints: tuple[Path, ...] = ()
+    """Folders of checkpoints, besides the bundled ones and the user's own."""
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: int = 8050
+    """Port to listen on."""
+    trusted_hosts: tuple[str, ...] = ()
+    """Names by which a browser may address the server, besides this machine's own."""
+    device: str = "auto"
+    """Where models run: auto, cuda, mps or cpu."""
+
+    max_tokens: int = 512
+    """Longest prompt in tokens, the start token included, whatever the model could take."""
+    max_characters: int = 50_000
+    """Longest text that is tokenised at all, to count it."""
+    max_result_bytes: int = 256 * 2**20
+    """Memory of one prompt's patterns and scores; limits the prompt's length for models with many heads."""
+    cache_bytes: int = 768 * 2**20
+    """Memory of all the prompts kept; the least recently used go first."""
+    max_models: int = 4
+    """Models kept in memory; the least recently used goes first."""
+    max_request_bytes: int = 1 * 2**20
+    """Largest request body."""
+    threads: int = 8
+    """Requests served at once. Forward passes of one model take turns."""
+    n_predictions: int = 12
+    """Next tokens listed."""
+    max_export_bytes: int = 64 * 2**20
+    """Largest file made for download."""
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Every name that a request's Host may have."""
+        own = ("127.0.0.1", "localhost", "[::1]")
+        named = () if self.host in ("0.0.0.0", "::", *own) else (self.host,)
+        return tuple(dict.fromkeys((*own, *named, *self.trusted_hosts)))
