@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -44,8 +44,8 @@ class Ablation:
 def ablate(
     model: AttentionOnlyTransformer,
     tokens: Int[Tensor, "batch pos"],
-    heads: Iterable[tuple[int, int]] | tuple[int, int],
-    how: Literal["zero", "mean"] = "zero",
+    heads: Iterable[Any],
+    how: str = "zero",
 ) -> Ablation:
     """Replace the output z of some heads and measure the next-token loss on `tokens`.
 
@@ -85,9 +85,7 @@ def ablate(
     return Ablation(heads=pairs, how=how, clean_loss_per_token=clean, ablated_loss_per_token=ablated)
 
 
-def _as_pairs(
-    model: AttentionOnlyTransformer, heads: Iterable[tuple[int, int]] | tuple[int, int]
-) -> tuple[tuple[int, int], ...]:
+def _as_pairs(model: AttentionOnlyTransformer, heads: Iterable[Any]) -> tuple[tuple[int, int], ...]:
     listed: list[Any] = list(heads)
     if len(listed) == 2 and all(isinstance(item, int) for item in listed):
         listed = [(listed[0], listed[1])]

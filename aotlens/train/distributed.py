@@ -44,6 +44,21 @@ class World:
             dist.barrier()
 
 
+def local_device(device: torch.device) -> torch.device:
+    """Under torchrun, each process of a machine takes the GPU of its own number."""
+    if device.type == "cuda" and device.index is None and "LOCAL_RANK" in os.environ:
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+    return device
+
+
+def describe(device: torch.device) -> str:
+    """The device in words, for a card."""
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
+    return f"{processes} × {name}" if processes > 1 else name
+
+
 @contextmanager
 def join_world(device: torch.device) -> Iterator[World]:
     """The world that torchrun describes in the environment, or a world of one."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,7 @@ from aotlens.checkpoints import save_checkpoint
 from aotlens.data import BatchSampler, validation_windows
 from aotlens.models import AttentionOnlyTransformer, resolve_device
 from aotlens.train.corpus import TrainingData
-from aotlens.train.distributed import World, join_world
+from aotlens.train.distributed import World, describe, join_world, local_device
 from aotlens.train.optimiser import learning_rate, make_optimiser
 from aotlens.train.recipe import Recipe, Stage
 from aotlens.train.report import final_metrics, make_info, running_metrics
@@ -35,10 +35,8 @@ class TrainingError(ValueError):
     """Training that cannot start or go on; the last good checkpoint is whole."""
 
 
-class Progress(Protocol):
-    """Told after every step what the run is at."""
-
-    def __call__(self, tokens: int, total_tokens: int, loss: float, tokens_per_second: float) -> None: ...
+Progress = Callable[[int, int, float, float], None]
+"""Called after every step with tokens done, tokens in all, the step's loss, and tokens a second."""
 
 
 @dataclass
@@ -72,7 +70,7 @@ def train(
     """
     out = Path(out)
     state_path = out.with_name(out.name + ".training") / "state.safetensors"
-    target = resolve_device(device)
+    target = local_device(resolve_device(device))
     with join_world(target) as world:
         _check_start(out, state_path, resume)
         torch.manual_seed(recipe.seed)
@@ -86,7 +84,7 @@ def train(
         run = _Run()
         if resume and state_path.exists():
             run = _Run(**load_state(state_path, model, optimiser))
-        saver = _Saver(recipe, data, out, state_path, command, str(target))
+        saver = _Saver(recipe, data, out, state_path, command, describe(target))
         _run_stages(recipe, data, model, optimiser, run, world, saver, progress, stop_after_steps)
         if world.leads and run.step == sum(stage.n_steps for stage in recipe.stages):
             saver.finish(model, run)

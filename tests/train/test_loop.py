@@ -1,0 +1,169 @@
+"""Training: killed and resumed, on two processes, and through everything that can go wrong."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import aotlens
+from aotlens.checkpoints import verify
+from aotlens.train import TrainingData, TrainingError, load_recipe, loop, prepare, state, train
+
+from .conftest import N_STEPS
+
+
+def _command(recipe_path: Path, corpus: str, out: Path, *more: str) -> list[str]:
+    return [sys.executable, "-m", "aotlens", "train", str(recipe_path), "--corpus", corpus, "--out", str(out),
+            "--device", "cpu", *more]  # fmt: skip
+
+
+def _environment(home: Path) -> dict[str, str]:
+    return os.environ | {"AOTLENS_HOME": str(home), "OMP_NUM_THREADS": "1"}
+
+
+def _weights(folder: Path) -> dict[str, torch.Tensor]:
+    return aotlens.load(folder, device="cpu").state_dict()
+
+
+@pytest.fixture(scope="module")
+def unbroken(recipe_path: Path, data: TrainingData, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as in the subprocesses: a sum's order depends on the number of threads
+    try:
+        return train(load_recipe(recipe_path), data, tmp_path_factory.mktemp("run") / "tiny", device="cpu")
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_a_run_learns_and_says_what_it_did(unbroken: Path, data: TrainingData) -> None:
+    card = aotlens.load(unbroken, device="cpu").card
+    history = card.history()
+    assert [line["step"] for line in history] == list(range(1, N_STEPS + 1))
+    assert history[-1]["tokens"] == card.tokens_seen == N_STEPS * 8 * 32
+    assert history[-1]["loss"] < history[0]["loss"] - 0.2
+    assert {"validation_loss", "induction", "previous_token"} <= set(history[-1])
+    assert card.metrics["bigram_loss"] == data.bigram_loss
+    assert card.corpus["validation"] == ["c"] and card.seed == 5
+    assert verify(unbroken) == []
+    assert not (unbroken.parent / "tiny.training").exists()
+
+
+def test_killed_and_resumed_a_run_ends_with_the_same_weights(
+    recipe_path: Path, corpus: str, home: Path, data: TrainingData, unbroken: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "tiny"
+    slow = (
+        "import sys, time, aotlens.train.loop as loop\n"
+        "update = loop._update\n"
+        "def slowly(*args): time.sleep(0.2); return update(*args)\n"
+        "loop._update = slowly\n"
+        "from aotlens.cli import main; sys.argv = sys.argv[1:]; sys.exit(main())"
+    )
+    arguments = _command(recipe_path, corpus, out)[2:]
+    process = subprocess.Popen([sys.executable, "-c", slow, *arguments], env=_environment(home), stderr=subprocess.DEVNULL)
+    saved = out.with_name("tiny.training") / "state.safetensors"
+    deadline = time.monotonic() + 120
+    while not saved.exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL, "the run ended before it could be killed"
+    assert aotlens.load(out, device="cpu").card.tokens_seen < N_STEPS * 256
+
+    done = subprocess.run(
+        _command(recipe_path, corpus, out, "--resume"), env=_environment(home), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    expected, found = _weights(unbroken), _weights(out)
+    assert expected.keys() == found.keys()
+    for name in expected:
+        assert torch.equal(expected[name], found[name]), name
+
+
+def test_two_processes_train_as_one(corpus: str, home: Path, data: TrainingData, tmp_path: Path) -> None:
+    text = (Path(__file__).parent / "conftest.py").read_text().split('"""')[3]  # the recipe, with 50 steps
+    path = tmp_path / "fifty.toml"
+    path.write_text(text.replace("tokens = 5120", "tokens = 10240"))
+    losses = []
+    for processes in (1, 2):
+        out = tmp_path / f"on-{processes}"
+        prefix = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(processes), "--master_port",
+                  "0", "--rdzv_backend", "c10d", "--rdzv_endpoint", "127.0.0.1:0"]  # fmt: skip
+        command = _command(path, corpus, out)[1:]
+        done = subprocess.run([*prefix, *command], env=_environment(home), capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        lines = (out / "metrics.jsonl").read_text().splitlines()
+        losses.append([json.loads(line)["loss"] for line in lines])
+    assert len(losses[0]) == 50
+    torch.testing.assert_close(torch.tensor(losses[0]), torch.tensor(losses[1]), rtol=0, atol=1e-5)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_checkpoint(
+    recipe_path: Path, data: TrainingData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update, calls = loop._update, []
+
+    def failing(*args: object) -> torch.Tensor:
+        calls.append(None)
+        loss = update(*args)
+        return loss * torch.nan if len(calls) == 7 else loss
+
+    monkeypatch.setattr(loop, "_update", failing)
+    with pytest.raises(TrainingError, match=r"not finite at step 7; .*learning_rate"):
+        train(load_recipe(recipe_path), data, tmp_path / "tiny", device="cpu")
+    assert aotlens.load(tmp_path / "tiny", device="cpu").card.tokens_seen == 4 * 256
+    assert verify(tmp_path / "tiny") == []
+
+
+def test_a_full_disk_is_named_and_leaves_the_last_state_whole(
+    recipe_path: Path, data: TrainingData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe, out = load_recipe(recipe_path), tmp_path / "tiny"
+    train(recipe, data, out, device="cpu", stop_after_steps=4)
+    saved = (tmp_path / "tiny.training" / "state.safetensors").read_bytes()
+
+    def full(*args: object, **kwargs: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(state, "save_file", full)
+    with pytest.raises(ValueError, match=r"could not be written .*No space left.*--resume"):
+        train(recipe, data, out, device="cpu", resume=True)
+    assert (tmp_path / "tiny.training" / "state.safetensors").read_bytes() == saved
+    assert sorted(p.name for p in (tmp_path / "tiny.training").iterdir()) == ["state.safetensors"]
+    assert verify(out) == []
+
+
+def test_what_exists_is_not_overwritten(recipe_path: Path, data: TrainingData, unbroken: Path) -> None:
+    with pytest.raises(TrainingError, match="exists already; .*--resume"):
+        train(load_recipe(recipe_path), data, unbroken, device="cpu")
+    with pytest.raises(TrainingError, match="is finished"):
+        train(load_recipe(recipe_path), data, unbroken, device="cpu", resume=True)
+
+
+def test_another_models_state_is_refused(recipe_path: Path, data: TrainingData, tmp_path: Path) -> None:
+    recipe = load_recipe(recipe_path)
+    train(recipe, data, tmp_path / "tiny", device="cpu", stop_after_steps=1)
+    path = tmp_path / "wider.toml"
+    path.write_text(recipe_path.read_text().replace("d_model = 16", "d_model = 24"))
+    with pytest.raises(ValueError, match="saved by another recipe's model"):
+        train(load_recipe(path), data, tmp_path / "tiny", device="cpu", resume=True)
+
+
+def test_a_recipe_without_a_corpus_says_where_to_get_one() -> None:
+    with pytest.raises(ValueError, match=r"--corpus dir:PATH.*computationalstylistics"):
+        prepare(load_recipe("novels-1l-mhsa").corpus)
+
+
+def test_too_little_text_is_named(recipe_path: Path, tmp_path: Path, home: Path) -> None:
+    for name in "abc":
+        (tmp_path / f"{name}.txt").write_text("Too short.")
+    with pytest.raises(ValueError, match="280"):
+        prepare(load_recipe(recipe_path).corpus, f"dir:{tmp_path}", home=home)
