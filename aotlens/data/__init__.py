@@ -9,7 +9,7 @@ sampler.py       training batches, validation windows, repeated random tokens
 
 from __future__ import annotations
 
-from aotlens.data.corpus import Corpus, Document, Split, documents_sha256
+from aotlens.data.corpus import Corpus, Document, Split, TailHeldOut, documents_sha256
 from aotlens.data.sampler import BatchSampler, repeated_random_tokens, validation_windows
 from aotlens.data.sources import open_corpus
 from aotlens.data.token_file import TokenFile
@@ -21,6 +21,7 @@ __all__ = [
     "Corpus",
     "Document",
     "Split",
+    "TailHeldOut",
     "TokenFile",
     "Tokenizer",
     "documents_sha256",

@@ -80,6 +80,42 @@ class Corpus(ABC):
             )
 
 
+class TailHeldOut(Corpus):
+    """A corpus of one document, cut in two at a line end: `NAME` and, about the last `fraction`, `NAME (end)`.
+
+    For training on a single file, which has no second document to hold out.
+    """
+
+    def __init__(self, whole: Corpus, fraction: float) -> None:
+        if not 0 < fraction < 1:
+            raise ValueError(f"expected a fraction between 0 and 1, got {fraction}")
+        self.spec = whole.spec
+        self._whole = whole
+        self._fraction = fraction
+        (self._name,) = whole.names()
+
+    def names(self) -> tuple[str, ...]:
+        return (self._name, self.tail)
+
+    @property
+    def tail(self) -> str:
+        """The held-out part's name."""
+        return f"{self._name} (end)"
+
+    def documents(self, names: Collection[str] | None = None) -> Iterator[Document]:
+        wanted = set(self.names() if names is None else names)
+        self._require_known(wanted, self.names())
+        for document in self._whole.documents():
+            cut = int(len(document.text) * (1 - self._fraction))
+            cut = document.text.find("\n", cut) + 1 or cut
+            for name, text in ((self._name, document.text[:cut]), (self.tail, document.text[cut:])):
+                if name in wanted:
+                    yield Document(name, text)
+
+    def sha256(self) -> str:
+        return self._whole.sha256()
+
+
 class DocumentHash:
     """SHA-256 over names and texts in order, in UTF-8, each after its length (8 bytes, little-endian)."""
 

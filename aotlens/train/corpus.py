@@ -6,6 +6,7 @@ split and the vocabulary's size, so that a changed file makes a new folder rathe
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from aotlens.data import TokenFile, Tokenizer, open_corpus
+from aotlens.data import TailHeldOut, TokenFile, Tokenizer, open_corpus
 from aotlens.evaluate import BigramModel
 from aotlens.train.recipe import CorpusRecipe
 
@@ -55,6 +56,9 @@ def prepare(
         source = f" It is to be had from: {recipe.source}." if recipe.source else ""
         raise ValueError(f"this recipe needs a corpus; give it with --corpus, e.g. --corpus dir:PATH.{source}")
     corpus = open_corpus(chosen)
+    if isinstance(recipe.validation, float) and len(corpus.names()) == 1:
+        corpus = TailHeldOut(corpus, recipe.validation)
+        recipe = dataclasses.replace(recipe, validation=(corpus.tail,))
     announce(f"reading {chosen}")
     sha256 = corpus.sha256()
     split = corpus.split(recipe.validation)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aotlens.data import Corpus, Document, documents_sha256, open_corpus
+from aotlens.data import Corpus, Document, TailHeldOut, documents_sha256, open_corpus
 from aotlens.data.sources import TextFiles
 
 
@@ -161,3 +161,16 @@ def test_standard_library_skips_and_counts_what_is_not_utf8(tmp_path: Path, monk
     assert isinstance(corpus, TextFiles)
     assert [document.name for document in corpus.documents()] == ["good"]
     assert corpus.skipped == ("bad",)
+
+
+def test_one_file_is_cut_at_a_line_end_and_nothing_is_lost(tmp_path: Path) -> None:
+    text = "".join(f"line {i}\n" for i in range(100))
+    (tmp_path / "one.txt").write_text(text)
+    corpus = TailHeldOut(open_corpus(f"file:{tmp_path / 'one.txt'}"), 0.1)
+    head, tail = corpus.documents()
+    assert (head.name, tail.name) == corpus.names() == ("one", "one (end)")
+    assert head.text + tail.text == text and head.text.endswith("\n")
+    assert 0.08 < len(tail.text) / len(text) < 0.12
+    assert list(corpus.documents([corpus.tail])) == [tail]
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        TailHeldOut(open_corpus(f"file:{tmp_path / 'one.txt'}"), 1.0)
