@@ -1,0 +1,250 @@
+"""A native TransformerLens bridge as a model.
+
+The weights decide what comes back:
+
+- Where W_K = W_V and W_Q = c·W_K with one c > 0 throughout (biases alike), the model is MSSA with scores
+  scaled by c/√d_head; three equal matrices are c = 1. Where also W_O = η·Uᵀ with one η, its output is tied.
+- W_pos = 0 is no positions. Biases that are all zero are no biases. W_U = W_Eᵀ is tied embeddings.
+
+A bridge that `to_transformer_lens` made remembers the model's configuration (`bridge.cfg.aotlens`), which
+settles what weights cannot: MHSA's `attn_scale`, and whether biases or positions that are zero exist.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformer_lens.model_bridge import TransformerBridge
+
+from aotlens.interop.bridge_out import query_factor
+from aotlens.interop.tokenizers import from_hugging_face
+from aotlens.models import AttentionOnlyTransformer, ModelConfig
+from aotlens.models.config import ACTIVATIONS
+from aotlens.models.count import build_on_meta
+
+_ACTIVATIONS = {**{name: name for name in ACTIVATIONS}, "swish": "silu"}
+_BIASES = ("b_Q", "b_K", "b_V", "b_O", "b_in", "b_out", "b_U")
+
+
+@torch.no_grad()
+def from_transformer_lens(bridge: TransformerBridge) -> AttentionOnlyTransformer:
+    """The model that computes the bridge's logits (to 1e-5 in float32), on the same device. Weights are
+    copied.
+
+    Weights are taken as the bridge has them now: also after `enable_compatibility_mode`, which folds and
+    centres them. Hooks on the bridge stay there. A byte-level tokenizer with `<|endoftext|>` comes along;
+    another gives a warning.
+
+    Raises `ValueError`, naming every reason, for what our family does not contain: bridges around other
+    libraries' models, rotary positions, grouped keys, RMS norms, gated MLPs, other activations, soft caps.
+    """
+    reasons = _cannot_express(bridge.cfg)
+    if reasons:
+        raise ValueError(f"this bridge is outside the family of aotlens models: {'; '.join(reasons)}.")
+    weights = _Weights.read(bridge)
+    cfg, state = _describe(bridge.cfg, weights)
+    model = build_on_meta(cfg)
+    expected = model.state_dict()
+    for name in expected.keys() - state.keys():  # a norm whose gain and bias have been folded away (LNPre)
+        assert ".ln" in f".{name}", name
+        state[name] = (torch.ones if name.endswith(".w") else torch.zeros)(cfg.d_model).to(weights.W_E)
+    model.load_state_dict({name: tensor.clone() for name, tensor in state.items()}, strict=True, assign=True)
+    model.requires_grad_(True)
+    model.tokenizer = _tokenizer(bridge)
+    return model.train(bridge.training)
+
+
+def _cannot_express(cfg: Any) -> list[str]:
+    if cfg.architecture != "TransformerLensNative":
+        return [f"architecture {cfg.architecture!r}, expected one that TransformerBridge.boot_native made"]
+    norm = cfg.normalization_type
+    checks = {
+        f"positional_embedding_type={cfg.positional_embedding_type!r}": cfg.positional_embedding_type
+        != "standard",
+        f"n_key_value_heads={cfg.n_key_value_heads} for {cfg.n_heads} heads": (
+            cfg.n_key_value_heads not in (None, cfg.n_heads)
+        ),
+        f"normalization_type={norm!r}": norm is not None and norm.upper() not in ("LN", "LNPRE"),
+        "final_rms=True": cfg.final_rms,
+        "gated_mlp=True": cfg.gated_mlp and not cfg.attn_only,
+        f"act_fn={cfg.act_fn!r}": not cfg.attn_only and str(cfg.act_fn).lower() not in _ACTIVATIONS,
+        f"attn_scores_soft_cap={cfg.attn_scores_soft_cap}": cfg.attn_scores_soft_cap > 0,
+        f"output_logits_soft_cap={cfg.output_logits_soft_cap}": cfg.output_logits_soft_cap > 0,
+        f"d_vocab_out={cfg.d_vocab_out} for d_vocab={cfg.d_vocab}": cfg.d_vocab_out
+        not in (-1, 0, cfg.d_vocab),
+    }
+    return [reason for reason, holds in checks.items() if holds]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Weights:
+    """Stacked over layers, in our shapes: `W_Q [n_layers, n_heads, d_model, d_head]`; norms by our names."""
+
+    W_E: Tensor
+    W_pos: Tensor
+    W_U: Tensor
+    stacked: dict[str, Tensor]
+    norms: dict[str, Tensor]
+
+    @classmethod
+    def read(cls, bridge: TransformerBridge) -> _Weights:
+        cfg, state = bridge.cfg, bridge.state_dict()
+        heads = (cfg.n_heads, cfg.d_head)
+        stacked = {"b_U": state["unembed.bias"]}
+
+        def stack(key: str) -> Tensor:
+            return torch.stack([state[f"blocks.{layer}.{key}"] for layer in range(cfg.n_layers)])
+
+        for name in "QKV":
+            flat = stack(f"attn.{name.lower()}.weight")  # [layer, head · d_head, d_model]
+            stacked[f"W_{name}"] = flat.unflatten(1, heads).transpose(-1, -2)
+            stacked[f"b_{name}"] = stack(f"attn.{name.lower()}.bias").unflatten(1, heads)
+        stacked["W_O"] = stack("attn.o.weight").transpose(1, 2).unflatten(1, heads)
+        stacked["b_O"] = stack("attn.o.bias")
+        if not cfg.attn_only:
+            for name in ("in", "out"):
+                stacked[f"W_{name}"] = stack(f"mlp.{name}.weight").transpose(1, 2)
+                stacked[f"b_{name}"] = stack(f"mlp.{name}.bias")
+        norms = {
+            key.replace(".weight", ".w").replace(".bias", ".b"): tensor
+            for key, tensor in state.items()
+            if ".ln" in f".{key}"
+        }
+        return cls(
+            state["embed.weight"], state["pos_embed.weight"], state["unembed.weight"].T, stacked, norms
+        )
+
+
+def _describe(bridge_cfg: Any, weights: _Weights) -> tuple[ModelConfig, dict[str, Tensor]]:
+    """The configuration that fits the weights, and the state dict of its model."""
+    remembered = getattr(bridge_cfg, "aotlens", None)
+    before = None if remembered is None else ModelConfig.from_dict(remembered)
+    stacked = dict(weights.stacked)
+    is_biased = any(bool(stacked[name].any()) for name in _BIASES if name in stacked)
+    tied_embeddings = not is_biased and torch.equal(weights.W_U, weights.W_E.T)
+    if before is not None and before.bias and not tied_embeddings:
+        is_biased = True
+    has_positions = bool(weights.W_pos.any()) or (before is not None and before.positions is not None)
+    scaled = bridge_cfg.use_attn_scale and bridge_cfg.attn_scale > 0
+    fields: dict[str, Any] = {
+        "attn_scale": 1 / bridge_cfg.attn_scale if scaled else None,
+        "bias": is_biased,
+        "tied_embeddings": tied_embeddings,
+        "positions": "learned" if has_positions else None,
+    }
+    fields |= _attention(bridge_cfg, stacked, fields["attn_scale"], before)
+    if before is not None:  # how the weights began
+        fields |= {name: getattr(before, name) for name in ("seed", "init_std", "position_init_std")}
+    cfg = ModelConfig(
+        n_layers=bridge_cfg.n_layers,
+        d_model=bridge_cfg.d_model,
+        n_heads=bridge_cfg.n_heads,
+        d_head=bridge_cfg.d_head,
+        n_ctx=bridge_cfg.n_ctx,
+        d_vocab=bridge_cfg.d_vocab,
+        d_mlp=None if bridge_cfg.attn_only else bridge_cfg.d_mlp,
+        act_fn=_ACTIVATIONS.get(str(bridge_cfg.act_fn).lower(), "gelu"),
+        norm=None if bridge_cfg.normalization_type is None else "layernorm",
+        norm_eps=bridge_cfg.eps,
+        causal=bridge_cfg.attention_dir == "causal",
+        **fields,
+    )
+    return cfg, _state(cfg, weights, stacked)
+
+
+def _attention(
+    bridge_cfg: Any, stacked: dict[str, Tensor], attn_scale: float | None, before: ModelConfig | None
+) -> dict[str, Any]:
+    """Which operator the weights are; undoes the export's factor in `stacked`."""
+    known = query_factor(before) if before is not None else None
+    ratio = None
+    if torch.equal(stacked["W_K"], stacked["W_V"]) and torch.equal(stacked["b_K"], stacked["b_V"]):
+        ratio = _ratio(stacked["W_Q"], stacked["W_K"], known, unit=math.sqrt(bridge_cfg.d_head))
+        if ratio is not None and not _is_multiple(stacked["b_Q"], stacked["b_K"], ratio):
+            ratio = None
+    factor = ratio if ratio is not None else known or 1.0
+    fields: dict[str, Any] = {"attn_scale": _scale(attn_scale, factor, bridge_cfg.d_head)}
+    if before is not None and factor == known and attn_scale is None:
+        fields["attn_scale"] = before.attn_scale
+    if ratio is None:
+        stacked["W_Q"], stacked["b_Q"] = stacked["W_Q"] / factor, stacked["b_Q"] / factor
+        return fields | {"attention": "mhsa"}
+    fields["attention"] = "mssa"
+    known_step = before.step_size if before is not None and before.tied_output else None
+    step_size = _ratio(stacked["W_O"], stacked["W_K"].transpose(-1, -2), known_step)
+    if step_size is not None:
+        fields |= {"tied_output": True, "step_size": step_size}
+    return fields
+
+
+def _scale(attn_scale: float | None, factor: float, d_head: int) -> float | None:
+    """The multiplier of scores once `factor` is taken out of W_Q; None for 1/√d_head."""
+    scale = (d_head**-0.5 if attn_scale is None else attn_scale) * factor
+    for simple in (d_head**-0.5, float(f"{scale:.6g}")):
+        if math.isclose(scale, simple, rel_tol=1e-9):
+            return None if simple == d_head**-0.5 else simple
+    return scale
+
+
+def _ratio(tensor: Tensor, reference: Tensor, known: float | None, unit: float = 1.0) -> float | None:
+    """The c > 0 with tensor = c · reference up to rounding, or None; `known` is tried first.
+
+    `unit` is what c is likely a round multiple of, so that 1 comes back rather than 0.99999997.
+    """
+    if known is not None and _is_multiple(tensor, reference, known):
+        return known
+    exact, base = tensor.double(), reference.double()
+    if not base.any() or not exact.any():
+        return 1.0 if not base.any() and not exact.any() else None
+    fitted = float((exact * base).sum() / base.square().sum())
+    for candidate in (float(f"{fitted:.6g}"), float(f"{fitted / unit:.6g}") * unit, fitted):
+        if candidate > 0 and _is_multiple(tensor, reference, candidate):
+            return candidate
+    return None
+
+
+def _is_multiple(tensor: Tensor, reference: Tensor, ratio: float) -> bool:
+    """Whether tensor = ratio · reference up to the rounding of their type."""
+    return torch.allclose(
+        tensor.double(), ratio * reference.double(), rtol=4 * torch.finfo(tensor.dtype).eps, atol=0.0
+    )
+
+
+def _state(cfg: ModelConfig, weights: _Weights, stacked: dict[str, Tensor]) -> dict[str, Tensor]:
+    state = {"embed.W_E": weights.W_E, **weights.norms}
+    if cfg.positions is not None:
+        state["pos_embed.W_pos"] = weights.W_pos
+    if not cfg.tied_embeddings:
+        state["unembed.W_U"] = weights.W_U
+    if cfg.bias:
+        state["unembed.b_U"] = stacked["b_U"]
+    if cfg.attention == "mhsa":
+        parts = {f"attn.{name}": stacked[name] for name in ("W_Q", "W_K", "W_V")}
+        parts |= {f"attn.{name}": stacked[name] for name in ("b_Q", "b_K", "b_V") if cfg.bias}
+    else:
+        parts = {"attn.U": stacked["W_K"]} | ({"attn.b": stacked["b_K"]} if cfg.bias else {})
+    if not cfg.tied_output:
+        parts["attn.W_O"] = stacked["W_O"]
+    if cfg.bias:
+        parts["attn.b_O"] = stacked["b_O"]
+    if not cfg.attn_only:
+        parts |= {f"mlp.{name}": stacked[name] for name in ("W_in", "W_out")}
+        parts |= {f"mlp.{name}": stacked[name] for name in ("b_in", "b_out") if cfg.bias}
+    for layer in range(cfg.n_layers):
+        state |= {f"blocks.{layer}.{name}": tensor[layer] for name, tensor in parts.items()}
+    return state
+
+
+def _tokenizer(bridge: TransformerBridge) -> Any:
+    if bridge.tokenizer is None:
+        return None
+    try:
+        return from_hugging_face(bridge.tokenizer)
+    except ValueError as error:
+        warnings.warn(f"the bridge's tokenizer is left behind: {error}.", stacklevel=3)
+        return None

@@ -1,0 +1,119 @@
+"""A model as a TransformerLens bridge.
+
+TransformerLens 4 has no `HookedTransformer`; an attention-only model there is
+`TransformerBridge.boot_native(TransformerBridgeConfig(attn_only=True, …))`. It differs from ours in three
+ways:
+
+- It divides scores by √d_head and refuses 1 (`attn_scale=1.0`). With our multiplier s, W_Q and b_Q are
+  multiplied by s·√d_head, so that the scores are the same.
+- It always adds positions to the stream. A model without any gets W_pos = 0, which adds nothing.
+- It has MHSA only. MSSA's three equal matrices, and its tied W_O, are just weights.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from transformer_lens.config import TransformerBridgeConfig
+from transformer_lens.model_bridge import TransformerBridge
+from transformer_lens.model_bridge.sources.native import boot
+from transformer_lens.utilities.tl_checkpoint_conversion import convert_tl_checkpoint
+
+from aotlens.data import Tokenizer
+from aotlens.interop.tokenizers import to_hugging_face
+from aotlens.models import AttentionOnlyTransformer, ModelConfig
+
+
+@torch.no_grad()
+def to_transformer_lens(model: AttentionOnlyTransformer) -> TransformerBridge:
+    """A TransformerLens bridge that computes the same logits (to 1e-5 in float32), on the same device.
+
+    Weights are copied. The tokenizer goes along, if it is an `aotlens.data.Tokenizer`. `bridge.cfg.aotlens`
+    keeps the model's configuration for `from_transformer_lens`.
+
+    Raises `ValueError`, naming every reason, where a native bridge cannot express the model: φ other than
+    softmax, positions in queries and keys only, an `attn_mask`, or anything but tokens in and out.
+    """
+    cfg = model.cfg
+    reasons = _cannot_express(cfg)
+    if reasons:
+        raise ValueError(
+            f"TransformerLens's native bridge cannot express this model: {'; '.join(reasons)}. "
+            "It has softmax over all (earlier) keys, positions added to the stream, and tokens in and out."
+        )
+    bridge_cfg = _bridge_config(cfg)
+    tokenizer = (
+        to_hugging_face(model.tokenizer, cfg.n_ctx) if isinstance(model.tokenizer, Tokenizer) else None
+    )
+    with torch.random.fork_rng(devices=[]):  # the bridge draws initial weights, which are then replaced
+        bridge = boot(bridge_cfg, tokenizer=tokenizer, device=model.device, dtype=model.dtype)
+    bridge.load_state_dict(convert_tl_checkpoint(_old_style_weights(model), bridge_cfg), strict=True)
+    bridge.cfg.aotlens = cfg.to_dict()
+    bridge.train(model.training)
+    return bridge
+
+
+def query_factor(cfg: ModelConfig) -> float:
+    """What W_Q and b_Q are multiplied by on the way out: s·√d_head, 1 for the standard scale."""
+    return 1.0 if cfg.attn_scale is None else cfg.attn_scale * math.sqrt(cfg.d_head)
+
+
+def _cannot_express(cfg: ModelConfig) -> list[str]:
+    reasons = []
+    if cfg.phi != "softmax":
+        reasons.append(f"phi={cfg.phi!r}")
+    if cfg.positions == "qk":
+        reasons.append("positions='qk' (added to queries and keys only)")
+    if cfg.attn_mask is not None:
+        reasons.append("attn_mask")
+    reasons += [
+        f"{end}={getattr(cfg, end)!r}" for end in ("read_in", "read_out") if getattr(cfg, end) != "tokens"
+    ]
+    return reasons
+
+
+def _bridge_config(cfg: ModelConfig) -> TransformerBridgeConfig:
+    assert cfg.d_vocab is not None
+    return TransformerBridgeConfig(
+        n_layers=cfg.n_layers,
+        d_model=cfg.d_model,
+        n_heads=cfg.n_heads,
+        d_head=cfg.d_head,
+        n_ctx=cfg.n_ctx,
+        d_vocab=cfg.d_vocab,
+        d_mlp=cfg.d_mlp,
+        act_fn=cfg.act_fn,
+        attn_only=cfg.attn_only,
+        normalization_type=cfg.normalization_type,
+        eps=cfg.norm_eps,
+        attention_dir="causal" if cfg.causal else "bidirectional",
+        positional_embedding_type="standard",
+        default_padding_side="right",
+        init_weights=False,
+        model_name="aotlens",
+    )
+
+
+def _old_style_weights(model: AttentionOnlyTransformer) -> dict[str, torch.Tensor]:
+    """What TransformerLens's own converter reads: `blocks.0.attn.W_Q` and so on, biases included."""
+    cfg = model.cfg
+    factor = query_factor(cfg)
+    weights = {"embed.W_E": model.W_E, "unembed.W_U": model.W_U, "unembed.b_U": model.b_U}
+    weights["pos_embed.W_pos"] = (
+        torch.zeros(cfg.n_ctx, cfg.d_model, dtype=model.dtype, device=model.device)
+        if cfg.positions is None
+        else model.W_pos
+    )
+    attention = {"W_Q": model.W_Q * factor, "b_Q": model.b_Q * factor}
+    attention |= {name: getattr(model, name) for name in ("W_K", "W_V", "W_O", "b_K", "b_V", "b_O")}
+    parts = {"attn": attention}
+    if not cfg.attn_only:
+        parts["mlp"] = {name: getattr(model, name) for name in ("W_in", "b_in", "W_out", "b_out")}
+    for layer in range(cfg.n_layers):
+        for part, tensors in parts.items():
+            weights |= {f"blocks.{layer}.{part}.{name}": tensor[layer] for name, tensor in tensors.items()}
+    norms = {
+        name: t for name, t in model.state_dict().items() if name.startswith("ln_final.") or ".ln" in name
+    }
+    return weights | norms

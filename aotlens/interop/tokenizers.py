@@ -1,0 +1,43 @@
+"""Our tokenizer as the Hugging Face one that a bridge expects, and back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import tokenizers
+
+from aotlens.data import Tokenizer
+from aotlens.data.tokenizer import END_OF_TEXT
+
+
+def to_hugging_face(tokenizer: Tokenizer, n_ctx: int) -> Any:
+    """A `transformers` tokenizer with the same ids for every text.
+
+    It puts the start token first by itself, and a special token typed in a text stays text, as in ours.
+    """
+    from transformers import PreTrainedTokenizerFast
+
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizers.Tokenizer.from_str(tokenizer.to_json()),
+        bos_token=END_OF_TEXT,
+        eos_token=END_OF_TEXT,
+        pad_token=END_OF_TEXT,
+        # Said outright: TransformerLens looks a tokenizer without it up on the Hugging Face hub.
+        add_bos_token=True,
+        split_special_tokens=True,
+        clean_up_tokenization_spaces=False,
+        padding_side="right",
+        model_max_length=n_ctx,
+    )
+
+
+def from_hugging_face(tokenizer: Any) -> Tokenizer:
+    """The inverse. Raises `ValueError` for what is not a byte-level BPE with `<|endoftext|>`."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise ValueError(f"expected a fast Hugging Face tokenizer, got {type(tokenizer).__name__}")
+    saved = json.loads(backend.to_str())
+    # What a call left behind (padding, truncation), and the start token, which our models add themselves.
+    saved.update(padding=None, truncation=None, post_processor=None)
+    return Tokenizer.from_json(json.dumps(saved, ensure_ascii=False))
