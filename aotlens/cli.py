@@ -68,15 +68,20 @@ def main(argv: Sequence[str] | None = None) -> None:
             sys.exit(2)
 
 
+def _version(wanted: bool) -> bool:
+    if wanted:
+        _print(f"aotlens {__version__}")
+        raise typer.Exit()
+    return wanted
+
+
 @app.callback()
 def _aotlens(
     version: Annotated[
-        bool, typer.Option("--version", is_eager=True, help="Print the version and exit.")
+        bool, typer.Option("--version", is_eager=True, callback=_version, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    if version:
-        _print(f"aotlens {__version__}")
-        raise typer.Exit()
+    """The options before a command; --version has done its work by now."""
 
 
 @checkpoints.command("list")
@@ -215,7 +220,8 @@ def _row(info: CheckpointInfo) -> tuple[str, ...]:
     if info.problem:
         return (info.name, "damaged", "", "", "")
     model = info.model
-    shape = f"{model.get('n_layers')} layers × {model.get('n_heads')} heads, {model.get('attention')}"
+    shape = f"{_several(model.get('n_layers'), 'layer')} × {_several(model.get('n_heads'), 'head')}"
+    shape = f"{shape}, {model.get('attention')}"
     return (
         info.name,
         f"{shape} + MLP" if model.get("d_mlp") else shape,
@@ -223,6 +229,10 @@ def _row(info: CheckpointInfo) -> tuple[str, ...]:
         _loss(info.metrics.get("validation_loss")),
         _loss(info.metrics.get("bigram_loss")),
     )
+
+
+def _several(number: Any, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _loss(value: Any) -> str:

@@ -7,9 +7,11 @@ nor a damaged archive leaves anything behind.
 
 from __future__ import annotations
 
+import lzma
 import os
 import re
 import shutil
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -35,7 +37,18 @@ _SUFFIXES = (*_TAR, ".zip")
 #: Everything but the weights is read into memory whole.
 _MAX_TEXT_BYTES = 256_000_000
 
-_DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError)
+#: What the readers of archives raise for damaged ones.
+_DAMAGED = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    EOFError,
+    ValueError,
+    RuntimeError,
+    NotImplementedError,
+)
 
 
 def export_checkpoint(folder: str | Path, destination: str | Path) -> Path:
@@ -82,15 +95,18 @@ def import_checkpoint(
     doesn't load, and a name that is taken; then nothing is left behind.
     """
     source = Path(source).expanduser()
-    with _opened(source) as members:
-        name = _checked_name(name or members.name)
-        target = (home_folder() if into is None else Path(into).expanduser()) / name
-        if target.exists():
-            raise CheckpointError(f"{target}: exists already. Give another name, or remove it first.")
-        with replacing(target) as incoming:
-            members.write_to(incoming)
-            if problems := verify(incoming):
-                raise CheckpointError(f"{source}: holds no checkpoint that loads: {' '.join(problems)}")
+    try:
+        with _opened(source) as members:
+            name = _checked_name(name or members.name)
+            target = (home_folder() if into is None else Path(into).expanduser()) / name
+            if target.exists():
+                raise CheckpointError(f"{target}: exists already. Give another name, or remove it first.")
+            with replacing(target) as incoming:
+                members.write_to(incoming)
+                if problems := verify(incoming):
+                    raise CheckpointError(f"{source}: holds no checkpoint that loads: {' '.join(problems)}")
+    except OSError as error:
+        raise CheckpointError(f"{source}: can't be read: {error.strerror or error}.") from error
     return read_info(target)
 
 

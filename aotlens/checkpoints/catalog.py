@@ -12,7 +12,7 @@ import difflib
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from aotlens.checkpoints.errors import CheckpointError
 from aotlens.checkpoints.info import CheckpointInfo, read_info
@@ -63,7 +63,8 @@ def find_checkpoint(name_or_path: str | Path, folders: Iterable[str | Path] = ()
     is_name = isinstance(name_or_path, str) and path.name == name_or_path
     if is_name and name_or_path in known:
         return known[str(name_or_path)]
-    if path.is_dir():
+    kind = _kind(path)
+    if kind == "folder":
         if not is_checkpoint(path):
             inside = ", ".join(child.name for child in _checkpoints_in(path))
             advice = f"It holds the checkpoints {inside}: give one of them." if inside else _advice(known)
@@ -71,7 +72,7 @@ def find_checkpoint(name_or_path: str | Path, folders: Iterable[str | Path] = ()
                 f"{path}: expected a checkpoint, found a folder without config.json. {advice}"
             )
         return _read_or_problem(path)
-    if path.is_file():
+    if kind == "file":
         raise CheckpointError(
             f"{path}: expected a checkpoint's folder, found a file. Give {path.parent}/ if it is part of a "
             "checkpoint, or bring an archive in with `aotlens checkpoints import`."
@@ -102,7 +103,7 @@ def _candidates(folders: Iterable[str | Path]) -> Iterator[Path]:
             yield from _checkpoints_in(place)
     for folder in folders:
         path = Path(folder).expanduser()
-        if not path.is_dir():
+        if _kind(path) != "folder":
             raise CheckpointError(
                 f"{path}: expected a checkpoint or a folder of checkpoints, found no folder."
             )
@@ -118,6 +119,13 @@ def _checkpoints_in(folder: Path) -> list[Path]:
     except OSError as error:
         raise CheckpointError(f"{folder}: can't be read: {error.strerror or error}.") from error
     return [child for child in children if not child.name.startswith(".") and _looks_like_one(child)]
+
+
+def _kind(path: Path) -> Literal["folder", "file"] | None:
+    try:
+        return "folder" if path.is_dir() else "file" if path.is_file() else None
+    except OSError:  # a name that is too long, or a folder that we may not look into
+        return None
 
 
 def _looks_like_one(path: Path) -> bool:

@@ -47,7 +47,7 @@ def load_folder(folder: str | Path, device: str | torch.device = "auto") -> Atte
     folder = Path(folder)
     # A file replaced by a running training while we read looks damaged. Then the folder has changed: try
     # again.
-    for _ in range(4):
+    for _ in range(9):
         before = fingerprint(folder)
         try:
             return _load_once(folder).to(resolved)

@@ -19,9 +19,9 @@ from aotlens.models import AttentionOnlyTransformer
 
 ROOT = Path(__file__).parents[2]
 
-# Replaces the files of a folder in forked children, each killed just before or just after its nth system call, and
-# reports what a reader finds after each death and after the save that follows it. The number of calls is found by
-# going on until a child survives. It imports no torch, so that forking is cheap and safe.
+# Replaces the files of a folder in forked children, each killed just before or just after its nth system call,
+# and reports what a reader finds after each death and after the save that follows it. The number of calls is
+# found by going on until a child survives. It imports no torch, so that forking is cheap and safe.
 KILLED_EVERYWHERE = r"""
 import json, os, signal, sys
 from pathlib import Path
@@ -79,7 +79,7 @@ print(json.dumps(report))
 """
 
 SAVES_FOR_EVER = r"""
-import sys, itertools
+import itertools, sys, time
 from pathlib import Path
 from aotlens.checkpoints import CheckpointInfo, save_checkpoint
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
@@ -90,6 +90,7 @@ for seed in itertools.count():
     save_checkpoint(sys.argv[1], AttentionOnlyTransformer(cfg), info, history=[{"seed": seed}])
     if seed == 3:
         print("ready", flush=True)
+    time.sleep(seed % 7 / 100)  # else a reader on a busy machine never finds a moment without a save
 """
 
 

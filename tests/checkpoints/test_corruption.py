@@ -36,7 +36,7 @@ def fresh(saved: Path) -> Iterator[Path]:
 
 
 def load_or_refuse(folder: Path) -> str | None:
-    """The message of the CheckpointError, or None if all is well; other exceptions pass. Listing never raises."""
+    """The CheckpointError's message, or None if all is well; other exceptions pass. Listing never raises."""
     listed = list_checkpoints([folder])
     assert [info.path for info in listed if info.path == folder] == [folder]
     problems = verify(folder)

@@ -1,0 +1,185 @@
+"""Archives carry a checkpoint unchanged; hostile and damaged ones leave nothing behind."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import stat
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aotlens.checkpoints import CheckpointError, export_checkpoint, import_checkpoint, verify
+
+FORMATS = ["x.tar", "x.tar.gz", "x.tgz", "x.tar.xz", "x.zip", "x"]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_export_and_import(saved: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AOTLENS_HOME", str(tmp_path / "home"))
+    archive = export_checkpoint(saved, tmp_path / "out" / name)
+    assert os.listdir(tmp_path / "out") == [name]
+    info = import_checkpoint(archive, name=None if "." in name else "small")
+    assert info.path == tmp_path / "home" / "checkpoints" / "small" and info.name == "small"
+    assert contents(info.path) == contents(saved) and verify(info.path) == []
+    assert import_checkpoint(archive, name="other", into=tmp_path / "elsewhere").name == "other"
+    with pytest.raises(CheckpointError, match="small: exists already"):
+        import_checkpoint(archive, name="small")
+    with pytest.raises(CheckpointError, match="exists already"):
+        export_checkpoint(saved, archive)
+
+
+def test_other_programs_read_the_archives(saved: Path, tmp_path: Path) -> None:
+    with tarfile.open(export_checkpoint(saved, tmp_path / "x.tar.gz"), "r:gz") as archive:
+        assert {member.name for member in archive} == {f"small/{name}" for name in contents(saved)}
+    with gzip.open(tmp_path / "x.tar.gz") as stream:
+        assert stream.read(5) == b"small"
+    with zipfile.ZipFile(export_checkpoint(saved, tmp_path / "x.zip")) as archive:
+        assert archive.testzip() is None
+        assert {name: archive.read(f"small/{name}") for name in contents(saved)} == contents(saved)
+
+
+def test_damaged_checkpoints_are_not_exported(copy: Path, tmp_path: Path) -> None:
+    (copy / "tokenizer.json").unlink()
+    with pytest.raises(CheckpointError, match=r"only whole checkpoints are exported: .*tokenizer\.json"):
+        export_checkpoint(copy, tmp_path / "x.tar")
+    assert os.listdir(tmp_path) == ["small"]
+
+
+def refused(source: Path, into: Path, name: str | None = None) -> str:
+    with pytest.raises(CheckpointError) as caught:
+        import_checkpoint(source, into=into, name=name)
+    assert not into.exists() or os.listdir(into) == [], "nothing is left behind"
+    return str(caught.value)
+
+
+Member = tuple[tarfile.TarInfo, bytes]
+
+
+def member(name: str, data: bytes = b"", kind: bytes = tarfile.REGTYPE, link: str = "") -> Member:
+    info = tarfile.TarInfo(name)
+    info.size, info.type, info.linkname = len(data), kind, link
+    return info, data
+
+
+def hostile_members() -> dict[str, Member]:
+    return {
+        "parent": member("../../card.md", b"x"),
+        "inner parent": member("small/../../card.md", b"x"),
+        "absolute": member("/tmp/card.md", b"x"),
+        "windows": member("small\\..\\..\\card.md", b"x"),
+        "symlink": member("small/card.md", kind=tarfile.SYMTYPE, link="/etc/passwd"),
+        "hard link": member("small/card.md", kind=tarfile.LNKTYPE, link="small/config.json"),
+        "device": member("small/card.md", kind=tarfile.CHRTYPE),
+        "pipe": member("small/card.md", kind=tarfile.FIFOTYPE),
+    }
+
+
+def write_tar(path: Path, members: list[Member]) -> Path:
+    with tarfile.open(path, "w") as archive:
+        for info, data in members:
+            archive.addfile(info, io.BytesIO(data))
+    return path
+
+
+@pytest.mark.parametrize("kind", hostile_members())
+def test_hostile_tars(saved: Path, tmp_path: Path, kind: str) -> None:
+    good = [member(f"small/{name}", data) for name, data in contents(saved).items() if name != "card.md"]
+    message = refused(write_tar(tmp_path / "x.tar", [*good, hostile_members()[kind]]), tmp_path / "into")
+    assert "expected plain files" in message and "nothing was written" in message
+    assert os.listdir(tmp_path) == ["x.tar"] or sorted(os.listdir(tmp_path)) == ["into", "x.tar"]
+
+
+def test_hostile_zips(saved: Path, tmp_path: Path) -> None:
+    for name, mode in (("../card.md", 0o644), ("/card.md", 0o644), ("small/card.md", stat.S_IFLNK | 0o777)):
+        path = tmp_path / "x.zip"
+        with zipfile.ZipFile(path, "w") as archive:
+            for file, data in contents(saved).items():
+                archive.writestr(f"small/{file}", data)
+            item = zipfile.ZipInfo(name.replace("small/card.md", "small/sub/card.md"))
+            item.external_attr = mode << 16
+            archive.writestr(item, "/etc/passwd")
+        assert "expected plain files" in refused(path, tmp_path / "into")
+
+
+def test_strangers_in_an_archive_are_left_there(saved: Path, tmp_path: Path) -> None:
+    members = [member(f"a/b/small/{name}", data) for name, data in contents(saved).items()]
+    members += [
+        member("a/README", b"hello"),
+        member("a/b/small/run.py", b"boom"),
+        member("a", kind=tarfile.DIRTYPE),
+    ]
+    info = import_checkpoint(write_tar(tmp_path / "x.tar", members), into=tmp_path / "into")
+    assert info.path is not None and contents(info.path) == contents(saved)
+
+
+def test_archives_with_no_checkpoint_or_two(saved: Path, tmp_path: Path) -> None:
+    members = [member(f"{home}/{name}", data) for home in "ab" for name, data in contents(saved).items()]
+    assert "found 2 config.json" in refused(write_tar(tmp_path / "two.tar", members), tmp_path / "into")
+    assert "found 0 config.json" in refused(write_tar(tmp_path / "none.tar", []), tmp_path / "into")
+    assert "twice" in refused(write_tar(tmp_path / "twice.tar", members[:1] * 2), tmp_path / "into")
+    (tmp_path / "empty").mkdir()
+    assert "no config.json" in refused(tmp_path / "empty", tmp_path / "into")
+    assert "found nothing there" in refused(tmp_path / "missing.tar", tmp_path / "into")
+    (tmp_path / "text.zip").write_text("hello")
+    assert "expected an archive" in refused(tmp_path / "text.zip", tmp_path / "into")
+
+
+def test_a_checkpoint_that_does_not_load_is_not_kept(saved: Path, tmp_path: Path) -> None:
+    members = [
+        member(f"small/{name}", data) for name, data in contents(saved).items() if name != "tokenizer.json"
+    ]
+    message = refused(write_tar(tmp_path / "x.tar", members), tmp_path / "into")
+    assert "x.tar: holds no checkpoint that loads" in message and "tokenizer.json" in message
+
+
+@pytest.mark.parametrize("name", ["../x", "/x", ".x", "a b", "x.zip", "a" * 101, "-x", "é"])
+def test_names_that_are_none(saved: Path, tmp_path: Path, name: str) -> None:
+    assert "expected up to 100 letters" in refused(saved, tmp_path / "into", name)
+
+
+def test_an_archive_larger_than_the_disk(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = type("Usage", (), {"free": 1000})
+    monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
+    assert "Free some space" in refused(saved, tmp_path / "into", "x")
+
+
+@pytest.fixture(scope="session")
+def archives(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], bytes]:
+    folder = tmp_path_factory.mktemp("archives")
+    data = {name: export_checkpoint(saved, folder / name).read_bytes() for name in FORMATS[:-1]}
+    return lambda name: data[name]
+
+
+@given(data=st.data(), name=st.sampled_from(FORMATS[:-1]))
+@settings(max_examples=40)
+def test_damaged_archives(archives: Callable[[str], bytes], data: st.DataObject, name: str) -> None:
+    """Cut or changed anywhere: refused with a CheckpointError, or unharmed (padding, times, names of strangers)."""
+    content = bytearray(archives(name))
+    position = data.draw(st.integers(0, len(content) - 1))
+    if data.draw(st.booleans()):
+        content = content[:position]
+    else:
+        content[position] ^= data.draw(st.integers(1, 255))
+    with tempfile.TemporaryDirectory() as parent:
+        source, into = Path(parent) / name, Path(parent) / "into"
+        source.write_bytes(content)
+        try:
+            info = import_checkpoint(source, into=into, name="x")
+        except CheckpointError:
+            assert not into.exists() or os.listdir(into) == []
+        else:
+            assert info.path is not None and verify(info.path) == []
