@@ -75,9 +75,9 @@ def _serve(settings: Settings) -> None:
     listener = _listen(settings)
     try:
         # After the cheap checks, because it takes a second or two.
-        from aotlens.checkpoints import CheckpointError
         from waitress import create_server
 
+        from aotlens.checkpoints import CheckpointError
         from app.factory import create_app
         from app.services import Services
 

@@ -31,6 +31,8 @@ class Settings:
     """Memory of all the prompts kept; the least recently used go first."""
     max_models: int = 4
     """Models kept in memory; the least recently used goes first."""
+    listing_seconds: float = 2.0
+    """How long a listing of the checkpoints is believed before the folders are read again."""
     max_request_bytes: int = 1 * 2**20
     """Largest request body."""
     threads: int = 8

@@ -37,11 +37,11 @@ class NextTokenPredictions:
     """The likeliest tokens after one position, best first."""
 
     position: int
-    token_ids: Int[np.ndarray, "k"]
+    token_ids: Int[np.ndarray, " k"]
     str_tokens: tuple[str, ...]
     """Empty strings for a model without a tokenizer."""
-    logits: Float[np.ndarray, "k"]
-    probabilities: Float[np.ndarray, "k"]
+    logits: Float[np.ndarray, " k"]
+    probabilities: Float[np.ndarray, " k"]
     entropy: float
     """Of the whole distribution, nats."""
     actual: NextToken | None
@@ -63,7 +63,7 @@ class NextTokenPredictions:
 
 
 def next_token_predictions(
-    model: AttentionOnlyTransformer, tokens: Int[Tensor, "..."], position: int = -1, k: int = 10
+    model: AttentionOnlyTransformer, tokens: Int[Tensor, ...], position: int = -1, k: int = 10
 ) -> NextTokenPredictions:
     """The `k` likeliest tokens after `position` (−1: the last) of one prompt, token ids `[pos]` or `[1, pos]`.
 

@@ -29,7 +29,7 @@ from aotlens.models import AttentionOnlyTransformer, hook_names
 class AttentionPatterns:
     """Patterns, scores and value norms of every head on one prompt, on the CPU in float32."""
 
-    tokens: Int[np.ndarray, "pos"]
+    tokens: Int[np.ndarray, " pos"]
     """Token ids."""
     str_tokens: tuple[str, ...]
     """One string a token; `()` for a model without a tokenizer."""
@@ -65,7 +65,7 @@ class AttentionPatterns:
         return self.pattern * self.value_norms[:, :, None, :]
 
 
-def attention_patterns(model: AttentionOnlyTransformer, tokens: Int[Tensor, "..."]) -> AttentionPatterns:
+def attention_patterns(model: AttentionOnlyTransformer, tokens: Int[Tensor, ...]) -> AttentionPatterns:
     """The patterns of one prompt, token ids `[pos]` or `[1, pos]`.
 
     Raises `ValueError` for a batch, for ids out of range and for a prompt longer than the model's context.

@@ -11,7 +11,6 @@ from jaxtyping import Bool, Float
 from aotlens.plots.colours import INK, Scale, Theme, base_layout, colorscale
 from aotlens.plots.labels import axis_labels
 
-
 #: Up to this many tokens each has its label.
 _ALL_LABELS = 44
 

@@ -16,6 +16,7 @@ Scale = Literal["sequential", "diverging"]
 
 BACKGROUND: dict[Theme, str] = {"light": "#ffffff", "dark": "#242424"}
 INK: dict[Theme, str] = {"light": "#25282c", "dark": "#d5d7da"}
+QUIET_INK: dict[Theme, str] = {"light": "#7b828c", "dark": "#8b9198"}
 QUIET: dict[Theme, str] = {"light": "#e3e6ea", "dark": "#3b3d40"}
 
 #: Lines and bars, in the order in which they are used. Okabe and Ito's, lightened on dark.
@@ -71,6 +72,7 @@ def base_layout(theme: Theme) -> dict[str, Any]:
         "colorway": list(LINES[theme]),
         "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
         "hoverlabel": {"bgcolor": BACKGROUND[theme], "font": {"color": INK[theme]}, "bordercolor": INK[theme]},
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": QUIET_INK[theme], "activecolor": INK[theme]},
         "xaxis": axis,
         "yaxis": axis,
     }

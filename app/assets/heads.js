@@ -16,14 +16,15 @@
         if (!trace || !trace.z || !trace.z.bdata || !meta) return null;
         const bytes = Uint8Array.from(atob(trace.z.bdata), (char) => char.charCodeAt(0));
         const size = Number(String(trace.z.shape).split(",")[0]);
-        return { key: meta.key, size: size, values: new Float32Array(bytes.buffer) };
+        return { key: meta.key, head: [meta.layer, meta.head], size: size, values: new Float32Array(bytes.buffer) };
     }
 
     // The values that belong to one token: its row (where it attends) or its column (who attends to it).
+    // None while the map of another text or head is still there: its values would be wrong.
     function slice(position) {
         const map = state.map;
         if (!map || position === null || !state.analysis || map.key !== state.analysis.key) return null;
-        if (position >= map.size) return null;
+        if (!state.head || state.head.join() !== map.head.join() || position >= map.size) return null;
         const at = state.direction === "to"
             ? (other) => map.values[position * map.size + other]
             : (other) => map.values[other * map.size + position];
@@ -77,6 +78,7 @@
         const line = document.getElementById("heads-motifs-line");
         if (!columns || !line) return;
         const analysis = state.analysis;
+        columns.toggleAttribute("data-empty", !analysis);
         if (analysis) columns.toggleAttribute("data-tall", analysis.layers > 0.6 * analysis.heads);
         const motifs = state.motifs && state.motifs.labels ? state.motifs : { labels: {}, lines: {} };
         for (const cell of document.querySelectorAll("#grid-cells .cell")) {
@@ -123,8 +125,20 @@
         paint();
     }
 
+    // Marked at once; the server's answers follow.
     function lock(position) {
+        state.position = position;
+        paint();
+        frame();
         setProps("heads-position", { data: position });
+    }
+
+    function choose(layer, head) {
+        state.head = [layer, head];
+        markHead();
+        markMotifs();
+        paint();
+        setProps("heads-head", { data: state.head });
     }
 
     function chipOf(target) {
@@ -157,7 +171,7 @@
             lock(state.position === position ? null : position);
         }
         const cell = cellOf(event.target);
-        if (cell) setProps("heads-head", { data: [Number(cell.dataset.layer), Number(cell.dataset.head)] });
+        if (cell) choose(Number(cell.dataset.layer), Number(cell.dataset.head));
     });
 
     function moveHead(event) {
@@ -167,9 +181,7 @@
         event.preventDefault();
         const layer = Math.min(Math.max(state.head[0] + step[0], 0), state.analysis.layers - 1);
         const head = Math.min(Math.max(state.head[1] + step[1], 0), state.analysis.heads - 1);
-        state.head = [layer, head];
-        markHead();
-        setProps("heads-head", { data: state.head });
+        choose(layer, head);
         const cell = document.querySelector(`#grid-cells .cell[data-layer="${layer}"][data-head="${head}"]`);
         if (cell) cell.focus();
     }
@@ -220,16 +232,21 @@
                 return [next, by === "heads-example" ? chosen : none, by === "heads-example" ? null : none];
             },
 
-            show: function (analysis, figure, head, position, direction, cells, strip, motifs) {
-                const map = decode(figure);
-                Object.assign(state, {
-                    analysis: analysis, map: map, head: head, position: position ?? null, direction: direction,
-                    motifs: motifs,
-                });
+            // Two callbacks, because this one must not wait for the server to draw a map.
+            show: function (analysis, head, position, direction, motifs) {
+                Object.assign(state, { analysis, head, position: position ?? null, direction, motifs });
                 requestAnimationFrame(function () {
                     paint();
                     markHead();
                     markMotifs();
+                    frame();
+                });
+            },
+
+            showMap: function (figure) {
+                state.map = decode(figure);
+                requestAnimationFrame(function () {
+                    paint();
                     watchPlot();
                     frame();
                 });

@@ -65,12 +65,13 @@
         const plot = document.querySelector("#" + id + " .js-plotly-plot");
         if (!plot || !plot.data.length) return;
         const style = getComputedStyle(plot.closest(".panel"));
+        const name = (plot.layout.meta && plot.layout.meta.name) || title;
         const layout = Object.assign({}, plot.layout, {
             paper_bgcolor: style.backgroundColor, autosize: false, shapes: plot.layout.shapes,
-            title: { text: title, font: { size: 14 } }, margin: { l: 20, r: 20, t: 44, b: 20 },
+            title: { text: name, font: { size: 14 } }, margin: { l: 20, r: 20, t: 44, b: 20 },
         });
         window.Plotly.downloadImage({ data: plot.data, layout: layout },
-            { format: format, width: 900, height: 820, scale: 2, filename: safeName(title) });
+            { format: format, width: 900, height: 820, scale: 2, filename: safeName(name) });
     }
 
     window.dash_clientside = Object.assign({}, window.dash_clientside, {

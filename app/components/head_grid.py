@@ -20,6 +20,7 @@ def head_grid() -> html.Div:
             html.Img(id=ids.GRID_PICTURE, src="", alt="", className="grid-picture", draggable="false"),
             html.Div(id=ids.GRID_CELLS, className="grid-cells", role="group"),
         ],
+        id=ids.GRID_BOX,
         className="head-grid",
     )
 
@@ -68,5 +69,5 @@ def motif_labels(scores: MotifScores) -> dict[str, Any]:
 
 
 def grid_style(n_layers: int, n_heads: int) -> dict[str, Any]:
-    """How the cells divide the picture."""
+    """How the cells divide the picture, which has as many rows and columns."""
     return {"--layers": n_layers, "--heads": n_heads}

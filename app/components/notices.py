@@ -8,7 +8,8 @@ from dash import html
 
 def problem(message: str, title: str = "This can't be shown") -> dmc.Alert:
     """Something that the person at the browser can put right."""
-    return dmc.Alert(message, title=title, color="orange", variant="light", className="notice", **{"aria-live": "polite"})
+    live = {"aria-live": "polite"}
+    return dmc.Alert(message, title=title, color="orange", variant="light", className="notice", **live)
 
 
 def defect(error: Exception) -> dmc.Alert:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aotlens.plots import describe, glyphs
 from dash import html
+
+from aotlens.plots import describe, glyphs
 
 if TYPE_CHECKING:
     from aotlens.evaluate import NextTokenPredictions
@@ -41,7 +42,7 @@ def _row(rank: int, text: str, token_id: int, probability: float, logit: float, 
         [
             html.Td(str(rank), className="rank"),
             html.Td(html.Span(glyphs(text), className="token", title=f"{describe(text)} · id {token_id}")),
-            html.Td([html.Span(f"{probability:.4f}", className="number"), html.Span(bar, className="track")]),
+            html.Td([html.Span(_probability(probability), className="number"), html.Span(bar, className="track")]),
             html.Td(f"{logit:.2f}", className="number"),
         ],
         className="actual" if actual else "",
@@ -61,9 +62,13 @@ def _summary(predictions: NextTokenPredictions, token: str) -> list[html.Span | 
         *here,
         " came ",
         html.Span(glyphs(actual.str_token), className="token", title=describe(actual.str_token)),
-        f": probability {actual.probability:.4f}, rank {actual.rank:,}, loss {actual.loss:.2f} nats. "
+        f": probability {_probability(actual.probability)}, rank {actual.rank:,}, loss {actual.loss:.2f} nats. "
         f"Entropy {predictions.entropy:.2f} nats.",
     ]
+
+
+def _probability(value: float) -> str:
+    return f"{value:.4f}" if value >= 0.0001 else f"{value:.1e}"
 
 
 def _is_actual(predictions: NextTokenPredictions, token_id: int) -> bool:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import dash_ag_grid as dag
-from aotlens.checkpoints import CheckpointInfo
 from dash import html
 
+from aotlens.checkpoints import CheckpointInfo
 from app.components.notices import empty
 
-COLUMN: dict[str, Any] = {"sortable": True, "resizable": True, "suppressMovable": True, "minWidth": 70}
+COLUMN: dict[str, Any] = {"sortable": True, "resizable": True, "suppressMovable": True, "wrapHeaderText": True}
 
 
 def _number(field: str, title: str, form: str, help: str = "", **rest: Any) -> dict[str, Any]:
@@ -26,17 +26,18 @@ def _number(field: str, title: str, form: str, help: str = "", **rest: Any) -> d
 
 
 CHECKPOINT_COLUMNS: list[dict[str, Any]] = [
-    {"field": "name", "headerName": "Name", "minWidth": 190, "flex": 2, "cellClass": "mono", "pinned": "left"},
-    {"field": "kind", "headerName": "Attention", "minWidth": 110, "flex": 1,
+    {"field": "name", "headerName": "Name", "minWidth": 165, "flex": 2, "cellClass": "mono", "pinned": "left",
+     "cellClassRules": {"broken": "params.data.status == 'broken'"}, "tooltipField": "problem"},
+    {"field": "kind", "headerName": "Attention", "minWidth": 95, "flex": 1,
      "headerTooltip": "mhsa: separate query, key and value matrices; mssa: one matrix per head for all three"},
-    _number("layers", "Layers", "d", flex=1, minWidth=80),
-    _number("heads", "Heads", "d", "Heads per layer", flex=1, minWidth=80),
-    _number("d_model", "d_model", "d", "Width of the residual stream", flex=1, minWidth=90),
-    _number("parameters", "Parameters", ",d", "Numbers in the weights' file", flex=1, minWidth=110),
-    _number("tokens", "Tokens seen", ".3s", "Training tokens", flex=1, minWidth=100),
-    _number("validation_loss", "Validation loss", ".3f", "Nats per token on held-out text", flex=1, minWidth=130),
-    _number("bigram_loss", "Bigram loss", ".3f", "A smoothed bigram model on the same text", flex=1, minWidth=110),
-    {"field": "status", "headerName": "State", "minWidth": 90, "flex": 1, "tooltipField": "problem",
+    _number("validation_loss", "Validation loss", ".3f", "Nats per token on held-out text", flex=1, minWidth=100),
+    _number("bigram_loss", "Bigram loss", ".3f", "A smoothed bigram model on the same text", flex=1, minWidth=85),
+    _number("layers", "Layers", "d", flex=1, minWidth=75),
+    _number("heads", "Heads", "d", "Heads per layer", flex=1, minWidth=75),
+    _number("d_model", "d_model", "d", "Width of the residual stream", flex=1, minWidth=85),
+    _number("parameters", "Parameters", ",d", "Numbers in the weights' file", flex=1, minWidth=105),
+    _number("tokens", "Tokens seen", ".3s", "Training tokens", flex=1, minWidth=80),
+    {"field": "status", "headerName": "State", "minWidth": 80, "flex": 1, "tooltipField": "problem",
      "cellClassRules": {"broken": "params.value == 'broken'"}},
 ]  # fmt: skip
 
@@ -82,12 +83,12 @@ def checkpoint_row(info: CheckpointInfo) -> dict[str, Any]:
 
 
 def parameters(rows: list[dict[str, Any]]) -> Any:
-    """The tensors of a checkpoint, and their sum."""
+    """The tensors of a checkpoint, and how many weights they are; counts of training tokens are no weights."""
     if not rows:
         return empty("Nothing could be read.")
-    total = sum(row["numbers"] for row in rows)
+    total = sum(row["numbers"] for row in rows if row["name"] != "unigram_counts")
     return [
-        html.P(f"{len(rows)} tensors, {total:,} numbers.", className="panel-explanation"),
+        html.P(f"{total:,} weights in {len(rows)} tensors.", className="panel-explanation"),
         dag.AgGrid(
             columnDefs=_PARAMETER_COLUMNS,
             rowData=rows,

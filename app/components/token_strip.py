@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aotlens.plots import describe, glyphs, is_whitespace
 from dash import html
+
+from aotlens.plots import describe, glyphs, is_whitespace
 
 
 def token_strip(tokens: Sequence[int], str_tokens: Sequence[str]) -> list[html.Button]:

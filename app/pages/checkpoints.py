@@ -7,10 +7,10 @@ from typing import Any
 
 import dash_ag_grid as dag
 import dash_mantine_components as dmc
-from aotlens.checkpoints import CheckpointInfo
-from aotlens.plots import Theme, training_curve
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
 
+from aotlens.checkpoints import CheckpointInfo
+from aotlens.plots import Theme
 from app import ids
 from app.components import tables
 from app.components.graph import EMPTY, graph
@@ -26,7 +26,9 @@ _EXPLAIN_CATALOG = (
     "model gets from more than the token before. Choose a row."
 )
 _EXPLAIN_CARD = "What the model was trained on, how, and what it is for."
-_EXPLAIN_CURVE = "Losses over training in nats per token, and, where they were logged, the best score of any head for a motif."
+_EXPLAIN_CURVE = (
+    "Losses over training in nats per token, and, where they were logged, the best score of any head for a motif."
+)
 _EXPLAIN_PARAMETERS = "Every tensor of the checkpoint's file, with its shape and how its numbers are stored."
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from aotlens.checkpoints import CheckpointError
 from dash.exceptions import PreventUpdate
 
+from aotlens.checkpoints import CheckpointError
 from app.components.notices import defect, problem
 from app.services.errors import RequestError
 

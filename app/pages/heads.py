@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, cast
 
 import dash_mantine_components as dmc
-from aotlens.plots import Theme, data_uri
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 
+from aotlens.plots import Theme, data_uri
 from app import ids
 from app.components.examples import EXAMPLES, FIRST
 from app.components.graph import EMPTY, graph
@@ -49,7 +49,9 @@ _EXPLAIN_MAP: dict[View, str] = {
         "within a row only, so compare along rows, not down columns."
     ),
 }
-_EXPLAIN_NEXT = "What the model expects after the locked token, or after the last one. Probabilities are over the whole vocabulary."
+_EXPLAIN_NEXT = (
+    "What the model expects after the locked token, or after the last one. Probabilities are over the whole vocabulary."
+)
 
 
 def layout(services: Services, search: str | None) -> html.Div:
@@ -72,6 +74,7 @@ def layout(services: Services, search: str | None) -> html.Div:
                 [_tokens_panel(state), _grid_panel(), _map_panel(), _next_panel()],
                 id=ids.COLUMNS,
                 className="heads-columns",
+                **{"data-empty": ""},
             ),
         ],
         className="heads",
@@ -133,9 +136,8 @@ def _tokens_panel(state: HeadsState) -> html.Section:
 
 
 def _next_panel() -> html.Section:
-    return panel(
-        ids.NEXT, "Next token", _EXPLAIN_NEXT, html.Div(id=ids.NEXT_TABLE, className="next-box"), exports=("csv", "json")
-    )
+    table = html.Div(id=ids.NEXT_TABLE, className="next-box")
+    return panel(ids.NEXT, "Next token", _EXPLAIN_NEXT, table, exports=("csv", "json"))
 
 
 def _view_bar(state: HeadsState) -> html.Div:
@@ -182,7 +184,7 @@ def register(app: Dash, services: Services) -> None:
         Output(ids.ANALYSIS, "data"),
         Output(ids.STRIP, "children"),
         Output(ids.GRID_CELLS, "children"),
-        Output(ids.GRID_CELLS, "style"),
+        Output(ids.GRID_BOX, "style"),
         Output(ids.HEAD, "data"),
         Output(ids.POSITION, "data"),
         Output(ids.COUNT, "children"),
@@ -325,14 +327,12 @@ def _register_browser(app: Dash) -> None:
     app.clientside_callback(
         ClientsideFunction("heads", "show"),
         Input(ids.ANALYSIS, "data"),
-        Input(ids.MAP_GRAPH, "figure"),
         Input(ids.HEAD, "data"),
         Input(ids.POSITION, "data"),
         Input(ids.DIRECTION, "value"),
-        Input(ids.GRID_CELLS, "children"),
-        Input(ids.STRIP, "children"),
         Input(ids.MOTIFS, "data"),
     )
+    app.clientside_callback(ClientsideFunction("heads", "showMap"), Input(ids.MAP_GRAPH, "figure"))
     app.clientside_callback(
         ClientsideFunction("heads", "lockFromMap"),
         Input(ids.MAP_GRAPH, "clickData"),

@@ -5,7 +5,9 @@ Models are found by the names of the listing only: a name in an address never be
 
 from __future__ import annotations
 
+import builtins
 import threading
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +15,13 @@ from aotlens.checkpoints import CheckpointInfo, list_checkpoints
 from aotlens.checkpoints.header import read_header
 from aotlens.checkpoints.layout import WEIGHTS, locate
 from aotlens.plots import Theme, training_curve
-
 from app.services.cache import Cache
 from app.services.errors import RequestError
 from app.settings import Settings
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
+
     from aotlens.models import AttentionOnlyTransformer
 
 
@@ -41,10 +43,17 @@ class Catalog:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._listing: tuple[float, list[CheckpointInfo]] | None = None
         self._models: Cache[tuple[str, str], LoadedModel] = Cache(settings.max_models)
 
-    def list(self) -> list[CheckpointInfo]:
-        """All of them, given folders first, broken ones last."""
+    def list(self) -> builtins.list[CheckpointInfo]:
+        """All of them, given folders first, broken ones last; at most `listing_seconds` old."""
+        now = time.monotonic()
+        if self._listing is None or now - self._listing[0] > self._settings.listing_seconds:
+            self._listing = (now, self._read())
+        return self._listing[1].copy()
+
+    def _read(self) -> builtins.list[CheckpointInfo]:
         found = list_checkpoints(self._settings.checkpoints)
         given = [folder.expanduser().resolve() for folder in self._settings.checkpoints]
 
@@ -98,7 +107,7 @@ class Catalog:
         bigram = info.metrics.get("bigram_loss")
         return training_curve(history, references={"bigram": bigram} if bigram else None, theme=theme)
 
-    def tensors(self, info: CheckpointInfo) -> list[dict[str, Any]]:
+    def tensors(self, info: CheckpointInfo) -> builtins.list[dict[str, Any]]:
         """Name, shape, dtype and size of every tensor of the checkpoint's file, without reading the weights."""
         if info.problem is not None or info.path is None:
             return []

@@ -74,9 +74,9 @@ def all_heads_npz(result: PromptResult, max_bytes: int) -> File:
 
 
 def predictions_csv(result: PromptResult, predictions: NextTokenPredictions) -> File:
-    """The table as it is shown."""
+    """The table as it is shown. Tokens are quoted: an unquoted carriage return ends a row."""
     name = f"{result.checkpoint}-next-after-{predictions.position}.csv"
-    return _text(name, predictions.to_frame().to_csv(index=False), "text/csv")
+    return _text(name, predictions.to_frame().to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC), "text/csv")
 
 
 def predictions_json(result: PromptResult, predictions: NextTokenPredictions) -> File:

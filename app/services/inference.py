@@ -103,6 +103,7 @@ class Inference:
 
     def _run(self, key: str, checkpoint: str, loaded: LoadedModel, tokens: Sequence[int]) -> PromptResult:
         import torch
+
         from aotlens.heads import attention_patterns
 
         with loaded.exclusive:
@@ -117,6 +118,7 @@ class Inference:
 
     def _predict(self, result: PromptResult, position: int) -> NextTokenPredictions:
         import torch
+
         from aotlens.evaluate import next_token_predictions
 
         loaded = self._catalog.load(result.checkpoint)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from aotlens.plots import Theme, attention_map, sprite
 
+from aotlens.plots import Theme, attention_map, sprite
 from app.services.errors import RequestError
 from app.services.inference import PromptResult
 from app.urlstate import View
@@ -75,7 +75,8 @@ def head_figure(
         quantity=QUANTITIES[view],
         theme=theme,
     )
-    figure.update_layout(meta={"key": result.key, "layer": layer, "head": head, "view": view})
+    name = f"{result.checkpoint} · head {layer}.{head} · {QUANTITIES[view]}"
+    figure.update_layout(meta={"key": result.key, "layer": layer, "head": head, "view": view, "name": name})
     return figure
 
 

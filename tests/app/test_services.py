@@ -1,0 +1,243 @@
+"""Catalog, inference, cache and exports, without a browser."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from aotlens.checkpoints import load_folder
+from aotlens.heads import attention_patterns
+from app.services import Services, export, views
+from app.services.cache import Cache
+from app.services.errors import RequestError
+
+# ── cache ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_cache_forgets_what_was_used_least_recently():
+    cache: Cache[str, int] = Cache(10, cost=lambda value: value)
+    made = []
+
+    def make(name: str, size: int) -> int:
+        return cache.get(name, lambda: made.append(name) or size)
+
+    make("a", 4), make("b", 4), make("a", 4), make("c", 4)
+    make("a", 4)
+    assert made == ["a", "b", "c"]
+    make("b", 4)
+    assert made == ["a", "b", "c", "b"]
+
+
+def test_a_value_larger_than_the_cache_is_kept_alone():
+    cache: Cache[str, int] = Cache(10, cost=lambda value: value)
+    cache.get("a", lambda: 3)
+    cache.get("b", lambda: 100)
+    assert len(cache) == 1
+    assert cache.get("b", lambda: pytest.fail("made twice")) == 100
+
+
+def test_threads_that_ask_together_share_one_value():
+    cache: Cache[str, object] = Cache(10)
+    barrier, made = threading.Barrier(8), []
+
+    def make() -> object:
+        made.append(1)
+        return object()
+
+    def ask(_: int) -> object:
+        barrier.wait()
+        return cache.get("key", make)
+
+    with ThreadPoolExecutor(8) as pool:
+        values = list(pool.map(ask, range(8)))
+    assert len(made) == 1
+    assert all(value is values[0] for value in values)
+
+
+def test_a_failure_is_not_kept():
+    cache: Cache[str, int] = Cache(10)
+    with pytest.raises(RequestError):
+        cache.get("key", lambda: (_ for _ in ()).throw(RequestError("no")))
+    assert cache.get("key", lambda: 7) == 7
+
+
+# ── catalog ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_catalog_lists_broken_ones_last(services: Services):
+    names = [info.name for info in services.catalog.list()]
+    assert names == ["tiny-fixed", "tiny-mhsa", "tiny-mssa", "broken"]
+    assert services.catalog.default() == "tiny-fixed"
+
+
+def test_a_name_is_never_a_path(services: Services, checkpoints):
+    for name in (str(checkpoints / "tiny-mhsa"), "../tiny-mhsa", "./tiny-mhsa", "", None):
+        with pytest.raises(RequestError, match="tiny-mhsa"):
+            services.catalog.load(name)
+
+
+def test_a_broken_checkpoint_says_why(services: Services):
+    with pytest.raises(RequestError, match=r"model\.safetensors"):
+        services.catalog.load("broken")
+
+
+def test_a_model_is_loaded_once(services: Services):
+    with ThreadPoolExecutor(4) as pool:
+        loaded = list(pool.map(lambda _: services.catalog.load("tiny-mhsa"), range(8)))
+    assert len({id(one.model) for one in loaded}) == 1
+
+
+def test_the_tensors_of_a_file(services: Services):
+    rows = services.catalog.tensors(services.catalog.info("tiny-mhsa"))
+    model = services.catalog.load("tiny-mhsa").model
+    weights = {name: tensor.numel() for name, tensor in model.state_dict().items()}
+    assert {row["name"]: row["numbers"] for row in rows if row["name"] in weights} == weights
+
+
+# ── inference ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_cache_of_four_threads_equals_the_serial_one(services: Services, checkpoints):
+    """The reason for the lock: hooks are module state, and without it the caches mix."""
+    fresh = Services.start(services.settings)
+    prompts = [f"{number} captains danced, {number * number} bowed" for number in range(200)]
+    alone = load_folder(checkpoints / "tiny-mhsa", "cpu")
+    expected = {prompt: attention_patterns(alone, alone.to_tokens(prompt)).pattern for prompt in prompts}
+
+    def run(thread: int) -> dict[str, np.ndarray]:
+        mine = prompts[thread::4]
+        return {prompt: fresh.inference.analyse("tiny-mhsa", prompt).patterns.pattern for prompt in mine}
+
+    with ThreadPoolExecutor(4) as pool:
+        found = [pool.submit(run, thread) for thread in range(4)]
+        results = {prompt: pattern for one in found for prompt, pattern in one.result().items()}
+    wrong = [prompt for prompt in prompts if not np.array_equal(results[prompt], expected[prompt])]
+    assert not wrong, f"{len(wrong)} of {len(prompts)} caches differ"
+
+
+def test_the_start_token_comes_first(services: Services):
+    patterns = services.inference.analyse("tiny-mhsa", "The captain").patterns
+    assert patterns.tokens[0] == 0
+    assert patterns.str_tokens[0] == "<|endoftext|>"
+    assert "".join(patterns.str_tokens[1:]) == "The captain"
+
+
+def test_the_same_prompt_is_run_once(services: Services):
+    first = services.inference.analyse("tiny-mhsa", "once")
+    assert services.inference.analyse("tiny-mhsa", "once") is first
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "🙂🙂", "e\u0301 n\u0303", "a\0b", "<|endoftext|>", "\t\n\r ", "東京", "\u200b\u202e", "\ufeff"],
+    ids=["empty", "emoji", "combining", "nul", "special", "whitespace", "cjk", "invisible", "bom"],
+)
+def test_any_text_is_read(services: Services, text: str):
+    result = services.inference.analyse("tiny-mhsa", text)
+    tokenizer = services.catalog.load("tiny-mhsa").model.tokenizer
+    assert tokenizer is not None
+    assert tokenizer.decode(result.patterns.tokens[1:].tolist()) == text
+    assert (result.patterns.tokens[1:] != 0).all()
+
+
+def test_a_lone_surrogate_is_refused_with_its_position(services: Services):
+    with pytest.raises(RequestError, match=r"can't be tokenised.*2"):
+        services.inference.analyse("tiny-mhsa", "ab\ud800c")
+
+
+def test_too_long_a_text_is_refused_with_count_and_limit(services: Services):
+    model = services.catalog.load("tiny-mhsa").model
+    text = " " * 10_000
+    n_tokens = model.to_tokens(text).shape[1]
+    with pytest.raises(RequestError, match=f"{n_tokens:,} tokens.*at most 48.*at least {n_tokens - 48:,} tokens"):
+        services.inference.analyse("tiny-mhsa", text)
+
+
+def test_more_characters_than_the_limit_are_refused_unread(services: Services):
+    with pytest.raises(RequestError, match=r"1,000,000 characters.*20,000"):
+        services.inference.analyse("tiny-mhsa", "", length=1_000_000)
+
+
+def test_many_heads_shorten_the_limit(services: Services, settings):
+    small = Services.start(replace(settings, max_result_bytes=8 * 2 * 3 * 20 * 20))
+    assert small.inference.token_limit(small.catalog.load("tiny-mhsa")) == 20
+    with pytest.raises(RequestError, match="at most 20"):
+        small.inference.analyse("tiny-mhsa", "The captain bowed, and Mrs. Pendlebury smiled at the captain.")
+
+
+def test_predictions_are_the_models_own(services: Services):
+    text = "The captain bowed"
+    found = services.inference.predictions("tiny-mhsa", text, None)
+    model = services.catalog.load("tiny-mhsa").model
+    logits = model(model.to_tokens(text))[0, -1]
+    best = logits.softmax(-1).topk(len(found.token_ids))
+    np.testing.assert_array_equal(found.token_ids, best.indices.numpy())
+    np.testing.assert_allclose(found.probabilities, best.values.detach().numpy(), rtol=1e-5)
+
+
+def test_a_position_outside_the_text_is_refused(services: Services):
+    with pytest.raises(RequestError, match="Position 99"):
+        services.inference.predictions("tiny-mhsa", "The captain", 99)
+
+
+# ── views and exports ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_views_of_a_head(services: Services):
+    result = services.inference.analyse("tiny-mhsa", "The captain bowed")
+    patterns = result.patterns
+    shown = views.head_values(result, 1, 2, "attention", hide_first=False)
+    below = np.tril(np.ones_like(shown, dtype=bool))
+    assert np.isnan(shown[~below]).all()
+    np.testing.assert_array_equal(shown[below], patterns.pattern[1, 2][below])
+    weighted = views.head_values(result, 1, 2, "weighted", hide_first=True)
+    assert np.isnan(weighted[:, 0]).all()
+    np.testing.assert_allclose(weighted[3, 2], patterns.pattern[1, 2, 3, 2] * patterns.value_norms[1, 2, 2])
+
+
+def test_a_fixed_pattern_has_no_scores(services: Services):
+    result = services.inference.analyse("tiny-fixed", "The captain bowed")
+    with pytest.raises(RequestError, match="no queries, no keys"):
+        views.head_values(result, 0, 0, "scores", hide_first=False)
+    assert views.grid_picture(result, "attention", False, "light").startswith(b"\x89PNG")
+
+
+def test_a_head_that_is_not_there(services: Services):
+    result = services.inference.analyse("tiny-mhsa", "The captain bowed")
+    with pytest.raises(RequestError, match=r"no head 2\.0"):
+        views.head_figure(result, 2, 0, "attention", False, "light")
+
+
+def test_exports_hold_what_is_shown(services: Services):
+    result = services.inference.analyse("tiny-mhsa", 'The "captain",\nbowed')
+    shown = views.head_values(result, 0, 1, "attention", False)
+    file = export.head_csv(result, 0, 1, "attention", False)
+    rows = list(csv.DictReader(io.StringIO(file.content.decode())))
+    assert len(rows) == int(np.isfinite(shown).sum())
+    for row in rows:
+        assert float(row["attention"]) == pytest.approx(float(shown[int(row["query"]), int(row["key"])]), rel=1e-6)
+        assert row["key_token"] == result.patterns.str_tokens[int(row["key"])]
+    content = json.loads(export.head_json(result, 0, 1, "attention", False).content)
+    assert content["values"][0][1] is None
+    assert content["str_tokens"] == list(result.patterns.str_tokens)
+    arrays = np.load(io.BytesIO(export.all_heads_npz(result, 10**8).content))
+    np.testing.assert_array_equal(arrays["pattern"], result.patterns.pattern)
+    with pytest.raises(RequestError, match="MB"):
+        export.all_heads_npz(result, 10)
+
+
+def test_exports_of_predictions(services: Services):
+    result = services.inference.analyse("tiny-mhsa", "The captain bowed")
+    predictions = services.inference.predictions("tiny-mhsa", "The captain bowed", 2)
+    content = json.loads(export.predictions_json(result, predictions).content)
+    assert content["position"] == 2
+    assert content["actual"]["token_id"] == int(result.patterns.tokens[3])
+    rows = list(csv.DictReader(io.StringIO(export.predictions_csv(result, predictions).content.decode())))
+    assert [int(row["token_id"]) for row in rows] == predictions.token_ids.tolist()
