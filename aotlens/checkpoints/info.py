@@ -135,7 +135,10 @@ class CheckpointInfo:
         if version != SCHEMA_VERSION:
             raise CheckpointError(f"expected schema_version {SCHEMA_VERSION}, found {version!r}.")
         _check_types(config)
-        return cls(**config)
+        try:
+            return cls(**config | {"seconds": float(config["seconds"])})
+        except OverflowError:  # JSON's whole numbers have no largest one
+            raise CheckpointError("seconds: expected a number of seconds, found one beyond all floats.") from None
 
     def history(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl, oldest first; [] if there are none. Raises CheckpointError."""

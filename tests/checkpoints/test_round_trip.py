@@ -205,6 +205,7 @@ def test_weights_that_are_not_finite_are_not_saved(copy: Path, info: CheckpointI
         ({"versions": {"torch": 2}}, "versions"),
         ({"corpus": {"nmae": "x"}}, "corpus: unknown keys 'nmae'"),
         ({"seconds": math.inf}, "seconds"),
+        ({"seconds": 10**400}, "seconds"),
         ({"tokens_seen": -1}, "tokens_seen"),
     ],
 )
