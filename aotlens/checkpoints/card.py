@@ -87,8 +87,11 @@ def _value(value: Any) -> str:
         return "none"
     if isinstance(value, float):
         return f"{value:.6g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_value(item)}" for key, item in value.items()) or "none"
     if isinstance(value, list | tuple):
-        return ", ".join(map(_value, value)) if value else "none"
+        separator = "; " if any(isinstance(item, dict) for item in value) else ", "
+        return separator.join(map(_value, value)) or "none"
     return str(value)
 
 
