@@ -18,7 +18,7 @@ def generate(
     prompt: str | Tensor,
     max_new_tokens: int = 50,
     *,
-    temperature: float = 1.0,
+    temperature: float | int = 1.0,
     top_k: int | None = None,
     stop_token: int | None = None,
     seed: int | None = None,
@@ -66,7 +66,7 @@ def generate(
 
 def sample(
     logits: Float[Tensor, "batch vocab"],
-    temperature: float,
+    temperature: float | int,
     top_k: int | None,
     generator: torch.Generator | None,
 ) -> Int[Tensor, " batch"]:

@@ -1,0 +1,98 @@
+"""Sampling against loops written out by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from aotlens.models.generation import sample
+
+
+def test_temperature_zero_is_the_greedy_loop(make, tokens):
+    model = make()
+    expected = tokens[:, :3]
+    for _ in range(5):
+        logits = model(expected)[:, -1]
+        expected = torch.cat([expected, logits.argmax(-1, keepdim=True)], dim=1)
+    assert torch.equal(model.generate(tokens[:, :3], 5, temperature=0), expected)
+    assert torch.equal(model.generate(tokens[0, :3], 5, temperature=0), expected[0])
+
+
+def test_the_seed_decides_the_draw(make, tokens):
+    model = make()
+    draws = [model.generate(tokens[:, :2], 6, seed=seed) for seed in (0, 0, 1)]
+    assert torch.equal(draws[0], draws[1]) and not torch.equal(draws[0], draws[2])
+    assert torch.equal(draws[0][:, :2], tokens[:, :2])
+
+
+def test_top_k_draws_from_the_k_largest_in_their_proportions():
+    logits = torch.log(torch.tensor([0.05, 0.4, 0.1, 0.25, 0.2])).expand(20_000, -1)
+    drawn = sample(logits, 1.0, 3, torch.Generator().manual_seed(0))
+    counts = torch.bincount(drawn, minlength=5) / len(drawn)
+    torch.testing.assert_close(counts, torch.tensor([0, 0.4, 0, 0.25, 0.2]) / 0.85, rtol=0, atol=0.02)
+    assert torch.equal(sample(logits[:50], 1.0, 1, None), torch.ones(50, dtype=torch.long))
+
+
+@pytest.mark.parametrize(("temperature", "exponent"), [(1.0, 1.0), (0.5, 2.0), (2.0, 0.5)])
+def test_temperature_divides_the_logits(temperature, exponent):
+    probabilities = torch.tensor([0.5, 0.3, 0.2])
+    drawn = sample(
+        probabilities.log().expand(20_000, -1), temperature, None, torch.Generator().manual_seed(1)
+    )
+    expected = probabilities**exponent / (probabilities**exponent).sum()
+    torch.testing.assert_close(torch.bincount(drawn) / len(drawn), expected, rtol=0, atol=0.02)
+
+
+def test_a_tiny_temperature_is_greedy_not_nan():
+    logits = torch.tensor([[1.0, 900.0, -900.0]])
+    assert sample(logits, 1e-38, None, torch.Generator().manual_seed(0)).tolist() == [1]
+
+
+def test_the_stop_token_ends_each_row(make, tokens):
+    """Rows that have stopped repeat the stop token; generation ends when all have."""
+    model = make()
+    free = model.generate(tokens[:, :2], 6, temperature=0)
+    stop = int(free[0, 3])  # row 0 stops at its second new token, at the latest
+    stopped = model.generate(tokens[:, :2], 6, temperature=0, stop_token=stop)
+    for row, full in zip(stopped, free, strict=True):
+        new = full[2:].tolist()
+        end = new.index(stop) + 1 if stop in new else len(new)
+        expected = new[:end] + [stop] * (len(row) - 2 - end)
+        assert row[2:].tolist() == expected
+    alone = model.generate(tokens[0, :2], 6, temperature=0, stop_token=stop)
+    assert int(alone[-1]) == stop and stop not in alone[2:-1]
+
+
+def test_text_comes_back_as_text(make, tokenizer):
+    model = make(d_vocab=tokenizer.d_vocab, n_ctx=64, tokenizer=tokenizer)
+    text = model.generate("the cat", 4, seed=0)
+    prompt = model.to_tokens("the cat")
+    ids = model.generate(prompt, 4, seed=0)
+    assert text == "the cat" + tokenizer.decode(ids[0, prompt.shape[1] :].tolist())
+
+
+def test_no_gradients_and_no_new_tokens(make, tokens):
+    model = make()
+    assert not model.generate(tokens, 1).requires_grad
+    assert torch.equal(model.generate(tokens, 0), tokens)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"max_new_tokens": 2}, "7 prompt tokens and 2 new ones exceed the context of 8"),
+        ({"max_new_tokens": -1}, "expected max_new_tokens ≥ 0"),
+        ({"max_new_tokens": 1, "temperature": -0.1}, "got 1, -0.1 and None"),
+        ({"max_new_tokens": 1, "top_k": 0}, "top_k ≥ 1"),
+    ],
+)
+def test_what_cannot_be_generated(make, tokens, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        make().generate(tokens, **arguments)
+
+
+def test_models_that_cannot_generate(make, tokens):
+    with pytest.raises(ValueError, match="needs a causal model that reads and writes tokens"):
+        make(causal=False).generate(tokens)
+    with pytest.raises(ValueError, match="prompt is empty"):
+        make().generate(tokens[:, :0])

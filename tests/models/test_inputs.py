@@ -1,0 +1,144 @@
+"""What a model refuses, in words: shape, range and length of its input, and targets that do not fit."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from aotlens.models import AttentionOnlyTransformer, ModelConfig, resolve_device
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([[0, 11]], r"ids run from 0 to 11, but this vocabulary has ids 0 to 10"),
+        ([[-1, 3]], r"ids run from -1 to 3.*another tokenizer"),
+        ([[0] * 9], r"got 9 positions, but this model takes 1 to 8 \(n_ctx\)"),
+        ([[]], r"got 0 positions, but this model takes 1 to 8"),
+        ([0, 1], r"expected integer token ids \[batch, pos\], got \[2\] torch.int64"),
+        ([[0.0, 1.0]], r"expected integer token ids \[batch, pos\], got \[1, 2\] torch.float32"),
+        ([[True, False]], r"got \[1, 2\] torch.bool"),
+    ],
+)
+def test_ids_that_do_not_fit(make, ids, message):
+    tensor = torch.tensor(ids) if ids != [[]] else torch.zeros(1, 0, dtype=torch.long)
+    with pytest.raises(ValueError, match=message):
+        make()(tensor)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
+def test_any_integer_type_will_do(make, tokens, dtype):
+    model = make()
+    torch.testing.assert_close(model(tokens.to(dtype)), model(tokens))
+    torch.testing.assert_close(model.loss_per_token(tokens.to(dtype)), model.loss_per_token(tokens))
+
+
+def test_the_full_context_fits(make):
+    assert make()(torch.zeros(1, 8, dtype=torch.long)).shape == (1, 8, 11)
+
+
+def test_an_empty_batch_has_empty_logits(make):
+    assert make()(torch.zeros(0, 5, dtype=torch.long)).shape == (0, 5, 11)
+
+
+def test_return_types(make, tokens):
+    model = make()
+    logits, loss = model(tokens, return_type="both")
+    torch.testing.assert_close(logits, model(tokens))
+    torch.testing.assert_close(loss, model(tokens, return_type="loss"))
+    with pytest.raises(Exception, match=r"return_type|logits"):
+        model(tokens, return_type="logit")
+
+
+@torch.no_grad()
+def test_loss_is_next_token_cross_entropy_in_nats(make, tokens):
+    model = make(torch.float64)
+    log_probabilities = model(tokens).log_softmax(-1)
+    expected = torch.tensor(
+        [[-float(log_probabilities[b, p, tokens[b, p + 1]]) for p in range(6)] for b in range(2)],
+        dtype=torch.float64,
+    )
+    torch.testing.assert_close(model.loss_per_token(tokens), expected)
+    torch.testing.assert_close(model(tokens, return_type="loss"), expected.mean())
+
+
+def test_given_targets_replace_the_next_token(make, tokens):
+    model = make(torch.float64, causal=False)
+    targets = torch.randint(11, (2, 7))
+    targets[0, 3] = -100
+    per_token = model(tokens, return_type="loss", targets=targets, loss_per_token=True)
+    expected = -model(tokens).log_softmax(-1).gather(-1, targets.clamp(min=0)[..., None])[..., 0]
+    expected[0, 3] = 0
+    torch.testing.assert_close(per_token, expected)
+    mean = model(tokens, return_type="loss", targets=targets)
+    torch.testing.assert_close(mean, expected.sum() / 13)
+
+
+@pytest.mark.parametrize(
+    ("fields", "arguments", "message"),
+    [
+        ({"causal": False}, {}, "needs targets: only a causal model of tokens predicts its own input"),
+        ({}, {"targets": torch.zeros(2, 6, dtype=torch.long)}, r"targets: expected \[2, 7\], got \[2, 6\]"),
+        ({}, {"targets": torch.full((2, 7), 11)}, r"targets run from 11 to 11, expected 0 to 10"),
+        ({}, {"targets": torch.full((2, 7), -1)}, r"targets run from -1 to -1"),
+        ({}, {"targets": torch.full((2, 7), -100)}, r"every target is padding or ignored"),
+    ],
+)
+def test_losses_that_cannot_be_taken(make, tokens, fields, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        make(**fields)(tokens, return_type="loss", **arguments)
+
+
+def test_one_position_has_no_next_token(make):
+    with pytest.raises(ValueError, match="needs at least 2 positions, got 1"):
+        make()(torch.zeros(1, 1, dtype=torch.long), return_type="loss")
+
+
+def test_a_mask_that_fits_the_context_but_not_a_shorter_prompt(make):
+    """Query 0 sees only key 7: fine with 8 positions, a softmax over nothing with 5."""
+    mask = torch.ones(1, 8, 8, dtype=torch.bool)
+    mask[0, 0] = torch.arange(8) == 7
+    model = make(attn_mask=mask)
+    assert model(torch.zeros(1, 8, dtype=torch.long)).isfinite().all()
+    with pytest.raises(ValueError, match="leaves a query without a key among these 5 positions"):
+        model(torch.zeros(1, 5, dtype=torch.long))
+
+
+def test_patterns_are_given_exactly_when_the_configuration_says_so(make):
+    sizes = {"n_layers": 1, "d_model": 4, "n_heads": 2, "d_head": 2, "n_ctx": 3, "d_vocab": 5}
+    given = ModelConfig(**sizes, phi="fixed", fixed_pattern="given")
+    with pytest.raises(ValueError, match="got no pattern: give one exactly when it is 'given'"):
+        AttentionOnlyTransformer(given)
+    with pytest.raises(ValueError, match="fixed_pattern=None, got a pattern"):
+        AttentionOnlyTransformer(ModelConfig(**sizes), pattern=torch.eye(3))
+    with pytest.raises(ValueError, match=r"broadcasts to \[1, 2, 3, 3\], got \[4, 4\]"):
+        AttentionOnlyTransformer(given, pattern=torch.eye(4))
+    with pytest.raises(ValueError, match="finite"):
+        AttentionOnlyTransformer(given, pattern=torch.full((3, 3), float("nan")))
+    model = AttentionOnlyTransformer(given, pattern=torch.eye(3, dtype=torch.float64))
+    assert model.blocks[0].attn.fixed_pattern.dtype == torch.float32
+    with pytest.raises(ValueError, match="W_Q: a model with phi='fixed' has no queries or keys"):
+        _ = model.W_Q
+
+
+def test_devices():
+    assert resolve_device("cpu").type == "cpu" and resolve_device(torch.device("meta")).type == "meta"
+    assert resolve_device().type in ("cpu", "cuda", "mps")
+    with pytest.raises(ValueError, match="expected auto, cpu, cuda, cuda:N or mps"):
+        resolve_device("gpu")
+    if not torch.cuda.is_available():
+        with pytest.raises(ValueError, match="not available to torch"):
+            resolve_device("cuda")
+
+
+@pytest.mark.parametrize("attention", ["mhsa", "mssa"])
+def test_other_precisions(make, tokens, attention):
+    exact = make(torch.float64, attention=attention, bias=True)
+    assert exact.dtype == exact(tokens).dtype == torch.float64
+    single = make(attention=attention, bias=True)
+    torch.testing.assert_close(single.double()(tokens), exact(tokens), rtol=1e-5, atol=1e-5)
+    half = make(attention=attention, bias=True).bfloat16()
+    logits, cache = half.run_with_cache(tokens)
+    assert logits.dtype == cache["pattern", 0].dtype == torch.bfloat16
+    torch.testing.assert_close(half(tokens).double(), exact(tokens), rtol=0.1, atol=0.2)
+    torch.testing.assert_close(logits.double(), exact(tokens), rtol=0.1, atol=0.2)

@@ -1,0 +1,105 @@
+"""The stacked weights, and where they begin."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from aotlens.models import AttentionOnlyTransformer, ModelConfig
+from aotlens.models.initialise import initialise
+
+SHAPES = {
+    "W_E": (11, 12), "W_pos": (8, 12), "W_U": (12, 11), "b_U": (11,),
+    "W_Q": (2, 3, 12, 5), "W_K": (2, 3, 12, 5), "W_V": (2, 3, 12, 5), "W_O": (2, 3, 5, 12),
+    "b_Q": (2, 3, 5), "b_K": (2, 3, 5), "b_V": (2, 3, 5), "b_O": (2, 12),
+}  # fmt: skip
+MLP_SHAPES = {"W_in": (2, 12, 9), "W_out": (2, 9, 12), "b_in": (2, 9), "b_out": (2, 12)}
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("attention", ["mhsa", "mssa"])
+def test_names_and_shapes_are_transformer_lens_s(make, attention, bias):
+    model = make(attention=attention, bias=bias, d_mlp=9)
+    for name, shape in {**SHAPES, **MLP_SHAPES}.items():
+        tensor = getattr(model, name)
+        assert tensor.shape == shape, name
+        assert bool(tensor.any()) == (bias or not name.startswith("b_")), f"{name}: zero where there is none"
+
+
+def test_mssa_has_one_matrix_three_names(make):
+    model = make(attention="mssa", bias=True)
+    assert torch.equal(model.W_Q, model.W_K) and torch.equal(model.W_K, model.W_V)
+    assert torch.equal(model.b_Q, model.b_V)
+    tied = make(attention="mssa", tied_output=True, step_size=0.3)
+    torch.testing.assert_close(tied.W_O, 0.3 * tied.W_Q.transpose(-1, -2))
+    assert sum(p.numel() for n, p in tied.named_parameters() if ".attn." in n) == 2 * 3 * 12 * 5
+
+
+def test_gradients_reach_the_stacked_weights_parameters(make, tokens):
+    model = make(attention="mssa", tied_output=True)
+    model.W_O.sum().backward()
+    torch.testing.assert_close(model.blocks[0].attn.U.grad, torch.ones(3, 12, 5))
+
+
+def test_tied_embeddings_are_one_matrix(make, tokens):
+    model = make(torch.float64, tied_embeddings=True)
+    assert torch.equal(model.W_U, model.W_E.T) and "unembed.W_U" not in model.state_dict()
+    _, cache = model.run_with_cache(tokens)
+    final = cache["blocks.1.hook_resid_post"]
+    torch.testing.assert_close(model(tokens), model.ln_final(final) @ model.W_E.T)
+
+
+def test_what_is_not_there_says_so(make):
+    with pytest.raises(ValueError, match="W_in: this model is attention-only"):
+        _ = make().W_in
+
+
+def test_weights_are_a_function_of_the_seed():
+    sizes = {"n_layers": 1, "d_model": 4, "n_heads": 2, "d_head": 2, "n_ctx": 3, "d_vocab": 5}
+    torch.manual_seed(1)
+    first = AttentionOnlyTransformer(ModelConfig(**sizes, seed=7)).state_dict()
+    torch.manual_seed(2)
+    state = torch.random.get_rng_state()
+    second = AttentionOnlyTransformer(ModelConfig(**sizes, seed=7)).state_dict()
+    assert torch.equal(torch.random.get_rng_state(), state), "the caller's random numbers are left alone"
+    other = AttentionOnlyTransformer(ModelConfig(**sizes, seed=8)).state_dict()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert not torch.equal(first["embed.W_E"], other["embed.W_E"])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("attention", ["mhsa", "mssa"])
+def test_initial_scales(attention):
+    """1/√(input width); W_O and W_out a further √(2·layers) smaller; positions as large as what they join."""
+    sizes = {
+        "n_layers": 2,
+        "d_model": 256,
+        "n_heads": 4,
+        "d_head": 64,
+        "n_ctx": 64,
+        "d_vocab": 300,
+        "d_mlp": 512,
+    }
+    model = AttentionOnlyTransformer(ModelConfig(**sizes, attention=attention))
+    expected = {
+        "W_Q": 256**-0.5, "W_V": 256**-0.5, "W_O": 256**-0.5 / 2, "W_in": 256**-0.5, "W_out": 512**-0.5 / 2,
+        "W_E": 256**-0.5, "W_U": 256**-0.5, "W_pos": 256**-0.5,
+    }  # fmt: skip
+    for name, std in expected.items():
+        assert float(getattr(model, name).std()) == pytest.approx(std, rel=0.03), name
+    fixed = AttentionOnlyTransformer(ModelConfig(**sizes, attention=attention, init_std=0.02))
+    for name, std in {"W_Q": 0.02, "W_O": 0.01, "W_U": 0.02, "W_pos": 0.02}.items():
+        assert float(getattr(fixed, name).std()) == pytest.approx(std, rel=0.03), name
+    qk = AttentionOnlyTransformer(ModelConfig(**sizes, positions="qk"))
+    assert float(qk.W_pos.std()) == pytest.approx(1.0, rel=0.03)
+    chosen = AttentionOnlyTransformer(ModelConfig(**sizes, positions="qk", position_init_std=0.1))
+    assert float(chosen.W_pos.std()) == pytest.approx(0.1, rel=0.03)
+
+
+def test_state_dictionaries_come_back(make, tokens):
+    model = make(attention="mssa", phi="fixed", fixed_pattern="random", positions=None)
+    other = AttentionOnlyTransformer(model.cfg)
+    other.load_state_dict(model.state_dict())
+    torch.testing.assert_close(other(tokens), model(tokens))
+    initialise(other)
+    assert not torch.equal(other(tokens), model(tokens))
