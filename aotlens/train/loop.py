@@ -125,7 +125,7 @@ def _run_stages(
             return
         rows = world.rows(sampler.batch(stage_step)).to(device, non_blocking=True)
         rate = learning_rate(stage, stage_step)
-        loss = world.mean(_update(trained, model, optimiser, rows, rate, recipe.clip))
+        loss = world.mean(_update(trained, optimiser, rows, rate, recipe))
         non_finite = torch.where((non_finite == 0) & ~loss.isfinite(), step + 1, non_finite)
         run.step, run.tokens = step + 1, run.tokens + stage.batch_size * stage.sequence_length
         run.seconds = done_before + time.perf_counter() - started
@@ -183,21 +183,15 @@ def _steps(recipe: Recipe, data: TrainingData, done: int) -> Iterator[tuple[int,
         first += stage.n_steps
 
 
-def _update(
-    trained: nn.Module,
-    model: nn.Module,
-    optimiser: torch.optim.Optimizer,
-    rows: Tensor,
-    rate: float,
-    clip: float,
-) -> Tensor:
+def _update(trained: nn.Module, optimiser: torch.optim.Optimizer, rows: Tensor, rate: float, recipe: Recipe) -> Tensor:
     """One AdamW step; the loss before it, detached."""
     for group in optimiser.param_groups:
         group["lr"] = rate
-    with torch.autocast("cuda", torch.bfloat16, enabled=rows.device.type == "cuda"):
+    kind = rows.device.type
+    with torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda" or (kind == "cpu" and recipe.cpu_autocast)):
         loss = trained(rows, return_type="loss")
     loss.backward()
-    nn.utils.clip_grad_norm_(model.parameters(), clip)
+    nn.utils.clip_grad_norm_(trained.parameters(), recipe.clip)
     optimiser.step()
     optimiser.zero_grad(set_to_none=True)
     return loss.detach()

@@ -99,6 +99,8 @@ class Recipe:
     betas: tuple[float, float] = (0.9, 0.95)
     clip: float = 1.0
     """Largest norm of the gradient."""
+    cpu_autocast: bool = False
+    """bfloat16 autocast on CPUs too (always on CUDA); a third faster where the CPU has instructions for it."""
     weights_dtype: Literal["float32", "bfloat16"] = "float32"
     """How the finished checkpoint stores its weights; final metrics are measured on those."""
     validation_tokens: int | None = None
