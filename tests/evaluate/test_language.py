@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 
@@ -14,7 +15,7 @@ from aotlens.models import AttentionOnlyTransformer, ModelConfig
 
 
 def _naive_probability(ids: list[int], d_vocab: int, discount: float, previous: int, following: int) -> float:
-    pairs, singles = Counter(zip(ids[:-1], ids[1:], strict=True)), Counter(ids)
+    pairs, singles = Counter(itertools.pairwise(ids)), Counter(ids)
     unigram = (max(singles[following] - discount, 0) + discount * len(singles) / d_vocab) / len(ids)
     context = sum(count for (first, _), count in pairs.items() if first == previous)
     if context == 0:

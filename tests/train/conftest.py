@@ -49,8 +49,11 @@ N_STEPS = 30
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("corpus")
     for index, name in enumerate("abc"):
-        sentences = [f"The {colour} {animal} number {i + index} ran. " for i in range(60) for colour, animal in
-                     (("grey", "cat"), ("red", "fox"))]
+        sentences = [
+            f"The {colour} {animal} number {i + index} ran. "
+            for i in range(60)
+            for colour, animal in (("grey", "cat"), ("red", "fox"))
+        ]
         (folder / f"{name}.txt").write_text("".join(sentences))
     return f"dir:{folder}"
 

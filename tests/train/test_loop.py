@@ -69,7 +69,9 @@ def test_killed_and_resumed_a_run_ends_with_the_same_weights(
         "from aotlens.cli import main; sys.argv = sys.argv[1:]; sys.exit(main())"
     )
     arguments = _command(recipe_path, corpus, out)[2:]
-    process = subprocess.Popen([sys.executable, "-c", slow, *arguments], env=_environment(home), stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, "-c", slow, *arguments], env=_environment(home), stderr=subprocess.DEVNULL
+    )
     saved = out.with_name("tiny.training") / "state.safetensors"
     deadline = time.monotonic() + 120
     while not saved.exists() and process.poll() is None and time.monotonic() < deadline:

@@ -32,7 +32,16 @@ def test_the_comparison_differs_in_architecture_and_learning_rate_only() -> None
         sizes.add(sum(p.numel() for name, p in model.named_parameters() if any(part in name for part in parts)))
     assert sizes == {24 * 128**2}
     schedules = {
-        (r.seed, r.corpus, s.tokens, s.batch_size, s.sequence_length, s.warmup_tokens, s.final_fraction, s.repeat_fraction)
+        (
+            r.seed,
+            r.corpus,
+            s.tokens,
+            s.batch_size,
+            s.sequence_length,
+            s.warmup_tokens,
+            s.final_fraction,
+            s.repeat_fraction,
+        )
         for r in recipes
         for s in r.stages
     }
@@ -40,7 +49,9 @@ def test_the_comparison_differs_in_architecture_and_learning_rate_only() -> None
 
 
 def test_the_schedule_warms_up_linearly_and_falls_as_a_cosine() -> None:
-    stage = Stage(tokens=1000, batch_size=1, sequence_length=10, learning_rate=0.01, warmup_tokens=200, final_fraction=0.1)
+    stage = Stage(
+        tokens=1000, batch_size=1, sequence_length=10, learning_rate=0.01, warmup_tokens=200, final_fraction=0.1
+    )
     rates = [learning_rate(stage, step) for step in range(stage.n_steps)]
     assert rates[:20] == pytest.approx([0.01 * (i + 1) / 20 for i in range(20)])
     expected = [0.01 * (0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * (i - 20) / 80))) for i in range(20, 100)]
