@@ -23,9 +23,14 @@ help:
 # .venv/.installed is written last. It holds where the folder was and a checksum of what was
 # installed; contents, not dates, so that switching branches costs nothing. Without it, or with an
 # interpreter that has gone, or in a moved folder, .venv is made anew; where only the pins have
-# changed they are installed over it. pip's own configuration is left to do its work.
+# changed they are installed over it. .venv/.installing names the process that is at it, since two at once
+# would spoil each other's work. pip's own configuration is left to do its work.
 setup:
-	@identity='import sys; print(sys.version_info[:3], sys.base_prefix)'; \
+	@waiting=; while [ -f .venv/.installing ] && kill -0 `cat .venv/.installing` 2>/dev/null; do \
+	    [ -n "$$waiting" ] || echo "Waiting for process `cat .venv/.installing 2>/dev/null`, which sets up .venv ..."; \
+	    waiting=yes; sleep 1; \
+	done; \
+	identity='import sys; print(sys.version_info[:3], sys.base_prefix)'; \
 	checksum=`cat requirements.txt pyproject.toml | cksum`; \
 	have=`.venv/bin/python -c "$$identity; import pip" 2>/dev/null` || have=; \
 	if [ -n '$(PYTHON_GIVEN)' ]; then \
@@ -53,13 +58,15 @@ setup:
 	        exit 1; \
 	    fi; \
 	    rm -rf .venv; \
-	    $(PYTHON) -m venv .venv || exit 1; \
+	    mkdir .venv && echo $$$$ > .venv/.installing && $(PYTHON) -m venv .venv || exit 1; \
 	fi; \
+	echo $$$$ > .venv/.installing; \
 	rm -f .venv/.installed; \
 	echo 'Installing the packages of requirements.txt into .venv (once; some minutes) ...'; \
 	if $(PIP_INSTALL) -r requirements.txt \
 	    && $(PIP_INSTALL) --no-deps --no-build-isolation -e .; then \
 	    { pwd; echo "$$checksum"; } > .venv/.installed; \
+	    rm -f .venv/.installing; \
 	else \
 	    echo 'The installation failed; pip says why above, and at length with' \
 	        '.venv/bin/python -m pip install -r requirements.txt. make starts afresh.' >&2; \

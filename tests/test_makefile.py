@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ case "$*" in
     *"version_info[:2]"*) echo 3.11 ;;
     --version) echo Python 3.9.2 ;;
     "-m venv .venv") echo venv >> calls; mkdir -p .venv/bin; cp "$0" .venv/bin/python ;;
-    "-m pip install"*) echo pip >> calls; exit ${PIP_FAILS:-0} ;;
+    "-m pip install"*) echo pip >> calls; sleep ${PIP_SECONDS:-0}; exit ${PIP_FAILS:-0} ;;
     *) echo "ran: $*" ;;
 esac
 """
@@ -40,19 +41,29 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-def make(project: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run make with the pretended python3 first on PATH."""
+def start(project: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    """Make, with the pretended python3 first on PATH."""
     outer = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "PYTHON", "ARGS", "RECIPE")  # of a make that runs these tests
     inherited = {name: value for name, value in os.environ.items() if name not in outer}
     path = f"{project / 'fake' / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    return subprocess.run(
+    return subprocess.Popen(
         ["make", *arguments],
         cwd=project,
         env=inherited | {"PATH": path} | environment,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
     )
+
+
+def finish(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
+    with process:
+        stdout, stderr = process.communicate()
+    return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+
+def make(project: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return finish(start(project, *arguments, **environment))
 
 
 def calls(project: Path) -> list[str]:
@@ -104,6 +115,28 @@ def test_a_half_made_environment_is_rebuilt(project: Path):
     assert make(project, "setup").returncode == 0
     assert calls(project) == ["venv", "pip", "pip"]
     assert not (project / ".venv" / "leftover").exists()
+
+
+def test_two_at_once_set_up_once(project: Path):
+    first = start(project, "setup", PIP_SECONDS="1")
+    while not (project / ".venv" / ".installing").exists():
+        assert first.poll() is None
+        time.sleep(0.01)
+    second = make(project, "test")
+    assert finish(first).returncode == 0
+    assert second.returncode == 0
+    assert "Waiting for process" in second.stdout and "ran: -m pytest" in second.stdout
+    assert calls(project) == ["venv", "pip", "pip"]
+
+
+def test_a_killed_set_up_keeps_nobody_waiting(project: Path):
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    (project / ".venv").mkdir()
+    (project / ".venv" / ".installing").write_text(f"{dead.pid}\n")
+    assert make(project, "setup").returncode == 0
+    assert calls(project) == ["venv", "pip", "pip"]
+    assert not (project / ".venv" / ".installing").exists()
 
 
 def test_an_environment_without_its_interpreter_is_rebuilt(project: Path):
