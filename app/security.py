@@ -1,17 +1,21 @@
 """Who may ask (trusted hosts, same origin), and what a page may do (Content-Security-Policy).
 
-A page elsewhere can make a browser send requests to 127.0.0.1 under a name of its own (DNS rebinding): without
-TRUSTED_HOSTS Dash would answer them. A foreign Host, and a POST from a foreign Origin, get 400.
+A page elsewhere can make a browser send requests to 127.0.0.1 under a name of its own (DNS rebinding), and Dash by
+itself answers them. A foreign Host, and a POST from a foreign Origin, get 400. (Flask's TRUSTED_HOSTS cuts names at
+the first colon, so it can't name [::1]; hence our own comparison.)
 """
 
 from __future__ import annotations
 
+import re
 from urllib.parse import urlsplit
 
 from dash import Dash
 from flask import Flask, Response, abort, request
 
 from app.settings import Settings
+
+_HOST = re.compile(r"(?P<name>[\w.-]+|\[[0-9a-fA-F:.]+\])(:\d{1,5})?", re.ASCII)
 
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -47,15 +51,18 @@ def content_security_policy(script_hashes: list[str]) -> str:
 def secure(app: Dash, settings: Settings) -> None:
     """Applies all of it. Called last: the hashes are those of the inline scripts registered so far."""
     server: Flask = app.server
-    server.config["TRUSTED_HOSTS"] = list(settings.hosts)
     server.config["MAX_CONTENT_LENGTH"] = settings.max_request_bytes
+    trusted = {host.lower() for host in settings.hosts}
     policy = content_security_policy(list(app.csp_hashes()))
 
     @server.before_request
     def refuse_foreign() -> None:
-        _ = request.host  # raises 400 for a host that isn't trusted
+        host = request.headers.get("Host", "")
+        named = _HOST.fullmatch(host)
+        if named is None or named.group("name").lower() not in trusted:
+            abort(400, "This server isn't known by that name; --trusted-host NAME makes it known.")
         origin = request.headers.get("Origin")
-        if request.method != "GET" and origin is not None and urlsplit(origin).netloc != request.host:
+        if request.method != "GET" and origin is not None and urlsplit(origin).netloc.lower() != host.lower():
             abort(400, "This request comes from another site.")
 
     @server.after_request

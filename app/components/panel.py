@@ -10,9 +10,6 @@ from dash import html
 
 from app import ids
 
-CLASS = "panel"
-BUSY = "panel panel-busy"
-
 _EXPORTS = {
     "png": "Picture (PNG)",
     "svg": "Picture (SVG)",
@@ -50,7 +47,7 @@ def panel(
             html.Div(content, className="panel-content"),
         ],
         id=id,
-        className=CLASS,
+        className="panel",
         **{"aria-labelledby": ids.title(id), "data-kind": class_name or id},
     )
 

@@ -1,6 +1,7 @@
 """The pages, in the order of the navigation.
 
-    heads.py         every head's attention on text that you type
+    heads.py         every head's attention on text that you type: its layout; heads_callbacks.py what it asks of the
+                     server, heads_browser.py what the browser does alone, heads_export.py files
     checkpoints.py   which models there are
     guard.py         what a callback does with an error
     router.py        address -> page

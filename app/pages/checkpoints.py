@@ -15,7 +15,7 @@ from app import ids
 from app.components import tables
 from app.components.graph import EMPTY, graph
 from app.components.notices import empty, problem
-from app.components.panel import BUSY, CLASS, panel
+from app.components.panel import panel
 from app.pages.guard import guarded
 from app.services import Services
 from app.urlstate import HeadsState, format_heads, parse_checkpoints
@@ -103,7 +103,6 @@ def register(app: Dash, services: Services) -> None:
         Output(ids.PARAMETERS_TABLE, "children"),
         Output(ids.notice(ids.CARD), "children"),
         Input(ids.CHECKPOINTS_CHOSEN, "data"),
-        running=[(Output(ids.CARD, "className"), BUSY, CLASS)],
     )
     @guarded(None, "Card", "/heads", "button-link hidden", None)
     def show_card(chosen: str | None) -> tuple[Any, ...]:
@@ -121,7 +120,6 @@ def register(app: Dash, services: Services) -> None:
         Output(ids.notice(ids.CURVE), "children"),
         Input(ids.CHECKPOINTS_CHOSEN, "data"),
         Input(ids.THEME, "data"),
-        running=[(Output(ids.CURVE, "className"), BUSY, CLASS)],
     )
     @guarded(EMPTY, "hidden", "hidden")
     def show_curve(chosen: str | None, theme: Theme | None) -> tuple[Any, ...]:

@@ -8,6 +8,7 @@ from dash import ClientsideFunction, Dash, Input, Output, State, ctx, dcc, no_up
 
 from app import ids
 from app.pages.guard import guarded
+from app.pages.heads_callbacks import ask, whole
 from app.services import Services, export
 from app.services.errors import RequestError
 
@@ -64,8 +65,6 @@ def make_file(
     hide_first: bool,
 ) -> export.File:
     """The file for an entry of an export menu."""
-    from app.pages.heads import ask, whole
-
     result = ask(services, prompt)
     if entry == ids.export(ids.GRID, "npz"):
         return export.all_heads_npz(result, services.settings.max_export_bytes)

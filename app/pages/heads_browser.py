@@ -1,0 +1,47 @@
+"""What the Heads page does in the browser (assets/heads.js): submit, shade, mark, lock, and write the address."""
+
+from __future__ import annotations
+
+from dash import ClientsideFunction, Dash, Input, Output, State
+
+from app import ids
+
+
+def register(app: Dash) -> None:
+    """Names the functions and what each listens to."""
+    app.clientside_callback(
+        ClientsideFunction("heads", "submit"),
+        Output(ids.PROMPT, "data"),
+        Output(ids.TEXT, "value"),
+        Output(ids.EXAMPLE, "value"),
+        Input(ids.RUN, "n_clicks"),
+        Input(ids.CHECKPOINT, "value"),
+        Input(ids.EXAMPLE, "value"),
+        State(ids.TEXT, "value"),
+        State(ids.PROMPT, "data"),
+        prevent_initial_call=True,
+    )
+    app.clientside_callback(
+        ClientsideFunction("heads", "show"),
+        Input(ids.ANALYSIS, "data"),
+        Input(ids.HEAD, "data"),
+        Input(ids.POSITION, "data"),
+        Input(ids.DIRECTION, "value"),
+        Input(ids.MOTIFS, "data"),
+    )
+    app.clientside_callback(ClientsideFunction("heads", "showMap"), Input(ids.MAP_GRAPH, "figure"))
+    app.clientside_callback(
+        ClientsideFunction("heads", "lockFromMap"),
+        Input(ids.MAP_GRAPH, "clickData"),
+        State(ids.DIRECTION, "value"),
+        prevent_initial_call=True,
+    )
+    app.clientside_callback(
+        ClientsideFunction("heads", "writeAddress"),
+        Input(ids.PROMPT, "data"),
+        Input(ids.HEAD, "data"),
+        Input(ids.POSITION, "data"),
+        Input(ids.VIEW, "value"),
+        Input(ids.DIRECTION, "value"),
+        Input(ids.HIDE_FIRST, "checked"),
+    )

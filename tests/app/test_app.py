@@ -1,0 +1,235 @@
+"""The app as a server sees it: ids, headers, hosts, limits, callbacks."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dash import Dash
+from dash.development.base_component import Component
+
+from app import ids
+from app.factory import create_app
+from app.pages import PAGES, router
+from app.security import content_security_policy
+from app.services import Services
+from app.settings import Settings
+
+ASSETS = Path(__file__).resolve().parents[2] / "app" / "assets"
+
+
+def all_ids(tree: Any) -> list[str]:
+    found = []
+    if isinstance(tree, list | tuple):
+        return [name for child in tree for name in all_ids(child)]
+    if isinstance(tree, Component):
+        if isinstance(getattr(tree, "id", None), str):
+            found.append(tree.id)
+        found += all_ids(getattr(tree, "children", None))
+    return found
+
+
+# ── ids ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_id_of_a_callback_is_in_a_layout(app: Dash):
+    there = set(all_ids(app.validation_layout))
+    named = set()
+    for callback in app._callback_list:
+        named |= {entry["id"] for entry in (*callback["inputs"], *callback["state"])}
+        named |= set(re.findall(r"([\w-]+)\.\w+", callback["output"]))
+    assert named <= there, f"not in any layout: {sorted(named - there)}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_no_id_appears_twice_on_a_page(app: Dash, services: Services, page):
+    found = all_ids([app.layout, page.layout(services, None)])
+    assert len(found) == len(set(found)), sorted({name for name in found if found.count(name) > 1})
+
+
+def test_the_browsers_side_uses_ids_that_exist(app: Dash):
+    there = set(all_ids(app.validation_layout))
+    used = set()
+    for path in ASSETS.glob("*.js"):
+        text = path.read_text()
+        used |= set(re.findall(r'getElementById\("([\w-]+)"\)', text))
+        used |= set(re.findall(r'(?:setProps|set_props)\("([\w-]+)"', text))
+        used |= set(re.findall(r'"#([\w-]+)[ "]', text))
+    for path in ASSETS.glob("*.css"):
+        used |= set(re.findall(r"^#([\w-]+)", path.read_text(), re.MULTILINE))
+    assert used
+    assert used <= there, sorted(used - there)
+
+
+def test_errors_of_callbacks_are_not_suppressed(app: Dash):
+    assert not app.config.suppress_callback_exceptions
+
+
+# ── security ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+FOREIGN = ["evil.example", "127.0.0.1.evil.example", "evil.example:8050", "0.0.0.0", "", "localhost@evil", "a b"]
+
+
+@pytest.mark.parametrize("host", FOREIGN)
+def test_a_foreign_host_is_refused(app: Dash, host: str):
+    client = app.server.test_client()
+    assert client.get("/", headers={"Host": host}).status_code == 400
+    assert client.get("/_dash-layout", headers={"Host": host}).status_code == 400
+    assert client.post("/_dash-update-component", json={}, headers={"Host": host}).status_code == 400
+    assert client.get("/assets/shell.css", headers={"Host": host}).status_code == 400
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:8050", "localhost:9999", "[::1]:8050"])
+def test_this_machines_own_names_are_served(app: Dash, host: str):
+    assert app.server.test_client().get("/", headers={"Host": host}).status_code == 200
+
+
+def test_a_named_host_is_served(services: Services, checkpoints: Path):
+    settings = Settings(checkpoints=(checkpoints,), host="192.168.1.5", trusted_hosts=("lens.example",))
+    client = create_app(settings, services).server.test_client()
+    for host, status in {"lens.example": 200, "192.168.1.5:8050": 200, "other.example": 400}.items():
+        assert client.get("/", headers={"Host": host}).status_code == status
+
+
+def test_a_post_from_another_site_is_refused(app: Dash, services: Services):
+    client = app.server.test_client()
+    body = page_request("/checkpoints")
+    headers = {"Host": "localhost:8050"}
+    own = client.post("/_dash-update-component", json=body, headers={**headers, "Origin": "http://localhost:8050"})
+    assert own.status_code == 200
+    for origin in ("http://evil.example", "http://localhost:1234", "null"):
+        other = client.post("/_dash-update-component", json=body, headers={**headers, "Origin": origin})
+        assert other.status_code == 400, origin
+
+
+def test_the_policy_names_every_inline_script_and_no_eval(app: Dash):
+    response = app.server.test_client().get("/", headers={"Host": "localhost"})
+    policy = response.headers["Content-Security-Policy"]
+    assert "unsafe-eval" not in policy
+    assert "'unsafe-inline'" not in policy.partition("style-src")[0]
+    page = response.text
+    assert "//cdn" not in page and "unpkg" not in page and "jsdelivr" not in page
+    for attributes, script in re.findall(r"<script([^>]*)>(.*?)</script>", page, re.DOTALL):
+        if "application/json" in attributes or not script:
+            continue  # data, which isn't run, or a file
+        digest = hashlib.sha256(script.encode()).digest()
+        assert f"'sha256-{base64.b64encode(digest).decode()}'" in policy, script[:80]
+    for source in re.findall(r'(?:src|href)="([^"]+)"', page):
+        assert source.startswith("/"), source
+
+
+def test_every_answer_has_the_headers(app: Dash):
+    client = app.server.test_client()
+    for path in ("/", "/nothing", "/_dash-layout", "/assets/shell.css"):
+        with client.get(path, headers={"Host": "localhost"}) as answer:
+            headers = answer.headers
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Referrer-Policy"] == "no-referrer"
+        assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+
+
+def test_the_policy_is_well_formed():
+    policy = content_security_policy(["'sha256-x'"])
+    assert "script-src 'self' 'sha256-x'" in policy
+    assert policy.count(";") == 9
+
+
+def test_a_large_request_is_refused(app: Dash, settings: Settings):
+    body = b"{" + b" " * settings.max_request_bytes + b"}"
+    answer = app.server.test_client().post(
+        "/_dash-update-component", data=body, content_type="application/json", headers={"Host": "localhost"}
+    )
+    assert answer.status_code == 413
+
+
+# ── callbacks ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def page_request(pathname: str, search: str = "") -> dict[str, Any]:
+    return {
+        "output": f"{ids.PAGE}.children",
+        "outputs": {"id": ids.PAGE, "property": "children"},
+        "inputs": [
+            {"id": ids.LOCATION, "property": "pathname", "value": pathname},
+            {"id": ids.LOCATION, "property": "search", "value": search},
+        ],
+        "changedPropIds": [f"{ids.LOCATION}.pathname"],
+    }
+
+
+def test_addresses_lead_to_pages(services: Services):
+    titles = {path: json.dumps(router.page(services, path, None).to_plotly_json(), default=lambda c: c.to_plotly_json())
+              for path in ("/", "/heads", "/heads/", "/checkpoints", "/elsewhere")}  # fmt: skip
+    assert titles["/"] == titles["/heads"] == titles["/heads/"]
+    assert ids.CHECKPOINTS_TABLE in titles["/checkpoints"]
+    assert "no such page" in titles["/elsewhere"]
+
+
+def analyse(app: Dash, prompt: dict[str, Any], **state: Any) -> dict[str, Any]:
+    """The answer to a submitted text."""
+    callback = next(one for one in app._callback_list if one["output"].startswith(f"..{ids.ANALYSIS}.data"))
+    parts = [part.rsplit(".", 1) for part in callback["output"].strip(".").split("...")]
+    outputs = [{"id": component, "property": prop} for component, prop in parts]
+    body = {
+        "output": callback["output"],
+        "outputs": outputs,
+        "inputs": [{"id": ids.PROMPT, "property": "data", "value": prompt}],
+        "state": [
+            {"id": ids.ANALYSIS, "property": "data", "value": state.get("shown")},
+            {"id": ids.HEAD, "property": "data", "value": state.get("head")},
+            {"id": ids.POSITION, "property": "data", "value": state.get("position")},
+        ],
+        "changedPropIds": [f"{ids.PROMPT}.data"],
+    }
+    answer = app.server.test_client().post("/_dash-update-component", json=body, headers={"Host": "localhost"})
+    assert answer.status_code == 200, answer.text
+    return answer.get_json()["response"]
+
+
+def test_a_text_gets_chips_and_cells(app: Dash):
+    answer = analyse(app, {"checkpoint": "tiny-mhsa", "text": "a\n b"}, head=[1, 2], position=1)
+    assert answer[ids.ANALYSIS]["data"]["layers"] == 2
+    assert len(answer[ids.GRID_CELLS]["children"]) == 6
+    assert answer[ids.HEAD]["data"] == [1, 2]
+    assert answer[ids.POSITION]["data"] == 1
+    chips = answer[ids.STRIP]["children"]
+    assert len(chips) == len(answer[ids.ANALYSIS]["data"]["tokens"])
+
+
+def test_a_head_or_position_that_is_not_there_is_replaced(app: Dash):
+    answer = analyse(app, {"checkpoint": "tiny-mhsa", "text": "ab"}, head=[7, 0], position=40)
+    assert answer[ids.HEAD]["data"] == [0, 0]
+    assert answer[ids.POSITION]["data"] is None
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        ({"checkpoint": "tiny-mhsa", "text": "x" * 400}, "at most 48"),
+        ({"checkpoint": "tiny-mhsa", "text": "", "length": 10**7}, "10,000,000 characters"),
+        ({"checkpoint": "tiny-mhsa", "text": "\ud800"}, "can't be tokenised"),
+        ({"checkpoint": "../etc", "text": "a"}, "No checkpoint is called"),
+        ({"checkpoint": "broken", "text": "a"}, "model.safetensors"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_the_panel(app: Dash, prompt: dict[str, Any], message: str):
+    answer = analyse(app, prompt)
+    assert answer[ids.ANALYSIS]["data"] is None
+    assert message in json.dumps(answer[ids.notice(ids.PROMPT_PANEL)], ensure_ascii=False)
+
+
+def test_a_defect_is_logged_and_named(app: Dash, services: Services, monkeypatch: pytest.MonkeyPatch, caplog):
+    def fail(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("on purpose")
+
+    monkeypatch.setattr(services.inference, "analyse", fail)
+    answer = analyse(app, {"checkpoint": "tiny-mhsa", "text": "a"})
+    text = json.dumps(answer)
+    assert "defect of aotlens" in text and "Traceback" not in text
+    assert "on purpose" in caplog.text
