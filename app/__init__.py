@@ -2,6 +2,7 @@
 
     __main__.py    `python -m app --checkpoints DIR --port N`
     factory.py     create_app(settings) -> Dash; no global app
+    screenshot.py  `python -m app.screenshot OUT` makes the README's picture
     settings.py    every limit in one place
     security.py    trusted hosts, Content-Security-Policy, headers
     ids.py         every component id

@@ -85,7 +85,7 @@ def _prompt_panel(services: Services, checkpoint: str | None, text: str) -> html
                     className="prompt-example",
                 ),
                 dmc.Textarea(
-                    id=ids.TEXT, label="Your text", value=text, autosize=True, minRows=2, maxRows=8, spellCheck=False,
+                    id=ids.TEXT, label="Your text", value=text, autosize=True, minRows=3, maxRows=8, spellCheck=False,
                     className="prompt-text",
                 ),
                 html.Div(
