@@ -43,7 +43,7 @@ def from_transformer_lens(bridge: TransformerBridge) -> AttentionOnlyTransformer
     Raises `ValueError`, naming every reason, for what our family does not contain: bridges around other
     libraries' models, rotary positions, grouped keys, RMS norms, gated MLPs, other activations, soft caps.
     """
-    reasons = _cannot_express(bridge.cfg)
+    reasons = _cannot_express(bridge)
     if reasons:
         raise ValueError(f"this bridge is outside the family of aotlens models: {'; '.join(reasons)}.")
     weights = _Weights.read(bridge)
@@ -54,29 +54,26 @@ def from_transformer_lens(bridge: TransformerBridge) -> AttentionOnlyTransformer
         assert ".ln" in f".{name}", name
         state[name] = (torch.ones if name.endswith(".w") else torch.zeros)(cfg.d_model).to(weights.W_E)
     model.load_state_dict({name: tensor.clone() for name, tensor in state.items()}, strict=True, assign=True)
-    model.requires_grad_(True)
     model.tokenizer = _tokenizer(bridge)
     return model.train(bridge.training)
 
 
-def _cannot_express(cfg: Any) -> list[str]:
+def _cannot_express(bridge: TransformerBridge) -> list[str]:
+    cfg = bridge.cfg
     if cfg.architecture != "TransformerLensNative":
         return [f"architecture {cfg.architecture!r}, expected one that TransformerBridge.boot_native made"]
-    norm = cfg.normalization_type
+    norm, positions = cfg.normalization_type, cfg.positional_embedding_type
+    n_tokens, n_outputs = bridge.W_E.shape[0], bridge.W_U.shape[1]
     checks = {
-        f"positional_embedding_type={cfg.positional_embedding_type!r}": cfg.positional_embedding_type
-        != "standard",
-        f"n_key_value_heads={cfg.n_key_value_heads} for {cfg.n_heads} heads": (
-            cfg.n_key_value_heads not in (None, cfg.n_heads)
-        ),
+        f"positional_embedding_type={positions!r}": positions != "standard",
+        f"n_key_value_heads={cfg.n_key_value_heads}": cfg.n_key_value_heads not in (None, cfg.n_heads),
         f"normalization_type={norm!r}": norm is not None and norm.upper() not in ("LN", "LNPRE"),
         "final_rms=True": cfg.final_rms,
         "gated_mlp=True": cfg.gated_mlp and not cfg.attn_only,
         f"act_fn={cfg.act_fn!r}": not cfg.attn_only and str(cfg.act_fn).lower() not in _ACTIVATIONS,
         f"attn_scores_soft_cap={cfg.attn_scores_soft_cap}": cfg.attn_scores_soft_cap > 0,
         f"output_logits_soft_cap={cfg.output_logits_soft_cap}": cfg.output_logits_soft_cap > 0,
-        f"d_vocab_out={cfg.d_vocab_out} for d_vocab={cfg.d_vocab}": cfg.d_vocab_out
-        not in (-1, 0, cfg.d_vocab),
+        f"{n_outputs} outputs for {n_tokens} tokens": n_outputs != n_tokens,
     }
     return [reason for reason, holds in checks.items() if holds]
 
@@ -145,8 +142,9 @@ def _describe(bridge_cfg: Any, weights: _Weights) -> tuple[ModelConfig, dict[str
         d_model=bridge_cfg.d_model,
         n_heads=bridge_cfg.n_heads,
         d_head=bridge_cfg.d_head,
-        n_ctx=bridge_cfg.n_ctx,
-        d_vocab=bridge_cfg.d_vocab,
+        # Not the bridge's d_vocab and n_ctx: setting its tokenizer changes the first.
+        n_ctx=weights.W_pos.shape[0],
+        d_vocab=weights.W_E.shape[0],
         d_mlp=None if bridge_cfg.attn_only else bridge_cfg.d_mlp,
         act_fn=_ACTIVATIONS.get(str(bridge_cfg.act_fn).lower(), "gelu"),
         norm=None if bridge_cfg.normalization_type is None else "layernorm",

@@ -23,7 +23,8 @@ def to_hugging_face(tokenizer: Tokenizer, n_ctx: int) -> Any:
         bos_token=END_OF_TEXT,
         eos_token=END_OF_TEXT,
         pad_token=END_OF_TEXT,
-        # Said outright: TransformerLens looks a tokenizer without it up on the Hugging Face hub.
+        # TransformerLens looks a tokenizer without these two up on the Hugging Face hub.
+        name_or_path="aotlens",
         add_bos_token=True,
         split_special_tokens=True,
         clean_up_tokenization_spaces=False,
