@@ -26,10 +26,12 @@ def validation_loss(
 
     `progress(windows done, windows)` is called after each batch. Raises `ValueError` if the loss is not finite.
     """
+    if len(windows) == 0:
+        raise ValueError("expected at least one window of tokens, got none.")
     total = 0.0
     for start in range(0, len(windows), batch_size):
         batch = windows[start : start + batch_size].to(model.device)
-        total += model.loss_per_token(batch).double().sum().item()
+        total += model.loss_per_token(batch).cpu().double().sum().item()
         if progress is not None:
             progress(start + len(batch), len(windows))
     loss = total / (len(windows) * (windows.shape[1] - 1))
@@ -38,7 +40,7 @@ def validation_loss(
     return loss
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class RepeatLosses:
     """Losses on a start token and twice the same random tokens, nats a token."""
 
@@ -60,10 +62,13 @@ def repeat_losses(
 
     The first token of the second half cannot be foreseen from the repetition and belongs to neither half.
     """
-    assert model.cfg.d_vocab is not None
+    if model.cfg.read_in != "tokens" or model.cfg.d_vocab is None:
+        raise ValueError(f"repeated tokens need a model of tokens; this one reads {model.cfg.read_in}.")
     half_length = min(half_length, (model.cfg.n_ctx - 1) // 2)
-    tokens = repeated_random_tokens(model.cfg.d_vocab, n_sequences, half_length, seed).to(model.device)
-    per_position = model.loss_per_token(tokens).double().mean(0).cpu().numpy()  # target i + 1 at index i
+    start = 0 if model.tokenizer is None else model.tokenizer.eot_id
+    tokens = repeated_random_tokens(model.cfg.d_vocab, n_sequences, half_length, seed, eot_id=start)
+    per_position = model.loss_per_token(tokens.to(model.device)).cpu().double().mean(0).numpy()
+    # Index i is the loss of token i + 1.
     return RepeatLosses(
         first_half=float(per_position[:half_length].mean()),
         second_half=float(per_position[half_length + 1 :].mean()),
@@ -71,7 +76,7 @@ def repeat_losses(
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class BigramModel:
     """Absolute discounting, backing off to unigrams that are themselves discounted towards uniform:
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 from aotlens.models import AttentionOnlyTransformer, hook_names
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Ablation:
     """Losses with and without `heads`, in nats a token."""
 
@@ -27,12 +28,12 @@ class Ablation:
     @property
     def clean_loss(self) -> float:
         """Mean next-token loss of the whole model."""
-        return self.clean_loss_per_token.double().mean().item()
+        return self.clean_loss_per_token.cpu().double().mean().item()
 
     @property
     def ablated_loss(self) -> float:
         """Mean next-token loss without the heads."""
-        return self.ablated_loss_per_token.double().mean().item()
+        return self.ablated_loss_per_token.cpu().double().mean().item()
 
     @property
     def change(self) -> float:
@@ -86,17 +87,19 @@ def ablate(
 
 
 def _as_pairs(model: AttentionOnlyTransformer, heads: Iterable[Any]) -> tuple[tuple[int, int], ...]:
-    listed: list[Any] = list(heads)
-    if len(listed) == 2 and all(isinstance(item, int) for item in listed):
-        listed = [(listed[0], listed[1])]
+    listed = list(heads)
+    if len(listed) == 2 and not any(isinstance(item, Iterable) for item in listed):
+        listed = [listed]
     n_layers, n_heads = model.cfg.n_layers, model.cfg.n_heads
+    pairs = []
     for pair in listed:
-        if not (isinstance(pair, tuple | list) and len(pair) == 2):
-            raise ValueError(f"expected (layer, head) pairs, got {pair!r}.")
-        if not (0 <= pair[0] < n_layers and 0 <= pair[1] < n_heads):
-            raise ValueError(
-                f"head {pair[0]}.{pair[1]}: this model has layers 0–{n_layers - 1} and heads 0–{n_heads - 1}."
-            )
-    if not listed:
+        try:
+            layer, head = (index(item) for item in pair)
+        except (TypeError, ValueError):
+            raise ValueError(f"expected (layer, head) pairs of whole numbers, got {pair!r}.") from None
+        if not (0 <= layer < n_layers and 0 <= head < n_heads):
+            raise ValueError(f"head {layer}.{head}: this model has layers 0–{n_layers - 1} and heads 0–{n_heads - 1}.")
+        pairs.append((layer, head))
+    if not pairs:
         raise ValueError("expected at least one (layer, head) pair, got none.")
-    return tuple(dict.fromkeys((int(layer), int(head)) for layer, head in listed))
+    return tuple(dict.fromkeys(pairs))

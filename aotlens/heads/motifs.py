@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 MOTIFS = ("previous_token", "current_token", "first_token", "induction")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class MotifScores:
     """Mean attention (0 to 1 for softmax) of every head to each motif's targets, `[n_layers, n_heads]`."""
 
@@ -77,7 +77,8 @@ def motif_scores(
     if tokens is None:
         assert model.cfg.d_vocab is not None
         half_length = min(half_length, (model.cfg.n_ctx - 1) // 2)
-        tokens = repeated_random_tokens(model.cfg.d_vocab, n_sequences, half_length, seed)
+        start = 0 if model.tokenizer is None else model.tokenizer.eot_id
+        tokens = repeated_random_tokens(model.cfg.d_vocab, n_sequences, half_length, seed, eot_id=start)
     if tokens.shape[1] < 3:
         raise ValueError(f"expected sequences of at least 3 tokens, got {tokens.shape[1]}.")
     totals = {motif: torch.zeros(model.cfg.n_layers, model.cfg.n_heads, dtype=torch.float64) for motif in MOTIFS}
@@ -116,7 +117,7 @@ def _add_scores(model: AttentionOnlyTransformer, tokens: Tensor, targets: Tensor
 
     def listen(pattern: Tensor, hook: object) -> None:
         layer = int(str(getattr(hook, "name", "")).split(".")[1])
-        wide = pattern.double()
+        wide = pattern if pattern.dtype == torch.float64 else pattern.float()  # MPS has no float64
         sums = {
             "previous_token": wide.diagonal(-1, -2, -1)[..., 1:].sum((0, -1)),
             "current_token": wide.diagonal(0, -2, -1)[..., 2:].sum((0, -1)),
@@ -124,6 +125,6 @@ def _add_scores(model: AttentionOnlyTransformer, tokens: Tensor, targets: Tensor
             "induction": (wide * targets[:, None]).sum((0, -2, -1)),
         }
         for motif, value in sums.items():
-            totals[motif][layer] += value.cpu()
+            totals[motif][layer] += value.cpu().double()
 
     model.run_with_hooks(tokens, fwd_hooks=[(lambda name: name.endswith(hook_names.PATTERN), listen)])

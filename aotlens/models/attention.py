@@ -103,6 +103,13 @@ class Attention(nn.Module):
         """Queries, keys (None for fixed patterns) and values, `[batch, pos, head, d_head]` each."""
         raise NotImplementedError
 
+    def _unshared(self, q: Tensor | None, k: Tensor | None, v: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor]:
+        """MSSA's three are one tensor: with a listener they are copied, or an in-place edit of one reached all."""
+        if any(hook.has_hooks() for hook in (self.hook_q, self.hook_k, self.hook_v)):
+            v = v.clone() if v is k else v
+            k = k.clone() if k is not None and k is q else k
+        return q, k, v
+
     def _needs_pattern(self) -> bool:
         return self.cfg.phi != "softmax" or self.hook_attn_scores.has_hooks() or self.hook_pattern.has_hooks()
 
@@ -112,7 +119,7 @@ class Attention(nn.Module):
         `x` feeds the values, `x_qk` (x, or x plus positions) queries and keys; `visible` is `visible_keys`'s,
         and `causal_only` says that it is the plain causal mask.
         """
-        q, k, v = self.project(x, x_qk)
+        q, k, v = self._unshared(*self.project(x, x_qk))
         v = self.hook_v(v).transpose(1, 2)  # [batch, head, pos, d_head]
         if q is None or k is None:
             z = self._fixed(x, visible) @ v
@@ -141,7 +148,9 @@ class Attention(nn.Module):
         pattern = self.fixed_pattern[None, :, :n_pos, :n_pos]
         if visible is not None:
             pattern = pattern * visible
-        return self.hook_pattern(pattern.expand(x.shape[0], -1, -1, -1))
+        pattern = pattern.expand(x.shape[0], -1, -1, -1)
+        # A view of the weights: an in-place hook would edit the model itself.
+        return self.hook_pattern(pattern.clone()) if self.hook_pattern.has_hooks() else pattern
 
 
 class MultiHeadSelfAttention(Attention):
@@ -178,7 +187,8 @@ class SubspaceSelfAttention(Attention):
         self.W_O = nn.Parameter(torch.empty(self.cfg.n_heads, self.cfg.d_head, self.cfg.d_model))
 
     W_Q = W_K = W_V = property(lambda self: self.U)  # type: ignore[assignment]
-    b_Q = b_K = b_V = property(lambda self: self.b)  # type: ignore[assignment]
+    b_V = property(lambda self: self.b)  # type: ignore[assignment]
+    b_Q = b_K = property(lambda self: self.b if self.cfg.has_query_key else None)  # type: ignore[assignment]
 
     def project(self, x: Tensor, x_qk: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor]:
         projected = _per_head(x, self.U, self.b)
@@ -189,7 +199,7 @@ class SubspaceSelfAttention(Attention):
 
 
 class TiedSubspaceSelfAttention(SubspaceSelfAttention):
-    """MSSA with W_O = η·U_kᵀ (aot Eqs. 4 and 7): no output matrix of its own."""
+    """MSSA with W_O = η·U_kᵀ (aot Eqs. 3 and 4): no output matrix of its own."""
 
     def _make_output(self) -> None:
         """The output is U's transpose: nothing to store."""

@@ -76,7 +76,7 @@ class ModelConfig:
     tied_output: bool = False
     """W_O = step_size · U_kᵀ (MSSA only) instead of a learned W_O."""
     step_size: float = 1.0
-    """η of aot Eq. (7); acts only on a tied output."""
+    """η of aot Eq. (3); acts only on a tied output."""
     phi: Phi = "softmax"
     """What turns scores into a pattern (design: rows, over keys, after masking)."""
     threshold: float | None = None
@@ -201,9 +201,7 @@ class ModelConfig:
             if self.image_size is None or self.patch_size is None:
                 raise ValueError("read_in='patches' needs image_size and patch_size.")
             if self.image_size % self.patch_size:
-                raise ValueError(
-                    f"image_size={self.image_size}: not a multiple of patch_size={self.patch_size}."
-                )
+                raise ValueError(f"image_size={self.image_size}: not a multiple of patch_size={self.patch_size}.")
             needed = (self.image_size // self.patch_size) ** 2 + self.class_token
             if self.n_ctx != needed:
                 raise ValueError(f"n_ctx={self.n_ctx}: {needed} positions are needed (patches and [CLS]).")
@@ -214,6 +212,13 @@ class ModelConfig:
     def score_scale(self) -> float:
         """The multiplier of scores that the model applies: attn_scale, or 1/√d_head."""
         return self.d_head**-0.5 if self.attn_scale is None else self.attn_scale
+
+    @property
+    def sees_later_keys(self) -> bool:
+        """True where some query sees a key after it, so that its next token is not hidden from it."""
+        if self.attn_mask is None:
+            return not self.causal
+        return any(any(row[query + 1 :]) for head in self.attn_mask for query, row in enumerate(head))
 
     @property
     def attn_only(self) -> bool:
@@ -268,6 +273,9 @@ def _as_mask(mask: Any, n_heads: int, n_ctx: int, phi: str) -> Mask:
         if len(head) != n_ctx or any(len(row) != n_ctx for row in head):
             widths = sorted({len(row) for row in head})
             raise ValueError(f"{expected}, got a head of {len(head)} queries with {widths} keys.")
+        strange = next((seen for row in head for seen in row if seen not in (0, 1)), None)
+        if strange is not None:
+            raise ValueError(f"{expected}, True where a query sees a key, got an entry {strange!r}.")
     if phi in ("softmax", "thresholded_softmax"):
         for h, head in enumerate(rows):
             for query, row in enumerate(head):

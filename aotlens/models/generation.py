@@ -33,8 +33,10 @@ def generate(
     A string comes back as a string (prompt included, start token left out), ids `[batch, pos]` or `[pos]` as
     ids. `seed` makes the draw repeatable. Raises `ValueError` where prompt and new tokens exceed `n_ctx`.
     """
-    if model.cfg.read_in != "tokens" or model.cfg.read_out != "tokens" or not model.cfg.causal:
+    if model.cfg.read_in != "tokens" or model.cfg.read_out != "tokens" or model.sees_later_keys:
         raise ValueError("generate needs a causal model that reads and writes tokens.")
+    if not isinstance(prompt, str | Tensor):
+        raise ValueError(f"prompt: expected a string or token ids, got {type(prompt).__name__}.")
     if max_new_tokens < 0 or temperature < 0 or (top_k is not None and top_k < 1):
         raise ValueError(
             "expected max_new_tokens ≥ 0, temperature ≥ 0 and top_k ≥ 1, "

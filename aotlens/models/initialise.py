@@ -17,8 +17,6 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     from aotlens.models.transformer import AttentionOnlyTransformer
 
-_INPUT_WIDTH_FIRST = ("W_U", "W_in", "W_out", "embed.W")  # [input, output] rather than [head, input, output]
-
 
 @torch.no_grad()
 def initialise(model: AttentionOnlyTransformer) -> None:
@@ -33,9 +31,7 @@ def initialise(model: AttentionOnlyTransformer) -> None:
             block.attn.fixed_pattern.copy_(_random_pattern(model, generator))
 
 
-def _fill(
-    model: AttentionOnlyTransformer, name: str, parameter: nn.Parameter, generator: torch.Generator
-) -> None:
+def _fill(model: AttentionOnlyTransformer, name: str, parameter: nn.Parameter, generator: torch.Generator) -> None:
     cfg = model.cfg
     last = name.rsplit(".", 1)[-1]
     if last == "fixed_pattern":
@@ -58,13 +54,18 @@ def _fill(
             std = width**-0.5 if cfg.init_std is None else cfg.init_std
             if last in ("W_O", "W_out"):
                 std /= math.sqrt(2 * cfg.n_layers)
-        parameter.copy_(torch.randn(parameter.shape, generator=generator) * std)
+        parameter.copy_(_standard_normal(parameter.shape, generator) * std)
+
+
+def _standard_normal(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """Whatever torch's default type and device are, so that a seed means the same weights everywhere."""
+    return torch.randn(shape, generator=generator, dtype=torch.float32, device="cpu")
 
 
 def _random_pattern(model: AttentionOnlyTransformer, generator: torch.Generator) -> Tensor:
     """Positive rows that sum to 1 over the keys each query may see: a softmax of standard normal scores."""
     cfg = model.cfg
-    scores = torch.randn(cfg.n_heads, cfg.n_ctx, cfg.n_ctx, generator=generator)
+    scores = _standard_normal((cfg.n_heads, cfg.n_ctx, cfg.n_ctx), generator)
     visible = model.visible_keys(cfg.n_ctx, None, torch.device("cpu"))
     if visible is not None:
         scores = scores.masked_fill(~visible[0], float("-inf"))

@@ -60,13 +60,12 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, HookedRootModule):
         self.blocks = nn.ModuleList([Block(cfg) for _ in range(cfg.n_layers)])
         self.ln_final = LayerNorm(cfg) if cfg.norm else nn.Identity()
         self.unembed = Unembed(cfg)
+        self.sees_later_keys = cfg.sees_later_keys  # a walk over the mask: once
         mask = None if cfg.attn_mask is None else torch.tensor(cfg.attn_mask, device="cpu")
         self.register_buffer("attn_mask", mask, persistent=False)
         if (cfg.fixed_pattern == "given") != (pattern is not None):
             got = "no pattern" if pattern is None else "a pattern"
-            raise ValueError(
-                f"fixed_pattern={cfg.fixed_pattern!r}, got {got}: give one exactly when it is 'given'."
-            )
+            raise ValueError(f"fixed_pattern={cfg.fixed_pattern!r}, got {got}: give one exactly when it is 'given'.")
         initialise(self)
         if pattern is not None:
             self._set_pattern(pattern)
@@ -81,6 +80,12 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, HookedRootModule):
             raise ValueError(f"pattern: expected what broadcasts to {list(shape)}, got {got}.") from error
         if not pattern.is_meta and not pattern.isfinite().all():
             raise ValueError("pattern: expected finite entries.")
+        visible = None if pattern.is_meta else self.visible_keys(self.cfg.n_ctx, None, pattern.device)
+        if visible is not None and (patterns * ~visible).any():
+            raise ValueError(
+                "pattern: expected 0 where the model's mask hides the key, got other values there; set them to 0, "
+                "or use causal=False or an attn_mask that shows those keys."
+            )
         for block, layer_pattern in zip(self.blocks, patterns, strict=True):
             block.attn.fixed_pattern = layer_pattern.to(self.device, self.dtype, copy=True)
 
@@ -99,7 +104,7 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, HookedRootModule):
     def forward(
         self,
         x: Tensor | str | list[str],
-        return_type: ReturnType = "logits",
+        return_type: ReturnType | None = "logits",
         *,
         targets: Tensor | None = None,
         attention_mask: Tensor | None = None,
@@ -107,10 +112,12 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, HookedRootModule):
     ) -> Any:
         """Logits `[batch, pos, d_vocab]` (classes: `[batch, d_out]`; vectors: `[batch, pos, width]`) or loss.
 
+        `return_type` chooses logits, loss, or both as a tuple; None runs for the hooks alone.
+
         `x` is token ids `[batch, pos]` (or text, with a tokenizer), images `[batch, channel, height, width]`,
         or vectors `[batch, pos, d_in]`. `attention_mask [batch, pos]` is True (or 1) at real positions:
         padding is never attended to, and positions are counted from the first real one, so a padded row
-        equals the row alone. `return_type` chooses logits, loss, or both as a tuple.
+        equals the row alone.
 
         The loss is the mean cross-entropy in nats of the next token, of `targets` (−100 ignored; ids
         `[batch, pos]` or classes `[batch]`), or for vectors the mean squared error to `targets`.
@@ -119,8 +126,8 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, HookedRootModule):
 
         Raises `ValueError` for ids out of range, sequences longer than `n_ctx`, wrong shapes, or empty input.
         """
-        if return_type not in ("logits", "loss", "both"):
-            raise ValueError(f"return_type={return_type!r}: expected 'logits', 'loss' or 'both'.")
+        if return_type not in ("logits", "loss", "both", None):
+            raise ValueError(f"return_type={return_type!r}: expected 'logits', 'loss', 'both' or None.")
         if isinstance(x, Tensor):
             inputs = x
         else:
@@ -131,20 +138,23 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, HookedRootModule):
         if attention_mask is not None:
             attention_mask = attention_mask.to(device=inputs.device, dtype=torch.bool)
         logits = self._logits(inputs, attention_mask)
-        if return_type == "logits":
-            return logits
+        if return_type in ("logits", None):
+            return logits if return_type else None
         loss = self._loss(logits, inputs, targets, attention_mask, loss_per_token)
         return loss if return_type == "loss" else (logits, loss)
 
     def _logits(self, x: Tensor, attention_mask: Tensor | None) -> Tensor:
-        stream = self.hook_embed(self.embed(x))
+        stream = self.embed(x)
+        if stream is x and self.hook_embed.has_hooks():
+            stream = x.clone()  # vectors read as they are: an in-place hook would edit the caller's
+        stream = self.hook_embed(stream)
         batch, n_pos = stream.shape[:2]
         if not 1 <= n_pos <= self.cfg.n_ctx:
             raise ValueError(f"got {n_pos} positions, but this model takes 1 to {self.cfg.n_ctx} (n_ctx).")
         if attention_mask is not None and attention_mask.shape != (batch, n_pos):
-            raise ValueError(
-                f"attention_mask: expected [{batch}, {n_pos}], got {list(attention_mask.shape)}."
-            )
+            raise ValueError(f"attention_mask: expected [{batch}, {n_pos}], got {list(attention_mask.shape)}.")
+        if attention_mask is not None and self._counts_absolutely():
+            _require_right_padding(attention_mask)
         stream, qk_positions = self._add_positions(stream, attention_mask)
         visible: Tensor | None = None
         causal_only = self.cfg.causal and self.cfg.attn_mask is None and attention_mask is None
@@ -166,9 +176,15 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, HookedRootModule):
         else:
             ids = (attention_mask.long().cumsum(-1) - 1).clamp(min=0)
         positions = self.pos_embed(ids).expand(stream.shape[0], -1, -1)
-        if self.cfg.positions == "qk":
-            return stream, self.hook_qk_pos_embed(positions)
-        return stream + self.hook_pos_embed(positions), None
+        hook = self.hook_qk_pos_embed if self.cfg.positions == "qk" else self.hook_pos_embed
+        if hook.has_hooks():
+            positions = hook(positions.clone())  # one row, expanded: an in-place hook needs all of them
+        return (stream, positions) if self.cfg.positions == "qk" else (stream + positions, None)
+
+    def _counts_absolutely(self) -> bool:
+        """Whether a mask, pattern or read-out names positions by number, so that a row cannot be shifted."""
+        first = self.cfg.read_out == "classes" and self.cfg.pooling == "first"
+        return first or self.attn_mask is not None or self.cfg.phi == "fixed"
 
     def visible_keys(self, n_pos: int, attention_mask: Tensor | None, device: torch.device) -> Tensor | None:
         """bool `[1 or batch, 1 or n_heads, query, key]`: which keys a query sees; None where it sees all."""
@@ -188,9 +204,14 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, HookedRootModule):
                 got = None if targets is None else list(targets.shape)
                 raise ValueError(f"this model's loss needs targets {list(logits.shape)}, got {got}.")
             errors = (logits - targets).pow(2)
-            return errors if per_token else errors.mean()
+            if attention_mask is None:
+                return errors if per_token else errors.mean()
+            real = attention_mask[..., None]
+            return errors * real if per_token else (errors * real).sum() / (real.sum() * errors.shape[-1])
+        if logits.dtype in (torch.bfloat16, torch.float16):
+            logits = logits.float()  # a log-softmax in 8 bits is off by 0.02 nats
         if targets is None:
-            if self.cfg.read_out == "classes" or self.cfg.read_in != "tokens" or not self.cfg.causal:
+            if self.cfg.read_out == "classes" or self.cfg.read_in != "tokens" or self.sees_later_keys:
                 raise ValueError(
                     "this model's loss needs targets: only a causal model of tokens predicts its own input."
                 )
@@ -202,6 +223,9 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, HookedRootModule):
                 targets = targets.masked_fill(~real, _IGNORED)
         else:
             _check_targets(targets, logits)
+            targets = targets.long()
+            if attention_mask is not None and targets.shape == attention_mask.shape:
+                targets = targets.masked_fill(~attention_mask, _IGNORED)
         if not per_token and not bool((targets != _IGNORED).any()):
             raise ValueError("every target is padding or ignored (-100): there is nothing to average.")
         reduction = "none" if per_token else "mean"
@@ -239,14 +263,20 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, HookedRootModule):
             tokens = self.to_single_token(tokens)
         return self.W_U.T[tokens]
 
-    def accumulated_bias(
-        self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True
-    ) -> Tensor:
+    def accumulated_bias(self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True) -> Tensor:
         """Σ b_O (and b_out) of the layers before `layer`, `[d_model]`; `mlp_input` adds `layer`'s own b_O."""
         total = self.b_O[: layer + mlp_input].sum(0)
         if include_mlp_biases and not self.cfg.attn_only:
             total = total + self.b_out[:layer].sum(0)
         return total
+
+
+def _require_right_padding(attention_mask: Tensor) -> None:
+    if (attention_mask[:, 1:] & ~attention_mask[:, :-1]).any():
+        raise ValueError(
+            "attention_mask: expected padding on the right only, since this model's mask, fixed pattern or read-out "
+            "names positions by number; got padding before a real position."
+        )
 
 
 def _check_targets(targets: Tensor, logits: Tensor) -> None:

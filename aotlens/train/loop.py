@@ -28,6 +28,7 @@ from aotlens.train.recipe import Recipe, Stage
 from aotlens.train.report import final_metrics, make_info, running_metrics
 from aotlens.train.state import load_state, save_state
 
+_READ_EVERY = 10  # steps between readings of the loss on a GPU
 _SEED_STRIDE = 1_000_003  # between the batch seeds of a run's stages
 
 
@@ -36,7 +37,10 @@ class TrainingError(ValueError):
 
 
 Progress = Callable[[int, int, float, float], None]
-"""Called after every step with tokens done, tokens in all, the step's loss, and tokens a second."""
+"""Called with tokens done, tokens in all, the mean loss since the last call, and tokens a second.
+
+After every step on a CPU, every ten on a GPU.
+"""
 
 
 @dataclass
@@ -47,6 +51,7 @@ class _Run:
     tokens: int = 0
     seconds: float = 0.0
     loss_sum: float = 0.0
+    """Of the steps since the last line of history."""
     loss_steps: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
 
@@ -83,13 +88,18 @@ def train(
         optimiser = make_optimiser(model, recipe)
         run = _Run()
         if resume and state_path.exists():
-            run = _Run(**load_state(state_path, model, optimiser))
+            run = _Run(**load_state(state_path, model, optimiser, _settings(recipe, data)))
         saver = _Saver(recipe, data, out, state_path, command, describe(target))
         _run_stages(recipe, data, model, optimiser, run, world, saver, progress, stop_after_steps)
         if world.leads and run.step == sum(stage.n_steps for stage in recipe.stages):
             saver.finish(model, run)
         world.wait()
     return out
+
+
+def _settings(recipe: Recipe, data: TrainingData) -> dict[str, Any]:
+    """What a resumed run must share with the one that was killed."""
+    return {**recipe.to_dict(), "corpus sha256": data.sha256, "training tokens": len(data.train)}
 
 
 def _check_start(out: Path, state_path: Path, resume: bool) -> None:
@@ -118,6 +128,8 @@ def _run_stages(
     non_finite = torch.zeros((), dtype=torch.long, device=device)  # 1 + the first step whose loss was not finite
     started, done_before = time.perf_counter(), run.seconds
     tokens_before = run.tokens
+    pending = torch.zeros((), device=device)  # losses not yet read: on a GPU, reading waits for it
+    pending_steps = 0
     for step, stage, stage_step, sampler in _steps(recipe, data, run.step):
         if stop_after_steps is not None and step >= stop_after_steps:
             if world.leads:
@@ -131,12 +143,14 @@ def _run_stages(
         run.seconds = done_before + time.perf_counter() - started
         due = {what: _due(run.tokens, stage, every) for what, every in _intervals(recipe)}
         last = run.step == sum(s.n_steps for s in recipe.stages)
-        if device.type == "cpu" or any(due.values()) or last:
+        pending, pending_steps = pending + loss.float(), pending_steps + 1
+        if device.type == "cpu" or pending_steps == _READ_EVERY or any(due.values()) or last:
             _refuse_non_finite(int(non_finite), saver.out)
-            run.loss_sum, run.loss_steps = run.loss_sum + loss.item(), run.loss_steps + 1
-        if progress is not None and world.leads and run.loss_steps:
-            speed = (run.tokens - tokens_before) / (time.perf_counter() - started)
-            progress(run.tokens, recipe.total_tokens, loss.item(), speed)
+            run.loss_sum, run.loss_steps = run.loss_sum + pending.item(), run.loss_steps + pending_steps
+            if progress is not None and world.leads:
+                speed = (run.tokens - tokens_before) / (time.perf_counter() - started)
+                progress(run.tokens, recipe.total_tokens, pending.item() / pending_steps, speed)
+            pending, pending_steps = torch.zeros_like(pending), 0
         if not world.leads:
             continue
         if due["log"] or due["evaluate"] or last:
@@ -184,24 +198,24 @@ def _steps(recipe: Recipe, data: TrainingData, done: int) -> Iterator[tuple[int,
 
 
 def _update(trained: nn.Module, optimiser: torch.optim.Optimizer, rows: Tensor, rate: float, recipe: Recipe) -> Tensor:
-    """One AdamW step; the loss before it, detached."""
+    """One AdamW step; the loss before it, detached, NaN where the gradient was not finite."""
     for group in optimiser.param_groups:
         group["lr"] = rate
     kind = rows.device.type
     with torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda" or (kind == "cpu" and recipe.cpu_autocast)):
         loss = trained(rows, return_type="loss")
     loss.backward()
-    nn.utils.clip_grad_norm_(trained.parameters(), recipe.clip)
+    norm = nn.utils.clip_grad_norm_(trained.parameters(), recipe.clip)
     optimiser.step()
     optimiser.zero_grad(set_to_none=True)
-    return loss.detach()
+    return torch.where(norm.isfinite(), loss.detach(), torch.nan)
 
 
 def _refuse_non_finite(first: int, out: Path) -> None:
     if first:
         raise TrainingError(
-            f"the loss was not finite at step {first}; training stopped. {out} keeps the last good checkpoint (if one "
-            "was saved). Lower learning_rate, lengthen warmup_tokens, or lower clip, and start again."
+            f"the loss or its gradient was not finite at step {first}; training stopped. {out} keeps the last good "
+            "checkpoint (if one was saved). Lower learning_rate or clip, or lengthen warmup_tokens, and start again."
         )
 
 
@@ -217,18 +231,19 @@ class _Saver:
     device: str
 
     def save(self, model: AttentionOnlyTransformer, optimiser: torch.optim.Optimizer, run: _Run) -> None:
-        """The checkpoint so far, then the state: a run killed between the two resumes from the state before."""
+        """The state, then the checkpoint so far: a run killed between the two goes on from the newer state."""
         metrics: dict[str, Any] = next((line for line in reversed(run.history) if "validation_loss" in line), {})
         info = make_info(self.recipe, self.data, run.tokens, run.seconds, self.device, self.command, metrics)
+        save_state(self.state_path, model, optimiser, dict(vars(run)), _settings(self.recipe, self.data))
         save_checkpoint(self.out, model, info, history=run.history)
-        save_state(self.state_path, model, optimiser, dict(vars(run)))
 
     def finish(self, model: AttentionOnlyTransformer, run: _Run) -> None:
         """The finished checkpoint, its metrics measured on the weights as stored; the state is no longer needed."""
         dtype = getattr(torch, self.recipe.weights_dtype)
         with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.copy_(parameter.to(dtype))
+            for tensor in model.state_dict().values():
+                if tensor.is_floating_point():
+                    tensor.copy_(tensor.to(dtype))
         metrics = final_metrics(model, self.data, self.recipe.validation_tokens)
         info = make_info(self.recipe, self.data, run.tokens, run.seconds, self.device, self.command, metrics)
         save_checkpoint(self.out, model, info, history=run.history, weights_dtype=dtype)

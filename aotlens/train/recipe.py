@@ -56,12 +56,12 @@ class Stage:
     """Rows a step, over all processes."""
     sequence_length: int = 256
     """Tokens a row, the start token included."""
-    learning_rate: float = 1e-3
+    learning_rate: float | int = 1e-3
     """At the end of the warm-up."""
     warmup_tokens: int = 100_000
-    final_fraction: float = 0.1
+    final_fraction: float | int = 0.1
     """Share of the learning rate that is left at the end of the cosine; 1 keeps it constant."""
-    repeat_fraction: float = 0.0
+    repeat_fraction: float | int = 0.0
     """Share of rows that are a repeated segment; 1 with random segments needs no text."""
     repeat_source: Literal["random", "text"] = "random"
 
@@ -94,10 +94,10 @@ class Recipe:
     seed: int = 0
     """Of the weights and of the batches."""
     corpus: CorpusRecipe = field(default_factory=CorpusRecipe)
-    weight_decay: float = 0.1
+    weight_decay: float | int = 0.1
     """AdamW's, on matrices only."""
     betas: tuple[float, float] = (0.9, 0.95)
-    clip: float = 1.0
+    clip: float | int = 1.0
     """Largest norm of the gradient."""
     cpu_autocast: bool = False
     """bfloat16 autocast on CPUs too (always on CUDA); a third faster where the CPU has instructions for it."""
@@ -117,7 +117,11 @@ class Recipe:
             raise ValueError(f"recipe {self.name!r}: expected at least one stage of training.")
         if "d_vocab" in self.model:
             raise ValueError(f"recipe {self.name!r}: d_vocab belongs in [corpus]; it is the tokenizer's.")
-        self.model_config(self.corpus.d_vocab)
+        if self.model_config(self.corpus.d_vocab).phi == "thresholded_softmax":
+            raise ValueError(
+                f"recipe {self.name!r}: a thresholded softmax is a step, without a gradient to its scores; W_Q and W_K "
+                "would never change. Train with phi='softmax' and threshold the trained model."
+            )
 
     def model_config(self, d_vocab: int) -> ModelConfig:
         """The model's configuration; its seed is the recipe's."""

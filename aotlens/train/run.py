@@ -82,7 +82,7 @@ class _Bar:
     def __call__(self, tokens: int, total_tokens: int, loss: float, tokens_per_second: float) -> None:
         if self._bar.n == 0 and tokens:
             self._bar.initial = tokens  # a resumed run: the rate counts from here
-            self._bar.n = tokens
+            self._bar.n = self._bar.last_print_n = tokens
         self._bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
         self._bar.update(tokens - self._bar.n)
 

@@ -17,8 +17,17 @@ class StateError(ValueError):
     """A training state that cannot be written or resumed from."""
 
 
-def save_state(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, progress: dict[str, Any]) -> None:
-    """Write everything to `path` at once or not at all; raises `StateError` for a full disk."""
+def save_state(
+    path: Path,
+    model: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    progress: dict[str, Any],
+    settings: dict[str, Any],
+) -> None:
+    """Write everything to `path` at once or not at all; raises `StateError` for a full disk.
+
+    `settings` is what the run was started with; `load_state` refuses another.
+    """
     tensors: dict[str, Tensor] = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     for parameter, moments in optimiser.state.items():
@@ -28,7 +37,7 @@ def save_state(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, p
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        save_file(contiguous, temporary, metadata={"progress": json.dumps(progress)})
+        save_file(contiguous, temporary, metadata={"progress": json.dumps(progress), "settings": json.dumps(settings)})
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -40,19 +49,32 @@ def save_state(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, p
         ) from error
 
 
-def load_state(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Any]:
-    """Fill `model` and `optimiser` from `path` and return its progress; raises `StateError` where they don't match."""
+def load_state(
+    path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, settings: dict[str, Any]
+) -> dict[str, Any]:
+    """Fill `model` and `optimiser` from `path` and return its progress.
+
+    Raises `StateError` for a file that can't be read, and for a run started with other settings, naming them.
+    """
     try:
         with safe_open(path, framework="pt") as file:
             progress = json.loads((file.metadata() or {})["progress"])
+            saved = json.loads((file.metadata() or {})["settings"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
     except (OSError, SafetensorError, KeyError, ValueError) as error:
         raise StateError(f"{path}: not a training state that can be read ({error}); start again without it.") from error
+    expected = json.loads(json.dumps(settings))
+    different = sorted(key for key in {*saved, *expected} if saved.get(key) != expected.get(key))
+    if different:
+        raise StateError(
+            f"{path}: the run was started with another {', '.join(different)}; resume it with the recipe, the options "
+            "and the corpus that it was started with, or choose another --out."
+        )
     weights = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:
-        raise StateError(f"{path}: was saved by another recipe's model ({error}).") from error
+        raise StateError(f"{path}: was saved by another model ({error}).") from error
     for name, parameter in model.named_parameters():
         moments = {}
         for key in ("step", "exp_avg", "exp_avg_sq"):

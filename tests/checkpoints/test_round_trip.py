@@ -63,7 +63,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
 
 def build(changes: dict[str, Any], seed: int = 5) -> AttentionOnlyTransformer:
     cfg = ModelConfig(**(SIZES | changes), seed=seed)
-    pattern = torch.rand(2, 2, 5, 5) if cfg.fixed_pattern == "given" else None
+    pattern = torch.rand(2, 2, 5, 5).tril() if cfg.fixed_pattern == "given" else None
     return AttentionOnlyTransformer(cfg, pattern=pattern)
 
 

@@ -159,6 +159,8 @@ def test_thresholds_are_crossed(make, tokens):
 def test_a_fixed_pattern_mixes_values_as_it_says(make, attention, causal, kind):
     """Σ_k W_Oᵀ Vₖ Aᵀ, A's top-left block, whatever the tokens are."""
     pattern = torch.randn(2, 3, 8, 8, dtype=torch.float64) if kind == "given" else None
+    if pattern is not None and causal:
+        pattern = pattern.tril()  # a pattern that looks ahead is refused
     model = make(
         torch.float64, attention=attention, causal=causal, phi="fixed", fixed_pattern=kind, pattern=pattern
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import os
@@ -16,6 +17,8 @@ import torch
 
 import aotlens
 from aotlens.checkpoints import verify
+from aotlens.data import validation_windows
+from aotlens.evaluate import validation_loss
 from aotlens.train import TrainingData, TrainingError, load_recipe, loop, prepare, state, train
 
 from .conftest import N_STEPS
@@ -72,9 +75,9 @@ def test_killed_and_resumed_a_run_ends_with_the_same_weights(
     process = subprocess.Popen(
         [sys.executable, "-c", slow, *arguments], env=_environment(home), stderr=subprocess.DEVNULL
     )
-    saved = out.with_name("tiny.training") / "state.safetensors"
+    saved = (out.with_name("tiny.training") / "state.safetensors", out / "config.json")
     deadline = time.monotonic() + 120
-    while not saved.exists() and process.poll() is None and time.monotonic() < deadline:
+    while not all(path.exists() for path in saved) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL, "the run ended before it could be killed"
@@ -144,7 +147,7 @@ def test_a_full_disk_is_named_and_leaves_the_last_state_whole(
 
 
 def test_what_exists_is_not_overwritten(recipe_path: Path, data: TrainingData, unbroken: Path) -> None:
-    with pytest.raises(TrainingError, match="exists already; .*--resume"):
+    with pytest.raises(TrainingError, match=r"exists already; .*--resume"):
         train(load_recipe(recipe_path), data, unbroken, device="cpu")
     with pytest.raises(TrainingError, match="is finished"):
         train(load_recipe(recipe_path), data, unbroken, device="cpu", resume=True)
@@ -155,8 +158,53 @@ def test_another_models_state_is_refused(recipe_path: Path, data: TrainingData, 
     train(recipe, data, tmp_path / "tiny", device="cpu", stop_after_steps=1)
     path = tmp_path / "wider.toml"
     path.write_text(recipe_path.read_text().replace("d_model = 16", "d_model = 24"))
-    with pytest.raises(ValueError, match="saved by another recipe's model"):
+    with pytest.raises(ValueError, match="started with another model; resume it with"):
         train(load_recipe(path), data, tmp_path / "tiny", device="cpu", resume=True)
+    with pytest.raises(ValueError, match="started with another seed, stages"):
+        other = dataclasses.replace(recipe, seed=99, stages=recipe.stages[:1])
+        train(other, data, tmp_path / "tiny", device="cpu", resume=True)
+
+
+def test_killed_between_state_and_checkpoint_a_run_still_resumes(
+    recipe_path: Path, data: TrainingData, unbroken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class KilledError(Exception):
+        pass
+
+    def killed(*args: object, **kwargs: object) -> None:
+        raise KilledError
+
+    recipe, out = load_recipe(recipe_path), tmp_path / "tiny"
+    with monkeypatch.context() as patch, pytest.raises(KilledError):
+        patch.setattr(loop, "save_checkpoint", killed)
+        train(recipe, data, out, device="cpu")
+    train(recipe, data, out, device="cpu", resume=True)
+    assert aotlens.load(out, device="cpu").card.tokens_seen == N_STEPS * 256
+
+
+def test_a_gradient_that_is_not_finite_stops_the_run_too(
+    recipe_path: Path, data: TrainingData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clip, calls = torch.nn.utils.clip_grad_norm_, []
+
+    def spoiled(parameters: object, norm: float) -> torch.Tensor:
+        calls.append(None)
+        return clip(parameters, norm) * (torch.inf if len(calls) == 6 else 1.0)
+
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", spoiled)
+    with pytest.raises(TrainingError, match="gradient was not finite at step 6"):
+        train(load_recipe(recipe_path), data, tmp_path / "tiny", device="cpu")
+
+
+def test_stored_in_bf16_the_metrics_are_those_of_the_stored_weights(
+    recipe_path: Path, data: TrainingData, tmp_path: Path
+) -> None:
+    recipe = load_recipe(recipe_path)
+    random = {**recipe.model, "phi": "fixed", "fixed_pattern": "random"}  # a buffer beside the parameters
+    recipe = dataclasses.replace(recipe, weights_dtype="bfloat16", model=random)
+    model = aotlens.load(train(recipe, data, tmp_path / "tiny", device="cpu"), device="cpu")
+    again = validation_loss(model, validation_windows(data.validation, 32))
+    assert again == pytest.approx(model.card.metrics["validation_loss"], abs=1e-9)
 
 
 def test_a_recipe_without_a_corpus_says_where_to_get_one() -> None:
