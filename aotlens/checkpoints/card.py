@@ -37,7 +37,7 @@ def _shape(model: dict[str, Any]) -> str:
 def _figures(metrics: dict[str, Any]) -> str:
     if not metrics:
         return ""
-    rows = [(key.replace("_", " "), _value(value)) for key, value in metrics.items()]
+    rows = [(name.replace("_", " "), value) for name, value in _flat(metrics)]
     lines = ["## Figures", "", "Measured on the stored weights; losses in nats per token.", ""]
     lines.append(_table(("", ""), rows))
     loss, bigram = metrics.get("validation_loss"), metrics.get("bigram_loss")
@@ -75,16 +75,29 @@ def _training(info: CheckpointInfo) -> str:
 
 
 def _recipe(recipe: dict[str, Any]) -> str:
-    rows = [(key, _value(value)) for key, value in recipe.items() if not isinstance(value, dict)]
-    for section, values in recipe.items():
-        if isinstance(values, dict):
-            rows += [(f"{section}.{key}", _value(value)) for key, value in values.items()]
-    return "## Recipe\n\n" + _table(("setting", "value"), rows) if rows else ""
+    return "## Recipe\n\n" + _table(("setting", "value"), _flat(recipe)) if recipe else ""
+
+
+def _flat(values: dict[str, Any]) -> list[tuple[str, str]]:
+    """One row a value; one row an entry for what has entries: a section's, or a list of dictionaries'."""
+    rows: list[tuple[str, str]] = []
+    for key, value in values.items():
+        if isinstance(value, dict):
+            rows += [(f"{key}: {entry}", _value(item)) for entry, item in value.items()]
+        elif isinstance(value, list | tuple) and value and all(isinstance(item, dict) for item in value):
+            rows += [(f"{key}: {i}", _value(item)) for i, item in enumerate(value, start=1)]
+        else:
+            rows.append((key, _value(value)))
+    return rows
 
 
 def _value(value: Any) -> str:
     if value is None:
         return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, dict):

@@ -42,8 +42,8 @@ def test_what_is_not_known_is_left_out() -> None:
 def test_nested_settings_are_readable() -> None:
     recipe = {"stages": [{"tokens": 5, "rate": 0.1}, {"tokens": 6}], "model": {"d_model": 8}, "words": []}
     rows = cells(render_card(CheckpointInfo(name="m", recipe=recipe)))
-    assert rows["stages"] == "tokens 5, rate 0.1; tokens 6"
-    assert rows["model.d_model"] == "8" and rows["words"] == "none"
+    assert rows["stages: 1"] == "tokens 5, rate 0.1" and rows["stages: 2"] == "tokens 6"
+    assert rows["model: d_model"] == "8" and rows["words"] == "none"
 
 
 def test_text_does_not_break_the_tables(saved: Path) -> None:
