@@ -232,15 +232,20 @@
                 return [next, by === "heads-example" ? chosen : none, by === "heads-example" ? null : none];
             },
 
-            // Two callbacks, because this one must not wait for the server to draw a map.
-            show: function (analysis, head, position, direction, motifs) {
-                Object.assign(state, { analysis, head, position: position ?? null, direction, motifs });
+            // Three callbacks, because this one must not wait for the server to draw a map or to score motifs.
+            show: function (analysis, head, position, direction) {
+                Object.assign(state, { analysis, head, position: position ?? null, direction });
                 requestAnimationFrame(function () {
                     paint();
                     markHead();
                     markMotifs();
                     frame();
                 });
+            },
+
+            showMotifs: function (motifs) {
+                state.motifs = motifs;
+                requestAnimationFrame(markMotifs);
             },
 
             showMap: function (figure) {

@@ -27,8 +27,8 @@ def register(app: Dash) -> None:
         Input(ids.HEAD, "data"),
         Input(ids.POSITION, "data"),
         Input(ids.DIRECTION, "value"),
-        Input(ids.MOTIFS, "data"),
     )
+    app.clientside_callback(ClientsideFunction("heads", "showMotifs"), Input(ids.MOTIFS, "data"))
     app.clientside_callback(ClientsideFunction("heads", "showMap"), Input(ids.MAP_GRAPH, "figure"))
     app.clientside_callback(
         ClientsideFunction("heads", "lockFromMap"),

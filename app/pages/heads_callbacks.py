@@ -7,6 +7,7 @@ from typing import Any, cast
 from dash import Dash, Input, Output, State, no_update
 from dash.exceptions import PreventUpdate
 
+from aotlens.checkpoints import CheckpointError
 from aotlens.plots import Theme, data_uri
 from app import ids
 from app.components.graph import EMPTY
@@ -15,6 +16,7 @@ from app.components.predictions import predictions_table
 from app.components.token_strip import token_strip
 from app.pages.guard import guarded
 from app.services import Services, views
+from app.services.errors import RequestError
 from app.services.inference import PromptResult
 from app.urlstate import View
 
@@ -67,21 +69,22 @@ def register(app: Dash, services: Services) -> None:
             count(services, result),
         )
 
+    # Beside `analyse` and not after it, so that the picture comes one round trip sooner; the text runs once for both.
     @app.callback(
         Output(ids.GRID_PICTURE, "src"),
         Output(ids.GRID_PICTURE, "alt"),
         Output(ids.notice(ids.GRID), "children"),
-        Input(ids.ANALYSIS, "data"),
+        Input(ids.PROMPT, "data"),
         Input(ids.VIEW, "value"),
         Input(ids.HIDE_FIRST, "checked"),
         Input(ids.THEME, "data"),
-        State(ids.PROMPT, "data"),
     )
     @guarded("", "")
-    def draw_grid(shown: Any, view: View, hide_first: bool, theme: Theme, prompt: dict[str, Any]) -> tuple[Any, ...]:
-        if shown is None:
-            return "", ""
-        result = ask(services, prompt)
+    def draw_grid(prompt: dict[str, Any], view: View, hide_first: bool, theme: Theme | None) -> tuple[Any, ...]:
+        try:
+            result = ask(services, prompt)
+        except (RequestError, CheckpointError):
+            return "", ""  # said beside the text
         picture = views.grid_picture(result, view, hide_first, theme or "light")
         heads = f"{result.patterns.n_layers} layers × {result.patterns.n_heads} heads"
         return data_uri(picture), f"Maps of {views.QUANTITIES[view]} of {heads}"
