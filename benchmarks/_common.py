@@ -1,0 +1,109 @@
+"""What the measurements share: paired timing, a table, and a JSON file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from aotlens.models import AttentionOnlyTransformer, ModelConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """Two functions timed in turn: medians in seconds, and medians of the ratios of each pair."""
+
+    first: float
+    second: float
+    ratio: float
+    cpu_ratio: float
+    """The same ratio of processor time, which other programs on the machine disturb less."""
+    pairs: int
+
+
+def time_in_turn(first: Callable[[], Any], second: Callable[[], Any], pairs: int) -> Timing:
+    """Time `first` and `second` alternately, after one unmeasured call of each; who begins alternates too."""
+    first(), second()
+    wall: list[tuple[float, float]] = []
+    cpu: list[tuple[float, float]] = []
+    for pair in range(pairs):
+        order = (first, second) if pair % 2 == 0 else (second, first)
+        timed = {function: _time(function) for function in order}
+        wall.append((timed[first][0], timed[second][0]))
+        cpu.append((timed[first][1], timed[second][1]))
+    return Timing(
+        first=statistics.median(a for a, _ in wall),
+        second=statistics.median(b for _, b in wall),
+        ratio=statistics.median(a / b for a, b in wall),
+        cpu_ratio=statistics.median(a / b for a, b in cpu),
+        pairs=pairs,
+    )
+
+
+def _time(function: Callable[[], Any]) -> tuple[float, float]:
+    wall, cpu = time.perf_counter(), time.process_time()
+    function()
+    return time.perf_counter() - wall, time.process_time() - cpu
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    """Options that every measurement of a model has; `--quick` is a small model and few pairs."""
+    options = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    options.add_argument("--quick", action="store_true", help="a small model: does it run, not how fast")
+    options.add_argument("--pairs", type=int, help="pairs of runs whose median counts")
+    options.add_argument("--threads", type=int, help="threads of PyTorch (default: its own choice)")
+    options.add_argument("--json", type=Path, metavar="PATH", help="write the figures to a file as well")
+    return options
+
+
+def model_config(d_vocab: int, n_ctx: int, *, quick: bool, bias: bool = True) -> ModelConfig:
+    """12 layers, 12 heads of 64 and d_model 768; with `quick` 2 layers, 2 heads and 128."""
+    n_layers, n_heads = (2, 2) if quick else (12, 12)
+    return ModelConfig(
+        n_layers=n_layers, d_model=64 * n_heads, n_heads=n_heads, d_head=64, d_vocab=d_vocab, n_ctx=n_ctx,
+        bias=bias,
+    )  # fmt: skip
+
+
+def build(cfg: ModelConfig) -> AttentionOnlyTransformer:
+    """The model with noise on its biases and gains too, ready to be measured."""
+    model = AttentionOnlyTransformer(cfg).eval().requires_grad_(False)
+    generator = torch.Generator().manual_seed(0)
+    for name, parameter in model.named_parameters():
+        if name.rsplit(".", 1)[-1].startswith(("b", "w")):
+            parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
+    return model
+
+
+def report(name: str, rows: Sequence[dict[str, Any]], json_path: Path | None) -> None:
+    """Print rows as a Markdown table; with a path, add them to that file under the measurement's name."""
+    columns = list(rows[0])
+    print(" | ".join(columns))
+    print(" | ".join("---" for _ in columns))
+    for row in rows:
+        print(" | ".join(f"{row[c]:.4g}" if isinstance(row[c], float) else str(row[c]) for c in columns))
+    if json_path is not None:
+        figures = json.loads(json_path.read_text()) if json_path.exists() else {}
+        figures[name] = {"machine": machine(), "rows": list(rows)}
+        json_path.write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n")
+
+
+def machine() -> dict[str, Any]:
+    return {
+        "processor": platform.machine(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
