@@ -29,9 +29,9 @@ import torch
 import aotlens
 from aotlens.data import open_corpus
 from aotlens.models import AttentionOnlyTransformer
-from app import ids
 
 N_TOKENS = 128
+RUN, TEXT, PICTURE = "heads-run", "heads-text", "grid-picture"  # ids of app/ids.py, seen from the browser
 #: Fills the text, clicks, and resolves with the milliseconds until the grid shows another picture than before.
 _MEASURE = """
 ([text, run, box, picture]) => new Promise((resolve, reject) => {
@@ -122,9 +122,9 @@ def main(argv: list[str] | None = None) -> int:
         )
         page = browser.new_page(viewport={"width": 1440, "height": 900})
         page.goto(address)
-        page.wait_for_selector(f'#{ids.GRID_PICTURE}[src^="data:"]', timeout=60_000)
+        page.wait_for_selector(f'#{PICTURE}[src^="data:"]', timeout=60_000)
         for number, text in enumerate(texts):
-            milliseconds = page.evaluate(_MEASURE, [text, ids.RUN, ids.TEXT, ids.GRID_PICTURE])
+            milliseconds = page.evaluate(_MEASURE, [text, RUN, TEXT, PICTURE])
             tokens = model.to_tokens(text)
             started = time.perf_counter()
             with torch.inference_mode():
