@@ -37,7 +37,7 @@ def test_figures_are_printed_and_gathered_in_one_file(tmp_path, capsys):
 
 
 def test_the_peak_of_a_fresh_process_holds_the_patterns():
-    """Two layers and two heads of 256 × 256 float32 patterns, for four sequences, are 4 MB that the call adds."""
+    """Patterns of two layers and two heads, 256 × 256 in float32, for four sequences: the call adds 4 MB."""
     measured = cache_memory.measure_memory("ours", ["--quick", "--batch", "4"])
     assert 4 * 2 * 2 * 256 * 256 * 4 < measured < 1e9
 
