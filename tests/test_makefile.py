@@ -77,11 +77,11 @@ def calls(project: Path) -> list[str]:
 def test_setup_happens_once_and_then_the_command_runs(project: Path):
     first = make(project, "test", "ARGS=-x")
     assert first.returncode == 0 and first.stderr == ""
-    assert "ran: -m pytest -x" in first.stdout
+    assert "ran: -m pytest -n auto --dist loadfile -x" in first.stdout
     assert calls(project) == ["venv", "pip", "pip"]
 
     again = make(project, "test")
-    assert again.stdout == "ran: -m pytest\n"
+    assert again.stdout == "ran: -m pytest -n auto --dist loadfile\n"
     assert calls(project) == []
 
 
@@ -125,7 +125,7 @@ def test_two_at_once_set_up_once(project: Path):
     second = make(project, "test")
     assert finish(first).returncode == 0
     assert second.returncode == 0
-    assert "Waiting for process" in second.stdout and "ran: -m pytest" in second.stdout
+    assert "Waiting for process" in second.stdout and "ran: -m pytest -n auto" in second.stdout
     assert calls(project) == ["venv", "pip", "pip"]
 
 
