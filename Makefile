@@ -77,7 +77,7 @@ app: setup
 	@.venv/bin/python -m app $(ARGS)
 
 test: setup
-	@NO_PROXY=127.0.0.1,localhost .venv/bin/python -m pytest $(ARGS)
+	@NO_PROXY=127.0.0.1,localhost .venv/bin/python -m pytest -n auto --dist loadfile $(ARGS)
 
 test-long: setup
 	@NO_PROXY=127.0.0.1,localhost .venv/bin/python -m pytest -m long $(ARGS)

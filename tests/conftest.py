@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 # Before any import of aotlens: its annotated functions check their shapes and types at every call.
 jaxtyping.install_import_hook("aotlens", "beartype.beartype")
 
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: one worker a core, and no more threads than cores
+
 # A proxy must not stand between a test and the server that it has started.
 os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import nn
@@ -18,7 +19,7 @@ def make_optimiser(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
         last = name.rsplit(".", 1)[-1]
         is_matrix = parameter.ndim >= 2 and not last.startswith("b") and last not in ("W_pos", "fixed_pattern")
         (matrices if is_matrix else others).append(parameter)
-    groups = [
+    groups: list[dict[str, Any]] = [
         {"params": matrices, "weight_decay": recipe.weight_decay},
         {"params": others, "weight_decay": 0.0},
     ]
