@@ -1,0 +1,49 @@
+"""What README.md says of the bundled checkpoints is what their cards say, and its example runs."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+from aotlens.checkpoints import bundled_folder, read_info
+from aotlens.train import list_recipes
+
+README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_table_has_every_bundled_checkpoint_with_its_own_figures() -> None:
+    rows = {
+        cells[0].strip("`"): cells
+        for line in README.splitlines()
+        if line.startswith("| `")
+        for cells in [[cell.strip() for cell in line.strip("|").split("|")]]
+    }
+    names = {path.parent.name for path in bundled_folder().glob("*/config.json")}
+    assert names <= set(rows)
+    for name in names:
+        info = read_info(bundled_folder() / name)
+        _, shape, tokens, loss, bigram, *_ = rows[name]
+        assert shape.startswith(f"{info.model['n_layers']} × {info.model['n_heads']}, ")
+        assert tokens == f"{info.tokens_seen / 1e6:.1f}M"
+        assert loss == f"{info.metrics['validation_loss']:.3f}" and bigram == f"{info.metrics['bigram_loss']:.3f}"
+
+
+def test_the_example_runs() -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(example, "README.md", "exec"), {})
+    assert "induction" in printed.getvalue() and "nan" not in printed.getvalue().lower()
+
+
+def test_the_commands_name_recipes_that_exist() -> None:
+    named = re.findall(r"aotlens train ([a-z0-9-]+) ", README)
+    assert named and set(named) <= set(list_recipes())
+
+
+def test_the_picture_is_there() -> None:
+    (path,) = re.findall(r"!\[[^]]+\]\(([^)]+)\)", README)
+    picture = Path(__file__).resolve().parents[1] / path
+    assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n" and picture.stat().st_size < 300 * 1024
