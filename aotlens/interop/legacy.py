@@ -145,6 +145,8 @@ def _translate(legacy: dict[str, Any], state: dict[str, Tensor], path: Path) -> 
     missing = [name for name in _SIZES if name not in legacy]
     if missing:
         raise ValueError(f"{path}: expected {', '.join(_SIZES)}; {', '.join(missing)} missing.")
+    if "normalization" not in legacy and "normalization_type" not in legacy:
+        raise ValueError(f"{path}: expected normalization or normalization_type ('LN', 'LNPre' or null).")
     norm = legacy.get("normalization", legacy.get("normalization_type"))
     positions = legacy.get("positional_embedding_type", "standard")
     if legacy.get("shortformer_pos"):

@@ -93,14 +93,8 @@ def write(tmp_path: Path) -> Write:
     """`write(state, **config)`: a folder as it was published."""
 
     def write(state: Any, name: str = "model_final.pth", **config: Any) -> Path:
-        published = {
-            **SIZES,
-            "attn_only": True,
-            "act_fn": "solu_ln",
-            "normalization": "LN",
-            "lr": 1e-3,
-            **config,
-        }
+        norm = {} if "normalization_type" in config else {"normalization": "LN"}
+        published = {**SIZES, "attn_only": True, "act_fn": "solu_ln", "lr": 1e-3, **norm, **config}
         (tmp_path / "config.json").write_text(json.dumps(published))
         torch.save(state, tmp_path / name)
         return tmp_path
@@ -194,6 +188,10 @@ def test_configurations_that_cannot_be_read(write, tmp_path):
         load_legacy(folder)
     (folder / "config.json").write_text(json.dumps({**config, "n_layers": 0}))
     with pytest.raises(ValueError, match=r"config.json: n_layers=0: expected a whole number"):
+        load_legacy(folder)
+    unnormed = {k: v for k, v in config.items() if k != "normalization"}
+    (folder / "config.json").write_text(json.dumps(unnormed))
+    with pytest.raises(ValueError, match=r"config.json: expected normalization or normalization_type"):
         load_legacy(folder)
     (folder / "config.json").write_text("{")
     with pytest.raises(ValueError, match=r"config.json: expected JSON"):
