@@ -68,6 +68,9 @@ class MLP(nn.Module):
 class Block(nn.Module):
     """Norm, attention, skip connection; for the baselines, norm, MLP, skip connection after it."""
 
+    # What TransformerLens's logit lens asks before it reads the stream between layers.
+    hook_out_is_single_residual_stream = True
+
     def __init__(self, cfg: ModelConfig) -> None:
         super().__init__()
         norm = LayerNorm if cfg.norm else lambda _: nn.Identity()

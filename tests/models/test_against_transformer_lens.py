@@ -140,6 +140,16 @@ def same_labelled(ours: tuple[Tensor, list[str]], theirs: tuple[Tensor, list[str
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("fields", [{"bias": True}, {"norm": None}, {"tied_embeddings": True}])
+def test_the_logit_lens_ends_at_the_logits(make, tokens, fields):
+    model = make(**fields)
+    logits, cache = model.run_with_cache(tokens)
+    lens = cache.logit_lens(positions=None)
+    assert lens.labels == ["0_pre", "1_pre", "final_post"]
+    torch.testing.assert_close(lens.values[-1], logits, **TOLERANCE)
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("positions", ["learned", "qk", None])
 @pytest.mark.parametrize("attention", ["mhsa", "mssa"])
 def test_the_decomposition_sums_to_the_stream(make, tokens, attention, positions):
