@@ -57,9 +57,7 @@ def _time(function: Callable[[], Any]) -> tuple[float, float]:
 
 def parser(description: str | None) -> argparse.ArgumentParser:
     """Options that every measurement of a model has; `--quick` is a small model and few pairs."""
-    options = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    options = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--quick", action="store_true", help="a small model: does it run, not how fast")
     options.add_argument("--pairs", type=int, help="pairs of runs whose median counts")
     options.add_argument("--threads", type=int, help="threads of PyTorch (default: its own choice)")

@@ -105,9 +105,7 @@ def measure_memory(which: str, arguments: list[str]) -> int:
 def main(argv: list[str] | None = None) -> int:
     options = _common.parser(__doc__)
     options.add_argument("--batch", type=int, default=1, help="sequences at once")
-    options.add_argument(
-        "--memory-of", choices=["ours", "bridge"], help="measure one in this process, and stop"
-    )
+    options.add_argument("--memory-of", choices=["ours", "bridge"], help="measure one in this process, and stop")
     chosen = options.parse_args(argv)
     if chosen.threads:
         torch.set_num_threads(chosen.threads)

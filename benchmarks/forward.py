@@ -36,9 +36,7 @@ class Plain(nn.Module):
         # [out, in], as nn.Linear has it; queries, keys and values of all heads in one.
         flat = [w.transpose(2, 3).flatten(1, 2) for w in (model.W_Q, model.W_K, model.W_V)]
         self.qkv = nn.Parameter(torch.cat(flat, dim=1))
-        self.qkv_bias = nn.Parameter(
-            torch.cat([b.flatten(1) for b in (model.b_Q, model.b_K, model.b_V)], dim=1)
-        )
+        self.qkv_bias = nn.Parameter(torch.cat([b.flatten(1) for b in (model.b_Q, model.b_K, model.b_V)], dim=1))
         self.out = nn.Parameter(model.W_O.flatten(1, 2).transpose(1, 2).contiguous())
         self.out_bias = nn.Parameter(model.b_O.clone())
         norms = [block.ln1 for block in model.blocks] + [model.ln_final]
@@ -57,15 +55,11 @@ class Plain(nn.Module):
             q, k, v = qkv.view(batch, n_pos, 3, self.n_heads, -1).permute(2, 0, 3, 1, 4)
             z = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
             x = x + F.linear(z, self.out[layer], self.out_bias[layer])
-        return F.linear(
-            F.layer_norm(x, (width,), self.gain[-1], self.shift[-1], self.eps), self.head, self.head_bias
-        )
+        return F.linear(F.layer_norm(x, (width,), self.gain[-1], self.shift[-1], self.eps), self.head, self.head_bias)
 
 
 @torch.inference_mode()
-def measure(
-    d_vocab: int, *, batch: int, n_pos: int, quick: bool, pairs: int, bridge_pairs: int
-) -> dict[str, Any]:
+def measure(d_vocab: int, *, batch: int, n_pos: int, quick: bool, pairs: int, bridge_pairs: int) -> dict[str, Any]:
     model = _common.build(_common.model_config(d_vocab, n_pos, quick=quick))
     plain = Plain(model)
     tokens = torch.randint(d_vocab, (batch, n_pos), generator=torch.Generator().manual_seed(0))

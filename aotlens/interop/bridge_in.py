@@ -112,9 +112,7 @@ class _Weights:
             for key, tensor in state.items()
             if ".ln" in f".{key}"
         }
-        return cls(
-            state["embed.weight"], state["pos_embed.weight"], state["unembed.weight"].T, stacked, norms
-        )
+        return cls(state["embed.weight"], state["pos_embed.weight"], state["unembed.weight"].T, stacked, norms)
 
 
 def _describe(bridge_cfg: Any, weights: _Weights) -> tuple[ModelConfig, dict[str, Tensor]]:
@@ -208,9 +206,7 @@ def _ratio(tensor: Tensor, reference: Tensor, known: float | None, unit: float =
 
 def _is_multiple(tensor: Tensor, reference: Tensor, ratio: float) -> bool:
     """Whether tensor = ratio · reference up to the rounding of their type."""
-    return torch.allclose(
-        tensor.double(), ratio * reference.double(), rtol=4 * torch.finfo(tensor.dtype).eps, atol=0.0
-    )
+    return torch.allclose(tensor.double(), ratio * reference.double(), rtol=4 * torch.finfo(tensor.dtype).eps, atol=0.0)
 
 
 def _state(cfg: ModelConfig, weights: _Weights, stacked: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -43,9 +43,7 @@ def to_transformer_lens(model: AttentionOnlyTransformer) -> TransformerBridge:
             "It has softmax over all (earlier) keys, positions added to the stream, and tokens in and out."
         )
     bridge_cfg = _bridge_config(cfg)
-    tokenizer = (
-        to_hugging_face(model.tokenizer, cfg.n_ctx) if isinstance(model.tokenizer, Tokenizer) else None
-    )
+    tokenizer = to_hugging_face(model.tokenizer, cfg.n_ctx) if isinstance(model.tokenizer, Tokenizer) else None
     with torch.random.fork_rng(devices=[]):  # the bridge draws initial weights, which are then replaced
         bridge = boot(bridge_cfg, tokenizer=tokenizer, device=model.device, dtype=model.dtype)
     bridge.load_state_dict(convert_tl_checkpoint(_old_style_weights(model), bridge_cfg), strict=True)
@@ -67,9 +65,7 @@ def _cannot_express(cfg: ModelConfig) -> list[str]:
         reasons.append("positions='qk' (added to queries and keys only)")
     if cfg.attn_mask is not None:
         reasons.append("attn_mask")
-    reasons += [
-        f"{end}={getattr(cfg, end)!r}" for end in ("read_in", "read_out") if getattr(cfg, end) != "tokens"
-    ]
+    reasons += [f"{end}={getattr(cfg, end)!r}" for end in ("read_in", "read_out") if getattr(cfg, end) != "tokens"]
     return reasons
 
 
@@ -113,7 +109,5 @@ def _old_style_weights(model: AttentionOnlyTransformer) -> dict[str, torch.Tenso
     for layer in range(cfg.n_layers):
         for part, tensors in parts.items():
             weights |= {f"blocks.{layer}.{part}.{name}": tensor[layer] for name, tensor in tensors.items()}
-    norms = {
-        name: t for name, t in model.state_dict().items() if name.startswith("ln_final.") or ".ln" in name
-    }
+    norms = {name: t for name, t in model.state_dict().items() if name.startswith("ln_final.") or ".ln" in name}
     return weights | norms

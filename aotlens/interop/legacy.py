@@ -70,9 +70,7 @@ def load_legacy(
     state = _read_state(weights_path)
     cfg, is_folded = _translate(legacy, state, config_path)
     model = build_on_meta(cfg)
-    model.load_state_dict(
-        _complete(model.state_dict(), state, is_folded, weights_path), strict=True, assign=True
-    )
+    model.load_state_dict(_complete(model.state_dict(), state, is_folded, weights_path), strict=True, assign=True)
     model.tokenizer = _read_tokenizer(folder, legacy if is_repo else {}, cfg)
     return model.to(target).eval().requires_grad_(False)
 
@@ -132,9 +130,7 @@ def _read_state(path: Path) -> dict[str, Tensor]:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
-        raise ValueError(
-            f"{path}: not a state dict that can be read without running code ({error})."
-        ) from error
+        raise ValueError(f"{path}: not a state dict that can be read without running code ({error}).") from error
     if not isinstance(state, Mapping) or not all(isinstance(t, Tensor) for t in state.values()):
         raise ValueError(f"{path}: expected a state dict of tensors, got {type(state).__name__}.")
     return {name: tensor.float() for name, tensor in state.items() if not name.endswith(_BUFFERS)}
@@ -156,9 +152,7 @@ def _translate(legacy: dict[str, Any], state: dict[str, Tensor], path: Path) -> 
     n_heads = legacy.get("n_heads", -1)
     if n_heads == -1:
         n_heads = legacy["d_model"] // legacy["d_head"]
-    problems = [
-        f"{name}={legacy[name]!r}" for name, harmless in _HARMLESS.items() if legacy.get(name) not in harmless
-    ]
+    problems = [f"{name}={legacy[name]!r}" for name, harmless in _HARMLESS.items() if legacy.get(name) not in harmless]
     if norm not in ("LN", "LNPre", None):
         problems.append(f"normalization_type={norm!r}")
     if positions not in ("standard", "shortformer"):
@@ -201,23 +195,17 @@ def _is_bias(name: str) -> bool:
     return name.rsplit(".", 1)[-1].startswith("b_")
 
 
-def _complete(
-    expected: dict[str, Tensor], state: dict[str, Tensor], is_folded: bool, path: Path
-) -> dict[str, Tensor]:
+def _complete(expected: dict[str, Tensor], state: dict[str, Tensor], is_folded: bool, path: Path) -> dict[str, Tensor]:
     """The state dict with what may be absent filled in. `expected` gives names and shapes."""
     unknown = sorted(state.keys() - expected.keys())
     if unknown:
-        raise ValueError(
-            f"{path}: unknown tensors {', '.join(unknown)}. Does config.json describe this model?"
-        )
+        raise ValueError(f"{path}: unknown tensors {', '.join(unknown)}. Does config.json describe this model?")
     absent = sorted(expected.keys() - state.keys())
     folded = [name for name in absent if is_folded and ".ln" in f".{name}"]
     biases = [name for name in absent if _is_bias(name)]
     missing = sorted(set(absent) - set(folded) - set(biases))
     if missing:
-        hint = (
-            " Folded norms are normalization_type 'LNPre'." if any(".ln" in f".{n}" for n in missing) else ""
-        )
+        hint = " Folded norms are normalization_type 'LNPre'." if any(".ln" in f".{n}" for n in missing) else ""
         raise ValueError(f"{path}: missing tensors {', '.join(missing)}.{hint}")
     for name, tensor in state.items():
         if tensor.shape != expected[name].shape:

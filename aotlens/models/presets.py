@@ -54,9 +54,7 @@ class _Family:
     convention: count.Convention
 
 
-_LANGUAGE = _Family(
-    {"d_vocab": 50_304, "n_ctx": 1024, "tied_embeddings": True, "init_std": 0.02}, convention="table_4"
-)
+_LANGUAGE = _Family({"d_vocab": 50_304, "n_ctx": 1024, "tied_embeddings": True, "init_std": 0.02}, convention="table_4")
 _IN_CONTEXT = _Family(
     {
         "n_ctx": 202,

@@ -183,9 +183,7 @@ def test_the_bridges_tools_work_on_an_export(make, tokens):
     _, ours = model.run_with_cache(tokens)
     _, theirs = bridge.run_with_cache(tokens)
     torch.testing.assert_close(ours["pattern", 1], theirs["pattern", 1], **TOLERANCE)
-    torch.testing.assert_close(
-        ours.get_full_resid_decomposition(), theirs.get_full_resid_decomposition(), **TOLERANCE
-    )
+    torch.testing.assert_close(ours.get_full_resid_decomposition(), theirs.get_full_resid_decomposition(), **TOLERANCE)
 
 
 @torch.no_grad()
@@ -274,7 +272,5 @@ def test_bridges_outside_the_family(fields, message):
 def test_bridges_around_other_libraries_models(make):
     bridge = to_transformer_lens(make())
     bridge.cfg.architecture = "GPT2LMHeadModel"
-    with pytest.raises(
-        ValueError, match=r"architecture 'GPT2LMHeadModel', expected one that .*boot_native made"
-    ):
+    with pytest.raises(ValueError, match=r"architecture 'GPT2LMHeadModel', expected one that .*boot_native made"):
         from_transformer_lens(bridge)

@@ -65,11 +65,7 @@ def legacy_logits(
     for layer in range(2):
         x = normalise(residual, f"blocks.{layer}.ln1")
         query_input = key_input = x + positions if shortformer else x
-        part = {
-            name.rsplit(".", 1)[-1]: t
-            for name, t in state.items()
-            if name.startswith(f"blocks.{layer}.attn.")
-        }
+        part = {name.rsplit(".", 1)[-1]: t for name, t in state.items() if name.startswith(f"blocks.{layer}.attn.")}
         q = torch.einsum("bpm,hmd->bphd", query_input, part["W_Q"]) + part["b_Q"]
         k = torch.einsum("bpm,hmd->bphd", key_input, part["W_K"]) + part["b_K"]
         v = torch.einsum("bpm,hmd->bphd", x, part["W_V"]) + part["b_V"]
@@ -154,9 +150,7 @@ def test_missing_biases_are_zero_and_named(write):
 
 
 def test_no_biases_at_all_are_said_too(write):
-    state = {
-        name: t for name, t in legacy_state("LN").items() if not name.rsplit(".", 1)[-1].startswith("b_")
-    }
+    state = {name: t for name, t in legacy_state("LN").items() if not name.rsplit(".", 1)[-1].startswith("b_")}
     with pytest.warns(UserWarning, match="without any biases: read as zero"):
         model = load_legacy(write(state), device="cpu")
     assert not model.cfg.bias and not model.b_Q.any()
@@ -254,9 +248,7 @@ def test_which_file_holds_the_weights(write):
     write(legacy_state("LN"), name="checkpoint_1.pth")
     assert load_legacy(write(legacy_state("LN"), name="only_final.pth")).cfg.n_layers == 2
     folder = write(legacy_state("LN"), name="another_final.pth")
-    with pytest.raises(
-        ValueError, match=r"expected one \*.pth file, found another_final.pth, checkpoint_1.pth"
-    ):
+    with pytest.raises(ValueError, match=r"expected one \*.pth file, found another_final.pth, checkpoint_1.pth"):
         load_legacy(folder)
     assert load_legacy(folder, weights="checkpoint_1.pth").cfg.n_layers == 2
     with pytest.raises(ValueError, match=r"checkpoint_2.pth: not found"):
@@ -310,7 +302,5 @@ def test_what_cannot_be_found(monkeypatch, tmp_path):
     monkeypatch.setattr(huggingface_hub, "snapshot_download", offline)
     with pytest.raises(ValueError, match=r"someone/model: .*could not be downloaded \(no route to host\)"):
         load_legacy("someone/model")
-    with pytest.raises(
-        ValueError, match=r"expected a folder with config.json .* or a Hugging Face repository"
-    ):
+    with pytest.raises(ValueError, match=r"expected a folder with config.json .* or a Hugging Face repository"):
         load_legacy(tmp_path / "nowhere")

@@ -32,16 +32,12 @@ def test_text_goes_straight_in(model):
     torch.testing.assert_close(bridge("the cat"), model("the cat"), rtol=1e-5, atol=1e-5)
     assert bridge.to_single_token("t") == model.to_single_token("t")
     tokens = bridge.to_tokens(["the cat sat", "a"])
-    assert torch.equal(tokens, model.to_tokens(["the cat sat", "a"])), (
-        "padded on the right with the start token"
-    )
+    assert torch.equal(tokens, model.to_tokens(["the cat sat", "a"])), "padded on the right with the start token"
 
 
 def test_it_comes_back_unchanged(model, tokenizer):
     bridge = to_transformer_lens(model)
-    bridge.to_tokens(
-        ["the cat sat", "a"]
-    )  # leaves padding and truncation behind in the Hugging Face tokenizer
+    bridge.to_tokens(["the cat sat", "a"])  # leaves padding and truncation behind in the Hugging Face tokenizer
     back = from_transformer_lens(bridge)
     assert back.tokenizer.to_json() == tokenizer.to_json()
     assert back.tokenizer.encode_batch(["the cat sat", "a"]) == tokenizer.encode_batch(["the cat sat", "a"])

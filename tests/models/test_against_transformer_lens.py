@@ -76,9 +76,7 @@ def test_logits_and_losses(pair, tokens):
         torch.testing.assert_close(
             model.loss_per_token(tokens), bridge(tokens, return_type="loss", loss_per_token=True), **TOLERANCE
         )
-        torch.testing.assert_close(
-            model(tokens, return_type="loss"), bridge(tokens, return_type="loss"), **TOLERANCE
-        )
+        torch.testing.assert_close(model(tokens, return_type="loss"), bridge(tokens, return_type="loss"), **TOLERANCE)
 
 
 @torch.no_grad()
@@ -100,9 +98,7 @@ def test_every_hook_that_both_have_carries_the_same_values(pair, tokens):
         torch.testing.assert_close(ours["attn_scores", layer].softmax(-1), theirs["pattern", layer])
     for name in common:
         assert ours[name].shape == theirs[name].shape, name
-        torch.testing.assert_close(
-            ours[name], theirs[name], **TOLERANCE, msg=lambda text, n=name: f"{n}: {text}"
-        )
+        torch.testing.assert_close(ours[name], theirs[name], **TOLERANCE, msg=lambda text, n=name: f"{n}: {text}")
 
 
 @torch.no_grad()
@@ -177,6 +173,4 @@ def test_edits_and_gradients_agree(make, tokens):
         model(tokens, return_type="loss").backward()
         bridge(tokens, return_type="loss").backward()
     theirs = bridge.blocks[0].attn.q.original_component.weight.grad
-    torch.testing.assert_close(
-        torch.cat([head.T for head in model.blocks[0].attn.W_Q.grad]), theirs, **TOLERANCE
-    )
+    torch.testing.assert_close(torch.cat([head.T for head in model.blocks[0].attn.W_Q.grad]), theirs, **TOLERANCE)

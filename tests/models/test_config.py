@@ -95,9 +95,7 @@ def test_to_json_and_back(fields):
 
 
 def test_unknown_and_missing_keys_are_named():
-    with pytest.raises(
-        ValueError, match=r"unknown model configuration keys: colour, dropout. Known: act_fn,"
-    ):
+    with pytest.raises(ValueError, match=r"unknown model configuration keys: colour, dropout. Known: act_fn,"):
         ModelConfig.from_dict({**SIZES, "dropout": 0.1, "colour": "red"})
     with pytest.raises(ValueError, match=r"missing model configuration keys: d_head, n_layers."):
         ModelConfig.from_dict({k: v for k, v in SIZES.items() if k not in ("d_head", "n_layers")})

@@ -55,9 +55,7 @@ def test_vectors_are_read_in_and_out(make):
     assert out.shape == (2, 6, 3)
     torch.testing.assert_close(cache["hook_embed"], x @ model.embed.W + model.embed.b)
     targets = torch.randn_like(out)
-    loss, each = (
-        model(x, return_type="loss", targets=targets, loss_per_token=flag) for flag in (False, True)
-    )
+    loss, each = (model(x, return_type="loss", targets=targets, loss_per_token=flag) for flag in (False, True))
     torch.testing.assert_close(loss, (out - targets).square().mean())
     torch.testing.assert_close(each, (out - targets).square())
     with pytest.raises(ValueError, match=r"loss needs targets \[2, 6, 3\], got None"):

@@ -57,14 +57,10 @@ def norm(model: AttentionOnlyTransformer, layer: Any, Z: Tensor) -> Tensor:
     if model.cfg.norm is None:
         return Z
     centred = Z - Z.mean(0)
-    return (
-        centred / (centred.square().mean(0) + model.cfg.norm_eps).sqrt() * layer.w[:, None] + layer.b[:, None]
-    )
+    return centred / (centred.square().mean(0) + model.cfg.norm_eps).sqrt() * layer.w[:, None] + layer.b[:, None]
 
 
-def logits_by_equation(
-    model: AttentionOnlyTransformer, tokens: Tensor, attention: Callable[..., Tensor]
-) -> Tensor:
+def logits_by_equation(model: AttentionOnlyTransformer, tokens: Tensor, attention: Callable[..., Tensor]) -> Tensor:
     cfg = model.cfg
     Z = model.W_E[tokens].T.clone()
     if cfg.positions == "learned":
@@ -124,9 +120,7 @@ def assert_equal_logits(model: AttentionOnlyTransformer, attention: Callable[...
 @pytest.mark.parametrize("output", [{"tied_output": True, "step_size": 0.3}, {"tied_output": False}])
 def test_mssa_is_equation_4(make, causal, phi, attn_scale, output):
     fields, function = PHI[phi]
-    model = make(
-        torch.float64, attention="mssa", causal=causal, attn_scale=attn_scale, norm=None, **fields, **output
-    )
+    model = make(torch.float64, attention="mssa", causal=causal, attn_scale=attn_scale, norm=None, **fields, **output)
     assert_equal_logits(model, mssa(function))
 
 
@@ -161,9 +155,7 @@ def test_a_fixed_pattern_mixes_values_as_it_says(make, attention, causal, kind):
     pattern = torch.randn(2, 3, 8, 8, dtype=torch.float64) if kind == "given" else None
     if pattern is not None and causal:
         pattern = pattern.tril()  # a pattern that looks ahead is refused
-    model = make(
-        torch.float64, attention=attention, causal=causal, phi="fixed", fixed_pattern=kind, pattern=pattern
-    )
+    model = make(torch.float64, attention=attention, causal=causal, phi="fixed", fixed_pattern=kind, pattern=pattern)
 
     def attend(model: AttentionOnlyTransformer, layer: int, X: Tensor, X_qk: Tensor) -> Tensor:
         total = torch.zeros_like(X)
@@ -192,10 +184,7 @@ def test_a_random_pattern_is_a_softmax_of_noise(causal):
     torch.testing.assert_close(pattern.sum(-1), torch.ones(2, 3, 6))
     assert (pattern.triu(1).abs().sum() == 0) == causal
     assert len(pattern.flatten(2).unique(dim=1)) == 2 and pattern[0].unique(dim=0).shape[0] == 3
-    assert all(
-        torch.equal(a, b)
-        for a, b in zip(model.state_dict().values(), again.state_dict().values(), strict=True)
-    )
+    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), again.state_dict().values(), strict=True))
     assert not any("fixed_pattern" in name for name, _ in model.named_parameters())
 
 

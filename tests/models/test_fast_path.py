@@ -44,9 +44,7 @@ def configurations(draw: Any) -> dict[str, Any]:
         fields["threshold"] = draw(st.sampled_from([0.05, 0.3]))
     if phi == "fixed":
         fields["fixed_pattern"] = draw(st.sampled_from(["random", "learned"]))
-    fields["positions"] = draw(
-        st.sampled_from(["learned", None] if phi == "fixed" else ["learned", "qk", None])
-    )
+    fields["positions"] = draw(st.sampled_from(["learned", None] if phi == "fixed" else ["learned", "qk", None]))
     if fields["attention"] == "mssa" and draw(st.booleans()):
         fields |= {"tied_output": True, "step_size": draw(st.sampled_from([1.0, 0.5]))}
     if not fields["bias"]:
@@ -107,9 +105,7 @@ def test_they_agree_over_the_configurations(fields: dict[str, Any], n_pos: int, 
 
 @pytest.mark.parametrize("fields", [{}, {"attention": "mssa"}, {"positions": "qk"}, {"causal": False}])
 def test_they_agree_in_float32(fields: dict[str, Any]):
-    cfg = ModelConfig(
-        n_layers=3, d_model=64, n_heads=4, d_head=16, n_ctx=128, d_vocab=200, bias=True, **fields
-    )
+    cfg = ModelConfig(n_layers=3, d_model=64, n_heads=4, d_head=16, n_ctx=128, d_vocab=200, bias=True, **fields)
     compare(AttentionOnlyTransformer(cfg), torch.randint(200, (2, 128)), None, tolerance=1e-5)
 
 

@@ -36,9 +36,7 @@ def test_top_k_draws_from_the_k_largest_in_their_proportions():
 @pytest.mark.parametrize(("temperature", "exponent"), [(1.0, 1.0), (0.5, 2.0), (2.0, 0.5)])
 def test_temperature_divides_the_logits(temperature, exponent):
     probabilities = torch.tensor([0.5, 0.3, 0.2])
-    drawn = sample(
-        probabilities.log().expand(20_000, -1), temperature, None, torch.Generator().manual_seed(1)
-    )
+    drawn = sample(probabilities.log().expand(20_000, -1), temperature, None, torch.Generator().manual_seed(1))
     expected = probabilities**exponent / (probabilities**exponent).sum()
     torch.testing.assert_close(torch.bincount(drawn) / len(drawn), expected, rtol=0, atol=0.02)
 

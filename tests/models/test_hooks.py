@@ -48,9 +48,7 @@ def test_edited_scores_go_through_phi(make, tokens):
         scores[..., 1:] = float("-inf")
         return scores
 
-    logits = model.run_with_hooks(
-        tokens, fwd_hooks=[("blocks.0.attn.hook_attn_scores", point_at_the_first_key)]
-    )
+    logits = model.run_with_hooks(tokens, fwd_hooks=[("blocks.0.attn.hook_attn_scores", point_at_the_first_key)])
     first = torch.zeros(2, 3, 7, 7, dtype=torch.float64)
     first[..., 0] = 1
     torch.testing.assert_close(logits, one_layer_by_hand(model, tokens, first))
