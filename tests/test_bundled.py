@@ -1,0 +1,72 @@
+"""The bundled checkpoints show what they are there to show, measured again on the stored weights."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import aotlens
+from aotlens.checkpoints import CheckpointInfo, bundled_folder, read_info, render_card, verify
+from aotlens.evaluate import repeat_losses
+from aotlens.heads import motif_scores
+from aotlens.models import AttentionOnlyTransformer
+from aotlens.train import load_recipe
+
+BUNDLED = sorted(path.name for path in bundled_folder().iterdir() if (path / "config.json").exists())
+
+
+@functools.cache
+def load(name: str) -> AttentionOnlyTransformer:
+    return aotlens.load(name, device="cpu")
+
+
+def info(name: str) -> CheckpointInfo:
+    return read_info(bundled_folder() / name)
+
+
+def test_there_are_some_and_together_they_are_small() -> None:
+    assert {"novels-1l-mhsa", "novels-2l-mhsa", "code-2l-mhsa"} <= set(BUNDLED)
+    size = sum(path.stat().st_size for path in Path(bundled_folder()).rglob("*") if path.is_file())
+    assert size <= 32e6
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_each_is_whole_and_says_how_to_train_it_again(name: str) -> None:
+    assert verify(bundled_folder() / name) == []
+    described = info(name)
+    assert described.recipe == json.loads(json.dumps(load_recipe(name).to_dict()))
+    assert described.command.startswith(f"aotlens train {name}") and described.device and described.seed is not None
+    assert described.corpus["sha256"] and described.corpus["source"] and described.corpus["validation"]
+    assert described.card == render_card(described)
+    assert load(name).unigram_counts.sum() > 1_000_000
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_each_is_below_a_bigram_model_by_the_margin(name: str) -> None:
+    metrics = info(name).metrics
+    margin = 0.1 if name == "novels-1l-mhsa" else 0.25
+    assert metrics["bigram_loss"] - metrics["validation_loss"] >= margin
+
+
+def test_the_two_layer_model_has_an_induction_head() -> None:
+    model = load("novels-2l-mhsa")
+    scores = motif_scores(model, seed=11)
+    assert scores.induction[1].max() >= 0.5
+    assert scores.previous_token[0].max() >= 0.5
+    assert repeat_losses(model, seed=11).gain >= 3.0
+
+
+def test_the_one_layer_model_is_the_clean_case() -> None:
+    cfg = load("novels-1l-mhsa").cfg
+    assert (cfg.n_layers, cfg.norm, cfg.positions, cfg.attn_only) == (1, None, "qk", True)
+
+
+def test_text_comes_back_from_a_bundled_tokenizer() -> None:
+    model = load("novels-2l-mhsa")
+    tokens = model.to_tokens("It was a bright cold day in April.")
+    assert model.to_string(tokens[0, 1:]) == "It was a bright cold day in April."
+    assert torch.isfinite(model(tokens)).all()
