@@ -223,7 +223,9 @@
                 const by = triggered();
                 if (by === "heads-example" && !example) return [none, none, none];
                 if (by === "heads-checkpoint" && checkpoint === prompt.checkpoint) return [none, none, none];
-                const chosen = by === "heads-example" ? example : text || "";
+                // What stands in the box, not what Dash was last told: Ctrl+Enter can come before it hears of the typing.
+                const box = document.getElementById("heads-text");
+                const chosen = by === "heads-example" ? example : (box ? box.value : text) || "";
                 const most = Number(document.querySelector(".heads").dataset.maxCharacters);
                 // Too long to send: the server is told the length and answers with the limit.
                 const next = chosen.length > most
