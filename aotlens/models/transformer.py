@@ -21,7 +21,7 @@ from transformer_lens.HookedRootModule import HookedRootModule
 
 from aotlens.models import attention, hook_names
 from aotlens.models.config import ModelConfig
-from aotlens.models.ends import PositionEmbedding, TokenEmbedding, Unembed, make_embedding
+from aotlens.models.ends import PositionEmbedding, Unembed, make_embedding
 from aotlens.models.generation import generate
 from aotlens.models.initialise import initialise
 from aotlens.models.layers import Block, LayerNorm
@@ -289,8 +289,3 @@ def _check_targets(targets: Tensor, logits: Tensor) -> None:
             f"targets run from {int(kept.min())} to {int(kept.max())}, expected 0 to {logits.shape[-1] - 1} "
             "(or -100 to ignore one)."
         )
-
-
-def is_token_model(model: AttentionOnlyTransformer) -> bool:
-    """True for a model that reads token ids."""
-    return isinstance(model.embed, TokenEmbedding)

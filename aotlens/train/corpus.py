@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from aotlens.checkpoints import home_folder
 from aotlens.data import TailHeldOut, TokenFile, Tokenizer, open_corpus
 from aotlens.evaluate import BigramModel
 from aotlens.train.recipe import CorpusRecipe
@@ -32,11 +33,6 @@ class TrainingData:
     """Of the whole corpus's names and bytes."""
     bigram_loss: float
     """Of a smoothed bigram model of the training tokens on the validation tokens, nats a token."""
-
-
-def aotlens_home() -> Path:
-    """`$AOTLENS_HOME`, or `~/.cache/aotlens`."""
-    return Path(os.environ.get("AOTLENS_HOME") or Path.home() / ".cache" / "aotlens")
 
 
 def prepare(
@@ -63,7 +59,7 @@ def prepare(
     sha256 = corpus.sha256()
     split = corpus.split(recipe.validation)
     described = json.dumps([sha256, list(split.train), list(split.validation), recipe.d_vocab])
-    folder = (home or aotlens_home()) / "tokens" / hashlib.sha256(described.encode()).hexdigest()[:16]
+    folder = (home or home_folder().parent) / "tokens" / hashlib.sha256(described.encode()).hexdigest()[:16]
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer_path, train_path, validation_path = (
         folder / n for n in ("tokenizer.json", "train.bin", "validation.bin")
