@@ -18,6 +18,8 @@ class Settings:
     """Port to listen on."""
     trusted_hosts: tuple[str, ...] = ()
     """Names by which a browser may address the server, besides this machine's own."""
+    first_checkpoint: str = "novels-2l-mhsa"
+    """What the Heads page opens on, where there is one of that name: the one with an induction head."""
     device: str = "auto"
     """Where models run: auto, cuda, mps or cpu."""
 

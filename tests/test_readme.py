@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from aotlens.checkpoints import bundled_folder, read_info
-from aotlens.train import list_recipes
+from aotlens.train import list_recipes, load_recipe
 
 README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
 
@@ -36,6 +36,13 @@ def test_the_example_runs() -> None:
     with contextlib.redirect_stdout(printed):
         exec(compile(example, "README.md", "exec"), {})
     assert "induction" in printed.getvalue() and "nan" not in printed.getvalue().lower()
+
+
+def test_the_recipe_is_one(tmp_path: Path) -> None:
+    (recipe,) = re.findall(r"```toml\n(.*?)```", README, re.DOTALL)
+    path = tmp_path / "tiny.toml"
+    path.write_text(recipe)
+    assert load_recipe(path).model_config(512).attention == "mssa"
 
 
 def test_the_commands_name_recipes_that_exist() -> None:

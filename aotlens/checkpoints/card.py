@@ -57,7 +57,8 @@ def _corpus(info: CheckpointInfo) -> str:
     rows: list[tuple[str, str]]
     rows = [(key, _value(corpus[key])) for key in ("name", "source", "license", "sha256") if key in corpus]
     if corpus.get("validation"):
-        rows.append(("held out for validation", _value(corpus["validation"])))
+        names = ", ".join(f"`{name}`" for name in corpus["validation"])  # code: a name may hold __init__
+        rows.append(("held out for validation", names))
     return "## Corpus\n\n" + _table(("", ""), rows)
 
 

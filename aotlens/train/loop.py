@@ -74,15 +74,12 @@ def train(
     that is not finite, naming the step.
     """
     out = Path(out)
-    state_path = out.with_name(out.name + ".training") / "state.safetensors"
+    state_path = _state_path(out)
     target = local_device(resolve_device(device))
     with join_world(target) as world:
-        _check_start(out, state_path, resume)
+        check_start(out, resume)
         torch.manual_seed(recipe.seed)
         cfg = recipe.model_config(data.tokenizer.d_vocab)
-        longest = max(stage.sequence_length for stage in recipe.stages)
-        if longest > cfg.n_ctx:
-            raise TrainingError(f"a stage has rows of {longest} tokens, but the model's n_ctx is {cfg.n_ctx}.")
         model = AttentionOnlyTransformer(cfg, data.tokenizer).to(target)
         model.unigram_counts = torch.as_tensor(data.train.counts())
         optimiser = make_optimiser(model, recipe)
@@ -97,12 +94,18 @@ def train(
     return out
 
 
+def _state_path(out: Path) -> Path:
+    return out.with_name(out.name + ".training") / "state.safetensors"
+
+
 def _settings(recipe: Recipe, data: TrainingData) -> dict[str, Any]:
     """What a resumed run must share with the one that was killed."""
     return {**recipe.to_dict(), "corpus sha256": data.sha256, "training tokens": len(data.train)}
 
 
-def _check_start(out: Path, state_path: Path, resume: bool) -> None:
+def check_start(out: Path, resume: bool) -> None:
+    """Raise `TrainingError` where a run into `out` would overwrite something, or has nothing to go on with."""
+    state_path = _state_path(out)
     if not resume and (out.exists() or state_path.exists()):
         raise TrainingError(f"{out} exists already; choose another --out, remove it, or continue it with --resume.")
     if resume and (out / "config.json").exists() and not state_path.exists():

@@ -28,7 +28,7 @@ def make_optimiser(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
 
 def learning_rate(stage: Stage, step: int) -> float:
     """At step 0, 1, … of a stage: linear over the warm-up, then a cosine down to `final_fraction` of the peak."""
-    warmup = min(stage.n_steps, -(-stage.warmup_tokens // (stage.batch_size * stage.sequence_length)))
+    warmup = stage.warmup_steps
     if step < warmup:
         return stage.learning_rate * (step + 1) / warmup
     share = (step - warmup) / max(1, stage.n_steps - warmup)

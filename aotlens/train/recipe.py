@@ -59,6 +59,7 @@ class Stage:
     learning_rate: float | int = 1e-3
     """At the end of the warm-up."""
     warmup_tokens: int = 100_000
+    """Over which the learning rate rises; at most a tenth of the stage."""
     final_fraction: float | int = 0.1
     """Share of the learning rate that is left at the end of the cosine; 1 keeps it constant."""
     repeat_fraction: float | int = 0.0
@@ -80,6 +81,10 @@ class Stage:
     def n_steps(self) -> int:
         per_step = self.batch_size * self.sequence_length
         return -(-self.tokens // per_step)
+
+    @property
+    def warmup_steps(self) -> int:
+        return -(-min(self.warmup_tokens, self.tokens // 10) // (self.batch_size * self.sequence_length))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +122,13 @@ class Recipe:
             raise ValueError(f"recipe {self.name!r}: expected at least one stage of training.")
         if "d_vocab" in self.model:
             raise ValueError(f"recipe {self.name!r}: d_vocab belongs in [corpus]; it is the tokenizer's.")
+        n_ctx = self.model_config(self.corpus.d_vocab).n_ctx
+        longest = max(stage.sequence_length for stage in self.stages)
+        if longest > n_ctx:
+            raise ValueError(
+                f"recipe {self.name!r}: a stage has sequence_length = {longest} (256 where it says nothing), but the "
+                f"model's n_ctx is {n_ctx}; set sequence_length to at most {n_ctx}, or raise n_ctx."
+            )
         if self.model_config(self.corpus.d_vocab).phi == "thresholded_softmax":
             raise ValueError(
                 f"recipe {self.name!r}: a thresholded softmax is a step, without a gradient to its scores; W_Q and W_K "

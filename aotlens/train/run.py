@@ -9,7 +9,7 @@ from pathlib import Path
 
 from aotlens.checkpoints import home_folder
 from aotlens.train.corpus import prepare
-from aotlens.train.loop import train
+from aotlens.train.loop import check_start, train
 from aotlens.train.recipe import load_recipe
 
 
@@ -34,6 +34,7 @@ def run_recipe(
     last = dataclasses.replace(last, learning_rate=learning_rate or last.learning_rate, tokens=tokens or last.tokens)
     recipe = dataclasses.replace(recipe, seed=recipe.seed if seed is None else seed, stages=(*recipe.stages[:-1], last))
     target = Path(out) if out is not None else home_folder() / recipe.name
+    check_start(target, resume)  # before the corpus is read
     leads = os.environ.get("RANK", "0") == "0"
     data = prepare(recipe.corpus, corpus, announce=_say if leads else lambda message: None)
     command = _command(name_or_path, recipe.corpus.spec, corpus, seed, learning_rate, tokens)

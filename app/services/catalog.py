@@ -74,9 +74,10 @@ class Catalog:
         raise RequestError(f"No checkpoint is called {name!r}. There are: {names}. Choose one of them.")
 
     def default(self) -> str | None:
-        """The first that reads text and isn't broken."""
-        usable = [info for info in self.list() if self.reads_text(info)]
-        return usable[0].name if usable else None
+        """The one that the settings name, if it's there; else the first that reads text and isn't broken."""
+        usable = [info.name for info in self.list() if self.reads_text(info)]
+        preferred = self._settings.first_checkpoint
+        return preferred if preferred in usable else next(iter(usable), None)
 
     @staticmethod
     def reads_text(info: CheckpointInfo) -> bool:

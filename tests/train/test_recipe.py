@@ -50,12 +50,18 @@ def test_the_comparison_differs_in_architecture_and_learning_rate_only() -> None
 
 def test_the_schedule_warms_up_linearly_and_falls_as_a_cosine() -> None:
     stage = Stage(
-        tokens=1000, batch_size=1, sequence_length=10, learning_rate=0.01, warmup_tokens=200, final_fraction=0.1
+        tokens=1000, batch_size=1, sequence_length=10, learning_rate=0.01, warmup_tokens=100, final_fraction=0.1
     )
     rates = [learning_rate(stage, step) for step in range(stage.n_steps)]
-    assert rates[:20] == pytest.approx([0.01 * (i + 1) / 20 for i in range(20)])
-    expected = [0.01 * (0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * (i - 20) / 80))) for i in range(20, 100)]
-    assert rates[20:] == pytest.approx(expected)
+    assert rates[:10] == pytest.approx([0.01 * (i + 1) / 10 for i in range(10)])
+    expected = [0.01 * (0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * (i - 10) / 90))) for i in range(10, 100)]
+    assert rates[10:] == pytest.approx(expected)
+
+
+def test_a_short_stage_does_not_end_within_its_warm_up() -> None:
+    stage = Stage(tokens=50_000, batch_size=4, sequence_length=250)  # warmup_tokens is 100,000 by default
+    assert stage.n_steps == 50 and stage.warmup_steps == 5
+    assert learning_rate(stage, 4) == stage.learning_rate
 
 
 def test_weight_decay_acts_on_matrices_only() -> None:
@@ -79,6 +85,11 @@ def test_weight_decay_acts_on_matrices_only() -> None:
         ("name = 'x'\n[model]\nd_vocab = 2\n[[stages]]\ntokens = 5\n", "d_vocab belongs in"),
         ("name = 'x'\n[model]\n[[stages]]\ntokens = 0\n", "tokens ≥ 1"),
         ("name = \n", "not valid TOML"),
+        (
+            "name = 'x'\n[[stages]]\ntokens = 5\n"
+            "[model]\nn_layers = 1\nd_model = 8\nn_heads = 1\nd_head = 8\nn_ctx = 64\n",
+            "sequence_length = 256 .*set sequence_length to at most 64",
+        ),
     ],
 )
 def test_bad_recipes_are_named(tmp_path: Path, change: str, message: str) -> None:
