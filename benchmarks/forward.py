@@ -7,8 +7,8 @@ tokens. `plain` is an attention-only transformer on `scaled_dot_product_attentio
 of nanoGPT (one matrix for queries, keys and values). Its logits must equal ours. Runs alternate; medians
 over pairs. `bridge` is the same model as TransformerLens's native bridge.
 
-Expected: ours ÷ plain ≤ 1.05, and bridge ÷ ours between 1.5 (large vocabulary) and 3. Some 15 minutes on 2
-cores and 12 GB of memory; `--quick` takes seconds, and its ratios mean little.
+Expected: ours ÷ plain about 1 (at most 1.05), and bridge ÷ ours between 2 (large vocabulary) and 4. Some 20
+minutes on one core (`--threads 1`) and 12 GB of memory; `--quick` takes seconds, and its ratios mean little.
 """
 
 from __future__ import annotations
