@@ -19,6 +19,13 @@ from aotlens.train import load_recipe
 BUNDLED = sorted(path.name for path in bundled_folder().iterdir() if (path / "config.json").exists())
 
 
+@pytest.fixture(autouse=True)
+def real_bundled_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The app's tests hide the bundled checkpoints for a whole session; and none of the user's own come in between."""
+    monkeypatch.setattr("aotlens.checkpoints.catalog.bundled_folder", bundled_folder)
+    monkeypatch.setenv("AOTLENS_HOME", str(tmp_path))
+
+
 @functools.cache
 def load(name: str) -> AttentionOnlyTransformer:
     return aotlens.load(name, device="cpu")
