@@ -88,7 +88,7 @@ def train(
             run = _Run(**load_state(state_path, model, optimiser, _settings(recipe, data)))
         saver = _Saver(recipe, data, out, state_path, command, describe(target))
         _run_stages(recipe, data, model, optimiser, run, world, saver, progress, stop_after_steps)
-        if world.leads and run.step == sum(stage.n_steps for stage in recipe.stages):
+        if world.leads and run.step == recipe.n_steps:
             saver.finish(model, run)
         world.wait()
     return out
@@ -145,7 +145,7 @@ def _run_stages(
         run.step, run.tokens = step + 1, run.tokens + stage.batch_size * stage.sequence_length
         run.seconds = done_before + time.perf_counter() - started
         due = {what: _due(run.tokens, stage, every) for what, every in _intervals(recipe)}
-        last = run.step == sum(s.n_steps for s in recipe.stages)
+        last = run.step == recipe.n_steps
         pending, pending_steps = pending + loss.float(), pending_steps + 1
         if device.type == "cpu" or pending_steps == _READ_EVERY or any(due.values()) or last:
             _refuse_non_finite(int(non_finite), saver.out)

@@ -141,6 +141,10 @@ class Recipe:
         return ModelConfig.from_dict({"seed": self.seed, **model, "d_vocab": d_vocab})
 
     @property
+    def n_steps(self) -> int:
+        return sum(stage.n_steps for stage in self.stages)
+
+    @property
     def total_tokens(self) -> int:
         return sum(stage.n_steps * stage.batch_size * stage.sequence_length for stage in self.stages)
 
