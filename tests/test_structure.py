@@ -31,6 +31,7 @@ ORDER = (
     ("trigrams", "paths", "distill"),
     ("denoise",),
     ("plots",),
+    ("commands",),
     ("cli",),
     ("__main__",),
     ("app", "analyses", "benchmarks"),

@@ -1,0 +1,133 @@
+"""``aotlens checkpoints``: list, show, check and move trained models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from aotlens.checkpoints import (
+    CheckpointInfo,
+    export_checkpoint,
+    find_checkpoint,
+    import_checkpoint,
+    list_checkpoints,
+    verify,
+)
+from aotlens.checkpoints.info import to_json
+from aotlens.commands.shared import PLAIN, AsJson, Folders, print_text, table
+
+app = typer.Typer(help="List, show, check and move trained models.", **PLAIN)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A name that `list` shows, or a checkpoint's folder.")]
+
+
+@app.command("list")
+def list_command(folders: Folders = [], as_json: AsJson = False) -> None:  # noqa: B006 (Typer copies it)
+    """List the checkpoints at hand.
+
+    Those are the bundled ones, your own ($AOTLENS_HOME/checkpoints), and those in --checkpoints DIR. Losses
+    are validation losses in nats per token, beside a smoothed bigram model's.
+    """
+    infos = list_checkpoints(folders)
+    if as_json:
+        print_text(to_json([_as_json(info) for info in infos], indent=2))
+    elif not infos:
+        print_text("No checkpoints. Train one (aotlens train --help), or give a folder with --checkpoints DIR.")
+    else:
+        print_text(table([("name", "model", "weights", "loss", "bigram"), *map(_row, infos)]))
+        for info in infos:
+            for remark in (info.note, info.problem and f"can't be loaded: {info.problem}"):
+                if remark:
+                    print_text(f"{info.name}: {remark}")
+
+
+@app.command("show")
+def show_command(name: Name, folders: Folders = [], as_json: AsJson = False) -> None:  # noqa: B006
+    """Show a checkpoint's card: what it is, its figures, its corpus, and how to train it again."""
+    info = find_checkpoint(name, folders)
+    if info.problem:
+        raise ValueError(info.problem)
+    if as_json:
+        print_text(to_json({**_as_json(info), "history": info.history()}, indent=2))
+        return
+    print_text(info.card.rstrip() or f"{info.name} (it has no card.md)")
+    print_text(f"\nIn {info.path}, {info.n_weights:,} weights.")
+    if info.note:
+        print_text(f"Note: {info.note}.")
+
+
+@app.command("verify")
+def verify_command(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="All of them, if none is given.")
+    ] = None,
+    folders: Folders = [],  # noqa: B006
+) -> None:
+    """Read checkpoints whole and check hashes, shapes, weights, tokenizer. Exit code 1 if one is damaged."""
+    infos = [find_checkpoint(name, folders) for name in names] if names else list_checkpoints(folders)
+    damaged = 0
+    for info in infos:
+        assert info.path is not None
+        problems = verify(info.path)
+        damaged += bool(problems)
+        print_text(f"{info.name}: {'ok' if not problems else ' '.join(problems)}")
+    if damaged:
+        raise typer.Exit(1)
+
+
+@app.command("import")
+def import_command(
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="A .tar, .tar.gz, .tar.xz or .zip, or a folder.")],
+    name: Annotated[str | None, typer.Option(help="Call it this instead of its own name.")] = None,
+    into: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Put it here, not in $AOTLENS_HOME/checkpoints.")
+    ] = None,
+) -> None:
+    """Bring in a checkpoint from an archive or a folder. It is checked first, and nothing is overwritten."""
+    info = import_checkpoint(source, name=name, into=into)
+    print_text(f"{info.name}: imported to {info.path}")
+
+
+@app.command("export")
+def export_command(
+    name: Name,
+    destination: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="Ends in .tar, .tar.gz, .tar.xz or .zip; otherwise a new folder."),
+    ],
+    folders: Folders = [],  # noqa: B006
+) -> None:
+    """Write a checkpoint to an archive for `import`. It is checked first, and nothing is overwritten."""
+    info = find_checkpoint(name, folders)
+    assert info.path is not None
+    print_text(f"{info.name}: exported to {export_checkpoint(info.path, destination)}")
+
+
+def _as_json(info: CheckpointInfo) -> dict[str, Any]:
+    extra = {"path": str(info.path), "n_weights": info.n_weights, "note": info.note, "problem": info.problem}
+    return {**info.to_config(), **extra}
+
+
+def _row(info: CheckpointInfo) -> tuple[str, ...]:
+    if info.problem:
+        return (info.name, "damaged", "", "", "")
+    model = info.model
+    shape = f"{_several(model.get('n_layers'), 'layer')} × {_several(model.get('n_heads'), 'head')}"
+    shape = f"{shape}, {model.get('attention')}"
+    return (
+        info.name,
+        f"{shape} + MLP" if model.get("d_mlp") else shape,
+        f"{info.n_weights:,}",
+        _loss(info.metrics.get("validation_loss")),
+        _loss(info.metrics.get("bigram_loss")),
+    )
+
+
+def _several(number: Any, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _loss(value: Any) -> str:
+    return f"{value:.3f}" if isinstance(value, int | float) else "-"

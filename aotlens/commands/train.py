@@ -1,0 +1,47 @@
+"""``aotlens train``: a checkpoint from a recipe."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aotlens.commands.shared import Device, print_text
+
+
+def train_command(
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe's name, or a TOML file.")],
+    corpus: Annotated[
+        str | None,
+        typer.Option(metavar="SPEC", help="stdlib, file:PATH, dir:PATH or hf:NAME, where the recipe leaves it open."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="The checkpoint's folder, not $AOTLENS_HOME/checkpoints/NAME."),
+    ] = None,
+    device: Device = "auto",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from where a stopped run was.")] = False,
+    seed: Annotated[int | None, typer.Option(help="Instead of the recipe's.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Of the last stage, instead of the recipe's.")] = None,
+    tokens: Annotated[int | None, typer.Option(help="Of the last stage, instead of the recipe's.")] = None,
+) -> None:
+    """Train a model from a recipe, and save it as a checkpoint as it goes.
+
+    On several GPUs: torchrun --nproc_per_node N -m aotlens train RECIPE
+    """
+    from aotlens.train import run_recipe  # imports torch, which the other commands need not wait for
+
+    folder = run_recipe(
+        recipe,
+        corpus=corpus,
+        out=out,
+        device=device,
+        resume=resume,
+        seed=seed,
+        learning_rate=learning_rate,
+        tokens=tokens,
+    )
+    if os.environ.get("RANK", "0") == "0":
+        print_text(f"{folder.name}: saved in {folder}")
