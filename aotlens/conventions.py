@@ -37,8 +37,9 @@ reads.
 
 **Norms.** Weight-only circuits fold the norm's gain and bias into the neighbouring maps and centre what
 writes to the stream. The scale that remains, a division by the stream's centred root mean square, depends on
-the input: for layer 0 it is the token's own, exact where only the token is in the stream; elsewhere it is 1,
-and results that rest on it are labelled relative.
+the input: a token's row is divided by its own, which is exact in layer 0 where only the token is in the stream;
+a prompt's rows by the scale that they had; every other side by 1. Results that rest on a scale which is not the
+model's own are labelled relative.
 
 **Counting.** Layers, heads, positions and token ids count from 0. Position 0 holds the start token.
 """

@@ -1,0 +1,11 @@
+"""QK and OV circuits: what each head looks for and what it writes, read from the weights alone.
+
+circuit.py   the factored matrix that every function here takes and gives
+sides.py     what a head can read: tokens, positions, biases, a prompt, another head's output
+qk_ov.py     `qk_circuit`, `ov_circuit`
+"""
+
+from aotlens.circuits.circuit import Circuit, Side, sum_of_circuits
+from aotlens.circuits.qk_ov import ov_circuit, qk_circuit
+
+__all__ = ["Circuit", "Side", "ov_circuit", "qk_circuit", "sum_of_circuits"]

@@ -1,0 +1,168 @@
+"""A head's QK circuit, what it looks for, and its OV circuit, what it writes (Elhage et al. 2021; *structures* §5).
+
+    QK [destination, source] = s · left W_Q (right W_K)ᵀ    nats: the score of a destination for a source, before φ
+    OV [source, out]         = left W_V W_O right           logits: what attending to a source adds to each output
+
+`left` and `right` are whatever the head can read or reach: tokens, positions, biases, directions of the residual
+stream, the positions of a prompt, an earlier head's output, a later head's input. s is the model's scale of scores.
+See `aotlens.circuits.sides` for norms, scales and biases, and `aotlens.conventions` for the papers' transposes.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from transformer_lens import ActivationCache
+
+from aotlens.circuits.circuit import Circuit, Side
+from aotlens.circuits.sides import (
+    Reading,
+    SideSpec,
+    check_head,
+    gain,
+    read_side,
+    reader_of_layer,
+    reader_of_logits,
+)
+from aotlens.conventions import Head
+from aotlens.models import AttentionOnlyTransformer
+
+
+@torch.no_grad()
+def qk_circuit(
+    model: AttentionOnlyTransformer,
+    layer: int,
+    head: int,
+    left: SideSpec = "tokens",
+    right: SideSpec = "tokens",
+    *,
+    frozen: ActivationCache | None = None,
+    biases: bool = False,
+) -> Circuit:
+    """s · left W_Q (right W_K)ᵀ as a factored `[destination, source]` matrix in nats.
+
+    `left` (destinations) and `right` (sources) each are one of
+
+        "tokens"      a row a token of the vocabulary
+        "positions"   a row a position of the context, learned or in queries and keys only
+        "bias"        one row: b_Q or b_K, and the norm's bias through W_Q or W_K
+        "residual"    a row a direction of the (centred) residual stream
+        "prompt"      a row a position of a prompt; needs `frozen`, its cache, and takes the scales from it
+        (l, h)        a row a token, as the earlier head l.h writes it: what this head looks for in what l.h moved
+
+    A score is bilinear, so the circuits of all pairs of sides add up to it: with the cache of a prompt,
+    prompt×prompt + prompt×bias + bias×prompt + bias×bias (and the same with positions where they are added to queries
+    and keys only) is `hook_attn_scores`, before masking. `biases=True` adds the bias row to every row of both sides, so
+    that tokens×tokens is the whole score of one token for another.
+
+    `.exact` says whether an entry is a term of the model's own scores on any input; `.relative` why not. An MSSA head's
+    circuit is symmetric positive semidefinite where both sides are the same.
+
+    Memory: d_head numbers a row. Raises `ValueError` for a head or side that the model does not have, for a model
+    with `phi="fixed"`, and for "prompt" without `frozen`.
+    """
+    check_head(model, (layer, head))
+    queries = read_side(model, layer, head, "Q", left, frozen)
+    keys = read_side(model, layer, head, "K", right, frozen)
+    same = model.cfg.attention == "mssa" and left == right and model.cfg.score_scale > 0
+    return Circuit(
+        _with_bias(model, layer, head, "Q", queries, biases) * model.cfg.score_scale,
+        _with_bias(model, layer, head, "K", keys, biases).T,
+        kind="qk",
+        heads=[(layer, head)],
+        left=queries.side,
+        right=keys.side,
+        relative=queries.relative or keys.relative,
+        psd_because="MSSA has one matrix for queries and keys, and both sides are the same." if same else "",
+    )
+
+
+@torch.no_grad()
+def ov_circuit(
+    model: AttentionOnlyTransformer,
+    layer: int,
+    head: int,
+    left: SideSpec = "tokens",
+    right: str | Head = "logits",
+    *,
+    frozen: ActivationCache | None = None,
+) -> Circuit:
+    """left W_V W_O right as a factored `[source, out]` matrix, in logits.
+
+    `left` (sources) is as in `qk_circuit`: tokens, positions, bias, residual, prompt, or an earlier head (its output
+    moved once more, the virtual head of the two). `right` is
+
+        "logits"      through the final norm's gain and the unembedding; the final norm's scale is 1
+        (l, h)        the same, after the later head l.h has moved it once more
+        "residual"    what is written to the residual stream, as it is: `[source, d_model]`
+
+    b_O belongs to no head, and a norm's bias or b_V is the "bias" side: its one row times the pattern's row sums is
+    what a head writes whatever it attends to. `.exact`, `.relative` as in `qk_circuit`: with a final norm, logits are
+    relative, since its scale depends on the input.
+
+    Memory: d_head numbers a row and a column. Raises `ValueError` for a head or side that the model does not have, for
+    positions that enter only queries and keys, and for a model that writes no logits.
+    """
+    check_head(model, (layer, head))
+    values = read_side(model, layer, head, "V", left, frozen)
+    out, side, relative = _output(model, layer, head, right)
+    return Circuit(
+        values.rows,
+        out,
+        kind="ov",
+        heads=[(layer, head)],
+        left=values.side,
+        right=side,
+        relative=values.relative or relative,
+        psd_because=_tied_because(model, layer, left, right),
+    )
+
+
+def _with_bias(
+    model: AttentionOnlyTransformer, layer: int, head: int, matrix: str, reading: Reading, biases: bool
+) -> torch.Tensor:
+    if not biases or reading.side.name == "bias":
+        return reading.rows
+    assert matrix in ("Q", "K")
+    return reading.rows + read_side(model, layer, head, "Q" if matrix == "Q" else "K", "bias", None).rows
+
+
+def _output(
+    model: AttentionOnlyTransformer, layer: int, head: int, right: str | Head
+) -> tuple[torch.Tensor, Side, str]:
+    """The right factor `[d_head, out]`, what its columns are, and what is relative about it."""
+    weight = model.W_O[layer, head]
+    if right == "residual":
+        return weight, Side(name="residual", index="direction"), ""
+    if right != "logits" and not isinstance(right, tuple):
+        raise ValueError(f"right={right!r}: expected 'logits', 'residual' or a later head (layer, head).")
+    index: Literal["class", "token"] = "class" if model.cfg.read_out == "classes" else "token"
+    relative = "logits: the final norm divides by the stream's scale; here by 1." if model.cfg.norm else ""
+    logits = reader_of_logits(model)
+    if isinstance(right, str):
+        return weight @ logits, Side(name="logits", index=index), relative
+    check_head(model, right)
+    if right[0] <= layer:
+        raise ValueError(
+            f"right={right}: expected a head of a layer after {layer}, since only those read what this one writes; "
+            f"got layer {right[0]}."
+        )
+    moved = weight @ reader_of_layer(model, right) @ model.W_O[right]
+    return moved @ logits, Side(name="head", index=index, through=right), relative
+
+
+def _tied_because(model: AttentionOnlyTransformer, layer: int, left: SideSpec, right: str | Head) -> str:
+    """Why the circuit is similar to a positive semidefinite matrix whatever the weights, or nothing."""
+    cfg = model.cfg
+    if not cfg.tied_output or cfg.step_size <= 0:
+        return ""
+    if (left, right) == ("residual", "residual"):
+        w = gain(model, layer)
+        if w is None:
+            return "a tied output makes W_V W_O = η U Uᵀ."
+        # D P has the eigenvalues of √D P √D for a diagonal D ≥ 0.
+        return "a tied output makes W_V W_O = η U Uᵀ, and no gain is negative." if bool((w >= 0).all()) else ""
+    if (left, right) == ("tokens", "logits") and cfg.tied_embeddings and not cfg.norm:
+        return "a tied output and a tied unembedding without a norm make the circuit η W_E U Uᵀ W_Eᵀ."
+    return ""

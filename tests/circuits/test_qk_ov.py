@@ -1,0 +1,215 @@
+"""QK and OV circuits against the model's own forward pass, and against dense products written out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+
+import pytest
+import torch
+from transformer_lens import FactoredMatrix
+
+from aotlens.circuits import Circuit, ov_circuit, qk_circuit, sum_of_circuits
+from aotlens.models import AttentionOnlyTransformer
+
+Make = Callable[..., AttentionOnlyTransformer]
+TOKENS = torch.randint(11, (1, 7), generator=torch.Generator().manual_seed(1))
+FAMILY = [
+    {"attention": attention, "norm": norm, "positions": positions, "bias": bias}
+    for attention, norm, positions, bias in product(
+        ("mhsa", "mssa"), ("layernorm", None), ("learned", "qk", None), (True, False)
+    )
+]
+
+
+def names(fields: dict[str, object]) -> str:
+    return "-".join(str(value) for value in fields.values())
+
+
+@pytest.mark.parametrize("fields", FAMILY, ids=names)
+def test_the_sides_of_qk_add_up_to_the_models_scores(make: Make, fields: dict[str, object]) -> None:
+    model = make(**fields, causal=False)
+    _, cache = model.run_with_cache(TOKENS)
+    sides = ["prompt", "bias"] + ["positions"] * (fields["positions"] == "qk")
+    for layer, head in product(range(2), range(3)):
+        total = torch.zeros(7, 7, dtype=torch.float64)
+        for left, right in product(sides, sides):
+            circuit = qk_circuit(model, layer, head, left, right, frozen=cache)
+            assert circuit.exact
+            part = circuit.AB
+            rows = part[:7] if left == "positions" else part
+            total = total + (rows[:, :7] if right == "positions" else rows)  # a bias is one row: it broadcasts
+        torch.testing.assert_close(total, cache["attn_scores", layer][0, head])
+
+
+@pytest.mark.parametrize("fields", FAMILY, ids=names)
+def test_ov_of_the_prompt_and_the_bias_is_what_the_head_writes(make: Make, fields: dict[str, object]) -> None:
+    model = make(**fields)
+    _, cache = model.run_with_cache(TOKENS, names_filter=lambda name: True)
+    for layer, head in product(range(2), range(3)):
+        pattern, result = cache["pattern", layer][0, head], cache["result", layer][0, :, head]
+        written = ov_circuit(model, layer, head, "prompt", "residual", frozen=cache)
+        constant = ov_circuit(model, layer, head, "bias", "residual").AB
+        torch.testing.assert_close(pattern @ (written.AB + constant), result)
+        # Through the final norm with its scale frozen, the same in logits.
+        logits = pattern @ ov_circuit(model, layer, head, "prompt", frozen=cache).AB
+        logits = logits + pattern.sum(-1, keepdim=True) * ov_circuit(model, layer, head, "bias").AB
+        if fields["norm"]:
+            centred = result - result.mean(-1, keepdim=True)
+            expected = centred * model.ln_final.w @ model.W_U
+        else:
+            expected = result @ model.W_U
+        torch.testing.assert_close(logits, expected)
+
+
+@pytest.mark.parametrize("norm", ["layernorm", None])
+@pytest.mark.parametrize("attention", ["mhsa", "mssa"])
+def test_layer_0_tokens_are_exact_where_a_token_is_alone_in_the_stream(make: Make, norm: str, attention: str) -> None:
+    model = make(norm=norm, positions="qk", attention=attention, bias=True, causal=False)
+    _, cache = model.run_with_cache(TOKENS)
+    ids = TOKENS[0]
+    tokens = qk_circuit(model, 0, 1, biases=True)
+    places = [qk_circuit(model, 0, 1, *sides) for sides in (("positions", "positions"),)]
+    mixed = qk_circuit(model, 0, 1, "positions", "tokens", biases=True).AB[:7][:, ids]
+    mixed = mixed + qk_circuit(model, 0, 1, "tokens", "positions", biases=True).AB[ids][:, :7]
+    # Each of the three with biases holds bias×bias once, and the mixed ones the biases' cross terms again.
+    q_b, k_b = (qk_circuit(model, 0, 1, *s).AB for s in (("bias", "tokens"), ("tokens", "bias")))
+    both = qk_circuit(model, 0, 1, "bias", "bias").AB
+    scores = tokens.AB[ids][:, ids] + places[0].AB[:7, :7] + mixed - q_b[:, ids] - k_b[ids] - 2 * both
+    torch.testing.assert_close(scores, cache["attn_scores", 0][0, 1])
+    assert tokens.exact and tokens.unit == "nats" and isinstance(tokens, FactoredMatrix)
+
+
+@pytest.mark.parametrize(
+    ("fields", "layer", "sides", "exact"),
+    [
+        ({"positions": "qk"}, 0, ("tokens", "tokens"), True),
+        ({"positions": None}, 0, ("tokens", "tokens"), True),
+        ({"positions": "learned"}, 0, ("tokens", "tokens"), False),
+        ({"positions": "qk"}, 1, ("tokens", "tokens"), False),
+        ({"positions": "qk"}, 1, ("positions", "bias"), True),
+        ({"positions": "learned"}, 0, ("positions", "positions"), False),
+        ({"positions": "qk"}, 0, ("residual", "tokens"), False),
+        ({"positions": "qk"}, 1, ((0, 1), "positions"), False),
+        ({"positions": "learned", "norm": None}, 1, ("tokens", (0, 2)), True),
+        ({"positions": "learned", "norm": None}, 1, ("residual", "positions"), True),
+    ],
+)
+def test_a_circuit_says_whether_it_is_exact(
+    make: Make, fields: dict[str, object], layer: int, sides: tuple[object, object], exact: bool
+) -> None:
+    circuit = qk_circuit(make(**fields), layer, 0, *sides)
+    assert circuit.exact == exact == (circuit.relative == "")
+    assert ("exact" in repr(circuit)) == exact
+
+
+def dense_reader(model: AttentionOnlyTransformer, w: torch.Tensor | None) -> torch.Tensor:
+    """Centring and gain, as a d_model × d_model matrix."""
+    eye = torch.eye(12, dtype=torch.float64)
+    return eye if w is None else (eye - 1 / 12) @ torch.diag(w)
+
+
+@pytest.mark.parametrize("norm", ["layernorm", None])
+def test_another_heads_output_or_input_is_a_side(make: Make, norm: str | None) -> None:
+    model = make(norm=norm, bias=True)
+    first, second, last = (
+        dense_reader(model, w) for w in ([b.ln1.w for b in model.blocks] + [model.ln_final.w] if norm else [None] * 3)
+    )
+    tokens = model.W_E
+    if norm:
+        tokens = (tokens - tokens.mean(1, keepdim=True)) / (tokens.var(1, correction=0, keepdim=True) + 1e-5).sqrt()
+        tokens = tokens @ torch.diag(model.blocks[0].ln1.w)
+        assert not torch.allclose(first, second)
+    moved = tokens @ model.W_V[0, 2] @ model.W_O[0, 2]
+    # What 1.1 looks for in what 0.2 and 0.0 write.
+    other = tokens @ model.W_V[0, 0] @ model.W_O[0, 0]
+    expected = moved @ second @ model.W_Q[1, 1] @ model.W_K[1, 1].T @ (other @ second).T / 5**0.5
+    torch.testing.assert_close(qk_circuit(model, 1, 1, (0, 2), (0, 0)).AB, expected)
+    # The virtual head 0.2 then 1.1, from either end.
+    virtual = moved @ second @ model.W_V[1, 1] @ model.W_O[1, 1] @ last @ model.W_U
+    torch.testing.assert_close(ov_circuit(model, 0, 2, right=(1, 1)).AB, virtual)
+    torch.testing.assert_close(ov_circuit(model, 1, 1, left=(0, 2)).AB, virtual)
+
+
+def test_the_scale_of_scores_is_the_models(make: Make) -> None:
+    plain, scaled = make(norm=None, positions=None), make(norm=None, positions=None, attn_scale=1.0)
+    torch.testing.assert_close(qk_circuit(plain, 1, 2).AB * 5**0.5, qk_circuit(scaled, 1, 2).AB)
+
+
+def test_rows_are_destinations_and_sources(make: Make) -> None:
+    """An asymmetric model, so that a transpose cannot hide: only token 3 looks for token 7, which writes token 9."""
+    model = make(norm=None, positions=None, d_vocab=12, n_layers=1, d_model=12, n_heads=1, d_head=1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        model.embed.W_E.copy_(torch.eye(12))
+        model.unembed.W_U.copy_(torch.eye(12))
+        attn = model.blocks[0].attn
+        attn.W_Q[0, 3], attn.W_K[0, 7], attn.W_V[0, 7], attn.W_O[0, 0, 9] = 2.0, 3.0, 5.0, 7.0
+    qk, ov = qk_circuit(model, 0, 0), ov_circuit(model, 0, 0)
+    assert qk.AB.nonzero().tolist() == [[3, 7]] and qk.AB[3, 7] == 6.0
+    assert ov.AB.nonzero().tolist() == [[7, 9]] and ov.AB[7, 9] == 35.0
+    assert qk.T.AB[7, 3] == 6.0 and qk.T.left == qk.right
+    assert qk.entries(torch.tensor([3, 7]), torch.tensor([7, 3])).tolist() == [6.0, 0.0]
+
+
+def test_a_sum_of_heads_is_one_circuit(make: Make) -> None:
+    model = make()
+    parts = [ov_circuit(model, 1, head) for head in range(3)]
+    total = sum_of_circuits(parts)
+    torch.testing.assert_close(total.AB, sum(part.AB for part in parts))
+    assert total.heads == ((1, 0), (1, 1), (1, 2)) and total.A.shape[1] == 15
+    with pytest.raises(ValueError, match="same kind and sides"):
+        sum_of_circuits([parts[0], qk_circuit(model, 0, 0)])
+    with pytest.raises(ValueError, match="at least one"):
+        sum_of_circuits([])
+
+
+def test_the_mlp_baseline_and_classifiers_have_circuits_too(make: Make) -> None:
+    model = make(d_mlp=7)
+    assert tuple(qk_circuit(model, 1, 0).shape) == (11, 11)
+    patches = make(
+        read_in="patches", read_out="classes", d_vocab=None, image_size=4, patch_size=2, d_out=6, causal=False, n_ctx=4
+    )
+    out = ov_circuit(patches, 1, 0, "residual")
+    assert tuple(out.shape) == (12, 6) and out.right.index == "class" and out.unit == "logits"
+    with pytest.raises(ValueError, match="W_E: this model reads patches"):
+        qk_circuit(patches, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: qk_circuit(m, 2, 0), "head 2.0: this model has layers 0 to 1"),
+        (lambda m: qk_circuit(m, 0, -1), "head 0.-1"),
+        (lambda m: qk_circuit(m, 0, 0, "words"), "side 'words': expected one of tokens"),
+        (lambda m: qk_circuit(m, 0, 0, "prompt"), "give frozen=cache"),
+        (lambda m: qk_circuit(m, 1, 0, (1, 1)), "a layer before 1"),
+        (lambda m: ov_circuit(m, 1, 0, right=(0, 1)), "a layer after 1"),
+        (lambda m: ov_circuit(m, 1, 0, right="words"), "right='words': expected 'logits'"),
+        (lambda m: ov_circuit(m, 1, 0, left="positions"), "queries and keys only"),
+        (lambda m: qk_circuit(m, 1, 0, (5, 1)), "head 5.1"),
+    ],
+)
+def test_what_a_model_does_not_have_is_named(
+    make: Make, call: Callable[[AttentionOnlyTransformer], Circuit], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        call(make(positions="qk"))
+
+
+def test_a_fixed_pattern_has_no_qk_circuit(make: Make) -> None:
+    model = make(phi="fixed", fixed_pattern="random")
+    with pytest.raises(ValueError, match="no queries or keys"):
+        qk_circuit(model, 0, 0)
+    assert tuple(ov_circuit(model, 0, 0).shape) == (11, 11)
+
+
+def test_a_cache_must_be_of_one_prompt_and_hold_the_stream(make: Make) -> None:
+    model = make()
+    _, batch = model.run_with_cache(TOKENS.expand(2, -1))
+    with pytest.raises(ValueError, match="a batch of 2"):
+        qk_circuit(model, 0, 0, "prompt", frozen=batch)
+    _, patterns = model.run_with_cache(TOKENS, names_filter=lambda name: name.endswith("pattern"))
+    with pytest.raises(ValueError, match=r"a cache with blocks\.0\.hook_resid_pre"):
+        qk_circuit(model, 0, 0, "prompt", frozen=patterns)
