@@ -3,9 +3,20 @@
 circuit.py   the factored matrix that every function here takes and gives
 sides.py     what a head can read: tokens, positions, biases, a prompt, another head's output
 qk_ov.py     `qk_circuit`, `ov_circuit`
+overview.py  a whole circuit in one small picture, and exact pieces of it
 """
 
 from aotlens.circuits.circuit import Circuit, Side, sum_of_circuits
+from aotlens.circuits.overview import Overview, block_overview, exact_block
 from aotlens.circuits.qk_ov import ov_circuit, qk_circuit
 
-__all__ = ["Circuit", "Side", "ov_circuit", "qk_circuit", "sum_of_circuits"]
+__all__ = [
+    "Circuit",
+    "Overview",
+    "Side",
+    "block_overview",
+    "exact_block",
+    "ov_circuit",
+    "qk_circuit",
+    "sum_of_circuits",
+]

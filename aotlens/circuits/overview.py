@@ -1,0 +1,115 @@
+"""A whole circuit in one small picture, and exact pieces of it.
+
+A full circuit at V = 48,262 has 2.3 billion entries. `block_overview` divides it into at most n × n blocks and keeps one
+number of each; `exact_block` gives every entry of a few rows and columns, in float64.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float32, Float64, Int
+from torch import Tensor
+from transformer_lens import FactoredMatrix
+
+Statistic = Literal["extreme", "mean"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Overview:
+    """One number of each block of a matrix, `values[row block, column block]`.
+
+    Row block i holds the rows from i · row_size up to, not including, (i + 1) · row_size; the last one may be smaller.
+    """
+
+    statistic: Statistic
+    """`"extreme"`: the entry of the block that is largest in magnitude, with its sign. `"mean"`: the block's mean."""
+    values: Float32[np.ndarray, "row_block column_block"]
+    row_size: int
+    column_size: int
+    n_rows: int
+    n_columns: int
+
+    def rows(self, block: int) -> range:
+        """The matrix's rows in a row block."""
+        return range(block * self.row_size, min((block + 1) * self.row_size, self.n_rows))
+
+    def columns(self, block: int) -> range:
+        """The matrix's columns in a column block."""
+        return range(block * self.column_size, min((block + 1) * self.column_size, self.n_columns))
+
+    def extreme_block(self) -> tuple[int, int]:
+        """The block whose number is largest in magnitude, the first of equals."""
+        row, column = np.unravel_index(np.abs(self.values).argmax(), self.values.shape)
+        return int(row), int(column)
+
+
+@torch.no_grad()
+def block_overview(
+    circuit: FactoredMatrix, n_blocks: int = 256, statistic: str = "extreme", *, max_bytes: int = 128 * 10**6
+) -> Overview:
+    """At most `n_blocks` × `n_blocks` numbers that stand for all of A @ B, which is never formed.
+
+    `"extreme"` keeps, of each block, the entry largest in magnitude: a single large entry among millions stays
+    visible, where a mean would fade it. `"mean"` is mean(A's rows) · mean(B's columns), a product of the factors alone.
+
+    Time: "extreme" rows · columns · inner multiplications in float32, with one pass over the products; "mean" one pass
+    over the factors. Memory: strips of rows of at most `max_bytes`, or of one block's rows where those need more.
+
+    Raises `ValueError` for a batch of matrices, an empty one, `n_blocks` below 1, or another statistic.
+    """
+    if circuit.A.ndim != 2 or circuit.B.ndim != 2:
+        raise ValueError(f"block_overview: expected one matrix, got a batch of shape {tuple(circuit.shape)}.")
+    if n_blocks < 1:
+        raise ValueError(f"n_blocks={n_blocks}: expected at least 1.")
+    n_rows, n_columns = circuit.A.shape[0], circuit.B.shape[1]
+    if not n_rows or not n_columns:
+        raise ValueError(f"block_overview: expected a matrix with entries, got {n_rows} × {n_columns}.")
+    row_size, column_size = -(-n_rows // n_blocks), -(-n_columns // n_blocks)
+    if statistic == "extreme":
+        values = _extremes(circuit.A, circuit.B, row_size, column_size, max_bytes)
+    elif statistic == "mean":
+        values = _block_means(circuit.A, row_size) @ _block_means(circuit.B.T, column_size).T
+    else:
+        raise ValueError(f"statistic={statistic!r}: expected 'extreme' or 'mean'.")
+    return Overview(
+        statistic="extreme" if statistic == "extreme" else "mean",
+        values=values.cpu().float().numpy(),
+        row_size=row_size,
+        column_size=column_size,
+        n_rows=n_rows,
+        n_columns=n_columns,
+    )
+
+
+@torch.no_grad()
+def exact_block(
+    circuit: FactoredMatrix, rows: Int[Tensor, " row"], columns: Int[Tensor, " column"]
+) -> Float64[np.ndarray, "row column"]:
+    """The entries of the given rows and columns, each a float64 dot product, on the CPU."""
+    A = circuit.A.detach()[rows.to(circuit.A.device)].cpu().double()
+    B = circuit.B.detach()[:, columns.to(circuit.B.device)].cpu().double()
+    return (A @ B).numpy()
+
+
+def _extremes(A: Tensor, B: Tensor, row_size: int, column_size: int, max_bytes: int) -> Tensor:
+    n_rows, n_columns = A.shape[0], B.shape[1]
+    # Zeros at the end make whole blocks, and are never larger in magnitude than what is there.
+    B = torch.nn.functional.pad(B, (0, -n_columns % column_size))
+    strip = row_size * max(1, max_bytes // (row_size * B.shape[1] * B.element_size()))
+    found = []
+    for start in range(0, n_rows, strip):
+        rows = A[start : start + strip]
+        rows = torch.nn.functional.pad(rows, (0, 0, 0, -rows.shape[0] % row_size))
+        blocks = (rows @ B).unflatten(1, (-1, column_size)).unflatten(0, (-1, row_size))
+        most, least = blocks.amax((1, 3)), blocks.amin((1, 3))
+        found.append(torch.where(most >= -least, most, least))
+    return torch.cat(found)
+
+
+def _block_means(rows: Tensor, size: int) -> Tensor:
+    """The mean of every `size` rows, in float64, `[block, inner]`."""
+    return torch.stack([part.cpu().double().mean(0) for part in rows.split(size)])
