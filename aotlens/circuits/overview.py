@@ -1,7 +1,7 @@
 """A whole circuit in one small picture, and exact pieces of it.
 
-A full circuit at V = 48,262 has 2.3 billion entries. `block_overview` divides it into at most n × n blocks and keeps one
-number of each; `exact_block` gives every entry of a few rows and columns, in float64.
+A full circuit at V = 48,262 has 2.3 billion entries. `block_overview` divides it into at most n × n blocks and keeps
+one number of each; `exact_block` gives every entry of a few rows and columns, in float64.
 """
 
 from __future__ import annotations
