@@ -11,8 +11,9 @@ import torch
 
 import aotlens
 from aotlens.checkpoints import CheckpointInfo, bundled_folder, read_info, render_card, verify
+from aotlens.data import open_corpus
 from aotlens.evaluate import repeat_losses
-from aotlens.heads import motif_scores
+from aotlens.heads import motif_scores, open_bracket, previous_indentation, previous_use, targeted_attention
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.train import load_recipe
 
@@ -70,6 +71,31 @@ def test_the_two_layer_model_has_an_induction_head() -> None:
 def test_the_one_layer_model_is_the_clean_case() -> None:
     cfg = load("novels-1l-mhsa").cfg
     assert (cfg.n_layers, cfg.norm, cfg.positions, cfg.attn_only) == (1, None, "qk", True)
+
+
+def test_the_code_model_has_heads_for_brackets_indentation_and_self() -> None:
+    model = load("code-2l-mhsa")
+    assert model.tokenizer is not None
+    held_out = set(info("code-2l-mhsa").corpus["validation"])
+    rows = []
+    for document in open_corpus("stdlib").documents():
+        if document.name in held_out:
+            ids = model.tokenizer.encode(document.text)
+            rows += [[0, *ids[start : start + 255]] for start in range(0, len(ids) - 254, 255)]
+        if len(rows) >= 64:
+            break
+    tokens = torch.tensor(rows)
+    texts = [model.tokenizer.str_tokens(row) for row in rows]
+    found = {}
+    for name, mark in {
+        "open bracket": open_bracket,
+        "indentation": previous_indentation,
+        "self": functools.partial(previous_use, word="self"),
+    }.items():
+        found[name] = targeted_attention(model, tokens, torch.stack([mark(text) for text in texts]))
+    assert found["open bracket"].ratio[1, 1] >= 3 and found["open bracket"].attention[1, 1] >= 0.1
+    assert found["indentation"].ratio[1, 0] >= 2
+    assert found["self"].ratio[0, 0] >= 4 and found["self"].attention[0, 0] >= 0.05
 
 
 def test_text_comes_back_from_a_bundled_tokenizer() -> None:
