@@ -162,7 +162,9 @@ def _tied_because(model: AttentionOnlyTransformer, layer: int, left: SideSpec, r
         if w is None:
             return "a tied output makes W_V W_O = η U Uᵀ."
         # D P has the eigenvalues of √D P √D for a diagonal D ≥ 0.
-        return "a tied output makes W_V W_O = η U Uᵀ, and no gain is negative." if bool((w >= 0).all()) else ""
+        # Named by layer: a sum over layers with different D is no such product.
+        because = f"a tied output makes W_V W_O = η U Uᵀ, and no gain of layer {layer} is negative."
+        return because if bool((w >= 0).all()) else ""
     if (left, right) == ("tokens", "logits") and cfg.tied_embeddings and not cfg.norm:
         return "a tied output and a tied unembedding without a norm make the circuit η W_E U Uᵀ W_Eᵀ."
     return ""

@@ -1,0 +1,185 @@
+"""What a circuit copies, and what it does most: eigenvalues and singular pairs through its small side.
+
+For M = A B with A `[rows, inner]` and B `[inner, columns]`, the eigenvalues of M other than 0 are those of B A
+`[inner, inner]`; with A = Q R and Bᵀ = P S, the singular vectors of M are those of R Sᵀ, turned by Q and P. Both in
+float64 on the CPU, without ever forming M.
+
+Where rows and columns are the same things (a tokens × logits OV circuit), Elhage et al. (2021, "Detecting copying
+heads") score how much the circuit raises what it reads: Σ λ / Σ |λ|, which is 1 if all eigenvalues λ are positive and
+−1 if all are negative. Complex eigenvalues of a real matrix come in conjugate pairs, so Σ Re λ / Σ |λ| is that number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import Complex128, Float64, Int64
+from torch import Tensor
+from transformer_lens import FactoredMatrix
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Ends:
+    """The k rows (or columns) at both ends of every singular vector: the highest entries, and the lowest."""
+
+    highest: Int64[np.ndarray, "vector k"]
+    highest_values: Float64[np.ndarray, "vector k"]
+    """Falling."""
+    lowest: Int64[np.ndarray, "vector k"]
+    lowest_values: Float64[np.ndarray, "vector k"]
+    """Rising."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Spectrum:
+    """Eigenvalues, copying score and singular pairs of one circuit."""
+
+    eigenvalues: Complex128[np.ndarray, " n"] | None
+    """The largest in size first, n = min(inner, rows); the others are 0. None unless rows are what columns are."""
+    copying_score: float | int | None
+    """Σ Re λ / Σ |λ|, −1 to 1; None where there are no eigenvalues, or none but 0."""
+    by_construction: bool
+    """The score is 1 whatever the weights, and says nothing about what this head has learned."""
+    why: str
+    """Why the score is 1 by construction, or why there is none; empty otherwise."""
+    singular_values: Float64[np.ndarray, " rank"]
+    """All min(rows, inner, columns) of them, falling, in the circuit's unit."""
+    left_vectors: Float64[np.ndarray, "row vector"]
+    """The first few left singular vectors, unit columns. Of a pair's two signs the one that makes the left vector's
+    largest entry positive."""
+    right_vectors: Float64[np.ndarray, "column vector"]
+    left: Ends
+    """Row ids at both ends of the left vectors. The highest on the left push the highest on the right up and the lowest
+    down; the lowest on the left do the opposite."""
+    right: Ends
+    """Column ids at both ends of the right vectors."""
+
+    def to_frame(
+        self, row_labels: Sequence[str] | None = None, column_labels: Sequence[str] | None = None
+    ) -> pd.DataFrame:
+        """One row an entry of the `left` and `right` ends: vector, singular_value, side, end, rank, id, value.
+
+        `row_labels` and `column_labels` name ids, and add a column `label`.
+        """
+        import pandas as pd
+
+        frames = []
+        for side, ends, labels in (("left", self.left, row_labels), ("right", self.right, column_labels)):
+            for end, ids, values in (
+                ("highest", ends.highest, ends.highest_values),
+                ("lowest", ends.lowest, ends.lowest_values),
+            ):
+                vector, rank = np.indices(ids.shape).reshape(2, -1)
+                columns = {
+                    "vector": vector,
+                    "singular_value": self.singular_values[vector],
+                    "side": side,
+                    "end": end,
+                    "rank": rank,
+                    "id": ids.ravel(),
+                }
+                if row_labels is not None or column_labels is not None:
+                    columns["label"] = ["" if labels is None else labels[i] for i in ids.ravel()]
+                frames.append(pd.DataFrame({**columns, "value": values.ravel()}))
+        frame = pd.concat(frames, ignore_index=True)
+        return frame.sort_values(["vector", "side", "end", "rank"], kind="stable", ignore_index=True)
+
+
+@torch.no_grad()
+def spectrum(circuit: FactoredMatrix, k: int = 10, *, n_vectors: int = 10) -> Spectrum:
+    """Eigenvalues, copying score, singular values, and the first `n_vectors` singular pairs with their top `k` ids.
+
+    Definitions at the head of this module. Eigenvalues exist where the matrix is square and, for a `Circuit`, its rows
+    are what its columns are: tokens × tokens, tokens × logits, positions × positions, residual × residual; not
+    positions × tokens, whatever their number. `k` and `n_vectors` stop at what there is.
+
+    The score is 1 by construction, and `by_construction` says so, where the model's design makes every circuit of that
+    kind similar to a positive semidefinite matrix: OV of a tied MSSA head in the residual basis (unless a gain is
+    negative), or between tokens and logits with tied embeddings and no norm; and the QK circuit of an MSSA head between
+    equal sides. Nowhere else: between the tokens and logits of a model with norms it is measured.
+
+    Time: O((rows + columns) · inner²). Memory: three times the factors, in float64.
+
+    Raises `ValueError` for a matrix with leading dimensions, without entries or with entries that are not finite, and
+    for k or n_vectors below 1.
+    """
+    for name, number in (("k", k), ("n_vectors", n_vectors)):
+        if number < 1:
+            raise ValueError(f"{name}={number}: expected at least 1.")
+    A, B = _factors(circuit)
+    eigenvalues, score, why = _eigenvalues(circuit, A, B)
+    because = getattr(circuit, "psd_because", "") if score is not None else ""
+    U, S, V = _svd(A, B)
+    n_vectors = min(n_vectors, len(S))
+    U, V = U[:, :n_vectors], V[:, :n_vectors]
+    largest = U.abs().argmax(0)
+    sign = torch.where(U[largest, torch.arange(n_vectors)] < 0, -1.0, 1.0).double()
+    left, right = (U * sign).numpy(), (V * sign).numpy()
+    return Spectrum(
+        eigenvalues=eigenvalues,
+        copying_score=score,
+        by_construction=bool(because),
+        why=because or why,
+        singular_values=S.numpy(),
+        left_vectors=left,
+        right_vectors=right,
+        left=_ends(left, k),
+        right=_ends(right, k),
+    )
+
+
+def _factors(circuit: FactoredMatrix) -> tuple[Tensor, Tensor]:
+    if circuit.ndim != 2 or 0 in circuit.shape or circuit.mdim == 0:
+        raise ValueError(f"spectrum: expected one matrix [rows, columns] with entries, got {list(circuit.shape)}.")
+    A, B = (factor.detach().cpu().double() for factor in (circuit.A, circuit.B))
+    if not (A.isfinite().all() and B.isfinite().all()):
+        raise ValueError("spectrum: expected finite entries, got NaN or infinity; was the training stable?")
+    return A, B
+
+
+def _eigenvalues(circuit: FactoredMatrix, A: Tensor, B: Tensor) -> tuple[np.ndarray | None, float | None, str]:
+    """Eigenvalues, score, and why one of them is None."""
+    rows, columns = A.shape[0], B.shape[1]
+    sides = [getattr(circuit, name, None) for name in ("left", "right")]
+    kinds = [getattr(side, "index", None) for side in sides]
+    if kinds[0] != kinds[1]:
+        return None, None, f"rows are {sides[0]}, columns are {sides[1]}: no eigenvalues between different things."
+    if rows != columns:
+        return None, None, f"{rows} rows and {columns} columns: only a square matrix has eigenvalues."
+    small = B @ A if A.shape[1] <= rows else A @ B
+    values = torch.linalg.eigvals(small).numpy()
+    values = values[np.lexsort((-values.imag, -values.real, -np.abs(values)))]
+    size = np.abs(values).sum()
+    # What rounding leaves of a product of factors that cancel is no score.
+    rounding = torch.finfo(circuit.A.dtype).eps * (A.norm() * B.norm()).item()
+    if size <= rounding:
+        return values, None, "every eigenvalue is 0 (up to rounding): nothing is copied or suppressed."
+    return values, float(values.real.sum() / size), ""
+
+
+def _svd(A: Tensor, B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """U `[rows, rank]`, S `[rank]`, V `[columns, rank]` with A B = U diag(S) Vᵀ."""
+    Q, R = torch.linalg.qr(A)
+    P, T = torch.linalg.qr(B.mT)
+    U, S, Vh = torch.linalg.svd(R @ T.mT, full_matrices=False)
+    return Q @ U, S, P @ Vh.mT
+
+
+def _ends(vectors: np.ndarray, k: int) -> Ends:
+    """Stable sorts: equal entries in the order of their ids."""
+    falling = np.argsort(-vectors, axis=0, kind="stable")[:k].T
+    rising = np.argsort(vectors, axis=0, kind="stable")[:k].T
+    columns = np.arange(vectors.shape[1])[:, None]
+    return Ends(
+        highest=falling.astype(np.int64),
+        highest_values=vectors[falling, columns],
+        lowest=rising.astype(np.int64),
+        lowest_values=vectors[rising, columns],
+    )
