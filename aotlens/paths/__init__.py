@@ -1,0 +1,49 @@
+"""Path expansions: a model's logits as a sum over paths from the prompt's tokens through heads, for any depth.
+
+kronecker.py      operators A ⊗ W, never formed
+virtual.py        virtual weights
+frozen.py         the linear maps of a model whose patterns and norm scales are frozen on a prompt
+streams.py        residual streams of that linear model, forwards and backwards
+path.py           a path's name
+target.py         a logit, or a difference of two, as a direction
+expansion.py      `expand(model, tokens)`: all paths of a prompt, and everything that can be asked of them
+groups.py         sums of paths by last head, through a head, by source, by virtual head
+residual.py       sum of paths − model
+enumeration.py    every path, where they are few
+search.py         the largest paths, where they are many; bounds.py says how large the others can be
+sankey.py         a logit's flow back through heads to tokens
+attribution.py    direct logit attribution
+importance.py     the loss with short paths only; layers and heads alone and given the rest
+superposition/    more features than dimensions (*structures* §7)
+"""
+
+from aotlens.paths.attribution import DirectLogitAttribution, direct_logit_attribution
+from aotlens.paths.enumeration import AllPaths
+from aotlens.paths.expansion import PathExpansion, expand
+from aotlens.paths.groups import ByHead, BySource
+from aotlens.paths.importance import TermImportance, term_importance
+from aotlens.paths.kronecker import Kronecker, KroneckerSum
+from aotlens.paths.path import Path
+from aotlens.paths.residual import Residual
+from aotlens.paths.sankey import Sankey
+from aotlens.paths.search import TopPaths
+from aotlens.paths.virtual import virtual_weight
+
+__all__ = [
+    "AllPaths",
+    "ByHead",
+    "BySource",
+    "DirectLogitAttribution",
+    "Kronecker",
+    "KroneckerSum",
+    "Path",
+    "PathExpansion",
+    "Residual",
+    "Sankey",
+    "TermImportance",
+    "TopPaths",
+    "direct_logit_attribution",
+    "expand",
+    "term_importance",
+    "virtual_weight",
+]

@@ -1,0 +1,308 @@
+"""The path expansion of a model on one prompt (*structures* §5, Proposition 22; Elhage et al. 2021), for any depth.
+
+With patterns and norm scales frozen, the logits are a sum over paths: a source term and a sequence of heads in
+increasing layers (`aotlens.paths.frozen` has the maps). *structures* writes it for one layer,
+
+    T(x) = (I ⊗ W_U W_E) x + Σ_h (A^h ⊗ W_U W_O^h W_V^h W_E) x,
+
+and stops there, since L layers of H heads have (H+1)^L sequences. Nothing here forms them all unless asked to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations, product
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from aotlens.conventions import Head
+from aotlens.models import AttentionOnlyTransformer
+from aotlens.paths import groups
+from aotlens.paths.enumeration import AllPaths, all_paths
+from aotlens.paths.frozen import Frozen, freeze
+from aotlens.paths.groups import ByHead, BySource
+from aotlens.paths.kronecker import Kronecker, KroneckerSum, kronecker_sum
+from aotlens.paths.path import Path, SourceName, check_heads
+from aotlens.paths.residual import Residual, residual_of
+from aotlens.paths.sankey import Sankey, sankey
+from aotlens.paths.search import TopPaths, top_paths
+from aotlens.paths.streams import order_streams
+from aotlens.paths.target import Target, checked_position, direction, output
+
+
+@torch.no_grad()
+def expand(model: AttentionOnlyTransformer, tokens: Tensor | str, *, split_sources: bool = False) -> PathExpansion:
+    """Freeze `model` on one prompt and expand its logits into paths.
+
+    `tokens` is ids `[pos]` or `[1, pos]`, or a text. With `split_sources` a path also has the position where its source
+    stands. One forward pass on the hooked path; no hook stays on the model.
+
+    Raises `ValueError` for a model with MLPs, for a batch, and for what the model itself refuses.
+    """
+    frozen = freeze(model, tokens)
+    ids: tuple[int, ...] = ()
+    if model.cfg.read_in == "tokens":
+        ids = tuple((model.to_tokens(tokens) if isinstance(tokens, str) else tokens).reshape(-1).tolist())
+    names = () if model.tokenizer is None or not ids else tuple(model.tokenizer.str_tokens(list(ids)))
+    return PathExpansion(frozen=frozen, split_sources=split_sources, tokens=ids, str_tokens=names, model=model)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PathExpansion:
+    """All paths of a model on one prompt. Every contribution is in logits; `token` may be (token, versus)."""
+
+    frozen: Frozen
+    split_sources: bool
+    tokens: tuple[int, ...]
+    """Token ids; () for a model that reads something else."""
+    str_tokens: tuple[str, ...]
+    """One string a token; () without a tokenizer."""
+    model: AttentionOnlyTransformer
+
+    @property
+    def n_layers(self) -> int:
+        return self.frozen.n_layers
+
+    @property
+    def n_heads(self) -> int:
+        return self.frozen.n_heads
+
+    @property
+    def n_pos(self) -> int:
+        return self.frozen.n_pos
+
+    @cached_property
+    def source_names(self) -> tuple[SourceName, ...]:
+        """The source terms of this model: token (or input), position if added to the stream, bias if there is any."""
+        names: list[SourceName] = [*self.frozen.sources]
+        return (*names, "bias") if self.frozen.has_bias else tuple(names)
+
+    @property
+    def n_paths(self) -> int:
+        """How many paths there are: sources × (H+1)^L, times the positions where sources are split."""
+        split = self.n_pos if self.split_sources else 1
+        return len(self.source_names) * split * (self.n_heads + 1) ** self.n_layers
+
+    # Single paths
+
+    def paths(self, max_order: int | None = None) -> Iterator[Path]:
+        """Every path with at most `max_order` heads, shortest first, made one at a time."""
+        last = self.n_layers if max_order is None else min(max_order, self.n_layers)
+        positions: list[int | None] = [*range(self.n_pos)] if self.split_sources else [None]
+        for order in range(last + 1):
+            for layers in combinations(range(self.n_layers), order):
+                for indices in product(range(self.n_heads), repeat=order):
+                    heads = tuple(zip(layers, indices, strict=True))
+                    for source in self.source_names:
+                        for position in positions:
+                            yield Path(source, heads, position)
+
+    def logits(self, path: Path) -> Float[Tensor, "pos out"]:
+        """One path's contribution to every logit. O(order · pos · d_model · d_head) and one unembedding."""
+        self._check(path)
+        logits = self.frozen.read_out(self.stream(path))
+        if path.source == "bias" and not path.heads:
+            # The read-out adds its bias at every position; split by source, each position's belongs to itself.
+            logits = logits + self.frozen.pool @ self._ones(path) * self.frozen.out_bias
+        return logits
+
+    def stream(self, path: Path) -> Float[Tensor, "pos d_model"]:
+        """What one path writes to the final stream, before the read-out."""
+        self._check(path)
+        frozen = self.frozen
+        x = self._start(path)
+        for index, head in enumerate(path.heads):
+            own_bias = path.source == "bias" and index == 0
+            if own_bias:
+                v = (x * frozen.inverse_scale[head[0]][:, None]) @ frozen.W_V[head]
+                x = frozen.patterns[head] @ (v + self._ones(path) * frozen.v_bias[head]) @ frozen.W_O[head]
+            else:
+                x = frozen.head_step(head, x, bias=False)
+        return x
+
+    def source(self, name: SourceName, position: int | None = None) -> Float[Tensor, "pos width"]:
+        """What `operator(path)` acts on: embeddings `[pos, d_model]`, or for biases a column of ones `[pos, 1]`.
+
+        With `position`, all other rows are 0.
+        """
+        if name == "bias":
+            x = torch.ones(self.n_pos, 1, dtype=self.frozen.R.dtype, device=self.frozen.R.device)
+        else:
+            x = self.frozen.sources[name]
+        if position is None:
+            return x
+        kept = torch.zeros_like(x)
+        kept[position] = x[position]
+        return kept
+
+    def operator(self, path: Path) -> Kronecker | KroneckerSum:
+        """The path as an operator: `operator(path)(source(path.source))` is `logits(path)`.
+
+        (read · A_k … A_1) ⊗ (V_1 W_O,1 … V_k W_O,k R)ᵀ with A = pattern · diag(1/s). A bias path is a sum of two:
+        Σ b_O of the layers before its first head, and that head's own bias, which the pattern's row sums carry (no
+        1/s). It acts on ones (the constant coordinate of *structures*, footnote 2). O(order · d_model² · d_head) time.
+        """
+        self._check(path)
+        frozen = self.frozen
+        rest: list[Kronecker] = [
+            Kronecker(
+                frozen.patterns[head] * frozen.inverse_scale[head[0]][None, :], frozen.W_V[head] @ frozen.W_O[head]
+            )
+            for head in path.heads
+        ]
+        read = Kronecker(frozen.read, frozen.R)
+        if path.source != "bias":
+            return _in_turn([*rest, read])
+        eye = torch.eye(self.n_pos, dtype=frozen.R.dtype, device=frozen.R.device)
+        before = path.heads[0][0] if path.heads else self.n_layers
+        starts = [Kronecker(eye, frozen.bias_before[before][None])]
+        if not path.heads:
+            return (read @ starts[0]) + Kronecker(frozen.pool, frozen.out_bias[None])
+        first = path.heads[0]
+        own = Kronecker(frozen.patterns[first], (frozen.v_bias[first] @ frozen.W_O[first])[None])
+        whole = kronecker_sum([(rest[0] @ starts[0]).terms[0], own])
+        return _in_turn([whole, *rest[1:], read])
+
+    def _start(self, path: Path) -> Tensor:
+        if path.source != "bias":
+            return self.source(path.source, path.source_position)
+        before = path.heads[0][0] if path.heads else self.n_layers
+        return self._ones(path) * self.frozen.bias_before[before]
+
+    def _ones(self, path: Path) -> Tensor:
+        return self.source("bias", path.source_position)
+
+    def _check(self, path: Path) -> None:
+        check_heads(path.heads, self.n_layers, self.n_heads)
+        if path.source not in self.source_names:
+            raise ValueError(f"path {path}: expected a source among {', '.join(self.source_names)}.")
+        if path.source_position is not None and not 0 <= path.source_position < self.n_pos:
+            raise ValueError(f"path {path}: expected a source position 0 to {self.n_pos - 1}.")
+
+    # Sums of paths
+
+    @cached_property
+    def _orders(self) -> Tensor:
+        return order_streams(self.frozen)
+
+    @torch.no_grad()
+    def by_order(self, token: Target = None) -> Float[Tensor, "order pos *out"]:
+        """The exact contribution of all paths with k heads, k = 0 … n_layers: `[order, pos, vocab]`.
+
+        For one `token`, or (token, versus), `[order, pos]`. O(L²) head evaluations, once for all targets; the whole
+        vocabulary costs n_layers + 1 unembeddings more, and as many logits of memory.
+        """
+        return output(self.frozen, self._orders, token, bias_row=0)
+
+    @torch.no_grad()
+    def by_head(self, token: Target = None) -> ByHead:
+        """All paths grouped by their last head, which is what each head itself adds to the logits; see `ByHead`."""
+        return groups.by_head(self.frozen, token)
+
+    @torch.no_grad()
+    def through(self, head: Head, token: Target = None) -> Float[Tensor, " pos *out"]:
+        """All paths that pass `head`, wherever: what the logits would lose without it, patterns and scales frozen.
+
+        Heads overlap: the sum over heads counts a path once for each of its heads.
+        """
+        check_heads([head], self.n_layers, self.n_heads)
+        return groups.through(self.frozen, head, token)
+
+    @torch.no_grad()
+    def through_each(self, position: int, token: int | tuple[int, int]) -> Float[Tensor, "layer head"]:
+        """`through` of every head for one logit at once, from one pass backwards."""
+        return groups.through_each(self.frozen, checked_position(self.frozen, position), token)
+
+    @torch.no_grad()
+    def by_source(self, token: Target = None) -> BySource:
+        """All paths grouped by where they start; see `BySource`."""
+        return groups.by_source(self.frozen, token)
+
+    @torch.no_grad()
+    def by_source_position(self, position: int, token: int | tuple[int, int]) -> Float[Tensor, "source pos"]:
+        """All paths to one logit, by source and the position where it stands; rows as `source_names`."""
+        return groups.by_source_position(self.frozen, checked_position(self.frozen, position), token)
+
+    @torch.no_grad()
+    def by_virtual_head(self, token: int | tuple[int, int]) -> Float[Tensor, "layer head layer head pos"]:
+        """All paths with at least two heads, grouped by their last two.
+
+        Indexed [earlier layer, head, later layer, head, pos]. Each entry is a virtual head's direct effect on the logit
+        at each position; 0 unless the layers increase.
+        """
+        return groups.by_virtual_head(self.frozen, token)
+
+    @torch.no_grad()
+    def residual(self) -> Residual:
+        """How far the sum over all paths is from the model's own logits; see `Residual`."""
+        return residual_of(self.frozen, self.by_order())
+
+    # Which paths matter
+
+    @torch.no_grad()
+    def top(
+        self,
+        k: int,
+        position: int = -1,
+        token: Target = None,
+        by: str = "abs",
+        *,
+        budget: int = 1000,
+    ) -> TopPaths:
+        """The k largest paths to a logit or a logit difference, by best-first search; see `aotlens.paths.search`.
+
+        `by="abs"` ranks by size, "pos" by the largest, "neg" by the smallest contribution. `token=None` takes the
+        model's own first choice at `position`. `budget` is how many nodes may be expanded.
+        """
+        at = checked_position(self.frozen, position)
+        target = int(self.frozen.logits[at].argmax()) if token is None else token
+        return top_paths(self.frozen, k, at, target, by, budget, self.split_sources)
+
+    @torch.no_grad()
+    def all_paths(self, position: int, token: int | tuple[int, int], *, max_paths: int = 2_000_000) -> AllPaths:
+        """Every single path's contribution to one logit, sources not split; see `AllPaths`."""
+        return all_paths(self.frozen, checked_position(self.frozen, position), token, max_paths)
+
+    @torch.no_grad()
+    def sankey(self, position: int, token: int | tuple[int, int], *, max_links: int = 60) -> Sankey:
+        """The flow of a logit back through heads to the source tokens; see `Sankey`."""
+        return sankey(self.frozen, checked_position(self.frozen, position), token, max_links)
+
+    def logit(self, position: int, token: int | tuple[int, int]) -> float:
+        """The model's own logit, or difference of two, at `position`."""
+        at = checked_position(self.frozen, position)
+        return float(direction(self.frozen, token).of(self.frozen.logits[at]))
+
+    def token_name(self, token: int) -> str:
+        """A token in quotes, or its number without a tokenizer."""
+        if self.model.tokenizer is None or self.model.cfg.read_out != "tokens":
+            return f"output {token}"
+        return f'"{self.model.tokenizer.str_tokens([token])[0]}"'
+
+    def describe(self, path: Path, token: int | tuple[int, int] | None = None, value: float | None = None) -> str:
+        """A path as a sentence: `" Mr"@3 → 0.5 → 1.2 → logit " Darcy" +1.84`."""
+        start: str = path.source
+        if path.source_position is not None:
+            at = path.source_position
+            start = f"{path.source}@{at}"
+            if path.source == "token":
+                start = f'"{self.str_tokens[at]}"@{at}' if self.str_tokens else f"token {self.tokens[at]}@{at}"
+        end = "logits"
+        if isinstance(token, tuple):
+            end = f"logit {self.token_name(token[0])} − {self.token_name(token[1])}"
+        elif token is not None:
+            end = f"logit {self.token_name(token)}"
+        steps = [start, *(f"{layer}.{head}" for layer, head in path.heads), end]
+        return " → ".join(steps) + ("" if value is None else f" {value:+.3g}")
+
+
+def _in_turn(operators: Sequence[Kronecker | KroneckerSum]) -> Kronecker | KroneckerSum:
+    """The first, then the second, and so on."""
+    done = operators[0]
+    for later in operators[1:]:
+        done = later @ done
+    return done

@@ -1,0 +1,223 @@
+"""A model with patterns and norm scales frozen at their values on one prompt: an affine map of its embeddings.
+
+With P the pattern of a head, s a norm's scale `[pos]`, C the centring matrix (I without a norm), w and b the norm's
+gain and bias, head h of layer l adds to the stream x `[pos, d_model]`
+
+    P ((C x / s) w W_V + b W_V + b_V) W_O  =  P (x / s · V + v_bias) W_O,    V = C w W_V,  v_bias = b W_V + b_V
+
+and the layer adds b_O once. The logits are  read · x · R + out_bias,  with R = C w_final W_U, out_bias = b_final W_U +
+b_U, and read = diag(1/s_final) (for classes, times the pooling). Positions of kind "qk" shape P and are nowhere else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from aotlens.models import AttentionOnlyTransformer, hook_names
+from aotlens.paths.path import SourceName
+
+
+@dataclass(frozen=True, eq=False)
+class Frozen:
+    """The linear maps of a model on one prompt, in the model's own dtype (float32 for half precision)."""
+
+    patterns: Float[Tensor, "layer head query key"]
+    inverse_scale: Float[Tensor, "layer pos"]
+    """1/s of each layer's norm; 1 without a norm."""
+    W_V: Float[Tensor, "layer head d_model d_head"]
+    """V: the norm's centring and gain are in it."""
+    v_bias: Float[Tensor, "layer head d_head"]
+    W_O: Float[Tensor, "layer head d_head d_model"]
+    b_O: Float[Tensor, "layer d_model"]
+    pool: Float[Tensor, "out_pos pos"]
+    """What the read-out takes from the positions: I, or for classes the first one or the mean."""
+    read: Float[Tensor, "out_pos pos"]
+    """`pool` · diag(1/s) of the final norm."""
+    R: Float[Tensor, "d_model out"]
+    out_bias: Float[Tensor, " out"]
+    sources: dict[SourceName, Float[Tensor, "pos d_model"]]
+    """What enters the stream before the first layer, by name."""
+    logits: Float[Tensor, "out_pos out"]
+    """The model's own, from the pass that froze it."""
+
+    @property
+    def n_layers(self) -> int:
+        return self.patterns.shape[0]
+
+    @property
+    def n_heads(self) -> int:
+        return self.patterns.shape[1]
+
+    @property
+    def n_pos(self) -> int:
+        return self.patterns.shape[-1]
+
+    @cached_property
+    def has_bias(self) -> bool:
+        """Whether any bias, a norm's included, is not zero."""
+        return any(bool(bias.any()) for bias in (self.v_bias, self.b_O, self.out_bias))
+
+    @cached_property
+    def causal(self) -> bool:
+        """Whether no position sees a later one on this prompt."""
+        return not bool(self.patterns.triu(1).any())
+
+    @cached_property
+    def bias_before(self) -> Float[Tensor, "layers d_model"]:
+        """Σ b_O of the layers before each layer, and before the read-out: `[n_layers + 1, d_model]`."""
+        zero = torch.zeros_like(self.R[:, :1].T)
+        return torch.cat([zero, self.b_O]).cumsum(0)
+
+    @cached_property
+    def W_V_flat(self) -> Float[Tensor, "layer d_model width"]:
+        """The heads of a layer side by side, so that all read in one product."""
+        return self.W_V.transpose(1, 2).flatten(2).contiguous()
+
+    @cached_property
+    def W_O_flat(self) -> Float[Tensor, "layer width d_model"]:
+        return self.W_O.flatten(1, 2)
+
+    def values(self, layer: int, x: Float[Tensor, "*more pos d_model"]) -> Float[Tensor, "*more head pos d_head"]:
+        """x / s · V of every head of a layer: its values, without biases."""
+        scaled = x * self.inverse_scale[layer][:, None]
+        return (scaled @ self.W_V_flat[layer]).unflatten(-1, (self.n_heads, -1)).transpose(-3, -2)
+
+    def moved(self, layer: int, v: Float[Tensor, "*more head pos d_head"]) -> Float[Tensor, "*more head pos d_head"]:
+        """P v of every head of a layer."""
+        if v.ndim == 3:
+            return self.patterns[layer] @ v
+        head_first = v.flatten(0, -4).permute(1, 2, 0, 3)  # one product a head serves all streams
+        moved = self.patterns[layer] @ head_first.flatten(2)
+        return moved.unflatten(-1, (-1, v.shape[-1])).permute(2, 0, 1, 3).reshape(v.shape)
+
+    def written(self, layer: int, z: Float[Tensor, "*more head pos d_head"]) -> Float[Tensor, "*more pos d_model"]:
+        """Σ_heads z W_O of a layer."""
+        return z.transpose(-3, -2).flatten(-2) @ self.W_O_flat[layer]
+
+    def head_step(
+        self, head: tuple[int, int], x: Float[Tensor, "pos d_model"], *, bias: bool
+    ) -> Float[Tensor, "pos d_model"]:
+        """What one head writes, given the stream x; with `bias`, also its own bias."""
+        v = (x * self.inverse_scale[head[0]][:, None]) @ self.W_V[head]
+        return self.patterns[head] @ (v + self.v_bias[head] if bias else v) @ self.W_O[head]
+
+    def read_out(
+        self, x: Float[Tensor, "*more pos d_model"], columns: Float[Tensor, "d_model out"] | None = None
+    ) -> Float[Tensor, "*more out_pos out"]:
+        """The logits of a stream without `out_bias`; `columns` instead of R for chosen directions."""
+        return self.pooled(x) @ (self.R if columns is None else columns)
+
+    def pooled(self, x: Float[Tensor, "*more pos d_model"]) -> Float[Tensor, "*more out_pos d_model"]:
+        """The final scale, and for classes the pooling."""
+        if self.read.shape[0] == self.n_pos:
+            return x * self.read.diagonal()[:, None]
+        return self.read @ x
+
+
+@torch.no_grad()
+def freeze(model: AttentionOnlyTransformer, tokens: Tensor | str) -> Frozen:
+    """The linear maps of `model` on one prompt: one forward pass on the hooked path. Leaves no hook behind.
+
+    `tokens` is ids `[pos]` or `[1, pos]`, a text, or for models that read something else one input of theirs.
+    Raises `ValueError` for a model with MLPs and for a batch.
+    """
+    cfg = model.cfg
+    if not cfg.attn_only:
+        raise ValueError(
+            f"paths: expected an attention-only model, got one with MLPs (d_mlp={cfg.d_mlp}). An MLP is not linear "
+            "with patterns frozen, so its logits are no sum over paths of heads."
+        )
+    inputs = _one_input(model, tokens)
+    wanted = {hook_names.EMBED, hook_names.POS_EMBED, hook_names.FINAL_SCALE}
+    for layer in range(cfg.n_layers):
+        wanted |= {hook_names.attn(layer, hook_names.PATTERN), hook_names.norm_scale(layer)}
+    logits, cache = model.run_with_cache(inputs, names_filter=lambda name: name in wanted, return_cache_object=False)
+    dtype = torch.float64 if model.dtype == torch.float64 else torch.float32
+    logits = logits.detach().to(dtype)
+    embedded = cache[hook_names.EMBED][0].to(dtype)
+    sources: dict[SourceName, Tensor] = {"token" if cfg.read_in == "tokens" else "input": embedded}
+    if cfg.positions == "learned":
+        sources["position"] = cache[hook_names.POS_EMBED][0].to(dtype)
+    maps = [_layer_maps(model, layer, dtype) for layer in range(cfg.n_layers)]
+    pool = _pooling(model, embedded.shape[0], dtype)
+    return Frozen(
+        patterns=torch.stack(
+            [cache[hook_names.attn(layer, hook_names.PATTERN)][0].to(dtype) for layer in range(cfg.n_layers)]
+        ),
+        inverse_scale=torch.stack(
+            [_inverse(cache.get(hook_names.norm_scale(layer)), embedded) for layer in range(cfg.n_layers)]
+        ),
+        W_V=torch.stack([V for V, _ in maps]),
+        v_bias=torch.stack([v_bias for _, v_bias in maps]),
+        W_O=model.W_O.detach().to(dtype),
+        b_O=model.b_O.detach().to(dtype),
+        pool=pool,
+        read=pool * _inverse(cache.get(hook_names.FINAL_SCALE), embedded),
+        **_read_out(model, dtype),
+        sources=sources,
+        # Classes come as [batch, out], one row for the sequence.
+        logits=logits if cfg.read_out == "classes" else logits[0],
+    )
+
+
+def _one_input(model: AttentionOnlyTransformer, tokens: Tensor | str) -> Tensor:
+    inputs = model.to_tokens(tokens) if isinstance(tokens, str) else tokens
+    single = {"tokens": 1, "vectors": 2, "patches": 3}[model.cfg.read_in]
+    if inputs.ndim == single:
+        inputs = inputs[None]
+    if inputs.ndim != single + 1 or inputs.shape[0] != 1 or inputs.numel() == 0:
+        what = "token ids [pos] or [1, pos] of one prompt" if single == 1 else f"one input of {model.cfg.read_in}"
+        raise ValueError(
+            f"paths: expected {what}, got {list(tokens.shape) if isinstance(tokens, Tensor) else tokens!r}."
+        )
+    return inputs.to(model.device)
+
+
+def _layer_maps(model: AttentionOnlyTransformer, layer: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """V `[head, d_model, d_head]` and v_bias `[head, d_head]` of a layer."""
+    attn = model.blocks[layer].attn
+    weight = attn.W_V.detach().to(dtype)
+    bias = torch.zeros_like(weight[:, 0]) if attn.b_V is None else attn.b_V.detach().to(dtype)
+    if not model.cfg.norm:
+        return weight, bias
+    norm = model.blocks[layer].ln1
+    return _centred_gain(norm, weight), bias + norm.b.detach().to(dtype) @ weight
+
+
+def _centred_gain(norm: Any, weight: Tensor) -> Tensor:
+    """C w W: centring and gain of a norm, as part of the map after them."""
+    gained = norm.w.detach().to(weight.dtype)[:, None] * weight
+    return gained - gained.mean(-2, keepdim=True)
+
+
+def _read_out(model: AttentionOnlyTransformer, dtype: torch.dtype) -> dict[str, Tensor]:
+    """R and out_bias."""
+    reads_stream = not model.cfg.tied_embeddings and model.unembed.W_U is None
+    if reads_stream:
+        weight = torch.eye(model.cfg.d_model, dtype=dtype, device=model.device)
+        bias = torch.zeros_like(weight[0])
+    else:
+        weight, bias = model.W_U.detach().to(dtype), model.b_U.detach().to(dtype)
+    if not model.cfg.norm:
+        return {"R": weight, "out_bias": bias}
+    norm: Any = model.ln_final
+    return {"R": _centred_gain(norm, weight), "out_bias": bias + norm.b.detach().to(dtype) @ weight}
+
+
+def _inverse(scale: Tensor | None, stream: Tensor) -> Tensor:
+    """1/s `[pos]`, or ones where there is no norm."""
+    return torch.ones_like(stream[:, 0]) if scale is None else 1 / scale[0, :, 0].to(stream.dtype)
+
+
+def _pooling(model: AttentionOnlyTransformer, n_pos: int, dtype: torch.dtype) -> Tensor:
+    if model.cfg.read_out != "classes":
+        return torch.eye(n_pos, dtype=dtype, device=model.device)
+    if model.cfg.pooling == "first":
+        return torch.eye(1, n_pos, dtype=dtype, device=model.device)
+    return torch.full((1, n_pos), 1 / n_pos, dtype=dtype, device=model.device)

@@ -1,0 +1,135 @@
+"""Sums over groups of paths: by last head, through a head, by source, by the last two heads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from aotlens.conventions import Head
+from aotlens.paths.frozen import Frozen
+from aotlens.paths.path import SourceName
+from aotlens.paths.streams import carried, head_results, source_streams, total_gradients
+from aotlens.paths.target import Target, direction, output
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_MAX_BYTES = 2 * 10**9
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ByHead:
+    """A partition of all paths by their last head: `heads.sum((0, 1)) + Σ direct` is the logits.
+
+    A head's entry is its whole direct effect, with everything that it read; `direct` are the paths without heads, by
+    source, where "bias" is Σ b_O and the read-out's own.
+    """
+
+    heads: Float[Tensor, "layer head pos *out"]
+    direct: dict[SourceName, Float[Tensor, " pos *out"]]
+
+    def total(self) -> Float[Tensor, " pos *out"]:
+        """The sum over all paths."""
+        return self.heads.sum((0, 1)) + torch.stack([*self.direct.values()]).sum(0)
+
+    def to_frame(self, position: int = -1) -> pd.DataFrame:
+        """One row a head and source at `position`, largest first: name, logits. For one target only."""
+        import pandas as pd
+
+        if self.heads.ndim != 3:
+            raise ValueError("ByHead.to_frame: expected the values of one target; ask by_head(token) for them.")
+        rows: list[tuple[str, float]] = [(f"{name} (direct)", float(v[position])) for name, v in self.direct.items()]
+        for layer, row in enumerate(self.heads[:, :, position].tolist()):
+            rows += [(f"{layer}.{head}", value) for head, value in enumerate(row)]
+        frame = pd.DataFrame(rows, columns=["term", "logits"])
+        return frame.sort_values("logits", key=abs, ascending=False, kind="stable", ignore_index=True)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BySource:
+    """A partition of all paths by where they start: `values.sum(0)` is the logits."""
+
+    names: tuple[SourceName, ...]
+    values: Float[Tensor, "source pos *out"]
+
+
+def by_head(frozen: Frozen, token: Target) -> ByHead:
+    """Needs one forward pass, and for the whole vocabulary an unembedding a head.
+
+    Raises `ValueError` where the whole vocabulary would take more than 2 GB; give a token.
+    """
+    if token is None:
+        n_bytes = frozen.n_layers * frozen.n_heads * frozen.logits.numel() * frozen.logits.element_size()
+        if n_bytes > _MAX_BYTES:
+            raise ValueError(
+                f"by_head: {frozen.n_layers * frozen.n_heads} heads × {frozen.logits.shape[0]} positions × "
+                f"{frozen.R.shape[1]} outputs are {n_bytes:,} bytes, above {_MAX_BYTES:,}; give one token."
+            )
+    results = head_results(frozen)
+    direct: dict[SourceName, Tensor] = {
+        name: output(frozen, x[None], token, None)[0] for name, x in frozen.sources.items()
+    }
+    if frozen.has_bias:
+        bias = frozen.bias_before[-1].expand(1, frozen.n_pos, -1)
+        direct["bias"] = output(frozen, bias, token, bias_row=0)[0]
+    heads = output(frozen, results.flatten(0, 1), token, None).unflatten(0, results.shape[:2])
+    return ByHead(heads=heads, direct=direct)
+
+
+def through(frozen: Frozen, head: Head, token: Target) -> Tensor:
+    """The head's output on the prompt, carried to the end."""
+    layer, index = head
+    x = torch.stack([*frozen.sources.values()]).sum(0)
+    for earlier in range(layer):
+        z = frozen.moved(earlier, frozen.values(earlier, x) + frozen.v_bias[earlier][:, None])
+        x = x + frozen.written(earlier, z) + frozen.b_O[earlier]
+    written = frozen.head_step((layer, index), x, bias=True)
+    return output(frozen, carried(frozen, written, layer + 1)[None], token, None)[0]
+
+
+def through_each(frozen: Frozen, position: int, token: int | tuple[int, int]) -> Tensor:
+    """⟨what a head writes, ∂ logit / ∂ the stream after its layer⟩."""
+    streams, _ = total_gradients(frozen, position, direction(frozen, token).column)
+    return torch.einsum("lhpd,lpd->lh", head_results(frozen), streams[1:])
+
+
+def by_source(frozen: Frozen, token: Target) -> BySource:
+    """One stream a source, through all layers."""
+    streams = source_streams(frozen)
+    values = output(frozen, torch.stack([*streams.values()]), token, len(streams) - 1 if frozen.has_bias else None)
+    return BySource(names=tuple(streams), values=values)
+
+
+def by_source_position(frozen: Frozen, position: int, token: int | tuple[int, int]) -> Tensor:
+    """Sources times the gradient at their position; a bias stands at every position that it is added at."""
+    to = direction(frozen, token)
+    streams, heads = total_gradients(frozen, position, to.column)
+    rows = [(streams[0] * x).sum(-1) for x in frozen.sources.values()]
+    if frozen.has_bias:
+        bias = torch.einsum("lpd,ld->p", streams[1:], frozen.b_O)
+        bias = bias + torch.einsum("lhpk,lhk->p", heads, frozen.v_bias)
+        # The read-out's own bias stands where the read-out reads.
+        rows.append(bias + frozen.pool[position] * to.bias)
+    return torch.stack(rows)
+
+
+def by_virtual_head(frozen: Frozen, token: int | tuple[int, int]) -> Tensor:
+    """P_later ((out_earlier / s) · V W_O r): the later head's map shrinks to one column for one target.
+
+    O((L·H)² · pos · (d_model + pos)) time.
+    """
+    results = head_results(frozen)
+    n_layers, n_heads = results.shape[:2]
+    column = direction(frozen, token).column
+    writes = torch.einsum("lhdk,lhke,e->lhd", frozen.W_V, frozen.W_O, column)
+    n_out = frozen.read.shape[0]
+    values = results.new_zeros(n_layers, n_heads, n_layers, n_heads, n_out)
+    for later in range(1, n_layers):
+        read = torch.einsum("ehpd,kd->ehkp", results[:later], writes[later]) * frozen.inverse_scale[later]
+        moved = torch.einsum("kqp,ehkp->ehkq", frozen.patterns[later], read)
+        values[:later, :, later] = moved @ frozen.read.mT
+    return values

@@ -1,0 +1,170 @@
+"""Operators A ⊗ W on a residual stream: mix positions with A, transform features with W, form neither product.
+
+With rows as positions, `Kronecker(A, W)(x) = A @ x @ W`. *structures* writes tokens as columns, X = xᵀ, and
+(A ⊗ Q) X = Q X Aᵀ (Remark 14), so its A ⊗ W_O W_V (Claim 18) is `Kronecker(A, W_V @ W_O)` here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+_MAX_DENSE_BYTES = 256 * 10**6
+
+
+@dataclass(frozen=True, eq=False)
+class Kronecker:
+    """The operator `x [n, p] ↦ pattern @ x @ weight [m, q]`, that is pattern ⊗ weightᵀ, kept as its two factors.
+
+    `pattern [m, n]` moves between positions (a frozen norm's 1/scale multiplies it), `weight [p, q]` works within one.
+    Applying it costs O(m·n·p + m·p·q); as a matrix it would be [m·q, n·p].
+    """
+
+    pattern: Float[Tensor, "m n"]
+    weight: Float[Tensor, "p q"]
+
+    def __call__(self, x: Float[Tensor, "n p"]) -> Float[Tensor, "m q"]:
+        """pattern @ x @ weight. Raises `ValueError` where `x` is not `[n, p]`."""
+        _require(x.shape == self.in_shape, f"expected x {list(self.in_shape)}, got {list(x.shape)}.")
+        return self.pattern @ x @ self.weight
+
+    @property
+    def in_shape(self) -> tuple[int, int]:
+        """[positions, features] that it takes."""
+        return self.pattern.shape[1], self.weight.shape[0]
+
+    @property
+    def out_shape(self) -> tuple[int, int]:
+        """[positions, features] that it gives."""
+        return self.pattern.shape[0], self.weight.shape[1]
+
+    @property
+    def terms(self) -> tuple[Kronecker, ...]:
+        """Itself, so that sums and single operators read alike."""
+        return (self,)
+
+    def __matmul__(self, first: Kronecker | KroneckerSum) -> Kronecker | KroneckerSum:
+        """`first`, then this: (A₂ ⊗ W₂)(A₁ ⊗ W₁) = A₂A₁ ⊗ W₁W₂, the mixed product (*structures*, Lemma 16, in rows).
+
+        Raises `ValueError` where the shapes do not chain.
+        """
+        if isinstance(first, KroneckerSum):
+            return KroneckerSum((self,)) @ first
+        _require(
+            first.out_shape == self.in_shape,
+            f"expected to follow an operator onto {list(self.in_shape)}, got one onto {list(first.out_shape)}.",
+        )
+        return Kronecker(self.pattern @ first.pattern, first.weight @ self.weight)
+
+    def __add__(self, other: Kronecker | KroneckerSum) -> KroneckerSum:
+        return KroneckerSum((self, *other.terms))
+
+    def __mul__(self, factor: float | int) -> Kronecker:
+        return Kronecker(self.pattern, self.weight * factor)
+
+    __rmul__ = __mul__
+
+    def adjoint(self) -> Kronecker:
+        """The operator with ⟨K x, y⟩ = ⟨x, K* y⟩: both factors transposed."""
+        return Kronecker(self.pattern.mT, self.weight.mT)
+
+    def dense(self, max_bytes: int = _MAX_DENSE_BYTES) -> Float[Tensor, "out in"]:
+        """`torch.kron(pattern, weight.T)`, which acts on `x.reshape(-1)`.
+
+        Memory: m·q·n·p numbers. Raises `ValueError` above `max_bytes`.
+        """
+        out, inside = (a * b for a, b in (self.out_shape, self.in_shape))
+        n_bytes = out * inside * self.pattern.element_size()
+        _require(
+            n_bytes <= max_bytes,
+            f"a dense [{out}, {inside}] matrix takes {n_bytes:,} bytes, above max_bytes={max_bytes:,}; apply the "
+            "operator to x instead, or raise max_bytes.",
+        )
+        return torch.kron(self.pattern.contiguous(), self.weight.mT.contiguous())
+
+    def norm(self) -> float:
+        """The Frobenius norm of the dense matrix: ‖pattern‖·‖weight‖."""
+        return float(self.pattern.norm() * self.weight.norm())
+
+    def move(self) -> Kronecker:
+        """pattern ⊗ I: what it moves between positions (*structures*, Remark 20). `move() @ process()` is itself."""
+        return Kronecker(self.pattern, _identity(self.weight.shape[1], self.weight))
+
+    def process(self) -> Kronecker:
+        """I ⊗ weight: what it does within each position (*structures*, Remark 20)."""
+        return Kronecker(_identity(self.pattern.shape[1], self.pattern), self.weight)
+
+
+@dataclass(frozen=True, eq=False)
+class KroneckerSum:
+    """Σᵢ Aᵢ ⊗ Wᵢ over operators of one shape. Raises `ValueError` for none, and for shapes that differ."""
+
+    terms: tuple[Kronecker, ...]
+
+    def __post_init__(self) -> None:
+        _require(bool(self.terms), "expected at least one operator, got none.")
+        shapes = {(term.in_shape, term.out_shape) for term in self.terms}
+        _require(len(shapes) == 1, f"expected operators of one shape, got {sorted(shapes)}.")
+
+    def __call__(self, x: Float[Tensor, "n p"]) -> Float[Tensor, "m q"]:
+        return reduce(torch.add, (term(x) for term in self.terms))
+
+    @property
+    def in_shape(self) -> tuple[int, int]:
+        return self.terms[0].in_shape
+
+    @property
+    def out_shape(self) -> tuple[int, int]:
+        return self.terms[0].out_shape
+
+    def __matmul__(self, first: Kronecker | KroneckerSum) -> KroneckerSum:
+        """Every term after every term of `first`."""
+        products: list[Kronecker] = []
+        for later in self.terms:
+            for earlier in first.terms:
+                products.extend((later @ earlier).terms)
+        return KroneckerSum(tuple(products))
+
+    def __add__(self, other: Kronecker | KroneckerSum) -> KroneckerSum:
+        return KroneckerSum((*self.terms, *other.terms))
+
+    def __mul__(self, factor: float | int) -> KroneckerSum:
+        return KroneckerSum(tuple(term * factor for term in self.terms))
+
+    __rmul__ = __mul__
+
+    def adjoint(self) -> KroneckerSum:
+        return KroneckerSum(tuple(term.adjoint() for term in self.terms))
+
+    def dense(self, max_bytes: int = _MAX_DENSE_BYTES) -> Float[Tensor, "out in"]:
+        """The sum of the terms' dense matrices, with the same guard."""
+        return reduce(torch.add, (term.dense(max_bytes) for term in self.terms))
+
+    def norm(self) -> float:
+        """√(Σᵢⱼ ⟨Aᵢ, Aⱼ⟩⟨Wᵢ, Wⱼ⟩), the Frobenius norm of the dense matrix, from the factors alone.
+
+        O(terms²·(m·n + p·q)) time, and no more memory than the factors.
+        """
+        total = sum(
+            float((a.pattern * b.pattern).sum() * (a.weight * b.weight).sum()) for a in self.terms for b in self.terms
+        )
+        return max(total, 0.0) ** 0.5  # rounding may leave a sum that cancels a little below 0
+
+
+def kronecker_sum(terms: Sequence[Kronecker]) -> Kronecker | KroneckerSum:
+    """One operator as it is, several as their sum."""
+    return terms[0] if len(terms) == 1 else KroneckerSum(tuple(terms))
+
+
+def _identity(size: int, like: Tensor) -> Tensor:
+    return torch.eye(size, dtype=like.dtype, device=like.device)
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise ValueError(f"Kronecker: {message}")

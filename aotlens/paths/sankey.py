@@ -1,0 +1,127 @@
+"""The flow of one logit back through heads to the source tokens.
+
+The flow along an edge is the sum of all paths that use it: from a (a source position or a head) into head f directly,
+
+    ⟨what a writes, ∂ logit / ∂ (the stream as f reads it)⟩.
+
+What flows into a head equals what flows out of it, and is `through(head)`; what flows into the logit is the logit.
+Flows are signed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float64, Int
+from torch import Tensor
+
+from aotlens.conventions import Head
+from aotlens.paths.frozen import Frozen
+from aotlens.paths.streams import head_results, stream_gradients, total_gradients
+from aotlens.paths.target import direction
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Node:
+    """A source position, the biases, a head, or the logit."""
+
+    kind: Literal["source", "bias", "head", "logit"]
+    position: int | None = None
+    head: Head | None = None
+
+    def __str__(self) -> str:
+        if self.head is not None:
+            return f"{self.head[0]}.{self.head[1]}"
+        return self.kind if self.position is None else f"@{self.position}"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sankey:
+    """Nodes and signed links (logits), the largest links in size."""
+
+    nodes: tuple[Node, ...]
+    sources: Int[np.ndarray, " link"]
+    """Of each link, the node that it leaves."""
+    targets: Int[np.ndarray, " link"]
+    """Of each link, the node that it enters."""
+    values: Float64[np.ndarray, " link"]
+    through: Float64[np.ndarray, " node"]
+    """The whole flow of each node, links that were left out included; the logit's is its value."""
+    n_links: int
+    """How many links there are in all."""
+    shown: float
+    """Σ |value| of the links that are here, as a share of all."""
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a link, largest first: from, to, logits."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            {
+                "from": [str(self.nodes[i]) for i in self.sources],
+                "to": [str(self.nodes[i]) for i in self.targets],
+                "logits": self.values,
+            }
+        )
+
+
+def sankey(frozen: Frozen, position: int, token: int | tuple[int, int], max_links: int) -> Sankey:
+    """O((L·H)² · pos · d_model) time; memory of one stream a head.
+
+    Raises `ValueError` for max_links below 1.
+    """
+    if max_links < 1:
+        raise ValueError(f"sankey: expected max_links ≥ 1, got {max_links}.")
+    to = direction(frozen, token)
+    flow, nodes = _flows(frozen, position, to.column, to.bias)
+    # Each head's outflow, and for the logit its inflow.
+    through = flow.sum(1)
+    through[-1] = flow[:, -1].sum()
+    entries = np.flatnonzero(flow)
+    order = entries[np.argsort(-np.abs(flow.ravel()[entries]), kind="stable")][:max_links]
+    rows, columns = np.unravel_index(order, flow.shape)
+    total = np.abs(flow).sum()
+    return Sankey(
+        nodes=nodes,
+        sources=rows.astype(np.int64),
+        targets=columns.astype(np.int64),
+        values=flow[rows, columns],
+        through=through,
+        n_links=len(entries),
+        shown=float(np.abs(flow[rows, columns]).sum() / total) if total else 1.0,
+    )
+
+
+def _flows(frozen: Frozen, position: int, column: Tensor, bias: float) -> tuple[np.ndarray, tuple[Node, ...]]:
+    """All flows `[from, to]` between source positions, biases, heads and the logit, in this order."""
+    n_layers, n_heads, n_pos = frozen.n_layers, frozen.n_heads, frozen.n_pos
+    gradients, u = total_gradients(frozen, position, column)
+    root = gradients[-1]
+    read = torch.stack([stream_gradients(frozen, layer, u[layer]) for layer in range(n_layers)]).flatten(0, 1)
+    written = head_results(frozen).flatten(0, 1)
+    x = torch.stack([*frozen.sources.values()]).sum(0)
+    below = frozen.bias_before[:-1].repeat_interleave(n_heads, 0)
+    into_heads = torch.cat(
+        [
+            torch.einsum("pd,fpd->pf", x, read),
+            (torch.einsum("fd,fpd->f", below, read) + torch.einsum("lhpk,lhk->lh", u, frozen.v_bias).flatten())[None],
+            written.flatten(1) @ read.flatten(1).T,
+        ]
+    )
+    layer = torch.arange(n_layers, device=x.device).repeat_interleave(n_heads)
+    into_heads[n_pos + 1 :] *= layer[:, None] < layer  # a head reads what earlier layers wrote
+    into_logit = torch.cat(
+        [(x * root).sum(-1), (root.sum(0) @ frozen.bias_before[-1])[None] + bias, written.flatten(1) @ root.flatten()]
+    )
+    n = n_pos + 1 + n_layers * n_heads
+    flow = np.zeros((n + 1, n + 1))
+    flow[:n, n_pos + 1 : n] = into_heads.cpu().double().numpy()
+    flow[:n, n] = into_logit.cpu().double().numpy()
+    heads = [Node("head", head=(index // n_heads, index % n_heads)) for index in range(n_layers * n_heads)]
+    return flow, (*(Node("source", position=i) for i in range(n_pos)), Node("bias"), *heads, Node("logit"))

@@ -1,0 +1,222 @@
+"""The k largest paths to one logit: best-first search backwards from it.
+
+A node is the upper end of a path, the heads (f_1, …, f_m) nearest to the logit; it holds the gradient of the logit with
+respect to the values of its lowest head, `[pos, d_head]`. Expanding it extends it by every head of every layer below,
+in one batch, and so finds the exact contribution of each of those paths from each source. A bound on all longer paths
+of a node (`aotlens.paths.bounds`) orders the queue. Once the best bound left is no larger than the k-th path found, the
+search has proven its answer; before, it has proven the ranks whose contribution is at least that bound.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING, TypeAlias
+
+import torch
+from torch import Tensor
+
+from aotlens.conventions import Head
+from aotlens.paths.bounds import Bounds, Reading, bound_longer, prepare, read_heads
+from aotlens.paths.frozen import Frozen
+from aotlens.paths.path import Path, SourceName
+from aotlens.paths.streams import root_gradient
+from aotlens.paths.target import direction
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_Named: TypeAlias = tuple[Tensor, Callable[[int], Path]]
+_SIGNS: dict[str, float] = {"pos": 1.0, "neg": -1.0}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TopPaths:
+    """The largest paths found, largest first, and what is proven of them. Contributions in logits."""
+
+    paths: tuple[Path, ...]
+    values: tuple[float, ...]
+    position: int
+    target: int | tuple[int, int]
+    by: str
+    logit: float
+    """The model's own logit, or difference."""
+    remainder: float
+    """logit − Σ values: what all other paths add, with its sign."""
+    n_proven: int
+    """So many of the first ranks are proven: no path anywhere is larger."""
+    bound: float
+    """No single path that is not here is larger than this (in size, or for "pos" and "neg" in its own direction)."""
+    n_expanded: int
+    """Nodes expanded."""
+    n_evaluated: int
+    """Paths whose contribution was computed."""
+    n_paths: int
+    """How many paths there are."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether every rank is proven."""
+        return self.n_proven == len(self.paths)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a path: rank (from 1), source, source_position, heads, order, logits, proven."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            {
+                "rank": range(1, len(self.paths) + 1),
+                "source": [path.source for path in self.paths],
+                "source_position": pd.array([path.source_position for path in self.paths], dtype="Int64"),
+                "heads": [" ".join(f"{layer}.{head}" for layer, head in path.heads) for path in self.paths],
+                "order": [path.order for path in self.paths],
+                "logits": self.values,
+                "proven": [rank < self.n_proven for rank in range(len(self.paths))],
+            }
+        )
+
+
+class _Best:
+    """The k + 1 largest seen; the last is there to bound what was evaluated and is not returned."""
+
+    def __init__(self, k: int, by: str) -> None:
+        self.k, self.by = k, by
+        self.heap: list[tuple[float, int, float, Path]] = []
+        self.tie = count(0, -1)  # of two equal paths the first found stays
+        self.n_seen = 0
+
+    def keys(self, values: Tensor) -> Tensor:
+        return values.abs() if self.by == "abs" else values * _SIGNS[self.by]
+
+    def offer(self, values: Tensor, path: Callable[[int], Path]) -> None:
+        """Consider all entries of a tensor; `path(index)` names one."""
+        flat = values.flatten()
+        self.n_seen += flat.numel()
+        keys, indices = self.keys(flat).topk(min(self.k + 1, flat.numel()))
+        for key, index in zip(keys.tolist(), indices.tolist(), strict=True):
+            full = len(self.heap) > self.k
+            if full and key <= self.heap[0][0]:
+                break
+            entry = (key, next(self.tie), float(flat[index]), path(index))
+            if full:
+                heapq.heapreplace(self.heap, entry)
+            else:
+                heapq.heappush(self.heap, entry)
+
+    def sorted(self) -> list[tuple[float, int, float, Path]]:
+        return sorted(self.heap, key=lambda entry: entry[:2], reverse=True)
+
+    def threshold(self) -> float:
+        """The k-th best key, −∞ while there are fewer."""
+        if len(self.heap) < self.k:
+            return float("-inf")
+        return self.heap[0][0] if len(self.heap) == self.k else heapq.nsmallest(2, self.heap)[1][0]
+
+
+def top_paths(
+    frozen: Frozen,
+    k: int,
+    position: int,
+    target: int | tuple[int, int],
+    by: str,
+    budget: int,
+    split: bool,
+) -> TopPaths:
+    """See `PathExpansion.top`.
+
+    Each expansion costs O(pos · d_model · d_head · heads below + pos² · d_head · heads below); the bounds cost, once an
+    expansion of a prompt, O((L·H)² · d_head² · (d_model + pos)). Memory: the values of all heads, and a gradient
+    `[pos, d_head]` for each node expanded.
+
+    Raises `ValueError` for k or budget below 1 and for another `by`.
+    """
+    if k < 1 or budget < 1:
+        raise ValueError(f"top: expected k ≥ 1 and budget ≥ 1, got k={k} and budget={budget}.")
+    if by not in ("abs", "pos", "neg"):
+        raise ValueError(f"by={by!r}: expected 'abs', 'pos' or 'neg'.")
+    to = direction(frozen, target)
+    bounds = prepare(frozen, split)
+    # Bounds are computed in floating point as well: what they may have lost to rounding is added.
+    slack = 1 + (1e-9 if frozen.R.dtype == torch.float64 else 1e-4)
+    best = _Best(k, by)
+    root = root_gradient(frozen, position, to.column)
+    best.offer(*_direct(frozen, position, root, to.bias, split))
+    nodes: dict[tuple[Head, ...], Tensor] = {}
+    queue: list[tuple[float, int, tuple[Head, ...]]] = [(float("-inf"), 0, ())]
+    tie = count(1)
+    n_expanded, pruned = 0, float("-inf")
+    while queue and n_expanded < budget and -queue[0][0] > best.threshold():
+        _, _, heads = heapq.heappop(queue)
+        g = root if not heads else bounds.gradient(heads[0], _own(frozen, bounds, heads, nodes, root))
+        n_below = (heads[0][0] if heads else frozen.n_layers) * frozen.n_heads
+        n_expanded += 1
+        reading = read_heads(bounds, g, n_below)
+        best.offer(*_children(bounds, reading, heads, split))
+        longer = (bound_longer(bounds, reading) * slack).tolist()
+        threshold = best.threshold()
+        for child, bound in enumerate(longer[frozen.n_heads :], frozen.n_heads):  # nothing is below the first layer
+            if bound > threshold:
+                heapq.heappush(queue, (-bound, next(tie), ((child // frozen.n_heads, child % frozen.n_heads), *heads)))
+            else:
+                pruned = max(pruned, bound)
+    frontier = max([pruned, *([-queue[0][0]] if queue else [])])
+    found = best.sorted()
+    kept = found[:k]
+    logit = float(to.of(frozen.logits[position]))
+    unreturned = max([frontier, *(key for key, *_ in found[k:])])
+    n_sources = len(frozen.sources) + frozen.has_bias
+    return TopPaths(
+        paths=tuple(path for *_, path in kept),
+        values=tuple(value for _, _, value, _ in kept),
+        position=position,
+        target=to.target,
+        by=by,
+        logit=logit,
+        remainder=logit - sum(value for _, _, value, _ in kept),
+        n_proven=sum(key >= frontier for key, *_ in kept),
+        bound=unreturned if unreturned > float("-inf") else 0.0,
+        n_expanded=n_expanded,
+        n_evaluated=best.n_seen,
+        n_paths=n_sources * (frozen.n_pos if split else 1) * (frozen.n_heads + 1) ** frozen.n_layers,
+    )
+
+
+def _own(
+    frozen: Frozen, bounds: Bounds, heads: tuple[Head, ...], nodes: dict[tuple[Head, ...], Tensor], root: Tensor
+) -> Tensor:
+    """∂ logit / ∂ values of the node's lowest head; its parent has been expanded and is remembered."""
+    upper = heads[1:]
+    g = root if not upper else bounds.gradient(upper[0], nodes[upper])
+    nodes[heads] = bounds.head_values_gradient(heads[0], g)
+    return nodes[heads]
+
+
+def _direct(frozen: Frozen, position: int, root: Tensor, bias: float, split: bool) -> _Named:
+    """The paths without heads."""
+    names: list[SourceName] = [*frozen.sources]
+    rows = [(root * x).sum(-1) for x in frozen.sources.values()]
+    if frozen.has_bias:
+        names.append("bias")
+        rows.append(root @ frozen.bias_before[-1] + frozen.pool[position] * bias)
+    values = torch.stack(rows)
+    n_pos = values.shape[1]
+    if split:
+        return values, lambda i: Path(names[i // n_pos], (), i % n_pos)
+    return values.sum(1), lambda i: Path(names[i])
+
+
+def _children(bounds: Bounds, reading: Reading, heads: tuple[Head, ...], split: bool) -> _Named:
+    """The contributions of the node's paths with one head more: `[source, head below]` or `[…, pos]`."""
+    values = bounds.contributions(reading)
+    if not split:
+        values = values.sum(-1)
+    n_below, n_pos, n_heads, names = values.shape[1], bounds.n_pos, bounds.n_heads, bounds.names
+
+    def path(i: int) -> Path:
+        i, at = divmod(i, n_pos) if split else (i, None)
+        source, child = divmod(i, n_below)
+        return Path(names[source], (divmod(child, n_heads), *heads), at)
+
+    return values, path

@@ -1,0 +1,105 @@
+"""Residual streams of a frozen model: by order, by source, with some heads only, and gradients backwards."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from aotlens.paths.frozen import Frozen
+from aotlens.paths.path import SourceName
+
+
+def order_streams(frozen: Frozen, max_order: int | None = None) -> Float[Tensor, "order pos d_model"]:
+    """The final stream's parts that passed through exactly k heads, k = 0 … n_layers (or `max_order`).
+
+    After a layer, part k is part k plus the layer's heads applied to part k−1. Biases inside a head join part 1, b_O
+    part 0. O(L²) head evaluations in place of (H+1)^L paths; memory one stream an order.
+    """
+    last = frozen.n_layers if max_order is None else min(max_order, frozen.n_layers)
+    x = torch.zeros(last + 1, frozen.n_pos, frozen.R.shape[0], dtype=frozen.R.dtype, device=frozen.R.device)
+    x[0] = sum(frozen.sources.values())
+    for layer in range(frozen.n_layers):
+        reading = min(layer + 1, last)  # parts that exist and whose successor is wanted
+        if reading:
+            v = frozen.values(layer, x[:reading])
+            v[0] += frozen.v_bias[layer][:, None]
+            x[1 : reading + 1] += frozen.written(layer, frozen.moved(layer, v))
+        x[0] += frozen.b_O[layer]
+    return x
+
+
+def source_streams(frozen: Frozen) -> dict[SourceName, Float[Tensor, "pos d_model"]]:
+    """The final stream's parts that come from each source, over all paths. Biases are the last, if there are any."""
+    names: list[SourceName] = [*frozen.sources]
+    x = torch.stack([*frozen.sources.values(), torch.zeros_like(frozen.sources[names[0]])])
+    for layer in range(frozen.n_layers):
+        v = frozen.values(layer, x)
+        v[-1] += frozen.v_bias[layer][:, None]
+        x = x + frozen.written(layer, frozen.moved(layer, v))
+        x[-1] += frozen.b_O[layer]
+    streams: dict[SourceName, Tensor] = dict(zip(names, x[:-1], strict=True))
+    return streams | {"bias": x[-1]} if frozen.has_bias else streams
+
+
+def head_results(frozen: Frozen) -> Float[Tensor, "layer head pos d_model"]:
+    """What every head writes on the prompt: the sum of all paths that end with it, before the read-out."""
+    x = torch.stack([*frozen.sources.values()]).sum(0)
+    results = []
+    for layer in range(frozen.n_layers):
+        z = frozen.moved(layer, frozen.values(layer, x) + frozen.v_bias[layer][:, None])
+        results.append(z @ frozen.W_O[layer])
+        x = x + results[-1].sum(0) + frozen.b_O[layer]
+    return torch.stack(results)
+
+
+def masked_streams(frozen: Frozen, keep: Float[Tensor, "variant layer head"]) -> Float[Tensor, "variant pos d_model"]:
+    """The final stream with each head's output multiplied by `keep`: 0 leaves out every path through the head."""
+    x = torch.stack([*frozen.sources.values()]).sum(0).expand(len(keep), -1, -1)
+    for layer in range(frozen.n_layers):
+        z = frozen.moved(layer, frozen.values(layer, x) + frozen.v_bias[layer][:, None])
+        x = x + frozen.written(layer, z * keep[:, layer, :, None, None]) + frozen.b_O[layer]
+    return x
+
+
+def carried(
+    frozen: Frozen, x: Float[Tensor, "*more pos d_model"], first_layer: int
+) -> Float[Tensor, "*more pos d_model"]:
+    """What becomes of a part of the stream by the end, through layers `first_layer` on and past them; no biases."""
+    for layer in range(first_layer, frozen.n_layers):
+        x = x + frozen.written(layer, frozen.moved(layer, frozen.values(layer, x)))
+    return x
+
+
+def root_gradient(frozen: Frozen, position: int, column: Float[Tensor, " d_model"]) -> Float[Tensor, "pos d_model"]:
+    """∂ logit / ∂ final stream: the read-out's row for `position`, times the direction."""
+    return torch.outer(frozen.read[position], column)
+
+
+def head_gradients(
+    frozen: Frozen, layer: int, g: Float[Tensor, "*more pos d_model"]
+) -> Float[Tensor, "*more head pos d_head"]:
+    """∂ logit / ∂ values of a layer's heads, given g = ∂ logit / ∂ stream after the layer: Pᵀ g W_Oᵀ."""
+    y = (g @ frozen.W_O_flat[layer].mT).unflatten(-1, (frozen.n_heads, -1)).transpose(-3, -2)
+    return frozen.patterns[layer].mT @ y
+
+
+def stream_gradients(
+    frozen: Frozen, layer: int, u: Float[Tensor, "*more head pos d_head"]
+) -> Float[Tensor, "*more head pos d_model"]:
+    """∂ logit / ∂ stream before the layer through each head alone: u Vᵀ / s."""
+    return (u @ frozen.W_V[layer].mT) * frozen.inverse_scale[layer][:, None]
+
+
+def total_gradients(
+    frozen: Frozen, position: int, column: Float[Tensor, " d_model"]
+) -> tuple[Float[Tensor, "layers pos d_model"], Float[Tensor, "layer head pos d_head"]]:
+    """∂ logit / ∂ stream before each layer and before the read-out, over all paths, and / ∂ every head's values."""
+    g = root_gradient(frozen, position, column)
+    streams, heads = [g], []
+    for layer in reversed(range(frozen.n_layers)):
+        u = head_gradients(frozen, layer, g)
+        g = g + stream_gradients(frozen, layer, u).sum(-3)
+        heads.append(u)
+        streams.append(g)
+    return torch.stack(streams[::-1]), torch.stack(heads[::-1])

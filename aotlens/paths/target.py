@@ -1,0 +1,71 @@
+"""What a contribution is measured on: every output, one token's logit, or the difference of two."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from jaxtyping import Float
+from torch import Tensor
+
+from aotlens.paths.frozen import Frozen
+
+#: One output, or (token, versus): the first's logit minus the second's. None: all outputs.
+Target: TypeAlias = int | tuple[int, int] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Direction:
+    """A logit, or a difference of two, as a direction of the stream before the read-out's scale."""
+
+    target: int | tuple[int, int]
+    column: Float[Tensor, " d_model"]
+    bias: float
+    """What `out_bias` adds to it, logits."""
+
+    def of(self, logits: Float[Tensor, "*more out"]) -> Float[Tensor, "*more"]:
+        """The same logit, or difference, of the model's own output."""
+        if isinstance(self.target, tuple):
+            return logits[..., self.target[0]] - logits[..., self.target[1]]
+        return logits[..., self.target]
+
+
+def direction(frozen: Frozen, target: int | tuple[int, int]) -> Direction:
+    """Raises `ValueError` for an output that the model does not have."""
+    n_out = frozen.R.shape[1]
+    ids = target if isinstance(target, tuple) else (target,)
+    if len(ids) not in (1, 2) or not all(0 <= i < n_out for i in ids):
+        raise ValueError(f"target {target!r}: expected an output 0 to {n_out - 1}, or two of them (token, versus).")
+    if len(ids) == 1:
+        return Direction(target=ids[0], column=frozen.R[:, ids[0]], bias=float(frozen.out_bias[ids[0]]))
+    token, versus = ids
+    return Direction(
+        target=(token, versus),
+        column=frozen.R[:, token] - frozen.R[:, versus],
+        bias=float(frozen.out_bias[token] - frozen.out_bias[versus]),
+    )
+
+
+def checked_position(frozen: Frozen, position: int) -> int:
+    """A position from 0; negative ones count from the end. Raises `ValueError` outside the output."""
+    n = frozen.read.shape[0]
+    if not -n <= position < n:
+        raise ValueError(f"position={position}: expected {-n} to {n - 1} for an output of {n} positions.")
+    return position % n
+
+
+def output(frozen: Frozen, streams: Tensor, target: Target, bias_row: int | None) -> Tensor:
+    """Streams `[row, pos, d_model]` as logits `[row, out_pos, out]`, or `[row, out_pos]` of one target.
+
+    `out_bias` goes to row `bias_row`, if any.
+    """
+    if target is None:
+        logits = frozen.read_out(streams)
+        if bias_row is not None:
+            logits[bias_row] += frozen.out_bias
+        return logits
+    to = direction(frozen, target)
+    values = frozen.pooled(streams) @ to.column
+    if bias_row is not None:
+        values[bias_row] += to.bias
+    return values

@@ -1,0 +1,69 @@
+"""Small randomised models in float64 of every kind: biases and gains start at 0 and 1, and a test needs others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from aotlens.models import AttentionOnlyTransformer, ModelConfig
+
+SMALL: dict[str, Any] = {
+    "n_layers": 2,
+    "d_model": 7,
+    "n_heads": 2,
+    "d_head": 3,  # not d_model / n_heads, so that no reshape can confuse them
+    "n_ctx": 6,
+    "d_vocab": 9,
+}
+
+MakeModel = Callable[..., AttentionOnlyTransformer]
+
+#: A mask that is not causal, different for the two heads.
+MASK = [
+    [[True, True, False, False, False, True]] + [[j % 2 == i % 2 or j == 0 for j in range(6)] for i in range(1, 6)],
+    [[j >= i - 1 for j in range(6)] for i in range(6)],
+]
+
+KINDS: dict[str, dict[str, Any]] = {
+    "mhsa": {},
+    "mssa": {"attention": "mssa"},
+    "tied": {"attention": "mssa", "tied_output": True, "step_size": 0.7},
+    "thresholded": {"phi": "thresholded_softmax", "threshold": 0.25},
+    "thresholded mssa": {"attention": "mssa", "phi": "thresholded_softmax", "threshold": 0.25},
+    "linear": {"phi": "linear", "attn_scale": 1.0},
+    "fixed": {"phi": "fixed", "fixed_pattern": "given"},
+    "learned pattern": {"phi": "fixed", "fixed_pattern": "learned", "attention": "mssa"},
+    "bidirectional": {"causal": False},
+    "masked": {"attn_mask": MASK},
+    "wide heads": {"d_head": 11},
+}
+
+
+@pytest.fixture(scope="session")
+def make() -> MakeModel:
+    """`make(**changes)`: the small model with some fields changed, and noise on every parameter."""
+
+    def make(dtype: torch.dtype = torch.float64, **changes: Any) -> AttentionOnlyTransformer:
+        cfg = ModelConfig(**{**SMALL, **changes})
+        generator = torch.Generator().manual_seed(0)
+        pattern = None
+        if cfg.fixed_pattern == "given":
+            # Signed, and with rows that do not sum to 1.
+            pattern = torch.randn(cfg.n_layers, cfg.n_heads, cfg.n_ctx, cfg.n_ctx, generator=generator).tril()
+        model = AttentionOnlyTransformer(cfg, pattern=pattern).to(dtype).eval()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+                parameter += 0.4 * noise.to(dtype)
+        return model.requires_grad_(False)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tokens() -> Tensor:
+    return torch.tensor([3, 1, 4, 1, 8])

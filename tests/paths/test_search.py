@@ -1,0 +1,146 @@
+"""The search for the largest paths against enumeration of all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from aotlens.paths import Path, expand
+from aotlens.paths.bounds import prepare, read_heads, spectral_norm_bound
+from aotlens.paths.streams import root_gradient
+from aotlens.paths.target import direction
+from tests.paths.conftest import MakeModel
+
+DEEP: dict[str, Any] = {"n_layers": 4, "n_heads": 4, "bias": True}
+KINDS = {
+    "mhsa": DEEP,
+    "mssa, no norm": {**DEEP, "attention": "mssa", "norm": None},
+    "thresholded": {**DEEP, "phi": "thresholded_softmax", "threshold": 0.25},
+    "linear, both ways": {**DEEP, "phi": "linear", "causal": False},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("by", ["abs", "pos", "neg"])
+def test_it_finds_the_largest_of_all_paths(make: MakeModel, tokens: Tensor, kind: str, by: str) -> None:
+    expansion = expand(make(**KINDS[kind]), tokens)
+    every = expansion.all_paths(3, (2, 5))
+    flat = every.values.flatten()
+    keys = {"abs": flat.abs(), "pos": flat, "neg": -flat}[by]
+    order = keys.argsort(descending=True)
+    top = expansion.top(20, 3, (2, 5), by, budget=10_000)  # type: ignore[arg-type]
+    assert top.complete and top.n_proven == 20
+    expected = flat[order[:20]]
+    torch.testing.assert_close(torch.tensor(top.values, dtype=torch.float64), expected, rtol=1e-9, atol=1e-12)
+    assert [every.path(*divmod(int(i), every.values.shape[1])) for i in order[:20]] == list(top.paths)
+    assert top.logit == pytest.approx(expansion.logit(3, (2, 5)))
+    assert top.remainder == pytest.approx(float(flat.sum() - expected.sum()), abs=1e-9)
+    assert float(keys[order[20]]) <= top.bound * (1 + 1e-9)
+    assert top.n_paths == flat.numel() == 3 * 5**4
+
+
+@pytest.mark.parametrize("budget", [1, 3, 10, 40])
+@pytest.mark.parametrize("by", ["abs", "neg"])
+def test_what_a_small_budget_proves_is_true(make: MakeModel, tokens: Tensor, budget: int, by: str) -> None:
+    expansion = expand(make(**DEEP), tokens)
+    every = expansion.all_paths(-1, 7)
+    keys = every.values.abs() if by == "abs" else -every.values
+    best = keys.flatten().sort(descending=True).values
+    top = expansion.top(15, -1, 7, by, budget=budget)  # type: ignore[arg-type]
+    assert top.n_expanded <= budget and top.n_evaluated <= top.n_paths
+    found = torch.tensor(top.values, dtype=torch.float64)
+    found = found.abs() if by == "abs" else -found
+    torch.testing.assert_close(found[: top.n_proven], best[: top.n_proven], rtol=1e-9, atol=1e-12)
+    for path in top.paths:
+        keys[every.names.index(path.source), every.index(path.heads)] = -torch.inf
+    assert float(keys.max()) <= top.bound * (1 + 1e-9)
+    assert top.remainder == pytest.approx(top.logit - sum(top.values))
+    assert top.to_frame().proven.sum() == top.n_proven
+
+
+@pytest.mark.parametrize(
+    "changes", [DEEP | {"n_layers": 2}, KINDS["linear, both ways"] | {"n_layers": 3, "n_heads": 2}]
+)
+def test_split_sources_are_searched_by_position(make: MakeModel, tokens: Tensor, changes: dict[str, Any]) -> None:
+    expansion = expand(make(**changes), tokens, split_sources=True)
+    contributions = {path: float(expansion.logits(path)[-1, 1]) for path in expansion.paths()}
+    top = expansion.top(25, -1, 1, budget=10_000)
+    assert top.complete and top.n_paths == len(contributions)
+    best = sorted(contributions.values(), key=abs, reverse=True)[:25]
+    assert list(top.values) == pytest.approx(best)
+    for path, value in zip(top.paths, top.values, strict=True):
+        assert contributions[path] == pytest.approx(value)
+    cut = expansion.top(25, -1, 1, budget=2)
+    rest = [value for path, value in contributions.items() if path not in set(cut.paths)]
+    assert max(map(abs, rest)) <= cut.bound * (1 + 1e-9)
+
+
+def test_all_paths_of_a_small_model_are_returned_when_asked_for(make: MakeModel, tokens: Tensor) -> None:
+    expansion = expand(make(n_layers=1), tokens)
+    top = expansion.top(100, -1, 0)
+    assert len(top.paths) == top.n_paths == 9 and top.complete and top.bound == 0
+    assert top.remainder == pytest.approx(0, abs=1e-9)
+    assert set(top.paths) == set(expansion.paths())
+    assert top.target == 0 and expansion.top(1).target == int(expansion.frozen.logits[-1].argmax())
+    negative = expansion.top(100, -1, 0, by="neg")
+    assert negative.complete and list(negative.values) == sorted(negative.values)
+
+
+def test_the_bounds_hold_for_every_path(make: MakeModel, tokens: Tensor) -> None:
+    """Against the norm of what each single path brings to each head."""
+    expansion = expand(make(n_layers=3, n_heads=3, bias=True), tokens)
+    frozen = expansion.frozen
+    bounds = prepare(frozen, split=False)
+    root = root_gradient(frozen, 4, direction(frozen, 3).column)
+    reading = read_heads(bounds, root, 9)
+    for path in expansion.paths():
+        if path.order < 2:
+            continue
+        layer, head = path.heads[-1]
+        below = Path(path.source, path.heads[:-1])
+        values = (expansion.stream(below) * frozen.inverse_scale[layer][:, None]) @ frozen.W_V[layer, head]
+        # The norm of the values where W_V and its bias have orthonormal columns.
+        joined = torch.cat([frozen.W_V[layer, head], frozen.v_bias[layer, head][None]])
+        norms = torch.linalg.solve(torch.linalg.qr(joined).R.T, values.T).norm(dim=0)
+        f = layer * 3 + head
+        assert (norms <= bounds.reach[below.order - 1, f] * (1 + 1e-9)).all()
+        contribution = float(expansion.logits(path)[4, 3])
+        assert abs(contribution) <= float((reading.norms[f] * bounds.reach[below.order - 1, f]).sum()) * (1 + 1e-9)
+
+
+def test_the_bound_on_spectral_norms_is_one_and_is_tight() -> None:
+    matrices = torch.randn(50, 16, 16, dtype=torch.float64)
+    matrices[0] = 0
+    matrices[1] *= 1e-30
+    matrices[2] *= 1e30
+    exact = torch.linalg.matrix_norm(matrices, 2)
+    bound = spectral_norm_bound(matrices)
+    assert (bound >= exact * (1 - 1e-12)).all() and (bound <= exact * 16 ** (1 / 32)).all()
+    assert bound[0] == 0
+    single = spectral_norm_bound(matrices.float()[:2])
+    assert single.isfinite().all()
+
+
+def test_a_deep_model_gives_an_honest_answer(make: MakeModel, tokens: Tensor) -> None:
+    """24 layers of 16 heads: 17²⁴ sequences. What is not proven is said so, and the remainder is exact."""
+    model = make(torch.float32, n_layers=24, n_heads=16, d_model=16, d_head=4)
+    expansion = expand(model, tokens)
+    top = expansion.top(50, budget=5)
+    assert len(top.paths) == 50 and top.n_expanded == 5 and not top.complete
+    assert top.bound >= abs(top.values[-1]) or top.complete
+    target = int(expansion.frozen.logits[-1].argmax())
+    returned = sum(float(expansion.logits(path)[-1, target]) for path in top.paths)
+    assert top.remainder == pytest.approx(expansion.logit(-1, target) - returned, abs=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [({"k": 0}, "k ≥ 1"), ({"k": 1, "budget": 0}, "budget ≥ 1"), ({"k": 1, "by": "size"}, "by='size'")],
+)
+def test_bad_questions_are_refused(make: MakeModel, tokens: Tensor, arguments: dict[str, Any], message: str) -> None:
+    expansion = expand(make(), tokens)
+    with pytest.raises(ValueError, match=message):
+        expansion.top(**arguments)
