@@ -1,0 +1,155 @@
+"""A head's two circuits, made ready for skip-trigrams: what a source, a destination and an out contribute.
+
+With q[d, s] the score in nats of destination d for source s, u the background unigram distribution, and w[s, o] the
+logit that attending to s adds to o,
+
+    N[d]  = log Σ_b u_b e^{q[d, b]}                   what d scores an average token, in nats
+    z[d, s] = q[d, s] − N[d]                          nats: softmax ignores a constant per destination, and so does z
+    ov[s, o] = w[s, o] − mean over o' of w[s, o']     logits: softmax over outs ignores that mean
+    attention(z) = mean over distances of 1 / (1 + C e^{−z})
+
+q is tokens × tokens with the biases of both sides: b_Q · k[s] depends on the source and stays in z, what depends on the
+destination alone cancels. Both z and ov are products of two thin factors, with N as one more inner dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64, Int64
+from scipy.special import expit
+from torch import Tensor
+
+from aotlens.circuits import Circuit, ov_circuit, qk_circuit
+from aotlens.models import AttentionOnlyTransformer
+from aotlens.trigrams.distance import log_competition
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HeadFactors:
+    """z = key · query and ov = value · out, row by row, for the tokens that `sources`, `destinations`, `outs` name."""
+
+    query: Float[Tensor, "destination inner"]
+    """The destination's query, scaled, and −N."""
+    key: Float[Tensor, "source inner"]
+    """The source's key, and 1."""
+    value: Float[Tensor, "source d_head"]
+    out: Float[Tensor, "out d_head"]
+    """Centred over all tokens of the vocabulary, whatever the filters."""
+    sources: Int64[np.ndarray, " source"]
+    """Ascending ids."""
+    destinations: Int64[np.ndarray, " destination"]
+    outs: Int64[np.ndarray, " out"]
+    log_competition: Float64[np.ndarray, " distances"]
+    """log C of every distance that attention is averaged over."""
+
+    def attention(self, z: Float64[np.ndarray, "*shape"]) -> Float64[np.ndarray, "*shape"]:
+        """The source's share of attention, 0 to 1; increasing in z (nats)."""
+        if len(self.log_competition) == 1:
+            return expit(z - self.log_competition[0])
+        total = np.zeros(z.shape)
+        for log_c in self.log_competition:
+            total += expit(z - log_c)
+        return total / len(self.log_competition)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HeadCircuits:
+    """A head's two circuits between tokens, and what is relative about them."""
+
+    layer: int
+    head: int
+    qk: Circuit
+    ov: Circuit
+    n_background: int
+    """Background tokens that a source competes with: half the context."""
+
+    @property
+    def relative(self) -> str:
+        """Why entries are not the model's own on every input; empty where they are."""
+        return " ".join(dict.fromkeys(reason for reason in (self.qk.relative, self.ov.relative) if reason))
+
+    def factors(
+        self, normaliser: Float64[np.ndarray, " d_vocab"], log_competition: Float64[np.ndarray, " distances"]
+    ) -> HeadFactors:
+        """Both circuits with the normaliser N in place, for all tokens of the vocabulary."""
+        query = _wide(self.qk.A)
+        minus_n = torch.as_tensor(-normaliser, dtype=query.dtype)[:, None].to(query.device)
+        key = _wide(self.qk.B).T
+        out = _wide(self.ov.B).T
+        everything = np.arange(len(query), dtype=np.int64)
+        return HeadFactors(
+            query=torch.cat([query, minus_n], dim=1),
+            key=torch.cat([key, torch.ones_like(key[:, :1])], dim=1),
+            value=_wide(self.ov.A),
+            out=out - out.mean(0),
+            sources=everything,
+            destinations=everything,
+            outs=everything,
+            log_competition=log_competition,
+        )
+
+
+def head_circuits(model: AttentionOnlyTransformer, layer: int, head: int) -> HeadCircuits:
+    """The two circuits of head (layer, head) between tokens.
+
+    Raises `ValueError` for a head that the model does not have, and for a model that does not read and write tokens or
+    whose attention is no softmax: no source has a share of attention there.
+    """
+    cfg = model.cfg
+    if (cfg.read_in, cfg.read_out) != ("tokens", "tokens"):
+        raise ValueError(
+            f"skip-trigrams need a model that reads and writes tokens; this one reads {cfg.read_in} and writes "
+            f"{cfg.read_out}."
+        )
+    if cfg.phi not in ("softmax", "thresholded_softmax"):
+        raise ValueError(
+            f"skip-trigrams are ranked by a softmax's attention; this model has phi={cfg.phi!r}. Read its circuits "
+            "with aotlens.circuits."
+        )
+    return HeadCircuits(
+        layer=layer,
+        head=head,
+        qk=qk_circuit(model, layer, head, biases=True),
+        ov=ov_circuit(model, layer, head),
+        n_background=max(cfg.n_ctx // 2, 1),
+    )
+
+
+def competition(
+    model: AttentionOnlyTransformer, circuits: HeadCircuits, distance: int | str | None
+) -> Float64[np.ndarray, " distances"]:
+    """log C: what a source competes with, at each of the distances that attention is averaged over."""
+    if distance is None:
+        return np.log(np.array([circuits.n_background], dtype=np.float64))
+    return log_competition(model, circuits.layer, circuits.head, distance, circuits.n_background)
+
+
+def restrict(
+    factors: HeadFactors,
+    sources: Sequence[int] | None,
+    destinations: Sequence[int] | None,
+    outs: Sequence[int] | None,
+) -> HeadFactors:
+    """The same, for some sources, destinations and outs only (ids; None: all)."""
+    rows = {name: None if ids is None else np.unique(np.asarray(ids, dtype=np.int64)) for name, ids in
+            (("sources", sources), ("destinations", destinations), ("outs", outs))}  # fmt: skip
+    if (ids := rows["sources"]) is not None:
+        factors = replace(factors, key=_take(factors.key, ids), value=_take(factors.value, ids), sources=ids)
+    if (ids := rows["destinations"]) is not None:
+        factors = replace(factors, query=_take(factors.query, ids), destinations=ids)
+    if (ids := rows["outs"]) is not None:
+        factors = replace(factors, out=_take(factors.out, ids), outs=ids)
+    return factors
+
+
+def _take(rows: Tensor, ids: np.ndarray) -> Tensor:
+    return rows[torch.from_numpy(ids).to(rows.device)]
+
+
+def _wide(factor: Tensor) -> Tensor:
+    """Half precision is widened; float32 and float64 stay as they are."""
+    return factor.detach() if factor.dtype == torch.float64 else factor.detach().float()

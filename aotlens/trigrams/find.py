@@ -1,0 +1,193 @@
+"""`skip_trigrams`: a head's best triples over the whole vocabulary; and given triples, scored the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float64, Shaped
+from torch import Tensor
+
+from aotlens.models import AttentionOnlyTransformer
+from aotlens.trigrams.factors import HeadCircuits, HeadFactors, competition, head_circuits, restrict
+from aotlens.trigrams.normaliser import background_distribution, log_background
+from aotlens.trigrams.search import Problem, Triples, best_triples
+from aotlens.trigrams.table import TrigramTable
+
+#: Token ids, or strings that are one token each.
+Tokens = Iterable[int | str]
+Background = Shaped[Tensor, " d_vocab"] | Shaped[np.ndarray, " d_vocab"] | None
+_SCORES = ("effect", "sum", "product")
+
+
+@torch.no_grad()
+def skip_trigrams(
+    model: AttentionOnlyTransformer,
+    layer: int,
+    head: int,
+    *,
+    k: int = 1000,
+    score: str = "effect",
+    largest: bool = True,
+    sources: Tokens | None = None,
+    destinations: Tokens | None = None,
+    outs: Tokens | None = None,
+    background: Background = None,
+    distance: int | str | None = None,
+    normaliser: Float64[np.ndarray, " d_vocab"] | None = None,
+) -> TrigramTable:
+    """The k best `[source] … [destination] → [out]` of a head over all V³ triples (*structures* §5, Table 1): exact.
+
+    With q[d, s] the score of destination d for source s (tokens × tokens, biases included: b_Q · k[s] depends on the
+    source; what depends on the destination alone cancels), w[s, o] the OV circuit and u the background:
+
+        qk         z = q[d, s] − log Σ_b u_b e^{q[d, b]}      nats
+        attention  1 / (1 + n·e^{−z})                         the source against n tokens of background, n = n_ctx // 2
+        ov         w[s, o] − mean over o' of w[s, o']         logits
+        effect     attention × ov                             logits
+
+    A QK row means nothing by itself, since softmax ignores a constant per destination; z is free of that. "Against the
+    background" takes every other token's e^q at its expectation: no sampling, and no text.
+
+    `distance=δ` (1 … n) brings positions in: attention = 1 / (1 + C_δ e^{−z}), C_δ = Σ_{δ'≠δ, 0≤δ'≤n} e^{p_δ' − p_δ},
+    p_δ the mean score of a position for the position δ before it; `"mean"` averages attention over δ = 1 … n. Cross
+    terms of tokens and positions are left out.
+
+    `score` is what ranks: `"effect"`; `"sum"`, z + ov, the logarithm of how strongly a token is looked for times how
+    strongly it is written (odds multiplied, whatever the context's length); or `"product"`, z × ov over z > 0, which
+    asks that both be large and never lets a small one be made up for. `largest=False` gives the lowest, lowest first:
+    what the head suppresses. Ties go by source, destination, out. Filters are token ids or strings of one token.
+
+    `background` is counts or probabilities of tokens, by default the training counts stored with the checkpoint.
+    `normaliser` is log Σ_b u_b e^{q[d, b]} where it is known (`log_background`); the ranking is exact for the
+    normaliser used, whose float32 rounding is some 1e-6 nats.
+
+    The numbers are the model's own where the circuits are exact (layer 0, no norm; see `aotlens.circuits`), otherwise
+    `relative` says what is not. A model with `phi="thresholded_softmax"` is read before its threshold.
+
+    Time: the products of the two circuits once each, and, for the normaliser, QK a second time with an exp an entry.
+    Memory: the circuits' factors a few times over and tiles; never V × V. Raises `ValueError` for a head, token, score
+    or distance that is none, for a model without tokens or softmax, and without background.
+    """
+    if score not in _SCORES:
+        raise ValueError(f"score={score!r}: expected one of {', '.join(map(repr, _SCORES))}.")
+    if k < 1:
+        raise ValueError(f"k={k}: expected at least 1.")
+    circuits = head_circuits(model, layer, head)
+    filters = [
+        None if chosen is None else token_ids(model, chosen, name)
+        for chosen, name in ((sources, "sources"), (destinations, "destinations"), (outs, "outs"))
+    ]
+    log_c = competition(model, circuits, distance)
+    if normaliser is None:
+        normaliser = log_background(circuits.qk, background_distribution(model, background))
+    factors = restrict(circuits.factors(normaliser, log_c), *filters)
+    found = _best(factors, k, score, largest)
+    ids = (factors.sources[found.source], factors.destinations[found.destination], factors.outs[found.out])
+    return _table(model, circuits, factors, ids, found.z, found.ov, score=score, largest=largest, distance=distance)
+
+
+@torch.no_grad()
+def score_triples(
+    model: AttentionOnlyTransformer,
+    layer: int,
+    head: int,
+    sources: Sequence[int],
+    destinations: Sequence[int],
+    outs: Sequence[int],
+    *,
+    background: Background = None,
+    distance: int | str | None = None,
+) -> TrigramTable:
+    """The numbers of `skip_trigrams` for triples that somebody chose, in the order given: row i is the i-th of each.
+
+    Raises `ValueError` for sequences of different lengths and for what `skip_trigrams` refuses.
+    """
+    source, destination, out = (
+        np.array(token_ids(model, chosen, "tokens"), dtype=np.int64) for chosen in (sources, destinations, outs)
+    )
+    if not len(source) == len(destination) == len(out):
+        got = [len(source), len(destination), len(out)]
+        raise ValueError(f"expected as many sources as destinations and outs, got {got}.")
+    circuits = head_circuits(model, layer, head)
+    log_c = competition(model, circuits, distance)
+    factors = circuits.factors(log_background(circuits.qk, background_distribution(model, background)), log_c)
+
+    def rows(factor: Tensor, ids: np.ndarray) -> Tensor:
+        return factor[torch.from_numpy(ids).to(factor.device)].cpu().double()
+
+    z = (rows(factors.key, source) * rows(factors.query, destination)).sum(1).numpy()
+    ov = (rows(factors.value, source) * rows(factors.out, out)).sum(1).numpy()
+    ids = (source, destination, out)
+    return _table(model, circuits, factors, ids, z, ov, score=None, largest=True, distance=distance)
+
+
+def token_ids(model: AttentionOnlyTransformer, tokens: Tokens, name: str) -> list[int]:
+    """Ids of tokens given as ids or strings. Raises `ValueError` for none, for ids out of range, for longer strings."""
+    if isinstance(tokens, str):
+        tokens = [tokens]
+    ids = [model.to_single_token(token) if isinstance(token, str) else int(token) for token in tokens]
+    d_vocab = model.cfg.d_vocab or 0
+    if not ids:
+        raise ValueError(f"{name}: expected at least one token, got none; None means all.")
+    wrong = [token for token in ids if not 0 <= token < d_vocab]
+    if wrong:
+        raise ValueError(f"{name}: expected token ids 0 to {d_vocab - 1}, got {wrong[0]}.")
+    return ids
+
+
+def _best(factors: HeadFactors, k: int, score: str, largest: bool) -> Triples:
+    """The lowest scores are the highest of the same with signs turned: ov for products, both for a sum."""
+    sign = 1.0 if largest else -1.0
+    z_sign = sign if score == "sum" else 1.0
+    found = best_triples(
+        Problem(
+            query=factors.query,
+            key=factors.key * z_sign,
+            value=factors.value,
+            out=factors.out * sign,
+            x=factors.attention if score == "effect" else lambda z: z,
+            product=score != "sum",
+            positive_z=score == "product",
+        ),
+        k,
+    )
+    return found._replace(z=found.z * z_sign, ov=found.ov * sign)
+
+
+def _table(
+    model: AttentionOnlyTransformer,
+    circuits: HeadCircuits,
+    factors: HeadFactors,
+    ids: tuple[np.ndarray, np.ndarray, np.ndarray],
+    z: np.ndarray,
+    ov: np.ndarray,
+    *,
+    score: str | None,
+    largest: bool,
+    distance: int | str | None,
+) -> TrigramTable:
+    source, destination, out = ids
+
+    def strings(tokens: np.ndarray) -> tuple[str, ...]:
+        return ("",) * len(tokens) if model.tokenizer is None else tuple(model.tokenizer.str_tokens(tokens.tolist()))
+
+    return TrigramTable(
+        layer=circuits.layer,
+        head=circuits.head,
+        source=source,
+        destination=destination,
+        out=out,
+        source_token=strings(source),
+        destination_token=strings(destination),
+        out_token=strings(out),
+        qk=z,
+        attention=factors.attention(z),
+        ov=ov,
+        score=score,
+        largest=largest,
+        distance=distance,
+        n_background=circuits.n_background,
+        relative=circuits.relative,
+    )

@@ -1,0 +1,294 @@
+"""The best of all V³ triples, exactly.
+
+A triple's score is x ∘ y, with x an increasing function of z[d, s] and y = ov[s, o]; ∘ is a product or a sum. So given
+the source, destinations and outs separate: with both sorted best first, the triple of the i-th destination and the j-th
+out can be among the k best only if (i + 1)(j + 1) ≤ k, and no triple of the source beats its first destination with its
+first out. Hence:
+
+1. The best ov of every source, and, where that could still matter, its best z: two streamed products.
+2. Sources whose bound is below the k-th best of what has been reached are left out. At most k sources, and those within
+   rounding of the k-th, remain.
+3. Those few are worked out in float64, best bound first, until the next bound is below the k-th best found.
+
+Products of step 1 are in float32; a bound is widened by what rounding can do to it: (inner + 4) · 2⁻²⁴ · ‖row‖ ‖column‖
+(the standard bound for a dot product in any order, Higham 2002, §3.1, with two more for rounding the factors).
+
+Where y is negative, a product is best with the smallest x: the order of destinations reverses. Such triples are ranked
+after those with y > 0 and those with y = 0, and looked for only when there are fewer than k of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float64, Int64
+from torch import Tensor
+
+_TILE = (1024, 1024)
+_UNIT = {torch.float32: 2.0**-24, torch.float64: 2.0**-53}
+
+
+class Triples(NamedTuple):
+    """Row numbers of the factors (not token ids), best first, with z (nats), ov (logits) and the score."""
+
+    source: Int64[np.ndarray, " k"]
+    destination: Int64[np.ndarray, " k"]
+    out: Int64[np.ndarray, " k"]
+    z: Float64[np.ndarray, " k"]
+    ov: Float64[np.ndarray, " k"]
+    value: Float64[np.ndarray, " k"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Problem:
+    """Maximise combine(x(z), y) over triples, z = key · query and y = value · out.
+
+    `product` says which ∘ it is; `positive_z` admits z > 0 only.
+    """
+
+    query: Tensor  # [destination, inner]
+    key: Tensor  # [source, inner]
+    value: Tensor  # [source, inner']
+    out: Tensor  # [out, inner']
+    x: Callable[[np.ndarray], np.ndarray]
+    product: bool
+    positive_z: bool = False
+
+    def combine(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """The score; −∞ where z or y is."""
+        x = self.x(z)
+        with np.errstate(invalid="ignore"):
+            total = x * y if self.product else x + y
+        return np.where(np.isneginf(y) | np.isnan(total), -np.inf, total)
+
+
+@torch.no_grad()
+def best_triples(problem: Problem, k: int) -> Triples:
+    """The k best triples (fewer if there are not so many), ties by source, destination, out.
+
+    Time: the two products, less what bounds spare, and k / n_sources of each again in float64. Memory: the factors in
+    float64 and tiles. Triples whose scores differ by less than float64 rounding may change places.
+    """
+    if not problem.product:
+        return _search(problem, k, sign=0)
+    found = _search(problem, k, sign=1)
+    for sign in (None, -1):
+        missing = k - len(found.value)
+        if missing:
+            more = _zeros(problem, missing) if sign is None else _search(problem, missing, sign=sign)
+            found = Triples(*(np.concatenate(pair) for pair in zip(found, more, strict=True)))
+    return found
+
+
+def _search(problem: Problem, k: int, sign: int) -> Triples:
+    """The best triples among those with y of this sign (0: any)."""
+    z_sign = -1 if sign < 0 else 1
+    kind = torch.float64 if sign < 0 else torch.float32  # masks need the sign itself, not a bound of the value
+    best_y, slack_y = _row_maxima(problem.value, problem.out, kind, _below_zero if sign < 0 else None)
+    upper_y = np.minimum(best_y + slack_y, 0.0) if sign < 0 else best_y + slack_y
+    lower_y = best_y - slack_y
+    reach = _norms(problem.key) * _norms(problem.query).max(initial=0.0)
+    optimistic = problem.combine(z_sign * reach, upper_y)
+    optimistic[upper_y <= 0 if sign > 0 else np.isneginf(upper_y)] = -np.inf
+    bounds = np.full(len(optimistic), -np.inf)
+    reached = np.empty(0)
+    threshold = -np.inf
+    order = np.argsort(-optimistic, kind="stable")
+    for batch in np.split(order, range(_TILE[0], len(order), _TILE[0])):
+        batch = batch[(optimistic[batch] >= threshold) & (optimistic[batch] > -np.inf)]
+        if not len(batch):
+            break
+        # The smallest z > 0 needs a mask; the largest z is the largest z > 0 wherever there is one.
+        mask = _below_zero if problem.positive_z and z_sign < 0 else None
+        key = problem.key[torch.from_numpy(batch).to(problem.key.device)] * z_sign
+        best_t, slack_t = _row_maxima(key, problem.query, kind, mask)
+        bounds[batch] = np.where(
+            np.isneginf(best_t), -np.inf, problem.combine(z_sign * (best_t + slack_t), upper_y[batch])
+        )
+        attained = problem.combine(z_sign * (best_t - slack_t), lower_y[batch])
+        certain = np.isfinite(best_t) & ((lower_y[batch] > 0) if sign > 0 else np.isfinite(lower_y[batch]))
+        if problem.positive_z and z_sign > 0:
+            bounds[batch[best_t + slack_t <= 0]] = -np.inf
+            certain &= best_t - slack_t > 0
+        reached = np.sort(np.append(reached, attained[certain]))[::-1][:k]
+        threshold = reached[-1] if len(reached) == k else -np.inf
+    return _expand(problem, k, sign, bounds, threshold)
+
+
+def _expand(problem: Problem, k: int, sign: int, bounds: np.ndarray, threshold: float) -> Triples:
+    """Work out the sources with the best bounds in float64, until no bound reaches the k-th best score."""
+    z_sign = -1 if sign < 0 else 1
+    order = np.argsort(-bounds, kind="stable")
+    order = order[bounds[order] > -np.inf]
+    found = _nothing()
+    query, out = (factor.cpu().double() for factor in (problem.query, problem.out))
+    start = 0
+    for size in _chunk_sizes(len(order)):
+        chunk = order[start : start + size]
+        chunk = chunk[bounds[chunk] >= threshold]
+        if not len(chunk):
+            break
+        at = torch.from_numpy(chunk)
+        t = z_sign * (problem.key[at.to(problem.key.device)].cpu().double() @ query.T)
+        y = problem.value[at.to(problem.value.device)].cpu().double() @ out.T
+        if problem.positive_z:
+            t = t.masked_fill(t * z_sign <= 0, -torch.inf)
+        if sign:
+            y = y.masked_fill(y * sign <= 0, -torch.inf)
+        parts = [
+            _of_source(problem, k, z_sign, int(chunk[row]), destinations, z_sign * t_row, outs, y_row, threshold)
+            for row, destinations, t_row, outs, y_row in _promising(problem, z_sign, t, y, threshold)
+        ]
+        found = _keep_best(Triples(*(np.concatenate(columns) for columns in zip(found, *parts, strict=True))), k)
+        if len(found.value) == k:
+            threshold = max(threshold, float(found.value[-1]))
+        start += size
+    return found
+
+
+def _promising(
+    problem: Problem, z_sign: int, t: Tensor, y: Tensor, threshold: float
+) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+    """For every source: destinations (and their t = ± z) that reach `threshold` with its best out, and outs likewise.
+
+    t and y `[source, …]` are −∞ where not admitted.
+    """
+    best_t, best_y = t.amax(1).numpy(), y.amax(1).numpy()
+    rows = np.flatnonzero(np.isfinite(best_t) & np.isfinite(best_y))
+    if not len(rows):
+        return
+    t, y, best_t, best_y = t[rows], y[rows], best_t[rows], best_y[rows]
+    reach_t, reach_y = (np.abs(_finite(values)).max(initial=0.0) + 1.0 for values in (t, y))
+    least_t = _cut(lambda middle: problem.combine(z_sign * middle, best_y), -reach_t, best_t, threshold)
+    least_y = _cut(lambda middle: problem.combine(z_sign * best_t, middle), -reach_y, best_y, threshold)
+    destinations, outs = (_at_least(values, least) for values, least in ((t, least_t), (y, least_y)))
+    for i, row in enumerate(rows):
+        yield int(row), destinations[i], t[i].numpy()[destinations[i]], outs[i], y[i].numpy()[outs[i]]
+
+
+def _of_source(
+    problem: Problem,
+    k: int,
+    z_sign: int,
+    source: int,
+    destinations: np.ndarray,
+    z: np.ndarray,
+    outs: np.ndarray,
+    y: np.ndarray,
+    threshold: float,
+) -> Triples:
+    """The triples of one source that can be among the k best and reach `threshold`."""
+    # Attention saturates: destinations that differ in z may tie in x, and ties go by number.
+    by_x, by_y = _first(destinations, z_sign * problem.x(z), k), _first(outs, y, k)
+    per_row = np.minimum(k // np.arange(1, len(by_x) + 1), len(by_y))
+    i = np.repeat(by_x, per_row)
+    j = by_y[np.arange(len(i)) - np.repeat(np.cumsum(per_row) - per_row, per_row)]
+    value = problem.combine(z[i], y[j])
+    i, j, value = (column[value >= threshold] for column in (i, j, value))
+    return Triples(np.full(len(i), source), destinations[i], outs[j], z[i], y[j], value)
+
+
+def _at_least(values: Tensor, least: np.ndarray) -> list[np.ndarray]:
+    """For every row, the columns whose value is at least the row's `least` (and finite), ascending."""
+    rows, columns = ((values >= torch.from_numpy(least)[:, None]) & (values > -torch.inf)).nonzero(as_tuple=True)
+    return np.split(columns.numpy(), np.cumsum(np.bincount(rows.numpy(), minlength=len(values)))[:-1])
+
+
+def _finite(values: Tensor) -> np.ndarray:
+    flat = values.numpy()
+    return flat[np.isfinite(flat)]
+
+
+def _first(ids: np.ndarray, keys: np.ndarray, k: int) -> np.ndarray:
+    """Where the k largest keys are, best first, ties by id."""
+    at = np.arange(len(ids))
+    if len(at) > k:
+        at = at[keys >= np.partition(keys, len(keys) - k)[len(keys) - k]]
+    return at[np.lexsort((ids[at], -keys[at]))][:k]
+
+
+def _cut(
+    score: Callable[[np.ndarray], np.ndarray], low: float, high: np.ndarray, threshold: float
+) -> Float64[np.ndarray, " source"]:
+    """For every source a point below which `score`, which never decreases, is below `threshold`; `low` at least.
+
+    Bisection; a point a little too low only costs a few candidates.
+    """
+    lows = np.full(len(high), low)
+    highs = high.copy()
+    everywhere = score(lows) >= threshold
+    for _ in range(40):
+        middle = (lows + highs) / 2
+        enough = score(middle) >= threshold
+        highs = np.where(enough, middle, highs)
+        lows = np.where(enough, lows, middle)
+    return np.where(everywhere, low, lows)
+
+
+def _zeros(problem: Problem, k: int) -> Triples:
+    """The first k triples with y = 0: those of a source all tie."""
+    found, n = [_nothing()], 0
+    query, out = (factor.cpu().double() for factor in (problem.query, problem.out))
+    for source in range(len(problem.value)):
+        y = (problem.value[source].cpu().double() @ out.T).numpy()
+        outs = np.flatnonzero(y == 0)
+        if not len(outs):
+            continue
+        z = (problem.key[source].cpu().double() @ query.T).numpy()
+        destinations = np.flatnonzero(z > 0) if problem.positive_z else np.arange(len(z))
+        d, o = (grid.ravel()[: k - n] for grid in np.meshgrid(destinations, outs, indexing="ij"))
+        found.append(Triples(np.full(len(d), source), d, o, z[d], y[o], np.zeros(len(d))))
+        n += len(d)
+        if n == k:
+            break
+    return Triples(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
+
+
+def _row_maxima(
+    left: Tensor, right: Tensor, kind: torch.dtype, mask: Callable[[Tensor], Tensor] | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """For every row of left @ right.T its largest (admitted) entry, and how far rounding may have moved it."""
+    device = left.device if kind == torch.float32 else torch.device("cpu")
+    left, right = (factor.to(device).to(kind) for factor in (left, right))
+    best = torch.full((len(left),), -torch.inf, dtype=kind, device=device)
+    for start in range(0, len(left), _TILE[0]):
+        rows = left[start : start + _TILE[0]]
+        into = best[start : start + len(rows)]
+        for part in right.split(_TILE[1]):
+            tile = rows @ part.T
+            torch.maximum(into, (mask(tile) if mask else tile).amax(1), out=into)
+    if bool(best.isnan().any()):
+        raise ValueError("the circuits have entries that are not finite; is some weight not?")
+    slack = 1.01 * (left.shape[1] + 4) * _UNIT[kind] * _norms(left) * _norms(right).max(initial=0.0)
+    return best.cpu().double().numpy(), slack
+
+
+def _below_zero(tile: Tensor) -> Tensor:
+    return torch.where(tile < 0, tile, -torch.inf)
+
+
+def _norms(rows: Tensor) -> np.ndarray:
+    return rows.cpu().double().norm(dim=1).numpy()
+
+
+def _nothing() -> Triples:
+    ids, numbers = np.empty(0, dtype=np.int64), np.empty(0)
+    return Triples(ids, ids, ids, numbers, numbers, numbers)
+
+
+def _keep_best(found: Triples, k: int) -> Triples:
+    order = np.lexsort((found.out, found.destination, found.source, -found.value))[:k]
+    return Triples(*(column[order] for column in found))
+
+
+def _chunk_sizes(n: int) -> Iterator[int]:
+    """1, 4, 16, then 64 at a time: the first few sources already give a threshold."""
+    size, done = 1, 0
+    while done < n:
+        yield size
+        done += size
+        size = min(4 * size, 64)

@@ -1,0 +1,80 @@
+"""A table of skip-trigrams as a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float64, Int64
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TrigramTable:
+    """Rows `[source] … [destination] → [out]` of one head, best first."""
+
+    layer: int
+    head: int
+    source: Int64[np.ndarray, " rows"]
+    """Token ids."""
+    destination: Int64[np.ndarray, " rows"]
+    out: Int64[np.ndarray, " rows"]
+    source_token: tuple[str, ...]
+    """Their strings; empty strings for a model without a tokenizer."""
+    destination_token: tuple[str, ...]
+    out_token: tuple[str, ...]
+    qk: Float64[np.ndarray, " rows"]
+    """z: the score of destination for source above what it scores the background, nats."""
+    attention: Float64[np.ndarray, " rows"]
+    """The source's share against the background, 0 to 1."""
+    ov: Float64[np.ndarray, " rows"]
+    """What attending to the source adds to the out, above the mean over outs, logits."""
+    score: str | None
+    """`"effect"`, `"sum"` or `"product"`: what the rows are ranked by; None where somebody chose them (`score_triples`, `matched_random`)."""
+    largest: bool
+    """False for the lowest scores: what the head suppresses."""
+    distance: int | str | None
+    n_background: int
+    relative: str
+    """Why the numbers are not the model's own on every input; empty where the circuits are exact."""
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    @property
+    def effect(self) -> Float64[np.ndarray, " rows"]:
+        """attention × ov: what the source adds to the out's logit, in logits."""
+        return self.attention * self.ov
+
+    @property
+    def rank(self) -> Int64[np.ndarray, " rows"]:
+        """1 for the first row."""
+        return np.arange(1, len(self) + 1, dtype=np.int64)
+
+    @property
+    def exact(self) -> bool:
+        """Whether `qk` and `ov` are terms of the model's own scores and logits, on any input."""
+        return not self.relative
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a trigram: rank, the tokens as strings and as ids, qk, attention, ov, effect."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            {
+                "rank": self.rank,
+                "source": self.source_token,
+                "destination": self.destination_token,
+                "out": self.out_token,
+                "source_id": self.source,
+                "destination_id": self.destination,
+                "out_id": self.out,
+                "qk": self.qk,
+                "attention": self.attention,
+                "ov": self.ov,
+                "effect": self.effect,
+            }
+        )

@@ -1,0 +1,251 @@
+"""The exact search against enumeration of all triples in float64, written from the formulas and the weights."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from aotlens.models import AttentionOnlyTransformer
+from aotlens.trigrams import score_triples, skip_trigrams
+
+
+def norm(model: AttentionOnlyTransformer, rows: torch.Tensor, layer_norm: Any) -> torch.Tensor:
+    return layer_norm(rows) if model.cfg.norm else rows
+
+
+def every_triple(model: AttentionOnlyTransformer, head: int, distance: Any = None) -> dict[str, np.ndarray]:
+    """qk, attention, ov of all triples `[source, destination, out]`, by the plain formulas."""
+    cfg = model.cfg
+    with torch.no_grad():
+        model = model.double()
+        x = norm(model, model.W_E, model.blocks[0].ln1)
+        q = x @ model.W_Q[0, head] + model.b_Q[0, head]
+        k = x @ model.W_K[0, head] + model.b_K[0, head]
+        scores = (cfg.score_scale * q @ k.T).numpy()  # [destination, source]
+        counts = model.unigram_counts.double().numpy()
+        u = counts / counts.sum()
+        top = scores.max(1, keepdims=True)
+        z = scores - top - np.log(np.exp(scores - top) @ u)[:, None]
+        gain = model.ln_final.w[:, None] if cfg.norm else 1.0
+        w_u = gain * model.W_U
+        w_u = w_u - w_u.mean(0) if cfg.norm else w_u
+        # The norm's bias is a constant of the head, whatever it attends to.
+        bias = model.blocks[0].ln1.b if cfg.norm else 0.0
+        ov = ((x - bias) @ model.W_V[0, head] @ model.W_O[0, head] @ w_u).numpy()
+        ov = ov - ov.mean(1, keepdims=True)
+    n = cfg.n_ctx // 2
+    if distance is None:
+        attention = 1 / (1 + n * np.exp(-z))
+    else:
+        p = position_scores(model, head)
+        shares = []
+        for d in range(1, n + 1) if distance == "mean" else [distance]:
+            c = sum(np.exp(p[other] - p[d]) for other in range(n + 1) if other != d)
+            shares.append(1 / (1 + c * np.exp(-z)))
+        attention = np.mean(shares, axis=0)
+    shape = (cfg.d_vocab, cfg.d_vocab, cfg.d_vocab)
+    return {
+        "qk": np.broadcast_to(z.T[:, :, None], shape),
+        "attention": np.broadcast_to(attention.T[:, :, None], shape),
+        "ov": np.broadcast_to(ov[:, None, :], shape),
+    }
+
+
+def position_scores(model: AttentionOnlyTransformer, head: int) -> list[float]:
+    cfg = model.cfg
+    with torch.no_grad():
+        p = model.W_pos
+        if cfg.norm and cfg.positions == "learned":
+            p = (p - p.mean(-1, keepdim=True)) * model.blocks[0].ln1.w
+        bias = model.b_Q[0, head]
+        if cfg.norm:
+            bias = bias + model.blocks[0].ln1.b @ model.W_Q[0, head]
+        q, k = p @ model.W_Q[0, head] + bias, p @ model.W_K[0, head]
+        scores = (cfg.score_scale * q @ k.T).numpy()
+    return [float(np.mean([scores[i, i - d] for i in range(d, cfg.n_ctx)])) for d in range(cfg.n_ctx)]
+
+
+def score_of(every: dict[str, np.ndarray], score: str) -> np.ndarray:
+    if score == "effect":
+        return every["attention"] * every["ov"]
+    if score == "sum":
+        return every["qk"] + every["ov"]
+    return np.where(every["qk"] > 0, every["qk"] * every["ov"], np.nan)
+
+
+def ranked(values: np.ndarray, largest: bool, filters: list[list[int] | None]) -> list[tuple[int, int, int]]:
+    allowed = [range(values.shape[axis]) if ids is None else sorted(set(ids)) for axis, ids in enumerate(filters)]
+    triples = [t for t in itertools.product(*allowed) if not np.isnan(values[t])]
+    return sorted(triples, key=lambda t: (-values[t] if largest else values[t], t))
+
+
+def compare(table: Any, every: dict[str, np.ndarray], values: np.ndarray, expected: list, k: int) -> None:
+    got = list(zip(table.source.tolist(), table.destination.tolist(), table.out.tolist(), strict=True))
+    assert len(got) == min(k, len(expected))
+    if not got:
+        return
+    at = tuple(np.array(got).T)
+    np.testing.assert_allclose(values[at], values[tuple(np.array(expected[: len(got)]).T)], rtol=1e-9, atol=1e-12)
+    assert got == expected[: len(got)]
+    for column in ("qk", "attention", "ov"):
+        np.testing.assert_allclose(getattr(table, column), every[column][at], rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(table.effect, (every["attention"] * every["ov"])[at], rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("score", ["effect", "sum", "product"])
+@pytest.mark.parametrize("kind", [{"norm": None, "positions": "qk"}, {"attention": "mssa"}, {"tied_embeddings": False}])
+def test_the_best_of_all_triples(make, kind: dict, score: str, largest: bool) -> None:
+    model = make(**kind)
+    every = every_triple(model, 1)
+    values = score_of(every, score)
+    table = skip_trigrams(model, 0, 1, k=300, score=score, largest=largest)
+    compare(table, every, values, ranked(values, largest, [None] * 3), 300)
+    assert table.to_frame().columns.tolist()[:4] == ["rank", "source", "destination", "out"]
+    assert table.rank.tolist() == list(range(1, 301))
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("score", ["effect", "sum", "product"])
+@pytest.mark.parametrize(
+    "filters",
+    [
+        [[4], None, [7]],
+        [[0, 1, 2, 9], [5, 3, 5], [2, 11]],
+        [None, [6], None],
+        [[2, 20], [1, 2], None],
+    ],
+)
+def test_filters_down_to_the_last_triple(make, filters: list, score: str, largest: bool) -> None:
+    """k above the number of triples: positive and negative ov in one ranking, destinations reversed in the latter."""
+    model = make(norm=None)
+    every = every_triple(model, 0)
+    values = score_of(every, score)
+    sources, destinations, outs = filters
+    for k in (1, 5, 20_000):
+        table = skip_trigrams(
+            model, 0, 0, k=k, score=score, largest=largest, sources=sources, destinations=destinations, outs=outs
+        )
+        compare(table, every, values, ranked(values, largest, filters), k)
+
+
+@pytest.mark.parametrize("score", ["effect", "sum", "product"])
+@pytest.mark.parametrize("largest", [True, False])
+def test_ties_go_by_source_destination_out(make, score: str, largest: bool) -> None:
+    """Equal and zero rows of W_E: whole blocks of equal scores, and of scores that are 0."""
+    model = make(norm=None, bias=False, positions=None, d_vocab=9)
+    with torch.no_grad():
+        model.embed.W_E[4] = model.embed.W_E[2]
+        model.embed.W_E[7] = model.embed.W_E[2]
+        model.embed.W_E[5] = 0.0
+        model.unembed.W_U[:, 3] = model.unembed.W_U[:, 6]
+    every = every_triple(model, 0)
+    values = score_of(every, score).round(10)  # BLAS may round equal rows differently
+    for k in (13, 100, 9**3):
+        table = skip_trigrams(model, 0, 0, k=k, score=score, largest=largest)
+        got = np.stack([table.source, table.destination, table.out], 1)
+        expected = ranked(values, largest, [None] * 3)[:k]
+        np.testing.assert_allclose(values[tuple(got.T)], values[tuple(np.array(expected).T)], atol=1e-9)
+        if score == "effect" and k == 9**3:
+            zero = [tuple(row) for row in got.tolist() if every["ov"][tuple(row)] == 0]
+            assert zero == sorted(zero)
+
+
+@pytest.mark.parametrize("distance", [1, 3, "mean"])
+@pytest.mark.parametrize("kind", [{"norm": None, "positions": "qk"}, {"positions": "learned"}])
+def test_distances(make, kind: dict, distance: Any) -> None:
+    model = make(**kind)
+    every = every_triple(model, 1, distance)
+    values = score_of(every, "effect")
+    for largest in (True, False):
+        table = skip_trigrams(model, 0, 1, k=100, distance=distance, largest=largest)
+        compare(table, every, values, ranked(values, largest, [None] * 3), 100)
+
+
+def test_a_saturated_head_in_float32(make) -> None:
+    """Scores of hundreds of nats: the normaliser neither overflows nor vanishes, and attention is 1 for many."""
+    model = make(dtype=torch.float32, norm=None)
+    with torch.no_grad():
+        model.embed.W_E *= 12.0
+    table = skip_trigrams(model, 0, 0, k=200)
+    every = every_triple(model, 0)
+    values = score_of(every, "effect")
+    best = np.sort(values.ravel())[::-1][:200]
+    np.testing.assert_allclose(table.effect, best, rtol=1e-3)
+    assert np.abs(every["qk"]).max() > 200
+
+
+def test_more_sources_than_a_batch(make) -> None:
+    """Bounds spare work only where they may: 1,500 sources in two batches, against numpy on the whole cube's rows."""
+    model = make(dtype=torch.float32, norm=None, d_vocab=1500, n_ctx=64)
+    table = skip_trigrams(model, 0, 1, k=50, outs=[3, 77, 512])
+    every = every_triple(model, 1)
+    values = every["attention"][:, :, 0][:, :, None] * every["ov"][:, 0, [3, 77, 512]][:, None, :]
+    best = np.sort(values.ravel())[::-1][:50]
+    np.testing.assert_allclose(table.effect, best, rtol=1e-5)
+    assert len(set(zip(table.source.tolist(), table.destination.tolist(), table.out.tolist(), strict=True))) == 50
+
+
+def test_a_given_background_and_normaliser(make) -> None:
+    model = make()
+    uniform = skip_trigrams(model, 0, 0, k=20, background=np.ones(23))
+    model.unigram_counts = torch.ones(23)
+    own = skip_trigrams(model, 0, 0, k=20)
+    np.testing.assert_array_equal(uniform.out, own.out)
+    np.testing.assert_allclose(uniform.qk, own.qk)
+    q = skip_trigrams(model, 0, 0, k=20, normaliser=np.zeros(23))
+    with torch.no_grad():
+        x = model.blocks[0].ln1(model.W_E)
+        scores = (x @ model.W_Q[0, 0] + model.b_Q[0, 0]) @ (x @ model.W_K[0, 0] + model.b_K[0, 0]).T / 5**0.5
+    np.testing.assert_allclose(q.qk, scores[q.destination, q.source], rtol=1e-9)
+
+
+def test_given_triples_get_the_same_numbers(make) -> None:
+    model = make()
+    table = skip_trigrams(model, 0, 1, k=40)
+    again = score_triples(model, 0, 1, table.source, table.destination, table.out)
+    for column in ("qk", "attention", "ov", "effect"):
+        np.testing.assert_allclose(getattr(again, column), getattr(table, column))
+    assert again.score is None
+
+
+def test_what_is_exact_says_so(make) -> None:
+    assert skip_trigrams(make(norm=None, positions="qk"), 0, 0, k=1).exact
+    learned = skip_trigrams(make(), 0, 0, k=1)
+    assert not learned.exact and "token and position" in learned.relative
+    assert "final norm" in skip_trigrams(make(positions="qk"), 0, 0, k=1).relative
+
+
+@pytest.mark.parametrize(
+    ("changes", "arguments", "message"),
+    [
+        ({}, {"score": "best"}, "expected one of 'effect'"),
+        ({}, {"k": 0}, "at least 1"),
+        ({}, {"sources": [23]}, "ids 0 to 22"),
+        ({}, {"outs": []}, "at least one"),
+        ({}, {"outs": ["the"]}, "no tokenizer"),
+        ({"positions": None}, {"distance": 2}, "positions=None"),
+        ({}, {"distance": 6}, "expected 1 to 5"),
+        ({}, {"distance": "far"}, "expected 1 to 5"),
+        ({}, {"background": np.ones(22)}, "expected 23 finite counts"),
+        ({}, {"background": -np.ones(23)}, "expected 23 finite counts"),
+        ({"phi": "linear"}, {}, "phi='linear'"),
+        ({"phi": "fixed", "fixed_pattern": "random"}, {}, "phi='fixed'"),
+    ],
+)
+def test_bad_input_is_named(make, changes: dict, arguments: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        skip_trigrams(make(**changes), 0, 0, **arguments)
+
+
+def test_no_counts_and_no_head(make) -> None:
+    model = make()
+    model.unigram_counts = None
+    with pytest.raises(ValueError, match="no training counts"):
+        skip_trigrams(model, 0, 0)
+    with pytest.raises(ValueError, match=r"head 0\.2"):
+        skip_trigrams(make(), 0, 2)
