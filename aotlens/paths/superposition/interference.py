@@ -1,0 +1,134 @@
+"""N features as directions in d dimensions, random or trained, and how much they disturb each other.
+
+Feature k is a row v_k of `[n_features, d]`. Writing x in those directions and reading it back gives x V Vᵀ: the
+interference of feature k with feature j is ⟨v_j, v_k⟩, the off-diagonal of the Gram matrix. N unit vectors in d < N
+dimensions cannot all be orthogonal: some |⟨v_j, v_k⟩| is at least √((N − d) / (d (N − 1))) (Welch 1974).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Interference:
+    """What n features in d dimensions do to each other."""
+
+    gram: Float[Tensor, "feature feature"]
+    """⟨v_j, v_k⟩."""
+    lengths: Float[Tensor, " feature"]
+    """‖v_k‖: near 0 for a feature that is not represented."""
+    largest: float
+    """max |cos| over pairs of features that are represented; 0 for fewer than two."""
+    rms: float
+    """Root mean square of those cosines."""
+    welch_bound: float
+    """No n unit vectors have a smaller largest |cos|; 0 for n ≤ d."""
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a feature: length, the feature that disturbs it most (signed cosine)."""
+        import pandas as pd
+
+        cosines = _cosines(self.gram)
+        worst = cosines.abs().argmax(1)
+        return pd.DataFrame(
+            {
+                "feature": range(len(self.gram)),
+                "length": self.lengths.tolist(),
+                "nearest": worst.tolist(),
+                "cosine": cosines.gather(1, worst[:, None])[:, 0].tolist(),
+            }
+        )
+
+
+def interference(features: Float[Tensor, "feature d"], min_length: float = 1e-6) -> Interference:
+    """The interference of the rows of `features`. O(features² · d).
+
+    Raises `ValueError` for entries that are not finite.
+    """
+    if not bool(features.isfinite().all()):
+        raise ValueError("interference: expected finite features.")
+    wide = features.detach().cpu().double()
+    gram = wide @ wide.T
+    lengths = wide.norm(dim=1)
+    kept = gram[lengths > min_length][:, lengths > min_length]
+    n, d = len(kept), features.shape[1]
+    pairs = _cosines(kept).flatten()
+    return Interference(
+        gram=gram,
+        lengths=lengths,
+        largest=float(pairs.abs().max()) if n > 1 else 0.0,
+        rms=float((pairs.pow(2).sum() / (n * (n - 1))).sqrt()) if n > 1 else 0.0,
+        welch_bound=math.sqrt((n - d) / (d * (n - 1))) if n > d else 0.0,
+    )
+
+
+def polygon(n: int) -> Float[Tensor, "n 2"]:
+    """v_k = (cos 2πk/n, sin 2πk/n), k = 1 … n (*structures*, Example 26 for n = 5); float64."""
+    angles = 2 * math.pi * torch.arange(1, n + 1, dtype=torch.float64) / n
+    return torch.stack([angles.cos(), angles.sin()], dim=1)
+
+
+def random_features(n: int, d: int, seed: int = 0) -> Float[Tensor, "n d"]:
+    """n random unit vectors in d dimensions, float64: their cosines have mean 0 and variance 1/d."""
+    drawn = torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return drawn / drawn.norm(dim=1, keepdim=True)
+
+
+def feature_network(
+    x: Float[Tensor, "*batch n"], features: Float[Tensor, "n d"], bias: Float[Tensor, " n"]
+) -> Float[Tensor, "*batch n"]:
+    """x̂ = ReLU(x V Vᵀ + b): write, read back, suppress small interference (Elhage et al. 2022, "Toy models")."""
+    return (x @ features @ features.T + bias).relu()
+
+
+def train_features(
+    n: int,
+    d: int,
+    *,
+    probability: float | int = 0.05,
+    steps: int = 2000,
+    seed: int = 0,
+    learning_rate: float | int = 0.02,
+) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
+    """Train V and b of `feature_network` to give back sparse inputs; returns both, detached, float32.
+
+    Each of the `n` features is on with `probability`, uniform in (0, 1) where it is, and weighs the same; the loss is
+    the mean squared error (Elhage et al. 2022). Some seconds on one core for n = 50. Raises `ValueError` for n, d or
+    steps below 1 and a probability outside (0, 1].
+    """
+    if min(n, d, steps) < 1 or not 0 < probability <= 1:
+        raise ValueError(
+            f"train_features: expected n, d, steps ≥ 1 and 0 < probability ≤ 1, got n={n}, d={d}, steps={steps}, "
+            f"probability={probability}."
+        )
+    generator = torch.Generator().manual_seed(seed)
+    features = (torch.randn(n, d, generator=generator) * d**-0.5).requires_grad_()
+    bias = torch.zeros(n, requires_grad=True)
+    optimiser = torch.optim.Adam([features, bias], lr=learning_rate)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+    for _ in range(steps):
+        x = torch.rand(256, n, generator=generator) * (torch.rand(256, n, generator=generator) < probability)
+        loss = (feature_network(x, features, bias) - x).pow(2).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        schedule.step()
+    return features.detach(), bias.detach()
+
+
+def _cosines(gram: Tensor) -> Tensor:
+    """Of a Gram matrix; 0 on the diagonal and where a vector is 0."""
+    lengths = gram.diagonal().sqrt()
+    products = lengths[:, None] * lengths
+    cosines = torch.where(products > 0, gram / products.clamp(min=torch.finfo(gram.dtype).tiny), 0.0)
+    return cosines - torch.diag(cosines.diagonal())

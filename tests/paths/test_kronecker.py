@@ -1,0 +1,102 @@
+"""Kronecker operators against the dense matrices that they stand for."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from aotlens.paths import Kronecker, KroneckerSum, virtual_weight
+
+
+def random(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@pytest.fixture
+def first() -> Kronecker:
+    return Kronecker(random(3, 4, seed=1), random(5, 2, seed=2))
+
+
+@pytest.fixture
+def second() -> Kronecker:
+    return Kronecker(random(6, 3, seed=3), random(2, 7, seed=4))
+
+
+def test_it_acts_as_the_dense_matrix_on_the_flattened_stream(first: Kronecker) -> None:
+    x = random(4, 5)
+    assert first.in_shape == (4, 5) and first.out_shape == (3, 2)
+    torch.testing.assert_close((first.dense() @ x.reshape(-1)).reshape(3, 2), first(x))
+    torch.testing.assert_close(first.dense(), torch.kron(first.pattern, first.weight.T.contiguous()))
+
+
+def test_the_papers_action_on_columns_is_the_same_map(first: Kronecker) -> None:
+    """(P ⊗ Q) X = Q X Pᵀ (Remark 14) with X = xᵀ, P the pattern and Q = weightᵀ."""
+    X = random(4, 5).T
+    torch.testing.assert_close(first.weight.T @ X @ first.pattern.T, first(X.T).T)
+
+
+def test_the_mixed_product(first: Kronecker, second: Kronecker) -> None:
+    product = second @ first
+    assert isinstance(product, Kronecker)
+    torch.testing.assert_close(product.dense(), second.dense() @ first.dense())
+    torch.testing.assert_close(product.weight, first.weight @ second.weight)
+    x = random(4, 5)
+    torch.testing.assert_close(product(x), second(first(x)))
+
+
+def test_sums_products_and_adjoints(first: Kronecker, second: Kronecker) -> None:
+    other = Kronecker(random(3, 4, seed=5), random(5, 2, seed=6))
+    total = first + other + 2 * first
+    assert isinstance(total, KroneckerSum) and len(total.terms) == 3
+    dense = 3 * first.dense() + other.dense()
+    torch.testing.assert_close(total.dense(), dense)
+    torch.testing.assert_close(total(random(4, 5)), 3 * first(random(4, 5)) + other(random(4, 5)))
+    later = second + Kronecker(random(6, 3, seed=7), random(2, 7, seed=8))
+    torch.testing.assert_close((later @ total).dense(), later.dense() @ dense)
+    torch.testing.assert_close((second @ total).dense(), second.dense() @ dense)
+    torch.testing.assert_close((later @ first).dense(), later.dense() @ first.dense())
+    torch.testing.assert_close(total.adjoint().dense(), dense.T)
+    torch.testing.assert_close(first.adjoint().dense(), first.dense().T)
+    x, y = random(4, 5), random(3, 2, seed=9)
+    torch.testing.assert_close((first(x) * y).sum(), (x * first.adjoint()(y)).sum())
+    torch.testing.assert_close((total * 0.5 + first).dense(), dense / 2 + first.dense())
+    assert total.in_shape == (4, 5) and total.out_shape == (3, 2)
+
+
+def test_norms_come_from_the_factors(first: Kronecker) -> None:
+    other = Kronecker(random(3, 4, seed=5), random(5, 2, seed=6))
+    assert first.norm() == pytest.approx(float(first.dense().norm()))
+    total = first + other
+    assert total.norm() == pytest.approx(float(total.dense().norm()))
+    assert (first + (-1) * first).norm() == pytest.approx(0, abs=1e-6)
+
+
+def test_move_after_process_is_the_head(first: Kronecker) -> None:
+    move, process = first.move(), first.process()
+    torch.testing.assert_close(move(process(random(4, 5))), first(random(4, 5)))
+    torch.testing.assert_close((move @ process).dense(), first.dense())
+    assert torch.equal(move.weight, torch.eye(2, dtype=torch.float64))
+    assert torch.equal(process.pattern, torch.eye(4, dtype=torch.float64))
+
+
+def test_a_virtual_weight_is_block_diagonal() -> None:
+    W = random(3, 2)
+    torch.testing.assert_close(virtual_weight(W, 4).dense(), torch.block_diag(*[W.T] * 4))
+    with pytest.raises(ValueError, match="n ≥ 1"):
+        virtual_weight(W, 0)
+
+
+def test_mistakes_are_named(first: Kronecker, second: Kronecker) -> None:
+    with pytest.raises(ValueError, match=r"expected x \[4, 5\], got \[5, 4\]"):
+        first(random(5, 4))
+    with pytest.raises(ValueError, match=r"onto \[4, 5\], got one onto \[6, 7\]"):
+        first @ second
+    with pytest.raises(ValueError, match="one shape"):
+        first + second
+    with pytest.raises(ValueError, match="at least one"):
+        KroneckerSum(())
+    with pytest.raises(ValueError, match="960 bytes, above max_bytes=959"):
+        first.dense(max_bytes=959)
+    with pytest.raises(ValueError, match="above max_bytes"):
+        (first + first).dense(max_bytes=959)

@@ -1,0 +1,130 @@
+"""The paper's numbers, bounds that no vectors can beat, and projections measured by a naive loop."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from aotlens.paths.superposition import (
+    feature_network,
+    interference,
+    johnson_lindenstrauss,
+    pentagon,
+    polygon,
+    random_features,
+    random_projection,
+    train_features,
+)
+from aotlens.paths.superposition.johnson_lindenstrauss import measure_projection
+
+
+def test_each_single_feature_of_the_pentagon_comes_back_exactly() -> None:
+    network = pentagon()
+    single = torch.eye(5, dtype=torch.float64)
+    torch.testing.assert_close(network(single), single, rtol=0, atol=1e-12)
+    assert (network.hidden(single) > 0).all()
+    before = network.before_output(single)
+    others = before[~torch.eye(5, dtype=torch.bool)]
+    assert float(others.max()) == pytest.approx(1.5 * math.cos(math.radians(72)) - 0.5)
+    assert float(others.max()) == pytest.approx(-0.04, abs=0.005)
+
+
+def test_two_distant_features_of_the_pentagon_erase_each_other_and_a_third_appears() -> None:
+    network = pentagon()
+    x = torch.tensor([1.0, 0, 1, 0, 0], dtype=torch.float64)
+    out = network(x)
+    assert float(out[0]) == 0 and float(out[2]) == 0
+    assert float(network.before_output(x)[0]) == pytest.approx(-0.21, abs=0.005)
+    assert float(out[1]) == pytest.approx(1.5 * 2 * math.cos(math.radians(72)) - 0.5) and float(out[1]) > 0.42
+    assert (network.hidden(x) > 0).all()
+
+
+def test_the_pentagon_by_the_papers_own_formulas() -> None:
+    """Columns, as printed, in numpy."""
+    W1 = np.array(
+        [[math.cos(2 * math.pi * k / 5) for k in range(1, 6)], [math.sin(2 * math.pi * k / 5) for k in range(1, 6)]]
+    )
+    b1 = np.array([0.82, 0.97])
+    W2 = 1.5 * W1.T
+    b2 = -W2 @ b1 - 0.5
+    relu = lambda z: np.maximum(z, 0)  # noqa: E731
+    for x in np.random.default_rng(0).random((20, 5)):
+        expected = relu(W2 @ relu(W1 @ x + b1) + b2)
+        np.testing.assert_allclose(pentagon()(torch.tensor(x)).numpy(), expected, atol=1e-12)
+
+
+def test_interference_of_known_directions() -> None:
+    orthogonal = interference(torch.eye(4))
+    assert orthogonal.largest == orthogonal.rms == orthogonal.welch_bound == 0
+    five = interference(polygon(5))
+    assert five.largest == pytest.approx(abs(math.cos(2 * math.pi * 2 / 5)))
+    assert five.welch_bound <= five.largest
+    # Three vectors in the plane at 120° reach Welch's bound.
+    three = interference(polygon(3))
+    assert three.largest == pytest.approx(three.welch_bound) == pytest.approx(0.5)
+    absent = interference(torch.tensor([[1.0, 0], [0, 0], [0, 2]]))
+    assert absent.largest == 0 and absent.lengths.tolist() == [1, 0, 2]
+    frame = interference(polygon(5)).to_frame()
+    assert frame.nearest.tolist() != frame.feature.tolist() and frame.cosine.max() < 0
+    with pytest.raises(ValueError, match="finite"):
+        interference(torch.tensor([[math.nan]]))
+
+
+def test_random_features_interfere_as_random_vectors_do() -> None:
+    d = 400
+    found = interference(random_features(600, d))
+    assert found.rms == pytest.approx(d**-0.5, rel=0.03)
+    assert found.welch_bound < found.largest < 6 * d**-0.5
+
+
+def test_training_packs_more_features_than_dimensions() -> None:
+    features, bias = train_features(5, 2, probability=0.05, steps=600, learning_rate=0.04)
+    found = interference(features)
+    assert (found.lengths > 0.7).sum() >= 4  # orthogonal directions would be two
+    x = torch.eye(5)
+    error = (feature_network(x, features, bias) - x).pow(2).sum()
+    two_only = 3.0  # what giving back two features perfectly leaves
+    assert float(error) < two_only
+    with pytest.raises(ValueError, match="probability"):
+        train_features(5, 2, probability=0)
+
+
+def test_one_projection_by_a_naive_loop() -> None:
+    points = torch.randn(12, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    found = measure_projection(points, 16, seed=3)
+    matrix = random_projection(40, 16, seed=3)
+    assert set((matrix * 4).unique().tolist()) == {-1.0, 1.0}
+    after = points @ matrix
+    ratios, angles = [], []
+    for i, j in itertools.combinations(range(12), 2):
+        ratios.append(float((after[i] - after[j]).norm() ** 2 / (points[i] - points[j]).norm() ** 2) - 1)
+        cosines = [torch.cosine_similarity(x[i], x[j], dim=0) for x in (points, after)]
+        angles.append(float(cosines[0] - cosines[1]))
+    norms = [float(after[i].norm() ** 2 / points[i].norm() ** 2) - 1 for i in range(12)]
+    assert found.distortion == pytest.approx(max(map(abs, ratios + norms)))
+    assert found.rms_distortion == pytest.approx(math.sqrt(sum(r * r for r in ratios) / len(ratios)))
+    assert found.angle_error == pytest.approx(max(map(abs, angles)))
+    assert found.constant == pytest.approx(16 * found.distortion**2 / math.log(12))
+    with pytest.raises(ValueError, match="differ"):
+        measure_projection(torch.ones(2, 3), 2, 0)
+
+
+def test_distortion_falls_as_the_theorem_says() -> None:
+    found = johnson_lindenstrauss((30, 100), (64, 128, 256, 512), dimension=600, n_trials=2)
+    frame = found.to_frame()
+    assert len(frame) == 16 and (frame.angle_error <= frame.angle_bound).all()
+    assert found.exponent == pytest.approx(-0.5, abs=0.08)
+    for projection in found.projections:
+        assert projection.rms_distortion == pytest.approx(math.sqrt(2 / projection.m), rel=0.3)
+    # The fitted constant foretells a cloud that it has not seen.
+    m = found.dimensions_for(100, 0.4)
+    fresh = torch.randn(100, 600, dtype=torch.float64, generator=torch.Generator().manual_seed(99))
+    assert measure_projection(fresh, m, seed=99).distortion == pytest.approx(0.4, rel=0.3)
+    with pytest.raises(ValueError, match="0 < ε < 1"):
+        found.dimensions_for(100, 1.0)
+    with pytest.raises(ValueError, match="two different m"):
+        johnson_lindenstrauss((30,), (64,))
