@@ -5,23 +5,56 @@ sides.py     what a head can read: tokens, positions, biases, a prompt, another 
 qk_ov.py     `qk_circuit`, `ov_circuit`
 overview.py  a whole circuit in one small picture, and exact pieces of it
 composition.py  what later heads read of what earlier ones write, beside random heads
+spectrum.py  eigenvalues, singular pairs, the copying score
+copying.py   how often a head, or a sum of heads, raises a token's own logit most
+topk.py      the largest entries of a circuit or of each of its rows: exact, streamed, at any vocabulary
+    per_row.py, whole.py    the two searches; tiles.py, fused_maxima.py: products of which only maxima are kept
+    bounds.py, exact.py     what rounding can do, and float64 values whose bits depend on nothing but the factors
+rows.py      mean, log-mean-exp and spread of every row; the rank of its diagonal
 """
 
 from aotlens.circuits.circuit import Circuit, Side, sum_of_circuits
 from aotlens.circuits.composition import Composition, composition, virtual_head_norms
+from aotlens.circuits.copying import CopyingRate, copying_rate
 from aotlens.circuits.overview import Overview, block_overview, exact_block
 from aotlens.circuits.qk_ov import ov_circuit, qk_circuit
+from aotlens.circuits.rows import RowStatistics, diagonal_rank, row_statistics
+from aotlens.circuits.spectrum import Ends, Spectrum, spectrum
+from aotlens.circuits.topk import (
+    EntrySearch,
+    TopEntries,
+    TopPerLine,
+    search_entries,
+    top_entries,
+    top_per_column,
+    top_per_row,
+)
 
 __all__ = [
     "Circuit",
     "Composition",
+    "CopyingRate",
+    "Ends",
+    "EntrySearch",
     "Overview",
+    "RowStatistics",
     "Side",
+    "Spectrum",
+    "TopEntries",
+    "TopPerLine",
     "block_overview",
     "composition",
+    "copying_rate",
+    "diagonal_rank",
     "exact_block",
     "ov_circuit",
     "qk_circuit",
+    "row_statistics",
+    "search_entries",
+    "spectrum",
     "sum_of_circuits",
+    "top_entries",
+    "top_per_column",
+    "top_per_row",
     "virtual_head_norms",
 ]

@@ -1,0 +1,159 @@
+"""A factored matrix made ready for streaming: checked, in float32, scaled so that nothing overflows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformer_lens import FactoredMatrix
+
+from aotlens.circuits import bounds
+from aotlens.circuits.exact import dot_products
+
+#: Rows whose largest number is between 1 / ORDINARY and ORDINARY are not scaled.
+ORDINARY = 2.0**30
+#: Numbers of float64 at once in passes over a factor.
+CHUNK_NUMBERS = 2**18
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Factors:
+    """Row i and column j of a matrix are `rows[i]` and `columns[j]`; their entry is ± the dot product.
+
+    `rows32` and `columns32` are the same times `row_scales` and `column_scale`, powers of two, rounded to float32 (the
+    same memory where there is nothing to do), and `columns32` times the sign; the norms are theirs. In scaled units a
+    float32 product is at most `error · row_norms[i] · column_norms[j] + floors[i]` from the entry (`bounds.py`).
+    """
+
+    rows: Tensor
+    columns: Tensor
+    rows32: Tensor
+    columns32: Tensor
+    row_scales: Tensor
+    column_scale: float
+    row_norms: Tensor
+    column_norms: Tensor
+    floors: Tensor
+    error: float
+    sign: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.rows), len(self.columns)
+
+    @property
+    def inner(self) -> int:
+        return self.rows.shape[1]
+
+    @property
+    def copied_bytes(self) -> int:
+        """What this holds beyond the circuit's own factors (at most: views count as copies)."""
+        kept = {t.data_ptr(): t for t in (self.rows, self.columns, self.rows32, self.columns32)}
+        vectors = (self.row_scales, self.row_norms, self.column_norms, self.floors)
+        return sum(t.nbytes for t in (*kept.values(), *vectors))
+
+    def entries(self, i: Tensor, j: Tensor) -> Tensor:
+        """Entries, float64, times the sign: larger is always better."""
+        found = dot_products(self.rows, self.columns, i, j)
+        return found if self.sign > 0 else found.neg_().add_(0.0)
+
+    def scaled(self, entries: Tensor, i: Tensor | int) -> Tensor:
+        """Entries of rows `i` in the units of the float32 products (exactly, being powers of two)."""
+        return entries * self.row_scales[i] * self.column_scale
+
+
+def check(circuit: FactoredMatrix) -> None:
+    """`ValueError` unless the circuit is a real, finite matrix with entries."""
+    if circuit.A.ndim != 2 or circuit.B.ndim != 2:
+        raise ValueError(
+            f"expected a circuit of one matrix, [rows, columns]; got shape {list(circuit.shape)}. Index it first: "
+            "circuit[layer, head]."
+        )
+    if 0 in circuit.A.shape or 0 in circuit.B.shape:
+        raise ValueError(
+            f"expected a circuit with entries; got factors of shapes {list(circuit.A.shape)} and "
+            f"{list(circuit.B.shape)}."
+        )
+    for side, factor in (("left (A)", circuit.A), ("right (B)", circuit.B)):
+        if not factor.dtype.is_floating_point:
+            raise ValueError(f"expected real floating-point factors; the {side} one is {factor.dtype}.")
+        if not all(torch.isfinite(extreme) for extreme in factor.aminmax()):
+            wrong = factor.numel() - int(torch.isfinite(factor).sum())
+            raise ValueError(
+                f"expected finite factors; the {side} one has {wrong} entries that are not, of {factor.numel()}. "
+                "Look for a diverged training run or a division by a norm of 0."
+            )
+
+
+def prepare(circuit: FactoredMatrix, *, largest: bool = True, by_row: bool = False) -> Factors:
+    """Check and scale `circuit`. With `by_row` every row has a scale of its own, so that small ones stay exact, and
+    only entries of the same row may be compared in scaled units; otherwise all rows share one."""
+    check(circuit)
+    # MPS has no float64, which the exact part needs: there the work is done on the CPU.
+    device = torch.device("cpu") if circuit.A.device.type == "mps" else circuit.A.device
+    rows, columns = _as_rows(circuit.A, device), _as_rows(circuit.B.T, device)
+    largest_of_rows = torch.maximum(rows.amax(1), -rows.amin(1)).double()
+    largest_of_columns = torch.maximum(columns.amax(), -columns.amin()).double()
+    if not by_row:
+        largest_of_rows = largest_of_rows.amax().expand(len(rows))
+    row_scales = _scale(largest_of_rows)
+    column_scale = float(_scale(largest_of_columns))
+    row_norms, column_norms = _norms(rows, row_scales), _norms(columns, column_scale)
+    reach = float((row_norms / row_scales).amax()) * (float(column_norms.amax()) / column_scale)
+    if not reach < 1e300:
+        raise ValueError(f"entries may be as large as {reach:.3g}, too large for float64: scale the factors down.")
+    inner = rows.shape[1]
+    return Factors(
+        rows=rows,
+        columns=columns,
+        rows32=_float32(rows, row_scales),
+        columns32=_float32(columns, column_scale if largest else -column_scale),
+        row_scales=row_scales,
+        column_scale=column_scale,
+        row_norms=row_norms,
+        column_norms=column_norms,
+        # float64 underflows too: at 2⁻¹⁰⁷⁴, before scaling
+        floors=inner * (bounds.UNDERFLOW + (2.0**-1073 * row_scales) * column_scale),
+        error=bounds.coefficient(inner, bounds.input_unit(device)),
+        sign=1 if largest else -1,
+    )
+
+
+def _as_rows(factor: Tensor, device: torch.device) -> Tensor:
+    """Contiguous, in float32 or float64."""
+    dtype = torch.float64 if factor.dtype == torch.float64 else torch.float32
+    if factor.device != device:
+        factor = factor.cpu()  # before a cast to float64, which not every device knows
+    return factor.detach().to(dtype).contiguous()
+
+
+def _scale(largest: Tensor) -> Tensor:
+    """The power of two that brings `largest` to [1, 2), or 1 where it is ordinary or zero."""
+    exponents = 1 - torch.frexp(largest).exponent
+    scales = torch.ldexp(torch.ones_like(largest), exponents.clamp(-1000, 1000))
+    ordinary = (largest == 0) | ((largest >= 1 / ORDINARY) & (largest <= ORDINARY))
+    return torch.where(ordinary, torch.ones_like(scales), scales)
+
+
+def _chunks(rows: Tensor) -> list[slice]:
+    size = max(1, CHUNK_NUMBERS // rows.shape[1])
+    return [slice(start, start + size) for start in range(0, len(rows), size)]
+
+
+def _of(scales: Tensor | float, rows: slice) -> Tensor | float:
+    return scales[rows, None] if isinstance(scales, Tensor) else scales
+
+
+def _norms(rows: Tensor, scales: Tensor | float) -> Tensor:
+    return torch.cat([(rows[part].double() * _of(scales, part)).norm(dim=1) for part in _chunks(rows)])
+
+
+def _float32(rows: Tensor, scales: Tensor | float) -> Tensor:
+    unscaled = bool((scales == 1).all()) if isinstance(scales, Tensor) else scales == 1
+    if unscaled:
+        return rows.float()  # no copy of float32
+    scaled = torch.empty(rows.shape, dtype=torch.float32, device=rows.device)
+    for part in _chunks(rows):
+        scaled[part] = rows[part].double() * _of(scales, part)
+    return scaled

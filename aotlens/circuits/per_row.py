@@ -1,0 +1,184 @@
+"""The k largest entries of every row, streamed; `topk.py` has the public functions.
+
+Rows are taken in strips. In a strip, for every row i with error bound e_ij (`bounds.py`):
+
+1. A pass over tiles keeps the largest product of every panel of 64 columns, and of every group of columns.
+2. The k-th largest of (group maximum − its bound) is a number ℓ_i that at least k entries reach, exactly.
+3. Panels whose maximum reaches ℓ_i − e_ij are computed again, for the rows that need them, and entries that reach
+   ℓ_i − e_ij are candidates: every entry that is at least ℓ_i is among them, so the k best are.
+4. Candidates are computed in float64 and ordered by that, ties by column.
+
+A candidate too many costs one dot product; ties by the thousand make it slow, never wrong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from aotlens.circuits.best import MERGE_BYTES, Best
+from aotlens.circuits.factors import Factors
+from aotlens.circuits.tiles import Tiles, block_maxima, tile_sizes
+
+PANEL = 64
+#: Columns of a group at most. Fewer groups are quicker to rank, more give a sharper ℓ.
+GROUP = 512
+#: Bytes of one entry of a recomputed panel if it becomes a candidate: product, mask, two indices and their copies.
+PANEL_ENTRY_BYTES = 48
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Sizes that keep every buffer together within the memory that is left."""
+
+    tile_rows: int
+    tile_columns: int
+    panel: int
+    group: int
+    strip: int
+    recomputed_rows: int
+    pool: int
+
+
+def plan(shape: tuple[int, int], inner: int, k: int, max_bytes: int, kept_bytes: int, device: torch.device) -> Plan:
+    """Sizes for a matrix of `shape`, where `kept_bytes` are taken by copies and results."""
+    n_rows, n_columns = shape
+    left = max_bytes - kept_bytes
+    tile_rows, tile_columns = tile_sizes(n_rows, n_columns, left // 8, device=device)
+    panel = min(PANEL, tile_columns)
+    group = min(GROUP, tile_columns, _power_of_two(max(1, n_columns // (4 * k))))
+    n_panels, n_groups = -(-n_columns // panel), -(-n_columns // group)
+    # Maxima; groups' bounds and the copies that ranking makes; thresholds; the row's best while merging.
+    row_bytes = 4 * n_panels + 24 * n_groups + 64 + MERGE_BYTES * k
+    strip = min(n_rows, left // 2 // row_bytes)
+    recomputed_rows = min(4096, left // 8 // (PANEL_ENTRY_BYTES * panel + 4 * inner))
+    pool = left // 8 // MERGE_BYTES
+    if min(strip, recomputed_rows, pool) < 1:
+        least = 2 * row_bytes, 8 * (PANEL_ENTRY_BYTES * panel + 4 * inner), 8 * MERGE_BYTES
+        raise ValueError(
+            f"max_bytes={max_bytes} is too small for one row: copies of the factors and the result take {kept_bytes} "
+            f"bytes, and a row needs {max(least)} more."
+        )
+    return Plan(
+        tile_rows=min(tile_rows, strip), tile_columns=tile_columns, panel=panel, group=group, strip=strip,
+        recomputed_rows=recomputed_rows, pool=pool,
+    )  # fmt: skip
+
+
+def best_per_row(factors: Factors, k: int, max_bytes: int) -> tuple[Tensor, Tensor]:
+    """Values (float64, times the sign) and columns (int64) of every row's k best, `[rows, k]`, on the CPU.
+
+    `factors` from `prepare(…, by_row=True)`.
+    """
+    n_rows = factors.shape[0]
+    device = factors.rows32.device
+    sizes = plan(factors.shape, factors.inner, k, max_bytes, factors.copied_bytes + 16 * n_rows * k, device)
+    search = _Search(factors, k, sizes)
+    values = torch.empty(n_rows, k, dtype=torch.float64)
+    columns = torch.empty(n_rows, k, dtype=torch.int64)
+    for start in range(0, n_rows, sizes.strip):
+        rows = slice(start, min(start + sizes.strip, n_rows))
+        search.strip(rows, values[rows], columns[rows])
+    return values, columns
+
+
+class _Search:
+    """Buffers, allocated once, and the steps of the module's text."""
+
+    def __init__(self, factors: Factors, k: int, sizes: Plan) -> None:
+        self.factors, self.k, self.sizes = factors, k, sizes
+        self.device = factors.rows32.device
+        n_columns = factors.shape[1]
+        buffer_rows = max(sizes.tile_rows, -(-sizes.recomputed_rows * sizes.panel // sizes.tile_columns))
+        self.tiles = Tiles(rows=buffer_rows, columns=sizes.tile_columns, device=self.device)
+        self.panel_maxima = self._empty(-(-n_columns // sizes.panel), sizes.strip)
+        self.group_maxima = self._empty(sizes.strip, -(-n_columns // sizes.group))
+        norms = factors.column_norms
+        self.panel_norms = _maxima(norms[None], sizes.panel)[0].tolist()
+        self.group_norms = _maxima(norms[None], sizes.group)[0].float()
+
+    def _empty(self, *shape: int) -> Tensor:
+        return torch.empty(shape, dtype=torch.float32, device=self.device)
+
+    def strip(self, rows: slice, values: Tensor, columns: Tensor) -> None:
+        """Write the k best of `rows` to `values` and `columns`."""
+        self._maxima(rows)
+        best = Best(k=self.k, device=self.device, ordered_keys=True)
+        self._candidates(rows, self._reached(rows), best)
+        # Every entry of a row of zeros is 0, and column order decides.
+        zero = (self.factors.row_norms[rows] == 0).cpu()
+        values[zero], columns[zero] = 0.0, torch.arange(self.k)
+        values[~zero] = best.value.view(-1, self.k).cpu()
+        columns[~zero] = best.key.view(-1, self.k).cpu()
+
+    def _maxima(self, rows: slice) -> None:
+        """Step 1."""
+        sizes, left = self.sizes, self.factors.rows32[rows]
+        right = self.factors.columns32
+        fine = min(sizes.panel, sizes.group)
+        for c in range(0, len(right), sizes.tile_columns):
+            b, g = c // sizes.panel, c // sizes.group
+            for r in range(0, len(left), sizes.tile_rows):
+                part = slice(r, r + sizes.tile_rows)
+                maxima = self.tiles.maxima(left[part], right[c : c + sizes.tile_columns], fine)
+                panels, groups = _maxima(maxima, sizes.panel // fine), _maxima(maxima, sizes.group // fine)
+                self.panel_maxima[b : b + panels.shape[1], r : r + len(panels)] = panels.T
+                self.group_maxima[r : r + len(groups), g : g + groups.shape[1]] = groups
+
+    def _reached(self, rows: slice) -> Tensor:
+        """Step 2: ℓ of every row, float32."""
+        n = rows.stop - rows.start
+        errors, floors = self._errors(rows)
+        certain = torch.addcmul(self.group_maxima[:n], errors[:, None], self.group_norms[None], value=-1)
+        reached = certain.topk(self.k, dim=1, sorted=False).values.amin(1) - floors
+        reached[self.factors.row_norms[rows] == 0] = torch.inf
+        return reached
+
+    def _errors(self, rows: slice) -> tuple[Tensor, Tensor]:
+        """e_ij = errors[i] · (norm of column j) + floors[i]."""
+        return (self.factors.error * self.factors.row_norms[rows]).float(), self.factors.floors[rows].float()
+
+    def _candidates(self, rows: slice, reached: Tensor, best: Best) -> None:
+        """Steps 3 and 4."""
+        sizes, left, right = self.sizes, self.factors.rows32[rows], self.factors.columns32
+        errors, floors = self._errors(rows)
+        pending: list[tuple[Tensor, Tensor]] = []
+        n_pending = 0
+        least = reached - floors
+        for b, norm in enumerate(self.panel_norms):
+            threshold = torch.add(least, errors, alpha=-norm)
+            hit = (self.panel_maxima[b, : len(left)] >= threshold).nonzero().squeeze(1)
+            panel = right[b * sizes.panel : (b + 1) * sizes.panel]
+            for part in hit.split(sizes.recomputed_rows):
+                product = self.tiles.product(left.index_select(0, part), panel)
+                row, column = (product >= threshold.index_select(0, part)[:, None]).nonzero().unbind(1)
+                if n_pending and n_pending + len(row) > sizes.pool:
+                    self._rescore(rows, pending, best, least, floors)
+                    pending, n_pending = [], 0
+                    threshold = torch.add(least, errors, alpha=-norm)
+                pending.append((part.index_select(0, row), column.add_(b * sizes.panel)))
+                n_pending += len(row)
+        self._rescore(rows, pending, best, least, floors)
+
+    def _rescore(
+        self, rows: slice, pending: list[tuple[Tensor, Tensor]], best: Best, least: Tensor, floors: Tensor
+    ) -> None:
+        """Order what is pending, and raise `least` where the k-th best is now known."""
+        if not pending:
+            return
+        row, column = (torch.cat(parts) for parts in zip(*pending, strict=True))
+        best.merge(row, column, self.factors.entries(row + rows.start, column))
+        full, kth = best.last_of_full()
+        known = self.factors.scaled(kth, full + rows.start).float()
+        least[full] = torch.maximum(least[full], known - floors[full])
+
+
+def _maxima(values: Tensor, block: int) -> Tensor:
+    return values if block <= 1 else block_maxima(values, block)
+
+
+def _power_of_two(number: int) -> int:
+    """The largest that is not above `number`."""
+    return 1 << (number.bit_length() - 1)

@@ -1,0 +1,75 @@
+"""Tiles of a factored matrix's product, of which only the maxima of blocks are kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+#: A tile's rows and columns on a CPU: its product, 4 MB, and the factors' parts stay in cache.
+ROWS, COLUMNS = 512, 2048
+
+
+@dataclass(kw_only=True, eq=False)
+class Tiles:
+    """Products of `rows` by `columns` at most, in one buffer that is allocated once.
+
+    On CUDA, where Triton is installed, block maxima come from one fused kernel that writes no product
+    (`fused_maxima.py`); the buffer then serves products only.
+    """
+
+    rows: int
+    columns: int
+    device: torch.device
+    _buffer: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._buffer = torch.empty(self.rows * self.columns, dtype=torch.float32, device=self.device)
+
+    def product(self, left: Tensor, right: Tensor) -> Tensor:
+        """`left @ right.T` `[rows, columns]`, float32, until the next call."""
+        shape = (len(left), len(right))
+        return torch.mm(left, right.T, out=self._buffer[: shape[0] * shape[1]].view(shape))
+
+    def maxima(self, left: Tensor, right: Tensor, block: int) -> Tensor:
+        """The largest of every `block` consecutive entries of each row of `left @ right.T`: `[rows, blocks]`."""
+        fused = _fused(self.device)
+        if fused is not None:
+            return fused(left, right, block)
+        return block_maxima(self.product(left, right), block)
+
+
+def block_maxima(values: Tensor, block: int) -> Tensor:
+    """The largest of every `block` consecutive entries of each row; the last block may be shorter."""
+    n_rows, n_columns = values.shape
+    whole = n_columns // block * block
+    result = torch.empty(n_rows, -(-n_columns // block), dtype=values.dtype, device=values.device)
+    if whole:
+        torch.amax(values[:, :whole].unflatten(1, (-1, block)), 2, out=result[:, : whole // block])
+    if whole < n_columns:
+        torch.amax(values[:, whole:], 1, out=result[:, -1])
+    return result
+
+
+def _fused(device: torch.device):  # type: ignore[no-untyped-def]
+    """The fused kernel where it can run, else None."""
+    if device.type != "cuda":
+        return None
+    try:
+        from aotlens.circuits.fused_maxima import fused_block_maxima
+    except ImportError:  # a build of PyTorch without Triton
+        return None
+    return fused_block_maxima
+
+
+def tile_sizes(n_rows: int, n_columns: int, max_bytes: int, *, device: torch.device) -> tuple[int, int]:
+    """Rows and columns of a tile whose product, and maxima of it, fit `max_bytes`; columns are a power of two."""
+    rows, columns = (ROWS, COLUMNS) if device.type == "cpu" else (4096, 8192)
+    rows, columns = min(rows, n_rows), min(columns, 1 << (n_columns - 1).bit_length())
+    while 8 * rows * columns > max_bytes and rows * columns > 1:  # 4 bytes an entry, and maxima
+        if columns > 64 or rows == 1:
+            columns //= 2
+        else:
+            rows //= 2
+    return rows, columns

@@ -1,0 +1,160 @@
+"""The k largest entries of a whole matrix, streamed; `topk.py` has the public functions.
+
+Rows and columns are ordered by norm, so that a tile's largest possible entry, ‖a‖ ‖b‖ of its first row and column,
+falls from tile to tile. Tiles are visited in the order of that bound, and once it is below the k-th best entry
+known (exactly, in float64) no later tile matters. In a visited tile only each row's maximum is kept; rows that reach
+the k-th best less the rounding bound are computed again, and their entries that do are candidates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from aotlens.circuits.best import MERGE_BYTES, Best
+from aotlens.circuits.factors import Factors
+from aotlens.circuits.tiles import Tiles, tile_sizes
+
+#: Bytes of an entry of a recomputed row if it becomes a candidate: product, mask, indices and their copies.
+ENTRY_BYTES = 64
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Found:
+    """The k best `entries`, and how much work they took."""
+
+    values: Tensor
+    rows: Tensor
+    columns: Tensor
+    n_skipped: int
+    """Entries in tiles that were never computed, or in rows and columns of zeros."""
+    n_candidates: int
+    """Entries that were computed in float64."""
+
+
+def best_of_all(factors: Factors, k: int, max_bytes: int) -> Found:
+    """Values (float64, times the sign), rows and columns (int64) of the k best entries, `[k]`, on the CPU.
+
+    `factors` from `prepare(…)` with one scale for all rows.
+    """
+    search = _Search(factors, k, max_bytes)
+    search.zeros()
+    search.tiles_in_order()
+    search.settle()
+    best = search.best
+    n_columns = factors.shape[1]
+    return Found(
+        values=best.value.cpu(),
+        rows=(best.key // n_columns).cpu(),
+        columns=(best.key % n_columns).cpu(),
+        n_skipped=factors.shape[0] * n_columns - search.n_computed,
+        n_candidates=search.n_candidates,
+    )
+
+
+class _Search:
+    def __init__(self, factors: Factors, k: int, max_bytes: int) -> None:
+        self.factors, self.k = factors, k
+        self.device = factors.rows32.device
+        n_rows, n_columns = factors.shape
+        # Rows and columns of zeros are last, and are left to `zeros`.
+        self.row_order, self.row_norms = _by_norm(factors.row_norms)
+        self.column_order, self.column_norms = _by_norm(factors.column_norms)
+        ordered = 4 * factors.inner * (len(self.row_order) + len(self.column_order)) + 32 * (n_rows + n_columns)
+        left = max_bytes - factors.copied_bytes - ordered - 2 * MERGE_BYTES * k
+        shape = max(1, len(self.row_order)), max(1, len(self.column_order))
+        self.tile_rows, self.tile_columns = tile_sizes(*shape, left // 4, device=self.device)
+        row_bytes = ENTRY_BYTES * self.tile_columns + 4 * factors.inner
+        self.recomputed_rows = min(self.tile_rows, left // 4 // row_bytes)
+        self.pool = left // 4 // MERGE_BYTES
+        if min(self.recomputed_rows, self.pool) < 1:
+            raise ValueError(
+                f"max_bytes={max_bytes} is too small for one row of one tile: {max_bytes - left} are taken by ordered "
+                f"copies of the factors and by k = {k} entries, and {4 * max(row_bytes, MERGE_BYTES)} more are needed."
+            )
+        self.rows32 = factors.rows32.index_select(0, self.row_order)
+        self.columns32 = factors.columns32.index_select(0, self.column_order)
+        self.tiles = Tiles(rows=self.tile_rows, columns=self.tile_columns, device=self.device)
+        self.best = Best(k=k, device=self.device)
+        self.cut = -torch.inf  # the k-th best in scaled units, once there are k
+        self.pending: list[tuple[Tensor, Tensor]] = []
+        self.n_pending = self.n_computed = self.n_candidates = 0
+        self.floor = float(factors.floors[0])
+
+    def zeros(self) -> None:
+        """Entries of rows and columns of zeros are 0: the first k of them, row by row, are known without products."""
+        n_columns = self.factors.shape[1]
+        zero_rows, zero_columns = self.factors.row_norms == 0, (self.factors.column_norms == 0).nonzero().squeeze(1)
+        counts = torch.where(zero_rows, n_columns, len(zero_columns))
+        enough = int((counts.cumsum(0) < self.k).sum()) + 1
+        rows = torch.arange(len(counts), device=self.device)[:enough]
+        rows = rows.repeat_interleave(counts[:enough].clamp(max=self.k))
+        if not len(rows):
+            return
+        starts = torch.ones(len(rows), dtype=torch.bool, device=self.device)
+        starts[1:] = rows[1:] != rows[:-1]
+        place = torch.arange(len(rows), device=self.device)
+        place = place - torch.cummax(torch.where(starts, place, 0), 0).values
+        whole = zero_rows[rows]
+        columns = place.clone()
+        columns[~whole] = zero_columns[place[~whole]]
+        self._merge(rows * n_columns + columns, torch.zeros(len(rows), dtype=torch.float64, device=self.device))
+
+    def tiles_in_order(self) -> None:
+        """Visit tiles from the largest bound to the smallest that matters."""
+        if not len(self.row_order) or not len(self.column_order):
+            return
+        row_bounds, column_bounds = self.row_norms[:: self.tile_rows], self.column_norms[:: self.tile_columns]
+        bounds, order = (row_bounds[:, None] * column_bounds).flatten().sort(descending=True, stable=True)
+        n_across = len(column_bounds)
+        for bound, tile in zip(bounds.tolist(), order.tolist(), strict=True):
+            error = self.factors.error * bound + self.floor
+            if bound + error < self.cut:
+                return
+            self._visit(tile // n_across * self.tile_rows, tile % n_across * self.tile_columns, error)
+
+    def _visit(self, r: int, c: int, error: float) -> None:
+        left, right = self.rows32[r : r + self.tile_rows], self.columns32[c : c + self.tile_columns]
+        self.n_computed += len(left) * len(right)
+        maxima = self.tiles.maxima(left, right, len(right)).squeeze(1)
+        hit = (maxima >= self.cut - error).nonzero().squeeze(1)
+        for part in hit.split(self.recomputed_rows):
+            product = self.tiles.product(left.index_select(0, part), right)
+            threshold = self.cut - error
+            if product.numel() > self.k:
+                # The k largest products here reach their least less the bound: so does the k-th best of all.
+                threshold = max(
+                    threshold, float(product.flatten().topk(self.k, sorted=False).values.amin()) - 2 * error
+                )
+            row, column = (product >= threshold).nonzero().unbind(1)
+            if not len(row):
+                continue
+            if self.n_pending + len(row) > self.pool:
+                self.settle()
+            self.pending.append((self.row_order[part[row] + r], self.column_order[column + c]))
+            self.n_pending += len(row)
+        if self.n_pending >= max(256, self.k // 4):
+            self.settle()
+
+    def settle(self) -> None:
+        """Order what is pending, and raise the cut."""
+        if not self.pending:
+            return
+        rows, columns = (torch.cat(parts) for parts in zip(*self.pending, strict=True))
+        self.pending, self.n_pending = [], 0
+        self.n_candidates += len(rows)
+        self._merge(rows * self.factors.shape[1] + columns, self.factors.entries(rows, columns))
+
+    def _merge(self, key: Tensor, value: Tensor) -> None:
+        self.best.merge(torch.zeros_like(key), key, value)
+        if len(self.best.value) == self.k:
+            self.cut = float(self.factors.scaled(self.best.value[-1], 0))
+
+
+def _by_norm(norms: Tensor) -> tuple[Tensor, Tensor]:
+    """The order from the largest norm to the smallest above 0, and the norms in that order."""
+    ordered, order = norms.sort(descending=True, stable=True)
+    n = int((ordered > 0).sum())
+    return order[:n], ordered[:n]

@@ -1,0 +1,199 @@
+"""The streamed searches against a dense float64 product that is sorted as a whole."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+from torch import Tensor
+from transformer_lens import FactoredMatrix
+
+from aotlens.circuits import search_entries, top_entries, top_per_column, top_per_row
+from aotlens.circuits.exact import dot_products
+
+KINDS = ("normal", "integers", "low_rank", "rank_one", "zeros", "some_zeros", "range", "negative", "near_ties", "tiny")
+
+
+def factors(kind: str, shape: tuple[int, int, int], seed: int, dtype: torch.dtype = torch.float32) -> FactoredMatrix:
+    n_rows, n_columns, inner = shape
+    g = torch.Generator().manual_seed(seed)
+    a, b = torch.randn(n_rows, inner, generator=g), torch.randn(inner, n_columns, generator=g)
+    if kind == "integers":  # many exact ties
+        a, b = a.round(), b.round()
+    elif kind == "low_rank":
+        a[:, 1:] = a[:, :1]
+    elif kind == "rank_one":
+        a[:, 1:], b = 0.0, b.round()
+    elif kind == "zeros":
+        a.zero_()
+    elif kind == "some_zeros":
+        a[::3], b[:, ::2] = 0.0, 0.0
+    elif kind == "range":
+        a *= 10.0 ** torch.empty(n_rows, 1).uniform_(-20, 20, generator=g)
+        b *= 10.0 ** torch.empty(1, n_columns).uniform_(-5, 5, generator=g)
+    elif kind == "negative":  # no entry is above zero
+        a, b = a.abs() + 0.1, -b.abs() - 0.1
+    elif kind == "near_ties":  # entries of a row differ by less than float32 resolves
+        b = b[:, :1] + 1e-7 * b.abs().amax() * torch.randn(inner, n_columns, generator=g).round()
+    elif kind == "tiny":  # products underflow in float32
+        a, b = a * 1e-30, b * 1e-25
+    return FactoredMatrix(a.to(dtype), b.to(dtype))
+
+
+def dense(circuit: FactoredMatrix) -> Tensor:
+    """The documented values of every entry. `test_values` checks these against rational arithmetic."""
+    n_rows, n_columns = circuit.shape
+    i, j = torch.arange(n_rows).repeat_interleave(n_columns), torch.arange(n_columns).repeat(n_rows)
+    return dot_products(circuit.A, circuit.B.T.contiguous(), i, j).view(n_rows, n_columns)
+
+
+def check_everything(circuit: FactoredMatrix, k: int, largest: bool, max_bytes: int) -> None:
+    """All searches, against stable sorts of the whole: equal values in the order of their indices."""
+    matrix = dense(circuit)
+    n_rows, n_columns = matrix.shape
+    for found, lines in (
+        (top_per_row(circuit, min(k, n_columns), largest, max_bytes=max_bytes), matrix),
+        (top_per_column(circuit, min(k, n_rows), largest, max_bytes=max_bytes), matrix.T),
+    ):
+        expected = lines.sort(dim=1, descending=largest, stable=True)
+        assert torch.equal(found.indices, expected.indices[:, : found.indices.shape[1]])
+        assert torch.equal(found.values, expected.values[:, : found.indices.shape[1]])
+    values, rows, columns = top_entries(circuit, k, largest, max_bytes=max_bytes)
+    expected = matrix.flatten().sort(descending=largest, stable=True)
+    assert torch.equal(rows * n_columns + columns, expected.indices[:k])
+    assert torch.equal(values, expected.values[:k])
+
+
+@given(
+    kind=st.sampled_from(KINDS),
+    shape=st.tuples(st.integers(1, 150), st.integers(1, 150), st.integers(1, 40)),
+    dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16, torch.float16]),
+    share=st.floats(0, 1),
+    largest=st.booleans(),
+    max_bytes=st.sampled_from([10**9, 3 * 10**6]),
+    seed=st.integers(0, 2**32),
+)
+@settings(max_examples=30)
+def test_dense_brute_force(kind, shape, dtype, share, largest, max_bytes, seed) -> None:
+    if dtype == torch.float16 and kind in ("range", "tiny"):
+        dtype = torch.float32
+    k = max(1, round(share**4 * shape[0] * shape[1]))  # mostly few, sometimes all
+    if max_bytes < 10**9:
+        k = min(k, 500)
+    check_everything(factors(kind, shape, seed, dtype), k, largest, max_bytes)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("largest", [True, False])
+def test_every_kind_at_a_size_with_several_tiles(kind: str, largest: bool) -> None:
+    check_everything(factors(kind, (300, 500, 16), 1), 10, largest, 1_000_000)
+
+
+def test_every_entry_in_order() -> None:
+    circuit = factors("integers", (40, 60, 5), 2)
+    check_everything(circuit, 2400, True, 10**8)
+
+
+@pytest.mark.parametrize("kind", ["normal", "integers", "near_ties"])
+def test_the_answer_does_not_depend_on_tiles(kind: str) -> None:
+    circuit = factors(kind, (200, 330, 24), 3)
+    budgets = [10**9, 3_000_000, 700_000, 400_000]
+    for search in (top_per_row, top_per_column, top_entries):
+        first, *others = (search(circuit, 7, max_bytes=budget) for budget in budgets)
+        for other in others:
+            assert all(torch.equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+@pytest.mark.parametrize("precision", ["high", "medium"])
+def test_the_answer_does_not_depend_on_the_precision_of_products(precision: str) -> None:
+    """Where the processor can, "medium" multiplies in bf16: an error some 10,000 times as large."""
+    circuit = factors("normal", (400, 700, 64), 4)
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        check_everything(circuit, 20, True, 10**9)
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def test_the_answer_does_not_depend_on_the_number_of_threads() -> None:
+    circuit = factors("near_ties", (300, 400, 64), 5)
+    before = torch.get_num_threads()
+    found = []
+    try:
+        for n in (1, 3):
+            torch.set_num_threads(n)
+            found.append((*top_per_row(circuit, 5), *top_entries(circuit, 50)))
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+def test_values() -> None:
+    """Of float32 factors, within 8 roundings of float64 of the rational dot product."""
+    circuit = factors("normal", (6, 7, 33), 6)
+    values, rows, columns = top_entries(circuit, 42)
+    for value, i, j in zip(values.tolist(), rows.tolist(), columns.tolist(), strict=True):
+        terms = [
+            Fraction(a) * Fraction(b) for a, b in zip(circuit.A[i].tolist(), circuit.B[:, j].tolist(), strict=True)
+        ]
+        assert abs(Fraction(value) - sum(terms)) <= 8 * Fraction(2) ** -53 * sum(map(abs, terms))
+
+
+def test_norms_that_vary_leave_tiles_out() -> None:
+    g = torch.Generator().manual_seed(7)
+    a = torch.randn(600, 16, generator=g) * torch.logspace(0, -3, 600)[torch.randperm(600, generator=g), None]
+    b = torch.randn(16, 800, generator=g)
+    search = search_entries(FactoredMatrix(a, b), 30, max_bytes=1_200_000)
+    expected = (a.double() @ b.double()).flatten().sort(descending=True)  # no ties here
+    assert torch.equal(search.entries.rows * 800 + search.entries.columns, expected.indices[:30])
+    assert 0.5 < search.share_skipped < 1
+    assert 30 <= search.n_candidates < 3000
+    assert search_entries(FactoredMatrix(0 * a, b), 30).share_skipped == 1
+
+
+def test_gradients_and_views_are_no_matter() -> None:
+    circuit = factors("normal", (50, 60, 8), 8)
+    view = FactoredMatrix(circuit.A.T.contiguous().T.requires_grad_(), circuit.B.T.contiguous().T)
+    assert not top_per_row(view, 3).values.requires_grad
+    check_everything(FactoredMatrix(view.A.detach(), view.B), 5, True, 10**9)
+
+
+@pytest.mark.parametrize("search", [top_entries, top_per_row, top_per_column])
+class TestErrors:
+    def test_k(self, search) -> None:
+        circuit = factors("normal", (5, 4, 3), 0)
+        with pytest.raises(ValueError, match=r"expected k between 1 and \d+.*got 0"):
+            search(circuit, 0)
+        with pytest.raises(ValueError, match=r"expected k between 1 and \d+.*got 21"):
+            search(circuit, 21)
+
+    def test_what_is_not_finite(self, search) -> None:
+        circuit = factors("normal", (5, 4, 3), 0)
+        circuit.B = circuit.B.clone()
+        circuit.B[1, 2], circuit.B[0, 0] = torch.nan, torch.inf
+        side = "left" if search is top_per_column else "right"
+        with pytest.raises(ValueError, match=rf"finite.*{side}.*2 entries.*of 12"):
+            search(circuit, 1)
+
+    def test_shapes(self, search) -> None:
+        with pytest.raises(ValueError, match=r"one matrix.*\[2, 5, 4\]"):
+            search(FactoredMatrix(torch.ones(2, 5, 3), torch.ones(2, 3, 4)), 1)
+        with pytest.raises(ValueError, match="with entries"):
+            search(FactoredMatrix(torch.ones(5, 3), torch.ones(3, 0)), 1)
+
+    def test_dtype(self, search) -> None:
+        with pytest.raises(ValueError, match=r"real floating-point.*int64"):
+            search(FactoredMatrix(torch.ones(5, 3).long(), torch.ones(3, 4).long()), 1)
+
+    def test_too_little_memory(self, search) -> None:
+        with pytest.raises(ValueError, match=r"max_bytes=1000 is too small"):
+            search(factors("normal", (50, 40, 3), 0), 1, max_bytes=1000)
+
+    def test_too_large_for_float64(self, search) -> None:
+        big = torch.full((4, 4), 1e200, dtype=torch.float64)
+        with pytest.raises(ValueError, match="too large for float64"):
+            search(FactoredMatrix(big, big), 1)
