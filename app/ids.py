@@ -52,6 +52,65 @@ NEXT = "next"
 NEXT_TABLE = "next-table"
 DOWNLOAD = "download"
 
+OPEN_CIRCUITS = "heads-open-circuits"
+
+# Circuits
+CIRCUITS_CHECKPOINT = "circuits-checkpoint"
+CIRCUITS_HEAD = "circuits-head"  # store: [layer, head]
+CIRCUITS_HEADS = "circuits-heads"
+CIRCUITS_KIND = "circuits-kind"
+CIRCUITS_LEFT = "circuits-left"
+CIRCUITS_RIGHT = "circuits-right"
+CIRCUITS_BIASES = "circuits-biases"
+CIRCUITS_ASKED = "circuits-asked"  # store: what the address named, until it is checked
+CIRCUIT = "circuit"  # store: the circuit that is shown, as services/circuits.py describes it; None when none is
+CIRCUIT_PANEL = "circuit-panel"
+CIRCUIT_MEANING = "circuit-meaning"
+CIRCUIT_EXACTNESS = "circuit-exactness"
+OPEN_HEADS = "circuits-open-heads"
+CIRCUITS_BODY = "circuits-body"
+ENTRIES = "entries"
+ENTRIES_GRAPH = "entries-graph"
+ENTRIES_ROWS = "entries-rows"
+ENTRIES_COLUMNS = "entries-columns"
+OVERVIEW = "overview"
+OVERVIEW_GRAPH = "overview-graph"
+OVERVIEW_STATISTIC = "overview-statistic"
+OVERVIEW_CAPTION = "overview-caption"
+BLOCK = "circuits-block"  # store: [row block, column block], or None
+BLOCK_PANEL = "one-block"
+BLOCK_GRAPH = "block-graph"
+BLOCK_CAPTION = "block-caption"
+BLOCK_TABLE = "block-table"
+TOP = "top-entries"
+TOP_LARGEST = "top-largest"
+TOP_SMALLEST = "top-smallest"
+ROW = "one-row"
+ROW_CHOICE = "row-choice"
+ROW_CAPTION = "row-caption"
+ROW_LARGEST = "row-largest"
+ROW_SMALLEST = "row-smallest"
+COLUMN = "one-column"
+COLUMN_CHOICE = "column-choice"
+COLUMN_CAPTION = "column-caption"
+COLUMN_LARGEST = "column-largest"
+COLUMN_SMALLEST = "column-smallest"
+EIGENVALUES = "eigenvalues"
+EIGENVALUES_GRAPH = "eigenvalues-graph"
+EIGENVALUES_CAPTION = "eigenvalues-caption"
+SINGULAR = "singular"
+SINGULAR_TABLE = "singular-table"
+SINGULAR_CAPTION = "singular-caption"
+COMPOSITION = "composition"
+COMPOSITION_GRAPH = "composition-graph"
+COMPOSITION_Z = "composition-z"
+COMPOSITION_CAPTION = "composition-caption"
+COMPOSITION_TABLE = "composition-table"
+COPYING = "copying"
+COPYING_TABLE = "copying-table"
+COPYING_CAPTION = "copying-caption"
+CIRCUITS_DOWNLOAD = "circuits-download"
+
 
 def notice(panel: str) -> str:
     """Where a panel says what went wrong or what is missing."""
@@ -61,6 +120,11 @@ def notice(panel: str) -> str:
 def box(graph: str) -> str:
     """What sets the size of a graph."""
     return f"{graph}-box"
+
+
+def heading(table: str) -> str:
+    """What a table among several lists."""
+    return f"{table}-heading"
 
 
 def explanation(panel: str) -> str:

@@ -31,6 +31,8 @@ class Settings:
     """Memory of one prompt's patterns and scores; limits the prompt's length for models with many heads."""
     cache_bytes: int = 768 * 2**20
     """Memory of all the prompts kept; the least recently used go first."""
+    circuit_cache_bytes: int = 256 * 2**20
+    """Memory of the factored circuits kept; the least recently used go first."""
     max_models: int = 4
     """Models kept in memory; the least recently used goes first."""
     listing_seconds: float = 2.0
@@ -41,6 +43,16 @@ class Settings:
     """Requests served at once. Forward passes of one model take turns."""
     n_predictions: int = 12
     """Next tokens listed."""
+    n_entries: int = 100
+    """Entries listed at each end of a circuit, a row or a column."""
+    n_options: int = 60
+    """Tokens offered for what is typed into a search box."""
+    map_tokens: int = 16
+    """Rows and columns of the map of the largest entries."""
+    overview_blocks: int = 256
+    """Blocks a side of the picture of a whole circuit."""
+    max_copying_products: float = 2e12
+    """Multiplications for the copying rates of all heads; models with more get the chosen head's alone."""
     max_export_bytes: int = 64 * 2**20
     """Largest file made for download."""
 

@@ -1,6 +1,7 @@
 """What an address says, as values; pure functions.
 
     /heads?checkpoint=novels-2l-mhsa&text=The+cat&head=1.3&position=4&view=scores&direction=from&sink=hide
+    /circuits?checkpoint=novels-2l-mhsa&head=1.0&left=tokens&right=0.3&rows=12-262&block=3.17
     /checkpoints?checkpoint=novels-2l-mhsa
 
 Addresses are typed, cut and pasted, so parsing never fails: what can't be understood is left out, which the page reads
@@ -16,12 +17,24 @@ from urllib.parse import parse_qs, urlencode
 
 View = Literal["attention", "weighted", "scores"]
 Direction = Literal["to", "from"]
+Kind = Literal["qk", "ov"]
+Statistic = Literal["extreme", "mean"]
 
 HEADS_PATH = "/heads"
+CIRCUITS_PATH = "/circuits"
 CHECKPOINTS_PATH = "/checkpoints"
 
 #: Layers, heads and positions have at most this many digits; longer numbers are no addresses of ours.
 _MAX_DIGITS = 6
+
+#: A side of a circuit by name; an earlier or later head is `layer.head`.
+SIDES = ("tokens", "positions", "bias", "residual", "logits")
+
+#: Rows and columns of the map that an address may name.
+MAX_CHOSEN = 48
+
+#: Standard deviations above chance from which the Circuits page draws two heads as composed.
+FIRST_Z = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +53,34 @@ class HeadsState:
     """Whether chips show where the token attends, or what attends to it."""
     hide_first: bool = False
     """Whether attention to position 0 is left out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CircuitsState:
+    """Everything that the Circuits page shows."""
+
+    checkpoint: str | None = None
+    head: tuple[int, int] | None = None
+    kind: Kind = "qk"
+    left: str | None = None
+    """The rows' side, one of `SIDES` or `layer.head`; None: tokens, where the model has them."""
+    right: str | None = None
+    biases: bool = False
+    """Whether the biases are in every entry of a QK circuit."""
+    rows: tuple[int, ...] = ()
+    """The map's rows; none: those of the largest entries."""
+    columns: tuple[int, ...] = ()
+    row: int | None = None
+    """The row that is listed; None: that of the largest entry."""
+    column: int | None = None
+    statistic: Statistic = "extreme"
+    """What stands for a block of the whole matrix."""
+    block: tuple[int, int] | None = None
+    """The block that is shown in full; None: that of the largest entry."""
+    z: int = FIRST_Z
+    """Composition is drawn from so many standard deviations above independent random heads."""
+    text: str | None = None
+    """The text on the Heads page, for the way back."""
 
 
 def parse_query(search: str | None) -> dict[str, str]:
@@ -83,6 +124,50 @@ def format_heads(state: HeadsState) -> str:
     return HEADS_PATH + _query(pairs)
 
 
+def parse_circuits(search: str | None) -> CircuitsState:
+    """The state that `format_circuits` wrote; anything unreadable is left at its default."""
+    query = parse_query(search)
+    z = _number(query.get("z"))
+    return CircuitsState(
+        checkpoint=query.get("checkpoint") or None,
+        head=_head(query),
+        kind=_choice(query, "kind", get_args(Kind), "qk"),
+        left=_side(query, "left"),
+        right=_side(query, "right"),
+        biases=query.get("biases") == "with",
+        rows=_numbers(query.get("rows")),
+        columns=_numbers(query.get("columns")),
+        row=_number(query.get("row")),
+        column=_number(query.get("column")),
+        statistic=_choice(query, "blocks", get_args(Statistic), "extreme"),
+        block=_pair(query.get("block", "")),
+        z=FIRST_Z if z is None else z,
+        text=query.get("text"),
+    )
+
+
+def format_circuits(state: CircuitsState) -> str:
+    """The address of a state; defaults are left out."""
+    pairs = {
+        "checkpoint": state.checkpoint,
+        "head": _dotted(state.head),
+        "kind": state.kind if state.kind != "qk" else None,
+        "left": state.left,
+        "right": state.right,
+        "biases": "with" if state.biases else None,
+        "rows": "-".join(map(str, state.rows)),
+        "columns": "-".join(map(str, state.columns)),
+        "row": None if state.row is None else str(state.row),
+        "column": None if state.column is None else str(state.column),
+        "blocks": state.statistic if state.statistic != "extreme" else None,
+        "block": _dotted(state.block),
+        "z": str(state.z) if state.z != FIRST_Z else None,
+        "text": state.text,
+    }
+    kept = {key: value for key, value in pairs.items() if value or (key == "text" and value is not None)}
+    return CIRCUITS_PATH + _query(kept)
+
+
 def parse_checkpoints(search: str | None) -> str | None:
     """The checkpoint chosen on the Checkpoints page."""
     return parse_query(search).get("checkpoint") or None
@@ -105,9 +190,29 @@ def _number(value: str | None) -> int | None:
 
 
 def _head(query: Mapping[str, str]) -> tuple[int, int] | None:
-    layer, dot, head = query.get("head", "").partition(".")
-    parts = _number(layer), _number(head)
+    return _pair(query.get("head", ""))
+
+
+def _pair(value: str) -> tuple[int, int] | None:
+    first, dot, second = value.partition(".")
+    parts = _number(first), _number(second)
     return (parts[0], parts[1]) if dot and parts[0] is not None and parts[1] is not None else None
+
+
+def _dotted(pair: tuple[int, int] | None) -> str | None:
+    return None if pair is None else f"{pair[0]}.{pair[1]}"
+
+
+def _numbers(value: str | None) -> tuple[int, ...]:
+    """Distinct numbers, as many as a map has room for; none if one of them can't be read."""
+    parts = [_number(part) for part in value.split("-")] if value else []
+    numbers = [part for part in parts if part is not None]
+    return tuple(dict.fromkeys(numbers))[:MAX_CHOSEN] if len(numbers) == len(parts) else ()
+
+
+def _side(query: Mapping[str, str], key: str) -> str | None:
+    value = query.get(key)
+    return value if value in SIDES or (value and _dotted(_pair(value)) == value) else None
 
 
 def _choice(query: Mapping[str, str], key: str, choices: tuple[str, ...], default: str):  # type: ignore[no-untyped-def]

@@ -5,14 +5,33 @@
     attention.py    one head's map
     thumbnails.py   all heads in one small picture
     training.py     the training curve
+    matrix.py       entries of a circuit
+    eigenvalues.py  a circuit's eigenvalues in the complex plane
+    composition.py  a head between those it reads and those that read it
 """
 
 from __future__ import annotations
 
 from aotlens.plots.attention import attention_map
 from aotlens.plots.colours import Theme
+from aotlens.plots.composition import Edge, composition_graph
+from aotlens.plots.eigenvalues import eigenvalue_plane
 from aotlens.plots.labels import describe, glyphs, is_whitespace
+from aotlens.plots.matrix import matrix_map
 from aotlens.plots.thumbnails import data_uri, sprite
 from aotlens.plots.training import training_curve
 
-__all__ = ["Theme", "attention_map", "data_uri", "describe", "glyphs", "is_whitespace", "sprite", "training_curve"]
+__all__ = [
+    "Edge",
+    "Theme",
+    "attention_map",
+    "composition_graph",
+    "data_uri",
+    "describe",
+    "eigenvalue_plane",
+    "glyphs",
+    "is_whitespace",
+    "matrix_map",
+    "sprite",
+    "training_curve",
+]

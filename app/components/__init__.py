@@ -7,5 +7,7 @@
     head_grid.py   the cells over the picture of all heads
     predictions.py the table of next tokens
     graph.py       the one dcc.Graph configuration
+    choices.py     searchable choices of tokens, and the head picker
+    circuit_tables.py  the Circuits page's tables
     examples.py    texts to start from
 """

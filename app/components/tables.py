@@ -13,7 +13,7 @@ from app.components.notices import empty
 COLUMN: dict[str, Any] = {"sortable": True, "resizable": True, "suppressMovable": True, "wrapHeaderText": True}
 
 
-def _number(field: str, title: str, form: str, help: str = "", **rest: Any) -> dict[str, Any]:
+def number(field: str, title: str, form: str, help: str = "", **rest: Any) -> dict[str, Any]:
     """A numeric column. The formatter is an expression that dash-ag-grid reads without eval."""
     return {
         "field": field,
@@ -30,13 +30,13 @@ CHECKPOINT_COLUMNS: list[dict[str, Any]] = [
      "cellClassRules": {"broken": "params.data.status == 'broken'"}, "tooltipField": "problem"},
     {"field": "kind", "headerName": "Attention", "minWidth": 95, "flex": 1,
      "headerTooltip": "mhsa: separate query, key and value matrices; mssa: one matrix per head for all three"},
-    _number("validation_loss", "Validation loss", ".3f", "Nats per token on held-out text", flex=1, minWidth=100),
-    _number("bigram_loss", "Bigram loss", ".3f", "A smoothed bigram model on the same text", flex=1, minWidth=85),
-    _number("layers", "Layers", "d", flex=1, minWidth=75),
-    _number("heads", "Heads", "d", "Heads per layer", flex=1, minWidth=75),
-    _number("d_model", "d_model", "d", "Width of the residual stream", flex=1, minWidth=85),
-    _number("parameters", "Parameters", ",d", "Numbers in the weights' file", flex=1, minWidth=105),
-    _number("tokens", "Tokens seen", ".3s", "Training tokens", flex=1, minWidth=80),
+    number("validation_loss", "Validation loss", ".3f", "Nats per token on held-out text", flex=1, minWidth=100),
+    number("bigram_loss", "Bigram loss", ".3f", "A smoothed bigram model on the same text", flex=1, minWidth=85),
+    number("layers", "Layers", "d", flex=1, minWidth=75),
+    number("heads", "Heads", "d", "Heads per layer", flex=1, minWidth=75),
+    number("d_model", "d_model", "d", "Width of the residual stream", flex=1, minWidth=85),
+    number("parameters", "Parameters", ",d", "Numbers in the weights' file", flex=1, minWidth=105),
+    number("tokens", "Tokens seen", ".3s", "Training tokens", flex=1, minWidth=80),
     {"field": "status", "headerName": "State", "minWidth": 80, "flex": 1, "tooltipField": "problem",
      "cellClassRules": {"broken": "params.value == 'broken'"}},
 ]  # fmt: skip
@@ -45,7 +45,7 @@ _PARAMETER_COLUMNS: list[dict[str, Any]] = [
     {"field": "name", "headerName": "Tensor", "minWidth": 200, "flex": 3, "cellClass": "mono"},
     {"field": "shape", "headerName": "Shape", "minWidth": 110, "flex": 2},
     {"field": "dtype", "headerName": "Stored as", "minWidth": 90, "flex": 1},
-    _number("numbers", "Numbers", ",d", flex=1, minWidth=100),
+    number("numbers", "Numbers", ",d", flex=1, minWidth=100),
 ]
 
 

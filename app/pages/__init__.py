@@ -2,6 +2,9 @@
 
     heads.py         every head's attention on text that you type: its layout; heads_callbacks.py what it asks of the
                      server, heads_browser.py what the browser does alone, heads_export.py files
+    circuits.py      what a head looks for and writes, from the weights: its layout; circuits_callbacks.py which circuit
+                     and its maps, circuits_lines.py its tables, circuits_structure.py spectra and neighbours,
+                     circuits_browser.py, circuits_export.py
     checkpoints.py   which models there are
     guard.py         what a callback does with an error
     router.py        address -> page
@@ -15,9 +18,9 @@ from typing import Any
 
 from dash import Dash
 
-from app.pages import checkpoints, heads
+from app.pages import checkpoints, circuits, heads
 from app.services import Services
-from app.urlstate import CHECKPOINTS_PATH, HEADS_PATH
+from app.urlstate import CHECKPOINTS_PATH, CIRCUITS_PATH, HEADS_PATH
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,5 +35,6 @@ class Page:
 
 PAGES = (
     Page(name="Heads", path=HEADS_PATH, layout=heads.layout, register=heads.register),
+    Page(name="Circuits", path=CIRCUITS_PATH, layout=circuits.layout, register=circuits.register),
     Page(name="Checkpoints", path=CHECKPOINTS_PATH, layout=checkpoints.layout, register=checkpoints.register),
 )

@@ -4,6 +4,9 @@
     cache.py       results kept within a memory bound, each made once
     catalog.py     which checkpoints there are; each model loaded once
     inference.py   text -> tokens -> patterns and predictions; exclusive use of a model
+    circuits.py    a head's circuits: entries, spectra, composition
+    sides.py       what a circuit's rows and columns are, for people
+    circuit_*.py   what of a circuit is shown: maps, words, structure, files
     views.py       what of a result is shown: one head's map, all heads' thumbnails
     export.py      results as files
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.services.catalog import Catalog
+from app.services.circuits import Circuits
 from app.services.inference import Inference
 from app.settings import Settings
 
@@ -24,8 +28,14 @@ class Services:
     settings: Settings
     catalog: Catalog
     inference: Inference
+    circuits: Circuits
 
     @classmethod
     def start(cls, settings: Settings) -> Services:
         catalog = Catalog(settings)
-        return cls(settings=settings, catalog=catalog, inference=Inference(catalog, settings))
+        return cls(
+            settings=settings,
+            catalog=catalog,
+            inference=Inference(catalog, settings),
+            circuits=Circuits(catalog, settings),
+        )

@@ -38,7 +38,7 @@ def head_csv(result: PromptResult, layer: int, head: int, view: View, hide_first
     writer.writerow(["query", "query_token", "key", "key_token", view])
     for query, key in np.argwhere(~np.isnan(shown)).tolist():
         writer.writerow([query, names[query], key, names[key], repr(float(shown[query, key]))])
-    return _text(f"{result.checkpoint}-head-{layer}.{head}-{view}.csv", buffer.getvalue(), "text/csv")
+    return text_file(f"{result.checkpoint}-head-{layer}.{head}-{view}.csv", buffer.getvalue(), "text/csv")
 
 
 def head_json(result: PromptResult, layer: int, head: int, view: View, hide_first: bool) -> File:
@@ -46,7 +46,7 @@ def head_json(result: PromptResult, layer: int, head: int, view: View, hide_firs
     shown = views.head_values(result, layer, head, view, hide_first)
     rows = [[None if np.isnan(value) else float(value) for value in row] for row in shown]
     content = {**_prompt(result), "layer": layer, "head": head, "quantity": view, "values": rows}
-    return _json(f"{result.checkpoint}-head-{layer}.{head}-{view}.json", content)
+    return json_file(f"{result.checkpoint}-head-{layer}.{head}-{view}.json", content)
 
 
 def all_heads_npz(result: PromptResult, max_bytes: int) -> File:
@@ -76,7 +76,7 @@ def all_heads_npz(result: PromptResult, max_bytes: int) -> File:
 def predictions_csv(result: PromptResult, predictions: NextTokenPredictions) -> File:
     """The table as it is shown. Tokens are quoted: an unquoted carriage return ends a row."""
     name = f"{result.checkpoint}-next-after-{predictions.position}.csv"
-    return _text(name, predictions.to_frame().to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC), "text/csv")
+    return text_file(name, predictions.to_frame().to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC), "text/csv")
 
 
 def predictions_json(result: PromptResult, predictions: NextTokenPredictions) -> File:
@@ -96,7 +96,7 @@ def predictions_json(result: PromptResult, predictions: NextTokenPredictions) ->
             "rank": actual.rank,
         },
     }
-    return _json(f"{result.checkpoint}-next-after-{predictions.position}.json", content)
+    return json_file(f"{result.checkpoint}-next-after-{predictions.position}.json", content)
 
 
 def _prompt(result: PromptResult) -> dict[str, Any]:
@@ -108,11 +108,13 @@ def _prompt(result: PromptResult) -> dict[str, Any]:
     }
 
 
-def _json(name: str, content: dict[str, Any]) -> File:
-    return _text(name, json.dumps(content, ensure_ascii=False, allow_nan=False, indent=1), "application/json")
+def json_file(name: str, content: dict[str, Any]) -> File:
+    """A JSON file for people and programs: indented, never NaN."""
+    return text_file(name, json.dumps(content, ensure_ascii=False, allow_nan=False, indent=1), "application/json")
 
 
-def _text(name: str, content: str, mime: str) -> File:
+def text_file(name: str, content: str, mime: str) -> File:
+    """A file of UTF-8."""
     return File(name=_safe(name), content=content.encode("utf-8"), mime=mime)
 
 

@@ -1,0 +1,134 @@
+"""The Circuits page's tables: entries of a circuit, its singular pairs, composition, copying."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import dash_ag_grid as dag
+from dash import html
+
+from app.components.choices import tooltip
+from app.components.tables import COLUMN, number
+from app.services import circuit_words
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from aotlens.circuits import TopEntries
+    from app.services.circuits import Shown
+
+_RANK = {"field": "rank", "headerName": "", "width": 52, "cellClass": "rank", "sortable": False, "type": "rightAligned"}
+
+
+def grid(id: str, height: int = 300) -> dag.AgGrid:
+    """An empty table of that height, filled by a callback."""
+    return dag.AgGrid(
+        id=id,
+        columnDefs=[],
+        rowData=[],
+        defaultColDef=COLUMN,
+        dashGridOptions={
+            "enableCellTextSelection": True, "tooltipShowDelay": 300, "rowHeight": 26, "headerHeight": 34,
+        },
+        className="table",
+        style={"height": f"{height}px"},
+    )  # fmt: skip
+
+
+def entry_columns(shown: Shown, *, rows: bool = True, columns: bool = True) -> list[dict[str, Any]]:
+    """Definitions for entries; a table of one row leaves out the row, and so on."""
+    words, unit = circuit_words.WORDS[shown.choice.kind], circuit_words.quantity(shown)
+    defs: list[dict[str, Any]] = [_RANK]
+    if rows:
+        defs.append(_token("row", circuit_words.row_role(shown), "Click to list this row below"))
+    if columns:
+        defs.append(_token("column", circuit_words.column_role(shown), "Click to list this column below"))
+    defs.append(number("value", unit, ".3f", f"The entry, in {unit}", minWidth=86, flex=1))
+    if shown.columns.n > 1:
+        defs.append(number("relative", words.relative, "+.3f", words.relative_help, minWidth=92, flex=1))
+    return defs
+
+
+def entry_rows(shown: Shown, entries: TopEntries, relative: np.ndarray) -> list[dict[str, Any]]:
+    """One record an entry, the largest (or smallest) first."""
+    lists = (entries.rows.tolist(), entries.columns.tolist(), entries.values.tolist(), relative.tolist())
+    return [
+        {
+            "rank": rank,
+            "row": row,
+            "row_shown": shown.rows.shown(row),
+            "row_tip": tooltip(shown.rows, row),
+            "column": column,
+            "column_shown": shown.columns.shown(column),
+            "column_tip": tooltip(shown.columns, column),
+            "value": value,
+            "relative": above,
+        }
+        for rank, (row, column, value, above) in enumerate(zip(*lists, strict=True), start=1)
+    ]
+
+
+def _token(field: str, title: str, help: str) -> dict[str, Any]:
+    return {
+        "field": f"{field}_shown",
+        "headerName": title,
+        "headerTooltip": help,
+        "tooltipField": f"{field}_tip",
+        "cellClass": "mono pick",
+        "minWidth": 90,
+        "flex": 2,
+    }
+
+
+def singular_table(shown: Shown, records: list[dict[str, Any]]) -> html.Table:
+    """Two rows a pair: what goes together at its + end, and at its − end."""
+    unit = circuit_words.quantity(shown)
+    roles = (circuit_words.row_role(shown), circuit_words.column_role(shown))
+    titles = ("", f"strength σ ({unit})", "share of Σσ²", "", *roles)
+    body = []
+    for record in records:
+        first = record["sign"] == "+"
+        pair = [
+            html.Td(str(record["pair"]), rowSpan=2, className="rank"),
+            html.Td(f"{record['value']:.3g}", rowSpan=2, className="number"),
+            html.Td(f"{record['share']:.1%}", rowSpan=2, className="number"),
+        ]
+        tokens = [
+            html.Td([html.Span(one, className="token") for one in record[side]], className="tokens")
+            for side in ("rows", "columns")
+        ]
+        cells = [*(pair if first else []), html.Td(record["sign"]), *tokens]
+        body.append(html.Tr(cells, className="first" if first else ""))
+    return html.Table(
+        [html.Thead(html.Tr([html.Th(title, scope="col") for title in titles])), html.Tbody(body)], className="singular"
+    )
+
+
+def edge_columns() -> list[dict[str, Any]]:
+    """Composition of the chosen head with the others."""
+    chance = "Mean over independent random heads of this shape: what unrelated heads have"
+    return [
+        {"field": "relation", "headerName": "this head", "flex": 1, "minWidth": 84},
+        {"field": "head", "headerName": "head", "flex": 1, "minWidth": 66, "cellClass": "mono pick",
+         "headerTooltip": "Click to go there"},
+        {"field": "mode", "headerName": "by its", "flex": 2, "minWidth": 110,
+         "headerTooltip": "What the later head computes from what the earlier one wrote"},
+        number("value", "composition", ".3f", "‖W_first W_second‖ / (‖W_first‖ ‖W_second‖), 0 to 1", flex=1,
+               minWidth=98),
+        number("random_mean", "by chance", ".3f", chance, flex=1, minWidth=84),
+        number("z", "z-score", "+.1f", "Standard deviations above chance", flex=1, minWidth=76),
+    ]  # fmt: skip
+
+
+def copying_columns() -> list[dict[str, Any]]:
+    """What every head copies."""
+    return [
+        {"field": "head", "headerName": "head", "flex": 1, "minWidth": 66, "cellClass": "mono pick",
+         "cellClassRules": {"here": "params.data.chosen"}, "headerTooltip": "layer.head; click to go there"},
+        number("score", "copying score", "+.3f", "Σ Re λ / Σ |λ| of the OV circuit's eigenvalues: 1 pure copying, "
+               "−1 pure suppression", flex=1, minWidth=104),
+        number("top1", "own token first", ".1%", "Share of tokens whose own logit is the largest of all that "
+               "attending to them adds", flex=1, minWidth=104),
+        number("top5", "in the first 5", ".1%", "Share of tokens whose own logit is among the 5 largest", flex=1,
+               minWidth=104),
+    ]  # fmt: skip

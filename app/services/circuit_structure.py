@@ -1,0 +1,149 @@
+"""What a circuit is made of and what surrounds it: singular pairs, composition, copying, as records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aotlens.conventions import Head
+from aotlens.plots import Edge
+from app.services.circuits import Choice, Circuits, Shown
+from app.services.errors import RequestError
+
+if TYPE_CHECKING:
+    from aotlens.circuits import Composition, Spectrum
+
+#: Lines that a picture of composition has at most; the strongest stay.
+MAX_EDGES = 60
+
+#: How a later head reads an earlier one.
+MODES = {"q": "queries (q)", "k": "keys (k)", "qk": "queries and keys (q = k)", "v": "values (v)"}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Around:
+    """What surrounds a head."""
+
+    edges: list[Edge]
+    """The highest z-score first."""
+    compositions: Mapping[str, Composition]
+    mssa: bool
+
+
+def around(circuits: Circuits, checkpoint: str, head: Head) -> Around:
+    """The composition of a head with every head of other layers."""
+    found = circuits.composition(checkpoint)
+    mssa = circuits.config(checkpoint).attention == "mssa"
+    return Around(edges=all_edges(found, head, one_matrix=mssa), compositions=found, mssa=mssa)
+
+
+def singular_pairs(shown: Shown, found: Spectrum, n_labels: int = 8) -> list[dict[str, Any]]:
+    """Two records a pair, one a sign: rows and columns of the same record raise each other's entry."""
+    records = []
+    for pair in range(len(found.left.highest)):
+        for sign, rows, columns in (
+            ("+", found.left.highest[pair], found.right.highest[pair]),
+            ("−", found.left.lowest[pair], found.right.lowest[pair]),
+        ):
+            records.append(
+                {
+                    "pair": pair + 1,
+                    "sign": sign,
+                    "value": float(found.singular_values[pair]),
+                    "share": float(found.singular_values[pair] ** 2 / (found.singular_values**2).sum()),
+                    "rows": [shown.rows.shown(int(row)) for row in rows[:n_labels]],
+                    "columns": [shown.columns.shown(int(column)) for column in columns[:n_labels]],
+                }
+            )
+    return records
+
+
+def all_edges(compositions: Mapping[str, Composition], head: Head, *, one_matrix: bool) -> list[Edge]:
+    """Every edge into and out of a head, the highest z-score first.
+
+    `one_matrix`: an MSSA model, whose q and k composition are one number, told once.
+    """
+    edges = []
+    for mode, found in compositions.items():
+        if one_matrix and mode == "k":
+            continue
+        name = "qk" if one_matrix and mode == "q" else mode
+        n_layers, n_heads = found.values.shape[:2]
+        for layer in range(n_layers):
+            if layer == head[0]:
+                continue
+            for index in range(n_heads):
+                earlier, later = ((layer, index), head) if layer < head[0] else (head, (layer, index))
+                edges.append(
+                    Edge(
+                        earlier=earlier,
+                        later=later,
+                        mode=name,
+                        value=float(found.values[(*earlier, *later)]),
+                        z=float(found.z[(*earlier, *later)]),
+                    )
+                )
+    return sorted(edges, key=lambda edge: -edge.z)
+
+
+def above(edges: list[Edge], z: float) -> list[Edge]:
+    """Those at or above a z-score, the strongest at most `MAX_EDGES`."""
+    return [edge for edge in edges if edge.z >= z][:MAX_EDGES]
+
+
+def edge_records(edges: list[Edge], head: Head, compositions: Mapping[str, Composition]) -> list[dict[str, Any]]:
+    """One record an edge, in the order given."""
+    records = []
+    for rank, edge in enumerate(edges, start=1):
+        other = edge.earlier if edge.later == head else edge.later
+        level = compositions["q" if edge.mode == "qk" else edge.mode]
+        records.append(
+            {
+                "rank": rank,
+                "relation": "reads" if edge.later == head else "is read by",
+                "head": f"{other[0]}.{other[1]}",
+                "goto": list(other),
+                "mode": MODES[edge.mode],
+                "value": edge.value,
+                "random_mean": float(level.random_mean),
+                "z": edge.z,
+            }
+        )
+    return records
+
+
+def copying(circuits: Circuits, checkpoint: str, head: Head) -> tuple[list[dict[str, Any]], str]:
+    """One record a head, and what to say where some or all have none.
+
+    Rates take a pass over all entries, so that a large model gets only the chosen head's.
+    """
+    cfg = circuits.config(checkpoint)
+    if cfg.read_in != "tokens" or cfg.read_out != "tokens":
+        return [], "Copying is from tokens to the same tokens: this model doesn't both read and write tokens."
+    assert cfg.d_vocab is not None
+    heads = [(layer, index) for layer in range(cfg.n_layers) for index in range(cfg.n_heads)]
+    too_many = cfg.d_vocab**2 * cfg.d_head * len(heads) > circuits.settings.max_copying_products
+    records = []
+    for rank, (layer, index) in enumerate([head] if too_many else heads, start=1):
+        choice = Choice(
+            checkpoint=checkpoint, layer=layer, head=index, kind="ov", left="tokens", right="logits", biases=False
+        )
+        try:
+            found, rate = circuits.spectrum(choice), circuits.copying_rate(checkpoint, (layer, index))
+        except RequestError as error:
+            return [], str(error)
+        records.append(
+            {
+                "rank": rank,
+                "head": f"{layer}.{index}",
+                "goto": [layer, index],
+                "chosen": (layer, index) == head,
+                "score": found.copying_score,
+                "by_construction": found.by_construction,
+                "top1": float(rate.top1),
+                "top5": float(rate.top5),
+            }
+        )
+    only = " Only the chosen head's: all heads of a model of this size would take long." if too_many else ""
+    return records, f"Over {cfg.d_vocab:,} tokens, tokens × logits.{only}"

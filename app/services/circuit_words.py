@@ -1,0 +1,193 @@
+"""What the Circuits page says: each kind of circuit in words, and what its rows, columns and entries are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from app.services.circuit_structure import MAX_EDGES, Around
+from app.services.circuits import Choice, Ends, Shown
+from app.services.sides import Labels, unit_of
+from app.urlstate import Kind
+
+if TYPE_CHECKING:
+    from aotlens.circuits import Spectrum
+
+
+@dataclass(frozen=True, kw_only=True)
+class Words:
+    """For one kind of circuit."""
+
+    row_role: str
+    column_role: str
+    row_title: str
+    """With {it} for the row's token."""
+    column_title: str
+    row_largest: str
+    row_smallest: str
+    column_largest: str
+    column_smallest: str
+    column_caption: str
+    entry: str
+    relative: str
+    """Header of the entries relative to their row."""
+    relative_help: str
+
+
+WORDS: dict[Kind, Words] = {
+    "qk": Words(
+        row_role="destination",
+        column_role="source",
+        row_title="What {it} looks for",
+        column_title="Who looks for {it}",
+        row_largest="attends to most",
+        row_smallest="avoids most",
+        column_largest="attend to it most",
+        column_smallest="avoid it most",
+        column_caption=(
+            "Scores of different destinations can't be compared as they are: each destination's softmax ignores what "
+            "all its sources have in common. “Above its row” can."
+        ),
+        entry=(
+            "An entry is what this pair adds to the attention score, in nats, before the softmax: one nat more is "
+            "e ≈ 2.7 times the attention, compared with other sources of the same destination."
+        ),
+        relative="above its row",
+        relative_help=(
+            "Nats above the row's log-mean-exp. A softmax ignores what all sources of a destination have in common, "
+            "so this, and not the score itself, compares different destinations: by these scores alone the source "
+            "gets e^x times the attention of an average token."
+        ),
+    ),
+    "ov": Words(
+        row_role="source",
+        column_role="output",
+        row_title="What attending to {it} promotes and suppresses",
+        column_title="Which sources promote and suppress {it}",
+        row_largest="promotes",
+        row_smallest="suppresses",
+        column_largest="promote it",
+        column_smallest="suppress it",
+        column_caption="Above its row: what attending to the source does for this output rather than for all outputs.",
+        entry=(
+            "An entry is what attending to the source, with weight 1, adds to the output's logit; one logit more is "
+            "e ≈ 2.7 times the odds."
+        ),
+        relative="above its row",
+        relative_help=(
+            "Logits above the row's mean. The final softmax ignores what all outputs have in common, so this is what "
+            "attending to the source does for this output rather than for all."
+        ),
+    ),
+}
+
+
+def role(labels: Labels, role: str) -> str:
+    """`destination token`, `source position`, `output token, through head 1.2`."""
+    if labels.of == "direction":
+        return f"residual direction ({role})"
+    noun = f"{role} {labels.of}"
+    return f"{noun}, through {labels.through}" if labels.through else noun
+
+
+def row_role(shown: Shown) -> str:
+    """What a row is."""
+    return role(shown.rows, WORDS[shown.choice.kind].row_role)
+
+
+def column_role(shown: Shown) -> str:
+    """What a column is."""
+    return role(shown.columns, WORDS[shown.choice.kind].column_role)
+
+
+def meaning(shown: Shown) -> str:
+    """The circuit on the page, in three sentences."""
+    circuit, choice = shown.circuit, shown.choice
+    what = "looks for (QK)" if choice.kind == "qk" else "writes when it attends (OV)"
+    entry = WORDS[choice.kind].entry
+    if circuit.unit == "residual stream":
+        entry = "An entry is what attending to the source, with weight 1, adds to a direction of the residual stream."
+    biases = " Biases are in every entry." if choice.biases else ""
+    return (
+        f"What head {choice.layer}.{choice.head} {what}: row = {row_role(shown)} ({shown.rows.n:,}), column = "
+        f"{column_role(shown)} ({shown.columns.n:,}). {entry}{biases}"
+    )
+
+
+def exact(shown: Shown) -> str:
+    """What an exact circuit is."""
+    whole = "attention score" if shown.choice.kind == "qk" else "logit"
+    if shown.circuit.unit == "residual stream":
+        return "Exact: every entry is a term of what the head writes, on any input."
+    return f"Exact: every entry is a term of the model's own {whole}, on any input."
+
+
+def quantity(shown: Shown) -> str:
+    """The unit of an entry."""
+    return unit_of(shown.circuit)
+
+
+def row_caption(shown: Shown, ends: Ends) -> str:
+    """A row's statistics."""
+    if ends.row_statistics is None or shown.columns.n < 2:
+        return ""
+    found, unit = ends.row_statistics, quantity(shown)
+    numbers = [f"mean {float(found.mean[0]):.2f}", f"standard deviation {float(found.std[0]):.2f}"]
+    if shown.choice.kind == "qk":
+        numbers.append(f"log-mean-exp {float(found.log_mean_exp[0]):.2f}")
+    return f"Over all {shown.columns.n:,} {shown.columns.plural}: {', '.join(numbers)} {unit}."
+
+
+def count(number: int, noun: str) -> str:
+    """`1 token`, `2 tokens`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def named(choice: Choice) -> str:
+    """For a title."""
+    return f"{choice.kind.upper()} of head {choice.layer}.{choice.head}"
+
+
+ONE_LAYER = "This model has one layer: no head reads what another one writes."
+
+
+def no_eigenvalues(shown: Shown) -> str:
+    """Why there are none."""
+    return (
+        f"Rows are a {row_role(shown)}, columns a {column_role(shown)}: only where both are the same things does "
+        "something come out that went in, and only there are there eigenvalues. Singular pairs are always there."
+    )
+
+
+def eigenvalues(shown: Shown, found: Spectrum) -> str:
+    """The copying score, and what it says."""
+    assert found.eigenvalues is not None
+    number = f"{len(found.eigenvalues)} eigenvalues; the other {shown.rows.n - len(found.eigenvalues):,} are 0. "
+    if found.copying_score is None:
+        return number + found.why
+    score = f"Σ Re λ / Σ |λ| = {found.copying_score:.3f}"
+    name = "Copying score" if shown.choice.kind == "ov" else "Share of positive"
+    if found.by_construction:
+        return f"{number}{name} {score}. This is 1 by construction and says nothing about what was learned: {found.why}"
+    return f"{number}{name} {score} (1: all positive, 0: they cancel, −1: all negative)."
+
+
+def singular(shown: Shown, found: Spectrum) -> str:
+    """How many, and how strong."""
+    n, listed = len(found.singular_values), len(found.left.highest)
+    share = float((found.singular_values[:listed] ** 2).sum() / max((found.singular_values**2).sum(), 1e-300))
+    return f"The first {listed} of {n} pairs; together {share:.0%} of the circuit's squared size."
+
+
+def composed(around: Around, z: float) -> str:
+    """How many pairs lie above chance, and what chance is."""
+    n = sum(edge.z >= z for edge in around.edges)
+    levels = ", ".join(
+        f"{mode} {found.random_mean:.3f} ± {found.random_std:.3f}" for mode, found in around.compositions.items()
+    )
+    same = " Queries and keys are one matrix here (MSSA), so q and k composition are one number." if around.mssa else ""
+    cut = f" The strongest {MAX_EDGES} are drawn." if n > MAX_EDGES else ""
+    return (
+        f"{n} of {len(around.edges)} pairs lie at least {z:g} standard deviations above independent random heads "
+        f"(their mean and standard deviation: {levels}).{cut}{same}"
+    )

@@ -1,0 +1,120 @@
+"""What the rows and columns of a circuit are, for people: names of sides, labels of indices, search among them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aotlens.plots import glyphs
+from app.urlstate import Kind
+
+if TYPE_CHECKING:
+    from aotlens.circuits import Circuit, Side
+    from aotlens.models import AttentionOnlyTransformer, ModelConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """A side that may be chosen: `value` as in an address, `label` for people."""
+
+    value: str
+    label: str
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Labels:
+    """What each row (or column) is."""
+
+    of: str
+    """token, position, bias, direction or class."""
+    texts: Sequence[str] | None
+    """The tokens' texts, where the rows are tokens and there is a tokenizer."""
+    n: int
+    through: str = ""
+    """The other head that the side goes through, as `layer.head`."""
+
+    def text(self, index: int) -> str:
+        """The token as it is, or what the index counts."""
+        if self.texts is not None:
+            return self.texts[index]
+        return "bias" if self.of == "bias" else f"{self.of} {index}"
+
+    def shown(self, index: int) -> str:
+        """The same with every character visible."""
+        return glyphs(self.text(index)) if self.texts is not None else self.text(index)
+
+    def search(self, wanted: str, n: int) -> list[int]:
+        """The first `n` indices whose text has `wanted` in it, exact ones first, then those that begin with it.
+
+        `·the`, ` the` and `262` are all ways to find the token ` the`.
+        """
+        if not wanted:
+            return list(range(min(n, self.n)))
+        written = glyphs(wanted).casefold()
+        found: list[tuple[int, int, int]] = []
+        for index in range(self.n):
+            here = self.shown(index).casefold()
+            if str(index) == wanted or here == written:
+                found.append((0, len(here), index))
+            elif written in here:
+                found.append((1 if here.lstrip("·").startswith(written) else 2, len(here), index))
+        return [index for *_, index in sorted(found)[:n]]
+
+    @property
+    def plural(self) -> str:
+        """tokens, positions, biases, directions or classes."""
+        return {"bias": "biases", "class": "classes"}.get(self.of, f"{self.of}s")
+
+
+def labels_of(side: Side, n: int, model: AttentionOnlyTransformer) -> Labels:
+    """The labels of a circuit's side with `n` rows."""
+    tokenizer = model.tokenizer
+    texts = tokenizer.str_tokens(range(n)) if side.index == "token" and tokenizer is not None else None
+    through = "" if side.through is None else f"{side.through[0]}.{side.through[1]}"
+    return Labels(of=side.index, texts=texts, n=n, through=through)
+
+
+def left_options(cfg: ModelConfig, layer: int, kind: Kind) -> list[Option]:
+    """What the rows may be (and, for QK, the columns)."""
+    options = []
+    if cfg.read_in == "tokens":
+        options.append(Option(value="tokens", label="tokens"))
+    if cfg.positions == "learned" or (cfg.positions == "qk" and kind == "qk"):
+        options.append(Option(value="positions", label="positions"))
+    options.append(Option(value="bias", label="bias"))
+    options.append(Option(value="residual", label="residual stream"))
+    if cfg.read_in == "tokens":
+        options += [
+            Option(value=f"{earlier}.{head}", label=f"tokens, through head {earlier}.{head}")
+            for earlier in range(layer)
+            for head in range(cfg.n_heads)
+        ]
+    return options
+
+
+def right_options(cfg: ModelConfig, layer: int, kind: Kind) -> list[Option]:
+    """What the columns may be."""
+    if kind == "qk":
+        return left_options(cfg, layer, kind)
+    options = []
+    if cfg.read_out in ("tokens", "classes"):
+        options.append(Option(value="logits", label="logits"))
+        options += [
+            Option(value=f"{later}.{head}", label=f"logits, through head {later}.{head}")
+            for later in range(layer + 1, cfg.n_layers)
+            for head in range(cfg.n_heads)
+        ]
+    options.append(Option(value="residual", label="residual stream"))
+    return options
+
+
+def spec(value: str) -> str | tuple[int, int]:
+    """A side as the library takes it: `"0.3"` is the head (0, 3)."""
+    layer, dot, head = value.partition(".")
+    return (int(layer), int(head)) if dot else value
+
+
+def unit_of(circuit: Circuit) -> str:
+    """What an entry is measured in, as it stands beside a number."""
+    return {"residual stream": "residual-stream units"}.get(circuit.unit, circuit.unit)

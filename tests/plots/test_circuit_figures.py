@@ -1,0 +1,80 @@
+"""Figures of circuits: what is in them, and that arrays stay arrays."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from aotlens.plots import Edge, composition_graph, eigenvalue_plane, matrix_map
+
+WORDS = {"quantity": "nats", "row_title": "destination token", "column_title": "source token"}
+
+
+def test_a_map_goes_out_as_float32_with_zero_in_the_middle(rng: np.random.Generator):
+    values = rng.standard_normal((256, 128))
+    figure = matrix_map(values, [f"{i}" for i in range(256)], [f"{i}" for i in range(128)], **WORDS)
+    trace = figure.data[0]
+    assert (trace.zmin, trace.zmax) == (-np.abs(values).max(), np.abs(values).max())
+    sent = json.loads(figure.to_json())["data"][0]["z"]
+    assert sent["dtype"] == "f4" and sent["shape"] == "256, 128"
+    np.testing.assert_array_equal(trace.z, values.astype(np.float32))
+    # Rows down: the first row of the matrix is at the top.
+    assert figure.layout.yaxis.autorange == "reversed"
+
+
+def test_tokens_that_read_the_same_stay_apart_and_none_is_markup():
+    trace = matrix_map(np.zeros((3, 2)), ["·a", "·a", "<b>"], ["x", "y"], **WORDS).data[0]
+    assert list(trace.y) == ["·a (0)", "·a (1)", "&lt;b&gt;"]
+    assert (trace.zmin, trace.zmax) == (-1, 1)
+
+
+@pytest.mark.parametrize(("n", "all_of_them"), [(48, True), (49, False)])
+def test_many_rows_are_labelled_sparsely(n: int, all_of_them: bool):
+    axis = matrix_map(np.zeros((n, 1)), [f"{i}" for i in range(n)], ["x"], **WORDS).layout.yaxis
+    assert (axis.dtick == 1) is all_of_them
+    assert all_of_them or 4 <= len(axis.tickvals) <= 9
+
+
+def test_labels_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="expected 1 × 2 values for these labels, got 2 × 2"):
+        matrix_map(np.zeros((2, 2)), ["a"], ["b", "c"], **WORDS)
+
+
+def test_eigenvalues_are_points_by_the_sign_of_their_real_part():
+    values = np.array([3 + 0j, -1 + 2j, -1 - 2j, 0j])
+    figure = eigenvalue_plane(values, unit="logits")
+    positive, negative = figure.data
+    assert sorted(positive.x) == [0, 3] and sorted(negative.y) == [-2, 2]
+    assert positive.name.endswith("2") and negative.name.endswith("2")
+    assert figure.layout.yaxis.scaleanchor == "x"
+    assert figure.layout.xaxis.range[1] > 3
+    assert eigenvalue_plane(np.zeros(0, dtype=complex)).layout.xaxis.range == (-1, 1)
+
+
+def test_a_head_stands_between_those_it_reads_and_those_that_read_it():
+    edges = [
+        Edge(earlier=(0, 1), later=(1, 0), mode="k", value=0.3, z=20.0),
+        Edge(earlier=(1, 0), later=(2, 2), mode="v", value=0.2, z=5.0),
+    ]
+    figure = composition_graph(edges, (1, 0), n_layers=3, n_heads=3)
+    places = {
+        tuple(head): (x, y)
+        for trace in figure.data
+        if trace.text is not None and trace.customdata is not None
+        for head, x, y in zip(trace.customdata, trace.x, trace.y, strict=True)
+    }
+    assert len(places) == 7, "every head of other layers, and of its own only the chosen one"
+    assert places[(0, 1)][0] < places[(1, 0)][0] < places[(2, 2)][0]
+    assert places[(1, 0)][1] == 0
+    lines = [trace for trace in figure.data if trace.mode == "lines"]
+    assert sorted(line.line.width for line in lines) == [2.5, 7.0]
+    # A line begins and ends at its heads.
+    strongest = max(lines, key=lambda line: line.line.width)
+    assert (strongest.x[0], strongest.y[0]) == places[(0, 1)] and (strongest.x[-1], strongest.y[-1]) == places[(1, 0)]
+    assert any("0.300" in text and "20.0" in text for trace in figure.data for text in trace.text or ())
+
+
+def test_a_head_without_neighbours_is_a_figure():
+    assert composition_graph([], (0, 0), n_layers=1, n_heads=2).data[-1].customdata == ([0, 0],)
