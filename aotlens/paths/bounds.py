@@ -36,6 +36,8 @@ class Bounds:
 
     names: tuple[SourceName, ...]
     n_heads: int
+    split: bool
+    """Whether they are bounds on paths from single source positions."""
     patterns: Float[Tensor, "f query key"]
     inverse_scale: Float[Tensor, "f pos"]
     W_V: Float[Tensor, "f d_model inner"]
@@ -116,6 +118,7 @@ def prepare(frozen: Frozen, split: bool) -> Bounds:
     return Bounds(
         names=tuple(names),
         n_heads=n_heads,
+        split=split,
         patterns=patterns,
         inverse_scale=inverse_scale,
         W_V=W_V,

@@ -10,6 +10,7 @@ and stops there, since L layers of H heads have (H+1)^L sequences. Nothing here 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +23,7 @@ from torch import Tensor
 from aotlens.conventions import Head
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.paths import groups
+from aotlens.paths.bounds import Bounds, prepare
 from aotlens.paths.enumeration import AllPaths, all_paths
 from aotlens.paths.frozen import Frozen, freeze
 from aotlens.paths.groups import ByHead, BySource
@@ -243,6 +245,10 @@ class PathExpansion:
 
     # Which paths matter
 
+    @cached_property
+    def _bounds(self) -> Bounds:
+        return prepare(self.frozen, self.split_sources)
+
     @torch.no_grad()
     def top(
         self,
@@ -260,7 +266,7 @@ class PathExpansion:
         """
         at = checked_position(self.frozen, position)
         target = int(self.frozen.logits[at].argmax()) if token is None else token
-        return top_paths(self.frozen, k, at, target, by, budget, self.split_sources)
+        return top_paths(self.frozen, self._bounds, k, at, target, by, budget)
 
     @torch.no_grad()
     def all_paths(self, position: int, token: int | tuple[int, int], *, max_paths: int = 2_000_000) -> AllPaths:
@@ -281,7 +287,7 @@ class PathExpansion:
         """A token in quotes, or its number without a tokenizer."""
         if self.model.tokenizer is None or self.model.cfg.read_out != "tokens":
             return f"output {token}"
-        return f'"{self.model.tokenizer.str_tokens([token])[0]}"'
+        return _quoted(self.model.tokenizer.str_tokens([token])[0])
 
     def describe(self, path: Path, token: int | tuple[int, int] | None = None, value: float | None = None) -> str:
         """A path as a sentence: `" Mr"@3 → 0.5 → 1.2 → logit " Darcy" +1.84`."""
@@ -290,7 +296,7 @@ class PathExpansion:
             at = path.source_position
             start = f"{path.source}@{at}"
             if path.source == "token":
-                start = f'"{self.str_tokens[at]}"@{at}' if self.str_tokens else f"token {self.tokens[at]}@{at}"
+                start = f"{_quoted(self.str_tokens[at])}@{at}" if self.str_tokens else f"token {self.tokens[at]}@{at}"
         end = "logits"
         if isinstance(token, tuple):
             end = f"logit {self.token_name(token[0])} − {self.token_name(token[1])}"
@@ -306,3 +312,8 @@ def _in_turn(operators: Sequence[Kronecker | KroneckerSum]) -> Kronecker | Krone
     for later in operators[1:]:
         done = later @ done
     return done
+
+
+def _quoted(token: str) -> str:
+    """In quotes and on one line."""
+    return json.dumps(token, ensure_ascii=False)

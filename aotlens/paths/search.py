@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from aotlens.conventions import Head
-from aotlens.paths.bounds import Bounds, Reading, bound_longer, prepare, read_heads
+from aotlens.paths.bounds import Bounds, Reading, bound_longer, read_heads
 from aotlens.paths.frozen import Frozen
 from aotlens.paths.path import Path, SourceName
 from aotlens.paths.streams import root_gradient
@@ -117,12 +117,12 @@ class _Best:
 
 def top_paths(
     frozen: Frozen,
+    bounds: Bounds,
     k: int,
     position: int,
     target: int | tuple[int, int],
     by: str,
     budget: int,
-    split: bool,
 ) -> TopPaths:
     """See `PathExpansion.top`.
 
@@ -137,7 +137,7 @@ def top_paths(
     if by not in ("abs", "pos", "neg"):
         raise ValueError(f"by={by!r}: expected 'abs', 'pos' or 'neg'.")
     to = direction(frozen, target)
-    bounds = prepare(frozen, split)
+    split = bounds.split
     # Bounds are computed in floating point as well: what they may have lost to rounding is added.
     slack = 1 + (1e-9 if frozen.R.dtype == torch.float64 else 1e-4)
     best = _Best(k, by)

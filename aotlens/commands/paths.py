@@ -1,0 +1,112 @@
+"""``aotlens paths``: which way a logit came, from tokens through heads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from aotlens.commands.shared import Checkpoint, Csv, Device, Folders, Force, check_csv, print_text, table, write_csv
+
+if TYPE_CHECKING:
+    from aotlens.models import AttentionOnlyTransformer
+    from aotlens.paths import PathExpansion, TopPaths
+
+
+def paths_command(
+    checkpoint: Checkpoint,
+    text: Annotated[str, typer.Option(metavar="TEXT", help="The prompt.")],
+    target: Annotated[
+        str | None, typer.Option(metavar="TOKEN", help="Whose logit (' Darcy'). Default: the model's first choice.")
+    ] = None,
+    target_id: Annotated[int | None, typer.Option(metavar="ID", help="The same, by the token's id.")] = None,
+    versus: Annotated[
+        str | None, typer.Option(metavar="TOKEN", help="The target's logit minus this token's, not the logit.")
+    ] = None,
+    versus_id: Annotated[int | None, typer.Option(metavar="ID", help="The same, by the token's id.")] = None,
+    position: Annotated[
+        int, typer.Option(metavar="N", help="Where: 0 is the start token, -1 the last token of the prompt.")
+    ] = -1,
+    top: Annotated[int, typer.Option(min=1, metavar="N", help="How many paths.")] = 20,
+    by: Annotated[
+        str, typer.Option(metavar="abs|pos|neg", help="The largest in size, the most for it, or the most against it.")
+    ] = "abs",
+    split: Annotated[bool, typer.Option("--split", help="Tell the positions apart that a path starts from.")] = False,
+    budget: Annotated[
+        int, typer.Option(min=1, metavar="N", help="How many nodes the search may expand before it gives up proof.")
+    ] = 1000,
+    csv: Csv = None,
+    force: Force = False,
+    device: Device = "auto",
+    folders: Folders = [],  # noqa: B006 (Typer copies it)
+) -> None:
+    """Expand a logit into paths: a source and the heads that carry it, patterns and norm scales frozen.
+
+    Prints what paths of each length add, then the largest single paths, how many of them are proven to be the
+    largest of all, and how far the sum over all paths is from the model's own logits.
+    """
+    from aotlens.checkpoints import load
+    from aotlens.paths import expand
+
+    check_csv(csv, force)
+    model = load(checkpoint, device, folders=folders)
+    token = _token(model, "--target", target, target_id)
+    other = _token(model, "--versus", versus, versus_id)
+    expansion = expand(model, text, split_sources=split)
+    if not -expansion.n_pos <= position < expansion.n_pos:
+        raise ValueError(
+            f"--position {position}: expected {-expansion.n_pos} to {expansion.n_pos - 1} for this prompt."
+        )
+    if token is None:
+        token = int(expansion.frozen.logits[position].argmax())
+    chosen = token if other is None else (token, other)
+    found = expansion.top(top, position, chosen, by, budget=budget)
+    sentences = [expansion.describe(path) for path in found.paths]
+    if csv is not None:
+        frame = found.to_frame()
+        frame.insert(1, "path", sentences)
+        write_csv(frame, csv)
+        return
+    name = expansion.token_name(token)
+    name = name if other is None else f"{name} − {expansion.token_name(other)}"
+    at = position % expansion.n_pos
+    print_text(f"Logit {name} after position {at} ({expansion.str_tokens[at]!r}): {found.logit:.3f}\n")
+    print_text(_orders(expansion, at, chosen))
+    print_text("")
+    print_text(_largest(found, sentences))
+    print_text("")
+    print_text(_proof(found))
+    print_text(f"All paths: {expansion.residual()}.")
+
+
+def _token(model: AttentionOnlyTransformer, option: str, text: str | None, number: int | None) -> int | None:
+    if text is not None and number is not None:
+        raise ValueError(f"{option} and {option}-id: expected one of them, got both.")
+    if text is not None:
+        return model.to_single_token(text)
+    if number is not None and not 0 <= number < (model.cfg.d_vocab or 0):
+        raise ValueError(f"{option}-id {number}: expected an id from 0 to {(model.cfg.d_vocab or 0) - 1}.")
+    return number
+
+
+def _orders(expansion: PathExpansion, position: int, target: int | tuple[int, int]) -> str:
+    values = expansion.by_order(target)[:, position].tolist()
+    lines: list[tuple[str, ...]] = [("heads", "logits")]
+    lines += [(str(order), f"{value:+.4f}") for order, value in enumerate(values)]
+    return table([*lines, ("all", f"{sum(values):+.4f}")])
+
+
+def _largest(found: TopPaths, sentences: list[str]) -> str:
+    lines: list[tuple[str, ...]] = [("rank", "logits", "", "path")]
+    for i, (value, sentence) in enumerate(zip(found.values, sentences, strict=True)):
+        lines.append((str(i + 1), f"{value:+.4f}", "" if i < found.n_proven else "not proven", sentence))
+    return table(lines)
+
+
+def _proof(found: TopPaths) -> str:
+    several = f"{found.n_proven} of {len(found.paths)} ranks proven"
+    order = {"abs": "in size", "pos": "for it", "neg": "against it"}[found.by]
+    return (
+        f"{several} among {found.n_paths:,} paths ({found.n_evaluated:,} evaluated); no other is above "
+        f"{found.bound:.4f} {order}.\nThe others together: {found.remainder:+.4f}."
+    )

@@ -1,0 +1,83 @@
+"""What `aotlens paths` prints and writes, on a tiny checkpoint with a tokenizer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+from aotlens.checkpoints import CheckpointInfo, load, save_checkpoint
+from aotlens.cli import main
+from aotlens.data import Tokenizer
+from aotlens.models import AttentionOnlyTransformer, ModelConfig
+from aotlens.paths import expand
+
+TEXT = "the cat sat on the mat"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tokenizer = Tokenizer.train([f"{TEXT}, and the rat sat on the cat\n" * 5], 270)
+    cfg = ModelConfig(n_layers=2, d_model=8, n_heads=2, d_head=4, n_ctx=16, d_vocab=270)
+    model = AttentionOnlyTransformer(cfg, tokenizer)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0))
+    folder = tmp_path_factory.mktemp("paths") / "tiny"
+    save_checkpoint(folder, model, CheckpointInfo(name="tiny", description="Tiny.", metrics={}, seed=1), history=[])
+    return folder
+
+
+def run(capsys: Any, *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as stopped:
+        main(["paths", *arguments, "--device", "cpu"])
+    captured = capsys.readouterr()
+    return int(stopped.value.code or 0), captured.out, captured.err
+
+
+def test_it_prints_orders_paths_and_the_residual(checkpoint: Path, capsys: Any) -> None:
+    code, out, err = run(capsys, str(checkpoint), "--text", TEXT, "--target", " cat", "--top", "5")
+    assert (code, err) == (0, "")
+    model = load(str(checkpoint), "cpu")
+    expansion = expand(model, TEXT)
+    token = model.to_single_token(" cat")
+    assert out.startswith('Logit " cat" after position 7') and f"{expansion.logit(-1, token):.3f}" in out
+    for order, value in enumerate(expansion.by_order(token)[:, -1].tolist()):
+        assert f"{order}      {value:+.4f}" in out
+    top = expansion.top(5, -1, token)
+    for path, value in zip(top.paths, top.values, strict=True):
+        assert f"{value:+.4f}" in out and f"{path}" in out
+    assert "5 of 5 ranks proven among 75 paths" in out and "sum of paths − model" in out
+
+
+def test_csv_has_the_paths_unrounded(checkpoint: Path, capsys: Any, tmp_path: Path) -> None:
+    csv = tmp_path / "paths.csv"
+    arguments = [str(checkpoint), "--text", TEXT, "--target-id", "5", "--versus-id", "7", "--split", "--csv", str(csv)]
+    code, out, _ = run(capsys, *arguments)
+    assert code == 0 and "20 rows" in out
+    frame = pd.read_csv(csv)
+    expansion = expand(load(str(checkpoint), "cpu"), TEXT, split_sources=True)
+    top = expansion.top(20, -1, (5, 7))
+    assert frame.logits.tolist() == pytest.approx(list(top.values))
+    assert frame.path.tolist() == [expansion.describe(path) for path in top.paths]
+    assert frame.source_position.notna().all()
+    code, _, err = run(capsys, *arguments)
+    assert code == 2 and "exists already" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--target", "zebra"], "expected one"),
+        (["--target-id", "270"], "--target-id 270: expected an id from 0 to 269"),
+        (["--target", " cat", "--target-id", "3"], "expected one of them, got both"),
+        (["--position", "9"], "--position 9: expected -8 to 7"),
+        (["--by", "size"], "expected 'abs', 'pos' or 'neg'"),
+    ],
+)
+def test_mistakes_are_one_line(checkpoint: Path, capsys: Any, arguments: list[str], message: str) -> None:
+    code, out, err = run(capsys, str(checkpoint), "--text", TEXT, *arguments)
+    assert code == 2 and out == "" and message in err and err.count("\n") == 1
