@@ -2,6 +2,8 @@
 
     aotlens checkpoints list | show NAME | verify [NAME ...] | import FILE | export NAME FILE
     aotlens train RECIPE_OR_TOML
+    aotlens circuits | spectrum CHECKPOINT --head L.H
+    aotlens composition CHECKPOINT
     aotlens --version
 
 It parses, calls the library and prints. What a user can put right is one line on stderr and exit code 2.
@@ -16,12 +18,15 @@ from typing import Annotated
 import typer
 
 from aotlens import __version__
-from aotlens.commands import checkpoints, train
+from aotlens.commands import checkpoints, circuits, composition, train
 from aotlens.commands.shared import PLAIN, one_line, print_text
 
 app = typer.Typer(add_completion=False, help="Trained attention-only transformers, opened up.", **PLAIN)
 app.add_typer(checkpoints.app, name="checkpoints")
 app.command("train")(train.train_command)
+app.command("circuits")(circuits.circuits_command)
+app.command("spectrum")(circuits.spectrum_command)
+app.command("composition")(composition.composition_command)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

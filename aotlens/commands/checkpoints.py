@@ -16,7 +16,7 @@ from aotlens.checkpoints import (
     verify,
 )
 from aotlens.checkpoints.info import to_json
-from aotlens.commands.shared import PLAIN, AsJson, Folders, print_text, table
+from aotlens.commands.shared import PLAIN, AsJson, Folders, print_text, several, table
 
 app = typer.Typer(help="List, show, check and move trained models.", **PLAIN)
 
@@ -114,7 +114,7 @@ def _row(info: CheckpointInfo) -> tuple[str, ...]:
     if info.problem:
         return (info.name, "damaged", "", "", "")
     model = info.model
-    shape = f"{_several(model.get('n_layers'), 'layer')} × {_several(model.get('n_heads'), 'head')}"
+    shape = f"{several(model.get('n_layers'), 'layer')} × {several(model.get('n_heads'), 'head')}"
     shape = f"{shape}, {model.get('attention')}"
     return (
         info.name,
@@ -123,10 +123,6 @@ def _row(info: CheckpointInfo) -> tuple[str, ...]:
         _loss(info.metrics.get("validation_loss")),
         _loss(info.metrics.get("bigram_loss")),
     )
-
-
-def _several(number: Any, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _loss(value: Any) -> str:

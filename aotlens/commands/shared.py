@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Plain text everywhere: boxes and colours are noise in a log, a pipe and a screen reader.
 PLAIN: dict[str, Any] = {
@@ -23,6 +27,13 @@ Folders = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")]
+Checkpoint = Annotated[
+    str, typer.Argument(metavar="CHECKPOINT", help="A name that `aotlens checkpoints list` shows, or a folder.")
+]
+Csv = Annotated[
+    Path | None, typer.Option("--csv", metavar="FILE", help="Write the table here, unrounded, instead of printing it.")
+]
+Force = Annotated[bool, typer.Option("--force", help="Let --csv overwrite a file.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
 
 
@@ -31,11 +42,28 @@ def print_text(text: str) -> None:
     typer.echo("".join(c for c in text if c in "\n\t" or (c.isprintable() or c == "\u00a0")))
 
 
-def table(rows: list[tuple[str, ...]]) -> str:
+def table(rows: Sequence[tuple[str, ...]]) -> str:
     """Rows of cells as aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)
+
+
+def check_csv(csv: Path | None, force: bool) -> None:
+    """Before any work: raise ValueError where --csv would overwrite a file that it was not told to."""
+    if csv is not None and csv.exists() and not force:
+        raise ValueError(f"{csv}: exists already. Choose another file, or overwrite it with --force.")
+
+
+def write_csv(frame: pd.DataFrame, csv: Path) -> None:
+    """The table as it is, and a line that says so."""
+    frame.to_csv(csv, index=False, encoding="utf-8")
+    print_text(f"{csv}: {several(len(frame), 'row')}")
+
+
+def several(number: Any, noun: str) -> str:
+    """`1 layer`, `2 layers`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def one_line(text: str) -> str:

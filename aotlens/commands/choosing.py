@@ -1,0 +1,89 @@
+"""The circuit that a command's options ask for, and the names of its rows and columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from aotlens.conventions import Head
+
+if TYPE_CHECKING:
+    from aotlens.circuits import Circuit, Side
+    from aotlens.models import AttentionOnlyTransformer
+
+HeadName = Annotated[str, typer.Option("--head", metavar="L.H", help="Layer and head, from 0: 1.4.")]
+Kind = Annotated[str, typer.Option(metavar="qk|ov", help="qk: what the head looks for. ov: what it writes.")]
+Left = Annotated[
+    str,
+    typer.Option(
+        metavar="SIDE",
+        help="Rows, the destinations of QK or the sources of OV: tokens, positions, bias, residual, or an earlier "
+        "head L.H (what it has moved).",
+    ),
+]
+Right = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIDE",
+        help="Columns, the sources of QK: as --left. Of OV: logits, residual, or a later head L.H. Default: tokens "
+        "or logits.",
+    ),
+]
+
+_HEAD = re.compile(r"(\d+)\.(\d+)", re.ASCII)
+
+
+def choose_circuit(model: AttentionOnlyTransformer, head: str, kind: str, left: str, right: str | None) -> Circuit:
+    """The circuit of the options' words. Raises ValueError, in those words, for what does not exist."""
+    from aotlens.circuits import ov_circuit, qk_circuit
+
+    if kind not in ("qk", "ov"):
+        raise ValueError(f"--kind {kind}: expected qk or ov.")
+    layer_and_head = _HEAD.fullmatch(head)
+    if layer_and_head is None:
+        raise ValueError(f"--head {head}: expected a layer and a head, both from 0, as 1.4.")
+    layer, number = map(int, layer_and_head.groups())
+    for option, value in (("--left", left), ("--right", right)):
+        if value == "prompt":
+            raise ValueError(f"{option} prompt: needs a prompt's activations; use aotlens.circuits in a script.")
+    if kind == "qk":
+        return qk_circuit(model, layer, number, _side(left), _side(right or "tokens"))
+    return ov_circuit(model, layer, number, _side(left), _side(right or "logits"))
+
+
+def _side(text: str) -> str | Head:
+    match = _HEAD.fullmatch(text)
+    return (int(match[1]), int(match[2])) if match else text
+
+
+def names(model: AttentionOnlyTransformer, side: Side | None, ids: Iterable[Any]) -> list[str]:
+    """What rows or columns are: tokens as quoted text (ids without a tokenizer), other things by number."""
+    from aotlens.plots.labels import describe
+
+    index = getattr(side, "index", "")
+    listed = [int(i) for i in ids]
+    if index == "bias":
+        return ["bias"] * len(listed)
+    if index == "token" and model.tokenizer is not None:
+        return [describe(token) for token in model.tokenizer.str_tokens(listed)]
+    return [f"{index} {i}" for i in listed]
+
+
+def describe_circuit(circuit: Circuit) -> str:
+    """A line about what it is, and one about what its numbers leave out."""
+    rows, columns = ("destinations", "sources") if circuit.kind == "qk" else ("sources", "outputs")
+    head = " + ".join(f"{layer}.{head}" for layer, head in circuit.heads)
+    height, width = circuit.shape
+    unit = "units of the residual stream" if circuit.unit == "residual stream" else circuit.unit
+    text = (
+        f"{circuit.kind.upper()} circuit of head {head}, in {unit}: "
+        f"{rows} ({circuit.left}, {height:,}) × {columns} ({circuit.right}, {width:,})."
+    )
+    return f"{text}\nRelative, since {_lower(circuit.relative)}" if circuit.relative else text
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
