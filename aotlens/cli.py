@@ -4,6 +4,7 @@
     aotlens train RECIPE_OR_TOML
     aotlens circuits | spectrum CHECKPOINT --head L.H
     aotlens composition CHECKPOINT
+    aotlens paths CHECKPOINT --text TEXT
     aotlens --version
 
 It parses, calls the library and prints. What a user can put right is one line on stderr and exit code 2.
@@ -18,7 +19,7 @@ from typing import Annotated
 import typer
 
 from aotlens import __version__
-from aotlens.commands import checkpoints, circuits, composition, train
+from aotlens.commands import checkpoints, circuits, composition, paths, train
 from aotlens.commands.shared import PLAIN, one_line, print_text
 
 app = typer.Typer(add_completion=False, help="Trained attention-only transformers, opened up.", **PLAIN)
@@ -27,6 +28,7 @@ app.command("train")(train.train_command)
 app.command("circuits")(circuits.circuits_command)
 app.command("spectrum")(circuits.spectrum_command)
 app.command("composition")(composition.composition_command)
+app.command("paths")(paths.paths_command)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -3,4 +3,8 @@
 shared.py        options that several commands take, and how all of them print
 checkpoints.py   aotlens checkpoints list | show | verify | import | export
 train.py         aotlens train
+circuits.py      aotlens circuits, aotlens spectrum
+choosing.py      the circuit that their options ask for, and the names of its rows and columns
+composition.py   aotlens composition
+paths.py         aotlens paths
 """
