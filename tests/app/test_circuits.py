@@ -44,7 +44,8 @@ def more(tmp_path_factory: pytest.TempPathFactory, checkpoints: Path) -> Iterato
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AOTLENS_HOME", str(tmp_path_factory.mktemp("home")))
         patch.setattr("aotlens.checkpoints.catalog.bundled_folder", lambda: Path("/nonexistent"))
-        yield Services.start(Settings(checkpoints=(checkpoints, folder), device="cpu", overview_blocks=32, n_entries=20))
+        small = {"overview_blocks": 32, "n_entries": 20}
+        yield Services.start(Settings(checkpoints=(checkpoints, folder), device="cpu", **small))
 
 
 def dense(services: Services, choice: Choice) -> np.ndarray:
@@ -181,7 +182,8 @@ def test_top_row_and_column_are_those_of_the_dense_matrix(more: Services, kind: 
     np.testing.assert_allclose(found.largest.values, matrix[found.largest.rows, found.largest.columns], rtol=1e-9)
     # Relative to the row: log-mean-exp for scores, mean for logits.
     level = np.log(np.exp(matrix).mean(1)) if kind == "qk" else matrix.mean(1)
-    np.testing.assert_allclose(found.largest_relative, (matrix - level[:, None])[found.largest.rows, found.largest.columns])
+    relative = matrix - level[:, None]
+    np.testing.assert_allclose(found.largest_relative, relative[found.largest.rows, found.largest.columns])
     row = more.circuits.row(choice, 17)
     assert row.largest.columns.tolist() == np.argsort(-matrix[17], kind="stable")[:20].tolist()
     assert set(row.smallest.rows.tolist()) == {17}
