@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from typing import TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Shaped
+from jaxtyping import Float64, Integer, Shaped
 from torch import Tensor
 
 from aotlens.models import AttentionOnlyTransformer
@@ -16,8 +17,8 @@ from aotlens.trigrams.search import Problem, Triples, best_triples
 from aotlens.trigrams.table import TrigramTable
 
 #: Token ids, or strings that are one token each.
-Tokens = Iterable[int | str]
-Background = Shaped[Tensor, " d_vocab"] | Shaped[np.ndarray, " d_vocab"] | None
+Tokens: TypeAlias = Iterable[int | str] | Integer[np.ndarray, " tokens"]
+Background: TypeAlias = Shaped[Tensor, " d_vocab"] | Shaped[np.ndarray, " d_vocab"] | None
 _SCORES = ("effect", "sum", "product")
 
 
@@ -93,9 +94,9 @@ def score_triples(
     model: AttentionOnlyTransformer,
     layer: int,
     head: int,
-    sources: Sequence[int],
-    destinations: Sequence[int],
-    outs: Sequence[int],
+    sources: Tokens,
+    destinations: Tokens,
+    outs: Tokens,
     *,
     background: Background = None,
     distance: int | str | None = None,

@@ -33,7 +33,7 @@ class TrigramTable:
     ov: Float64[np.ndarray, " rows"]
     """What attending to the source adds to the out, above the mean over outs, logits."""
     score: str | None
-    """`"effect"`, `"sum"` or `"product"`: what the rows are ranked by; None where somebody chose them (`score_triples`, `matched_random`)."""
+    """`"effect"`, `"sum"` or `"product"`; None where somebody chose the rows (`score_triples`, `matched_random`)."""
     largest: bool
     """False for the lowest scores: what the head suppresses."""
     distance: int | str | None

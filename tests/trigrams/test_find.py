@@ -39,7 +39,7 @@ def every_triple(model: AttentionOnlyTransformer, head: int, distance: Any = Non
         ov = ov - ov.mean(1, keepdims=True)
     n = cfg.n_ctx // 2
     if distance is None:
-        attention = 1 / (1 + n * np.exp(-z))
+        attention = 1 / (1 + n * np.exp(np.minimum(-z, 700)))
     else:
         p = position_scores(model, head)
         shares = []

@@ -1,0 +1,115 @@
+"""How often `source … destination` occurs in text, and what follows it: counts, window by window.
+
+`source … destination` occurs at position i of a window where token i is the destination and some earlier token of the
+same window, the start token included, is the source. The out is token i + 1. A position counts once, however many
+copies of the source precede it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float64, Int64
+
+
+class Occurrences(NamedTuple):
+    """Every place in a batch where a row's source … destination occurs; one row may have many, and they overlap."""
+
+    window: Int64[np.ndarray, " n"]
+    position: Int64[np.ndarray, " n"]
+    """The destination's."""
+    row: Int64[np.ndarray, " n"]
+    """Of the table."""
+    follows: Bool[np.ndarray, " n"]
+    """Whether the row's out comes next."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Counts:
+    """Positions, row by row; `moments` has what a variance between windows needs."""
+
+    pair: Int64[np.ndarray, " rows"]
+    """Positions with source … destination."""
+    pair_out: Int64[np.ndarray, " rows"]
+    """Those that the out follows."""
+    destination: Int64[np.ndarray, " rows"]
+    """Positions with the destination, whatever precedes it."""
+    destination_out: Int64[np.ndarray, " rows"]
+    windows: Int64[np.ndarray, " rows"]
+    """Windows with source … destination."""
+    windows_out: Int64[np.ndarray, " rows"]
+    """Windows where the out follows such a position."""
+    moments: Float64[np.ndarray, "rows 4 4"]
+    """Σ over windows of products of (pair_out, pair, destination_out, destination) within the window."""
+
+
+class TrigramCounter:
+    """Counts rows (source, destination, out) over batches of windows.
+
+    Time of a batch: its positions that hold a destination, once for every row with that destination; memory likewise,
+    and rows × windows.
+    """
+
+    def __init__(self, source: np.ndarray, destination: np.ndarray, out: np.ndarray, d_vocab: int) -> None:
+        self._out = out
+        self._n_rows = len(source)
+        by_destination = np.argsort(destination, kind="stable")
+        self._rows = by_destination  # grouped by destination: rows of token t are at _first[t] : _first[t + 1]
+        self._first = np.searchsorted(destination[by_destination], np.arange(d_vocab + 1))
+        distinct, self._source_of_row = np.unique(source, return_inverse=True)
+        self._n_sources = len(distinct)
+        self._source_of_token = np.full(d_vocab, -1)
+        self._source_of_token[distinct] = np.arange(len(distinct))
+        self._windows = np.zeros((self._n_rows, 2), dtype=np.int64)
+        self._totals = np.zeros((self._n_rows, 4), dtype=np.int64)
+        self._moments = np.zeros((self._n_rows, 4, 4))
+
+    def add(self, tokens: Int64[np.ndarray, "windows pos"]) -> Occurrences:
+        """Count a batch, and say where the pairs are."""
+        n_windows, n_pos = tokens.shape
+        here = tokens[:, :-1].ravel()
+        n_rows_here = self._first[here + 1] - self._first[here]
+        at = np.repeat(np.arange(len(here)), n_rows_here)
+        within = np.arange(len(at)) - np.repeat(np.cumsum(n_rows_here) - n_rows_here, n_rows_here)
+        row = self._rows[self._first[here[at]] + within]
+        window, position = at // (n_pos - 1), at % (n_pos - 1)
+        pair = self._first_source(tokens)[window, self._source_of_row[row]] < position
+        follows = tokens[window, position + 1] == self._out[row]
+
+        def per_window(chosen: np.ndarray) -> np.ndarray:
+            cells = row[chosen] * n_windows + window[chosen]
+            return np.bincount(cells, minlength=self._n_rows * n_windows).reshape(self._n_rows, n_windows)
+
+        everywhere = np.ones(len(row), dtype=bool)
+        counts = np.stack([per_window(chosen) for chosen in (pair & follows, pair, follows, everywhere)], axis=1)
+        self._totals += counts.sum(2)
+        self._windows += (counts[:, :2] > 0).sum(2)
+        wide = counts.astype(np.float64)
+        self._moments += wide @ wide.transpose(0, 2, 1)
+        return Occurrences(window[pair], position[pair], row[pair], follows[pair])
+
+    def _first_source(self, tokens: np.ndarray) -> Int64[np.ndarray, "windows sources"]:
+        """Where each source first stands in each window (past the end where it does not)."""
+        n_windows, n_pos = tokens.shape
+        first = np.full((n_windows, self._n_sources), n_pos)
+        source = self._source_of_token[tokens]
+        window, position = np.nonzero(source >= 0)
+        # The last of several assignments stands, so from the window's end to its beginning.
+        window, position = window[::-1], position[::-1]
+        first[window, source[window, position]] = position
+        return first
+
+    def counts(self) -> Counts:
+        """What has been counted so far."""
+        pair_out, pair, destination_out, destination = self._totals.T
+        return Counts(
+            pair=pair,
+            pair_out=pair_out,
+            destination=destination,
+            destination_out=destination_out,
+            windows=self._windows[:, 1],
+            windows_out=self._windows[:, 0],
+            moments=self._moments,
+        )

@@ -1,0 +1,143 @@
+"""Whether a table's rows are true: of the language, and of what the head does in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float64
+
+from aotlens.models import AttentionOnlyTransformer
+from aotlens.trigrams.counting import Counts, TrigramCounter
+from aotlens.trigrams.examples import Example, ExampleKeeper
+from aotlens.trigrams.measuring import HeadInText
+from aotlens.trigrams.table import TrigramTable
+from aotlens.trigrams.text import Text, windows
+from aotlens.trigrams.verdict import CONFIRMED, NOT_CONFIRMED, TOO_RARE, Association, associate
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_LOGITS_BYTES = 64 * 10**6
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Evidence:
+    """A table's rows beside real text. NaN where source … destination never occurs."""
+
+    table: TrigramTable
+    n_tokens: int
+    """Positions read, start tokens included."""
+    counts: Counts
+    association: Association
+    verdict: tuple[str, ...]
+    """`confirmed`, `not confirmed` or `too rare`; the rule stands in `aotlens.trigrams.verdict`."""
+    attention: Float64[np.ndarray, " rows"]
+    """Mean over occurrences of the head's attention from the destination to the source (all its copies), 0 to 1."""
+    direct_effect: Float64[np.ndarray, " rows"]
+    """Mean of what this attention adds to the out's logit (above the mean over outs, final scale frozen), logits."""
+    ablation_change: Float64[np.ndarray, " rows"]
+    """Mean change of the out's log-probability when the head writes nothing, nats; below 0 where the head helps."""
+    examples: tuple[Example, ...]
+    """A few occurrences of every row, those that the out follows first."""
+
+    @property
+    def n_confirmed(self) -> int:
+        return self.verdict.count(CONFIRMED)
+
+    @property
+    def share_confirmed(self) -> float:
+        """Confirmed rows among all of the table, those that are too rare included."""
+        return self.n_confirmed / max(len(self.verdict), 1)
+
+    def summary(self) -> dict[str, int]:
+        """How many rows have each verdict."""
+        return {word: self.verdict.count(word) for word in (CONFIRMED, NOT_CONFIRMED, TOO_RARE)}
+
+    def to_frame(self) -> pd.DataFrame:
+        """The table's columns, then counts, lift with its interval, and what the head does."""
+        counts, lift = self.counts, self.association
+        with np.errstate(divide="ignore", invalid="ignore"):
+            after_pair = counts.pair_out / counts.pair
+            after_destination = counts.destination_out / counts.destination
+        columns = {
+            "occurrences": counts.pair,
+            "windows": counts.windows,
+            "followed": counts.pair_out,
+            "p_out_after_pair": after_pair,
+            "p_out_after_destination": after_destination,
+            "lift": lift.lift,
+            "lift_low": lift.low,
+            "lift_high": lift.high,
+            "p_value": lift.p_value,
+            "q_value": lift.q_value,
+            "verdict": list(self.verdict),
+            "measured_attention": self.attention,
+            "measured_effect": self.direct_effect,
+            "ablation_change": self.ablation_change,
+        }
+        return self.table.to_frame().assign(**columns)
+
+
+def evidence(
+    model: AttentionOnlyTransformer,
+    table: TrigramTable,
+    corpus: Text,
+    *,
+    max_tokens: int | None = 1_000_000,
+    documents: Collection[str] | None = None,
+    n_examples: int = 3,
+    batch_size: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Evidence:
+    """Hold every row of `table` against text, in one pass.
+
+    Text is cut into windows of the model's context. For each row: how often source … destination occurs (the source
+    anywhere before the destination, in the same window); how often the out follows, against how often it follows the
+    destination anyway (the lift, with a 95% interval and a test between windows, see `aotlens.trigrams.verdict`); and,
+    at those very positions, the head's attention to the source, what that adds to the out's logit directly, and the
+    change of the out's log-probability without the head (z set to 0, as `aotlens.heads.ablate`).
+
+    The direct effect is Σ over the source's copies of attention · (v − bias) · W_O · W_U[out], centred over outs and
+    divided by the final norm's scale there: `effect` of the table, with the attention and scales of the text.
+
+    `max_tokens` (None: all) limits what is read; `documents` names some of a corpus. `progress(positions)` is called
+    after each batch. Time: two forward passes of windows that hold a row, and counting. Memory: one batch. Raises
+    `ValueError` for text that the model cannot read, and for a head that it does not have.
+    """
+    assert model.cfg.d_vocab is not None
+    if model.sees_later_keys:
+        raise ValueError("evidence needs a causal model: only its next token is not visible to it.")
+    counter = TrigramCounter(table.source, table.destination, table.out, model.cfg.d_vocab)
+    reader = HeadInText(model, table.layer, table.head, table.out)
+    keeper = ExampleKeeper(len(table), n_examples)
+    sums = np.zeros((3, len(table)))
+    n_tokens = 0
+    n_windows = batch_size or max(1, min(32, _LOGITS_BYTES // (4 * model.cfg.n_ctx * model.cfg.d_vocab)))
+    for tokens in windows(model, corpus, batch_size=n_windows, max_tokens=max_tokens, documents=documents):
+        found = counter.add(tokens)
+        if len(found.row):
+            measured = reader.measure(tokens, table.source, found)
+            for i, values in enumerate(measured[:3]):
+                sums[i] += np.bincount(found.row, values, minlength=len(table))
+            keeper.add(tokens, found, measured)
+        n_tokens += tokens.size
+        if progress is not None:
+            progress(n_tokens)
+    counts = counter.counts()
+    association = associate(counts, upwards=table.largest)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        means = sums / counts.pair
+    return Evidence(
+        table=table,
+        n_tokens=n_tokens,
+        counts=counts,
+        association=association,
+        verdict=association.verdicts,
+        attention=means[0],
+        direct_effect=means[1],
+        ablation_change=means[2],
+        examples=keeper.examples(),
+    )

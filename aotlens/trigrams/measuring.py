@@ -1,0 +1,114 @@
+"""What a head does where a table says it acts: attention, direct effect, and the change when it is ablated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64, Int64
+from torch import Tensor
+
+from aotlens.circuits import ov_circuit
+from aotlens.models import AttentionOnlyTransformer, hook_names
+from aotlens.models.attention import apply_phi
+from aotlens.trigrams.counting import Occurrences
+
+
+class Measured(NamedTuple):
+    """One number an occurrence."""
+
+    attention: Float64[np.ndarray, " n"]
+    """From the destination to all copies of the source before it, 0 to 1."""
+    direct_effect: Float64[np.ndarray, " n"]
+    """What this attention adds to the out's logit, above the mean over outs, logits."""
+    change: Float64[np.ndarray, " n"]
+    """The out's log-probability without the head minus with it, nats."""
+    last_source: Int64[np.ndarray, " n"]
+    """The position of the source's last copy before the destination."""
+
+
+class HeadInText:
+    """Runs a model twice on a batch, once without the head, and reads its attention and values."""
+
+    def __init__(self, model: AttentionOnlyTransformer, layer: int, head: int, outs: np.ndarray) -> None:
+        self.model, self.layer, self.head = model, layer, head
+        writes = ov_circuit(model, layer, head).B.detach()
+        self._distinct, self._column = np.unique(outs, return_inverse=True)
+        centred = writes - writes.mean(1, keepdim=True)
+        self._writes = centred[:, torch.from_numpy(self._distinct).to(centred.device)]  # [d_head, distinct outs]
+        self._bias = ov_circuit(model, layer, head, "bias").A.detach()  # [1, d_head]
+
+    @torch.no_grad()
+    def measure(
+        self, tokens: Int64[np.ndarray, "windows pos"], source: Int64[np.ndarray, " rows"], found: Occurrences
+    ) -> Measured:
+        """Two forward passes, and as many steps as there are pairs of a destination and a copy of its source."""
+        model = self.model
+        ids = torch.from_numpy(tokens).to(model.device)
+        kept: dict[str, Tensor] = {}
+        names = [hook_names.attn(self.layer, part) for part in (hook_names.Q, hook_names.K, hook_names.V)]
+        if model.cfg.norm:
+            names.append(hook_names.FINAL_SCALE)
+
+        def keep(value: Tensor, hook: Any) -> None:
+            kept[hook.name] = value if hook.name == hook_names.FINAL_SCALE else value[:, :, self.head]
+
+        outs = torch.from_numpy(self._distinct[self._column[found.row]]).to(ids.device)
+        window, position = (torch.from_numpy(part).to(ids.device) for part in (found.window, found.position))
+
+        def log_probability(hooks: list[tuple[str | Callable[..., Any], Callable[..., Any]]]) -> Tensor:
+            logits = model.run_with_hooks(ids, fwd_hooks=hooks)
+            normaliser = logits.float().logsumexp(-1) if logits.dtype != torch.float64 else logits.logsumexp(-1)
+            return (logits[window, position, outs] - normaliser[window, position]).cpu().double()
+
+        clean = log_probability([(name, keep) for name in names])
+        without = log_probability([(hook_names.attn(self.layer, hook_names.Z), self._ablated)])
+        pattern = self._pattern(kept[names[0]], kept[names[1]])
+        writes = (kept[names[2]] - self._bias) @ self._writes  # [windows, pos, distinct outs]
+        scale = kept[hook_names.FINAL_SCALE][..., 0].cpu().double().numpy() if model.cfg.norm else None
+        attention, effect, last = self._from_sources(tokens, source, found, pattern.cpu().numpy(), writes.cpu().numpy())
+        if scale is not None:
+            effect = effect / scale[found.window, found.position]
+        return Measured(attention, effect, (without - clean).numpy(), last)
+
+    def _pattern(self, q: Tensor, k: Tensor) -> Float[Tensor, "windows query key"]:
+        """The head's pattern alone: the model itself need not leave its fast path for it."""
+        cfg = self.model.cfg
+        scores = (q * cfg.score_scale) @ k.transpose(1, 2)
+        visible = self.model.visible_keys(q.shape[1], None, q.device)
+        if visible is not None:
+            visible = visible[:, self.head if visible.shape[1] > 1 else 0]
+            scores = scores.masked_fill(~visible, -torch.inf)
+        return apply_phi(cfg, scores, visible)
+
+    def _ablated(self, z: Tensor, hook: object) -> Tensor:
+        z = z.clone()
+        z[:, :, self.head] = 0.0
+        return z
+
+    def _from_sources(
+        self,
+        tokens: np.ndarray,
+        source: np.ndarray,
+        found: Occurrences,
+        pattern: np.ndarray,
+        writes: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Sums over the copies of the source before each destination."""
+        n_windows, n_pos = tokens.shape
+        d_vocab = self.model.cfg.d_vocab or 0
+        # Sorted by window, token, position: the copies of a token before position i are one stretch.
+        places = np.sort(((np.arange(n_windows)[:, None] * d_vocab + tokens) * n_pos + np.arange(n_pos)[None]).ravel())
+        base = (found.window * d_vocab + source[found.row]) * n_pos
+        first, end = np.searchsorted(places, base), np.searchsorted(places, base + found.position)
+        copies = end - first
+        at = np.repeat(np.arange(len(copies)), copies)
+        key = places[first[at] + np.arange(len(at)) - np.repeat(np.cumsum(copies) - copies, copies)] % n_pos
+        share = pattern[found.window[at], found.position[at], key].astype(np.float64)
+        written = writes[found.window[at], key, self._column[found.row[at]]]
+        n = len(copies)
+        attention = np.bincount(at, share, minlength=n)
+        effect = np.bincount(at, share * written, minlength=n)
+        return attention, effect, places[end - 1] % n_pos

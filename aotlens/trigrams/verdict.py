@@ -1,0 +1,99 @@
+"""What counts say about a row: lift, its interval, a test, a verdict.
+
+With m positions of the destination in the text, y of them followed by the out, x of them preceded by the source and a
+both, and a_w, x_w, y_w, m_w the same within window w:
+
+    lift = (a / x) / (y / m)                                 P(out | source … destination) / P(out | destination)
+    log lift ± t₀.₉₇₅ · s,  s² = Σ_w (a_w/a − x_w/x − y_w/y + m_w/m)²                  its 95% interval
+
+The interval is the delta method's on the log scale, as Katz's for a ratio of proportions, with the two proportions
+nested, and windows, not positions, taken as independent: a name that fills one page is one observation, not fifty.
+t₀.₉₇₅ is Student's, with one degree of freedom less than there are windows where the out follows the pair. (Windows of
+one document are not independent either; that is left out.)
+
+Two tests of lift = 1, one-sided, and the larger of their p-values counts:
+
+    exact      Fisher's: a of x positions, drawn from m of which y are followed by the out. Right for small counts, but
+               takes positions as independent.
+    robust     log lift / s against Student's distribution, as for the interval. Right for clustered text, but not for
+               small counts.
+
+For a table of lowest scores the tests look down, and there, where a may be 0, the robust one is that of
+U = Σ_w U_w = a − x·y/m over √(Σ_w U_w²), U_w = a_w − y_w·x/m − x_w·y/m + m_w·x·y/m².
+
+Verdict. `too rare`: fewer than 10 positions with source … destination, or in fewer than 5 windows. `confirmed`: among
+the other rows of the table, the null is rejected at a false discovery rate of 5% (Benjamini and Hochberg 1995).
+`not confirmed`: the rest; which is not the same as refuted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float64
+from scipy import stats
+
+from aotlens.trigrams.counting import Counts
+
+MIN_OCCURRENCES = 10
+MIN_WINDOWS = 5
+FALSE_DISCOVERY_RATE = 0.05
+CONFIRMED, NOT_CONFIRMED, TOO_RARE = "confirmed", "not confirmed", "too rare"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Association:
+    """Row by row; NaN where a ratio has no meaning (nothing to divide by)."""
+
+    lift: Float64[np.ndarray, " rows"]
+    low: Float64[np.ndarray, " rows"]
+    """The 95% interval's ends. Where the out never follows the pair: 0, and the exact bound of a proportion of 0."""
+    high: Float64[np.ndarray, " rows"]
+    p_value: Float64[np.ndarray, " rows"]
+    q_value: Float64[np.ndarray, " rows"]
+    """p-values adjusted for the false discovery rate; NaN for rows that are too rare."""
+    too_rare: Bool[np.ndarray, " rows"]
+
+    @property
+    def verdicts(self) -> tuple[str, ...]:
+        """A word a row."""
+        confirmed = np.nan_to_num(self.q_value, nan=1.0) <= FALSE_DISCOVERY_RATE
+        words = np.where(confirmed, CONFIRMED, NOT_CONFIRMED)
+        return tuple(np.where(self.too_rare, TOO_RARE, words).tolist())
+
+
+def associate(counts: Counts, *, upwards: bool = True) -> Association:
+    """Formulas and rule at the head of this module. `upwards=False` tests lift < 1."""
+    a, x, y, m = (
+        column.astype(np.float64)
+        for column in (counts.pair_out, counts.pair, counts.destination_out, counts.destination)
+    )
+    degrees = (counts.windows_out - 1).astype(np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        lift = (a / x) / (y / m)
+        error = np.sqrt(_quadratic(counts.moments, np.stack([1 / a, -1 / x, -1 / y, 1 / m], axis=1)))
+        quantile = np.where(degrees > 0, stats.t.ppf(0.975, np.maximum(degrees, 1)), np.inf)
+        low, high = lift * np.exp(-quantile * error), lift * np.exp(quantile * error)
+        never = (a == 0) & (x > 0) & (y > 0)
+        low = np.where(never, 0.0, low)
+        high = np.where(never, -np.expm1(np.log(0.025) / x) / (y / m), high)
+        if upwards:
+            exact = stats.hypergeom.sf(a - 1, m, y, x)
+            robust = np.where(degrees > 0, stats.t.sf(np.log(lift) / error, np.maximum(degrees, 1)), 1.0)
+        else:
+            exact = stats.hypergeom.cdf(a, m, y, x)
+            gradient = np.stack([np.ones_like(a), -y / m, -x / m, x * y / m**2], axis=1)
+            statistic = (a - x * y / m) / np.sqrt(_quadratic(counts.moments, gradient))
+            robust = stats.t.cdf(statistic, np.maximum(counts.windows - 1, 1))
+    p_value = np.maximum(np.nan_to_num(exact, nan=1.0), np.nan_to_num(robust, nan=1.0))
+    too_rare = (counts.pair < MIN_OCCURRENCES) | (counts.windows < MIN_WINDOWS)
+    q_value = np.full(len(a), np.nan)
+    if not too_rare.all():
+        q_value[~too_rare] = stats.false_discovery_control(p_value[~too_rare])
+    return Association(lift=lift, low=low, high=high, p_value=p_value, q_value=q_value, too_rare=too_rare)
+
+
+def _quadratic(moments: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    """Σ_w (gradient · counts_w)², from second moments; rounding may leave less than 0."""
+    return np.maximum(np.einsum("ri,rij,rj->r", gradient, moments, gradient), 0.0)

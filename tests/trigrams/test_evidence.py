@@ -1,0 +1,283 @@
+"""Evidence against naive loops over positions, against `ablate` and `attention_patterns`, and on planted text."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from aotlens.data import TokenFile, Tokenizer, open_corpus
+from aotlens.heads import ablate, attention_patterns
+from aotlens.models import AttentionOnlyTransformer, ModelConfig
+from aotlens.trigrams import evidence, score_triples, skip_trigrams
+from aotlens.trigrams.counting import TrigramCounter
+from aotlens.trigrams.verdict import associate
+
+
+@pytest.fixture
+def text(rng: np.random.Generator) -> np.ndarray:
+    return rng.integers(0, 8, 407)  # 8 of 23 tokens, so that triples recur; 45 windows of 9 and 2 left over
+
+
+def random_rows(rng: np.random.Generator, n: int = 60) -> list[np.ndarray]:
+    return [rng.integers(0, 9, n) for _ in range(3)]
+
+
+def cut(text: np.ndarray, n_ctx: int) -> list[list[int]]:
+    width = n_ctx - 1
+    return [[0, *text[begin : begin + width].tolist()] for begin in range(0, len(text), width)]
+
+
+def test_counts_are_those_of_a_double_loop(make, text, rng) -> None:
+    model = make()
+    table = score_triples(model, 0, 1, *random_rows(rng))
+    found = evidence(model, table, text, batch_size=4)
+    windows = cut(text, model.cfg.n_ctx)
+    assert len(windows[-1]) < model.cfg.n_ctx
+    for row in range(len(table)):
+        s, d, o = int(table.source[row]), int(table.destination[row]), int(table.out[row])
+        pair = pair_out = destination = destination_out = held = followed = 0
+        influence = []
+        for window in windows:
+            inside = np.zeros(4)
+            for i in range(len(window) - 1):
+                if window[i] != d:
+                    continue
+                follows, preceded = window[i + 1] == o, s in window[:i]
+                inside += [follows and preceded, preceded, follows, 1]
+            pair_out, pair, destination_out, destination = np.add(
+                (pair_out, pair, destination_out, destination), inside
+            )
+            held += inside[1] > 0
+            followed += inside[0] > 0
+            influence.append(inside)
+        counts = found.counts
+        assert (counts.pair[row], counts.pair_out[row]) == (pair, pair_out)
+        assert (counts.destination[row], counts.destination_out[row]) == (destination, destination_out)
+        assert counts.windows[row] == held
+        assert counts.windows_out[row] == followed
+        if followed > 1:
+            lift = (pair_out / pair) / (destination_out / destination)
+            assert found.association.lift[row] == pytest.approx(lift)
+            weights = np.array([1 / pair_out, -1 / pair, -1 / destination_out, 1 / destination])
+            spread = stats.t.ppf(0.975, followed - 1) * math.sqrt(sum((weights @ inside) ** 2 for inside in influence))
+            assert found.association.low[row] == pytest.approx(lift * math.exp(-spread))
+            assert found.association.high[row] == pytest.approx(lift * math.exp(spread))
+    assert found.n_tokens == sum(map(len, windows))
+    assert (found.counts.pair_out > 0).sum() > 10
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [{"norm": None, "positions": "qk"}, {}, {"attention": "mssa"}, {"phi": "thresholded_softmax", "threshold": 0.2}],
+)
+@pytest.mark.parametrize("layer", [0, 1])
+def test_what_the_head_does_is_what_the_model_does(make, text, rng, kind: dict, layer: int) -> None:
+    model = make(n_layers=2, **kind)
+    table = score_triples(model, layer, 1, *random_rows(rng, 30))
+    found = evidence(model, table, text, batch_size=7)
+    attention, effect, change = ([[] for _ in range(30)] for _ in range(3))
+    for window in cut(text, model.cfg.n_ctx):
+        ids = torch.tensor([window])
+        pattern = attention_patterns(model, ids).pattern[layer, 1]
+        with torch.no_grad():
+            logits, cache = model.run_with_cache(ids)
+            no_bias = model.run_with_hooks(
+                ids, fwd_hooks=[(f"blocks.{layer}.attn.hook_z", lambda z, hook: z * torch.tensor([1.0, 0.0])[:, None])]
+            )
+            x = cache[f"blocks.{layer}.hook_resid_pre"][0]
+            block = model.blocks[layer]
+            if model.cfg.norm:
+                x = block.ln1(x) - block.ln1.b
+            written = x @ model.W_V[layer, 1] @ model.W_O[layer, 1]  # [pos, d_model]
+            if model.cfg.norm:
+                written = (written - written.mean(-1, keepdim=True)) * model.ln_final.w
+            logits_written = written @ model.W_U
+            logits_written = logits_written - logits_written.mean(-1, keepdim=True)
+        clean, without = logits[0].log_softmax(-1), no_bias[0].log_softmax(-1)
+        for row in range(30):
+            s, d, o = int(table.source[row]), int(table.destination[row]), int(table.out[row])
+            for i in range(len(window) - 1):
+                copies = [j for j in range(i) if window[j] == s]
+                if window[i] != d or not copies:
+                    continue
+                scale = cache["ln_final.hook_scale"][0, i, 0].item() if model.cfg.norm else 1.0
+                attention[row].append(sum(pattern[i, j] for j in copies))
+                effect[row].append(sum(pattern[i, j] * logits_written[j, o].item() for j in copies) / scale)
+                change[row].append((without[i, o] - clean[i, o]).item())
+    for row in range(30):
+        if attention[row]:
+            assert found.attention[row] == pytest.approx(np.mean(attention[row]), rel=1e-5, abs=1e-7)
+            assert found.direct_effect[row] == pytest.approx(np.mean(effect[row]), rel=1e-5, abs=1e-7)
+            assert found.ablation_change[row] == pytest.approx(np.mean(change[row]), rel=1e-7, abs=1e-9)
+        else:
+            assert np.isnan(found.attention[row])
+    assert sum(map(bool, attention)) > 10
+
+
+def test_the_ablation_is_that_of_heads(make) -> None:
+    """A destination at every position but the last, its out always the same: the mean change is that of the loss."""
+    model = make(n_ctx=8)
+    text = np.array([5, 4, 4, 4, 4, 4, 4] * 3)
+    table = score_triples(model, 0, 0, [5], [4], [4])
+    found = evidence(model, table, text)
+    tokens = torch.tensor([[0, 5, 4, 4, 4, 4, 4, 4]] * 3)
+    lost = ablate(model, tokens, (0, 0))
+    change = lost.ablated_loss_per_token[:, 2:] - lost.clean_loss_per_token[:, 2:]
+    assert found.ablation_change[0] == pytest.approx(-change.mean().item())
+
+
+def test_the_effect_of_an_exact_head_is_attention_times_ov(make, text) -> None:
+    model = make(norm=None, positions="qk")
+    found = evidence(model, skip_trigrams(model, 0, 0, k=50, destinations=range(8)), text)
+    seen = found.counts.pair > 0
+    np.testing.assert_allclose(found.direct_effect[seen], (found.attention * found.table.ov)[seen], rtol=1e-8)
+
+
+def test_examples_are_where_they_say(make, text) -> None:
+    model = make()
+    table = skip_trigrams(model, 0, 1, k=300, sources=range(8), destinations=range(8), outs=range(8))
+    found = evidence(model, table, text, n_examples=2, batch_size=3)
+    by_row = {row: [e for e in found.examples if e.row == row] for row in range(300)}
+    for row, examples in by_row.items():
+        assert len(examples) == min(2, found.counts.pair[row])
+        assert sum(e.follows for e in examples) == min(2, found.counts.pair_out[row])
+        for e in examples:
+            assert e.tokens[e.source_position] == table.source[row]
+            assert e.tokens[e.destination_position] == table.destination[row]
+            assert e.source_position < e.destination_position == len(e.tokens) - 2
+            assert e.follows == (e.tokens[-1] == table.out[row])
+            assert table.source[row] not in e.tokens[e.source_position + 1 : e.destination_position]
+
+
+def planted() -> AttentionOnlyTransformer:
+    """`[s] … [d] → [o]` for (1, 2, 3) and (4, 5, 6), written into the weights of head 0.
+
+    A destination asks in a direction of its own, its source answers there, and the source's value is the out's logit.
+    """
+    cfg = ModelConfig(
+        n_layers=1, d_model=12, n_heads=1, d_head=4, n_ctx=24, d_vocab=12, norm=None, positions=None, attn_scale=1.0
+    )
+    model = AttentionOnlyTransformer(cfg).eval()
+    attention = model.blocks[0].attn
+    with torch.no_grad():
+        for weight in (model.embed.W_E, model.unembed.W_U, attention.W_Q, attention.W_K, attention.W_V, attention.W_O):
+            weight.zero_()
+        model.embed.W_E.copy_(torch.eye(12))
+        model.unembed.W_U.copy_(torch.eye(12))
+        for i, (s, d, o) in enumerate([(1, 2, 3), (4, 5, 6)]):
+            attention.W_Q[0, d, i] = 8.0
+            attention.W_K[0, s, i] = 1.0
+            attention.W_V[0, s, 2 + i] = 1.0
+            attention.W_O[0, 2 + i, o] = 5.0
+    model.unigram_counts = torch.ones(12, dtype=torch.long)
+    return model
+
+
+def planted_text(rng: np.random.Generator, *, contains: bool) -> np.ndarray:
+    """Windows of 23 tokens; 2 and 5 are followed at random, and by 3 and 6 where 1 and 4 came before, if `contains`."""
+    rows = []
+    for _ in range(200):
+        row = rng.integers(7, 12, 23)
+        first = bool(rng.integers(2))
+        for source, destination, out in ((1, 2, 3), (4, 5, 6)):
+            has_source = first == (source == 1)
+            at = 2 if source == 1 else 13
+            if has_source:
+                row[at] = source
+            row[at + 4] = destination
+            truth = has_source if contains else bool(rng.integers(2))
+            row[at + 5] = out if truth and rng.random() < 0.8 else rng.integers(7, 12)
+        rows.append(row)
+    return np.concatenate(rows)
+
+
+def test_planted_trigrams_are_on_top_and_judged_by_the_text(rng) -> None:
+    model = planted()
+    table = skip_trigrams(model, 0, 0, k=3)
+    best = np.stack([table.source, table.destination, table.out], axis=1)[:2]
+    assert sorted(map(tuple, best.tolist())) == [(1, 2, 3), (4, 5, 6)]
+    assert table.effect[2] < 0.2 * table.effect[1]
+    table = skip_trigrams(model, 0, 0, k=2)
+    true = evidence(model, table, planted_text(rng, contains=True))
+    assert true.verdict == ("confirmed", "confirmed")
+    assert (true.attention > 0.9).all() and (true.direct_effect > 3).all() and (true.ablation_change < -1).all()
+    assert (true.association.low > 1).all()
+    false = evidence(model, table, planted_text(rng, contains=False))
+    assert false.verdict == ("not confirmed", "not confirmed")
+    assert (false.association.low < 1).all() and (false.association.high > 1).all()
+    rare = evidence(model, table, planted_text(rng, contains=True)[: 23 * 4])
+    assert rare.verdict == ("too rare", "too rare")
+    assert true.summary() == {"confirmed": 2, "not confirmed": 0, "too rare": 0}
+    assert true.share_confirmed == 1.0
+    assert len(true.to_frame()) == 2
+
+
+def test_text_that_repeats_itself_confirms_nothing(rng) -> None:
+    """Sources at random, and one out a window, after all its eight destinations: no row is true, yet positions taken
+    one by one would find many."""
+    rows = np.array([(s, 50, o) for s in range(40) for o in (51, 52, 53)])
+    counter = TrigramCounter(*rows.T, 60)
+    tokens = np.full((500, 24), 50)
+    tokens[:, :8] = rng.integers(0, 40, (500, 8))
+    tokens[:, 9::2] = rng.integers(51, 54, (500, 1))
+    counter.add(tokens)
+    counts = counter.counts()
+    found = associate(counts)
+    alone = stats.hypergeom.sf(counts.pair_out - 1, counts.destination, counts.destination_out, counts.pair)
+    assert (alone < 0.05).mean() > 0.2
+    assert (found.p_value < 0.05).mean() < 0.1
+    assert found.verdicts.count("confirmed") <= 1
+    assert (associate(counts, upwards=False).p_value < 0.05).mean() < 0.1
+
+
+def test_suppression_is_tested_downwards(rng) -> None:
+    """After 1 … 2 the out 3 never comes, and otherwise half of the time."""
+    tokens = rng.integers(5, 9, (300, 6))
+    tokens[:, 3] = 2
+    tokens[:150, 1] = 1
+    tokens[150:, 4] = np.where(rng.random(150) < 0.5, 3, 5)
+    counter = TrigramCounter(np.array([1, 7]), np.array([2, 2]), np.array([3, 3]), 9)
+    counter.add(tokens)
+    assert associate(counter.counts(), upwards=False).verdicts == ("confirmed", "not confirmed")
+    assert associate(counter.counts()).verdicts == ("not confirmed", "not confirmed")
+    assert associate(counter.counts()).high[0] < 0.2
+
+
+def test_sources_of_text_agree(make, text, tmp_path) -> None:
+    words = "the cat sat on a mat and the dog ran to the cat " * 40
+    (tmp_path / "a.txt").write_text(words)
+    (tmp_path / "b.txt").write_text(words[::-1])
+    corpus = open_corpus(f"dir:{tmp_path}")
+    tokenizer = Tokenizer.train((d.text for d in corpus.documents()), 280)
+    model = make(d_vocab=280)
+    model.tokenizer = tokenizer
+    file = TokenFile.build(corpus.documents(), tokenizer, tmp_path / "tokens.bin")
+    ids = np.asarray(file.tokens)[1:]
+    table = score_triples(model, 0, 0, *[np.unique(ids)[-20:]] * 3)
+    assert table.source_token[0] == tokenizer.str_tokens([int(table.source[0])])[0]
+    found = [evidence(model, table, form).counts.destination for form in (corpus, file, ids, torch.tensor(ids.copy()))]
+    for other in found[1:]:
+        np.testing.assert_array_equal(found[0], other)
+    assert found[0].sum() > 0
+    first = evidence(model, table, corpus, documents=["a"])
+    assert first.n_tokens < evidence(model, table, corpus).n_tokens
+    assert evidence(model, table, ids, max_tokens=100).n_tokens == 100 + math.ceil(100 / 9)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text", "arguments", "message"),
+    [
+        ({}, np.array([3, 99]), {}, "ids 0 to 22"),
+        ({}, np.array([], dtype=int), {}, "expected text"),
+        ({"causal": False}, np.array([1, 2]), {}, "causal"),
+        ({}, np.array([1, 2]), {"documents": ["a"]}, "named documents"),
+    ],
+)
+def test_bad_input_is_named(make, changes, text, arguments, message) -> None:
+    model = make(**changes)
+    with pytest.raises(ValueError, match=message):
+        evidence(model, score_triples(model, 0, 0, [1], [2], [3]), text, **arguments)
