@@ -13,6 +13,7 @@ enumeration.py    every path, where they are few
 search.py         the largest paths, where they are many; bounds.py says how large the others can be
 sankey.py         a logit's flow back through heads to tokens
 attribution.py    direct logit attribution
+intervention.py   the model run without a head or a path, beside what the expansion says of it
 importance.py     the loss with short paths only; layers and heads alone and given the rest
 superposition/    more features than dimensions (*structures* §7)
 """
@@ -22,6 +23,7 @@ from aotlens.paths.enumeration import AllPaths
 from aotlens.paths.expansion import PathExpansion, expand
 from aotlens.paths.groups import ByHead, BySource
 from aotlens.paths.importance import TermImportance, term_importance
+from aotlens.paths.intervention import Intervention, without_head, without_path
 from aotlens.paths.kronecker import Kronecker, KroneckerSum
 from aotlens.paths.path import Path
 from aotlens.paths.residual import Residual
@@ -34,6 +36,7 @@ __all__ = [
     "ByHead",
     "BySource",
     "DirectLogitAttribution",
+    "Intervention",
     "Kronecker",
     "KroneckerSum",
     "Path",
@@ -46,4 +49,6 @@ __all__ = [
     "expand",
     "term_importance",
     "virtual_weight",
+    "without_head",
+    "without_path",
 ]

@@ -1,0 +1,162 @@
+"""A prompt without one head or one path: the model run again, beside what the frozen expansion says of it.
+
+Removing a path s → h_1 → … → h_k → logits is path patching (Wang et al. 2022; Goldowsky-Dill et al. 2023) with nothing
+in the place of the source: with x_l the model's own stream before layer l, h_1 reads x_{l_1} − s, h_2 reads
+x_{l_2} − (h_1(x_{l_1}) − h_1(x_{l_1} − s)), and so on; what h_k then lacks is taken off the final stream. Every head
+on the path computes its norm, queries, keys, pattern and values anew, as does the read-out its norm; all others keep
+what they wrote. With patterns and scales frozen, each difference is linear, and what is missing at the end is exactly
+the path's contribution. Forward and linear therefore differ by what goes through patterns and norm scales.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from aotlens.conventions import Head
+from aotlens.models import AttentionOnlyTransformer, hook_names
+from aotlens.paths.path import Path, check_heads
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from aotlens.paths.expansion import PathExpansion
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Intervention:
+    """The logits of one prompt with everything, and without a head or a path."""
+
+    without: Head | Path
+    tokens: Int[Tensor, " pos"]
+    clean: Float[Tensor, "pos out"]
+    """The model's own."""
+    forward: Float[Tensor, "pos out"]
+    """Of a forward pass without it."""
+    linear: Float[Tensor, "pos out"]
+    """The model's own minus its paths' contribution: patterns and norm scales frozen."""
+
+    def to_frame(self, position: int, target: int | tuple[int, int]) -> pd.DataFrame:
+        """One row a quantity, by name: unit, clean, forward, linear.
+
+        "logit" is the target's, or the difference; "probability" the (first) target's; "loss" that of the token that
+        comes after `position`, missing after the last; "mean_loss" the prompt's, missing for a single token. Losses are
+        in nats a token.
+        """
+        import pandas as pd
+
+        ids = target if isinstance(target, tuple) else (target,)
+        streams = (self.clean, self.forward, self.linear)
+        rows: list[tuple[object, ...]] = []
+        sign = torch.tensor([1.0, -1.0][: len(ids)], dtype=self.clean.dtype, device=self.clean.device)
+        rows.append(("logit", "logits", *(float(x[position, list(ids)] @ sign) for x in streams)))
+        rows.append(("probability", "probability", *(float(x[position].softmax(-1)[ids[0]]) for x in streams)))
+        if len(self.tokens) > 1:
+            losses = [F.cross_entropy(x[:-1], self.tokens[1:], reduction="none") for x in streams]
+            if position % len(self.tokens) + 1 < len(self.tokens):
+                rows.append(("loss", "nats", *(float(loss[position % len(self.tokens)]) for loss in losses)))
+            rows.append(("mean_loss", "nats", *(float(loss.mean()) for loss in losses)))
+        return pd.DataFrame(rows, columns=["quantity", "unit", "clean", "forward", "linear"]).set_index("quantity")
+
+
+@torch.no_grad()
+def without_head(expansion: PathExpansion, head: Head) -> Intervention:
+    """Zero a head's output z at every position; linear: minus all paths through it. b_O stays.
+
+    One forward pass; hooks the model, and leaves no hook behind. Raises `ValueError` for a head that the model does not
+    have, and for a model that is not causal from tokens to tokens.
+    """
+    model, tokens = _model_of(expansion)
+    check_heads([head], expansion.n_layers, expansion.n_heads)
+
+    def silence(z: Tensor, hook: object) -> Tensor:
+        z = z.clone()
+        z[:, :, head[1]] = 0.0
+        return z
+
+    hooks: list[tuple[str, Callable[..., Tensor]]] = [(hook_names.attn(head[0], hook_names.Z), silence)]
+    forward = model.run_with_hooks(tokens[None], fwd_hooks=hooks)[0]
+    return _intervention(expansion, tokens, head, forward, expansion.through(head))
+
+
+@torch.no_grad()
+def without_path(expansion: PathExpansion, path: Path) -> Intervention:
+    """Remove one path; see the head of this module. A path of split sources is removed from its position alone.
+
+    Of a bias path, Σ b_O of the layers before its first head leaves the stream and that head's own bias its values.
+    One forward pass of two rows for each head and one more; hooks the model, and leaves no hook behind. Raises
+    `ValueError` as `without_head` does.
+    """
+    model, tokens = _model_of(expansion)
+    contribution = expansion.logits(path)  # checks the path
+    frozen = expansion.frozen
+    biases = path.source == "bias"
+    ones = expansion.source("bias", path.source_position)
+    if biases:
+        removed = ones * frozen.bias_before[path.heads[0][0] if path.heads else expansion.n_layers]
+    else:
+        removed = expansion.source(path.source, path.source_position)
+    for index, head in enumerate(path.heads):
+        own = ones * frozen.v_bias[head] if biases and index == 0 else None
+        removed = _missing(model, tokens, head, removed, own)
+    last = hook_names.resid_post(expansion.n_layers - 1)
+    forward = model.run_with_hooks(tokens[None], fwd_hooks=[(last, lambda x, hook: x - removed.to(x.dtype))])[0]
+    if biases and not path.heads:
+        forward = forward - ones * frozen.out_bias.to(forward.dtype)
+    return _intervention(expansion, tokens, path, forward, contribution)
+
+
+def _missing(
+    model: AttentionOnlyTransformer, tokens: Tensor, head: Head, removed: Tensor, own_bias: Tensor | None
+) -> Tensor:
+    """What a head no longer writes `[pos, d_model]` when it reads the stream without `removed`.
+
+    Both in one pass: the first row of the batch is the model's own, the second lacks it.
+    """
+    layer, index = head
+    seen: list[Tensor] = []
+
+    def take(x: Tensor, hook: object) -> Tensor:
+        return torch.stack([x[0], x[1] - removed.to(x.dtype)])
+
+    def take_bias(v: Tensor, hook: object) -> Tensor:
+        assert own_bias is not None
+        v = v.clone()
+        v[1, :, index] -= own_bias.to(v.dtype)
+        return v
+
+    hooks: list[tuple[str, Callable[..., Tensor | None]]] = [
+        (hook_names.resid_pre(layer), take),
+        (hook_names.attn(layer, hook_names.Z), lambda z, hook: seen.append(z[:, :, index])),
+    ]
+    if own_bias is not None:
+        hooks.append((hook_names.attn(layer, hook_names.V), take_bias))
+    model.run_with_hooks(tokens.expand(2, -1), return_type=None, fwd_hooks=hooks)
+    z = seen[0]
+    return (z[0] - z[1]) @ model.W_O[layer, index]
+
+
+def _model_of(expansion: PathExpansion) -> tuple[AttentionOnlyTransformer, Tensor]:
+    model = expansion.model
+    if model.cfg.read_in != "tokens" or model.cfg.read_out != "tokens" or model.sees_later_keys:
+        raise ValueError("intervention: expected a causal model from tokens to tokens; only that has a next token.")
+    return model, torch.tensor(expansion.tokens, device=model.device)
+
+
+def _intervention(
+    expansion: PathExpansion, tokens: Tensor, without: Head | Path, forward: Tensor, contribution: Tensor
+) -> Intervention:
+    clean = expansion.frozen.logits
+    return Intervention(
+        without=without,
+        tokens=tokens,
+        clean=clean,
+        forward=forward.to(clean.dtype),
+        linear=clean - contribution,
+    )

@@ -1,0 +1,111 @@
+"""Prompts without a head or a path: against a model that is linear, a naive loop, and the ablation of heads."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from aotlens.heads import ablate
+from aotlens.paths import Path, expand, without_head, without_path
+from tests.paths.conftest import KINDS, MakeModel
+
+CAUSAL = [kind for kind in KINDS if kind not in ("bidirectional", "masked")]
+
+
+@pytest.mark.parametrize("kind", ["fixed", "learned pattern"])
+@pytest.mark.parametrize("split", [False, True])
+def test_without_norm_and_with_fixed_patterns_nothing_but_the_path_is_lost(
+    make: MakeModel, tokens: Tensor, kind: str, split: bool
+):
+    """Such a model is linear: the forward pass and the expansion must agree for every path, biases included."""
+    model = make(**KINDS[kind], norm=None, bias=True, positions="learned")
+    expansion = expand(model, tokens, split_sources=split)
+    paths = list(expansion.paths())
+    for path in paths[:: 1 if not split else 3]:
+        found = without_path(expansion, path)
+        torch.testing.assert_close(found.forward, found.linear, rtol=0, atol=1e-9, msg=str(path))
+        assert not torch.allclose(found.linear, found.clean)
+    found = without_head(expansion, (0, 1))
+    torch.testing.assert_close(found.forward, found.linear, rtol=0, atol=1e-9)
+
+
+def naive_head(model, layer: int, head: int, x: Tensor) -> Tensor:
+    """One softmax head with a pre-norm, written out query by query."""
+    norm = model.blocks[layer].ln1
+    centred = x - x.mean(-1, keepdim=True)
+    read = centred / (centred.pow(2).mean(-1, keepdim=True) + norm.eps).sqrt() * norm.w + norm.b
+    q = read @ model.W_Q[layer, head] + model.b_Q[layer, head]
+    k = read @ model.W_K[layer, head] + model.b_K[layer, head]
+    v = read @ model.W_V[layer, head] + model.b_V[layer, head]
+    out = []
+    for i in range(len(x)):
+        scores = torch.stack([q[i] @ k[j] for j in range(i + 1)]) / k.shape[1] ** 0.5
+        out.append(scores.softmax(0) @ v[: i + 1] @ model.W_O[layer, head])
+    return torch.stack(out)
+
+
+@pytest.mark.parametrize("at", [None, 1])
+def test_a_path_is_patched_as_a_naive_loop_does(make: MakeModel, tokens: Tensor, at: int | None):
+    model = make(norm="layernorm", bias=True, positions="learned")
+    expansion = expand(model, tokens, split_sources=at is not None)
+    embedded = model.W_E[tokens]
+    streams = [embedded + model.W_pos[: len(tokens)]]
+    for layer in range(2):
+        heads = sum(naive_head(model, layer, head, streams[-1]) for head in range(2))
+        streams.append(streams[-1] + heads + model.b_O[layer])
+    lost = torch.zeros_like(embedded)
+    rows = slice(None) if at is None else slice(at, at + 1)
+    lost[rows] = embedded[rows]
+    for layer, head in ((0, 1), (1, 0)):
+        lost = naive_head(model, layer, head, streams[layer]) - naive_head(model, layer, head, streams[layer] - lost)
+    x = streams[2] - lost
+    centred = x - x.mean(-1, keepdim=True)
+    norm = model.ln_final
+    read = centred / (centred.pow(2).mean(-1, keepdim=True) + norm.eps).sqrt() * norm.w + norm.b
+    found = without_path(expansion, Path("token", ((0, 1), (1, 0)), at))
+    torch.testing.assert_close(found.forward, read @ model.W_U + model.b_U, rtol=0, atol=1e-9)
+    assert not torch.allclose(found.forward, found.linear, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", CAUSAL)
+def test_without_a_head_is_its_ablation(make: MakeModel, tokens: Tensor, kind: str):
+    model = make(**KINDS[kind], norm="layernorm", bias=True)
+    expansion = expand(model, tokens)
+    found = without_head(expansion, (1, 1))
+    ablated = ablate(model, tokens[None], (1, 1))
+    frame = found.to_frame(2, 4)
+    assert frame.loc["mean_loss", "clean"] == pytest.approx(ablated.clean_loss, abs=1e-9)
+    assert frame.loc["mean_loss", "forward"] == pytest.approx(ablated.ablated_loss, abs=1e-9)
+    assert frame.loc["loss", "forward"] == pytest.approx(float(ablated.ablated_loss_per_token[0, 2]), abs=1e-9)
+    through = expansion.through((1, 1), 4)[2]
+    change = frame.loc["logit", "linear"] - frame.loc["logit", "clean"]
+    assert change == pytest.approx(-float(through), abs=1e-9)
+
+
+def test_what_a_frame_says(make: MakeModel, tokens: Tensor):
+    expansion = expand(make(norm="layernorm", positions="learned"), tokens, split_sources=True)
+    found = without_path(expansion, Path("position", ((1, 0),), 2))
+    difference, single = found.to_frame(3, (4, 7)), found.to_frame(3, 4)
+    for column, logits in (("clean", found.clean), ("forward", found.forward), ("linear", found.linear)):
+        assert difference.loc["logit", column] == pytest.approx(float(logits[3, 4] - logits[3, 7]))
+        assert single.loc["logit", column] == pytest.approx(float(logits[3, 4]))
+        assert single.loc["probability", column] == pytest.approx(float(logits[3].softmax(-1)[4]))
+    assert "loss" in single.index and "loss" not in found.to_frame(-1, 4).index
+    assert "mean_loss" not in without_head(expand(make(), tokens[:1]), (0, 0)).to_frame(0, 1).index
+
+
+def test_the_model_is_as_before_and_what_cannot_be_done_is_refused(make: MakeModel, tokens: Tensor):
+    model = make(bias=True)
+    expansion = expand(model, tokens, split_sources=True)
+    before = model(tokens[None])
+    without_path(expansion, Path("bias", ((0, 0),), 1))
+    without_head(expansion, (0, 0))
+    assert not any(module.fwd_hooks for module in model.hook_points())
+    torch.testing.assert_close(model(tokens[None]), before, rtol=0, atol=0)
+    with pytest.raises(ValueError, match=r"head 2\.0"):
+        without_head(expansion, (2, 0))
+    with pytest.raises(ValueError, match="source position"):
+        without_path(expansion, Path("token", ((0, 0),), 9))
+    with pytest.raises(ValueError, match="causal model"):
+        without_head(expand(make(causal=False), tokens), (0, 0))
