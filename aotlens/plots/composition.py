@@ -10,6 +10,9 @@ import plotly.graph_objects as go
 
 from aotlens.plots.colours import BACKGROUND, INK, LINES, QUIET, QUIET_INK, Theme, base_layout
 
+#: Up to this many lines have their numbers beside them.
+_LABELLED = 8
+
 #: How a later head reads an earlier one: its colour's place in `LINES`, its name, and which way its line bends.
 _MODES = {
     "q": (0, "into queries (q)", 0.10),
@@ -120,6 +123,12 @@ def _add_points(
             f"{edge.z:.1f} standard deviations above chance"
             for edge in chosen
         ]
+        if len(edges) <= _LABELLED:
+            for edge, (x, y) in zip(chosen, curves, strict=True):
+                figure.add_annotation(
+                    x=float(x[7]), y=float(y[7]), text=f"{mode} {edge.value:.2f}", showarrow=False, yshift=11,
+                    font={"size": 11, "color": LINES[theme][place]},
+                )  # fmt: skip
         at = (5, 8, 11)
         figure.add_trace(
             go.Scatter(

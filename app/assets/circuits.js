@@ -59,10 +59,17 @@
         return rows.find((row) => String(row.rank) === String(click.rowId)) || null;
     }
 
-    const middle = (point, axis) => String(point[axis]).replace(/&lt;/g, "<").replace(/&gt;/g, ">").replace(/&amp;/g, "&");
-
     window.dash_clientside = Object.assign({}, window.dash_clientside, {
         circuits: {
+            // From a head on the Heads page to its circuits. The text goes along, for the way back.
+            link: function (prompt, head) {
+                const query = new URLSearchParams();
+                if (prompt && prompt.checkpoint) query.set("checkpoint", prompt.checkpoint);
+                if (head) query.set("head", head.join("."));
+                if (prompt && !prompt.length) query.set("text", prompt.text);
+                return "/circuits?" + query.toString();
+            },
+
             show: function (circuit, heads, asked) {
                 shown = circuit;
                 const body = document.getElementById("circuits-body");
@@ -81,8 +88,8 @@
             pickFromTable: function (click, rows) {
                 const record = recordOf(click, rows);
                 if (!record) return;
-                if (click.colId !== "column_shown") pick("row-choice", record.row, record.row_shown);
-                if (click.colId !== "row_shown") pick("column-choice", record.column, record.column_shown);
+                if (click.colId !== "column_shown") pick("row-choice", record.row, record.row_name);
+                if (click.colId !== "row_shown") pick("column-choice", record.column, record.column_name);
             },
 
             pickFromMap: function (click, figure) {
@@ -92,8 +99,8 @@
                 const trace = figure.data[0];
                 const row = trace.y.indexOf(point.y), column = trace.x.indexOf(point.x);
                 if (row < 0 || column < 0) return;
-                pick("row-choice", meta.rows[row], middle(point, "y"));
-                pick("column-choice", meta.columns[column], middle(point, "x"));
+                pick("row-choice", meta.rows[row], meta.row_names[row]);
+                pick("column-choice", meta.columns[column], meta.column_names[column]);
             },
 
             pickBlock: function (click, figure) {

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from aotlens.circuits import TopEntries
     from app.services.circuits import Shown
 
-_RANK = {"field": "rank", "headerName": "", "width": 52, "cellClass": "rank", "sortable": False, "type": "rightAligned"}
+_RANK = {"field": "rank", "headerName": "", "width": 40, "cellClass": "rank", "sortable": False, "type": "rightAligned"}
 
 
 def grid(id: str, height: int = 300) -> dag.AgGrid:
@@ -40,12 +40,14 @@ def entry_columns(shown: Shown, *, rows: bool = True, columns: bool = True) -> l
     words, unit = circuit_words.WORDS[shown.choice.kind], circuit_words.quantity(shown)
     defs: list[dict[str, Any]] = [_RANK]
     if rows:
-        defs.append(_token("row", circuit_words.row_role(shown), "Click to list this row below"))
+        title = circuit_words.short_role(shown.rows, words.row_role)
+        defs.append(_token("row", title, f"{circuit_words.row_role(shown)}; click to list this row"))
     if columns:
-        defs.append(_token("column", circuit_words.column_role(shown), "Click to list this column below"))
-    defs.append(number("value", unit, ".3f", f"The entry, in {unit}", minWidth=86, flex=1))
+        title = circuit_words.short_role(shown.columns, words.column_role)
+        defs.append(_token("column", title, f"{circuit_words.column_role(shown)}; click to list this column"))
+    defs.append(number("value", unit, ".2f", f"The entry, in {unit}", minWidth=60, flex=1))
     if shown.columns.n > 1:
-        defs.append(number("relative", words.relative, "+.3f", words.relative_help, minWidth=92, flex=1))
+        defs.append(number("relative", words.relative, "+.2f", words.relative_help, minWidth=70, flex=1))
     return defs
 
 
@@ -56,10 +58,12 @@ def entry_rows(shown: Shown, entries: TopEntries, relative: np.ndarray) -> list[
         {
             "rank": rank,
             "row": row,
-            "row_shown": shown.rows.shown(row),
+            "row_shown": shown.rows.short(row),
+            "row_name": shown.rows.shown(row),
             "row_tip": tooltip(shown.rows, row),
             "column": column,
-            "column_shown": shown.columns.shown(column),
+            "column_shown": shown.columns.short(column),
+            "column_name": shown.columns.shown(column),
             "column_tip": tooltip(shown.columns, column),
             "value": value,
             "relative": above,
@@ -75,7 +79,7 @@ def _token(field: str, title: str, help: str) -> dict[str, Any]:
         "headerTooltip": help,
         "tooltipField": f"{field}_tip",
         "cellClass": "mono pick",
-        "minWidth": 90,
+        "minWidth": 74,
         "flex": 2,
     }
 
@@ -90,7 +94,7 @@ def singular_table(shown: Shown, records: list[dict[str, Any]]) -> html.Table:
         first = record["sign"] == "+"
         pair = [
             html.Td(str(record["pair"]), rowSpan=2, className="rank"),
-            html.Td(f"{record['value']:.3g}", rowSpan=2, className="number"),
+            html.Td(f"{record['value']:,.4g}", rowSpan=2, className="number"),
             html.Td(f"{record['share']:.1%}", rowSpan=2, className="number"),
         ]
         tokens = [

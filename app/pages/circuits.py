@@ -29,7 +29,8 @@ _EXPLAIN_TOP = (
     "it below."
 )
 _EXPLAIN_OVERVIEW = (
-    "All entries, in order of id (a token with a small id is frequent), in blocks. Click a block to see its entries."
+    "All entries, in blocks, in order of id (of tokens: single bytes, then pieces of text, frequent ones first). Click "
+    "a block to see its entries."
 )
 _EXPLAIN_BLOCK = "The block that is framed in the whole matrix, in full or, if it is large, where it is largest."
 _EXPLAIN_SINGULAR = (
@@ -79,7 +80,7 @@ def layout(services: Services, search: str | None) -> html.Div:
                 [
                     panel(ids.ENTRIES, "Map", _EXPLAIN_ENTRIES, _entries(), exports=figures),
                     panel(
-                        ids.TOP, "Top entries", _EXPLAIN_TOP, _pair(ids.TOP_LARGEST, ids.TOP_SMALLEST),
+                        ids.TOP, "Top entries", _EXPLAIN_TOP, _pair(ids.TOP_LARGEST, ids.TOP_SMALLEST, 520),
                         exports=("csv",),
                     ),
                     _line_panel(ids.ROW, ids.ROW_CHOICE, ids.ROW_CAPTION, ids.ROW_LARGEST, ids.ROW_SMALLEST, "One row"),
@@ -201,9 +202,9 @@ def _line_panel(id: str, choice: str, caption: str, largest: str, smallest: str,
     return panel(id, title, "", [*content, _pair(largest, smallest)], exports=("csv",))
 
 
-def _pair(largest: str, smallest: str) -> html.Div:
+def _pair(largest: str, smallest: str, height: int = 300) -> html.Div:
     tables = [
-        html.Div([html.H3(id=ids.heading(table), className="table-heading"), grid(table)])
+        html.Div([html.H3(id=ids.heading(table), className="table-heading"), grid(table, height)])
         for table in (largest, smallest)
     ]
     return html.Div(tables, className="two")

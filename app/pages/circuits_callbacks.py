@@ -212,7 +212,7 @@ def _exactness(found: Described, services: Services) -> Any:
     return dmc.Alert(
         text,
         title="Relative: compare entries with each other; they are not the model's own numbers",
-        color="yellow",
+        color="orange",
         variant="light",
         className="relative",
     )

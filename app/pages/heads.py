@@ -12,7 +12,7 @@ from app.components.head_grid import head_grid
 from app.components.panel import panel
 from app.pages import heads_browser, heads_callbacks, heads_export
 from app.services import Services
-from app.urlstate import HeadsState, parse_heads
+from app.urlstate import CircuitsState, HeadsState, format_circuits, parse_heads
 
 _EXPLAIN_PROMPT = (
     "The text goes through the model once, with the start token <|endoftext|> before it. The address in your browser "
@@ -151,7 +151,9 @@ def _grid_panel() -> html.Section:
 def _map_panel() -> html.Section:
     content = [html.P(id=ids.MOTIFS_LINE, className="motifs"), graph(ids.MAP_GRAPH, "graph-map")]
     explanation = heads_callbacks.EXPLAIN_MAP["attention"]
-    return panel(ids.MAP, "One head", explanation, content, exports=("png", "svg", "csv", "json"))
+    address = format_circuits(CircuitsState())
+    link = dcc.Link("Its circuits", id=ids.OPEN_CIRCUITS, href=address, className="button-link")
+    return panel(ids.MAP, "One head", explanation, content, controls=link, exports=("png", "svg", "csv", "json"))
 
 
 def register(app: Dash, services: Services) -> None:

@@ -37,6 +37,12 @@ def register(app: Dash) -> None:
         prevent_initial_call=True,
     )
     app.clientside_callback(
+        ClientsideFunction("circuits", "link"),
+        Output(ids.OPEN_CIRCUITS, "href"),
+        Input(ids.PROMPT, "data"),
+        Input(ids.HEAD, "data"),
+    )
+    app.clientside_callback(
         ClientsideFunction("heads", "writeAddress"),
         Input(ids.PROMPT, "data"),
         Input(ids.HEAD, "data"),

@@ -52,8 +52,8 @@ def singular_pairs(shown: Shown, found: Spectrum, n_labels: int = 8) -> list[dic
                     "sign": sign,
                     "value": float(found.singular_values[pair]),
                     "share": float(found.singular_values[pair] ** 2 / (found.singular_values**2).sum()),
-                    "rows": [shown.rows.shown(int(row)) for row in rows[:n_labels]],
-                    "columns": [shown.columns.shown(int(column)) for column in columns[:n_labels]],
+                    "rows": [shown.rows.short(int(row)) for row in rows[:n_labels]],
+                    "columns": [shown.columns.short(int(column)) for column in columns[:n_labels]],
                 }
             )
     return records

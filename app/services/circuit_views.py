@@ -33,19 +33,30 @@ class MapView:
     columns: Sequence[int]
     values: np.ndarray
 
+    block: tuple[int, int] | None = None
+    """The block of the whole that this is, if it is one."""
+
     def figure(self, theme: Theme) -> go.Figure:
         """The heat map. `layout.meta` names its rows and columns, for clicks."""
         shown = self.shown
         figure = matrix_map(
             self.values,
-            [shown.rows.shown(row) for row in self.rows],
-            [shown.columns.shown(column) for column in self.columns],
+            [shown.rows.short(row) for row in self.rows],
+            [shown.columns.short(column) for column in self.columns],
             quantity=words.quantity(shown),
             row_title=words.row_role(shown),
             column_title=words.column_role(shown),
             theme=theme,
         )
-        figure.update_layout(meta={"name": shown.choice.name, "rows": list(self.rows), "columns": list(self.columns)})
+        meta = {
+            "name": shown.choice.name,
+            "rows": list(self.rows),
+            "row_names": [shown.rows.shown(row) for row in self.rows],
+            "columns": list(self.columns),
+            "column_names": [shown.columns.shown(column) for column in self.columns],
+            "block": self.block,
+        }
+        figure.update_layout(meta=meta)
         return figure
 
 
@@ -82,8 +93,8 @@ class OverviewView:
             [_range_label(shown.rows, found.rows(block)) for block in range(found.values.shape[0])],
             [_range_label(shown.columns, found.columns(block)) for block in range(found.values.shape[1])],
             quantity=self.quantity,
-            row_title=f"{words.row_role(shown)}, by id",
-            column_title=f"{words.column_role(shown)}, by id",
+            row_title=_by_id(words.row_role(shown), shown.rows),
+            column_title=_by_id(words.column_role(shown), shown.columns),
             theme=theme,
         )
         name = f"{shown.choice.name} · {found.statistic} of blocks"
@@ -115,8 +126,8 @@ def entries(circuits: Circuits, choice: Choice, rows: Iterable[int] = (), column
     elif not at_rows:
         ends = circuits.top(choice)
         order = by_size(ends)
-        at_rows = distinct(order.rows.tolist(), limit)
-        at_columns = distinct(order.columns.tolist(), limit)
+        at_rows = _ordered(distinct(order.rows.tolist(), limit), shown.rows)
+        at_columns = _ordered(distinct(order.columns.tolist(), limit), shown.columns)
     return MapView(
         shown=shown, rows=at_rows, columns=at_columns, values=circuits.values(choice, at_rows, at_columns)
     )
@@ -132,19 +143,24 @@ def block(circuits: Circuits, choice: Choice, at: Sequence[int] | None) -> Block
     shown, whole = circuits.circuit(choice), circuits.overview(choice, "extreme")
     inside = at is not None and all(0 <= int(i) < n for i, n in zip(at, whole.values.shape, strict=True))
     here = (int(at[0]), int(at[1])) if at is not None and inside else whole.extreme_block()
-    rows, columns = whole.rows(here[0]), whole.columns(here[1])
+    limit = circuits.settings.map_tokens
+    exactly = whole.rows(here[0]), whole.columns(here[1])
+    # A block of one entry, or few, is shown with what is around it.
+    rows = _around(exactly[0], limit, shown.rows.n)
+    columns = _around(exactly[1], limit, shown.columns.n)
     ends = circuits.block(choice, rows, columns)
-    order, limit = by_size(ends), circuits.settings.map_tokens
+    order = by_size(ends)
     at_rows, at_columns = (
         list(span) if len(span) <= limit else sorted(distinct(best.tolist(), limit))
         for span, best in ((rows, order.rows), (columns, order.columns))
     )
-    view = MapView(shown=shown, rows=at_rows, columns=at_columns, values=circuits.values(choice, at_rows, at_columns))
+    values = circuits.values(choice, at_rows, at_columns)
+    view = MapView(shown=shown, rows=at_rows, columns=at_columns, values=values, block=here)
+    where = "the block of the largest entry" if exactly == (rows, columns) else "around the largest entry"
+    full = len(at_rows) == len(rows) and len(at_columns) == len(columns)
     caption = (
-        f"Rows {_span(rows)}, columns {_span(columns)}"
-        f"{', the block of the largest entry' if not inside else ''}. "
-        f"{'All of them' if len(at_rows) == len(rows) and len(at_columns) == len(columns) else 'Where it is largest'}; "
-        "below, its entries by size."
+        f"Rows {_span(rows)}, columns {_span(columns)}{'' if inside else f', {where}'}. "
+        f"{'All of its entries' if full else 'Its rows and columns with the largest entries'}; below, by size."
     )
     return BlockView(map=view, block=here, caption=caption, listed=(order, relative_by_size(ends)))
 
@@ -198,6 +214,23 @@ def _check(indices: Sequence[int], labels: Labels) -> None:
 def _range_label(labels: Labels, span: range) -> str:
     """`16–31`, or one row's index and name. Begins with the first index, which a click reads."""
     return _span(span) if len(span) > 1 or labels.texts is None else f"{span[0]} {labels.shown(span[0])}"
+
+
+def _ordered(indices: list[int], labels: Labels) -> list[int]:
+    """Positions and the like have an order; tokens stay in that of their entries."""
+    return indices if labels.of == "token" else sorted(indices)
+
+
+def _by_id(role: str, labels: Labels) -> str:
+    return f"{role}, by id" if labels.of == "token" else role
+
+
+def _around(span: range, size: int, n: int) -> range:
+    """The span, or, if it is less than half of `size`, so many of `n` with it in their middle."""
+    if len(span) >= size // 2:
+        return span
+    start = min(max(0, (span[0] + span[-1] + 1 - size) // 2), max(0, n - size))
+    return range(start, min(n, start + size))
 
 
 def _span(span: range) -> str:

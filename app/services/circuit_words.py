@@ -90,6 +90,11 @@ def role(labels: Labels, role: str) -> str:
     return f"{noun}, through {labels.through}" if labels.through else noun
 
 
+def short_role(labels: Labels, role: str) -> str:
+    """For a narrow header: `destination`, or `position`, where the role alone doesn't say it."""
+    return role if labels.of == "token" else labels.of
+
+
 def row_role(shown: Shown) -> str:
     """What a row is."""
     return role(shown.rows, WORDS[shown.choice.kind].row_role)
@@ -107,6 +112,8 @@ def meaning(shown: Shown) -> str:
     entry = WORDS[choice.kind].entry
     if circuit.unit == "residual stream":
         entry = "An entry is what attending to the source, with weight 1, adds to a direction of the residual stream."
+    if shown.causal and choice.kind == "qk" and shown.rows.of == shown.columns.of == "position":
+        entry += " The model only looks back: entries above the diagonal, with the source after, are never used."
     biases = " Biases are in every entry." if choice.biases else ""
     return (
         f"What head {choice.layer}.{choice.head} {what}: row = {row_role(shown)} ({shown.rows.n:,}), column = "
@@ -166,7 +173,7 @@ def eigenvalues(shown: Shown, found: Spectrum) -> str:
     if found.copying_score is None:
         return number + found.why
     score = f"Σ Re λ / Σ |λ| = {found.copying_score:.3f}"
-    name = "Copying score" if shown.choice.kind == "ov" else "Share of positive"
+    name = "Copying score" if shown.choice.kind == "ov" else "Balance of signs"
     if found.by_construction:
         return f"{number}{name} {score}. This is 1 by construction and says nothing about what was learned: {found.why}"
     return f"{number}{name} {score} (1: all positive, 0: they cancel, −1: all negative)."

@@ -71,6 +71,8 @@ class Shown:
     circuit: Circuit
     rows: Labels
     columns: Labels
+    causal: bool = False
+    """Whether a source after its destination is never looked at."""
 
     @property
     def n_bytes(self) -> int:
@@ -279,7 +281,8 @@ def _make(key: str, choice: Choice, loaded: LoadedModel) -> Shown:
     rows, columns = (
         labels_of(side, n, model) for side, n in zip((circuit.left, circuit.right), circuit.shape, strict=True)
     )
-    return Shown(key=key, choice=choice, circuit=circuit, rows=rows, columns=columns)
+    causal = model.cfg.causal and model.cfg.attn_mask is None
+    return Shown(key=key, choice=choice, circuit=circuit, rows=rows, columns=columns, causal=causal)
 
 
 def _statistics(shown: Shown, rows: Sequence[int]) -> RowStatistics:

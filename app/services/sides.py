@@ -44,6 +44,10 @@ class Labels:
         """The same with every character visible."""
         return glyphs(self.text(index)) if self.texts is not None else self.text(index)
 
+    def short(self, index: int) -> str:
+        """As `shown`, where what it counts is said already: `221` rather than `position 221`."""
+        return str(index) if self.texts is None and self.of != "bias" else self.shown(index)
+
     def search(self, wanted: str, n: int) -> list[int]:
         """The first `n` indices whose text has `wanted` in it, exact ones first, then those that begin with it.
 
