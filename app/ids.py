@@ -111,6 +111,41 @@ COPYING_TABLE = "copying-table"
 COPYING_CAPTION = "copying-caption"
 CIRCUITS_DOWNLOAD = "circuits-download"
 
+# Paths
+PATHS_CHECKPOINT = "paths-checkpoint"
+PATHS_EXAMPLE = "paths-example"
+PATHS_TEXT = "paths-text"
+PATHS_RUN = "paths-run"
+PATHS_COUNT = "paths-count"
+PATHS_ASKED = "paths-asked"  # store: the target that the address named, until it is checked
+PATHS_PROMPT = "paths-prompt"  # store: {checkpoint, text}, as submitted
+PATHS_POSITION = "paths-position"  # store: the token after which the target stands, or None
+PATHS = "paths"  # store: what is shown, as services/paths.py describes it; None when nothing is
+PATHS_WITHOUT = "paths-without"  # store: the head or path that is taken away, as in the address, or None
+PATHS_PANEL = "paths-panel"
+PATHS_STRIP = "paths-strip"
+PATHS_TARGET = "paths-target"
+PATHS_VERSUS = "paths-versus"
+PATHS_BY = "paths-by"
+PATHS_K = "paths-k"
+PATHS_SUM = "paths-sum"
+PATHS_NOTES = "paths-notes"
+PATHS_BODY = "paths-body"
+ORDERS = "path-orders"
+ORDERS_GRAPH = "path-orders-graph"
+ORDERS_CAPTION = "path-orders-caption"
+TOP_PATHS = "top-paths"
+TOP_PATHS_TABLE = "top-paths-table"
+TOP_PATHS_CAPTION = "top-paths-caption"
+FLOW = "path-flow"
+FLOW_GRAPH = "path-flow-graph"
+FLOW_CAPTION = "path-flow-caption"
+PATH_HEADS = "path-heads"
+PATH_HEADS_TABLE = "path-heads-table"
+WITHOUT = "without"
+WITHOUT_BODY = "without-body"
+PATHS_DOWNLOAD = "paths-download"
+
 
 def notice(panel: str) -> str:
     """Where a panel says what went wrong or what is missing."""

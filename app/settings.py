@@ -33,6 +33,12 @@ class Settings:
     """Memory of all the prompts kept; the least recently used go first."""
     circuit_cache_bytes: int = 256 * 2**20
     """Memory of the factored circuits kept; the least recently used go first."""
+    path_cache_bytes: int = 256 * 2**20
+    """Memory of the prompts expanded into paths that are kept; the least recently used go first."""
+    path_budget: int = 1000
+    """Nodes that a search for the largest paths may expand before it gives up proof."""
+    flow_links: int = 40
+    """Links that a picture of a logit's flow has at most; the largest stay."""
     max_models: int = 4
     """Models kept in memory; the least recently used goes first."""
     listing_seconds: float = 2.0

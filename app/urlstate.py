@@ -2,6 +2,7 @@
 
     /heads?checkpoint=novels-2l-mhsa&text=The+cat&head=1.3&position=4&view=scores&direction=from&sink=hide
     /circuits?checkpoint=novels-2l-mhsa&head=1.0&left=tokens&right=0.3&rows=12-262&block=3.17
+    /paths?checkpoint=novels-2l-mhsa&text=Then+Harriet&position=17&target=262&versus=11&by=pos&k=40&without=1.0
     /checkpoints?checkpoint=novels-2l-mhsa
 
 Addresses are typed, cut and pasted, so parsing never fails: what can't be understood is left out, which the page reads
@@ -10,6 +11,7 @@ as "not chosen". The browser writes the same form (assets/address.js).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -19,9 +21,11 @@ View = Literal["attention", "weighted", "scores"]
 Direction = Literal["to", "from"]
 Kind = Literal["qk", "ov"]
 Statistic = Literal["extreme", "mean"]
+Ranking = Literal["abs", "pos", "neg"]
 
 HEADS_PATH = "/heads"
 CIRCUITS_PATH = "/circuits"
+PATHS_PATH = "/paths"
 CHECKPOINTS_PATH = "/checkpoints"
 
 #: Layers, heads and positions have at most this many digits; longer numbers are no addresses of ours.
@@ -35,6 +39,13 @@ MAX_CHOSEN = 48
 
 #: Standard deviations above chance from which the Circuits page draws two heads as composed.
 FIRST_Z = 5
+
+#: Paths that the Paths page lists, at first and at most.
+FIRST_K = 20
+MAX_K = 200
+
+#: A head, `1.0`, or a path, `token@4-0.2-1.3`: where it starts and the heads that it passes.
+_WITHOUT = re.compile(r"\d{1,4}\.\d{1,4}|(token|position|bias)(@\d{1,6})?(-\d{1,4}\.\d{1,4}){0,200}", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +92,26 @@ class CircuitsState:
     """Composition is drawn from so many standard deviations above independent random heads."""
     text: str | None = None
     """The text on the Heads page, for the way back."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PathsState:
+    """Everything that the Paths page shows."""
+
+    checkpoint: str | None = None
+    text: str | None = None
+    """None: the first example."""
+    position: int | None = None
+    """The token after which the target stands; None: the last."""
+    target: int | None = None
+    """A token's id; None: the model's first choice."""
+    versus: int | None = None
+    """The token whose logit is subtracted."""
+    by: Ranking = "abs"
+    """Which paths come first: the largest in size, the most for the target, the most against it."""
+    k: int = FIRST_K
+    without: str | None = None
+    """The head or path that is taken away, as `_WITHOUT` has it."""
 
 
 def parse_query(search: str | None) -> dict[str, str]:
@@ -166,6 +197,37 @@ def format_circuits(state: CircuitsState) -> str:
     }
     kept = {key: value for key, value in pairs.items() if value or (key == "text" and value is not None)}
     return CIRCUITS_PATH + _query(kept)
+
+
+def parse_paths(search: str | None) -> PathsState:
+    """The state that `format_paths` wrote; anything unreadable is left at its default."""
+    query = parse_query(search)
+    k, without = _number(query.get("k")), query.get("without", "")
+    return PathsState(
+        checkpoint=query.get("checkpoint") or None,
+        text=query.get("text"),
+        position=_number(query.get("position")),
+        target=_number(query.get("target")),
+        versus=_number(query.get("versus")),
+        by=_choice(query, "by", get_args(Ranking), "abs"),
+        k=FIRST_K if k is None else min(max(k, 1), MAX_K),
+        without=without if _WITHOUT.fullmatch(without) else None,
+    )
+
+
+def format_paths(state: PathsState) -> str:
+    """The address of a state; defaults are left out."""
+    pairs = {
+        "checkpoint": state.checkpoint,
+        "text": state.text,
+        "position": None if state.position is None else str(state.position),
+        "target": None if state.target is None else str(state.target),
+        "versus": None if state.versus is None else str(state.versus),
+        "by": state.by if state.by != "abs" else None,
+        "k": str(state.k) if state.k != FIRST_K else None,
+        "without": state.without,
+    }
+    return PATHS_PATH + _query({key: value for key, value in pairs.items() if value is not None})
 
 
 def parse_checkpoints(search: str | None) -> str | None:

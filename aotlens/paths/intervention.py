@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from aotlens.paths.expansion import PathExpansion
+
+_Hooks: TypeAlias = list[tuple[str | Callable[..., Any], Callable[..., Any]]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -80,7 +82,7 @@ def without_head(expansion: PathExpansion, head: Head) -> Intervention:
         z[:, :, head[1]] = 0.0
         return z
 
-    hooks: list[tuple[str, Callable[..., Tensor]]] = [(hook_names.attn(head[0], hook_names.Z), silence)]
+    hooks: _Hooks = [(hook_names.attn(head[0], hook_names.Z), silence)]
     forward = model.run_with_hooks(tokens[None], fwd_hooks=hooks)[0]
     return _intervention(expansion, tokens, head, forward, expansion.through(head))
 
@@ -131,7 +133,7 @@ def _missing(
         v[1, :, index] -= own_bias.to(v.dtype)
         return v
 
-    hooks: list[tuple[str, Callable[..., Tensor | None]]] = [
+    hooks: _Hooks = [
         (hook_names.resid_pre(layer), take),
         (hook_names.attn(layer, hook_names.Z), lambda z, hook: seen.append(z[:, :, index])),
     ]
