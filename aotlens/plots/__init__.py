@@ -8,6 +8,7 @@
     matrix.py       entries of a circuit
     eigenvalues.py  a circuit's eigenvalues in the complex plane
     composition.py  a head between those it reads and those that read it
+    paths.py        what paths of each length add to a logit, and its flow from tokens through heads
 """
 
 from __future__ import annotations
@@ -18,20 +19,24 @@ from aotlens.plots.composition import Edge, composition_graph
 from aotlens.plots.eigenvalues import eigenvalue_plane
 from aotlens.plots.labels import describe, glyphs, is_whitespace
 from aotlens.plots.matrix import matrix_map
+from aotlens.plots.paths import FlowNode, flow_graph, order_bars
 from aotlens.plots.thumbnails import data_uri, sprite
 from aotlens.plots.training import training_curve
 
 __all__ = [
     "Edge",
+    "FlowNode",
     "Theme",
     "attention_map",
     "composition_graph",
     "data_uri",
     "describe",
     "eigenvalue_plane",
+    "flow_graph",
     "glyphs",
     "is_whitespace",
     "matrix_map",
+    "order_bars",
     "sprite",
     "training_curve",
 ]

@@ -1,0 +1,151 @@
+"""A logit's paths: what each length adds, and its flow from tokens through heads."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import plotly.graph_objects as go
+from jaxtyping import Float
+
+from aotlens.plots.colours import BACKGROUND, INK, LINES, QUIET_INK, Theme, base_layout
+from aotlens.plots.labels import plotly_text
+
+_PAD = 10  # pixels between nodes of a column
+
+
+def order_bars(
+    values: Float[np.ndarray, " order"],
+    counts: Sequence[int] | None = None,
+    *,
+    quantity: str = "logits",
+    theme: Theme = "light",
+) -> go.Figure:
+    """What all paths with k heads add together, one bar for each k; blue adds, orange takes away.
+
+    `counts` is how many paths there are of each length, for the hover text. Raises `ValueError` where it does not fit.
+    """
+    if counts is not None and len(counts) != len(values):
+        raise ValueError(f"order_bars: expected {len(values)} counts, one an order, got {len(counts)}.")
+    number = ["" if counts is None else f"{count:,} path{'' if count == 1 else 's'}<br>" for count in counts or values]
+    bars = go.Bar(
+        x=np.arange(len(values)),
+        y=values.astype(np.float32),
+        text=[f"{value:+.2f}" for value in values],
+        textposition="outside",
+        cliponaxis=False,
+        customdata=number,
+        marker={"color": [_colour(value, theme) for value in values]},
+        hovertemplate=f"through %{{x}} heads<br>%{{customdata}}<b>%{{y:+.4f}} {quantity}</b><extra></extra>",
+    )
+    figure = go.Figure(bars)
+    figure.update_layout(base_layout(theme))
+    figure.update_layout(margin={"t": 24, "b": 8})
+    figure.update_xaxes(title={"text": "heads that a path passes"}, dtick=1, showgrid=False, zeroline=False)
+    figure.update_yaxes(title={"text": quantity}, zeroline=True, zerolinewidth=1.5)
+    return figure
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowNode:
+    """A box of a flow: `column` counts from the left, `note` is for the hover text, `kind` chooses the colour."""
+
+    label: str
+    column: int
+    kind: str
+    """source, head or end."""
+    note: str = ""
+
+
+def flow_graph(
+    nodes: Sequence[FlowNode],
+    sources: Sequence[int],
+    targets: Sequence[int],
+    values: Float[np.ndarray, " link"],
+    *,
+    quantity: str = "logits",
+    theme: Theme = "light",
+) -> go.Figure:
+    """A Sankey diagram of signed flows: widths are sizes, blue adds to the end and orange takes away.
+
+    Nodes that no link touches are left out. Columns are from left to right, and in a column the largest node is at the
+    top. `sources` and `targets` are places in `nodes`. Raises `ValueError` for a link that does not lead to the right.
+    """
+    for start, end in zip(sources, targets, strict=True):
+        if nodes[start].column >= nodes[end].column:
+            raise ValueError(f"flow_graph: expected links to the right, got {nodes[start]} → {nodes[end]}.")
+    used = sorted({*sources, *targets})
+    place = {node: index for index, node in enumerate(used)}
+    sizes = _sizes(used, sources, targets, values)
+    x, y = _places([nodes[i] for i in used], sizes)
+    colours = {"source": QUIET_INK[theme], "head": INK[theme], "end": LINES[theme][2]}
+    notes = [f"{nodes[i].note}<br>" if nodes[i].note else "" for i in used]
+    figure = go.Figure(
+        go.Sankey(
+            arrangement="snap",
+            node={
+                "label": [plotly_text(nodes[i].label) for i in used],
+                "x": x,
+                "y": y,
+                "pad": _PAD,
+                "thickness": 12,
+                "color": [colours[nodes[i].kind] for i in used],
+                "line": {"width": 0},
+                "customdata": notes,
+                "hovertemplate": "<b>%{label}</b><br>%{customdata}<extra></extra>",
+            },
+            link={
+                "source": [place[i] for i in sources],
+                "target": [place[i] for i in targets],
+                "value": np.maximum(np.abs(values), 1e-9).astype(np.float32),
+                "color": [_faint(_colour(value, theme)) for value in values],
+                "customdata": [f"{value:+.3f} {quantity}" for value in values],
+                "hovertemplate": "%{source.label} → %{target.label}<br><b>%{customdata}</b><extra></extra>",
+            },
+            textfont={"color": INK[theme], "shadow": f"0 0 3px {BACKGROUND[theme]}", "size": 12},
+        )
+    )
+    figure.update_layout(base_layout(theme))
+    figure.update_layout(margin={"l": 8, "r": 8, "t": 10, "b": 14})
+    return figure
+
+
+def _sizes(used: Sequence[int], sources: Sequence[int], targets: Sequence[int], values: np.ndarray) -> list[float]:
+    into: dict[int, float] = defaultdict(float)
+    out: dict[int, float] = defaultdict(float)
+    for start, end, value in zip(sources, targets, np.abs(values).tolist(), strict=True):
+        out[start] += value
+        into[end] += value
+    return [max(into[i], out[i]) for i in used]
+
+
+def _places(nodes: Sequence[FlowNode], sizes: Sequence[float]) -> tuple[list[float], list[float]]:
+    """The middles of boxes, 0 to 1. plotly places nodes by itself only where all of them are left to it."""
+    columns: dict[int, list[int]] = defaultdict(list)
+    for index, node in enumerate(nodes):
+        columns[node.column].append(index)
+    last = max((node.column for node in nodes), default=1) or 1
+    gap = 0.9 / max(40, *(len(members) for members in columns.values()), 0)
+    x, y = [0.0] * len(nodes), [0.0] * len(nodes)
+    room = max((sum(sizes[i] for i in members) / (1 - gap * len(members)) for members in columns.values()), default=1.0)
+    for column, members in columns.items():
+        members.sort(key=lambda i: -sizes[i])
+        height = sum(sizes[i] / room for i in members) + gap * (len(members) - 1)
+        top = (1 - height) / 2
+        for i in members:
+            # plotly takes 0 for "not given".
+            x[i] = min(max(column / last, 0.001), 0.999)
+            y[i] = min(max(top + sizes[i] / room / 2, 0.001), 0.999)
+            top += sizes[i] / room + gap
+    return x, y
+
+
+def _colour(value: float, theme: Theme) -> str:
+    return LINES[theme][0 if value >= 0 else 1]
+
+
+def _faint(colour: str) -> str:
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},0.45)"
