@@ -57,8 +57,14 @@ def _parse(argv: Sequence[str] | None) -> Settings:
     parser.add_argument(
         "--max-tokens", type=_positive, default=defaults.max_tokens, help="longest prompt (default: %(default)s)"
     )
+    parser.add_argument(
+        "--corpus", metavar="SPEC", action="append", default=[],
+        help="text that the Skip-trigrams page may hold its rows against: stdlib, file:PATH or dir:PATH; may be given "
+        "more than once",
+    )  # fmt: skip
     given = parser.parse_args(argv)
     return Settings(
+        corpora=tuple(given.corpus),
         checkpoints=tuple(given.checkpoints),
         host=given.host,
         port=given.port,
@@ -81,7 +87,10 @@ def _serve(settings: Settings) -> None:
         from app.factory import create_app
         from app.services import Services
 
-        services = Services.start(settings)
+        try:
+            services = Services.start(settings)
+        except ValueError as error:
+            raise StartError(f"--corpus {error}") from error
         try:
             found = services.catalog.list()
         except CheckpointError as error:

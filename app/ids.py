@@ -146,6 +146,52 @@ WITHOUT = "without"
 WITHOUT_BODY = "without-body"
 PATHS_DOWNLOAD = "paths-download"
 
+# Skip-trigrams
+TRIGRAMS_CHECKPOINT = "trigrams-checkpoint"
+TRIGRAMS_HEAD = "trigrams-head"  # store: [layer, head]
+TRIGRAMS_HEADS = "trigrams-heads"
+TRIGRAMS_SCORE = "trigrams-score"
+TRIGRAMS_END = "trigrams-end"
+TRIGRAMS_DISTANCE = "trigrams-distance"
+TRIGRAMS_DELTA = "trigrams-delta"
+TRIGRAMS_K = "trigrams-k"
+TRIGRAMS_ASKED = "trigrams-asked"  # store: what the address named, for the first answer
+TRIGRAMS = "trigrams"  # store: which table is asked for, as services/trigrams.py describes it
+TRIGRAMS_FOUND = "trigrams-found"  # store: {choice, text, rows}, of the table that is there; None when none is
+TRIGRAMS_PANEL = "trigrams-panel"
+TRIGRAMS_MEANING = "trigrams-meaning"
+TRIGRAMS_RELATIVE = "trigrams-relative"
+TRIGRAMS_PROGRESS = "trigrams-progress"
+TRIGRAMS_TIMER = "trigrams-timer"
+TRIGRAMS_STOP = "trigrams-stop"
+TRIGRAMS_BODY = "trigrams-body"
+TRIGRAMS_DOWNLOAD = "trigrams-download"
+TRIGRAM_ROWS = "trigram-rows"
+TRIGRAM_GRID = "trigram-grid"
+TRIGRAM_COUNT = "trigram-count"
+TRIGRAM_SOURCE = "trigram-source"
+TRIGRAM_DESTINATION = "trigram-destination"
+TRIGRAM_OUT = "trigram-out"
+TRIGRAM_WITHIN = "trigram-within"
+TRIGRAM_VERDICT = "trigram-verdict"
+TRIGRAM_KIND = "trigram-kind"
+TRIGRAM_ROW = "trigram-row"  # store: the rank of the row that is explained, or None
+TRIGRAM = "one-trigram"
+TRIGRAM_BODY = "one-trigram-body"
+EVIDENCE = "evidence"
+EVIDENCE_CORPUS = "evidence-corpus"
+EVIDENCE_TOKENS = "evidence-tokens"
+EVIDENCE_PASTED = "evidence-pasted"
+EVIDENCE_CHECK = "evidence-check"
+EVIDENCE_CHECK_ALL = "evidence-check-all"
+EVIDENCE_ABOUT = "evidence-about"
+TRIGRAM_KINDS = "trigram-kinds"
+TRIGRAM_KINDS_GRAPH = "trigram-kinds-graph"
+TRIGRAM_KINDS_CAPTION = "trigram-kinds-caption"
+TRIGRAM_KINDS_RULES = "trigram-kinds-rules"
+TRIGRAM_HEADS = "trigram-heads"
+TRIGRAM_HEADS_TABLE = "trigram-heads-table"
+
 
 def notice(panel: str) -> str:
     """Where a panel says what went wrong or what is missing."""

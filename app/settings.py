@@ -39,6 +39,16 @@ class Settings:
     """Nodes that a search for the largest paths may expand before it gives up proof."""
     flow_links: int = 40
     """Links that a picture of a logit's flow has at most; the largest stay."""
+    corpora: tuple[str, ...] = ()
+    """Texts that skip-trigrams may be held against: `stdlib`, `file:PATH` or `dir:PATH`."""
+    evidence_tokens: tuple[int, ...] = (30_000, 100_000, 300_000, 1_000_000)
+    """How much of a corpus may be asked for, in tokens."""
+    n_evidence: int = 24
+    """Tables with evidence that are kept; the least recently used go first."""
+    n_occurrences: int = 6
+    """Occurrences of a row that are kept to be read."""
+    max_pasted: int = 300_000
+    """Longest pasted text that rows are held against, in characters."""
     max_models: int = 4
     """Models kept in memory; the least recently used goes first."""
     listing_seconds: float = 2.0

@@ -3,6 +3,7 @@
     /heads?checkpoint=novels-2l-mhsa&text=The+cat&head=1.3&position=4&view=scores&direction=from&sink=hide
     /circuits?checkpoint=novels-2l-mhsa&head=1.0&left=tokens&right=0.3&rows=12-262&block=3.17
     /paths?checkpoint=novels-2l-mhsa&text=Then+Harriet&position=17&target=262&versus=11&by=pos&k=40&without=1.0
+    /trigrams?checkpoint=novels-1l-mhsa&head=0.2&score=sum&end=bottom&distance=mean&k=200&out=%C2%B7thou&verdict=confirmed
     /checkpoints?checkpoint=novels-2l-mhsa
 
 Addresses are typed, cut and pasted, so parsing never fails: what can't be understood is left out, which the page reads
@@ -22,10 +23,15 @@ Direction = Literal["to", "from"]
 Kind = Literal["qk", "ov"]
 Statistic = Literal["extreme", "mean"]
 Ranking = Literal["abs", "pos", "neg"]
+Score = Literal["effect", "sum", "product"]
+End = Literal["top", "bottom"]
+Within = Literal["table", "all"]
+Verdict = Literal["confirmed", "not confirmed", "too rare"]
 
 HEADS_PATH = "/heads"
 CIRCUITS_PATH = "/circuits"
 PATHS_PATH = "/paths"
+TRIGRAMS_PATH = "/trigrams"
 CHECKPOINTS_PATH = "/checkpoints"
 
 #: Layers, heads and positions have at most this many digits; longer numbers are no addresses of ours.
@@ -46,6 +52,15 @@ MAX_K = 200
 
 #: A head, `1.0`, or a path, `token@4-0.2-1.3`: where it starts and the heads that it passes.
 _WITHOUT = re.compile(r"\d{1,4}\.\d{1,4}|(token|position|bias)(@\d{1,6})?(-\d{1,4}\.\d{1,4}){0,200}", re.ASCII)
+
+
+#: Skip-trigrams that are listed, at first and at most; and the longest text that is searched for in a token.
+FIRST_ROWS = 500
+MAX_ROWS = 5000
+_MAX_WANTED = 60
+
+#: Tokens of text that rows are held against, at first.
+FIRST_TOKENS = 100_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +127,33 @@ class PathsState:
     k: int = FIRST_K
     without: str | None = None
     """The head or path that is taken away, as `_WITHOUT` has it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrigramsState:
+    """Everything that the Skip-trigrams page shows."""
+
+    checkpoint: str | None = None
+    head: tuple[int, int] | None = None
+    score: Score = "effect"
+    end: End = "top"
+    """The highest scores, or the lowest: what the head suppresses."""
+    distance: int | Literal["mean"] | None = None
+    k: int = FIRST_ROWS
+    source: str = ""
+    """Part of a token, or `=` and all of it."""
+    destination: str = ""
+    out: str = ""
+    within: Within = "table"
+    """Whether tokens are searched for among the rows, or the rows are the best of those with such tokens."""
+    verdict: Verdict | None = None
+    kind: str | None = None
+    corpus: str | None = None
+    """A name that the server knows; None: its first."""
+    tokens: int = FIRST_TOKENS
+    """Tokens of it that are read."""
+    row: int | None = None
+    """The rank of the row that is explained; None: the first."""
 
 
 def parse_query(search: str | None) -> dict[str, str]:
@@ -230,6 +272,50 @@ def format_paths(state: PathsState) -> str:
     return PATHS_PATH + _query({key: value for key, value in pairs.items() if value is not None})
 
 
+def parse_trigrams(search: str | None) -> TrigramsState:
+    """The state that `format_trigrams` wrote; anything unreadable is left at its default."""
+    query = parse_query(search)
+    k, tokens, distance = (_number(query.get(key)) for key in ("k", "tokens", "distance"))
+    wanted = {key: query.get(key, "")[:_MAX_WANTED] for key in ("source", "destination", "out")}
+    return TrigramsState(
+        checkpoint=query.get("checkpoint") or None,
+        head=_head(query),
+        score=_choice(query, "score", get_args(Score), "effect"),
+        end=_choice(query, "end", get_args(End), "top"),
+        distance="mean" if query.get("distance") == "mean" else distance,
+        k=FIRST_ROWS if k is None else min(max(k, 1), MAX_ROWS),
+        **wanted,
+        within=_choice(query, "within", get_args(Within), "table"),
+        verdict=_choice(query, "verdict", get_args(Verdict), None),
+        kind=query.get("kind") or None,
+        corpus=query.get("corpus") or None,
+        tokens=FIRST_TOKENS if not tokens else tokens,
+        row=_number(query.get("row")),
+    )
+
+
+def format_trigrams(state: TrigramsState) -> str:
+    """The address of a state; defaults are left out."""
+    pairs = {
+        "checkpoint": state.checkpoint,
+        "head": _dotted(state.head),
+        "score": state.score if state.score != "effect" else None,
+        "end": state.end if state.end != "top" else None,
+        "distance": None if state.distance is None else str(state.distance),
+        "k": str(state.k) if state.k != FIRST_ROWS else None,
+        "source": state.source,
+        "destination": state.destination,
+        "out": state.out,
+        "within": state.within if state.within != "table" else None,
+        "verdict": state.verdict,
+        "kind": state.kind,
+        "corpus": state.corpus,
+        "tokens": str(state.tokens) if state.tokens != FIRST_TOKENS else None,
+        "row": None if state.row is None else str(state.row),
+    }
+    return TRIGRAMS_PATH + _query({key: value for key, value in pairs.items() if value})
+
+
 def parse_checkpoints(search: str | None) -> str | None:
     """The checkpoint chosen on the Checkpoints page."""
     return parse_query(search).get("checkpoint") or None
@@ -277,6 +363,6 @@ def _side(query: Mapping[str, str], key: str) -> str | None:
     return value if value in SIDES or (value and _dotted(_pair(value)) == value) else None
 
 
-def _choice(query: Mapping[str, str], key: str, choices: tuple[str, ...], default: str):  # type: ignore[no-untyped-def]
+def _choice(query: Mapping[str, str], key: str, choices: tuple[str, ...], default: str | None):  # type: ignore[no-untyped-def]
     value = query.get(key)
     return value if value in choices else default
