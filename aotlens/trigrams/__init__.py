@@ -13,14 +13,44 @@ verdict.py      lift, its interval, the test and the rule
 measuring.py    what the head does there
 examples.py     a few occurrences to read
 evidence.py     `evidence`: all of that, in one pass
+matched.py      random triples of the same token frequencies
+skip_trigram_bug.py     the false triples that pairs of rows force
+
+direct_path.py  `bigrams` and `zero_layer`: what the last token alone predicts
+ensemble.py     `ensemble_check`: a one-layer model is a bigram model plus skip-trigrams
 """
 
 from __future__ import annotations
 
+from aotlens.trigrams.direct_path import Bigrams, ZeroLayer, bigrams, direct_path, zero_layer
 from aotlens.trigrams.distance import distance_scores
+from aotlens.trigrams.ensemble import EnsembleCheck, ensemble_check
 from aotlens.trigrams.evidence import Evidence, evidence
 from aotlens.trigrams.examples import Example
 from aotlens.trigrams.find import score_triples, skip_trigrams
+from aotlens.trigrams.matched import matched_random
+from aotlens.trigrams.normaliser import background_distribution, log_background
+from aotlens.trigrams.skip_trigram_bug import SkipTrigramBugs, skip_trigram_bugs
 from aotlens.trigrams.table import TrigramTable
 
-__all__ = ["Evidence", "Example", "TrigramTable", "distance_scores", "evidence", "score_triples", "skip_trigrams"]
+__all__ = [
+    "Bigrams",
+    "EnsembleCheck",
+    "Evidence",
+    "Example",
+    "SkipTrigramBugs",
+    "TrigramTable",
+    "ZeroLayer",
+    "background_distribution",
+    "bigrams",
+    "direct_path",
+    "distance_scores",
+    "ensemble_check",
+    "evidence",
+    "log_background",
+    "matched_random",
+    "score_triples",
+    "skip_trigram_bugs",
+    "skip_trigrams",
+    "zero_layer",
+]

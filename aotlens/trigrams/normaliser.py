@@ -42,6 +42,8 @@ def background_distribution(
 def log_background(qk: Circuit, distribution: Float64[np.ndarray, " d_vocab"]) -> Float64[np.ndarray, " d_vocab"]:
     """N of every destination of a QK circuit, nats, in the circuit's precision.
 
+    `aotlens.circuits.row_statistics` gives the same (log_mean_exp) in float64, at several times the cost.
+
     Time: one product of the circuit and an exp an entry. Memory: a tile. Rows are shifted by what the most frequent
     tokens alone amount to, a lower bound of N, so that the sum cannot vanish; a row where that is so far off that the
     rest overflows is shifted by its maximum.

@@ -1,0 +1,116 @@
+"""Theorem 25 of *structures* as code: a one-layer model is a bigram model plus skip-trigrams.
+
+With the pattern A^h of every head and the norms' scales frozen at their values on the tokens, position i's logits are
+
+      W_E[t_i] W_U                                                   the bigram model
+    + Σ_h Σ_{j ≤ i} A^h_ij · W_E[t_j] W_V^h W_O^h W_U                the skip-trigrams of every head
+    + W_pos[i] W_U + Σ_h Σ_{j ≤ i} A^h_ij · W_pos[j] W_V^h W_O^h W_U   where positions are in the stream
+    + Σ_h (Σ_j A^h_ij) · b_V^h W_O^h W_U + b_O W_U + b_U             where there are biases
+
+exactly, for every kind of attention and φ; A's rows need not sum to 1. Norms: what is written to the stream is centred
+and divided by the frozen scale, with the gain folded into the next matrix and the bias among the biases.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float64, Int
+from torch import Tensor
+
+from aotlens.circuits.sides import centre, gain
+from aotlens.models import AttentionOnlyTransformer, hook_names
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EnsembleCheck:
+    """The terms of every position's logits, and what is left between their sum and the model's own."""
+
+    terms: dict[str, Float64[Tensor, "batch pos d_vocab"]]
+    """`"bigram"`, `"head 0"` …, and where the model has them `"positions"` and `"biases"`; logits, on the CPU."""
+    residual_per_position: Float64[Tensor, "batch pos"]
+    """max over the vocabulary of |Σ terms − logits|."""
+    largest: float | int
+    """The largest magnitude among terms and logits: what a relative tolerance is relative to."""
+
+    @property
+    def residual(self) -> float:
+        """The largest difference anywhere, logits: rounding, if the theorem holds."""
+        return float(self.residual_per_position.max())
+
+
+@torch.no_grad()
+def ensemble_check(model: AttentionOnlyTransformer, tokens: Int[Tensor, "batch pos"]) -> EnsembleCheck:
+    """Rebuild a one-layer model's logits from its terms, and compare.
+
+    Terms are computed in float64 from the model's weights; patterns and scales are the model's own, as it ran. Time: a
+    product of `[pos, d_model]` and the unembedding a term. Memory: as many `[batch, pos, d_vocab]` arrays as terms.
+
+    Raises `ValueError` for a model of another depth, with MLPs, or that does not read and write tokens.
+    """
+    cfg = model.cfg
+    if cfg.n_layers != 1 or not cfg.attn_only or (cfg.read_in, cfg.read_out) != ("tokens", "tokens"):
+        mlp = "" if cfg.attn_only else " and MLPs"
+        raise ValueError(
+            f"the theorem is about one attention layer from tokens to tokens; this model has {cfg.n_layers}{mlp}, "
+            f"reads {cfg.read_in} and writes {cfg.read_out}. For more layers, see aotlens.paths."
+        )
+    tokens = tokens.to(model.device)
+    names = {hook_names.attn(0, hook_names.PATTERN)}
+    if cfg.norm:
+        names |= {hook_names.norm_scale(0), hook_names.FINAL_SCALE}
+    logits, cache = model.run_with_cache(tokens, names_filter=lambda name: name in names, return_cache_object=False)
+    final = _Norm(model, None, cache.get(hook_names.FINAL_SCALE))
+    before = _Norm(model, 0, cache.get(hook_names.norm_scale(0)))
+    W_U = _wide(model.W_U)
+    streams = {"bigram": _wide(model.W_E)[tokens.cpu()]}
+    if cfg.positions == "learned":
+        streams["positions"] = _wide(model.W_pos)[: tokens.shape[1]].expand_as(streams["bigram"]).clone()
+    terms = {name: final(stream) @ W_U for name, stream in streams.items()}
+    constant = (final.bias @ W_U + _wide(model.b_U)).expand(*tokens.shape, -1)
+    constant = constant + final(_wide(model.b_O[0]).expand_as(streams["bigram"])) @ W_U
+    pattern = _wide(cache[hook_names.attn(0, hook_names.PATTERN)])  # [batch, head, query, key]
+    for head in range(cfg.n_heads):
+        W_V, W_O = _wide(model.W_V[0, head]), _wide(model.W_O[0, head])
+
+        def moved(values: Tensor, weights: Tensor = pattern[:, head], out: Tensor = W_O) -> Tensor:
+            return final(weights @ values @ out) @ W_U
+
+        terms[f"head {head}"] = moved(before(streams["bigram"]) @ W_V)
+        if "positions" in streams:
+            terms["positions"] += moved(before(streams["positions"]) @ W_V)
+        bias = before.bias @ W_V + _wide(model.b_V[0, head])
+        constant = constant + moved(bias.expand(*tokens.shape, -1))
+    if cfg.bias or cfg.norm:
+        terms["biases"] = constant
+    expected = _wide(logits)
+    difference = (torch.stack(list(terms.values())).sum(0) - expected).abs()
+    return EnsembleCheck(
+        terms=terms,
+        residual_per_position=difference.amax(-1),
+        largest=max(float(value.abs().max()) for value in (*terms.values(), expected)),
+    )
+
+
+class _Norm:
+    """A norm with its scale frozen: linear in what is written to the stream, and a bias apart."""
+
+    def __init__(self, model: AttentionOnlyTransformer, layer: int | None, scale: Any) -> None:
+        self._model = model
+        self._scale = None if scale is None else _wide(scale)  # [batch, pos, 1]
+        w = gain(model, layer)
+        self._gain = None if w is None else _wide(w)
+        norm: Any = model.ln_final if layer is None else model.blocks[layer].ln1
+        self.bias = _wide(norm.b) if model.cfg.norm else torch.zeros(model.cfg.d_model, dtype=torch.float64)
+
+    def __call__(self, stream: Tensor) -> Tensor:
+        if self._gain is None or self._scale is None:
+            return stream
+        flat = centre(self._model, stream.flatten(0, -2)).view_as(stream)
+        return flat / self._scale * self._gain
+
+
+def _wide(values: Tensor) -> Tensor:
+    return values.detach().cpu().double()
