@@ -50,7 +50,7 @@ def test_it_prints_orders_paths_and_the_residual(checkpoint: Path, capsys: Any) 
     top = expansion.top(5, -1, token)
     for path, value in zip(top.paths, top.values, strict=True):
         assert f"{value:+.4f}" in out and f"{path}" in out
-    assert "5 of 5 ranks proven among 75 paths" in out and "sum of paths − model" in out
+    assert "5 of 5 ranks proven among 27 paths" in out and "sum of paths − model" in out
 
 
 def test_csv_has_the_paths_unrounded(checkpoint: Path, capsys: Any, tmp_path: Path) -> None:

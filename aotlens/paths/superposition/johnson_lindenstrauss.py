@@ -51,10 +51,10 @@ class JohnsonLindenstrauss:
 
     projections: tuple[Projection, ...]
     constant: float | int
-    """C of m = C · log N / ε², fitted: the mean over projections of m ε² / log N, which is what least squares of ε² on
-    log N / m gives where they vary little."""
+    """C of m = C · log N / ε², fitted: the mean of m ε² / log N over projections with ε < 1."""
     exponent: float | int
-    """The slope of log ε against log m, by least squares: −1/2 is what the theorem's m ∝ 1/ε² says."""
+    """The slope of log ε against log m within clouds of one size, by least squares over the same projections. The
+    theorem's m ∝ 1/ε² is −1/2; it is steeper for small m, where squared lengths are skewed (χ²)."""
 
     def to_frame(self) -> pd.DataFrame:
         """One row a projection."""
@@ -99,18 +99,22 @@ def johnson_lindenstrauss(
         for n in n_points:
             points = torch.randn(n, dimension, generator=generator, dtype=torch.float64)
             projections += [measure_projection(points, size, seed + trial) for size in m]
-    constants = [projection.constant for projection in projections]
+    constant, exponent = _fit([projection for projection in projections if projection.distortion < 1])
+    return JohnsonLindenstrauss(projections=tuple(projections), constant=constant, exponent=exponent)
+
+
+def _fit(projections: Sequence[Projection]) -> tuple[float, float]:
+    """The mean constant, and the slope of log ε against log m; NaN where there is nothing to fit."""
+    if not projections:
+        return math.nan, math.nan
     x = torch.tensor([math.log(p.m) for p in projections], dtype=torch.float64)
     y = torch.tensor([math.log(p.distortion) for p in projections], dtype=torch.float64)
-    for n in set(n_points):  # the slope within clouds of one size, not between them
+    for n in {p.n_points for p in projections}:
         same = torch.tensor([p.n_points == n for p in projections])
         x[same] -= x[same].mean()
         y[same] -= y[same].mean()
-    return JohnsonLindenstrauss(
-        projections=tuple(projections),
-        constant=sum(constants) / len(constants),
-        exponent=float((x * y).sum() / (x * x).sum()),
-    )
+    slope = float((x * y).sum() / (x * x).sum()) if bool(x.any()) else math.nan
+    return sum(p.constant for p in projections) / len(projections), slope
 
 
 def measure_projection(points: Float[Tensor, "n dimension"], m: int, seed: int) -> Projection:

@@ -1,0 +1,111 @@
+"""*structures* §7: the pentagon network with the paper's numbers, and random projections against ε.
+
+    python -m analyses.superposition [--quick]
+
+Prints each statement as claim, expected, measured, tolerance, and the table of projections. The paper's e₁ + e₃ erases
+e₁; in fact it erases e₃ as well, and e₂ appears. Its proof of Theorem 27 names no constants: C of m = C · log N / ε² is
+fitted here. Expected: every claim holds. About half a minute; `--quick` measures fewer and smaller clouds.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+
+import torch
+
+from analyses._claims import Claim, parser, report
+from aotlens.paths.superposition import (
+    JohnsonLindenstrauss,
+    interference,
+    johnson_lindenstrauss,
+    pentagon,
+    polygon,
+    random_features,
+)
+
+
+def example_26() -> list[Claim]:
+    """The pentagon."""
+    network = pentagon()
+    single = torch.eye(5, dtype=torch.float64)
+    others = network.before_output(single)[~torch.eye(5, dtype=torch.bool)]
+    both = torch.tensor([1.0, 0, 1, 0, 0], dtype=torch.float64)
+    out, before = network(both), network.before_output(both)
+    cosine = math.cos(math.radians(72))
+
+    def claim(text: str, expected: float, measured: float, tolerance: float = 1e-12) -> Claim:
+        return Claim(claim=text, expected=expected, measured=measured, tolerance=tolerance)
+
+    return [
+        claim("x̂(e_k) = e_k for all k: largest error", 0, float((network(single) - single).abs().max())),
+        claim("hidden neurons positive for all e_k", 1, float((network.hidden(single) > 0).all())),
+        claim("largest interference, 1.5·cos 72° − 0.5", 1.5 * cosine - 0.5, float(others.max())),
+        claim("… which the paper rounds to −0.04", -0.04, float(others.max()), 0.005),
+        claim("e₁ + e₃: z₁ ≈ −0.21", -0.21, float(before[0]), 0.005),
+        claim("e₁ + e₃: output 1 is erased", 0, float(out[0])),
+        claim("e₁ + e₃: output 3 is erased too", 0, float(out[2])),
+        claim("e₁ + e₃: output 2, not in the input, appears", 1.5 * 2 * cosine - 0.5, float(out[1])),
+        claim("largest |cos| of the pentagon, cos 36°", math.cos(math.radians(36)), interference(polygon(5)).largest),
+    ]
+
+
+def almost_orthogonal(*, quick: bool) -> list[Claim]:
+    """§7: N random directions in d dimensions are almost orthogonal, their cosines 1/√d."""
+    n, d = (300, 100) if quick else (3000, 1000)
+    found = interference(random_features(n, d))
+    return [
+        Claim(claim=f"rms cosine of {n} random directions in {d}, 1/√d", expected=d**-0.5, measured=found.rms,
+              tolerance=0.02 * d**-0.5),
+        Claim(claim="… no cosine beats Welch's bound", expected=1, measured=float(found.largest >= found.welch_bound),
+              tolerance=0),
+    ]  # fmt: skip
+
+
+def theorem_27(found: JohnsonLindenstrauss) -> list[Claim]:
+    """Theorem 27 and Corollary 28."""
+    frame = found.to_frame()
+    small = frame[frame.distortion < 1]
+    constants = small.groupby("n_points").constant.mean()
+    return [
+        Claim(claim="Theorem 27: slope of log ε against log m", expected=-0.5, measured=found.exponent, tolerance=0.08),
+        Claim(
+            claim="Theorem 27: C of the largest cloud over C of the smallest",
+            expected=1,
+            measured=float(constants.iloc[-1] / constants.iloc[0]),
+            tolerance=0.4,
+        ),
+        Claim(
+            claim="Corollary 28: |cos θ_f − cos θ| ≤ 4ε/(1 − ε), share of projections",
+            expected=1,
+            measured=float((small.angle_error <= small.angle_bound).mean()),
+            tolerance=0,
+        ),
+        Claim(
+            claim="Corollary 28: … ≤ 3ε, share of projections",
+            expected=1,
+            measured=float((frame.angle_error <= 3 * frame.distortion).mean()),
+            tolerance=0,
+        ),
+    ]
+
+
+def main(argv: list[str] | None = None) -> int:
+    chosen = parser(__doc__).parse_args(argv)
+    if chosen.quick:
+        found = johnson_lindenstrauss((30, 100), (64, 128, 256, 512), dimension=400, n_trials=6)
+    else:
+        found = johnson_lindenstrauss((50, 200, 800), (128, 256, 512, 1024, 2048), dimension=2000, n_trials=6)
+    status = report([*example_26(), *almost_orthogonal(quick=chosen.quick), *theorem_27(found)])
+    print(f"\nRandom ±1/√m projections; m ≈ {found.constant:.2f} · log N / ε² (fitted):\n")
+    columns = ["n_points", "dimension", "m", "distortion", "rms_distortion", "angle_error", "angle_bound", "constant"]
+    print(" | ".join(columns))
+    print(" | ".join("---" for _ in columns))
+    means = found.to_frame().groupby(["n_points", "m"], as_index=False)[columns].mean()
+    for row in means[columns].itertuples(index=False):
+        print(" | ".join(f"{value:.4g}" for value in row))
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""The analyses of *structures* print claims that hold, and say so when one does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aotlens.checkpoints import bundled_folder
+
+
+@pytest.fixture(autouse=True)
+def real_bundled_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The app's tests hide the bundled checkpoints for a whole session; and none of the user's own come in between."""
+    monkeypatch.setattr("aotlens.checkpoints.catalog.bundled_folder", bundled_folder)
+    monkeypatch.setenv("AOTLENS_HOME", str(tmp_path))
+
+
+def test_path_expansion(capsys: pytest.CaptureFixture[str]) -> None:
+    from analyses import path_expansion
+
+    assert path_expansion.main(["--quick"]) == 0
+    out = capsys.readouterr().out
+    assert "Proposition 22" in out and "| NO" not in out and "loss with paths up to here" in out
+
+
+def test_superposition(capsys: pytest.CaptureFixture[str]) -> None:
+    from analyses import superposition
+
+    assert superposition.main(["--quick"]) == 0
+    out = capsys.readouterr().out
+    assert "output 3 is erased too" in out and "| NO" not in out and "(fitted)" in out
+
+
+def test_a_claim_that_fails_ends_with_a_status(capsys: pytest.CaptureFixture[str]) -> None:
+    from analyses._claims import Claim, report
+
+    good = Claim(claim="one is one", expected=1, measured=1.0, tolerance=0)
+    bad = Claim(claim="pi is three", expected=3, measured=3.14, tolerance=0.1)
+    nothing = Claim(claim="not a number", expected=0, measured=float("nan"), tolerance=1)
+    assert report([good]) == 0 and report([good, bad]) == 1 and report([nothing]) == 1
+    captured = capsys.readouterr()
+    assert "pi is three | 3 | 3.14 | 0.1 | NO" in captured.out and "1 of 2 claims do not hold" in captured.err
