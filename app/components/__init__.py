@@ -9,5 +9,6 @@
     graph.py       the one dcc.Graph configuration
     choices.py     searchable choices of tokens, and the head picker
     circuit_tables.py  the Circuits page's tables
+    path_tables.py the Paths page's tokens and tables
     examples.py    texts to start from
 """

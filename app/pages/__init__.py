@@ -5,6 +5,7 @@
     circuits.py      what a head looks for and writes, from the weights: its layout; circuits_callbacks.py which circuit
                      and its maps, circuits_lines.py its tables, circuits_structure.py spectra and neighbours,
                      circuits_browser.py, circuits_export.py
+    paths.py         which ways a logit came: its layout; paths_callbacks.py, paths_browser.py, paths_export.py
     checkpoints.py   which models there are
     guard.py         what a callback does with an error
     router.py        address -> page
@@ -18,9 +19,9 @@ from typing import Any
 
 from dash import Dash
 
-from app.pages import checkpoints, circuits, heads
+from app.pages import checkpoints, circuits, heads, paths
 from app.services import Services
-from app.urlstate import CHECKPOINTS_PATH, CIRCUITS_PATH, HEADS_PATH
+from app.urlstate import CHECKPOINTS_PATH, CIRCUITS_PATH, HEADS_PATH, PATHS_PATH
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,5 +37,6 @@ class Page:
 PAGES = (
     Page(name="Heads", path=HEADS_PATH, layout=heads.layout, register=heads.register),
     Page(name="Circuits", path=CIRCUITS_PATH, layout=circuits.layout, register=circuits.register),
+    Page(name="Paths", path=PATHS_PATH, layout=paths.layout, register=paths.register),
     Page(name="Checkpoints", path=CHECKPOINTS_PATH, layout=checkpoints.layout, register=checkpoints.register),
 )

@@ -7,6 +7,8 @@
     circuits.py    a head's circuits: entries, spectra, composition
     sides.py       what a circuit's rows and columns are, for people
     circuit_*.py   what of a circuit is shown: maps, words, structure, files
+    paths.py       a prompt's logits as sums over paths; the model without a head or a path
+    path_*.py      what of them is shown: figures, words, files
     views.py       what of a result is shown: one head's map, all heads' thumbnails
     export.py      results as files
 """
@@ -18,6 +20,7 @@ from dataclasses import dataclass
 from app.services.catalog import Catalog
 from app.services.circuits import Circuits
 from app.services.inference import Inference
+from app.services.paths import Paths
 from app.settings import Settings
 
 
@@ -29,13 +32,16 @@ class Services:
     catalog: Catalog
     inference: Inference
     circuits: Circuits
+    paths: Paths
 
     @classmethod
     def start(cls, settings: Settings) -> Services:
         catalog = Catalog(settings)
+        inference = Inference(catalog, settings)
         return cls(
             settings=settings,
             catalog=catalog,
-            inference=Inference(catalog, settings),
+            inference=inference,
             circuits=Circuits(catalog, settings),
+            paths=Paths(catalog, inference, settings),
         )

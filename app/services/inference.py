@@ -48,12 +48,17 @@ class Inference:
         `length` is the text's true length in characters where the browser held a text back for being too long.
         Raises RequestError, with counts and limits, for text that can't be read or is too long: nothing is cut.
         """
+        loaded, tokens = self.tokens(checkpoint, text, length=length)
+        assert checkpoint is not None
+        key = hashlib.sha256(f"{loaded.key}:{tokens}".encode()).hexdigest()[:24]
+        return self._results.get(key, lambda: self._run(key, checkpoint, loaded, tokens))
+
+    def tokens(self, checkpoint: str | None, text: str, *, length: int | None = None) -> tuple[LoadedModel, list[int]]:
+        """A model and its tokens for `text`, refused as `analyse` says where it can't be read or is too long."""
         self._check_length(length if length is not None else len(text))
         loaded = self._catalog.load(checkpoint)
         assert checkpoint is not None
-        tokens = self._tokenise(checkpoint, loaded, text)
-        key = hashlib.sha256(f"{loaded.key}:{tokens}".encode()).hexdigest()[:24]
-        return self._results.get(key, lambda: self._run(key, checkpoint, loaded, tokens))
+        return loaded, self._tokenise(checkpoint, loaded, text)
 
     def predictions(self, checkpoint: str | None, text: str, position: int | None) -> NextTokenPredictions:
         """The likeliest tokens after `position` (None: the last)."""
