@@ -128,7 +128,7 @@ def layout(services: Services, search: str | None) -> html.Div:
                 ],
                 id=ids.CIRCUITS_BODY,
                 className="circuits-body",
-                **{"data-problem": ""},
+                **{"data-problem": "loading"},
             ),
         ],
         className="circuits",

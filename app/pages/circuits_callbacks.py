@@ -188,10 +188,10 @@ def _searches(
     """Options and values of the searchable choices: from the address at first, emptied where rows mean others now."""
     answer: list[Any] = []
     keys = ("rows", "columns", "row", "column")
-    spaces = (before or {}).get("spaces") or data["spaces"]
+    spaces = (before or {}).get("spaces") or [None, None]
     for (_, of_columns), key in zip(SEARCHES, keys, strict=True):
         labels = sides[of_columns]
-        if before is not None and spaces[of_columns] == data["spaces"][of_columns]:
+        if spaces[of_columns] == data["spaces"][of_columns]:
             answer += [no_update, no_update]
             continue
         wanted = asked[key] if before is None else None

@@ -41,6 +41,7 @@ def around(circuits: Circuits, checkpoint: str, head: Head) -> Around:
 def singular_pairs(shown: Shown, found: Spectrum, n_labels: int = 8) -> list[dict[str, Any]]:
     """Two records a pair, one a sign: rows and columns of the same record raise each other's entry."""
     records = []
+    size = float((found.singular_values**2).sum())
     for pair in range(len(found.left.highest)):
         for sign, rows, columns in (
             ("+", found.left.highest[pair], found.right.highest[pair]),
@@ -51,7 +52,7 @@ def singular_pairs(shown: Shown, found: Spectrum, n_labels: int = 8) -> list[dic
                     "pair": pair + 1,
                     "sign": sign,
                     "value": float(found.singular_values[pair]),
-                    "share": float(found.singular_values[pair] ** 2 / (found.singular_values**2).sum()),
+                    "share": float(found.singular_values[pair] ** 2) / size if size else 0.0,
                     "rows": [shown.rows.short(int(row)) for row in rows[:n_labels]],
                     "columns": [shown.columns.short(int(column)) for column in columns[:n_labels]],
                 }

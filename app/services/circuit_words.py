@@ -114,6 +114,10 @@ def meaning(shown: Shown) -> str:
         entry = "An entry is what attending to the source, with weight 1, adds to a direction of the residual stream."
     if shown.causal and choice.kind == "qk" and shown.rows.of == shown.columns.of == "position":
         entry += " The model only looks back: entries above the diagonal, with the source after, are never used."
+    if not (circuit.A.any() and circuit.B.any()):
+        entry += " Every entry is 0 here: this model has no such bias." if "bias" in choice.left + choice.right else (
+            " Every entry is 0 here."
+        )
     biases = " Biases are in every entry." if choice.biases else ""
     return (
         f"What head {choice.layer}.{choice.head} {what}: row = {row_role(shown)} ({shown.rows.n:,}), column = "

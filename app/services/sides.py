@@ -74,7 +74,11 @@ class Labels:
 def labels_of(side: Side, n: int, model: AttentionOnlyTransformer) -> Labels:
     """The labels of a circuit's side with `n` rows."""
     tokenizer = model.tokenizer
-    texts = tokenizer.str_tokens(range(n)) if side.index == "token" and tokenizer is not None else None
+    texts = None
+    if side.index == "token" and tokenizer is not None:
+        # A vocabulary may be padded beyond its tokenizer.
+        known = min(n, tokenizer.d_vocab)
+        texts = [*tokenizer.str_tokens(range(known)), *(f"<unused {index}>" for index in range(known, n))]
     through = "" if side.through is None else f"{side.through[0]}.{side.through[1]}"
     return Labels(of=side.index, texts=texts, n=n, through=through)
 

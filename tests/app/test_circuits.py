@@ -64,6 +64,21 @@ def ask(services: Services, checkpoint: str, **state: Any) -> Choice:
     return found.choice
 
 
+def show_all(services: Services, choice: Choice) -> None:
+    """Everything that the page shows of a circuit."""
+    circuits = services.circuits
+    shown, found = circuits.circuit(choice), circuits.spectrum(choice)
+    circuit_views.entries(circuits, choice).figure("light")
+    for statistic in ("extreme", "mean"):
+        circuit_views.overview(circuits, choice, statistic).figure("dark")
+    assert circuit_views.block(circuits, choice, None).map.figure("light").layout.meta["block"]
+    assert len(circuits.row(choice, shown.rows.n - 1).largest.values) <= shown.columns.n
+    assert len(circuits.column(choice, 0).smallest.values) <= shown.rows.n
+    assert circuit_structure.singular_pairs(shown, found)
+    assert found.eigenvalues is not None or circuit_words.no_eigenvalues(shown)
+    assert found.eigenvalues is None or circuit_words.eigenvalues(shown, found)
+
+
 # ── addresses ────────────────────────────────────────────────────────────────────────────────────────────────
 
 NUMBERS = st.integers(0, 999_999)
@@ -133,6 +148,7 @@ def test_sides_that_exist_are_offered(more: Services, checkpoint: str, kind: Any
             shown = more.circuits.circuit(choice)
             assert tuple(shown.circuit.shape) == (shown.rows.n, shown.columns.n)
             assert circuit_words.meaning(shown)
+            show_all(more, choice)
 
 
 def test_earlier_heads_are_sides(more: Services):

@@ -68,6 +68,12 @@ def query(page: Page) -> dict[str, str]:
     return {key: values[-1] for key, values in parse_qs(urlsplit(page.url).query).items()}
 
 
+def written(page: Page, key: str, value: str | None) -> None:
+    """Waits until the address says so; the browser writes it after it has shown what it says."""
+    there = "([key, value]) => new URLSearchParams(location.search).get(key) === value"
+    page.wait_for_function(there, arg=[key, value])
+
+
 def choice(**changes: Any) -> Choice:
     default = {"checkpoint": "tiny-mhsa", "layer": 1, "head": 0, "kind": "qk", "left": "tokens", "right": "tokens"}
     return Choice(**{**default, "biases": False, **changes})
@@ -98,10 +104,11 @@ def test_choose_head_kind_and_side(open_page):
     page.click(f"#{ids.CIRCUITS_RIGHT}")
     page.get_by_role("option", name="tokens, through head 0.2").click()
     page.wait_for_function("() => document.getElementById('circuit-meaning').textContent.includes('through 0.2')")
-    assert query(page)["right"] == "0.2"
+    written(page, "right", "0.2")
     page.click(f"#{ids.CIRCUITS_KIND} >> text=OV")
     drawn(page, "Map of OV of head 1.1")
-    assert query(page)["kind"] == "ov" and "right" not in query(page)
+    written(page, "kind", "ov")
+    written(page, "right", None)
     page.locator("#one-row-title >> text=promotes and suppresses").wait_for()
     assert page.locator(f"#{ids.CIRCUITS_BIASES}").is_disabled()
 
@@ -115,7 +122,7 @@ def test_search_a_token_click_another_and_a_link_reopens_the_view(open_page, ser
     page.locator("#one-row-title >> text=·captain").wait_for()
     labels = services.circuits.circuit(choice()).rows
     token = labels.search(" captain", 1)[0]
-    page.wait_for_function("id => new URLSearchParams(location.search).get('row') === id", arg=str(token))
+    written(page, "row", str(token))
     expected = services.circuits.row(choice(), token).largest
     first = page.locator("#row-largest .ag-row[row-index='0']")
     first.locator(f"text={float(expected.values[0]):.2f}".replace("-", "−")).wait_for()
@@ -123,13 +130,13 @@ def test_search_a_token_click_another_and_a_link_reopens_the_view(open_page, ser
     # A click on a token of a table lists its column.
     first.locator("[col-id='column_shown']").click()
     column = int(expected.columns[0])
-    page.wait_for_function("id => new URLSearchParams(location.search).get('column') === id", arg=str(column))
+    written(page, "column", str(column))
     page.locator(f"#one-column-title >> text={labels.shown(column)}").wait_for()
 
     page.click(f"#{ids.ENTRIES_ROWS}")
     page.keyboard.type("captain")
     page.get_by_role("option", name="·captain", exact=True).click()
-    page.wait_for_function("id => new URLSearchParams(location.search).get('rows') === id", arg=str(token))
+    written(page, "rows", str(token))
     kept = page.url
     again = open_page(urlsplit(kept).path + "?" + urlsplit(kept).query)
     drawn(again, "Map of QK of head 1.0")
@@ -151,7 +158,8 @@ def test_a_click_on_the_whole_matrix_shows_its_block(open_page, services: Servic
     assert row == pytest.approx(0.75 * n, abs=1.5) and column == pytest.approx(0.25 * n, abs=1.5)
     caption = circuit_views.block(services.circuits, choice(), [row, column]).caption
     page.locator(f"#{ids.BLOCK_CAPTION} >> text={caption[:20]}").wait_for()
-    page.wait_for_function("() => document.querySelector('#overview-graph .js-plotly-plot').layout.shapes?.length === 1")
+    framed = "() => document.querySelector('#overview-graph .js-plotly-plot').layout.shapes?.length === 1"
+    page.wait_for_function(framed)
 
 
 def test_walk_along_the_composition(open_page):
@@ -161,7 +169,7 @@ def test_walk_along_the_composition(open_page):
     page.wait_for_function("() => new URLSearchParams(location.search).get('head')?.startsWith('0.')")
     drawn(page, f"Map of QK of head {query(page)['head']}")
     assert "is read by" in page.inner_text("#composition-table")
-    assert query(page)["z"] == "0"
+    written(page, "z", "0")
 
 
 @pytest.mark.parametrize(
