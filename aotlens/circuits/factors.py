@@ -9,12 +9,10 @@ from torch import Tensor
 from transformer_lens import FactoredMatrix
 
 from aotlens.circuits import bounds
-from aotlens.circuits.exact import dot_products
+from aotlens.circuits.exact import CHUNK_BYTES, dot_products
 
 #: Rows whose largest number is between 1 / ORDINARY and ORDINARY are not scaled.
 ORDINARY = 2.0**30
-#: Numbers of float64 at once in passes over a factor.
-CHUNK_NUMBERS = 2**18
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -37,6 +35,8 @@ class Factors:
     floors: Tensor
     error: float
     sign: int
+    chunk_bytes: int
+    """Of float64 numbers at once; there are three such arrays at most."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -48,14 +48,14 @@ class Factors:
 
     @property
     def copied_bytes(self) -> int:
-        """What this holds beyond the circuit's own factors (at most: views count as copies)."""
+        """What this holds, and works with, beyond the circuit's own factors (at most: views count as copies)."""
         kept = {t.data_ptr(): t for t in (self.rows, self.columns, self.rows32, self.columns32)}
         vectors = (self.row_scales, self.row_norms, self.column_norms, self.floors)
-        return sum(t.nbytes for t in (*kept.values(), *vectors))
+        return sum(t.nbytes for t in (*kept.values(), *vectors)) + 3 * self.chunk_bytes
 
     def entries(self, i: Tensor, j: Tensor) -> Tensor:
         """Entries, float64, times the sign: larger is always better."""
-        found = dot_products(self.rows, self.columns, i, j)
+        found = dot_products(self.rows, self.columns, i, j, chunk_bytes=self.chunk_bytes)
         return found if self.sign > 0 else found.neg_().add_(0.0)
 
     def scaled(self, entries: Tensor, i: Tensor | int) -> Tensor:
@@ -86,9 +86,12 @@ def check(circuit: FactoredMatrix) -> None:
             )
 
 
-def prepare(circuit: FactoredMatrix, *, largest: bool = True, by_row: bool = False) -> Factors:
-    """Check and scale `circuit`. With `by_row` every row has a scale of its own, so that small ones stay exact, and
-    only entries of the same row may be compared in scaled units; otherwise all rows share one."""
+def prepare(circuit: FactoredMatrix, max_bytes: int, *, largest: bool = True, by_row: bool = False) -> Factors:
+    """Check and scale `circuit`, with float64 numbers in chunks of 1/24 of `max_bytes` at most.
+
+    With `by_row` every row has a scale of its own, so that small ones stay exact, and only entries of the same row may
+    be compared in scaled units; otherwise all rows share one.
+    """
     check(circuit)
     # MPS has no float64, which the exact part needs: there the work is done on the CPU.
     device = torch.device("cpu") if circuit.A.device.type == "mps" else circuit.A.device
@@ -99,7 +102,8 @@ def prepare(circuit: FactoredMatrix, *, largest: bool = True, by_row: bool = Fal
         largest_of_rows = largest_of_rows.amax().expand(len(rows))
     row_scales = _scale(largest_of_rows)
     column_scale = float(_scale(largest_of_columns))
-    row_norms, column_norms = _norms(rows, row_scales), _norms(columns, column_scale)
+    chunk_bytes = max(8 * rows.shape[1], min(CHUNK_BYTES, max_bytes // 24))
+    row_norms, column_norms = _norms(rows, row_scales, chunk_bytes), _norms(columns, column_scale, chunk_bytes)
     reach = float((row_norms / row_scales).amax()) * (float(column_norms.amax()) / column_scale)
     if not reach < 1e300:
         raise ValueError(f"entries may be as large as {reach:.3g}, too large for float64: scale the factors down.")
@@ -107,8 +111,8 @@ def prepare(circuit: FactoredMatrix, *, largest: bool = True, by_row: bool = Fal
     return Factors(
         rows=rows,
         columns=columns,
-        rows32=_float32(rows, row_scales),
-        columns32=_float32(columns, column_scale if largest else -column_scale),
+        rows32=_float32(rows, row_scales, chunk_bytes),
+        columns32=_float32(columns, column_scale if largest else -column_scale, chunk_bytes),
         row_scales=row_scales,
         column_scale=column_scale,
         row_norms=row_norms,
@@ -117,6 +121,7 @@ def prepare(circuit: FactoredMatrix, *, largest: bool = True, by_row: bool = Fal
         floors=inner * (bounds.UNDERFLOW + (2.0**-1073 * row_scales) * column_scale),
         error=bounds.coefficient(inner, bounds.input_unit(device)),
         sign=1 if largest else -1,
+        chunk_bytes=chunk_bytes,
     )
 
 
@@ -136,8 +141,8 @@ def _scale(largest: Tensor) -> Tensor:
     return torch.where(ordinary, torch.ones_like(scales), scales)
 
 
-def _chunks(rows: Tensor) -> list[slice]:
-    size = max(1, CHUNK_NUMBERS // rows.shape[1])
+def _chunks(rows: Tensor, chunk_bytes: int) -> list[slice]:
+    size = max(1, chunk_bytes // (8 * rows.shape[1]))
     return [slice(start, start + size) for start in range(0, len(rows), size)]
 
 
@@ -145,15 +150,15 @@ def _of(scales: Tensor | float, rows: slice) -> Tensor | float:
     return scales[rows, None] if isinstance(scales, Tensor) else scales
 
 
-def _norms(rows: Tensor, scales: Tensor | float) -> Tensor:
-    return torch.cat([(rows[part].double() * _of(scales, part)).norm(dim=1) for part in _chunks(rows)])
+def _norms(rows: Tensor, scales: Tensor | float, chunk_bytes: int) -> Tensor:
+    return torch.cat([(rows[part].double() * _of(scales, part)).norm(dim=1) for part in _chunks(rows, chunk_bytes)])
 
 
-def _float32(rows: Tensor, scales: Tensor | float) -> Tensor:
+def _float32(rows: Tensor, scales: Tensor | float, chunk_bytes: int) -> Tensor:
     unscaled = bool((scales == 1).all()) if isinstance(scales, Tensor) else scales == 1
     if unscaled:
         return rows.float()  # no copy of float32
     scaled = torch.empty(rows.shape, dtype=torch.float32, device=rows.device)
-    for part in _chunks(rows):
+    for part in _chunks(rows, chunk_bytes):
         scaled[part] = rows[part].double() * _of(scales, part)
     return scaled

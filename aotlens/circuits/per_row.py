@@ -2,7 +2,7 @@
 
 Rows are taken in strips. In a strip, for every row i with error bound e_ij (`bounds.py`):
 
-1. A pass over tiles keeps the largest product of every panel of 64 columns, and of every group of columns.
+1. A pass over tiles keeps the largest product of every panel of 128 columns, and of every group of columns.
 2. The k-th largest of (group maximum − its bound) is a number ℓ_i that at least k entries reach, exactly.
 3. Panels whose maximum reaches ℓ_i − e_ij are computed again, for the rows that need them, and entries that reach
    ℓ_i − e_ij are candidates: every entry that is at least ℓ_i is among them, so the k best are.
@@ -22,7 +22,7 @@ from aotlens.circuits.best import MERGE_BYTES, Best
 from aotlens.circuits.factors import Factors
 from aotlens.circuits.tiles import Tiles, block_maxima, tile_sizes
 
-PANEL = 64
+PANEL = 128
 #: Columns of a group at most. Fewer groups are quicker to rank, more give a sharper ℓ.
 GROUP = 512
 #: Bytes of one entry of a recomputed panel if it becomes a candidate: product, mask, two indices and their copies.
@@ -47,16 +47,17 @@ def plan(shape: tuple[int, int], inner: int, k: int, max_bytes: int, kept_bytes:
     n_rows, n_columns = shape
     left = max_bytes - kept_bytes
     tile_rows, tile_columns = tile_sizes(n_rows, n_columns, left // 8, device=device)
-    panel = min(PANEL, tile_columns)
     group = min(GROUP, tile_columns, _power_of_two(max(1, n_columns // (4 * k))))
+    panel = min(PANEL, group)
     n_panels, n_groups = -(-n_columns // panel), -(-n_columns // group)
     # Maxima; groups' bounds and the copies that ranking makes; thresholds; the row's best while merging.
-    row_bytes = 4 * n_panels + 24 * n_groups + 64 + MERGE_BYTES * k
+    row_bytes = 4 * n_panels + 28 * n_groups + 64 + MERGE_BYTES * k
     strip = min(n_rows, left // 2 // row_bytes)
-    recomputed_rows = min(4096, left // 8 // (PANEL_ENTRY_BYTES * panel + 4 * inner))
+    recomputed_bytes = PANEL_ENTRY_BYTES * max(panel, min(PANEL, n_columns)) + 4 * inner  # a row, all of it candidates
+    recomputed_rows = min(4096, left // 8 // recomputed_bytes)
     pool = left // 8 // MERGE_BYTES
     if min(strip, recomputed_rows, pool) < 1:
-        least = 2 * row_bytes, 8 * (PANEL_ENTRY_BYTES * panel + 4 * inner), 8 * MERGE_BYTES
+        least = 2 * row_bytes, 8 * recomputed_bytes, 8 * MERGE_BYTES
         raise ValueError(
             f"max_bytes={max_bytes} is too small for one row: copies of the factors and the result take {kept_bytes} "
             f"bytes, and a row needs {max(least)} more."
@@ -91,10 +92,9 @@ class _Search:
         self.factors, self.k, self.sizes = factors, k, sizes
         self.device = factors.rows32.device
         n_columns = factors.shape[1]
-        buffer_rows = max(sizes.tile_rows, -(-sizes.recomputed_rows * sizes.panel // sizes.tile_columns))
+        buffer_rows = max(sizes.tile_rows, -(-sizes.recomputed_rows * PANEL // sizes.tile_columns))
         self.tiles = Tiles(rows=buffer_rows, columns=sizes.tile_columns, device=self.device)
         self.panel_maxima = self._empty(-(-n_columns // sizes.panel), sizes.strip)
-        self.group_maxima = self._empty(sizes.strip, -(-n_columns // sizes.group))
         norms = factors.column_norms
         self.panel_norms = _maxima(norms[None], sizes.panel)[0].tolist()
         self.group_norms = _maxima(norms[None], sizes.group)[0].float()
@@ -117,21 +117,22 @@ class _Search:
         """Step 1."""
         sizes, left = self.sizes, self.factors.rows32[rows]
         right = self.factors.columns32
-        fine = min(sizes.panel, sizes.group)
         for c in range(0, len(right), sizes.tile_columns):
-            b, g = c // sizes.panel, c // sizes.group
+            b = c // sizes.panel
             for r in range(0, len(left), sizes.tile_rows):
                 part = slice(r, r + sizes.tile_rows)
-                maxima = self.tiles.maxima(left[part], right[c : c + sizes.tile_columns], fine)
-                panels, groups = _maxima(maxima, sizes.panel // fine), _maxima(maxima, sizes.group // fine)
-                self.panel_maxima[b : b + panels.shape[1], r : r + len(panels)] = panels.T
-                self.group_maxima[r : r + len(groups), g : g + groups.shape[1]] = groups
+                maxima = self.tiles.maxima(left[part], right[c : c + sizes.tile_columns], sizes.panel)
+                self.panel_maxima[b : b + maxima.shape[1], r : r + len(maxima)] = maxima.T
 
     def _reached(self, rows: slice) -> Tensor:
         """Step 2: ℓ of every row, float32."""
         n = rows.stop - rows.start
         errors, floors = self._errors(rows)
-        certain = torch.addcmul(self.group_maxima[:n], errors[:, None], self.group_norms[None], value=-1)
+        groups = self._empty(len(self.group_norms), n)
+        panels, per_group = self.panel_maxima[:, :n], self.sizes.group // self.sizes.panel
+        for g, first in enumerate(range(0, len(panels), per_group)):
+            torch.amax(panels[first : first + per_group], 0, out=groups[g])
+        certain = groups.T.contiguous().addcmul_(errors[:, None], self.group_norms[None], value=-1)
         reached = certain.topk(self.k, dim=1, sorted=False).values.amin(1) - floors
         reached[self.factors.row_norms[rows] == 0] = torch.inf
         return reached
@@ -147,10 +148,13 @@ class _Search:
         pending: list[tuple[Tensor, Tensor]] = []
         n_pending = 0
         least = reached - floors
-        for b, norm in enumerate(self.panel_norms):
+        # Panels that are narrower, for a large k, are taken together.
+        step = max(1, PANEL // sizes.panel)
+        for b in range(0, len(self.panel_norms), step):
+            norm, maxima = max(self.panel_norms[b : b + step]), self.panel_maxima[b : b + step, : len(left)]
             threshold = torch.add(least, errors, alpha=-norm)
-            hit = (self.panel_maxima[b, : len(left)] >= threshold).nonzero().squeeze(1)
-            panel = right[b * sizes.panel : (b + 1) * sizes.panel]
+            hit = ((maxima[0] if len(maxima) == 1 else maxima.amax(0)) >= threshold).nonzero().squeeze(1)
+            panel = right[b * sizes.panel : (b + step) * sizes.panel]
             for part in hit.split(sizes.recomputed_rows):
                 product = self.tiles.product(left.index_select(0, part), panel)
                 row, column = (product >= threshold.index_select(0, part)[:, None]).nonzero().unbind(1)

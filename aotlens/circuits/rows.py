@@ -131,12 +131,12 @@ def diagonal_rank(circuit: FactoredMatrix, *, max_bytes: int = MAX_BYTES) -> Int
     n = circuit.shape[0]
     if circuit.shape[1] != n:
         raise ValueError(f"expected a square circuit, whose diagonal means something; got {n} × {circuit.shape[1]}.")
-    factors = prepare(circuit, by_row=True)
+    factors = prepare(circuit, max_bytes, by_row=True)
     device = factors.rows32.device
     left = max_bytes - factors.copied_bytes - 48 * n
     # A tile's product, two masks, and the indices of entries to be compared exactly, at worst all.
-    rows, columns = tile_sizes(n, n, left // 10, device=device)
-    if 80 * rows * columns > left:
+    rows, columns = tile_sizes(n, n, left // 16, device=device)
+    if 128 * rows * columns > left:
         raise ValueError(f"max_bytes={max_bytes} is too small: {max_bytes - left} are taken by vectors and copies.")
     tiles = Tiles(rows=rows, columns=columns, device=device)
     every = torch.arange(n, device=device)

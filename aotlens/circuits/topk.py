@@ -69,7 +69,7 @@ def top_entries(circuit: FactoredMatrix, k: int, largest: bool = True, *, max_by
 def search_entries(circuit: FactoredMatrix, k: int, largest: bool = True, *, max_bytes: int = MAX_BYTES) -> EntrySearch:
     """`top_entries`, with the share of the matrix that was skipped."""
     size = circuit.shape[-2] * circuit.shape[-1]
-    factors = prepare(circuit, largest=largest)
+    factors = prepare(circuit, max_bytes, largest=largest)
     _check_k(k, size, f"entries of a {circuit.shape[-2]} × {circuit.shape[-1]} matrix")
     found = best_of_all(factors, k, max_bytes)
     values = found.values if largest else found.values.neg().add_(0.0)
@@ -88,7 +88,7 @@ def top_per_row(circuit: FactoredMatrix, k: int, largest: bool = True, *, max_by
     and some 15%, if k is small beside the number of columns and few entries are equal. `k` may be at most the number of
     columns, and the result (16 bytes for each of rows · k) counts towards `max_bytes`.
     """
-    factors = prepare(circuit, largest=largest, by_row=True)
+    factors = prepare(circuit, max_bytes, largest=largest, by_row=True)
     _check_k(k, circuit.shape[-1], f"entries of a row of a {circuit.shape[-2]} × {circuit.shape[-1]} matrix")
     values, columns = best_per_row(factors, k, max_bytes)
     return TopPerLine(values if largest else values.neg_().add_(0.0), columns)

@@ -118,7 +118,7 @@ class _Search:
     def _visit(self, r: int, c: int, error: float) -> None:
         left, right = self.rows32[r : r + self.tile_rows], self.columns32[c : c + self.tile_columns]
         self.n_computed += len(left) * len(right)
-        maxima = self.tiles.maxima(left, right, len(right)).squeeze(1)
+        maxima = self.tiles.maxima(left, right, self.tile_columns).squeeze(1)  # one block: the whole row
         hit = (maxima >= self.cut - error).nonzero().squeeze(1)
         for part in hit.split(self.recomputed_rows):
             product = self.tiles.product(left.index_select(0, part), right)

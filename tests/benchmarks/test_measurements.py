@@ -7,7 +7,7 @@ import json
 import torch
 
 from aotlens.models import ModelConfig
-from benchmarks import _common, cache_memory, forward
+from benchmarks import _common, cache_memory, circuits, forward
 
 
 @torch.no_grad()
@@ -48,3 +48,10 @@ def test_forward_runs_from_the_command_line(tmp_path):
     assert forward.main(arguments) == 0
     row = json.loads(path.read_text())["forward"]["rows"][0]
     assert row["d_vocab"] == 50 and row["ours ÷ plain"] > 0 and row["bridge ÷ ours"] > 0
+
+
+def test_circuits_runs_from_the_command_line(tmp_path):
+    path = tmp_path / "figures.json"
+    assert circuits.main(["--quick", "--d-vocab", "300", "--heads", "1", "--json", str(path)]) == 0
+    rows = json.loads(path.read_text())["circuits"]["rows"]
+    assert len(rows) == 6 and all(row["ours ÷ theirs"] > 0 for row in rows) and rows[1]["ours (MB)"] > 0
