@@ -82,9 +82,9 @@ def theorem_27(found: JohnsonLindenstrauss) -> list[Claim]:
             tolerance=0,
         ),
         Claim(
-            claim="Corollary 28: … ≤ 3ε, share of projections",
+            claim="Corollary 28: |⟨f(x), f(y)⟩ − ⟨x, y⟩| ≤ 3ε for unit vectors, share of projections",
             expected=1,
-            measured=float((frame.angle_error <= 3 * frame.distortion).mean()),
+            measured=float((frame.inner_error <= 3 * frame.distortion).mean()),
             tolerance=0,
         ),
     ]

@@ -23,9 +23,10 @@ from torch import Tensor
 from aotlens.conventions import Head
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.paths import groups
+from aotlens.paths.ablation import AblatedLogits, without_head, without_path
 from aotlens.paths.bounds import Bounds, prepare
 from aotlens.paths.enumeration import AllPaths, all_paths
-from aotlens.paths.frozen import Frozen, freeze
+from aotlens.paths.frozen import Frozen, freeze, one_input
 from aotlens.paths.groups import ByHead, BySource
 from aotlens.paths.kronecker import Kronecker, KroneckerSum, kronecker_sum
 from aotlens.paths.path import Path, SourceName, check_heads
@@ -45,12 +46,15 @@ def expand(model: AttentionOnlyTransformer, tokens: Tensor | str, *, split_sourc
 
     Raises `ValueError` for a model with MLPs, for a batch, and for what the model itself refuses.
     """
-    frozen = freeze(model, tokens)
+    inputs = one_input(model, tokens)
+    frozen = freeze(model, inputs)
     ids: tuple[int, ...] = ()
     if model.cfg.read_in == "tokens":
-        ids = tuple((model.to_tokens(tokens) if isinstance(tokens, str) else tokens).reshape(-1).tolist())
+        ids = tuple(inputs[0].tolist())
     names = () if model.tokenizer is None or not ids else tuple(model.tokenizer.str_tokens(list(ids)))
-    return PathExpansion(frozen=frozen, split_sources=split_sources, tokens=ids, str_tokens=names, model=model)
+    return PathExpansion(
+        frozen=frozen, split_sources=split_sources, tokens=ids, str_tokens=names, model=model, inputs=inputs
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -64,6 +68,8 @@ class PathExpansion:
     str_tokens: tuple[str, ...]
     """One string a token; () without a tokenizer."""
     model: AttentionOnlyTransformer
+    inputs: Tensor
+    """The prompt as a batch of one."""
 
     @property
     def n_layers(self) -> int:
@@ -230,7 +236,7 @@ class PathExpansion:
         return groups.by_source_position(self.frozen, checked_position(self.frozen, position), token)
 
     @torch.no_grad()
-    def by_virtual_head(self, token: int | tuple[int, int]) -> Float[Tensor, "layer head layer head pos"]:
+    def by_virtual_head(self, token: Target = None) -> Float[Tensor, "layer head layer head pos *out"]:
         """All paths with at least two heads, grouped by their last two.
 
         Indexed [earlier layer, head, later layer, head, pos]. Each entry is a virtual head's direct effect on the logit
@@ -277,6 +283,23 @@ class PathExpansion:
     def sankey(self, position: int, token: int | tuple[int, int], *, max_links: int = 60) -> Sankey:
         """The flow of a logit back through heads to the source tokens; see `Sankey`."""
         return sankey(self.frozen, checked_position(self.frozen, position), token, max_links)
+
+    @torch.no_grad()
+    def ablate(self, what: Path | Head) -> AblatedLogits:
+        """Take out a path or a head: the linear estimate beside an actual forward pass; see `AblatedLogits`.
+
+        One forward pass on the hooked path. Not safe to call from two threads on one model.
+        """
+        clean = self.frozen.logits
+        if isinstance(what, Path):
+            logits = self.logits(what)
+            actual = without_path(self.model, self.inputs, self.stream(what))
+            if what.source == "bias" and not what.heads:  # what the read-out adds is no part of the stream
+                actual = actual - self.frozen.pool @ self._ones(what) * self.frozen.out_bias
+        else:
+            logits = self.through(what)
+            actual = without_head(self.model, self.inputs, what)
+        return AblatedLogits(clean=clean, linear=clean - logits, actual=actual, tokens=self.tokens)
 
     def logit(self, position: int, token: int | tuple[int, int]) -> float:
         """The model's own logit, or difference of two, at `position`."""

@@ -133,7 +133,7 @@ def freeze(model: AttentionOnlyTransformer, tokens: Tensor | str) -> Frozen:
             f"paths: expected an attention-only model, got one with MLPs (d_mlp={cfg.d_mlp}). An MLP is not linear "
             "with patterns frozen, so its logits are no sum over paths of heads."
         )
-    inputs = _one_input(model, tokens)
+    inputs = one_input(model, tokens)
     wanted = {hook_names.EMBED, hook_names.POS_EMBED, hook_names.FINAL_SCALE}
     for layer in range(cfg.n_layers):
         wanted |= {hook_names.attn(layer, hook_names.PATTERN), hook_names.norm_scale(layer)}
@@ -166,7 +166,8 @@ def freeze(model: AttentionOnlyTransformer, tokens: Tensor | str) -> Frozen:
     )
 
 
-def _one_input(model: AttentionOnlyTransformer, tokens: Tensor | str) -> Tensor:
+def one_input(model: AttentionOnlyTransformer, tokens: Tensor | str) -> Tensor:
+    """The prompt as a batch of one, on the model's device. Raises `ValueError` for a batch of several."""
     inputs = model.to_tokens(tokens) if isinstance(tokens, str) else tokens
     single = {"tokens": 1, "vectors": 2, "patches": 3}[model.cfg.read_in]
     if inputs.ndim == single:

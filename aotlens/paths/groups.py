@@ -63,12 +63,7 @@ def by_head(frozen: Frozen, token: Target) -> ByHead:
     Raises `ValueError` where the whole vocabulary would take more than 2 GB; give a token.
     """
     if token is None:
-        n_bytes = frozen.n_layers * frozen.n_heads * frozen.logits.numel() * frozen.logits.element_size()
-        if n_bytes > _MAX_BYTES:
-            raise ValueError(
-                f"by_head: {frozen.n_layers * frozen.n_heads} heads × {frozen.logits.shape[0]} positions × "
-                f"{frozen.R.shape[1]} outputs are {n_bytes:,} bytes, above {_MAX_BYTES:,}; give one token."
-            )
+        _check_size("by_head", frozen, frozen.n_layers * frozen.n_heads * frozen.logits.numel())
     results = head_results(frozen)
     direct: dict[SourceName, Tensor] = {
         name: output(frozen, x[None], token, None)[0] for name, x in frozen.sources.items()
@@ -117,19 +112,28 @@ def by_source_position(frozen: Frozen, position: int, token: int | tuple[int, in
     return torch.stack(rows)
 
 
-def by_virtual_head(frozen: Frozen, token: int | tuple[int, int]) -> Tensor:
-    """P_later ((out_earlier / s) · V W_O r): the later head's map shrinks to one column for one target.
+def by_virtual_head(frozen: Frozen, token: Target) -> Tensor:
+    """P_later ((out_earlier / s) · V W_O r): for one target the later head's map shrinks to one column r.
 
-    O((L·H)² · pos · (d_model + pos)) time.
+    O((L·H)² · pos · (d_model + pos)) time for one target; for all outputs d_model · d_head and an unembedding more.
+
+    Raises `ValueError` where the whole vocabulary would take more than 2 GB; give a token.
     """
     results = head_results(frozen)
     n_layers, n_heads = results.shape[:2]
-    column = direction(frozen, token).column
-    writes = torch.einsum("lhdk,lhke,e->lhd", frozen.W_V, frozen.W_O, column)
-    n_out = frozen.read.shape[0]
-    values = results.new_zeros(n_layers, n_heads, n_layers, n_heads, n_out)
+    n_out = frozen.R.shape[1] if token is None else 1
+    _check_size("by_virtual_head", frozen, (n_layers * n_heads) ** 2 * frozen.read.shape[0] * n_out)
+    column = frozen.R if token is None else direction(frozen, token).column[:, None]
+    values = results.new_zeros(n_layers, n_heads, n_layers, n_heads, frozen.read.shape[0], n_out)
     for later in range(1, n_layers):
-        read = torch.einsum("ehpd,kd->ehkp", results[:later], writes[later]) * frozen.inverse_scale[later]
-        moved = torch.einsum("kqp,ehkp->ehkq", frozen.patterns[later], read)
-        values[:later, :, later] = moved @ frozen.read.mT
-    return values
+        for head in range(n_heads):
+            writes = frozen.W_V[later, head] @ (frozen.W_O[later, head] @ column)  # [d_model, out]
+            read = (results[:later] @ writes) * frozen.inverse_scale[later][:, None]
+            values[:later, :, later, head] = frozen.read @ (frozen.patterns[later, head] @ read)
+    return values if token is None else values[..., 0]
+
+
+def _check_size(name: str, frozen: Frozen, n_numbers: int) -> None:
+    n_bytes = n_numbers * frozen.R.element_size()
+    if n_bytes > _MAX_BYTES:
+        raise ValueError(f"{name}: {n_numbers:,} logits are {n_bytes:,} bytes, above {_MAX_BYTES:,}; give one token.")

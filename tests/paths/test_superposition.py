@@ -108,6 +108,11 @@ def test_one_projection_by_a_naive_loop() -> None:
     assert found.distortion == pytest.approx(max(map(abs, ratios + norms)))
     assert found.rms_distortion == pytest.approx(math.sqrt(sum(r * r for r in ratios) / len(ratios)))
     assert found.angle_error == pytest.approx(max(map(abs, angles)))
+    inner = [
+        float(after[i] @ after[j] - points[i] @ points[j]) / float(points[i].norm() * points[j].norm())
+        for i, j in itertools.combinations(range(12), 2)
+    ]
+    assert found.inner_error == pytest.approx(max(map(abs, inner)))
     assert found.constant == pytest.approx(16 * found.distortion**2 / math.log(12))
     with pytest.raises(ValueError, match="differ"):
         measure_projection(torch.ones(2, 3), 2, 0)

@@ -41,6 +41,8 @@ class Projection:
     """The largest |cos θ_f − cos θ| over pairs."""
     angle_bound: float | int
     """Corollary 28's 4ε/(1 − ε) for this ε; ∞ for ε ≥ 1."""
+    inner_error: float | int
+    """The largest |⟨f(x), f(y)⟩ − ⟨x, y⟩| over pairs, x and y scaled to length 1; Corollary 28's bound is 3ε."""
     constant: float | int
     """C = m · ε² / log N."""
 
@@ -83,7 +85,7 @@ def johnson_lindenstrauss(
     n_trials: int = 3,
     seed: int = 0,
 ) -> JohnsonLindenstrauss:
-    """Project clouds of standard normal points and measure how much every pair is distorted.
+    """Project clouds of random unit vectors and measure how much every pair is distorted.
 
     Time: O(trials · Σ (N · n · m + N² · (n + m))); memory O(N²). Raises `ValueError` for fewer than 2 points, sizes or
     trials below 1, and a single m, which fits no slope.
@@ -98,6 +100,7 @@ def johnson_lindenstrauss(
         generator = torch.Generator().manual_seed(seed + trial)
         for n in n_points:
             points = torch.randn(n, dimension, generator=generator, dtype=torch.float64)
+            points = points / points.norm(dim=1, keepdim=True)  # as Corollary 28 has them
             projections += [measure_projection(points, size, seed + trial) for size in m]
     constant, exponent = _fit([projection for projection in projections if projection.distortion < 1])
     return JohnsonLindenstrauss(projections=tuple(projections), constant=constant, exponent=exponent)
@@ -129,6 +132,8 @@ def measure_projection(points: Float[Tensor, "n dimension"], m: int, seed: int) 
     ratios = d_after / d_before - 1
     distortion = float(torch.cat([ratios, n_after / n_before - 1]).abs().max())
     angles = (_cosines(before) - _cosines(after))[pairs[0], pairs[1]]
+    lengths = before.norm(dim=1)
+    inner = (after @ after.T / (lengths[:, None] * lengths) - _cosines(before))[pairs[0], pairs[1]]
     return Projection(
         n_points=n,
         dimension=dimension,
@@ -138,6 +143,7 @@ def measure_projection(points: Float[Tensor, "n dimension"], m: int, seed: int) 
         rms_distortion=float(ratios.pow(2).mean().sqrt()),
         angle_error=float(angles.abs().max()),
         angle_bound=4 * distortion / (1 - distortion) if distortion < 1 else math.inf,
+        inner_error=float(inner.abs().max()),
         constant=m * distortion**2 / math.log(n),
     )
 
