@@ -9,6 +9,10 @@
     circuit_*.py   what of a circuit is shown: maps, words, structure, files
     paths.py       a prompt's logits as sums over paths; the model without a head or a path
     path_*.py      what of them is shown: figures, words, files
+    jobs.py        long work in the background, with progress
+    corpora.py     text to hold skip-trigrams against
+    trigrams.py    a head's skip-trigrams and their evidence
+    trigram_*.py   what of them is shown: rows, words; occurrences.py places in text
     views.py       what of a result is shown: one head's map, all heads' thumbnails
     export.py      results as files
 """
@@ -19,8 +23,10 @@ from dataclasses import dataclass
 
 from app.services.catalog import Catalog
 from app.services.circuits import Circuits
+from app.services.corpora import Corpora
 from app.services.inference import Inference
 from app.services.paths import Paths
+from app.services.trigrams import Trigrams
 from app.settings import Settings
 
 
@@ -33,6 +39,7 @@ class Services:
     inference: Inference
     circuits: Circuits
     paths: Paths
+    trigrams: Trigrams
 
     @classmethod
     def start(cls, settings: Settings) -> Services:
@@ -44,4 +51,5 @@ class Services:
             inference=inference,
             circuits=Circuits(catalog, settings),
             paths=Paths(catalog, inference, settings),
+            trigrams=Trigrams(catalog, Corpora(settings), settings),
         )

@@ -1,0 +1,106 @@
+"""The Skip-trigrams page's tables: the rows, and all heads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dash_ag_grid as dag
+
+from app.components.tables import COLUMN, number
+
+#: Rows that the grid asks for at once.
+PAGE = 100
+
+
+def rows_grid(id: str) -> dag.AgGrid:
+    """A table of any length: the server sends what is in view."""
+    return dag.AgGrid(
+        id=id,
+        columnDefs=row_columns(checked=False),
+        rowModelType="infinite",
+        defaultColDef={**COLUMN, "comparator": None},
+        getRowId="String(params.data.rank)",
+        dashGridOptions={
+            "cacheBlockSize": PAGE, "maxConcurrentDatasourceRequests": 1, "infiniteInitialRowCount": 1,
+            "enableCellTextSelection": True, "tooltipShowDelay": 300, "rowHeight": 26, "headerHeight": 48,
+            "rowSelection": {"mode": "singleRow", "checkboxes": False, "enableClickSelection": True},
+        },
+        className="table",
+        style={"height": "560px"},
+    )  # fmt: skip
+
+
+def row_columns(*, checked: bool, score: str = "effect") -> list[dict[str, Any]]:
+    """Rank, the three tokens, then the weights' numbers and, where there is evidence, the text's."""
+    token: dict[str, Any] = {"cellClass": "mono pick", "minWidth": 92, "flex": 2}
+    columns = [
+        {"field": "rank", "headerName": "", "width": 56, "cellClass": "rank", "type": "rightAligned",
+         "headerTooltip": "Rank by the chosen score"},
+        {"field": "source_shown", "headerName": "source", "headerTooltip": "Earlier in the text", **token},
+        {"field": "destination_shown", "headerName": "… destination", "headerTooltip": "Where the text is now", **token},
+        {"field": "out_shown", "headerName": "→ out", "headerTooltip": "The token whose logit moves", **token},
+    ]  # fmt: skip
+    if score != "effect":
+        columns.append(number("score", score, ".3f", "What the rows are ranked by", minWidth=80, flex=1))
+    columns.append(
+        number("effect", "effect (logits)", "+.3f", "attention × ov: what the source adds to the out's logit",
+               minWidth=80, flex=1)
+    )  # fmt: skip
+    if checked:
+        columns += [
+            {"field": "verdict", "headerName": "verdict", "minWidth": 112, "flex": 1,
+             "cellClassRules": {"good": "params.value == 'confirmed'", "rank": "params.value == 'too rare'"}},
+            number("lift", "lift", ".2f", "P(out | source … destination) ÷ P(out | destination) in the text",
+                   minWidth=70, flex=1),
+            number("occurrences", "occur\u00adrences", ",d", "Places with source … destination in the text", minWidth=80,
+                   flex=1),
+        ]  # fmt: skip
+    columns += [
+        {"field": "kind", "headerName": "kind", "minWidth": 104, "flex": 1,
+         "headerTooltip": "By rules that read the strings; they stand below"},
+        number("attention", "attention", ".2%", "The source's share against tokens of background", minWidth=88, flex=1),
+        number("qk", "z (nats)", ".2f", "What the destination scores the source, above the background", minWidth=72,
+               flex=1),
+        number("ov", "ov (logits)", "+.2f", "What all attention on the source would add to the out's logit, above "
+               "the mean over outs", minWidth=80, flex=1),
+    ]  # fmt: skip
+    if checked:
+        columns += [
+            number("followed", "followed", ",d", "Occurrences that the out follows", minWidth=84, flex=1),
+            number("measured_attention", "attention in text", ".2%", "The head's mean attention from destination to "
+                   "source where they occur", minWidth=88, flex=1),
+            number("measured_effect", "effect in text", "+.3f", "What this attention adds to the out's logit, mean, in "
+                   "logits", minWidth=84, flex=1),
+            number("ablation_change", "without the head", "+.3f", "Mean change of the out's log-probability when the "
+                   "head writes nothing, nats; below 0 the head helps", minWidth=84, flex=1),
+            number("q_value", "q", ".2g", "p-value adjusted for the false discovery rate", minWidth=70, flex=1),
+        ]  # fmt: skip
+    return columns
+
+
+def heads_grid(id: str) -> dag.AgGrid:
+    """A row a head."""
+    return dag.AgGrid(
+        id=id,
+        columnDefs=head_columns(),
+        rowData=[],
+        defaultColDef=COLUMN,
+        dashGridOptions={"enableCellTextSelection": True, "tooltipShowDelay": 300, "rowHeight": 26, "headerHeight": 48},
+        className="table",
+        style={"height": "300px"},
+    )
+
+
+def head_columns() -> list[dict[str, Any]]:
+    """Verdicts, then kinds."""
+    from aotlens.trigrams.kinds import RULES
+
+    return [
+        {"field": "head", "headerName": "head", "flex": 1, "minWidth": 66, "cellClass": "mono pick",
+         "cellClassRules": {"here": "params.data.chosen"}, "headerTooltip": "layer.head; click to go there"},
+        number("rows", "rows", ",d", "Rows in the head's table", flex=1, minWidth=66),
+        number("confirmed", "confirmed", ",d", "In the chosen text", flex=1, minWidth=92),
+        number("not confirmed", "not confirmed", ",d", "In the chosen text", flex=1, minWidth=92),
+        number("too rare", "too rare", ",d", "In the chosen text", flex=1, minWidth=76),
+        *(number(kind, kind, ",d", f"Rows where {rule}", flex=1, minWidth=98) for kind, rule in RULES.items()),
+    ]  # fmt: skip

@@ -1,0 +1,137 @@
+"""Rows of a table of skip-trigrams as they are listed: searched, filtered, sorted, a page at a time; and as a file."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from app.services.errors import RequestError
+from app.services.export import File, json_file, text_file
+from app.services.trigrams import Choice, Reading, Trigrams, contains
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from aotlens.trigrams.kinds import KindCounts
+
+#: What a row is shown by; columns that a table lacks, because it was not checked, are null.
+COLUMNS = (
+    "rank", "source_shown", "destination_shown", "out_shown", "score", "effect", "attention", "qk", "ov", "kind",
+    "verdict", "occurrences", "windows", "followed", "p_out_after_pair", "p_out_after_destination", "lift", "lift_low",
+    "lift_high", "q_value", "measured_attention", "measured_effect", "ablation_change",
+)  # fmt: skip
+
+#: At most this many rows in one answer, whatever the browser asks.
+_MAX_PAGE = 1000
+
+
+def select(frame: pd.DataFrame, filters: Mapping[str, Any]) -> pd.DataFrame:
+    """The rows that match every filter: parts of tokens, a verdict, a kind. Empty ones match all."""
+    keep = np.ones(len(frame), dtype=bool)
+    for column in ("source", "destination", "out"):
+        wanted = filters.get(column)
+        if wanted:
+            keep &= np.fromiter((contains(one, str(wanted)) for one in frame[f"{column}_shown"]), bool, len(frame))
+    if filters.get("verdict"):
+        keep &= frame["verdict"].eq(filters["verdict"]).to_numpy() if "verdict" in frame else False
+    if filters.get("kind"):
+        keep &= frame["kind"].eq(filters["kind"]).to_numpy()
+    return frame[keep]
+
+
+def sort(frame: pd.DataFrame, model: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """By the grid's columns, stable, what is missing last."""
+    known = [one for one in model if one.get("colId") in frame]
+    if not known:
+        return frame
+    return frame.sort_values(
+        [str(one["colId"]) for one in known],
+        ascending=[one.get("sort") != "desc" for one in known],
+        kind="stable",
+        na_position="last",
+    )
+
+
+def page(frame: pd.DataFrame, start: int, end: int) -> list[dict[str, Any]]:
+    """Rows `start` to `end` as the grid takes them; null for NaN, which JSON doesn't have."""
+    start = max(start, 0)
+    part = frame.iloc[start : min(end, start + _MAX_PAGE)]
+    present = [column for column in COLUMNS if column in part]
+    records = part[present].to_dict(orient="records")
+    return [{key: _json(value) for key, value in record.items()} for record in records]
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value
+
+
+def table_csv(trigrams: Trigrams, choice: Choice, reading: Reading | None) -> File:
+    """The whole table, whatever is filtered. Tokens are quoted: an unquoted carriage return ends a row."""
+    frame = found_frame(trigrams, choice, reading)
+    frame = frame.drop(columns=[column for column in frame if str(column).endswith("_shown")])
+    name = f"{choice.checkpoint}-head-{choice.layer}.{choice.head}-skip-trigrams.csv"
+    return text_file(name, frame.to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC), "text/csv")
+
+
+def kinds_csv(choice: Choice, counts: KindCounts) -> File:
+    """Kinds by verdicts."""
+    name = f"{choice.checkpoint}-head-{choice.layer}.{choice.head}-kinds.csv"
+    return text_file(name, counts.to_frame().to_csv(), "text/csv")
+
+
+def kinds_json(choice: Choice, counts: KindCounts, about: str) -> File:
+    """The figure's numbers, and the rules."""
+    from aotlens.trigrams.kinds import RULES
+
+    content = {
+        **choice.to_dict(),
+        "text": about,
+        "kinds": list(counts.kinds),
+        "verdicts": list(counts.verdicts),
+        "rows": counts.counts.tolist(),
+        "rules": RULES,
+    }
+    return json_file(f"{choice.checkpoint}-head-{choice.layer}.{choice.head}-kinds.json", content)
+
+
+def count(trigrams: Trigrams, choice: Choice, reading: Reading | None) -> KindCounts:
+    """Kinds of the whole table. Raises RequestError until it is found."""
+    from aotlens.trigrams.kinds import count_kinds
+
+    table, found = trigrams.table(choice), trigrams.evidence(choice, reading)
+    if table is None:
+        raise RequestError("The table is still being searched for.")
+    return count_kinds(table, None if found is None else found.verdict)
+
+
+def heads(trigrams: Trigrams, choice: Choice, reading: Reading | None, shape: tuple[int, int]) -> list[dict[str, Any]]:
+    """A record for every head of the model: how many rows of each kind and verdict, for tables that are there."""
+    records = []
+    for layer in range(shape[0]):
+        for head in range(shape[1]):
+            here = choice.at(layer, head)
+            record: dict[str, Any] = {
+                "head": f"{layer}.{head}", "goto": [layer, head],
+                "chosen": (layer, head) == (choice.layer, choice.head),
+            }  # fmt: skip
+            if trigrams.table(here) is not None:
+                counts = count(trigrams, here, reading)
+                record["rows"] = int(counts.counts.sum())
+                record.update({one: int(n) for one, n in zip(counts.kinds, counts.counts.sum(1), strict=True)})
+                if len(counts.verdicts) > 1:
+                    record.update({one: int(n) for one, n in zip(counts.verdicts, counts.counts.sum(0), strict=True)})
+            records.append(record)
+    return records
+
+
+def found_frame(trigrams: Trigrams, choice: Choice, reading: Reading | None) -> pd.DataFrame:
+    """The frame. Raises RequestError until it is found."""
+    frame = trigrams.frame(choice, reading)
+    if frame is None:
+        raise RequestError("The table is still being searched for.")
+    return frame

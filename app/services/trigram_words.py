@@ -1,0 +1,154 @@
+"""Skip-trigrams in sentences, with numbers and units."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from app.services.trigrams import Choice
+
+if TYPE_CHECKING:
+    from aotlens.trigrams import Evidence, TrigramTable
+
+SCORES = {
+    "effect": "attention × ov, in logits: how much the source raises the out where it competes for attention with "
+    "average tokens",
+    "sum": "z + ov, nats and logits added: it multiplies odds of being looked at and odds of being written, whatever "
+    "the context's length",
+    "product": "z × ov over z > 0: only rows where the head both looks and writes strongly",
+}
+
+
+def table(choice: Choice) -> str:
+    """What is listed."""
+    which = "highest" if choice.end == "top" else "lowest"
+    what = "" if choice.end == "top" else " (what the head suppresses)"
+    among = [
+        f"{name} contains ‹{value}›" if not value.startswith("=") else f"{name} is ‹{value[1:]}›"
+        for name, value in (("source", choice.source), ("destination", choice.destination), ("out", choice.out))
+        if value
+    ]
+    of = f"the triples whose {' and '.join(among)}" if among else "all triples of tokens"
+    return (
+        f"Exact: the {choice.k:,} {which} of {of}{what}, by {choice.score}: {SCORES[choice.score]}. A row says: with the "
+        f"source earlier in the text and the destination here, head {choice.layer}.{choice.head} moves the out's logit."
+    )
+
+
+def weights(table: TrigramTable, row: int, shown: tuple[str, str, str]) -> list[str]:
+    """What the weights say about a row."""
+    source, destination, out = (f"‹{one}›" for one in shown)
+    z, attention = float(table.qk[row]), float(table.attention[row])
+    ov, effect = float(table.ov[row]), float(table.effect[row])
+    verb, change = ("raises", "adds") if ov >= 0 else ("lowers", "takes")
+    side = "above" if z >= 0 else "below"
+    looks = (
+        f"At {destination} the head scores {source} {abs(z):.2f} nats {side} its background (the log-mean-exp over "
+        f"training tokens), so it attends to it {_times(z)} as much as to an average token. "
+    )
+    where = {
+        None: f"Against {table.n_background} such tokens",
+        "mean": f"Averaged over distances of 1 to {table.n_background} tokens, with what positions add,",
+    }.get(table.distance, f"At a distance of {table.distance} tokens, with what positions add,")  # type: ignore[arg-type]
+    return [
+        f"With {source} earlier in the text, head {table.layer}.{table.head} at {destination} {verb} the logit of {out} "
+        f"by {abs(effect):.3g} logits: its odds × {_factor(effect)}.",
+        looks + f"{where} that is {attention:.2%} of its attention.",
+        f"All of its attention on {source} {change} {abs(ov):.2f} logits {'to' if ov >= 0 else 'from'} {out}, measured "
+        f"from the mean over all outs. {attention:.2%} of that is {effect:+.3g} logits.",
+    ]
+
+
+def in_text(found: Evidence, row: int, shown: tuple[str, str, str], about: str) -> list[str]:
+    """What text says about a row."""
+    source, destination, out = (f"‹{one}›" for one in shown)
+    counts, link = found.counts, found.association
+    n, followed = int(counts.pair[row]), int(counts.pair_out[row])
+    read = f"In {found.n_tokens:,} tokens ({about})"
+    if n == 0:
+        return [f"{read} {source} never comes before {destination} within the model's context: too rare to say."]
+    at_all = float(counts.destination_out[row]) / float(counts.destination[row])
+    said = [
+        f"{read} {source} … {destination} occurs {_count(n, 'time')}, in {_count(int(counts.windows[row]), 'window')}. "
+        f"{out} follows {followed:,} of them, {followed / n:.2%}; after {destination} in general {at_all:.2%}."
+    ]
+    verdict = found.verdict[row]
+    lift = float(link.lift[row])
+    if math.isfinite(lift):
+        low, high = float(link.low[row]), float(link.high[row])
+        interval = f", 95% interval {low:.2f} to {high:.2f}" if math.isfinite(low) and math.isfinite(high) else ""
+        said[0] += f" That is a lift of {lift:.2f}{interval}."
+    q = float(link.q_value[row])
+    why = f" (q = {q:.2g}; {_rule(found)})" if math.isfinite(q) else f" ({_too_rare()})"
+    change = float(found.ablation_change[row])
+    helps = "the head helps here" if change < 0 else "the head hurts here"
+    said += [
+        f"Verdict: {verdict}{why}.",
+        f"In those places the head gives {source} {float(found.attention[row]):.2%} of its attention on average, which "
+        f"moves {out} by {float(found.direct_effect[row]):+.3g} logits directly. Without the head the log-probability of "
+        f"{out} changes by {change:+.3g} nats: {helps}, with all that it attends to.",
+    ]
+    return said
+
+
+def kind(name: str) -> str:
+    """A kind and its rule."""
+    from aotlens.trigrams.kinds import RULES
+
+    return f"Kind: {name}, since {RULES[name]}." if name != "other" else "Kind: other; none of the rules below holds."
+
+
+def verdicts(found: Evidence | None, about: str) -> str:
+    """How the table did, or why nothing is known."""
+    if found is None:
+        return "No verdicts yet: the table has not been held against text."
+    n = found.summary()
+    listed = ", ".join(f"{number:,} {word}" for word, number in n.items())
+    return f"{listed}, of {sum(n.values()):,} rows, in {found.n_tokens:,} tokens ({about})."
+
+
+def rule() -> str:
+    """What the verdicts mean."""
+    from aotlens.trigrams.verdict import FALSE_DISCOVERY_RATE, MIN_OCCURRENCES, MIN_WINDOWS
+
+    return (
+        f"confirmed: the out follows source … destination more often (for the bottom rows: less often) than it follows "
+        f"the destination anyway, at a false discovery rate of {FALSE_DISCOVERY_RATE:.0%} over the table (Benjamini and "
+        f"Hochberg). too rare: fewer than {MIN_OCCURRENCES} occurrences, or in fewer than {MIN_WINDOWS} windows. "
+        "not confirmed: the rest."
+    )
+
+
+def progress(job: Any) -> str:
+    """What is under way, and how far."""
+    if job.state == "waiting":
+        return f"{job.label}: waiting for what is under way before it."
+    if not job.total:
+        return f"{job.label}: {job.phase or 'starting'} …"
+    return f"{job.label}: {job.done:,} of {job.total:,} tokens read ({job.done / job.total:.0%})."
+
+
+def _rule(found: Evidence) -> str:
+    from aotlens.trigrams.verdict import FALSE_DISCOVERY_RATE
+
+    side = "more" if found.table.largest else "less"
+    return f"confirmed where q ≤ {FALSE_DISCOVERY_RATE}, tested for {side} often"
+
+
+def _too_rare() -> str:
+    from aotlens.trigrams.verdict import MIN_OCCURRENCES, MIN_WINDOWS
+
+    return f"fewer than {MIN_OCCURRENCES} occurrences or {MIN_WINDOWS} windows"
+
+
+def _times(z: float) -> str:
+    factor = math.exp(min(z, 300.0))
+    return f"{factor:.3g} times" if factor < 1e4 else f"{factor:.1e} times"
+
+
+def _factor(effect: float) -> str:
+    return f"{math.exp(min(effect, 300.0)):.3g}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
