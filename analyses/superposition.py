@@ -1,16 +1,18 @@
 """*structures* §7: the pentagon network with the paper's numbers, and random projections against ε.
 
-    python -m analyses.superposition [--quick]
+    python -m analyses.superposition [--quick] [--html FILE]
 
-Prints each statement as claim, expected, measured, tolerance, and the table of projections. The paper's e₁ + e₃ erases
-e₁; in fact it erases e₃ as well, and e₂ appears. Its proof of Theorem 27 names no constants: C of m = C · log N / ε² is
-fitted here. Expected: every claim holds. About half a minute; `--quick` measures fewer and smaller clouds.
+Prints each statement as claim, expected, measured, tolerance, and the table of projections, which --html plots. The
+paper's e₁ + e₃ erases e₁; in fact it erases e₃ as well, and e₂ appears. Its proof of Theorem 27 names no constants: C of
+m = C · log N / ε² is fitted here. Expected: every claim holds. About half a minute; `--quick` measures fewer and smaller
+clouds.
 """
 
 from __future__ import annotations
 
 import math
 import sys
+from pathlib import Path
 
 import torch
 
@@ -23,6 +25,7 @@ from aotlens.paths.superposition import (
     polygon,
     random_features,
 )
+from aotlens.plots.projections import distortion_plot
 
 
 def example_26() -> list[Claim]:
@@ -91,7 +94,9 @@ def theorem_27(found: JohnsonLindenstrauss) -> list[Claim]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    chosen = parser(__doc__).parse_args(argv)
+    options = parser(__doc__)
+    options.add_argument("--html", type=Path, metavar="FILE", help="write the plot of projections here")
+    chosen = options.parse_args(argv)
     if chosen.quick:
         found = johnson_lindenstrauss((30, 100), (64, 128, 256, 512), dimension=400, n_trials=6)
     else:
@@ -104,6 +109,11 @@ def main(argv: list[str] | None = None) -> int:
     means = found.to_frame().groupby(["n_points", "m"], as_index=False)[columns].mean()
     for row in means[columns].itertuples(index=False):
         print(" | ".join(f"{value:.4g}" for value in row))
+    if chosen.html is not None:
+        frame = found.to_frame()
+        columns = (frame[name].to_numpy() for name in ("n_points", "m", "distortion"))
+        distortion_plot(*columns, found.constant).write_html(chosen.html, include_plotlyjs=True)
+        print(f"\n{chosen.html}: the plot")
     return status
 
 

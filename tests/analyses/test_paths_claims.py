@@ -24,10 +24,11 @@ def test_path_expansion(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Proposition 22" in out and "| NO" not in out and "loss with paths up to here" in out
 
 
-def test_superposition(capsys: pytest.CaptureFixture[str]) -> None:
+def test_superposition(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     from analyses import superposition
 
-    assert superposition.main(["--quick"]) == 0
+    assert superposition.main(["--quick", "--html", str(tmp_path / "plot.html")]) == 0
+    assert "30 points" in (tmp_path / "plot.html").read_text(encoding="utf-8")
     out = capsys.readouterr().out
     assert "output 3 is erased too" in out and "| NO" not in out and "(fitted)" in out
 
