@@ -43,9 +43,9 @@ class Settings:
     """Texts that skip-trigrams may be held against: `stdlib`, `file:PATH` or `dir:PATH`."""
     evidence_tokens: tuple[int, ...] = (30_000, 100_000, 300_000, 1_000_000)
     """How much of a corpus may be asked for, in tokens."""
-    n_evidence: int = 24
+    n_evidence: int = 64
     """Tables with evidence that are kept; the least recently used go first."""
-    n_occurrences: int = 6
+    n_occurrences: int = 4
     """Occurrences of a row that are kept to be read."""
     max_pasted: int = 300_000
     """Longest pasted text that rows are held against, in characters."""

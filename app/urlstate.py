@@ -59,6 +59,9 @@ FIRST_ROWS = 500
 MAX_ROWS = 5000
 _MAX_WANTED = 60
 
+#: What sorts of skip-trigrams there are (`aotlens.trigrams.kinds.KINDS`, whose import takes seconds).
+TRIGRAM_KINDS = ("punctuation", "copying", "morphology", "name", "other")
+
 #: Tokens of text that rows are held against, at first.
 FIRST_TOKENS = 100_000
 
@@ -287,9 +290,9 @@ def parse_trigrams(search: str | None) -> TrigramsState:
         **wanted,
         within=_choice(query, "within", get_args(Within), "table"),
         verdict=_choice(query, "verdict", get_args(Verdict), None),
-        kind=query.get("kind") or None,
+        kind=_choice(query, "kind", TRIGRAM_KINDS, None),
         corpus=query.get("corpus") or None,
-        tokens=FIRST_TOKENS if not tokens else tokens,
+        tokens=tokens or FIRST_TOKENS,
         row=_number(query.get("row")),
     )
 

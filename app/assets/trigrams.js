@@ -75,6 +75,8 @@
                 return row && row.rank ? row.rank : dash_clientside.no_update;
             },
 
+            showPasted: (corpus) => corpus === "pasted text" ? "evidence-pasted" : "evidence-pasted hidden",
+
             walk: function (click, rows) {
                 const record = click && rows && rows.find((row) => row.head === click.value);
                 if (record) chooseHead(record.goto[0], record.goto[1]);

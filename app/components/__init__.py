@@ -10,5 +10,6 @@
     choices.py     searchable choices of tokens, and the head picker
     circuit_tables.py  the Circuits page's tables
     path_tables.py the Paths page's tokens and tables
+    trigram_tables.py, occurrence_list.py  the Skip-trigrams page's tables and places in text
     examples.py    texts to start from
 """

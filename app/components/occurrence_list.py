@@ -34,8 +34,9 @@ def _one(one: Occurrence) -> Any:
         return [html.Span(f"{note} · no text gives these tokens", className="occurrence-note"), text]
     if not one.same:
         note += " · in Heads without the first tokens, so its attention differs a little"
+    opens = html.Span("open in Heads →", className="occurrence-open")
     return dcc.Link(
-        [html.Span([note, html.Span("open in Heads →", className="occurrence-open")], className="occurrence-note"), text],
+        [html.Span([note, opens], className="occurrence-note"), text],
         href=one.address,
         className="occurrence",
     )

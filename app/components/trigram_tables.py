@@ -7,6 +7,7 @@ from typing import Any
 import dash_ag_grid as dag
 
 from app.components.tables import COLUMN, number
+from app.urlstate import TRIGRAM_KINDS
 
 #: Rows that the grid asks for at once.
 PAGE = 100
@@ -18,8 +19,8 @@ def rows_grid(id: str) -> dag.AgGrid:
         id=id,
         columnDefs=row_columns(checked=False),
         rowModelType="infinite",
-        defaultColDef={**COLUMN, "comparator": None},
-        getRowId="String(params.data.rank)",
+        defaultColDef=COLUMN,
+        getRowId="params.data.id",
         dashGridOptions={
             "cacheBlockSize": PAGE, "maxConcurrentDatasourceRequests": 1, "infiniteInitialRowCount": 1,
             "enableCellTextSelection": True, "tooltipShowDelay": 300, "rowHeight": 26, "headerHeight": 48,
@@ -37,7 +38,7 @@ def row_columns(*, checked: bool, score: str = "effect") -> list[dict[str, Any]]
         {"field": "rank", "headerName": "", "width": 56, "cellClass": "rank", "type": "rightAligned",
          "headerTooltip": "Rank by the chosen score"},
         {"field": "source_shown", "headerName": "source", "headerTooltip": "Earlier in the text", **token},
-        {"field": "destination_shown", "headerName": "… destination", "headerTooltip": "Where the text is now", **token},
+        {"field": "destination_shown", "headerName": "… destination", "headerTooltip": "The current token", **token},
         {"field": "out_shown", "headerName": "→ out", "headerTooltip": "The token whose logit moves", **token},
     ]  # fmt: skip
     if score != "effect":
@@ -52,8 +53,7 @@ def row_columns(*, checked: bool, score: str = "effect") -> list[dict[str, Any]]
              "cellClassRules": {"good": "params.value == 'confirmed'", "rank": "params.value == 'too rare'"}},
             number("lift", "lift", ".2f", "P(out | source … destination) ÷ P(out | destination) in the text",
                    minWidth=70, flex=1),
-            number("occurrences", "occur\u00adrences", ",d", "Places with source … destination in the text", minWidth=80,
-                   flex=1),
+            number("occurrences", "places", ",d", "Occurrences of source … destination in the text", minWidth=76, flex=1),
         ]  # fmt: skip
     columns += [
         {"field": "kind", "headerName": "kind", "minWidth": 104, "flex": 1,
@@ -93,8 +93,6 @@ def heads_grid(id: str) -> dag.AgGrid:
 
 def head_columns() -> list[dict[str, Any]]:
     """Verdicts, then kinds."""
-    from aotlens.trigrams.kinds import RULES
-
     return [
         {"field": "head", "headerName": "head", "flex": 1, "minWidth": 66, "cellClass": "mono pick",
          "cellClassRules": {"here": "params.data.chosen"}, "headerTooltip": "layer.head; click to go there"},
@@ -102,5 +100,5 @@ def head_columns() -> list[dict[str, Any]]:
         number("confirmed", "confirmed", ",d", "In the chosen text", flex=1, minWidth=92),
         number("not confirmed", "not confirmed", ",d", "In the chosen text", flex=1, minWidth=92),
         number("too rare", "too rare", ",d", "In the chosen text", flex=1, minWidth=76),
-        *(number(kind, kind, ",d", f"Rows where {rule}", flex=1, minWidth=98) for kind, rule in RULES.items()),
+        *(number(kind, kind, ",d", "Rows of this kind", flex=1, minWidth=112) for kind in TRIGRAM_KINDS),
     ]  # fmt: skip

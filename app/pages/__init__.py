@@ -6,6 +6,8 @@
                      and its maps, circuits_lines.py its tables, circuits_structure.py spectra and neighbours,
                      circuits_browser.py, circuits_export.py
     paths.py         which ways a logit came: its layout; paths_callbacks.py, paths_browser.py, paths_export.py
+    trigrams.py      a head's skip-trigrams and their evidence in text: its layout; trigrams_callbacks.py which table,
+                     which text, how far; trigrams_views.py one row and kinds, trigrams_browser.py, trigrams_export.py
     checkpoints.py   which models there are
     guard.py         what a callback does with an error
     router.py        address -> page
@@ -19,9 +21,9 @@ from typing import Any
 
 from dash import Dash
 
-from app.pages import checkpoints, circuits, heads, paths
+from app.pages import checkpoints, circuits, heads, paths, trigrams
 from app.services import Services
-from app.urlstate import CHECKPOINTS_PATH, CIRCUITS_PATH, HEADS_PATH, PATHS_PATH
+from app.urlstate import CHECKPOINTS_PATH, CIRCUITS_PATH, HEADS_PATH, PATHS_PATH, TRIGRAMS_PATH
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +39,7 @@ class Page:
 PAGES = (
     Page(name="Heads", path=HEADS_PATH, layout=heads.layout, register=heads.register),
     Page(name="Circuits", path=CIRCUITS_PATH, layout=circuits.layout, register=circuits.register),
+    Page(name="Skip-trigrams", path=TRIGRAMS_PATH, layout=trigrams.layout, register=trigrams.register),
     Page(name="Paths", path=PATHS_PATH, layout=paths.layout, register=paths.register),
     Page(name="Checkpoints", path=CHECKPOINTS_PATH, layout=checkpoints.layout, register=checkpoints.register),
 )

@@ -107,8 +107,8 @@ class Corpora:
             raise RequestError("There is no text to check against: paste some, or choose a corpus.")
         if len(text) > most:
             raise RequestError(
-                f"This text has {len(text):,} characters, and at most {most:,} are taken here. Nothing was cut: shorten "
-                "it, or start the app with --corpus file:PATH."
+                f"This text has {len(text):,} characters, and at most {most:,} are taken here. Nothing was cut: "
+                "shorten it, or start the app with --corpus file:PATH."
             )
         key = f"{PASTED}:{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:16]}"
         self._pasted[key] = text

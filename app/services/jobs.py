@@ -1,4 +1,4 @@
-"""Long work in the background, one piece at a time, with progress, an end that can be asked for, and its result kept."""
+"""Long work in the background, one piece at a time: its progress, its end when somebody asks for it, its result."""
 
 from __future__ import annotations
 

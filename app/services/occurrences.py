@@ -79,7 +79,8 @@ def _occurrence(model: Any, choice: Choice, example: Example, limit: int) -> Occ
 
 def _pieces(names: list[str], source: int, destination: int, follows: bool) -> list[Piece]:
     """The tokens around the three, in order."""
-    roles: dict[int, Role] = {source: "source", destination: "destination", len(names) - 1: "out" if follows else "instead"}
+    roles: dict[int, Role] = {source: "source", destination: "destination"}
+    roles[len(names) - 1] = "out" if follows else "instead"
     shown = [
         *range(max(0, source - _AROUND), min(len(names), source + _AROUND + 1)),
         *range(max(0, destination - _AROUND), len(names)),

@@ -61,7 +61,7 @@ def page(frame: pd.DataFrame, start: int, end: int) -> list[dict[str, Any]]:
     part = frame.iloc[start : min(end, start + _MAX_PAGE)]
     present = [column for column in COLUMNS if column in part]
     records = part[present].to_dict(orient="records")
-    return [{key: _json(value) for key, value in record.items()} for record in records]
+    return [{"id": str(record["rank"]), **{key: _json(value) for key, value in record.items()}} for record in records]
 
 
 def _json(value: Any) -> Any:

@@ -10,12 +10,14 @@ from app.services.trigrams import Choice
 if TYPE_CHECKING:
     from aotlens.trigrams import Evidence, TrigramTable
 
+NAMES = {"effect": "effect", "sum": "z + ov", "product": "z × ov"}
+
 SCORES = {
     "effect": "attention × ov, in logits: how much the source raises the out where it competes for attention with "
     "average tokens",
-    "sum": "z + ov, nats and logits added: it multiplies odds of being looked at and odds of being written, whatever "
+    "sum": "nats and logits added, which multiplies the odds of being looked at by those of being written, whatever "
     "the context's length",
-    "product": "z × ov over z > 0: only rows where the head both looks and writes strongly",
+    "product": "over z > 0 only, so that only rows where the head both looks and writes strongly come first",
 }
 
 
@@ -30,8 +32,7 @@ def table(choice: Choice) -> str:
     ]
     of = f"the triples whose {' and '.join(among)}" if among else "all triples of tokens"
     return (
-        f"Exact: the {choice.k:,} {which} of {of}{what}, by {choice.score}: {SCORES[choice.score]}. A row says: with the "
-        f"source earlier in the text and the destination here, head {choice.layer}.{choice.head} moves the out's logit."
+        f"The {choice.k:,} {which} of {of}{what}, found exactly, by {NAMES[choice.score]}: {SCORES[choice.score]}."
     )
 
 
@@ -51,8 +52,8 @@ def weights(table: TrigramTable, row: int, shown: tuple[str, str, str]) -> list[
         "mean": f"Averaged over distances of 1 to {table.n_background} tokens, with what positions add,",
     }.get(table.distance, f"At a distance of {table.distance} tokens, with what positions add,")  # type: ignore[arg-type]
     return [
-        f"With {source} earlier in the text, head {table.layer}.{table.head} at {destination} {verb} the logit of {out} "
-        f"by {abs(effect):.3g} logits: its odds × {_factor(effect)}.",
+        f"With {source} earlier in the text, head {table.layer}.{table.head} at {destination} {verb} the logit of "
+        f"{out} by {abs(effect):.3g} logits: its odds × {_factor(effect)}.",
         looks + f"{where} that is {attention:.2%} of its attention.",
         f"All of its attention on {source} {change} {abs(ov):.2f} logits {'to' if ov >= 0 else 'from'} {out}, measured "
         f"from the mean over all outs. {attention:.2%} of that is {effect:+.3g} logits.",
@@ -85,8 +86,8 @@ def in_text(found: Evidence, row: int, shown: tuple[str, str, str], about: str) 
     said += [
         f"Verdict: {verdict}{why}.",
         f"In those places the head gives {source} {float(found.attention[row]):.2%} of its attention on average, which "
-        f"moves {out} by {float(found.direct_effect[row]):+.3g} logits directly. Without the head the log-probability of "
-        f"{out} changes by {change:+.3g} nats: {helps}, with all that it attends to.",
+        f"moves {out} by {float(found.direct_effect[row]):+.3g} logits directly. Without the head the log-probability "
+        f"of {out} changes by {change:+.3g} nats: {helps}, with all that it attends to.",
     ]
     return said
 
@@ -96,6 +97,13 @@ def kind(name: str) -> str:
     from aotlens.trigrams.kinds import RULES
 
     return f"Kind: {name}, since {RULES[name]}." if name != "other" else "Kind: other; none of the rules below holds."
+
+
+def rules() -> dict[str, str]:
+    """Each kind's rule."""
+    from aotlens.trigrams.kinds import RULES
+
+    return RULES
 
 
 def verdicts(found: Evidence | None, about: str) -> str:
@@ -113,8 +121,8 @@ def rule() -> str:
 
     return (
         f"confirmed: the out follows source … destination more often (for the bottom rows: less often) than it follows "
-        f"the destination anyway, at a false discovery rate of {FALSE_DISCOVERY_RATE:.0%} over the table (Benjamini and "
-        f"Hochberg). too rare: fewer than {MIN_OCCURRENCES} occurrences, or in fewer than {MIN_WINDOWS} windows. "
+        f"the destination anyway, at a false discovery rate of {FALSE_DISCOVERY_RATE:.0%} over the table (Benjamini "
+        f"and Hochberg). too rare: fewer than {MIN_OCCURRENCES} occurrences, or in fewer than {MIN_WINDOWS} windows. "
         "not confirmed: the rest."
     )
 

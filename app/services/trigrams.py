@@ -134,9 +134,13 @@ class Trigrams:
         label = f"head {choice.layer}.{choice.head}"
         return self._searches.start(f"{loaded.key}:{choice}", label, lambda report: self._find(loaded, choice, report))
 
+    def searching(self, choice: Choice) -> Job | None:
+        """The job of `search`, if it was started."""
+        return self._searches.get(f"{self._catalog.load(choice.checkpoint).key}:{choice}")
+
     def table(self, choice: Choice) -> TrigramTable | None:
         """The table if it has been found."""
-        job = self._searches.get(f"{self._catalog.load(choice.checkpoint).key}:{choice}")
+        job = self.searching(choice)
         return job.result if job is not None and job.state == "done" else None
 
     def strings(self, checkpoint: str) -> list[str]:
