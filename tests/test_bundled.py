@@ -19,6 +19,8 @@ from aotlens.train import load_recipe
 
 BUNDLED = sorted(path.name for path in bundled_folder().iterdir() if (path / "config.json").exists())
 
+COMPARED = ("novels-12l-mssa", "novels-6l-mhsa", "novels-2l-gpt")
+
 
 @pytest.fixture(autouse=True)
 def real_bundled_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -37,7 +39,7 @@ def info(name: str) -> CheckpointInfo:
 
 
 def test_there_are_some_and_together_they_are_small() -> None:
-    assert {"novels-1l-mhsa", "novels-2l-mhsa", "code-2l-mhsa"} <= set(BUNDLED)
+    assert {"novels-1l-mhsa", "novels-2l-mhsa", "code-2l-mhsa", *COMPARED} <= set(BUNDLED)
     size = sum(path.stat().st_size for path in Path(bundled_folder()).rglob("*") if path.is_file())
     assert size <= 32e6
 
@@ -58,6 +60,17 @@ def test_each_is_below_a_bigram_model_by_the_margin(name: str) -> None:
     metrics = info(name).metrics
     margin = 0.1 if name == "novels-1l-mhsa" else 0.25
     assert metrics["bigram_loss"] - metrics["validation_loss"] >= margin
+
+
+def test_the_compared_models_differ_in_their_layers_alone() -> None:
+    models = [load(name) for name in COMPARED]
+    sizes = {sum(w.numel() for b in m.blocks for w in b.parameters() if w.ndim >= 2) for m in models}
+    assert sizes == {393_216}
+    assert [m.cfg.attention for m in models] == ["mssa", "mhsa", "mhsa"]
+    assert [m.cfg.attn_only for m in models] == [True, True, False]
+    recipes = [info(name).recipe for name in COMPARED]
+    for key in ("stages", "seed", "corpus", "weight_decay", "betas", "clip"):
+        assert recipes[0][key] == recipes[1][key] == recipes[2][key]
 
 
 def test_the_two_layer_model_has_an_induction_head() -> None:

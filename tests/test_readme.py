@@ -39,11 +39,14 @@ def test_the_table_has_every_bundled_checkpoint_with_its_own_figures() -> None:
         assert loss == f"{info.metrics['validation_loss']:.3f}" and bigram == f"{info.metrics['bigram_loss']:.3f}"
 
 
-def test_the_example_runs() -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+def test_the_examples_run() -> None:
+    examples = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert len(examples) >= 2
     printed = io.StringIO()
+    namespace: dict[str, object] = {}
     with contextlib.redirect_stdout(printed):
-        exec(compile(example, "README.md", "exec"), {})
+        for example in examples:  # each goes on from the one before
+            exec(compile(example, "README.md", "exec"), namespace)
     assert "induction" in printed.getvalue() and "nan" not in printed.getvalue().lower()
 
 
