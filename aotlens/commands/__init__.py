@@ -7,4 +7,5 @@ circuits.py      aotlens circuits, aotlens spectrum
 choosing.py      the circuit that their options ask for, and the names of its rows and columns
 composition.py   aotlens composition
 paths.py         aotlens paths
+trigrams.py      aotlens trigrams
 """

@@ -42,16 +42,21 @@ def choose_circuit(model: AttentionOnlyTransformer, head: str, kind: str, left: 
 
     if kind not in ("qk", "ov"):
         raise ValueError(f"--kind {kind}: expected qk or ov.")
-    layer_and_head = _HEAD.fullmatch(head)
-    if layer_and_head is None:
-        raise ValueError(f"--head {head}: expected a layer and a head, both from 0, as 1.4.")
-    layer, number = map(int, layer_and_head.groups())
+    layer, number = layer_and_head(head)
     for option, value in (("--left", left), ("--right", right)):
         if value == "prompt":
             raise ValueError(f"{option} prompt: needs a prompt's activations; use aotlens.circuits in a script.")
     if kind == "qk":
         return qk_circuit(model, layer, number, _side(left), _side(right or "tokens"))
     return ov_circuit(model, layer, number, _side(left), _side(right or "logits"))
+
+
+def layer_and_head(text: str) -> Head:
+    """`1.4` as (1, 4). Raises ValueError, in the option's words, for anything else."""
+    match = _HEAD.fullmatch(text)
+    if match is None:
+        raise ValueError(f"--head {text}: expected a layer and a head, both from 0, as 1.4.")
+    return int(match[1]), int(match[2])
 
 
 def _side(text: str) -> str | Head:

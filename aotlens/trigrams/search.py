@@ -88,16 +88,18 @@ def _search(problem: Problem, k: int, sign: int) -> Triples:
     """The best triples among those with y of this sign (0: any)."""
     z_sign = -1 if sign < 0 else 1
     kind = torch.float64 if sign < 0 else torch.float32  # masks need the sign itself, not a bound of the value
-    best_y, slack_y = _row_maxima(problem.value, problem.out, kind, _below_zero if sign < 0 else None)
+    longest_query, longest_out = (float(_norms(rows).max(initial=0.0)) for rows in (problem.query, problem.out))
+    best_y, slack_y = _row_maxima(problem.value, problem.out, kind, _below_zero if sign < 0 else None, longest_out)
     upper_y = np.minimum(best_y + slack_y, 0.0) if sign < 0 else best_y + slack_y
     lower_y = best_y - slack_y
-    reach = _norms(problem.key) * _norms(problem.query).max(initial=0.0)
+    reach = _norms(problem.key) * longest_query
     optimistic = problem.combine(z_sign * reach, upper_y)
     optimistic[upper_y <= 0 if sign > 0 else np.isneginf(upper_y)] = -np.inf
     bounds = np.full(len(optimistic), -np.inf)
     reached = np.empty(0)
     threshold = -np.inf
     order = np.argsort(-optimistic, kind="stable")
+    query = problem.query.cpu().double() if kind == torch.float64 else problem.query
     for batch in np.split(order, range(_TILE[0], len(order), _TILE[0])):
         batch = batch[(optimistic[batch] >= threshold) & (optimistic[batch] > -np.inf)]
         if not len(batch):
@@ -105,7 +107,7 @@ def _search(problem: Problem, k: int, sign: int) -> Triples:
         # The smallest z > 0 needs a mask; the largest z is the largest z > 0 wherever there is one.
         mask = _below_zero if problem.positive_z and z_sign < 0 else None
         key = problem.key[torch.from_numpy(batch).to(problem.key.device)] * z_sign
-        best_t, slack_t = _row_maxima(key, problem.query, kind, mask)
+        best_t, slack_t = _row_maxima(key, query, kind, mask, longest_query)
         bounds[batch] = np.where(
             np.isneginf(best_t), -np.inf, problem.combine(z_sign * (best_t + slack_t), upper_y[batch])
         )
@@ -249,21 +251,25 @@ def _zeros(problem: Problem, k: int) -> Triples:
 
 
 def _row_maxima(
-    left: Tensor, right: Tensor, kind: torch.dtype, mask: Callable[[Tensor], Tensor] | None
+    left: Tensor, right: Tensor, kind: torch.dtype, mask: Callable[[Tensor], Tensor] | None, longest: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """For every row of left @ right.T its largest (admitted) entry, and how far rounding may have moved it."""
+    """For every row of left @ right.T its largest (admitted) entry, and how far rounding may have moved it.
+
+    `longest` is the largest norm of a row of `right`.
+    """
     device = left.device if kind == torch.float32 else torch.device("cpu")
     left, right = (factor.to(device).to(kind) for factor in (left, right))
     best = torch.full((len(left),), -torch.inf, dtype=kind, device=device)
+    buffer = torch.empty(_TILE[0] * _TILE[1], dtype=kind, device=device)  # a fresh tile each time costs page faults
     for start in range(0, len(left), _TILE[0]):
         rows = left[start : start + _TILE[0]]
         into = best[start : start + len(rows)]
         for part in right.split(_TILE[1]):
-            tile = rows @ part.T
+            tile = torch.mm(rows, part.T, out=buffer[: len(rows) * len(part)].view(len(rows), len(part)))
             torch.maximum(into, (mask(tile) if mask else tile).amax(1), out=into)
     if bool(best.isnan().any()):
         raise ValueError("the circuits have entries that are not finite; is some weight not?")
-    slack = 1.01 * (left.shape[1] + 4) * _UNIT[kind] * _norms(left) * _norms(right).max(initial=0.0)
+    slack = 1.01 * (left.shape[1] + 4) * _UNIT[kind] * _norms(left) * longest
     return best.cpu().double().numpy(), slack
 
 

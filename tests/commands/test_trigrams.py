@@ -1,0 +1,89 @@
+"""`aotlens trigrams` prints what the library finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from aotlens.checkpoints import CheckpointInfo, load, save_checkpoint
+from aotlens.data import open_corpus
+from aotlens.models import AttentionOnlyTransformer
+from aotlens.trigrams import evidence, skip_trigrams
+
+Run = Callable[..., tuple[int, str, str]]
+TEXT = "the cat sat on the mat, and the rat sat on the cat. " * 20
+
+
+@pytest.fixture
+def counted(home: Path, small: AttentionOnlyTransformer) -> str:
+    """The small model with training counts."""
+    small.unigram_counts = torch.arange(1, small.cfg.d_vocab + 1)
+    try:
+        save_checkpoint(home / "counted", small, CheckpointInfo(name="counted"), history=[])
+    finally:
+        small.unigram_counts = None
+    return "counted"
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> str:
+    (tmp_path / "text.txt").write_text(TEXT)
+    return f"file:{tmp_path / 'text.txt'}"
+
+
+def test_the_table(run: Run, counted: str) -> None:
+    code, out, err = run("trigrams", counted, "--head", "0.1", "--k", "4")
+    assert (code, err) == (0, "")
+    first, empty, head, *rows = out.splitlines()
+    assert first.startswith("Head 0.1. Relative, since tokens: the norm divides") and empty == ""
+    assert head.split() == ["source", "destination", "out", "qk", "attention", "ov", "effect"] and len(rows) == 4
+    best = skip_trigrams(load(counted, "cpu"), 0, 1, k=4)
+    assert rows[0].split()[-1] == f"{best.effect[0]:.3g}"
+
+
+def test_csv_with_evidence_is_the_librarys(run: Run, counted: str, text: str, tmp_path: Path) -> None:
+    file = tmp_path / "out.csv"
+    options = ("--k", "30", "--evidence", text, "--max-tokens", "200", "--source", " the", "--source", "#7")
+    code, out, err = run("trigrams", counted, "--head", "1.0", *options, "--csv", str(file))
+    assert (code, err) == (0, "") and out.splitlines()[0] == f"{file}: 30 rows"
+    model = load(counted, "cpu")
+    table = skip_trigrams(model, 1, 0, k=30, sources=[" the", 7])
+    frame = evidence(model, table, open_corpus(text), max_tokens=200).to_frame()
+    written = pd.read_csv(file, keep_default_na=False, na_values=[""], dtype={"source": str})
+    assert written.columns.tolist() == frame.columns.tolist()
+    np.testing.assert_allclose(written.effect, frame.effect)
+    np.testing.assert_array_equal(written.occurrences, frame.occurrences)
+    assert written.verdict.tolist() == frame.verdict.tolist()
+    code, out, err = run("trigrams", counted, "--head", "1.0", *options, "--csv", str(file))
+    assert code == 2 and "exists already" in err
+
+
+def test_evidence_on_the_screen(run: Run, counted: str, text: str) -> None:
+    code, out, err = run(
+        "trigrams", counted, "--head", "0.0", "--k", "3", "--evidence", text, "--lowest", "--distance", "1",
+        "--destination", " the", "--out", "#40", "--score", "sum",
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    assert out.splitlines()[2].split()[-1] == "verdict"
+    assert "tokens of file:" in out.splitlines()[-1] and "too rare" in out.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["counted", "--head", "7"], "a layer and a head"),
+        (["counted", "--head", "0.9"], "head 0.9"),
+        (["counted", "--head", "0.0", "--source", "the cat sat"], "expected one"),
+        (["counted", "--head", "0.0", "--distance", "far"], "'mean'"),
+        (["counted", "--head", "0.0", "--evidence", "nowhere"], "expected a corpus"),
+        (["small", "--head", "0.0"], "no training counts"),
+    ],
+)
+def test_mistakes(run: Run, counted: str, arguments: list[str], message: str) -> None:
+    code, out, err = run("trigrams", *arguments)
+    assert code == 2 and message in err and out == ""
