@@ -33,7 +33,7 @@ def order_bars(
     bars = go.Bar(
         x=np.arange(len(values)),
         y=values.astype(np.float32),
-        text=[f"{value:+.2f}" for value in values],
+        text=[_short(value) for value in values],
         textposition="outside",
         cliponaxis=False,
         customdata=number,
@@ -101,7 +101,7 @@ def flow_graph(
                 "target": [place[i] for i in targets],
                 "value": np.maximum(np.abs(values), 1e-9).astype(np.float32),
                 "color": [_faint(_colour(value, theme)) for value in values],
-                "customdata": [f"{value:+.3f} {quantity}" for value in values],
+                "customdata": [f"{value:+.3f} {quantity}".replace("-", "−") for value in values],
                 "hovertemplate": "%{source.label} → %{target.label}<br><b>%{customdata}</b><extra></extra>",
             },
             textfont={"color": INK[theme], "shadow": f"0 0 3px {BACKGROUND[theme]}", "size": 12},
@@ -140,6 +140,11 @@ def _places(nodes: Sequence[FlowNode], sizes: Sequence[float]) -> tuple[list[flo
             y[i] = min(max(top + sizes[i] / room / 2, 0.001), 0.999)
             top += sizes[i] / room + gap
     return x, y
+
+
+def _short(value: float) -> str:
+    small = 0 < abs(value) < 0.005
+    return f"{value:+.0e}".replace("-", "−") if small else f"{value:+.2f}".replace("-", "−")
 
 
 def _colour(value: float, theme: Theme) -> str:

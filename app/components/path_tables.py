@@ -11,7 +11,7 @@ from dash import dcc, html
 
 from aotlens.plots import describe, glyphs, is_whitespace
 from app.components.tables import COLUMN, number
-from app.services.path_words import percent
+from app.services.path_words import percent, signed
 
 if TYPE_CHECKING:
     from app.services.path_views import PathRow
@@ -32,11 +32,11 @@ def source_strip(str_tokens: Sequence[str], values: np.ndarray, position: int, u
 
 def _chip(at: int, text: str, value: float, share: float, chosen: bool, unit: str) -> html.Button:
     kinds = ["chip", *(["chip-space"] if is_whitespace(text) else []), *(["chip-negative"] if share < 0 else [])]
-    shown = {"data-value": f"{value:+.1f}"} if abs(share) >= _NUMBERED else {}
+    shown = {"data-value": signed(value, 1)} if abs(share) >= _NUMBERED else {}
     return html.Button(
         glyphs(text),
         className=" ".join([*kinds, *(["chip-locked"] if chosen else [])]),
-        title=f"{describe(text)} · position {at} · all paths from here: {value:+.3f} {unit}",
+        title=f"{describe(text)} · position {at} · all paths from here: {signed(value)} {unit}",
         tabIndex=0 if chosen else -1,
         style={"--heat": f"{100 * abs(share):.1f}%"},
         **{"data-position": str(at), "aria-pressed": str(chosen).lower(), **shown},
@@ -74,7 +74,7 @@ def _path(row: PathRow, share: float) -> html.Tr:
     )
     button = html.Button("without", className="take-away", title=f"The model without {row.sentence}",
                          **{"data-without": row.key})  # fmt: skip
-    cells = [rank, html.Td(sentence, className="sentence"), html.Td(f"{row.value:+.3f}", className="number")]
+    cells = [rank, html.Td(sentence, className="sentence"), html.Td(signed(row.value), className="number")]
     return html.Tr([*cells, html.Td(html.Span(bar, className="track")), html.Td(button)])
 
 
@@ -146,11 +146,11 @@ def _value(row: dict[str, Any], key: str) -> str:
     value = float(row[key])
     if row["unit"] == "probability":
         return percent(value)
-    return f"{value:+.3f}" if row["unit"] == "logits" else f"{value:.3f} nats"
+    return signed(value) if row["unit"] == "logits" else f"{value:.3f} nats"
 
 
 def _change(row: dict[str, Any], key: str) -> str:
     change = float(row[key]) - float(row["clean"])
     if row["unit"] == "probability":
-        return f"{100 * change:+.1f} points"
-    return f"{change:+.3f}"
+        return f"{signed(100 * change, 1)} points"
+    return signed(change)

@@ -58,7 +58,10 @@ def layout(services: Services, search: str | None) -> html.Div:
         [
             html.H1("Paths", className="sr-only"),
             dcc.Store(id=ids.PATHS_PROMPT, data={"checkpoint": checkpoint, "text": text}),
-            dcc.Store(id=ids.PATHS_ASKED, data={"target": state.target, "versus": state.versus}),
+            dcc.Store(
+                id=ids.PATHS_ASKED,
+                data={"checkpoint": checkpoint, "text": text, "target": state.target, "versus": state.versus},
+            ),
             dcc.Store(id=ids.PATHS_POSITION, data=state.position),
             dcc.Store(id=ids.PATHS_WITHOUT, data=state.without),
             dcc.Store(id=ids.PATHS),
@@ -174,7 +177,7 @@ def _target_controls(state: PathsState) -> list[Any]:
 def _unfit(services: Services, info: Any) -> str:
     if not services.catalog.reads_text(info):
         return " (can't be shown here)"
-    return " (has MLPs: no paths)" if info.model.get("d_mlp") else ""
+    return " (has MLPs)" if info.model.get("d_mlp") else ""
 
 
 def register(app: Dash, services: Services) -> None:

@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import Dash, Input, Output, State, ctx, no_update
+from dash import Dash, Input, Output, State, no_update
 
 from aotlens.plots import Theme
 from app import ids
@@ -132,12 +132,14 @@ def _register_choice(app: Dash, services: Services) -> None:
         paths = services.paths
         expanded = paths.expand(prompt.get("checkpoint"), prompt.get("text") or "", length=prompt.get("length"))
         ids_now = list(expanded.expansion.tokens)
-        if before is None and ctx.triggered_id is None:
-            target, versus = asked["target"], asked["versus"]
-        elif ctx.triggered_id in (ids.PATHS_PROMPT, ids.PATHS_POSITION):
-            # Another place, another first choice; and a position means something in one text only.
-            target, versus = None, None
-            position = position if before is not None and before["tokens"] == ids_now else None
+        # By values, not by what Dash says has triggered this: a store that is new says so, too.
+        if before is None:
+            named = all(prompt.get(key) == asked[key] for key in ("checkpoint", "text"))
+            position, target, versus = (position, asked["target"], asked["versus"]) if named else (None, None, None)
+        elif before["tokens"] != ids_now:
+            position, target, versus = None, None, None  # a position means something in one text only
+        elif before["key"] != expanded.key or position not in (None, before["position"]):
+            target, versus = None, None  # another place, another first choice
         question = paths.question(expanded, _whole(position), _whole(target), _whole(versus), by, _k(k))
         values, bias = paths.sources(question)
         strip = source_strip(expanded.expansion.str_tokens, values, question.position, words.quantity(question))
@@ -188,7 +190,7 @@ def chosen(data: Any) -> Question | None:
 
 
 def _sum(services: Services, expanded: Expanded, question: Question, bias: float) -> list[Any]:
-    biases = f" Of the logit, biases bring {bias:+.3f}." if "bias" in expanded.expansion.source_names else ""
+    biases = f" Of the logit, biases bring {words.signed(bias)}." if "bias" in expanded.expansion.source_names else ""
     text = words.summary(services.paths, expanded, question) + biases
     return [dmc.Text(text, size="sm", fw=600), dmc.Text(words.total(services.paths, expanded, question), size="sm")]
 

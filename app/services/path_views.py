@@ -68,15 +68,15 @@ def flow_nodes(paths: Paths, expanded: Expanded, question: Question, found: Sank
     for node, through in zip(found.nodes, found.through.tolist(), strict=True):
         if node.head is not None:
             label, column, kind = f"{node.head[0]}.{node.head[1]}", 1 + node.head[0], "head"
-            note = f"all paths through this head: {through:+.3f} {unit}"
+            note = f"all paths through this head: {words.signed(through)} {unit}"
         elif node.position is not None:
             label, column, kind = f"{glyphs(expansion.str_tokens[node.position])} @{node.position}", 0, "source"
-            note = f"all paths from here: {through:+.3f} {unit}"
+            note = f"all paths from here: {words.signed(through)} {unit}"
         elif node.kind == "bias":
-            label, column, kind, note = "biases", 0, "source", f"all paths from biases: {through:+.3f} {unit}"
+            label, column, kind, note = "biases", 0, "source", f"all paths from biases: {words.signed(through)} {unit}"
         else:
             label, column, kind = words.logit(paths, expanded, question), expansion.n_layers + 1, "end"
-            note = f"{through:+.3f} {unit}"
+            note = f"{words.signed(through)} {unit}"
         nodes.append(FlowNode(label=label, column=column, kind=kind, note=note))
     return nodes
 

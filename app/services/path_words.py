@@ -45,7 +45,7 @@ def summary(paths: Paths, expanded: Expanded, question: Question) -> str:
     share = paths.probability(expanded, question.position, question.target)
     here = paths.quoted(expanded, expansion.tokens[question.position])
     return (
-        f"After {here} at position {question.position}: {logit(paths, expanded, question)} = {value:+.3f}, "
+        f"After {here} at position {question.position}: {logit(paths, expanded, question)} = {signed(value)}, "
         f"probability of {paths.quoted(expanded, question.target)} {percent(share)}."
     )
 
@@ -80,8 +80,8 @@ def proof(found: TopPaths, question: Question) -> str:
     if not rest:
         return f"{ranks}{several}: these are all paths there are."
     return (
-        f"{ranks}{several}. Listed: {found.logit - found.remainder:+.3f}; the other {rest:,} together: "
-        f"{found.remainder:+.3f} {unit}. No single one of them is more than {found.bound:.3f} {SENSES[question.by]}."
+        f"{ranks}{several}. Listed: {signed(found.logit - found.remainder)}; the other {rest:,} together: "
+        f"{signed(found.remainder)} {unit}. No single one of them is more than {found.bound:.3f} {SENSES[question.by]}."
     )
 
 
@@ -109,6 +109,11 @@ def rows(paths: Paths, expanded: Expanded, question: Question, effect: Effect) -
         }
         for name, row in effect.frame.iterrows()
     ]
+
+
+def signed(value: float, digits: int = 3) -> str:
+    """With its sign, a minus as long as a plus: `+1.840`, `−0.400`."""
+    return f"{value:+.{digits}f}".replace("-", "−")
 
 
 def percent(share: float) -> str:

@@ -18,7 +18,7 @@ NODES = [
 
 def test_bars_have_the_values_their_signs_and_counts():
     bars = order_bars(np.array([0.5, -2.0]), [1, 1234]).data[0]
-    assert list(bars.y) == [0.5, -2.0] and list(bars.text) == ["+0.50", "-2.00"]
+    assert list(bars.y) == [0.5, -2.0] and list(bars.text) == ["+0.50", "−2.00"]
     assert bars.marker.color[0] != bars.marker.color[1]
     assert "1 path<" in bars.customdata[0] and "1,234 paths" in bars.customdata[1]
     with pytest.raises(ValueError, match="expected 2 counts"):
@@ -33,7 +33,7 @@ def test_a_flow_keeps_sizes_and_signs_and_drops_untouched_nodes():
     assert list(sankey.link.source) == [1, 2, 0] and list(sankey.link.target) == [2, 3, 3]
     np.testing.assert_array_equal(sankey.link.value, np.float32([1.5, 2.0, 0.5]))
     assert sankey.link.color[0] == sankey.link.color[1] != sankey.link.color[2]
-    assert sankey.link.customdata[2] == "-0.500 logits"
+    assert sankey.link.customdata[2] == "−0.500 logits"
     assert sankey.node.x[0] < sankey.node.x[2] < sankey.node.x[3]
     assert sankey.node.y[1] < sankey.node.y[0], "the larger one is above"
     assert all(0 < place < 1 for place in (*sankey.node.x, *sankey.node.y))
