@@ -2,10 +2,10 @@
 
     python -m analyses.superposition [--quick] [--html FILE]
 
-Prints each statement as claim, expected, measured, tolerance, and the table of projections, which --html plots. The
-paper's e₁ + e₃ erases e₁; in fact it erases e₃ as well, and e₂ appears. Its proof of Theorem 27 names no constants: C of
-m = C · log N / ε² is fitted here. Expected: every claim holds. About half a minute; `--quick` measures fewer and smaller
-clouds.
+Prints each statement as claim, expected, measured, tolerance, and the table of projections, which --html plots.
+The paper's e₁ + e₃ erases e₁; in fact it erases e₃ as well, and e₂ appears. Its proof of Theorem 27 names no
+constants: C of m = C · log N / ε² is fitted here. Expected: every claim holds. About half a minute; `--quick` measures
+fewer and smaller clouds.
 """
 
 from __future__ import annotations
