@@ -4,8 +4,8 @@
 
 `search`: V = 48,262 tokens, d_head 64: the top 1,000 of all V³ triples, with the normalisers known and without, over
 the time of the products of its QK and OV circuits, tile by tile into one buffer, nothing done with them. Runs take
-turns; medians over pairs; one thread, unless --threads says otherwise. Memory is the peak of a fresh process minus its size
-before the call.
+turns; medians over pairs; one thread, unless --threads says otherwise. Memory is the peak of a fresh process minus its
+size before the call.
 
 `evidence`: 1,000 rows over text, over the two forward passes with logits of the same windows; and per token over a
 naive double loop on a slice. The text is random tokens with Zipf's frequencies, and the rows' tokens are drawn by

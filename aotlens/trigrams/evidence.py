@@ -89,6 +89,7 @@ def evidence(
     max_tokens: int | None = 1_000_000,
     documents: Collection[str] | None = None,
     n_examples: int = 3,
+    run_model: bool = True,
     batch_size: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Evidence:
@@ -103,6 +104,8 @@ def evidence(
     The direct effect is Σ over the source's copies of attention · (v − bias) · W_O · W_U[out], centred over outs and
     divided by the final norm's scale there: `effect` of the table, with the attention and scales of the text.
 
+    `run_model=False` counts only: verdicts need no more, and what the head does is NaN, without examples.
+
     `max_tokens` (None: all) limits what is read; `documents` names some of a corpus. `progress(positions)` is called
     after each batch. Time: two forward passes of windows that hold a row, and counting. Memory: one batch. Raises
     `ValueError` for text that the model cannot read, and for a head that it does not have.
@@ -111,14 +114,14 @@ def evidence(
     if model.sees_later_keys:
         raise ValueError("evidence needs a causal model: only its next token is not visible to it.")
     counter = TrigramCounter(table.source, table.destination, table.out, model.cfg.d_vocab)
-    reader = HeadInText(model, table.layer, table.head, table.out)
+    reader = HeadInText(model, table.layer, table.head, table.out) if run_model else None
     keeper = ExampleKeeper(len(table), n_examples)
     sums = np.zeros((3, len(table)))
     n_tokens = 0
     n_windows = batch_size or max(1, min(32, _LOGITS_BYTES // (4 * model.cfg.n_ctx * model.cfg.d_vocab)))
     for tokens in windows(model, corpus, batch_size=n_windows, max_tokens=max_tokens, documents=documents):
         found = counter.add(tokens)
-        if len(found.row):
+        if reader is not None and len(found.row):
             measured = reader.measure(tokens, table.source, found)
             for i, values in enumerate(measured[:3]):
                 sums[i] += np.bincount(found.row, values, minlength=len(table))
@@ -129,7 +132,7 @@ def evidence(
     counts = counter.counts()
     association = associate(counts, upwards=table.largest)
     with np.errstate(divide="ignore", invalid="ignore"):
-        means = sums / counts.pair
+        means = sums / (counts.pair if run_model else 0 * counts.pair)
     return Evidence(
         table=table,
         n_tokens=n_tokens,

@@ -137,6 +137,17 @@ def test_the_effect_of_an_exact_head_is_attention_times_ov(make, text) -> None:
     np.testing.assert_allclose(found.direct_effect[seen], (found.attention * found.table.ov)[seen], rtol=1e-8)
 
 
+def test_counts_need_no_model(make, text) -> None:
+    model = make()
+    table = skip_trigrams(model, 0, 0, k=50, destinations=range(8))
+    whole = evidence(model, table, text)
+    model.forward = None  # whatever runs it fails
+    counted = evidence(model, table, text, run_model=False)
+    assert counted.verdict == whole.verdict
+    np.testing.assert_array_equal(counted.counts.pair_out, whole.counts.pair_out)
+    assert np.isnan(counted.attention).all() and counted.examples == ()
+
+
 def test_examples_are_where_they_say(make, text) -> None:
     model = make()
     table = skip_trigrams(model, 0, 1, k=300, sources=range(8), destinations=range(8), outs=range(8))
