@@ -56,7 +56,7 @@
 
     function recordOf(click, rows) {
         if (!click || !rows) return null;
-        return rows.find((row) => String(row.rank) === String(click.rowId)) || null;
+        return rows.find((row) => row.key === click.rowId) || null;
     }
 
     window.dash_clientside = Object.assign({}, window.dash_clientside, {

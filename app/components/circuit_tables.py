@@ -27,6 +27,7 @@ def grid(id: str, height: int = 300) -> dag.AgGrid:
         columnDefs=[],
         rowData=[],
         defaultColDef=COLUMN,
+        getRowId="params.data.key",
         dashGridOptions={
             "enableCellTextSelection": True, "tooltipShowDelay": 300, "rowHeight": 26, "headerHeight": 34,
         },
@@ -56,6 +57,7 @@ def entry_rows(shown: Shown, entries: TopEntries, relative: np.ndarray) -> list[
     lists = (entries.rows.tolist(), entries.columns.tolist(), entries.values.tolist(), relative.tolist())
     return [
         {
+            "key": str(rank),
             "rank": rank,
             "row": row,
             "row_shown": shown.rows.short(row),

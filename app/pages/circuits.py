@@ -198,7 +198,8 @@ def _entries() -> list[Any]:
 
 
 def _line_panel(id: str, choice: str, caption: str, largest: str, smallest: str, title: str) -> html.Section:
-    content = [one_of(choice, title, "that of the largest entry; type to choose"), _caption(caption)]
+    label = title.removeprefix("One ").capitalize()
+    content = [one_of(choice, label, "that of the largest entry; type to choose"), _caption(caption)]
     return panel(id, title, "", [*content, _pair(largest, smallest)], exports=("csv",))
 
 

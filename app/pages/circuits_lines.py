@@ -40,22 +40,24 @@ def register(app: Dash, services: Services) -> None:
         Output(ids.title(ids.ROW), "children"),
         Output(ids.explanation(ids.ROW), "children"),
         Output(ids.ROW_CAPTION, "children"),
+        Output(ids.ROW_CHOICE, "label"),
         Output(ids.notice(ids.ROW), "children"),
         Input(ids.CIRCUIT, "data"),
         Input(ids.ROW_CHOICE, "value"),
     )
-    @guarded(*_NOTHING, "One row", "", "")
+    @guarded(*_NOTHING, "One row", "", "", "Row")
     def list_row(data: Any, value: str | None) -> tuple[Any, ...]:
         choice = chosen(data)
         if choice is None:
-            return (*_NOTHING, "One row", "", "")
+            return (*_NOTHING, "One row", "", "", "Row")
         index = first_row(services, choice, value)
         shown, ends = services.circuits.circuit(choice), services.circuits.row(choice, index)
         these = words.WORDS[choice.kind]
         tables = _tables(shown, ends, (these.row_largest, these.row_smallest), rows=False)
         it = f"‹{shown.rows.shown(index)}›"
         explanation = f"The row of {it} as {words.row_role(shown)}: its entries with every {words.column_role(shown)}."
-        return (*tables, these.row_title.format(it=it), explanation, words.row_caption(shown, ends))
+        caption = words.row_caption(shown, ends)
+        return (*tables, these.row_title.format(it=it), explanation, caption, words.titled(words.row_role(shown)))
 
     @app.callback(
         *_outputs(ids.COLUMN_LARGEST),
@@ -63,15 +65,16 @@ def register(app: Dash, services: Services) -> None:
         Output(ids.title(ids.COLUMN), "children"),
         Output(ids.explanation(ids.COLUMN), "children"),
         Output(ids.COLUMN_CAPTION, "children"),
+        Output(ids.COLUMN_CHOICE, "label"),
         Output(ids.notice(ids.COLUMN), "children"),
         Input(ids.CIRCUIT, "data"),
         Input(ids.COLUMN_CHOICE, "value"),
     )
-    @guarded(*_NOTHING, "One column", "", "")
+    @guarded(*_NOTHING, "One column", "", "", "Column")
     def list_column(data: Any, value: str | None) -> tuple[Any, ...]:
         choice = chosen(data)
         if choice is None:
-            return (*_NOTHING, "One column", "", "")
+            return (*_NOTHING, "One column", "", "", "Column")
         index = first_column(services, choice, value)
         shown, ends = services.circuits.circuit(choice), services.circuits.column(choice, index)
         these = words.WORDS[choice.kind]
@@ -79,7 +82,7 @@ def register(app: Dash, services: Services) -> None:
         it = f"‹{shown.columns.shown(index)}›"
         role = words.column_role(shown)
         explanation = f"The column of {it} as {role}: its entries with every {words.row_role(shown)}."
-        return (*tables, these.column_title.format(it=it), explanation, these.column_caption)
+        return (*tables, these.column_title.format(it=it), explanation, these.column_caption, words.titled(role))
 
 
 def first_row(services: Services, choice: Choice, value: str | None) -> int:

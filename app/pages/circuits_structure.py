@@ -62,24 +62,25 @@ def register(app: Dash, services: Services) -> None:
         Output(ids.COMPOSITION_CAPTION, "children"),
         Output(ids.COMPOSITION_TABLE, "columnDefs"),
         Output(ids.COMPOSITION_TABLE, "rowData"),
+        Output(ids.COMPOSITION_TABLE, "className"),
         Output(ids.notice(ids.COMPOSITION), "children"),
         Input(ids.CIRCUIT, "data"),
         Input(ids.COMPOSITION_Z, "value"),
         Input(ids.THEME, "data"),
     )
-    @guarded(EMPTY, "hidden", "", [], [])
+    @guarded(EMPTY, "hidden", "", [], [], "hidden")
     def draw_composition(data: Any, z: Any, theme: Theme | None) -> tuple[Any, ...]:
         if not data:
-            return EMPTY, "hidden", "", [], []
+            return EMPTY, "hidden", "", [], [], "hidden"
         if data["layers"] == 1:
-            return EMPTY, "hidden", words.ONE_LAYER, [], []
+            return EMPTY, "hidden", words.ONE_LAYER, [], [], "hidden"
         head, level = (data["layer"], data["head"]), threshold(z)
         around = circuit_structure.around(circuits, data["checkpoint"], head)
         drawn = circuit_structure.above(around.edges, level)
         figure = composition_graph(drawn, head, data["layers"], data["heads"], theme=theme or "light")
         figure.update_layout(meta={"name": f"{data['checkpoint']} · composition of head {head[0]}.{head[1]}"})
         records = circuit_structure.edge_records(around.edges, head, around.compositions)
-        return figure, "graph-composition", words.composed(around, level), tables.edge_columns(), records
+        return figure, "graph-composition", words.composed(around, level), tables.edge_columns(), records, "table"
 
     @app.callback(
         Output(ids.COPYING_TABLE, "columnDefs"),

@@ -130,9 +130,8 @@ def singular_csv(circuits: Circuits, choice: Choice) -> File:
 
 def composition_csv(circuits: Circuits, checkpoint: str, head: tuple[int, int]) -> File:
     """Every pair that the head is in."""
-    edges = _edges(circuits, checkpoint, head)
-    records = [{key: value for key, value in one.items() if key != "goto"} for one in edges]
-    return _records_csv(f"{checkpoint}-head-{head[0]}.{head[1]}-composition.csv", records)
+    name = f"{checkpoint}-head-{head[0]}.{head[1]}-composition.csv"
+    return _records_csv(name, _edges(circuits, checkpoint, head))
 
 
 def composition_json(circuits: Circuits, checkpoint: str, head: tuple[int, int], z: float) -> File:
@@ -171,7 +170,8 @@ def _lambda(circuits: Circuits, choice: Choice) -> list[complex]:
 
 def _edges(circuits: Circuits, checkpoint: str, head: tuple[int, int]) -> list[dict[str, Any]]:
     around = circuit_structure.around(circuits, checkpoint, head)
-    return circuit_structure.edge_records(around.edges, head, around.compositions)
+    records = circuit_structure.edge_records(around.edges, head, around.compositions)
+    return [{name: value for name, value in one.items() if name not in ("goto", "key")} for one in records]
 
 
 def _entry(shown: Shown, row: int, column: int, value: float) -> dict[str, Any]:

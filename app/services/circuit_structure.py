@@ -101,6 +101,7 @@ def edge_records(edges: list[Edge], head: Head, compositions: Mapping[str, Compo
         level = compositions["q" if edge.mode == "qk" else edge.mode]
         records.append(
             {
+                "key": str(rank),
                 "rank": rank,
                 "relation": "reads" if edge.later == head else "is read by",
                 "head": f"{other[0]}.{other[1]}",
@@ -136,6 +137,7 @@ def copying(circuits: Circuits, checkpoint: str, head: Head) -> tuple[list[dict[
             return [], str(error)
         records.append(
             {
+                "key": str(rank),
                 "rank": rank,
                 "head": f"{layer}.{index}",
                 "goto": [layer, index],

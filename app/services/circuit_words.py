@@ -143,15 +143,20 @@ def row_caption(shown: Shown, ends: Ends) -> str:
     if ends.row_statistics is None or shown.columns.n < 2:
         return ""
     found, unit = ends.row_statistics, quantity(shown)
-    numbers = [f"mean {float(found.mean[0]):.2f}", f"standard deviation {float(found.std[0]):.2f}"]
+    numbers = [f"mean {figures(float(found.mean[0]), 2)}", f"standard deviation {figures(float(found.std[0]), 2)}"]
     if shown.choice.kind == "qk":
-        numbers.append(f"log-mean-exp {float(found.log_mean_exp[0]):.2f}")
+        numbers.append(f"log-mean-exp {figures(float(found.log_mean_exp[0]), 2)}")
     return f"Over all {shown.columns.n:,} {shown.columns.plural}: {', '.join(numbers)} {unit}."
 
 
-def count(number: int, noun: str) -> str:
-    """`1 token`, `2 tokens`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def titled(role: str) -> str:
+    """For a label."""
+    return role[:1].upper() + role[1:]
+
+
+def figures(value: float, digits: int) -> str:
+    """A number as everywhere on the page, with a minus that is one."""
+    return f"{value:.{digits}f}".replace("-", "−")
 
 
 def named(choice: Choice) -> str:
@@ -176,7 +181,7 @@ def eigenvalues(shown: Shown, found: Spectrum) -> str:
     number = f"{len(found.eigenvalues)} eigenvalues; the other {shown.rows.n - len(found.eigenvalues):,} are 0. "
     if found.copying_score is None:
         return number + found.why
-    score = f"Σ Re λ / Σ |λ| = {found.copying_score:.3f}"
+    score = f"Σ Re λ / Σ |λ| = {figures(found.copying_score, 3)}"
     name = "Copying score" if shown.choice.kind == "ov" else "Balance of signs"
     if found.by_construction:
         return f"{number}{name} {score}. This is 1 by construction and says nothing about what was learned: {found.why}"

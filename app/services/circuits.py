@@ -118,7 +118,7 @@ class Circuits:
         if layer >= cfg.n_layers or head >= cfg.n_heads:
             layer, head = 0, 0
         lefts, rights = left_options(cfg, layer, state.kind), right_options(cfg, layer, state.kind)
-        biases = state.kind == "qk" and cfg.has_query_key
+        biases = state.kind == "qk" and cfg.has_query_key and bool(cfg.bias or cfg.norm)
         choice = Choice(
             checkpoint=str(name),
             layer=layer,

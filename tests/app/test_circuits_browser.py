@@ -168,8 +168,22 @@ def test_walk_along_the_composition(open_page):
     page.locator("#composition-table .ag-row[row-index='0'] [col-id='head']").click()
     page.wait_for_function("() => new URLSearchParams(location.search).get('head')?.startsWith('0.')")
     drawn(page, f"Map of QK of head {query(page)['head']}")
-    assert "is read by" in page.inner_text("#composition-table")
+    page.locator("#composition-table >> text=is read by").first.wait_for()
     written(page, "z", "0")
+
+    # The same by a click on a head of the picture: 1.1 stands half way down the later layer.
+    page.wait_for_function("() => !document.querySelector('#composition [data-dash-is-loading]')")
+    page.locator("#composition-graph").scroll_into_view_if_needed()
+    place = page.evaluate(
+        """() => { const plot = document.querySelector("#composition-graph .js-plotly-plot");
+                   const { xaxis, yaxis } = plot._fullLayout, box = plot.getBoundingClientRect();
+                   return [box.x + xaxis._offset + xaxis.l2p(1), box.y + yaxis._offset + yaxis.l2p(0)]; }"""
+    )
+    page.mouse.move(place[0] - 3, place[1])
+    page.mouse.move(*place)
+    page.wait_for_timeout(300)
+    page.mouse.click(*place)
+    drawn(page, "Map of QK of head 1.1")
 
 
 @pytest.mark.parametrize(
