@@ -56,7 +56,7 @@
                 if (body) body.toggleAttribute("data-empty", !found);
                 const here = within === "table";
                 const context = found ? {
-                    choice: found.choice, reading: found.reading,
+                    choice: found.choice, reading: found.reading, checked: found.checked,
                     filters: {
                         source: here ? source : "", destination: here ? destination : "", out: here ? out : "",
                         verdict: verdict, kind: kind,
@@ -65,6 +65,10 @@
                 window.dash_ag_grid.getApiAsync("trigram-grid").then(function (api) {
                     if (!api || api.isDestroyed()) return;
                     if (JSON.stringify(api.getGridOption("context")) === JSON.stringify(context)) return;
+                    const before = api.getGridOption("context");
+                    if (before && context && JSON.stringify(before.choice) !== JSON.stringify(context.choice)) {
+                        api.deselectAll();
+                    }
                     api.setGridOption("context", context);
                     api.purgeInfiniteCache();
                 });

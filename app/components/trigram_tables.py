@@ -38,7 +38,8 @@ def row_columns(*, checked: bool, score: str = "effect") -> list[dict[str, Any]]
         {"field": "rank", "headerName": "", "width": 56, "cellClass": "rank", "type": "rightAligned",
          "headerTooltip": "Rank by the chosen score"},
         {"field": "source_shown", "headerName": "source", "headerTooltip": "Earlier in the text", **token},
-        {"field": "destination_shown", "headerName": "… destination", "headerTooltip": "The current token", **token},
+        {"field": "destination_shown", "headerName": "… destination", "headerTooltip": "The current token", **token,
+         "minWidth": 104},
         {"field": "out_shown", "headerName": "→ out", "headerTooltip": "The token whose logit moves", **token},
     ]  # fmt: skip
     if score != "effect":
@@ -53,7 +54,7 @@ def row_columns(*, checked: bool, score: str = "effect") -> list[dict[str, Any]]
              "cellClassRules": {"good": "params.value == 'confirmed'", "rank": "params.value == 'too rare'"}},
             number("lift", "lift", ".2f", "P(out | source … destination) ÷ P(out | destination) in the text",
                    minWidth=70, flex=1),
-            number("occurrences", "places", ",d", "Occurrences of source … destination in the text", minWidth=76, flex=1),
+            number("occurrences", "places", ",d", "Where source … destination occurs in the text", minWidth=76, flex=1),
         ]  # fmt: skip
     columns += [
         {"field": "kind", "headerName": "kind", "minWidth": 104, "flex": 1,

@@ -127,7 +127,7 @@ def _register_choice(app: Dash, services: Services) -> None:
             no_update if same_grid else head_buttons(shape.n_layers, shape.n_heads),
             shape.max_distance == 0,
             shape.max_distance == 0 or distance != "fixed",
-            words.table(choice),
+            words.table(choice) if shape.counted else f"{words.table(choice)} {words.UNIFORM}",
             no_update if before is None or data == before else None,
         )
 

@@ -87,12 +87,12 @@ def one_row(services: Services, choice: Choice, reading: Reading | None, row: in
     body += _paragraphs(words.in_text(found, row, shown, about(services, choice, reading)))
     listed = occurrences(services.trigrams, services.catalog, services.inference, choice, reading, row)
     if listed:
-        legend = ["source ", "destination ", "out ", "what came instead"]
+        legend = ["source", "destination", "out", "what came instead"]
         roles = ("source", "destination", "out", "instead")
         marks = [html.Span(one, className=f"role-{role}") for one, role in zip(legend, roles, strict=True)]
         body += [
             html.H3("Where it happens", className="trigram-side"),
-            html.P([item for mark in marks for item in (mark, "  ")], className="trigram-legend"),
+            html.P(marks, className="trigram-legend"),
             occurrence_list(listed),
         ]
     return body

@@ -36,6 +36,13 @@ def table(choice: Choice) -> str:
     )
 
 
+#: Where a checkpoint has no training counts.
+UNIFORM = (
+    "This checkpoint stores no counts of its training tokens, so every token of the vocabulary counts alike as "
+    "background; attention to a source is then less like that in text."
+)
+
+
 def weights(table: TrigramTable, row: int, shown: tuple[str, str, str]) -> list[str]:
     """What the weights say about a row."""
     source, destination, out = (f"‹{one}›" for one in shown)
@@ -65,7 +72,7 @@ def in_text(found: Evidence, row: int, shown: tuple[str, str, str], about: str) 
     source, destination, out = (f"‹{one}›" for one in shown)
     counts, link = found.counts, found.association
     n, followed = int(counts.pair[row]), int(counts.pair_out[row])
-    read = f"In {found.n_tokens:,} tokens ({about})"
+    read = f"In the first {found.n_tokens:,} tokens of {about},"
     if n == 0:
         return [f"{read} {source} never comes before {destination} within the model's context: too rare to say."]
     at_all = float(counts.destination_out[row]) / float(counts.destination[row])
@@ -77,8 +84,9 @@ def in_text(found: Evidence, row: int, shown: tuple[str, str, str], about: str) 
     lift = float(link.lift[row])
     if math.isfinite(lift):
         low, high = float(link.low[row]), float(link.high[row])
-        interval = f", 95% interval {low:.2f} to {high:.2f}" if math.isfinite(low) and math.isfinite(high) else ""
-        said[0] += f" That is a lift of {lift:.2f}{interval}."
+        known = math.isfinite(low) and math.isfinite(high)
+        interval = f", 95% interval {_short(low)} to {_short(high)}" if known else ""
+        said[0] += f" That is a lift of {_short(lift)}{interval}."
     q = float(link.q_value[row])
     why = f" (q = {q:.2g}; {_rule(found)})" if math.isfinite(q) else f" ({_too_rare()})"
     change = float(found.ablation_change[row])
@@ -112,7 +120,7 @@ def verdicts(found: Evidence | None, about: str) -> str:
         return "No verdicts yet: the table has not been held against text."
     n = found.summary()
     listed = ", ".join(f"{number:,} {word}" for word, number in n.items())
-    return f"{listed}, of {sum(n.values()):,} rows, in {found.n_tokens:,} tokens ({about})."
+    return f"{listed}, of {sum(n.values()):,} rows, in the first {found.n_tokens:,} tokens of {about}."
 
 
 def rule() -> str:
@@ -147,6 +155,10 @@ def _too_rare() -> str:
     from aotlens.trigrams.verdict import MIN_OCCURRENCES, MIN_WINDOWS
 
     return f"fewer than {MIN_OCCURRENCES} occurrences or {MIN_WINDOWS} windows"
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _times(z: float) -> str:

@@ -78,6 +78,8 @@ class Shape:
     n_heads: int
     max_distance: int
     """0 for a model without positions."""
+    counted: bool
+    """Whether the checkpoint has the counts of its training tokens, which are the background."""
 
 
 class Trigrams:
@@ -124,14 +126,15 @@ class Trigrams:
             destination=state.destination if every else "",
             out=state.out if every else "",
         )
-        return choice, Shape(n_layers=cfg.n_layers, n_heads=cfg.n_heads, max_distance=most)
+        counted = loaded.model.unigram_counts is not None
+        return choice, Shape(n_layers=cfg.n_layers, n_heads=cfg.n_heads, max_distance=most, counted=counted)
 
     # ── tables ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def search(self, choice: Choice) -> Job:
         """Find the table in the background; the job that does, or did."""
         loaded = self._catalog.load(choice.checkpoint)
-        label = f"head {choice.layer}.{choice.head}"
+        label = f"Head {choice.layer}.{choice.head}"
         return self._searches.start(f"{loaded.key}:{choice}", label, lambda report: self._find(loaded, choice, report))
 
     def searching(self, choice: Choice) -> Job | None:
@@ -150,6 +153,8 @@ class Trigrams:
         return list(model.tokenizer.str_tokens(range(model.cfg.d_vocab)))
 
     def _find(self, loaded: LoadedModel, choice: Choice, report: Report) -> TrigramTable:
+        import numpy as np
+
         from aotlens.trigrams import skip_trigrams
 
         report(0, 0, "searching all triples")
@@ -169,6 +174,7 @@ class Trigrams:
             score=choice.score,
             largest=choice.end == "top",
             distance=choice.distance,
+            background=np.ones(model.cfg.d_vocab or 0) if model.unigram_counts is None else None,
             **filters,
         )
 
@@ -192,7 +198,7 @@ class Trigrams:
     def check(self, choice: Choice, reading: Reading) -> Job:
         """Hold the table against text in the background; the job that does, or did."""
         loaded, text = self._catalog.load(choice.checkpoint), self.text(reading, choice.checkpoint)
-        label = f"checking head {choice.layer}.{choice.head} on {text.label}"
+        label = f"Checking head {choice.layer}.{choice.head} on {text.label}"
         return self.checks.start(
             self._check_key(loaded, choice, reading),
             label,
