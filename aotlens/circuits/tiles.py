@@ -7,8 +7,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-#: A tile's rows and columns on a CPU: its product, 4 MB, and the factors' parts stay in cache.
-ROWS, COLUMNS = 512, 2048
+#: A tile's rows and columns on a CPU: its product, 1 MB, stays in a core's own cache, whatever the others do.
+CPU_TILE = (256, 1024)
+#: Where Python does more for each tile than a few calls, and reads the product once: 4 MB.
+LARGE_CPU_TILE = (512, 2048)
+CUDA_TILE = (4096, 8192)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -63,9 +66,11 @@ def _fused(device: torch.device):  # type: ignore[no-untyped-def]
     return fused_block_maxima
 
 
-def tile_sizes(n_rows: int, n_columns: int, max_bytes: int, *, device: torch.device) -> tuple[int, int]:
+def tile_sizes(
+    n_rows: int, n_columns: int, max_bytes: int, *, device: torch.device, on_cpu: tuple[int, int] = CPU_TILE
+) -> tuple[int, int]:
     """Rows and columns of a tile whose product, and maxima of it, fit `max_bytes`; columns are a power of two."""
-    rows, columns = (ROWS, COLUMNS) if device.type == "cpu" else (4096, 8192)
+    rows, columns = on_cpu if device.type == "cpu" else CUDA_TILE
     rows, columns = min(rows, n_rows), min(columns, 1 << (n_columns - 1).bit_length())
     while 8 * rows * columns > max_bytes and rows * columns > 1:  # 4 bytes an entry, and maxima
         if columns > 64 or rows == 1:

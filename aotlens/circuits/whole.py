@@ -15,7 +15,7 @@ from torch import Tensor
 
 from aotlens.circuits.best import MERGE_BYTES, Best
 from aotlens.circuits.factors import Factors
-from aotlens.circuits.tiles import Tiles, tile_sizes
+from aotlens.circuits.tiles import LARGE_CPU_TILE, Tiles, tile_sizes
 
 #: Bytes of an entry of a recomputed row if it becomes a candidate: product, mask, indices and their copies.
 ENTRY_BYTES = 64
@@ -65,7 +65,7 @@ class _Search:
         ordered = 4 * factors.inner * (len(self.row_order) + len(self.column_order)) + 32 * (n_rows + n_columns)
         left = max_bytes - factors.copied_bytes - ordered - 2 * MERGE_BYTES * k
         shape = max(1, len(self.row_order)), max(1, len(self.column_order))
-        self.tile_rows, self.tile_columns = tile_sizes(*shape, left // 4, device=self.device)
+        self.tile_rows, self.tile_columns = tile_sizes(*shape, left // 4, device=self.device, on_cpu=LARGE_CPU_TILE)
         row_bytes = ENTRY_BYTES * self.tile_columns + 4 * factors.inner
         self.recomputed_rows = min(self.tile_rows, left // 4 // row_bytes)
         self.pool = left // 4 // MERGE_BYTES
