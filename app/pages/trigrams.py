@@ -203,7 +203,7 @@ def _evidence_panel(services: Services, state: TrigramsState) -> html.Section:
                     value=services.trigrams.corpora.chosen(state.corpus) or PASTED, className="choice",
                 ),
                 dmc.Select(
-                    id=ids.EVIDENCE_TOKENS, label="At most", allowDeselect=False, size="xs", w=130,
+                    id=ids.EVIDENCE_TOKENS, label="At most", allowDeselect=False, size="xs", w=150,
                     data=[{"value": str(n), "label": f"{n:,} tokens"} for n in tokens],
                     value=str(min(state.tokens, max(tokens))),
                 ),
