@@ -38,9 +38,10 @@ class Circuit(FactoredMatrix):
     """A `[rows, columns]` matrix A @ B of one head (or a sum of heads), never formed unless `.AB` asks for it.
 
     QK circuits are `[destination, source]` in nats, OV circuits `[source, out]` in logits, or in units of the residual
-    stream where `right="residual"`. `exact` says that an entry is that very term of the model's own score or logit,
-    patterns given; where it is not, `relative` says why in a sentence. `psd_because` is not empty where the
-    circuit is, by the model's construction, similar to a positive semidefinite matrix.
+    stream where `right="residual"`; `unit` says which. `exact` says that an entry is that very term of the model's own
+    score or logit, patterns given, up to rounding in the model's dtype; where it is not, `relative` says why in a
+    sentence. `psd_because` is not empty where the circuit is, by the model's construction, similar to a positive
+    semidefinite matrix.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Circuit(FactoredMatrix):
         right: Side,
         relative: str = "",
         psd_because: str = "",
+        unit: str | None = None,
     ) -> None:
         super().__init__(A, B)
         self.kind: Kind = kind
@@ -61,18 +63,14 @@ class Circuit(FactoredMatrix):
         self.left, self.right = left, right
         self.relative = relative
         self.psd_because = psd_because
+        if unit is None:
+            unit = "nats" if kind == "qk" else "residual stream" if right.name == "residual" else "logits"
+        self.unit = unit
 
     @property
     def exact(self) -> bool:
         """Whether entries are terms of the model's own scores or logits, on any input."""
         return not self.relative
-
-    @property
-    def unit(self) -> str:
-        """What an entry is measured in."""
-        if self.kind == "qk":
-            return "nats"
-        return "residual stream" if self.right.name == "residual" else "logits"
 
     @property
     def T(self) -> Circuit:
@@ -86,6 +84,7 @@ class Circuit(FactoredMatrix):
             right=self.left,
             relative=self.relative,
             psd_because=self.psd_because,
+            unit=self.unit,
         )
 
     def entries(self, rows: Int[Tensor, " n"], columns: Int[Tensor, " n"]) -> Float[Tensor, " n"]:

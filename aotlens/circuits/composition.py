@@ -98,7 +98,8 @@ def composition(
 
     Time: O(pairs · d_model · d_head²) in float64 on the CPU. Memory: one layer's heads against another's.
 
-    Raises `ValueError` for another mode, and for q and k where `phi="fixed"` leaves no queries and keys.
+    Raises `ValueError` for another mode, for q and k where `phi="fixed"` leaves no queries and keys, and for weights
+    that are not finite.
     """
     chosen = _checked_mode(model, mode)
     if n_random < 2:
@@ -150,6 +151,7 @@ def _checked_mode(model: AttentionOnlyTransformer, mode: str) -> Mode:
 
 def _norms_and_values(model: AttentionOnlyTransformer, mode: Mode, folded: bool) -> tuple[np.ndarray, np.ndarray]:
     """Numerators and ratios, both [earlier layer, head, later layer, head]."""
+    _check_finite(model, mode)
     W_V, W_O = _reads(model, "W_V", folded), _writes(model, folded)
     if mode == "v":
         F, S = W_V, W_O.mT  # the later head's product is F Sᵀ
@@ -168,6 +170,14 @@ def _norms_and_values(model: AttentionOnlyTransformer, mode: Mode, folded: bool)
     norms = squares.clamp(min=0).sqrt()  # rounding can leave −1e-16 where nothing is read
     scale = earlier_norms[:, :, None, None] * later_norms
     return norms.numpy(), torch.where(scale > 0, norms / scale, 0.0).numpy()
+
+
+def _check_finite(model: AttentionOnlyTransformer, mode: Mode) -> None:
+    for name in ("W_V", "W_O") if mode == "v" else ("W_V", "W_O", "W_Q", "W_K"):
+        wrong = (~getattr(model, name).isfinite()).flatten(2).any(-1).nonzero()
+        if len(wrong):
+            heads = ", ".join(f"{layer}.{head}" for layer, head in wrong.tolist())
+            raise ValueError(f"{name}: expected finite weights, got others in head {heads}; did its training diverge?")
 
 
 def _reads(model: AttentionOnlyTransformer, name: str, folded: bool) -> Tensor:

@@ -37,7 +37,7 @@ def qk_circuit(
     left: SideSpec = "tokens",
     right: SideSpec = "tokens",
     *,
-    frozen: ActivationCache | None = None,
+    frozen: ActivationCache | dict[str, torch.Tensor] | None = None,
     biases: bool = False,
 ) -> Circuit:
     """s · left W_Q (right W_K)ᵀ as a factored `[destination, source]` matrix in nats.
@@ -86,7 +86,7 @@ def ov_circuit(
     left: SideSpec = "tokens",
     right: str | Head = "logits",
     *,
-    frozen: ActivationCache | None = None,
+    frozen: ActivationCache | dict[str, torch.Tensor] | None = None,
 ) -> Circuit:
     """left W_V W_O right as a factored `[source, out]` matrix, in logits.
 
@@ -137,8 +137,12 @@ def _output(
         return weight, Side(name="residual", index="direction"), ""
     if right != "logits" and not isinstance(right, tuple):
         raise ValueError(f"right={right!r}: expected 'logits', 'residual' or a later head (layer, head).")
+    if model.cfg.read_out == "vectors":
+        raise ValueError(f"right={right!r}: this model writes vectors, not logits; use right='residual'.")
     index: Literal["class", "token"] = "class" if model.cfg.read_out == "classes" else "token"
     relative = "logits: the final norm divides by the stream's scale; here by 1." if model.cfg.norm else ""
+    if index == "class" and model.cfg.pooling == "mean":
+        relative = "logits: classes are read from the mean over positions; here a position counts as if it were alone."
     logits = reader_of_logits(model)
     if isinstance(right, str):
         return weight @ logits, Side(name="logits", index=index), relative

@@ -47,7 +47,7 @@ def read_side(
     head: int,
     matrix: Literal["Q", "K", "V"],
     spec: SideSpec,
-    frozen: ActivationCache | None,
+    frozen: ActivationCache | dict[str, Tensor] | None,
 ) -> Reading:
     """The rows of `spec` through norm and W_Q, W_K or W_V of head (layer, head): `[row, d_head]`."""
     weight = getattr(model, f"W_{matrix}")[layer, head]
@@ -137,7 +137,9 @@ def _residual(model: AttentionOnlyTransformer, layer: int) -> tuple[Tensor, str]
     return rows, "residual: of the centred stream; the norm divides by its scale; here by 1." if model.cfg.norm else ""
 
 
-def _prompt(model: AttentionOnlyTransformer, layer: int, cache: ActivationCache | None) -> tuple[Tensor, str]:
+def _prompt(
+    model: AttentionOnlyTransformer, layer: int, cache: ActivationCache | dict[str, Tensor] | None
+) -> tuple[Tensor, str]:
     assert cache is not None
     stream = _one_row(cache, hook_names.resid_pre(layer))
     if not model.cfg.norm:
@@ -146,9 +148,9 @@ def _prompt(model: AttentionOnlyTransformer, layer: int, cache: ActivationCache 
     return _gained(model, layer, centre(model, stream) / scale), ""
 
 
-def _one_row(cache: ActivationCache, name: str) -> Tensor:
+def _one_row(cache: ActivationCache | dict[str, Tensor], name: str) -> Tensor:
     try:
-        value = cache.cache_dict[name]
+        value = (cache if isinstance(cache, dict) else cache.cache_dict)[name]
     except KeyError:
         raise ValueError(
             f"frozen: expected a cache with {name}, got one without it; run model.run_with_cache(tokens) without a "
@@ -200,8 +202,10 @@ def reader_of_logits(model: AttentionOnlyTransformer) -> Float[Tensor, "d_model 
 
 def check_head(model: AttentionOnlyTransformer, head: Head) -> None:
     """Raise `ValueError` for a head that the model does not have."""
-    layer, index = head
     cfg = model.cfg
+    if len(head) != 2 or not all(isinstance(part, int) for part in head):
+        raise ValueError(f"head {head!r}: expected (layer, head), two whole numbers.")
+    layer, index = head
     if not (0 <= layer < cfg.n_layers and 0 <= index < cfg.n_heads):
         raise ValueError(
             f"head {layer}.{index}: this model has layers 0 to {cfg.n_layers - 1} and heads 0 to {cfg.n_heads - 1}."

@@ -196,3 +196,14 @@ def test_what_cannot_be_asked() -> None:
         composition(make(), "Q")
     with pytest.raises(ValueError, match="n_random=1"):
         composition(make(), n_random=1)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_named(make, value: float) -> None:  # type: ignore[no-untyped-def]
+    model = make()
+    with torch.no_grad():
+        model.blocks[0].attn.W_V[2, 0, 0] = value
+    with pytest.raises(ValueError, match=r"W_V: expected finite weights, got others in head 0\.2"):
+        composition(model, "q")
+    with pytest.raises(ValueError, match=r"head 0\.2"):
+        virtual_head_norms(model)

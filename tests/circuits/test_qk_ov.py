@@ -29,7 +29,8 @@ def names(fields: dict[str, object]) -> str:
 @pytest.mark.parametrize("fields", FAMILY, ids=names)
 def test_the_sides_of_qk_add_up_to_the_models_scores(make: Make, fields: dict[str, object]) -> None:
     model = make(**fields, causal=False)
-    _, cache = model.run_with_cache(TOKENS)
+    _, cache = model.run_with_cache(TOKENS, return_cache_object=fields["bias"])
+    scores = [cache[f"blocks.{layer}.attn.hook_attn_scores"] for layer in range(2)]
     sides = ["prompt", "bias"] + ["positions"] * (fields["positions"] == "qk")
     for layer, head in product(range(2), range(3)):
         total = torch.zeros(7, 7, dtype=torch.float64)
@@ -39,7 +40,7 @@ def test_the_sides_of_qk_add_up_to_the_models_scores(make: Make, fields: dict[st
             part = circuit.AB
             rows = part[:7] if left == "positions" else part
             total = total + (rows[:, :7] if right == "positions" else rows)  # a bias is one row: it broadcasts
-        torch.testing.assert_close(total, cache["attn_scores", layer][0, head])
+        torch.testing.assert_close(total, scores[layer][0, head])
 
 
 @pytest.mark.parametrize("fields", FAMILY, ids=names)
@@ -150,6 +151,9 @@ def test_rows_are_destinations_and_sources(make: Make) -> None:
     assert qk.AB.nonzero().tolist() == [[3, 7]] and qk.AB[3, 7] == 6.0
     assert ov.AB.nonzero().tolist() == [[7, 9]] and ov.AB[7, 9] == 35.0
     assert qk.T.AB[7, 3] == 6.0 and qk.T.left == qk.right
+    written = ov_circuit(model, 0, 0, right="residual")
+    assert (written.unit, written.T.unit, ov.T.unit) == ("residual stream", "residual stream", "logits")
+    assert ov_circuit(model, 0, 0, left="residual").T.unit == "logits"
     assert qk.entries(torch.tensor([3, 7]), torch.tensor([7, 3])).tolist() == [6.0, 0.0]
 
 
@@ -175,6 +179,20 @@ def test_the_mlp_baseline_and_classifiers_have_circuits_too(make: Make) -> None:
     assert tuple(out.shape) == (12, 6) and out.right.index == "class" and out.unit == "logits"
     with pytest.raises(ValueError, match="W_E: this model reads patches"):
         qk_circuit(patches, 0, 0)
+
+
+def test_a_mean_over_positions_is_not_exact(make: Make) -> None:
+    fields = {"read_in": "patches", "read_out": "classes", "d_vocab": None, "image_size": 4, "patch_size": 2}
+    for pooling, exact in (("first", True), ("mean", False)):
+        model = make(**fields, d_out=6, causal=False, n_ctx=4, norm=None, pooling=pooling)
+        assert ov_circuit(model, 0, 0, "residual").exact == exact
+
+
+def test_a_model_that_writes_vectors_has_no_logits(make: Make) -> None:
+    model = make(read_out="vectors", d_out=11)
+    with pytest.raises(ValueError, match="writes vectors, not logits"):
+        ov_circuit(model, 0, 0)
+    assert tuple(ov_circuit(model, 0, 0, right="residual").shape) == (11, 12)
 
 
 @pytest.mark.parametrize(
