@@ -5,7 +5,7 @@ above. A path that reaches f with values v contributes Σ_j ⟨u_f[j], v[j]⟩ �
 on ‖v[j]‖ over all single paths with k heads below f,
 
     r_0,f    the norm of a source's own values, exact
-    r_1,f    the largest norm of one head's output as f reads it, exact (for split sources as the next line)
+    r_1,f    the largest norm of one head's output as f reads it, exact
     r_k,f[j] ≤ 1/s_f[j] · max_e σ_ef Σ_i |P_e[j, i]| r_{k−1},e[i]      over heads e below f
 
 where σ_ef bounds the spectral norm of W_O,e V_f, the virtual head from e to f. So no path through the node with further
@@ -91,7 +91,8 @@ def prepare(frozen: Frozen, split: bool) -> Bounds:
     """All that depends on the prompt and not on the logit. Time and memory as in `aotlens.paths.search`."""
     n_layers, n_heads, n_pos = frozen.n_layers, frozen.n_heads, frozen.n_pos
     joined = torch.cat([frozen.W_V, frozen.v_bias[:, :, None]], dim=2)  # [layer, head, d_model + 1, d_head]
-    orthonormal, inner = torch.linalg.qr(joined)
+    # On the CPU, since not every accelerator decomposes.
+    orthonormal, inner = (factor.to(joined.device) for factor in torch.linalg.qr(joined.cpu()))
     W_V, v_bias = orthonormal[:, :, :-1].flatten(0, 1), orthonormal[:, :, -1].flatten(0, 1)
     W_O = (inner @ frozen.W_O).flatten(0, 1)
     patterns = frozen.patterns.flatten(0, 1)
@@ -105,11 +106,11 @@ def prepare(frozen: Frozen, split: bool) -> Bounds:
     values = torch.einsum("slpd,lhdk->slhpk", read, W_V.unflatten(0, (n_layers, n_heads))).flatten(1, 2)
     if frozen.has_bias:
         values[-1] += v_bias[:, None]
-    sigma, first = _virtual_heads(W_V, W_O, patterns @ values, inverse_scale, n_heads, exact=not split)
+    sigma, first = _virtual_heads(W_V, W_O, values, patterns, inverse_scale, n_heads, split)
     reach = values.norm(dim=-1).amax(0)  # [f, pos], r_0
     reaches = []
     for order in range(1, max(n_layers, 2)):
-        if order == 1 and first is not None:
+        if order == 1:
             reach = first
         else:
             moved = (patterns.abs() @ reach[:, :, None])[:, :, 0]
@@ -129,19 +130,21 @@ def prepare(frozen: Frozen, split: bool) -> Bounds:
 
 
 def _virtual_heads(
-    W_V: Tensor, W_O: Tensor, moved: Tensor, inverse_scale: Tensor, n_heads: int, *, exact: bool
-) -> tuple[Tensor, Tensor | None]:
-    """σ `[earlier, later]` over all pairs, 0 unless the layers increase; and r_1 `[f, pos]` where it is exact."""
+    W_V: Tensor, W_O: Tensor, values: Tensor, patterns: Tensor, inverse_scale: Tensor, n_heads: int, split: bool
+) -> tuple[Tensor, Tensor]:
+    """σ `[earlier, later]` over all pairs, 0 unless the layers increase; and r_1 `[f, pos]`, which is exact."""
     n = len(W_V)
     sigma = W_V.new_zeros(n, n)
-    first = W_V.new_zeros(n, moved.shape[2]) if exact else None
+    first = W_V.new_zeros(n, values.shape[2])
+    brought = values if split else patterns @ values
     for later in range(n_heads, n):
         below = (later // n_heads) * n_heads
         virtual = W_O[:below] @ W_V[later]  # [below, inner, inner]
         sigma[:below, later] = spectral_norm_bound(virtual)
-        if first is not None:
-            read = moved[:, :below] @ virtual  # [source, below, pos, inner]
-            first[later] = read.norm(dim=-1).amax((0, 1)) * inverse_scale[later]
+        norms = (brought[:, :below] @ virtual).norm(dim=-1).amax(0)  # [below, pos]
+        if split:  # one source position at a time: |P[j, i]| ‖v_i …‖
+            norms = (patterns[:below].abs() * norms[:, None]).amax(-1)
+        first[later] = norms.amax(0) * inverse_scale[later]
     return sigma, first
 
 

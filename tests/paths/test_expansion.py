@@ -199,6 +199,18 @@ def test_other_ends_add_up_as_well(make: MakeModel, changes: dict[str, Any], spl
         expand(model, x.expand(2, -1, -1))
 
 
+def test_an_image_is_expanded_by_its_patches(make: MakeModel) -> None:
+    changes = {"read_in": "patches", "image_size": 4, "patch_size": 2, "n_ctx": 5, "class_token": True, "causal": False}
+    model = make(**changes, read_out="classes", d_out=3, d_vocab=None, bias=True)
+    image = torch.rand(1, 4, 4, dtype=torch.float64)
+    expansion = expand(model, image)
+    assert expansion.n_pos == 5 and expansion.tokens == ()
+    torch.testing.assert_close(expansion.by_order().sum(0), model(image[None]))
+    assert expansion.residual().within_tolerance
+    assert expansion.top(3, token=(0, 2), budget=100).complete
+    assert "logit output 0 − output 2" in expansion.describe(Path("input"), (0, 2))
+
+
 def test_what_cannot_be_expanded_is_refused(make: MakeModel, tokens: Tensor) -> None:
     with pytest.raises(ValueError, match="attention-only model, got one with MLPs"):
         expand(make(d_mlp=5), tokens)
