@@ -118,6 +118,11 @@ def meaning(shown: Shown) -> str:
         entry += " Every entry is 0 here: this model has no such bias." if "bias" in choice.left + choice.right else (
             " Every entry is 0 here."
         )
+    reads = [side.through for side in (shown.rows, shown.columns if choice.kind == "qk" else shown.rows) if side.through]
+    for earlier in dict.fromkeys(reads):
+        entry += f" Through {earlier}: as head {earlier} writes it when it attends to that token."
+    if choice.kind == "ov" and shown.columns.through:
+        entry += f" Through {shown.columns.through}: after head {shown.columns.through} has attended to the result."
     biases = " Biases are in every entry." if choice.biases else ""
     return (
         f"What head {choice.layer}.{choice.head} {what}: row = {row_role(shown)} ({shown.rows.n:,}), column = "

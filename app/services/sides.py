@@ -94,7 +94,7 @@ def left_options(cfg: ModelConfig, layer: int, kind: Kind) -> list[Option]:
     options.append(Option(value="residual", label="residual stream"))
     if cfg.read_in == "tokens":
         options += [
-            Option(value=f"{earlier}.{head}", label=f"tokens, through head {earlier}.{head}")
+            Option(value=f"{earlier}.{head}", label=f"tokens through {earlier}.{head}")
             for earlier in range(layer)
             for head in range(cfg.n_heads)
         ]
@@ -109,7 +109,7 @@ def right_options(cfg: ModelConfig, layer: int, kind: Kind) -> list[Option]:
     if cfg.read_out in ("tokens", "classes"):
         options.append(Option(value="logits", label="logits"))
         options += [
-            Option(value=f"{later}.{head}", label=f"logits, through head {later}.{head}")
+            Option(value=f"{later}.{head}", label=f"logits through {later}.{head}")
             for later in range(layer + 1, cfg.n_layers)
             for head in range(cfg.n_heads)
         ]

@@ -102,7 +102,7 @@ def test_choose_head_kind_and_side(open_page):
     page.keyboard.press("ArrowLeft")
     drawn(page, "Map of QK of head 1.1")
     page.click(f"#{ids.CIRCUITS_RIGHT}")
-    page.get_by_role("option", name="tokens, through head 0.2").click()
+    page.get_by_role("option", name="tokens through 0.2").click()
     page.wait_for_function("() => document.getElementById('circuit-meaning').textContent.includes('through 0.2')")
     written(page, "right", "0.2")
     page.click(f"#{ids.CIRCUITS_KIND} >> text=OV")
