@@ -152,5 +152,7 @@ def _value(row: dict[str, Any], key: str) -> str:
 def _change(row: dict[str, Any], key: str) -> str:
     change = float(row[key]) - float(row["clean"])
     if row["unit"] == "probability":
-        return f"{signed(100 * change, 1)} points"
+        # Of a small probability, points would read as nothing.
+        small = float(row["clean"]) < 0.01 and row["clean"]
+        return f"× {float(row[key]) / float(row['clean']):.2g}" if small else f"{signed(100 * change, 1)} points"
     return signed(change)

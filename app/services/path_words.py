@@ -54,8 +54,9 @@ def total(paths: Paths, expanded: Expanded, question: Question) -> str:
     """Whether the paths add up, always on the page."""
     found = expanded.residual
     verdict = "" if found.within_tolerance else " This is above the tolerance: don't trust the paths of this text."
+    here = paths.total_error(question)
     return (
-        f"Sum of paths − model logit: {paths.total_error(question):+.1e} logits here; at most {found.largest:.1e} over "
+        f"Sum of paths − model logit: {f'{here:+.1e}' if here else '0'} logits here; at most {found.largest:.1e} over "
         f"all positions and tokens (tolerance {found.tolerance:.1e}: rounding).{verdict}"
     )
 
@@ -118,4 +119,6 @@ def signed(value: float, digits: int = 3) -> str:
 
 def percent(share: float) -> str:
     """A probability for people."""
-    return f"{share:.1%}" if share >= 0.001 else f"{share:.1e}"
+    if share >= 0.01:
+        return f"{share:.1%}"
+    return f"{share:.2g}" if share < 1e-5 else f"{100 * share:.2g}%"

@@ -140,6 +140,13 @@ def test_two_tokens_are_contrasted(services: Services):
     assert paths.question(expanded, None, 17, 17, "pos", 5).versus is None, "a token minus itself is nothing"
 
 
+@pytest.mark.parametrize(
+    ("share", "text"), [(1.0, "100.0%"), (0.0123, "1.2%"), (0.0032, "0.32%"), (0.00032, "0.032%"), (2e-7, "2e-07")]
+)
+def test_small_probabilities_can_be_read(share: float, text: str):
+    assert words.percent(share) == text
+
+
 def test_what_is_not_there_is_replaced_by_what_is(services: Services):
     expanded = services.paths.expand("tiny-mhsa", SHORT)
     found = services.paths.question(expanded, 400, 99_999, 99_999, "abs", 3)
