@@ -26,6 +26,7 @@ class Tiles:
     columns: int
     device: torch.device
     _buffer: Tensor = field(init=False)
+    _last: Tensor | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self._buffer = torch.empty(self.rows * self.columns, dtype=torch.float32, device=self.device)
@@ -39,8 +40,16 @@ class Tiles:
         """The largest of every `block` consecutive entries of each row of `left @ right.T`: `[rows, blocks]`."""
         fused = _fused(self.device)
         if fused is not None:
+            self._last = None
             return fused(left, right, block)
-        return block_maxima(self.product(left, right), block)
+        self._last = self.product(left, right)
+        return block_maxima(self._last, block)
+
+    def some_rows(self, left: Tensor, right: Tensor, rows: Tensor) -> Tensor:
+        """`left[rows] @ right.T`, right after `maxima` of the same factors: from its product where there is one."""
+        if self._last is None:
+            return self.product(left.index_select(0, rows), right)
+        return self._last.index_select(0, rows)
 
 
 def block_maxima(values: Tensor, block: int) -> Tensor:

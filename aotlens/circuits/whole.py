@@ -3,7 +3,7 @@
 Rows and columns are ordered by norm, so that a tile's largest possible entry, ‖a‖ ‖b‖ of its first row and column,
 falls from tile to tile. Tiles are visited in the order of that bound, and once it is below the k-th best entry
 known (exactly, in float64) no later tile matters. In a visited tile only each row's maximum is kept; rows that reach
-the k-th best less the rounding bound are computed again, and their entries that do are candidates.
+the k-th best less the rounding bound are looked at again, and their entries that do are candidates.
 """
 
 from __future__ import annotations
@@ -121,14 +121,13 @@ class _Search:
         maxima = self.tiles.maxima(left, right, self.tile_columns).squeeze(1)  # one block: the whole row
         hit = (maxima >= self.cut - error).nonzero().squeeze(1)
         for part in hit.split(self.recomputed_rows):
-            product = self.tiles.product(left.index_select(0, part), right)
-            threshold = self.cut - error
-            if product.numel() > self.k:
+            product = self.tiles.some_rows(left, right, part)
+            row, column = (product >= self.cut - error).nonzero().unbind(1)
+            if len(row) > self.k:
                 # The k largest products here reach their least less the bound: so does the k-th best of all.
-                threshold = max(
-                    threshold, float(product.flatten().topk(self.k, sorted=False).values.amin()) - 2 * error
-                )
-            row, column = (product >= threshold).nonzero().unbind(1)
+                near = product[row, column]
+                kept = near >= float(near.topk(self.k, sorted=False).values.amin()) - 2 * error
+                row, column = row[kept], column[kept]
             if not len(row):
                 continue
             if self.n_pending + len(row) > self.pool:
