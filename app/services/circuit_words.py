@@ -118,8 +118,8 @@ def meaning(shown: Shown) -> str:
         entry += " Every entry is 0 here: this model has no such bias." if "bias" in choice.left + choice.right else (
             " Every entry is 0 here."
         )
-    reads = [side.through for side in (shown.rows, shown.columns if choice.kind == "qk" else shown.rows) if side.through]
-    for earlier in dict.fromkeys(reads):
+    reads = (shown.rows, shown.columns) if choice.kind == "qk" else (shown.rows,)
+    for earlier in dict.fromkeys(side.through for side in reads if side.through):
         entry += f" Through {earlier}: as head {earlier} writes it when it attends to that token."
     if choice.kind == "ov" and shown.columns.through:
         entry += f" Through {shown.columns.through}: after head {shown.columns.through} has attended to the result."
