@@ -6,6 +6,7 @@ normaliser.py   what a destination scores the background's tokens
 search.py       the best of all V³ triples, exactly
 table.py        the rows as a value
 find.py         `skip_trigrams`, `score_triples`
+kinds.py        copying, punctuation, names, morphology: read from a row's tokens
 
 text.py         text as windows of a model's context
 counting.py     how often source … destination occurs, and what follows
@@ -28,6 +29,7 @@ from aotlens.trigrams.ensemble import EnsembleCheck, ensemble_check
 from aotlens.trigrams.evidence import Evidence, evidence
 from aotlens.trigrams.examples import Example
 from aotlens.trigrams.find import score_triples, skip_trigrams
+from aotlens.trigrams.kinds import count_kinds, kinds
 from aotlens.trigrams.matched import matched_random
 from aotlens.trigrams.normaliser import background_distribution, log_background
 from aotlens.trigrams.skip_trigram_bug import SkipTrigramBugs, skip_trigram_bugs
@@ -43,10 +45,12 @@ __all__ = [
     "ZeroLayer",
     "background_distribution",
     "bigrams",
+    "count_kinds",
     "direct_path",
     "distance_scores",
     "ensemble_check",
     "evidence",
+    "kinds",
     "log_background",
     "matched_random",
     "score_triples",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.trigrams.factors import HeadCircuits, HeadFactors, competition, head_circuits, restrict
-from aotlens.trigrams.normaliser import background_distribution, log_background
+from aotlens.trigrams.normaliser import background_distribution, log_background, log_background_bound
 from aotlens.trigrams.search import Problem, Triples, best_triples
 from aotlens.trigrams.table import TrigramTable
 
@@ -67,7 +67,8 @@ def skip_trigrams(
     The numbers are the model's own where the circuits are exact (layer 0, no norm; see `aotlens.circuits`), otherwise
     `relative` says what is not. A model with `phi="thresholded_softmax"` is read before its threshold.
 
-    Time: the products of the two circuits once each, and, for the normaliser, QK a second time with an exp an entry.
+    Time: the products of the two circuits once each; the normaliser is bounded first, and worked out only for the
+    destinations where it matters (a lowest sum needs all of it: QK a second time with an exp an entry).
     Memory: the circuits' factors a few times over and tiles; never V × V. Raises `ValueError` for a head, token, score
     or distance that is none, for a model without tokens or softmax, and without background.
     """
@@ -81,10 +82,16 @@ def skip_trigrams(
         for chosen, name in ((sources, "sources"), (destinations, "destinations"), (outs, "outs"))
     ]
     log_c = competition(model, circuits, distance)
+    excess: Callable[[np.ndarray], np.ndarray] | None = None
     if normaliser is None:
-        normaliser = log_background(circuits.qk, background_distribution(model, background))
+        distribution = background_distribution(model, background)
+        if score == "sum" and not largest:  # wants the smallest z, of which a lower bound of N says nothing
+            normaliser = log_background(circuits.qk, distribution)
+        else:
+            normaliser = log_background_bound(circuits.qk, distribution)
+            excess = _Excess(circuits, distribution, normaliser)
     factors = restrict(circuits.factors(normaliser, log_c), *filters)
-    found = _best(factors, k, score, largest)
+    found = _best(factors, k, score, largest, excess)
     ids = (factors.sources[found.source], factors.destinations[found.destination], factors.outs[found.out])
     return _table(model, circuits, factors, ids, found.z, found.ov, score=score, largest=largest, distance=distance)
 
@@ -138,7 +145,26 @@ def token_ids(model: AttentionOnlyTransformer, tokens: Tokens, name: str) -> lis
     return ids
 
 
-def _best(factors: HeadFactors, k: int, score: str, largest: bool) -> Triples:
+class _Excess:
+    """N of a destination less the lower bound that its query holds, worked out when it is first asked for."""
+
+    def __init__(self, circuits: HeadCircuits, distribution: np.ndarray, bound: np.ndarray) -> None:
+        self._circuits, self._distribution = circuits, distribution
+        # As the factor holds it.
+        self._bound = bound if circuits.qk.A.dtype == torch.float64 else bound.astype(np.float32).astype(np.float64)
+        self._known = np.full(len(bound), np.nan)
+
+    def __call__(self, destinations: np.ndarray) -> np.ndarray:
+        unknown = destinations[np.isnan(self._known[destinations])]
+        if len(unknown):
+            exact = log_background(self._circuits.qk, self._distribution, unknown)
+            self._known[unknown] = np.maximum(exact - self._bound[unknown], 0.0)
+        return self._known[destinations]
+
+
+def _best(
+    factors: HeadFactors, k: int, score: str, largest: bool, excess: Callable[[np.ndarray], np.ndarray] | None
+) -> Triples:
     """The lowest scores are the highest of the same with signs turned: ov for products, both for a sum."""
     sign = 1.0 if largest else -1.0
     z_sign = sign if score == "sum" else 1.0
@@ -151,6 +177,7 @@ def _best(factors: HeadFactors, k: int, score: str, largest: bool) -> Triples:
             x=factors.attention if score == "effect" else lambda z: z,
             product=score != "sum",
             positive_z=score == "product",
+            excess=None if excess is None else lambda rows: excess(factors.destinations[rows]),
         ),
         k,
     )

@@ -13,6 +13,10 @@ first out. Hence:
 Products of step 1 are in float32; a bound is widened by what rounding can do to it: (inner + 4) · 2⁻²⁴ · ‖row‖ ‖column‖
 (the standard bound for a dot product in any order, Higham 2002, §3.1, with two more for rounding the factors).
 
+z may be given as an upper bound, with `Problem.excess` to say by how much it exceeds the truth: then only destinations
+that could reach the k-th best by their bound are asked about. (A normaliser costs a product and an exp an entry; a
+lower bound of it costs little.)
+
 Where y is negative, a product is best with the smallest x: the order of destinations reverses. Such triples are ranked
 after those with y > 0 and those with y = 0, and looked for only when there are fewer than k of these.
 """
@@ -20,7 +24,7 @@ after those with y > 0 and those with y = 0, and looked for only when there are 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +33,7 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 _TILE = (1024, 1024)
+_FEW = 32
 _UNIT = {torch.float32: 2.0**-24, torch.float64: 2.0**-53}
 
 
@@ -57,6 +62,9 @@ class Problem:
     x: Callable[[np.ndarray], np.ndarray]
     product: bool
     positive_z: bool = False
+    excess: Callable[[np.ndarray], np.ndarray] | None = None
+    """By how much z of these destinations is above the truth (≥ 0); only with x increasing in key · query, and 1 as the
+    last number of every key."""
 
     def combine(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
         """The score; −∞ where z or y is."""
@@ -76,12 +84,22 @@ def best_triples(problem: Problem, k: int) -> Triples:
     if not problem.product:
         return _search(problem, k, sign=0)
     found = _search(problem, k, sign=1)
+    if len(found.value) < k:
+        problem = _without_excess(problem)
     for sign in (None, -1):
         missing = k - len(found.value)
         if missing:
             more = _zeros(problem, missing) if sign is None else _search(problem, missing, sign=sign)
             found = Triples(*(np.concatenate(pair) for pair in zip(found, more, strict=True)))
     return found
+
+
+def _without_excess(problem: Problem) -> Problem:
+    if problem.excess is None:
+        return problem
+    query = problem.query.clone()
+    query[:, -1] -= torch.from_numpy(problem.excess(np.arange(len(query)))).to(query)
+    return replace(problem, query=query, excess=None)
 
 
 def _search(problem: Problem, k: int, sign: int) -> Triples:
@@ -111,6 +129,8 @@ def _search(problem: Problem, k: int, sign: int) -> Triples:
         bounds[batch] = np.where(
             np.isneginf(best_t), -np.inf, problem.combine(z_sign * (best_t + slack_t), upper_y[batch])
         )
+        if problem.excess is not None:
+            continue  # bounds are not attained
         attained = problem.combine(z_sign * (best_t - slack_t), lower_y[batch])
         certain = np.isfinite(best_t) & ((lower_y[batch] > 0) if sign > 0 else np.isfinite(lower_y[batch]))
         if problem.positive_z and z_sign > 0:
@@ -118,7 +138,36 @@ def _search(problem: Problem, k: int, sign: int) -> Triples:
             certain &= best_t - slack_t > 0
         reached = np.sort(np.append(reached, attained[certain]))[::-1][:k]
         threshold = reached[-1] if len(reached) == k else -np.inf
+    if problem.excess is not None:
+        threshold = _reached(problem, k, sign, bounds)
     return _expand(problem, k, sign, bounds, threshold)
+
+
+def _reached(problem: Problem, k: int, sign: int, bounds: np.ndarray) -> float:
+    """A score that k triples reach: of the most promising sources with their most promising destinations and outs."""
+    assert problem.excess is not None
+    sources = torch.from_numpy(np.argsort(-bounds, kind="stable")[:_FEW])
+    t = problem.key[sources.to(problem.key.device)].cpu().double() @ problem.query.cpu().double().T
+    y = problem.value[sources.to(problem.value.device)].cpu().double() @ problem.out.cpu().double().T
+    best = t.topk(min(_FEW, t.shape[1]), dim=1)
+    z = best.values.numpy() - _excess(problem, best.indices.numpy())
+    outs = y.topk(min(k, y.shape[1]), dim=1).values.numpy()
+    values = problem.combine(z[:, :, None], outs[:, None, :])
+    values[np.broadcast_to((z[:, :, None] <= 0) & problem.positive_z | (outs[:, None, :] <= 0) & (sign > 0),
+                           values.shape)] = -np.inf  # fmt: skip
+    flat = values[np.isfinite(values)]
+    if len(flat) < k:
+        return -np.inf
+    kth = float(np.partition(flat, len(flat) - k)[len(flat) - k])
+    return kth - 1e-9 * abs(kth) - 1e-12  # the same triple, in another product, may differ in its last bit
+
+
+def _excess(problem: Problem, destinations: np.ndarray) -> np.ndarray:
+    """`problem.excess`, each destination asked about once; 0 where z is the truth."""
+    if problem.excess is None:
+        return np.zeros(destinations.shape)
+    distinct, at = np.unique(destinations, return_inverse=True)
+    return problem.excess(distinct)[at].reshape(destinations.shape)
 
 
 def _expand(problem: Problem, k: int, sign: int, bounds: np.ndarray, threshold: float) -> Triples:
@@ -141,10 +190,15 @@ def _expand(problem: Problem, k: int, sign: int, bounds: np.ndarray, threshold: 
             t = t.masked_fill(t * z_sign <= 0, -torch.inf)
         if sign:
             y = y.masked_fill(y * sign <= 0, -torch.inf)
-        parts = [
-            _of_source(problem, k, z_sign, int(chunk[row]), destinations, z_sign * t_row, outs, y_row, threshold)
-            for row, destinations, t_row, outs, y_row in _promising(problem, z_sign, t, y, threshold)
-        ]
+        promising = list(_promising(problem, z_sign, t, y, threshold))
+        everywhere = np.concatenate([np.empty(0, dtype=np.int64), *(part[1] for part in promising)])
+        excess = np.split(_excess(problem, everywhere), np.cumsum([len(part[1]) for part in promising]))
+        parts = []
+        for (row, destinations, t_row, outs, y_row), above in zip(promising, excess[:-1], strict=True):
+            z = z_sign * t_row - above
+            if problem.excess is not None and problem.positive_z:
+                destinations, z = destinations[z > 0], z[z > 0]
+            parts.append(_of_source(problem, k, z_sign, int(chunk[row]), destinations, z, outs, y_row, threshold))
         found = _keep_best(Triples(*(np.concatenate(columns) for columns in zip(found, *parts, strict=True))), k)
         if len(found.value) == k:
             threshold = max(threshold, float(found.value[-1]))
