@@ -11,6 +11,9 @@ from transformer_lens import FactoredMatrix
 from aotlens.circuits import bounds
 from aotlens.circuits.exact import CHUNK_BYTES, dot_products
 
+#: A factor's largest number at most, and a row's largest at least unless it is 0: so that neither an entry, its square
+#: nor a scaled one leaves float64's range. Float32 numbers are all within it.
+LARGEST, SMALLEST = 1e70, 1e-70
 #: Rows whose largest number is between 1 / ORDINARY and ORDINARY are not scaled.
 ORDINARY = 2.0**30
 
@@ -84,6 +87,20 @@ def check(circuit: FactoredMatrix) -> None:
                 f"expected finite factors; the {side} one has {wrong} entries that are not, of {factor.numel()}. "
                 "Look for a diverged training run or a division by a norm of 0."
             )
+        if factor.dtype == torch.float64:
+            _check_range(side, factor if side == "left (A)" else factor.T)
+
+
+def _check_range(side: str, rows: Tensor) -> None:
+    largest = torch.maximum(rows.amax(1), -rows.amin(1))
+    for extreme in (largest.amax(), torch.where(largest == 0, torch.ones_like(largest), largest).amin()):
+        if not SMALLEST <= extreme <= LARGEST:
+            what = "rows" if side == "left (A)" else "columns"
+            raise ValueError(
+                f"expected {what} of the {side} factor whose largest number is 0 or between {SMALLEST:.0e} and "
+                f"{LARGEST:.0e} in size, so that products stay within float64; got one with {float(extreme):.3g}. "
+                "Scale the factors."
+            )
 
 
 def prepare(circuit: FactoredMatrix, max_bytes: int, *, largest: bool = True, by_row: bool = False) -> Factors:
@@ -104,9 +121,6 @@ def prepare(circuit: FactoredMatrix, max_bytes: int, *, largest: bool = True, by
     column_scale = float(_scale(largest_of_columns))
     chunk_bytes = max(8 * rows.shape[1], min(CHUNK_BYTES, max_bytes // 24))
     row_norms, column_norms = _norms(rows, row_scales, chunk_bytes), _norms(columns, column_scale, chunk_bytes)
-    reach = float((row_norms / row_scales).amax()) * (float(column_norms.amax()) / column_scale)
-    if not reach < 1e300:
-        raise ValueError(f"entries may be as large as {reach:.3g}, too large for float64: scale the factors down.")
     inner = rows.shape[1]
     return Factors(
         rows=rows,

@@ -53,7 +53,8 @@ def row_statistics(
     three times the float32 product's. Columns of weight 0 count nowhere. Memory beyond the factors: `max_bytes`.
 
     Raises `ValueError` if a factor is not finite, not real, or has no entries; if the circuit is not one matrix; if
-    weights are not one for each column, not finite, negative, or do not sum to 1 within 1e-6; and if `max_bytes` is too
+    weights are not one for each column, not finite, negative, or do not sum to 1 within 1e-6 (they are divided by their
+    sum); and if `max_bytes` is too
     small.
     """
     check(circuit)
@@ -64,17 +65,23 @@ def row_statistics(
     if bool((w == 0).any()):
         right, w = right[w > 0], w[w > 0]
     inner = left.shape[1]
-    vectors = 8 * (5 * n_rows + 2 * n_columns) + 64 * inner * inner + right.nbytes
+    copied = right.nbytes if right.data_ptr() != circuit.B.data_ptr() else 0
+    vectors = 8 * (5 * n_rows + 2 * n_columns) + 64 * inner * inner + copied
     rows, columns = tile_sizes(n_rows, len(right), (max_bytes - vectors) // 6, device=device)
-    parts = 8 * (2 * rows * columns + 3 * inner * (rows + columns))
-    if vectors + parts > max_bytes:
-        raise ValueError(
-            f"max_bytes={max_bytes} is too small: vectors of rows and columns take {vectors} bytes, the smallest tile "
-            f"{parts} more."
-        )
+    while (parts := 8 * (2 * rows * columns + 3 * inner * (rows + columns))) > max_bytes - vectors:
+        if rows * columns == 1:
+            raise ValueError(
+                f"max_bytes={max_bytes} is too small: vectors of rows and columns take {vectors} bytes, and the "
+                f"smallest tile {parts} more."
+            )
+        rows, columns = max(1, rows // 2), max(1, columns // 2)
     centre = torch.zeros(inner, dtype=torch.float64, device=device)
     for c in range(0, len(right), columns):
         centre += right[c : c + columns].double().T @ w[c : c + columns]
+    missed = torch.zeros_like(centre)
+    for c in range(0, len(right), columns):  # what rounding left: Σ w (b − centre), with w that sum to 1
+        missed += (right[c : c + columns].double() - centre).T @ w[c : c + columns]
+    centre += missed
     triangle = torch.zeros(0, inner, dtype=torch.float64, device=device)
     for c in range(0, len(right), columns):
         centred = (right[c : c + columns].double() - centre) * w[c : c + columns, None].sqrt()
@@ -101,7 +108,7 @@ def _weights(weights: Tensor | None, n_columns: int) -> Tensor:
             f"expected finite weights that are at least 0 and sum to 1; got a smallest of {float(w.min()):.3g} and a "
             f"sum of {total:.6g}. Divide counts by their sum."
         )
-    return w
+    return w / total
 
 
 def _log_mean_exp(a: Tensor, right: Tensor, w: Tensor, columns: int, buffer: Tensor) -> Tensor:

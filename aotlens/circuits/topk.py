@@ -10,7 +10,7 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 from transformer_lens import FactoredMatrix
 
-from aotlens.circuits.factors import prepare
+from aotlens.circuits.factors import check, prepare
 from aotlens.circuits.per_row import best_per_row
 from aotlens.circuits.whole import best_of_all
 
@@ -52,7 +52,8 @@ def top_entries(circuit: FactoredMatrix, k: int, largest: bool = True, *, max_by
     `circuit` holds A `[rows, inner]` and B `[inner, columns]`: float32, float64 or shorter floats, which count as
     float32. A value is the float64 dot product of a row of A with a column of B, summed in the fixed order of
     `exact.dot_products`; the order follows these values. So the answer is a function of the factors alone: tiles,
-    threads, device and PyTorch's precision of float32 products do not change a bit of it.
+    threads, device and PyTorch's precision of float32 products do not change a bit of it (`torch.set_flush_denormal`
+    would, for numbers below 1e-38).
 
     Tiles of float32 products are searched for entries within a proven rounding bound of the k-th best (`bounds.py`),
     and those are computed in float64. Tiles are visited in the order of ‖row‖ ‖column‖, and the rest is skipped once
@@ -96,11 +97,11 @@ def top_per_row(circuit: FactoredMatrix, k: int, largest: bool = True, *, max_by
 
 def top_per_column(circuit: FactoredMatrix, k: int, largest: bool = True, *, max_bytes: int = MAX_BYTES) -> TopPerLine:
     """`top_per_row` of the transpose: `values` and `indices` (rows), `[columns, k]`; equal values in order of rows."""
-    if circuit.A.ndim != 2 or circuit.B.ndim != 2:
-        return top_per_row(circuit, k, largest, max_bytes=max_bytes)  # whose error says it
+    check(circuit)  # before the factors change places
+    _check_k(k, circuit.shape[-2], f"entries of a column of a {circuit.shape[-2]} × {circuit.shape[-1]} matrix")
     return top_per_row(FactoredMatrix(circuit.B.T, circuit.A.T), k, largest, max_bytes=max_bytes)
 
 
 def _check_k(k: int, most: int, of_what: str) -> None:
-    if not 1 <= k <= most:
+    if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= most:
         raise ValueError(f"expected k between 1 and {most}, the number of {of_what}; got {k}.")

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from transformer_lens import FactoredMatrix
 
-from aotlens.circuits import diagonal_rank, row_statistics, top_per_row
+from aotlens.circuits import diagonal_rank, row_statistics, top_entries, top_per_row
 
 
 def _factors(n_rows: int, n_columns: int, inner: int, seed: int = 0, scale: float = 1.0) -> FactoredMatrix:
@@ -113,3 +113,29 @@ def test_a_rank_needs_a_square() -> None:
 def test_too_little_memory(statistic) -> None:
     with pytest.raises(ValueError, match=r"max_bytes=1000 is too small"):
         statistic(_factors(40, 40, 3), max_bytes=1000)
+
+
+def test_weights_that_sum_to_one_only_nearly_cost_no_digits() -> None:
+    circuit = FactoredMatrix(torch.full((2, 1), 1e4, dtype=torch.float64), torch.ones(1, 1000, dtype=torch.float64))
+    weights = torch.full((1000,), (1 + 9e-7) / 1000, dtype=torch.float64)
+    statistics = row_statistics(circuit, weights=weights)
+    assert statistics.std.max() < 1e-9
+    torch.testing.assert_close(statistics.mean, torch.full((2,), 1e4, dtype=torch.float64), rtol=1e-14, atol=0)
+
+
+def test_wide_factors_fit_little_memory() -> None:
+    generator = torch.Generator().manual_seed(0)
+    circuit = FactoredMatrix(torch.randn(300, 256, generator=generator), torch.randn(256, 300, generator=generator))
+    little, much = row_statistics(circuit, max_bytes=6_000_000), row_statistics(circuit)
+    torch.testing.assert_close(little.log_mean_exp, much.log_mean_exp, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize(("number", "shown"), [(1e200, r"1e\+200"), (1e-200, "1e-200")])
+def test_numbers_that_float64_cannot_multiply_are_refused(number: float, shown: str) -> None:
+    ones = torch.ones(2, 2, dtype=torch.float64)
+    extreme = torch.tensor([[number, 0.0], [1.0, 1.0]], dtype=torch.float64)
+    for search in (row_statistics, diagonal_rank, lambda circuit: top_entries(circuit, 1)):
+        with pytest.raises(ValueError, match=f"rows of the left .*got one with {shown}"):
+            search(FactoredMatrix(extreme, ones))
+        with pytest.raises(ValueError, match="columns of the right"):
+            search(FactoredMatrix(ones, extreme.T))

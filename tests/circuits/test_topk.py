@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from torch import Tensor
 from transformer_lens import FactoredMatrix
 
-from aotlens.circuits import search_entries, top_entries, top_per_column, top_per_row
+from aotlens.circuits import bounds, search_entries, top_entries, top_per_column, top_per_row
 from aotlens.circuits.exact import dot_products
+from aotlens.circuits.tiles import Tiles
 
 KINDS = ("normal", "integers", "low_rank", "rank_one", "zeros", "some_zeros", "range", "negative", "near_ties", "tiny")
 
@@ -175,8 +176,7 @@ class TestErrors:
         circuit = factors("normal", (5, 4, 3), 0)
         circuit.B = circuit.B.clone()
         circuit.B[1, 2], circuit.B[0, 0] = torch.nan, torch.inf
-        side = "left" if search is top_per_column else "right"
-        with pytest.raises(ValueError, match=rf"finite.*{side}.*2 entries.*of 12"):
+        with pytest.raises(ValueError, match=r"finite.*right.*2 entries.*of 12"):
             search(circuit, 1)
 
     def test_shapes(self, search) -> None:
@@ -195,5 +195,56 @@ class TestErrors:
 
     def test_too_large_for_float64(self, search) -> None:
         big = torch.full((4, 4), 1e200, dtype=torch.float64)
-        with pytest.raises(ValueError, match="too large for float64"):
+        with pytest.raises(ValueError, match="stay within float64"):
             search(FactoredMatrix(big, big), 1)
+
+
+@pytest.mark.parametrize("unit", [0.0, 2.0**-10, 2.0**-8])
+@pytest.mark.parametrize("kind", KINDS)
+def test_products_as_wrong_as_the_bound_allows_change_nothing(
+    monkeypatch: pytest.MonkeyPatch, kind: str, unit: float
+) -> None:
+    """Whatever a machine's float32, TF32 or bf16 product may be off by, with either sign and anew at each call."""
+    generator = torch.Generator().manual_seed(3)
+
+    def noisy(tiles: Tiles, left: Tensor, right: Tensor) -> Tensor:
+        a, b = left.double(), right.double()
+        u = (bounds.TENSOR_CORE_UNIT if unit else bounds.UNIT) * left.shape[1]
+        error = ((1 + unit) ** 2 * (1 + u / (1 - u)) - 1) * a.norm(dim=1)[:, None] * b.norm(dim=1)
+        result = (a @ b.T + error * torch.randint(-1, 2, error.shape, generator=generator)).float()
+        result[result.abs() < 2.0**-126] = 0
+        return result
+
+    monkeypatch.setattr(Tiles, "product", noisy)
+    monkeypatch.setattr(bounds, "input_unit", lambda device: unit)
+    for seed, shape in enumerate([(60, 200, 8), (150, 90, 1), (40, 300, 3)]):
+        check_everything(factors(kind, shape, seed), 20, largest=bool(seed % 2), max_bytes=3 * 10**6)
+
+
+def test_how_products_are_shortened_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = torch.backends.mkldnn.matmul.fp32_precision
+    try:
+        torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+        assert bounds.input_unit(torch.device("cpu")) == 2.0**-8
+    finally:
+        torch.backends.mkldnn.matmul.fp32_precision = before
+    assert bounds.input_unit(torch.device("cpu")) == 0.0
+
+
+def test_no_tile_that_can_win_is_skipped() -> None:
+    """With one inner dimension ‖a‖ ‖b‖ is the entry itself, so that the search stops as early as it may."""
+    generator = torch.Generator().manual_seed(4)
+    a, b = (torch.rand(3000, 1, generator=generator) + 0.5 for _ in range(2))
+    found = search_entries(FactoredMatrix(a, b.T), 2000, max_bytes=8 * 10**6)
+    expected = (a.double() @ b.T.double()).flatten().sort(descending=True, stable=True)
+    assert torch.equal(found.entries.values, expected.values[:2000])
+    assert torch.equal(found.entries.rows * 3000 + found.entries.columns, expected.indices[:2000])
+    assert found.share_skipped > 0.1
+
+
+@pytest.mark.parametrize("k", [True, 0, 10])
+def test_k_is_a_whole_number_within_the_matrix(k: int) -> None:
+    circuit = FactoredMatrix(torch.ones(3, 2), torch.ones(2, 3))
+    for search in (top_entries, top_per_row, top_per_column):
+        with pytest.raises(ValueError, match="expected k between 1 and"):
+            search(circuit, k)
