@@ -27,6 +27,7 @@ Score = Literal["effect", "sum", "product"]
 End = Literal["top", "bottom"]
 Within = Literal["table", "all"]
 Verdict = Literal["confirmed", "not confirmed", "too rare"]
+VERDICTS: tuple[str, ...] = get_args(Verdict)
 
 HEADS_PATH = "/heads"
 CIRCUITS_PATH = "/circuits"
@@ -60,7 +61,7 @@ MAX_ROWS = 5000
 _MAX_WANTED = 60
 
 #: What sorts of skip-trigrams there are (`aotlens.trigrams.kinds.KINDS`, whose import takes seconds).
-TRIGRAM_KINDS = ("punctuation", "copying", "morphology", "name", "other")
+TRIGRAM_KINDS = ("copying", "punctuation", "names", "morphology", "other")
 
 #: Tokens of text that rows are held against, at first.
 FIRST_TOKENS = 100_000
@@ -289,7 +290,7 @@ def parse_trigrams(search: str | None) -> TrigramsState:
         k=FIRST_ROWS if k is None else min(max(k, 1), MAX_ROWS),
         **wanted,
         within=_choice(query, "within", get_args(Within), "table"),
-        verdict=_choice(query, "verdict", get_args(Verdict), None),
+        verdict=_choice(query, "verdict", VERDICTS, None),
         kind=_choice(query, "kind", TRIGRAM_KINDS, None),
         corpus=query.get("corpus") or None,
         tokens=tokens or FIRST_TOKENS,

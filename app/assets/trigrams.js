@@ -100,7 +100,7 @@
                 if (within !== "table") query.set("within", within);
                 if (verdict) query.set("verdict", verdict);
                 if (kind) query.set("kind", kind);
-                if (corpus) query.set("corpus", corpus);
+                if (corpus && corpus !== "pasted text") query.set("corpus", corpus);
                 if (tokens && String(tokens) !== "100000") query.set("tokens", tokens);
                 if (row) query.set("row", row);
                 history.replaceState(history.state, "", "/trigrams?" + query.toString());

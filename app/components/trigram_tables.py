@@ -43,7 +43,16 @@ def row_columns(*, checked: bool, score: str = "effect") -> list[dict[str, Any]]
         {"field": "out_shown", "headerName": "→ out", "headerTooltip": "The token whose logit moves", **token},
     ]  # fmt: skip
     if score != "effect":
-        columns.append(number("score", score, ".3f", "What the rows are ranked by", minWidth=80, flex=1))
+        columns.append(
+            number(
+                "score",
+                {"sum": "z + ov", "product": "z × ov"}[score],
+                ".3f",
+                "What the rows are ranked by",
+                minWidth=80,
+                flex=1,
+            )
+        )
     columns.append(
         number("effect", "effect (logits)", "+.3f", "attention × ov: what the source adds to the out's logit",
                minWidth=80, flex=1)

@@ -96,9 +96,7 @@ def _choice_panel(services: Services, state: TrigramsState, checkpoint: str | No
         }
         for info in services.catalog.list()
     ]
-    heads = html.Div(
-        id=ids.TRIGRAMS_HEADS, className="pick-heads", role="group", **{"aria-label": "Heads"}
-    )
+    heads = html.Div(id=ids.TRIGRAMS_HEADS, className="pick-heads", role="group", **{"aria-label": "Heads"})
     kind = "none" if state.distance is None else "mean" if state.distance == "mean" else "fixed"
     content = [
         html.Div(
@@ -192,15 +190,17 @@ def _rows_panel(state: TrigramsState) -> html.Section:
 
 
 def _evidence_panel(services: Services, state: TrigramsState) -> html.Section:
-    names = services.trigrams.corpora.names
+    corpora = services.trigrams.corpora
+    known = {info.name: info for info in services.catalog.list()}
+    info = known.get(state.checkpoint or services.catalog.default() or "")
     settings = services.settings
     tokens = sorted({*settings.evidence_tokens, min(state.tokens, max(settings.evidence_tokens))})
     content = [
         html.Div(
             [
                 dmc.Select(
-                    id=ids.EVIDENCE_CORPUS, label="Text", data=[*names, PASTED], allowDeselect=False, size="xs",
-                    value=services.trigrams.corpora.chosen(state.corpus) or PASTED, className="choice",
+                    id=ids.EVIDENCE_CORPUS, label="Text", data=[*corpora.names, PASTED], allowDeselect=False, size="xs",
+                    value=corpora.chosen(state.corpus, info) or PASTED, className="choice",
                 ),
                 dmc.Select(
                     id=ids.EVIDENCE_TOKENS, label="At most", allowDeselect=False, size="xs", w=150,
@@ -220,6 +220,7 @@ def _evidence_panel(services: Services, state: TrigramsState) -> html.Section:
             className="evidence-pasted hidden",
         ),
         html.P(id=ids.EVIDENCE_ABOUT, className="caption"),
+        html.Div(id=ids.notice(ids.EVIDENCE_CHECK), className="panel-notice", role="status"),
         html.Details(
             [html.Summary("What the verdicts mean"), html.P(id=ids.EVIDENCE_RULE, className="caption")],
             className="caption",

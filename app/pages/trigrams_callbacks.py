@@ -143,7 +143,7 @@ def _register_follow(app: Dash, services: Services) -> None:
         Output(ids.TRIGRAMS_PROGRESS, "children"),
         Output(ids.TRIGRAMS_STOP, "className"),
         Output(ids.TRIGRAMS_TIMER, "disabled"),
-        Output(ids.notice(ids.TRIGRAM_HEADS), "children"),
+        Output(ids.notice(ids.EVIDENCE_CHECK), "children"),
         Input(ids.TRIGRAMS, "data"),
         Input(ids.TRIGRAMS_READING, "data"),
         Input(ids.TRIGRAMS_TIMER, "n_intervals"),

@@ -59,7 +59,7 @@ def register(app: Dash, services: Services) -> None:
         )  # fmt: skip
         figure.update_layout(meta={"name": f"{choice.name} · kinds"})
         said = words.verdicts(services.trigrams.evidence(choice, reading), about(services, choice, reading))
-        rules = [html.Li([html.B(name), f": {rule}"]) for name, rule in words.rules().items()]
+        rules = [html.Li([html.B(name), f": {rule}"]) for name, rule in words.RULES.items()]
         return figure, said, f"Kinds in head {choice.layer}.{choice.head}", rules
 
 

@@ -70,9 +70,14 @@ class Corpora:
         """What may be chosen, besides pasting."""
         return list(self._corpora)
 
-    def chosen(self, name: str | None) -> str | None:
-        """The name if there is such a corpus, else the first; None where there is none."""
-        return name if name in self._corpora else next(iter(self._corpora), None)
+    def chosen(self, name: str | None, info: CheckpointInfo | None = None) -> str | None:
+        """The name if there is such a corpus, else the first with documents held out from a model's training, else the
+        first; None where there is none."""
+        if name in self._corpora:
+            return name
+        held_out = set() if info is None else set(info.corpus.get("validation") or ())
+        fitting = (one for one, corpus in self._corpora.items() if held_out.intersection(corpus.names()))
+        return next(fitting, next(iter(self._corpora), None))
 
     def text(self, name: str | None, info: CheckpointInfo) -> Text:
         """A corpus for a model: of its own training corpus only what was held out."""

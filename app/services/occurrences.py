@@ -57,9 +57,7 @@ def occurrences(
         return []
     loaded = catalog.load(choice.checkpoint)
     limit = inference.token_limit(loaded)
-    return [
-        _occurrence(loaded.model, choice, example, limit) for example in found.examples if example.row == row
-    ]
+    return [_occurrence(loaded.model, choice, example, limit) for example in found.examples if example.row == row]
 
 
 def _occurrence(model: Any, choice: Choice, example: Example, limit: int) -> Occurrence:

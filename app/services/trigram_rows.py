@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from app.services.errors import RequestError
 from app.services.export import File, json_file, text_file
+from app.services.trigram_words import RULES
 from app.services.trigrams import Choice, Reading, Trigrams, contains
+from app.urlstate import TRIGRAM_KINDS, VERDICTS
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from aotlens.trigrams.kinds import KindCounts
 
 #: What a row is shown by; columns that a table lacks, because it was not checked, are null.
 COLUMNS = (
@@ -26,6 +28,21 @@ COLUMNS = (
 
 #: At most this many rows in one answer, whatever the browser asks.
 _MAX_PAGE = 1000
+
+
+#: Instead of a verdict, where there is no evidence.
+NOT_CHECKED = "not checked"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class KindCounts:
+    """How many rows are of each kind, and what text says about them."""
+
+    kinds: tuple[str, ...]
+    verdicts: tuple[str, ...]
+    """confirmed, not confirmed, too rare; or only `not checked`."""
+    counts: np.ndarray
+    """`[kinds, verdicts]`."""
 
 
 def select(frame: pd.DataFrame, filters: Mapping[str, Any]) -> pd.DataFrame:
@@ -81,13 +98,12 @@ def table_csv(trigrams: Trigrams, choice: Choice, reading: Reading | None) -> Fi
 def kinds_csv(choice: Choice, counts: KindCounts) -> File:
     """Kinds by verdicts."""
     name = f"{choice.checkpoint}-head-{choice.layer}.{choice.head}-kinds.csv"
-    return text_file(name, counts.to_frame().to_csv(), "text/csv")
+    rows = [",".join(map(str, row)) for row in zip(counts.kinds, *counts.counts.T.tolist(), strict=True)]
+    return text_file(name, "\n".join([",".join(["kind", *counts.verdicts]), *rows, ""]), "text/csv")
 
 
 def kinds_json(choice: Choice, counts: KindCounts, about: str) -> File:
     """The figure's numbers, and the rules."""
-    from aotlens.trigrams.kinds import RULES
-
     content = {
         **choice.to_dict(),
         "text": about,
@@ -101,12 +117,13 @@ def kinds_json(choice: Choice, counts: KindCounts, about: str) -> File:
 
 def count(trigrams: Trigrams, choice: Choice, reading: Reading | None) -> KindCounts:
     """Kinds of the whole table. Raises RequestError until it is found."""
-    from aotlens.trigrams.kinds import count_kinds
-
-    table, found = trigrams.table(choice), trigrams.evidence(choice, reading)
-    if table is None:
-        raise RequestError("The table is still being searched for.")
-    return count_kinds(table, None if found is None else found.verdict)
+    frame = found_frame(trigrams, choice, reading)
+    verdicts = VERDICTS if "verdict" in frame else (NOT_CHECKED,)
+    words = frame["verdict"] if "verdict" in frame else [NOT_CHECKED] * len(frame)
+    counts = np.zeros((len(TRIGRAM_KINDS), len(verdicts)), dtype=np.int64)
+    for kind, word in zip(frame["kind"], words, strict=True):
+        counts[TRIGRAM_KINDS.index(kind), verdicts.index(word)] += 1
+    return KindCounts(kinds=TRIGRAM_KINDS, verdicts=verdicts, counts=counts)
 
 
 def heads(trigrams: Trigrams, choice: Choice, reading: Reading | None, shape: tuple[int, int]) -> list[dict[str, Any]]:

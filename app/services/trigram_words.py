@@ -24,16 +24,15 @@ SCORES = {
 def table(choice: Choice) -> str:
     """What is listed."""
     which = "highest" if choice.end == "top" else "lowest"
-    what = "" if choice.end == "top" else " (what the head suppresses)"
+    ends = {"sum": " (what the head neither looks for nor writes)"}
+    what = "" if choice.end == "top" else ends.get(choice.score, " (what the head suppresses)")
     among = [
         f"{name} contains ‹{value}›" if not value.startswith("=") else f"{name} is ‹{value[1:]}›"
         for name, value in (("source", choice.source), ("destination", choice.destination), ("out", choice.out))
         if value
     ]
     of = f"the triples whose {' and '.join(among)}" if among else "all triples of tokens"
-    return (
-        f"The {choice.k:,} {which} of {of}{what}, found exactly, by {NAMES[choice.score]}: {SCORES[choice.score]}."
-    )
+    return f"The {choice.k:,} {which} of {of}{what}, found exactly, by {NAMES[choice.score]}: {SCORES[choice.score]}."
 
 
 #: Where a checkpoint has no training counts.
@@ -100,18 +99,19 @@ def in_text(found: Evidence, row: int, shown: tuple[str, str, str], about: str) 
     return said
 
 
+#: The kinds of `aotlens.trigrams.kinds`, whose rules these are, in the order in which they are tried.
+RULES = {
+    "copying": "the out is the source, whatever its case and the spaces around it, or one of them begins the other",
+    "punctuation": "the out has no letter and no digit; a line end is punctuation too",
+    "names": "the out begins with a capital letter, as names do (and titles, and words that begin a sentence)",
+    "morphology": "the out goes on with a word: it begins with a letter, without a space before it",
+    "other": "none of these",
+}
+
+
 def kind(name: str) -> str:
     """A kind and its rule."""
-    from aotlens.trigrams.kinds import RULES
-
     return f"Kind: {name}, since {RULES[name]}." if name != "other" else "Kind: other; none of the rules below holds."
-
-
-def rules() -> dict[str, str]:
-    """Each kind's rule."""
-    from aotlens.trigrams.kinds import RULES
-
-    return RULES
 
 
 def verdicts(found: Evidence | None, about: str) -> str:

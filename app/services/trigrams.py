@@ -219,9 +219,7 @@ class Trigrams:
     def _check_key(loaded: LoadedModel, choice: Choice, reading: Reading | None) -> str:
         return f"{loaded.key}:{choice}:{reading}"
 
-    def _check(
-        self, loaded: LoadedModel, choice: Choice, reading: Reading, text: Text, report: Report
-    ) -> Evidence:
+    def _check(self, loaded: LoadedModel, choice: Choice, reading: Reading, text: Text, report: Report) -> Evidence:
         import numpy as np
 
         from aotlens.trigrams import evidence

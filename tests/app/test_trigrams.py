@@ -1,11 +1,10 @@
-"""The Skip-trigrams page without a browser: which table, which text, jobs, rows, words, places, files."""
+"""The Skip-trigrams page without a browser: which table, which text, rows, words, places, files."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aotlens.trigrams import evidence, skip_trigrams
-from aotlens.trigrams.kinds import KINDS, kind
+from aotlens.trigrams.kinds import KINDS, kinds
 from app import ids
 from app.__main__ import main
 from app.pages.trigrams_export import FILES, make_file
@@ -26,7 +25,7 @@ from app.services import Services, trigram_rows
 from app.services import trigram_words as words
 from app.services.corpora import PASTED, Corpora
 from app.services.errors import RequestError
-from app.services.jobs import Job, Jobs, Stopped
+from app.services.jobs import Job
 from app.services.occurrences import occurrences
 from app.services.trigrams import Choice, Reading, contains
 from app.settings import Settings
@@ -59,8 +58,8 @@ def more(tmp_path_factory: pytest.TempPathFactory, checkpoints: Path, books: Pat
 
 
 def choice(**changes: Any) -> Choice:
-    given = {"checkpoint": "tiny-one", "layer": 0, "head": 1, "score": "effect", "end": "top", "distance": None, "k": 40}
-    return Choice(**{**given, **changes})
+    usual = {"checkpoint": "tiny-one", "layer": 0, "head": 1, "score": "effect", "end": "top", "distance": None}
+    return Choice(**{**usual, "k": 40, **changes})
 
 
 def wait(job: Job) -> Job:
@@ -120,7 +119,7 @@ def test_nonsense_is_left_out():
 
 
 def test_the_kinds_of_addresses_are_the_librarys():
-    assert set(TRIGRAM_KINDS) == set(KINDS)
+    assert tuple(words.RULES) == TRIGRAM_KINDS == KINDS
 
 
 # ── which table ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -155,8 +154,7 @@ def test_the_table_is_the_librarys(more: Services, changes: dict[str, Any]):
     ranked = {"sum": expected.qk + expected.ov, "product": expected.qk * expected.ov}.get(wanted.score, expected.effect)
     np.testing.assert_allclose(frame["score"], ranked)
     assert np.all(np.diff(frame["score"]) * (1 if wanted.end == "bottom" else -1) >= -1e-12)
-    rows = zip(frame.source, frame.destination, frame.out, strict=True)
-    assert list(frame["kind"]) == [kind(*row) for row in rows]
+    assert tuple(frame["kind"]) == kinds(expected)
 
 
 def test_searching_all_triples_takes_only_such_tokens(more: Services):
@@ -210,6 +208,7 @@ def test_only_held_out_documents_of_the_training_corpus_are_read(more: Services)
     assert more.trigrams.corpora.text("books", info).documents is None
     held_out = replace(info, corpus={"validation": ["two", "elsewhere"]})
     text = more.trigrams.corpora.text("books", held_out)
+    assert more.trigrams.corpora.chosen(None, replace(info, corpus={"validation": ["one.txt", "one"]})) == "books"
     assert text.documents == ("two",) and "held out" in text.about and "1 document of 2" in text.about
 
 
@@ -234,70 +233,9 @@ def test_labels_are_distinct(books: Path):
 
 
 @pytest.mark.parametrize("spec", ["hf:wikitext", "file:/no/such/file", "novels"])
-def test_a_corpus_that_is_not_there_stops_the_start(
-    capsys: pytest.CaptureFixture[str], checkpoints: Path, spec: str
-):
+def test_a_corpus_that_is_not_there_stops_the_start(capsys: pytest.CaptureFixture[str], checkpoints: Path, spec: str):
     assert main(["--checkpoints", str(checkpoints), "--port", "8123", "--corpus", spec]) == 2
     assert f"--corpus {spec}" in capsys.readouterr().err
-
-
-# ── jobs ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_jobs_take_turns_and_each_runs_once():
-    jobs, release, order = Jobs(kept=4), threading.Event(), []
-
-    def slow(report: Any) -> int:
-        report(1, 2, "half")
-        release.wait(10)
-        order.append("slow")
-        return 7
-
-    first = jobs.start("a", "first", slow)
-    while first.state != "running":
-        time.sleep(0.005)
-    second = jobs.start("b", "second", lambda report: order.append("second"))
-    assert jobs.start("a", "again", slow) is first and jobs.running() is first
-    assert second.state == "waiting" and (first.done, first.total, first.phase) == (1, 2, "half")
-    release.set()
-    assert wait(second).state == "done" and first.result == 7 and order == ["slow", "second"]
-    assert jobs.start("a", "again", slow) is first
-
-
-def test_a_job_that_is_stopped_or_fails_can_be_started_again(caplog: pytest.LogCaptureFixture):
-    jobs, going = Jobs(kept=4), threading.Event()
-
-    def endless(report: Any) -> None:
-        while True:
-            report(0, 0, "on and on")
-            going.set()
-            time.sleep(0.002)
-
-    first = jobs.start("a", "first", endless)
-    waiting = jobs.start("b", "second", endless)
-    assert going.wait(10)
-    jobs.stop()
-    assert wait(first).state == "stopped" and wait(waiting).state == "stopped"
-    again = jobs.start("a", "again", lambda report: 1)
-    assert again is not first and wait(again).result == 1
-
-    def refuse(report: Any) -> None:
-        raise ValueError("no such thing")
-
-    def break_down(report: Any) -> None:
-        raise KeyError("x")
-
-    assert wait(jobs.start("c", "third", refuse)).error == "no such thing"
-    assert "KeyError" in wait(jobs.start("d", "fourth", break_down)).error and "fourth failed" in caplog.text
-
-
-def test_the_oldest_results_go():
-    jobs = Jobs(kept=2)
-    for number in range(6):
-        wait(jobs.start(str(number), "", lambda report, n=number: n))
-    assert jobs.get("0") is None and jobs.get("5") is not None
-    with pytest.raises(Stopped):
-        Job(key="", label="", stop=True).report(0, 0, "")
 
 
 # ── evidence ─────────────────────────────────────────────────────────────────────────────────────────────────
