@@ -110,7 +110,7 @@ def test_choose_a_token_a_target_and_a_contrast(open_page, services: Services):
         option.first.click()
         page.wait_for_function("want => location.search.includes(want)", arg=f"{key}={wanted}")
     drawn(page)
-    assert "−" in page.locator("table.paths tbody tr .end").first.inner_text()
+    page.locator("table.paths tbody tr .end >> text=−").first.wait_for()
     page.click(f"#{ids.PATHS_BY} >> text=most for it")
     page.wait_for_function("() => location.search.includes('by=pos')")
 
