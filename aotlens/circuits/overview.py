@@ -15,6 +15,8 @@ from jaxtyping import Float32, Float64, Int
 from torch import Tensor
 from transformer_lens import FactoredMatrix
 
+from aotlens.circuits.factors import check
+
 Statistic = Literal["extreme", "mean"]
 
 
@@ -57,27 +59,29 @@ def block_overview(
     visible, where a mean would fade it. `"mean"` is mean(A's rows) · mean(B's columns), a product of the factors alone.
 
     Time: "extreme" rows · columns · inner multiplications in float32, with one pass over the products; "mean" one pass
-    over the factors. Memory: strips of rows of at most `max_bytes`, or of one block's rows where those need more.
+    over the factors. Memory: strips of rows of at most `max_bytes`.
 
-    Raises `ValueError` for a batch of matrices, an empty one, `n_blocks` below 1, or another statistic.
+    Raises `ValueError` for a batch of matrices, an empty one, factors or products that are not finite, `n_blocks` below
+    1, or another statistic.
     """
-    if circuit.A.ndim != 2 or circuit.B.ndim != 2:
-        raise ValueError(f"block_overview: expected one matrix, got a batch of shape {tuple(circuit.shape)}.")
+    check(circuit)
     if n_blocks < 1:
         raise ValueError(f"n_blocks={n_blocks}: expected at least 1.")
     n_rows, n_columns = circuit.A.shape[0], circuit.B.shape[1]
-    if not n_rows or not n_columns:
-        raise ValueError(f"block_overview: expected a matrix with entries, got {n_rows} × {n_columns}.")
     row_size, column_size = -(-n_rows // n_blocks), -(-n_columns // n_blocks)
     if statistic == "extreme":
-        values = _extremes(circuit.A, circuit.B, row_size, column_size, max_bytes)
+        dtype = torch.promote_types(torch.promote_types(circuit.A.dtype, circuit.B.dtype), torch.float32)
+        values = _extremes(circuit.A.to(dtype), circuit.B.to(dtype), row_size, column_size, max_bytes)
     elif statistic == "mean":
         values = _block_means(circuit.A, row_size) @ _block_means(circuit.B.T, column_size).T
     else:
         raise ValueError(f"statistic={statistic!r}: expected 'extreme' or 'mean'.")
+    values = values.cpu().float()
+    if not bool(values.isfinite().all()):
+        raise ValueError("block_overview: entries are too large for float32; scale the factors down.")
     return Overview(
         statistic="extreme" if statistic == "extreme" else "mean",
-        values=values.cpu().float().numpy(),
+        values=values.numpy(),
         row_size=row_size,
         column_size=column_size,
         n_rows=n_rows,
@@ -96,18 +100,26 @@ def exact_block(
 
 
 def _extremes(A: Tensor, B: Tensor, row_size: int, column_size: int, max_bytes: int) -> Tensor:
-    n_rows, n_columns = A.shape[0], B.shape[1]
     # Zeros at the end make whole blocks, and are never larger in magnitude than what is there.
-    B = torch.nn.functional.pad(B, (0, -n_columns % column_size))
-    strip = row_size * max(1, max_bytes // (row_size * B.shape[1] * B.element_size()))
+    B = torch.nn.functional.pad(B, (0, -B.shape[1] % column_size))
+    at_once = max(1, max_bytes // (2 * B.shape[1] * B.element_size()))  # rows: a product, and room for its extremes
+    whole_blocks = at_once // row_size * row_size
     found = []
-    for start in range(0, n_rows, strip):
-        rows = A[start : start + strip]
-        rows = torch.nn.functional.pad(rows, (0, 0, 0, -rows.shape[0] % row_size))
-        blocks = (rows @ B).unflatten(1, (-1, column_size)).unflatten(0, (-1, row_size))
-        most, least = blocks.amax((1, 3)), blocks.amin((1, 3))
+    for part in A.split(whole_blocks or row_size):
+        most, least = None, None
+        for rows in part.split(whole_blocks or at_once):
+            high, low = _row_block_extremes(rows, B, min(row_size, whole_blocks or len(rows)), column_size)
+            most = high if most is None else torch.maximum(most, high)
+            least = low if least is None else torch.minimum(least, low)
+        assert most is not None and least is not None
         found.append(torch.where(most >= -least, most, least))
     return torch.cat(found)
+
+
+def _row_block_extremes(rows: Tensor, B: Tensor, row_size: int, column_size: int) -> tuple[Tensor, Tensor]:
+    rows = torch.nn.functional.pad(rows, (0, 0, 0, -len(rows) % row_size))
+    blocks = (rows @ B).unflatten(1, (-1, column_size)).unflatten(0, (-1, row_size))
+    return blocks.amax((1, 3)), blocks.amin((1, 3))
 
 
 def _block_means(rows: Tensor, size: int) -> Tensor:

@@ -56,7 +56,7 @@ def test_exact_entries_are_float64_dot_products():
 
 
 def test_what_it_cannot_show_is_refused():
-    with pytest.raises(ValueError, match="expected one matrix"):
+    with pytest.raises(ValueError, match="a circuit of one matrix"):
         block_overview(FactoredMatrix(torch.ones(2, 3, 1), torch.ones(2, 1, 3)))
     with pytest.raises(ValueError, match="at least 1"):
         block_overview(factored(3, 3), 0)
@@ -64,3 +64,15 @@ def test_what_it_cannot_show_is_refused():
         block_overview(factored(3, 3), 2, "median")
     with pytest.raises(ValueError, match="with entries"):
         block_overview(factored(0, 3))
+    broken = factored(3, 3)
+    broken.A[1, 1] = torch.nan
+    with pytest.raises(ValueError, match="finite factors"):
+        block_overview(broken)
+    with pytest.raises(ValueError, match="too large for float32"):
+        block_overview(FactoredMatrix(torch.full((2, 1), 1e30), torch.full((1, 2), 1e30)))
+
+
+def test_factors_of_two_kinds_are_one_matrix():
+    single = factored(9, 7)
+    mixed = FactoredMatrix(single.A.double(), single.B)
+    np.testing.assert_allclose(block_overview(mixed, 4).values, block_overview(single, 4).values, atol=1e-5)
