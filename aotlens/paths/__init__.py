@@ -11,7 +11,6 @@ groups.py         sums of paths by last head, through a head, by source, by virt
 residual.py       sum of paths − model
 enumeration.py    every path, where they are few
 search.py         the largest paths, where they are many; bounds.py says how large the others can be
-ablation.py       without a path or a head: the linear estimate, and the model itself
 sankey.py         a logit's flow back through heads to tokens
 attribution.py    direct logit attribution
 intervention.py   the model run without a head or a path, beside what the expansion says of it
@@ -19,7 +18,6 @@ importance.py     the loss with short paths only; layers and heads alone and giv
 superposition/    more features than dimensions (*structures* §7)
 """
 
-from aotlens.paths.ablation import AblatedLogits
 from aotlens.paths.attribution import DirectLogitAttribution, direct_logit_attribution
 from aotlens.paths.enumeration import AllPaths
 from aotlens.paths.expansion import PathExpansion, expand
@@ -34,7 +32,6 @@ from aotlens.paths.search import TopPaths
 from aotlens.paths.virtual import virtual_weight
 
 __all__ = [
-    "AblatedLogits",
     "AllPaths",
     "ByHead",
     "BySource",

@@ -23,7 +23,6 @@ from torch import Tensor
 from aotlens.conventions import Head
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.paths import groups
-from aotlens.paths.ablation import AblatedLogits, without_head, without_path
 from aotlens.paths.bounds import Bounds, prepare
 from aotlens.paths.enumeration import AllPaths, all_paths
 from aotlens.paths.frozen import Frozen, freeze, one_input
@@ -285,22 +284,6 @@ class PathExpansion:
         return sankey(self.frozen, checked_position(self.frozen, position), token, max_links)
 
     @torch.no_grad()
-    def ablate(self, what: Path | Head) -> AblatedLogits:
-        """Take out a path or a head: the linear estimate beside an actual forward pass; see `AblatedLogits`.
-
-        One forward pass on the hooked path. Not safe to call from two threads on one model.
-        """
-        clean = self.frozen.logits
-        if isinstance(what, Path):
-            logits = self.logits(what)
-            actual = without_path(self.model, self.inputs, self.stream(what))
-            if what.source == "bias" and not what.heads:  # what the read-out adds is no part of the stream
-                actual = actual - self.frozen.pool @ self._ones(what) * self.frozen.out_bias
-        else:
-            logits = self.through(what)
-            actual = without_head(self.model, self.inputs, what)
-        return AblatedLogits(clean=clean, linear=clean - logits, actual=actual, tokens=self.tokens)
-
     def logit(self, position: int, token: int | tuple[int, int]) -> float:
         """The model's own logit, or difference of two, at `position`."""
         at = checked_position(self.frozen, position)

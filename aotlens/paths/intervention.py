@@ -6,8 +6,6 @@ x_{l_2} − (h_1(x_{l_1}) − h_1(x_{l_1} − s)), and so on; what h_k then lack
 on the path computes its norm, queries, keys, pattern and values anew, as does the read-out its norm; all others keep
 what they wrote. With patterns and scales frozen, each difference is linear, and what is missing at the end is exactly
 the path's contribution. Forward and linear therefore differ by what goes through patterns and norm scales.
-(`PathExpansion.ablate(path)` asks less: it takes what the path wrote off the final stream, and only the read-out's norm
-answers.)
 """
 
 from __future__ import annotations
@@ -76,13 +74,17 @@ def without_head(expansion: PathExpansion, head: Head) -> Intervention:
     One forward pass; hooks the model, and leaves no hook behind. Raises `ValueError` for a head that the model does not
     have, and for a model that is not causal from tokens to tokens.
     """
-    _, tokens = _model_of(expansion)
+    model, tokens = _model_of(expansion)
     check_heads([head], expansion.n_layers, expansion.n_heads)
+    layer, index = head
 
-    found = expansion.ablate(head)
-    return Intervention(
-        without=head, tokens=tokens, clean=found.clean, forward=found.actual.to(found.clean.dtype), linear=found.linear
-    )
+    def silence(z: Tensor, hook: object) -> Tensor:
+        z = z.clone()
+        z[:, :, index] = 0
+        return z
+
+    forward = model.run_with_hooks(tokens[None], fwd_hooks=[(hook_names.attn(layer, hook_names.Z), silence)])[0]
+    return _intervention(expansion, tokens, head, forward, expansion.through(head))
 
 
 @torch.no_grad()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -167,33 +166,6 @@ def test_each_path_is_what_remains_when_only_it_is_kept(make: MakeModel, tokens:
             hooks.append((hook_names.resid_post(layer), drop_skip))
         only = model.run_with_hooks(tokens[None], fwd_hooks=hooks)[0]
         torch.testing.assert_close(expansion.logits(path), only)
-
-
-def test_ablations_stand_beside_an_actual_forward_pass(
-    model: AttentionOnlyTransformer, expansion: PathExpansion, tokens: Tensor
-) -> None:
-    head = expansion.ablate((1, 0))
-    torch.testing.assert_close(head.linear, expansion.frozen.logits - expansion.through((1, 0)))
-    changed = copy.deepcopy(model)
-    changed.blocks[1].attn.W_O[0] = 0.0
-    torch.testing.assert_close(head.actual, changed(tokens[None])[0])
-    losses = [float(m(tokens[None], return_type="loss")) for m in (model, changed)]
-    assert head.losses()[0] == pytest.approx(losses[0]) and head.losses()[2] == pytest.approx(losses[1])
-    for path in [Path("token", ((0, 1), (2, 0))), Path("token"), Path("bias"), Path("bias", ((1, 1),))]:
-        if path.source not in expansion.source_names:
-            continue
-        ablated = expansion.ablate(path)
-        torch.testing.assert_close(ablated.linear, ablated.clean - expansion.logits(path))
-        if model.cfg.norm is None:  # then the read-out is linear
-            torch.testing.assert_close(ablated.actual, ablated.linear)
-        else:
-            _, cache = model.run_with_cache(tokens[None])
-            stream = cache["resid_post", 2][0] - expansion.stream(path)
-            logits = model.unembed(model.ln_final(stream))
-            if path == Path("bias"):
-                logits = logits - expansion.frozen.out_bias
-            torch.testing.assert_close(ablated.actual, logits)
-    assert not any(hook.has_hooks() for hook in model.hook_dict.values())
 
 
 def test_the_sankey_conserves_flow(expansion: PathExpansion) -> None:
