@@ -26,7 +26,7 @@ from app.services import trigram_words as words
 from app.services.corpora import PASTED, Corpora
 from app.services.errors import RequestError
 from app.services.jobs import Job
-from app.services.occurrences import occurrences
+from app.services.occurrences import _address, occurrences
 from app.services.trigrams import Choice, Reading, contains
 from app.settings import Settings
 from app.urlstate import MAX_ROWS, TRIGRAM_KINDS, TrigramsState, format_trigrams, parse_heads, parse_trigrams
@@ -383,3 +383,17 @@ def test_every_export_is_a_file(more: Services, checked: Choice, entry: str, rea
 def test_an_export_of_nothing_says_why(more: Services):
     with pytest.raises(RequestError, match="Nothing is shown"):
         make_file(more, FILES[0], None)
+
+
+def test_a_window_that_begins_within_a_character_opens_a_little_later(more: Services):
+    model = more.catalog.load("tiny-one").model
+    ids = model.to_tokens("🙂 the captain danced, and the captain bowed")[0].tolist()[1:]
+    tokens = [0, *ids[1:]]  # without the character's first byte
+    n = len(tokens)
+    address, same = _address(model, choice(), tokens, n - 4, n - 2, 48)
+    assert address is not None and not same
+    state = parse_heads(urlsplit(address).query)
+    opened = model.to_tokens(state.text or "")[0].tolist()
+    assert state.position is not None and opened[state.position :] == tokens[n - 2 :]
+    assert opened[1:] == tokens[len(tokens) - len(opened) + 1 :]
+    assert _address(model, choice(), tokens, 1, n - 2, 48) == (None, False)
