@@ -21,6 +21,7 @@ from torch import Tensor
 from aotlens.circuits.best import MERGE_BYTES, Best
 from aotlens.circuits.factors import Factors
 from aotlens.circuits.tiles import Tiles, block_maxima, tile_sizes
+from aotlens.circuits.workers import n_workers, share
 
 PANEL = 128
 #: Columns of a group at most. Fewer groups are quicker to rank, more give a sharper ℓ.
@@ -75,13 +76,24 @@ def best_per_row(factors: Factors, k: int, max_bytes: int) -> tuple[Tensor, Tens
     """
     n_rows = factors.shape[0]
     device = factors.rows32.device
-    sizes = plan(factors.shape, factors.inner, k, max_bytes, factors.copied_bytes + 16 * n_rows * k, device)
-    search = _Search(factors, k, sizes)
+    kept = factors.copied_bytes + 16 * n_rows * k
+    n = n_workers(device, factors.shape[0] * factors.shape[1])
+    try:
+        sizes = plan(factors.shape, factors.inner, k, kept + (max_bytes - kept) // n, kept, device)
+    except ValueError:  # not enough for each, but perhaps for one
+        n = 1
+        sizes = plan(factors.shape, factors.inner, k, max_bytes, kept, device)
     values = torch.empty(n_rows, k, dtype=torch.float64)
     columns = torch.empty(n_rows, k, dtype=torch.int64)
-    for start in range(0, n_rows, sizes.strip):
-        rows = slice(start, min(start + sizes.strip, n_rows))
-        search.strip(rows, values[rows], columns[rows])
+    strip = min(sizes.strip, -(-n_rows // n))
+
+    def work(worker: int) -> None:
+        search = _Search(factors, k, sizes)
+        for start in range(worker * strip, n_rows, n * strip):
+            rows = slice(start, min(start + strip, n_rows))
+            search.strip(rows, values[rows], columns[rows])
+
+    share(work, n)
     return values, columns
 
 

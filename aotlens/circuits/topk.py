@@ -42,7 +42,7 @@ class EntrySearch:
     share_skipped: float
     """Share of the matrix in tiles that could not hold one of the k best, by their norms, and were never computed."""
     n_candidates: int
-    """Entries that were computed in float64, k included."""
+    """Entries that were computed in float64, k included; like the share, with several threads a matter of timing."""
 
 
 @torch.no_grad()

@@ -9,6 +9,7 @@ the k-th best less the rounding bound are looked at again, and their entries tha
 from __future__ import annotations
 
 from dataclasses import dataclass
+from threading import Lock
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from torch import Tensor
 from aotlens.circuits.best import MERGE_BYTES, Best
 from aotlens.circuits.factors import Factors
 from aotlens.circuits.tiles import LARGE_CPU_TILE, Tiles, tile_sizes
+from aotlens.circuits.workers import n_workers, share
 
 #: Bytes of an entry of a recomputed row if it becomes a candidate: product, mask, indices and their copies.
 ENTRY_BYTES = 64
@@ -65,18 +67,22 @@ class _Search:
         ordered = 4 * factors.inner * (len(self.row_order) + len(self.column_order)) + 32 * (n_rows + n_columns)
         left = max_bytes - factors.copied_bytes - ordered - 2 * MERGE_BYTES * k
         shape = max(1, len(self.row_order)), max(1, len(self.column_order))
-        self.tile_rows, self.tile_columns = tile_sizes(*shape, left // 4, device=self.device, on_cpu=LARGE_CPU_TILE)
+        self.n_workers = n_workers(self.device, shape[0] * shape[1])
+        # A quarter each for tiles, for recomputed rows and for candidates; one is spare.
+        each = left // 4 // self.n_workers
+        self.tile_rows, self.tile_columns = tile_sizes(*shape, each, device=self.device, on_cpu=LARGE_CPU_TILE)
         row_bytes = ENTRY_BYTES * self.tile_columns + 4 * factors.inner
-        self.recomputed_rows = min(self.tile_rows, left // 4 // row_bytes)
+        self.recomputed_rows = min(self.tile_rows, each // row_bytes)
         self.pool = left // 4 // MERGE_BYTES
         if min(self.recomputed_rows, self.pool) < 1:
             raise ValueError(
                 f"max_bytes={max_bytes} is too small for one row of one tile: {max_bytes - left} are taken by ordered "
-                f"copies of the factors and by k = {k} entries, and {4 * max(row_bytes, MERGE_BYTES)} more are needed."
+                f"copies of the factors and by k = {k} entries, and {4 * self.n_workers * max(row_bytes, MERGE_BYTES)} "
+                "more are needed."
             )
         self.rows32 = factors.rows32.index_select(0, self.row_order)
         self.columns32 = factors.columns32.index_select(0, self.column_order)
-        self.tiles = Tiles(rows=self.tile_rows, columns=self.tile_columns, device=self.device)
+        self.lock = Lock()  # over everything below
         self.best = Best(k=k, device=self.device)
         self.cut = -torch.inf  # the k-th best in scaled units, once there are k
         self.pending: list[tuple[Tensor, Tensor]] = []
@@ -109,19 +115,29 @@ class _Search:
         row_bounds, column_bounds = self.row_norms[:: self.tile_rows], self.column_norms[:: self.tile_columns]
         bounds, order = (row_bounds[:, None] * column_bounds).flatten().sort(descending=True, stable=True)
         n_across = len(column_bounds)
-        for bound, tile in zip(bounds.tolist(), order.tolist(), strict=True):
-            error = self.factors.error * bound + self.floor
-            if bound + error < self.cut:
-                return
-            self._visit(tile // n_across * self.tile_rows, tile % n_across * self.tile_columns, error)
+        left = iter(zip(bounds.tolist(), order.tolist(), strict=True))
 
-    def _visit(self, r: int, c: int, error: float) -> None:
+        def work(worker: int) -> None:
+            tiles = Tiles(rows=self.tile_rows, columns=self.tile_columns, device=self.device)
+            while True:
+                with self.lock:
+                    bound, tile = next(left, (-torch.inf, 0))
+                    error = self.factors.error * bound + self.floor
+                    if bound == -torch.inf or bound + error < self.cut:
+                        return
+                self._visit(tiles, tile // n_across * self.tile_rows, tile % n_across * self.tile_columns, error)
+
+        share(work, self.n_workers)
+
+    def _visit(self, tiles: Tiles, r: int, c: int, error: float) -> None:
+        """Find a tile's candidates. Others may raise the cut meanwhile: an older one lets more through, never less."""
         left, right = self.rows32[r : r + self.tile_rows], self.columns32[c : c + self.tile_columns]
-        self.n_computed += len(left) * len(right)
-        maxima = self.tiles.maxima(left, right, self.tile_columns).squeeze(1)  # one block: the whole row
+        maxima = tiles.maxima(left, right, self.tile_columns).squeeze(1)  # one block: the whole row
         hit = (maxima >= self.cut - error).nonzero().squeeze(1)
+        with self.lock:
+            self.n_computed += len(left) * len(right)
         for part in hit.split(self.recomputed_rows):
-            product = self.tiles.some_rows(left, right, part)
+            product = tiles.some_rows(left, right, part)
             row, column = (product >= self.cut - error).nonzero().unbind(1)
             if len(row) > self.k:
                 # The k largest products here reach their least less the bound: so does the k-th best of all.
@@ -130,12 +146,14 @@ class _Search:
                 row, column = row[kept], column[kept]
             if not len(row):
                 continue
-            if self.n_pending + len(row) > self.pool:
+            with self.lock:
+                if self.n_pending + len(row) > self.pool:
+                    self.settle()
+                self.pending.append((self.row_order[part[row] + r], self.column_order[column + c]))
+                self.n_pending += len(row)
+        with self.lock:
+            if self.n_pending >= max(256, self.k // 4):
                 self.settle()
-            self.pending.append((self.row_order[part[row] + r], self.column_order[column + c]))
-            self.n_pending += len(row)
-        if self.n_pending >= max(256, self.k // 4):
-            self.settle()
 
     def settle(self) -> None:
         """Order what is pending, and raise the cut."""

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from torch import Tensor
 from transformer_lens import FactoredMatrix
 
-from aotlens.circuits import bounds, search_entries, top_entries, top_per_column, top_per_row
+from aotlens.circuits import bounds, search_entries, top_entries, top_per_column, top_per_row, workers
 from aotlens.circuits.exact import dot_products
 from aotlens.circuits.tiles import Tiles
 
@@ -120,17 +120,37 @@ def test_the_answer_does_not_depend_on_the_precision_of_products(precision: str)
         torch.set_float32_matmul_precision(before)
 
 
-def test_the_answer_does_not_depend_on_the_number_of_threads() -> None:
-    circuit = factors("near_ties", (300, 400, 64), 5)
+def test_the_answer_does_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "LEAST_ENTRIES", 0)  # however small: as many workers as threads
+    circuit = factors("near_ties", (700, 900, 64), 5)
     before = torch.get_num_threads()
     found = []
     try:
         for n in (1, 3):
             torch.set_num_threads(n)
-            found.append((*top_per_row(circuit, 5), *top_entries(circuit, 50)))
+            assert workers.n_workers(circuit.A.device, 1) == n
+            for max_bytes in (512 * 10**6, 12 * 10**6):
+                rows, entries = (
+                    top_per_row(circuit, 5, max_bytes=max_bytes),
+                    top_entries(circuit, 50, max_bytes=max_bytes),
+                )
+                found.append((*rows, *entries))
+            assert torch.get_num_threads() == n
     finally:
         torch.set_num_threads(before)
-    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+    for other in found[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
+
+
+def test_an_error_in_a_worker_is_raised() -> None:
+    def work(worker: int) -> None:
+        if worker == 1:
+            raise ValueError("worker 1")
+
+    before = torch.get_num_threads()
+    with pytest.raises(ValueError, match="worker 1"):
+        workers.share(work, 2)
+    assert torch.get_num_threads() == before
 
 
 def test_values() -> None:
