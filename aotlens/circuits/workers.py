@@ -25,11 +25,11 @@ def share(work: Callable[[int], None], n: int) -> None:
     if n == 1:
         work(0)
         return
-    threads = torch.get_num_threads()
+    threads, inference = torch.get_num_threads(), torch.is_inference_mode_enabled()
 
     def alone(worker: int) -> None:
         torch.set_num_threads(1)  # this thread's, and the default of threads to come: put back below
-        with torch.no_grad():
+        with torch.inference_mode(inference), torch.no_grad():  # a thread starts outside of both
             work(worker)
 
     try:

@@ -142,6 +142,16 @@ def test_the_answer_does_not_depend_on_the_number_of_threads(monkeypatch: pytest
         assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
 
 
+def test_workers_are_in_inference_mode_if_their_caller_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    circuit = factors("normal", (300, 400, 8), 6)
+    alone = top_per_row(circuit, 5)
+    monkeypatch.setattr(workers, "LEAST_ENTRIES", 0)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    with torch.inference_mode():
+        shared, entries = top_per_row(circuit, 5), top_entries(circuit, 20)
+    assert torch.equal(alone.indices, shared.indices) and torch.equal(entries.values, top_entries(circuit, 20).values)
+
+
 def test_an_error_in_a_worker_is_raised() -> None:
     def work(worker: int) -> None:
         if worker == 1:
