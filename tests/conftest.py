@@ -7,6 +7,7 @@ import random
 import shutil
 import sys
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
@@ -114,6 +115,15 @@ def seed() -> int:
 def rng() -> np.random.Generator:
     """A generator of its own for each test."""
     return np.random.default_rng(SEED)
+
+
+@pytest.fixture
+def real_bundled_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The app's tests hide the bundled checkpoints for a whole session; and none of the user's own come in between."""
+    from aotlens.checkpoints import bundled_folder
+
+    monkeypatch.setattr("aotlens.checkpoints.catalog.bundled_folder", bundled_folder)
+    monkeypatch.setenv("AOTLENS_HOME", str(tmp_path))
 
 
 def find_chromium() -> str | None:

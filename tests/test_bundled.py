@@ -22,11 +22,7 @@ BUNDLED = sorted(path.name for path in bundled_folder().iterdir() if (path / "co
 COMPARED = ("novels-12l-mssa", "novels-6l-mhsa", "novels-2l-gpt")
 
 
-@pytest.fixture(autouse=True)
-def real_bundled_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The app's tests hide the bundled checkpoints for a whole session; and none of the user's own come in between."""
-    monkeypatch.setattr("aotlens.checkpoints.catalog.bundled_folder", bundled_folder)
-    monkeypatch.setenv("AOTLENS_HOME", str(tmp_path))
+pytestmark = pytest.mark.usefixtures("real_bundled_folder")
 
 
 @functools.cache

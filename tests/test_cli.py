@@ -115,9 +115,7 @@ def test_errors_are_one_line(home: Path, arguments: list[str], expected: str, ca
     assert err.count("\n") == 1 and err.endswith("\n")
 
 
-@pytest.mark.parametrize(
-    "arguments", [["nonsense"], ["checkpoints", "show"], ["checkpoints", "list", "--nope"]]
-)
+@pytest.mark.parametrize("arguments", [["nonsense"], ["checkpoints", "show"], ["checkpoints", "list", "--nope"]])
 def test_wrong_usage_exits_with_2(arguments: list[str], capsys: Any) -> None:
     code, out, err = run(capsys, *arguments)
     assert (code, out) == (2, "") and "--help" in err

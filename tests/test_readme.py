@@ -15,11 +15,7 @@ from aotlens.train import list_recipes, load_recipe
 README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.fixture(autouse=True)
-def real_bundled_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The app's tests hide the bundled checkpoints for a whole session; and none of the user's own come in between."""
-    monkeypatch.setattr("aotlens.checkpoints.catalog.bundled_folder", bundled_folder)
-    monkeypatch.setenv("AOTLENS_HOME", str(tmp_path))
+pytestmark = pytest.mark.usefixtures("real_bundled_folder")
 
 
 def test_the_table_has_every_bundled_checkpoint_with_its_own_figures() -> None:

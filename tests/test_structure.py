@@ -176,18 +176,21 @@ def repository_files() -> list[Path]:
         paths = [ROOT / name for name in listed if name]
     except (OSError, subprocess.CalledProcessError):
         paths = [
-            path
-            for path in ROOT.rglob("*")
-            if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)
+            path for path in ROOT.rglob("*") if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)
         ]
     return [path for path in paths if path.is_file()]
 
 
 def test_nothing_names_the_machine_it_was_made_on():
     forbidden = re.compile(
-        rb"\.\./share" rb"d\b"  # in halves, or this file would name them
-        rb"|(?<![\w/.-])/wor" rb"k\b"
-        rb"|\bpyp" rb"i\.org|pythonhost" rb"ed\.org|downloa" rb"d\.pytorch\.org"
+        rb"\.\./share"
+        rb"d\b"  # in halves, or this file would name them
+        rb"|(?<![\w/.-])/wor"
+        rb"k\b"
+        rb"|\bpyp"
+        rb"i\.org|pythonhost"
+        rb"ed\.org|downloa"
+        rb"d\.pytorch\.org"
     )
     found = [
         f"{path.relative_to(ROOT)}: {match.group().decode()}"

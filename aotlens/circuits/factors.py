@@ -93,7 +93,8 @@ def check(circuit: FactoredMatrix) -> None:
 
 def _check_range(side: str, rows: Tensor) -> None:
     largest = torch.maximum(rows.amax(1), -rows.amin(1))
-    for extreme in (largest.amax(), torch.where(largest == 0, torch.ones_like(largest), largest).amin()):
+    largest = largest[largest != 0]
+    for extreme in (largest.amin(), largest.amax()) if len(largest) else ():
         if not SMALLEST <= extreme <= LARGEST:
             what = "rows" if side == "left (A)" else "columns"
             raise ValueError(

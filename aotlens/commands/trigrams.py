@@ -49,7 +49,7 @@ def trigrams_command(
     device: Device = "auto",
     folders: Folders = [],  # noqa: B006
 ) -> None:
-    """List a head's skip-trigrams [source] … [destination] → [out], the best of all, from its weights.
+    """List a head's skip-trigrams (source ... destination -> out), the best of all, from its weights.
 
     qk is the destination's score for the source above what it scores average text, in nats; attention the source's
     share against half a context of such text; ov what attending to the source adds to the out's logit, above the

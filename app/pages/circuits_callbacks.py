@@ -158,7 +158,8 @@ def _register_search(app: Dash, services: Services) -> None:
         @app.callback(
             Output(id, "data", allow_duplicate=True),
             Input(id, "searchValue"),
-            State(id, "value"),
+            # Not a state: a choice empties the box first, and options found without it would undo it.
+            Input(id, "value"),
             State(ids.CIRCUIT, "data"),
             prevent_initial_call=True,
         )

@@ -10,6 +10,8 @@ from analyses import skip_trigrams
 from aotlens.data import open_corpus
 from aotlens.train import load_recipe
 
+pytestmark = pytest.mark.usefixtures("real_bundled_folder")
+
 SCENE = 'CHAPTER I.\n\n"Thou art late," said he. "I know," she said; "but thou art not angry?"\n\n'
 
 

@@ -41,7 +41,7 @@ def test_it_prints_its_address_and_nothing_alarming(checkpoints: Path, tmp_path:
             assert page.status == 200
     finally:
         process.send_signal(signal.SIGINT)
-        rest, errors = process.communicate(timeout=30)
+        rest, errors = process.communicate(timeout=90)
     assert process.returncode == 0
     assert rest.strip() == ""
     assert errors == ""

@@ -51,9 +51,7 @@ def test_any_query_is_read(query: str):
 def test_what_a_browser_writes_is_read():
     """URLSearchParams' own form: + for a space, percent-encoded UTF-8."""
     search = "?checkpoint=novels-2l-mhsa&text=caf%C3%A9+%F0%9F%99%82%0A%00%2B&head=1.3&position=0&sink=hide"
-    expected = HeadsState(
-        checkpoint="novels-2l-mhsa", text="café 🙂\n\0+", head=(1, 3), position=0, hide_first=True
-    )
+    expected = HeadsState(checkpoint="novels-2l-mhsa", text="café 🙂\n\0+", head=(1, 3), position=0, hide_first=True)
     assert parse_heads(search) == expected
 
 

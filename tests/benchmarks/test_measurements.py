@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 
+import pytest
 import torch
 
 from aotlens.models import ModelConfig
 from benchmarks import _common, cache_memory, circuits, forward
+
+pytestmark = pytest.mark.usefixtures("real_bundled_folder")
 
 
 @torch.no_grad()

@@ -22,9 +22,7 @@ D_VOCAB = 270
 
 @pytest.fixture(scope="session")
 def tokenizer() -> Tokenizer:
-    return Tokenizer.train(
-        ["the cat sat on the mat, the rat sat on the cat, and that was that " * 3], D_VOCAB
-    )
+    return Tokenizer.train(["the cat sat on the mat, the rat sat on the cat, and that was that " * 3], D_VOCAB)
 
 
 @pytest.fixture(scope="session")
@@ -58,9 +56,7 @@ def info() -> CheckpointInfo:
 
 
 @pytest.fixture(scope="session")
-def saved(
-    model: AttentionOnlyTransformer, info: CheckpointInfo, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def saved(model: AttentionOnlyTransformer, info: CheckpointInfo, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Read it, don't write to it."""
     folder = tmp_path_factory.mktemp("checkpoints") / "small"
     save_checkpoint(folder, model, info, history=[{"step": 1, "loss": 5.0}, {"step": 2, "loss": 4.5}])

@@ -137,9 +137,7 @@ def test_archives_with_no_checkpoint_or_two(saved: Path, tmp_path: Path) -> None
 
 
 def test_a_checkpoint_that_does_not_load_is_not_kept(saved: Path, tmp_path: Path) -> None:
-    members = [
-        member(f"small/{name}", data) for name, data in contents(saved).items() if name != "tokenizer.json"
-    ]
+    members = [member(f"small/{name}", data) for name, data in contents(saved).items() if name != "tokenizer.json"]
     message = refused(write_tar(tmp_path / "x.tar", members), tmp_path / "into")
     assert "x.tar: holds no checkpoint that loads" in message and "tokenizer.json" in message
 
@@ -149,9 +147,7 @@ def test_names_that_are_none(saved: Path, tmp_path: Path, name: str) -> None:
     assert "expected up to 100 letters" in refused(saved, tmp_path / "into", name)
 
 
-def test_an_archive_larger_than_the_disk(
-    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_archive_larger_than_the_disk(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = type("Usage", (), {"free": 1000})
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
     assert "Free some space" in refused(saved, tmp_path / "into", "x")

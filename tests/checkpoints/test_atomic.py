@@ -107,12 +107,8 @@ def test_killed_at_any_system_call(start: str, tmp_path: Path) -> None:
     report = json.loads(done.stdout)
     whole = [[True, "old"], [True, "new"]] if start == "old" else [[False, "None"], [True, "new"]]
     assert all(dead in whole for _, dead, _, _ in report), report
-    assert [dead for _, dead, _, _ in report] == sorted((d for _, d, _, _ in report), key=whole.index), (
-        "old, then new"
-    )
-    assert all(dead in [entry[1] for entry in report] for dead in whole), (
-        "both sides of the commit were reached"
-    )
+    assert [dead for _, dead, _, _ in report] == sorted((d for _, d, _, _ in report), key=whole.index), "old, then new"
+    assert all(dead in [entry[1] for entry in report] for dead in whole), "both sides of the commit were reached"
     assert all(after == [True, "next"] and files == sorted(layout.FILES) for _, _, after, files in report)
     assert [alive for alive, *_ in report] == [False] * (len(report) - 2) + [True] * 2 and len(report) > 30
 
@@ -128,9 +124,7 @@ def test_readers_and_a_kill_while_another_process_saves(tmp_path: Path) -> None:
                 loaded = load_folder(folder, device="cpu")
                 assert loaded.card.seed == loaded.cfg.seed
                 expected = AttentionOnlyTransformer(loaded.cfg).state_dict()
-                assert all(
-                    torch.equal(tensor, expected[name]) for name, tensor in loaded.state_dict().items()
-                )
+                assert all(torch.equal(tensor, expected[name]) for name, tensor in loaded.state_dict().items())
                 seen.add(loaded.cfg.seed)
                 time.sleep(0.003)
         finally:
@@ -195,7 +189,5 @@ def test_nothing_is_left_of_a_save_that_fails_otherwise(copy: Path, tmp_path: Pa
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path, model: AttentionOnlyTransformer) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(
-        CheckpointError, match=r"file.m: the checkpoint could not be written: Not a directory"
-    ):
+    with pytest.raises(CheckpointError, match=r"file.m: the checkpoint could not be written: Not a directory"):
         save_checkpoint(tmp_path / "file" / "m", model, CheckpointInfo(name="m"))

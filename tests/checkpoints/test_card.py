@@ -21,9 +21,7 @@ def test_the_card_of_a_saved_model(saved: Path) -> None:
     assert rows["layers"] == "2" and rows["attention"] == "mhsa" and rows["d_vocab"] == "270"
     assert rows["validation loss"] == "4.25" and rows["bigram loss"] == "4.5"
     assert "0.25 nats below a smoothed bigram model's" in card
-    assert (
-        rows["held out for validation"] == "`rats`" and rows["license"] == "CC0" and rows["sha256"] == "0" * 64
-    )
+    assert rows["held out for validation"] == "`rats`" and rows["license"] == "CC0" and rows["sha256"] == "0" * 64
     assert rows["tokens"] == "1,234" and rows["seed"] == "3" and rows["device"] == "a CPU"
     assert rows["stored as"] == "float32" and "torch" in rows["versions"]
     assert "```\naotlens train small\n```" in card and rows["learning_rate"] == "0.001"

@@ -42,9 +42,7 @@ def test_places_in_order_and_later_ones_win(places: dict[str, Path]) -> None:
     common = infos[-1]
     assert common.path == places["home"] / "common"
     assert common.note is not None and str(places["bundled"] / "common") in common.note
-    assert (
-        infos[0].note == "saved under the name 'small'" and infos[0].n_weights and "# small" in infos[0].card
-    )
+    assert infos[0].note == "saved under the name 'small'" and infos[0].n_weights and "# small" in infos[0].card
     assert aotlens.load("common").card.note == common.note
 
 
@@ -58,9 +56,7 @@ def test_given_folders_hold_checkpoints_or_are_one(places: dict[str, Path], save
     assert infos[2].path == places["work"] / "runs" / "alpha"
     assert infos[2].note is not None and "hides" in infos[2].note
     again = list_checkpoints([places["home"], places["home"]])
-    assert [info.note for info in again if info.name == "beta"] == ["saved under the name 'small'"], (
-        "not its own rival"
-    )
+    assert [info.note for info in again if info.name == "beta"] == ["saved under the name 'small'"], "not its own rival"
 
 
 def test_broken_ones_are_listed_with_their_problem(places: dict[str, Path]) -> None:
@@ -144,9 +140,7 @@ def test_the_package_gives_its_names_when_asked() -> None:
         aotlens.nonsense  # noqa: B018
 
 
-BUNDLED = (
-    sorted(path for path in bundled_folder().iterdir() if path.is_dir()) if bundled_folder().is_dir() else []
-)
+BUNDLED = sorted(path for path in bundled_folder().iterdir() if path.is_dir()) if bundled_folder().is_dir() else []
 
 
 @pytest.mark.parametrize("folder", BUNDLED, ids=[path.name for path in BUNDLED])
@@ -155,11 +149,7 @@ def test_bundled_checkpoints_are_whole(folder: Path) -> None:
     info = find_checkpoint(folder)
     assert info.note is None, "its folder has its name"
     assert (
-        info.description
-        and info.command
-        and info.corpus["sha256"]
-        and info.corpus["source"]
-        and info.seed is not None
+        info.description and info.command and info.corpus["sha256"] and info.corpus["source"] and info.seed is not None
     )
 
 

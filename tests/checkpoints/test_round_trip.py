@@ -90,9 +90,7 @@ def test_every_family_comes_back_bit_for_bit(changes: dict[str, Any], tmp_path: 
     assert torch.equal(loaded(x), model(x))
 
 
-def test_a_loaded_model_is_ready_to_be_read(
-    saved: Path, model: AttentionOnlyTransformer, tokenizer: Tokenizer
-) -> None:
+def test_a_loaded_model_is_ready_to_be_read(saved: Path, model: AttentionOnlyTransformer, tokenizer: Tokenizer) -> None:
     loaded = aotlens.load(saved)
     assert not loaded.training and not any(p.requires_grad for p in loaded.parameters())
     assert loaded.tokenizer is not None
@@ -174,9 +172,7 @@ def test_saving_again_replaces_everything_of_ours_and_nothing_else(
 
 
 def test_figures_that_json_lacks_become_null(tmp_path: Path) -> None:
-    info = CheckpointInfo(
-        name="m", metrics={"loss": math.nan, "scores": [np.float32(0.5), torch.tensor(math.inf)]}
-    )
+    info = CheckpointInfo(name="m", metrics={"loss": math.nan, "scores": [np.float32(0.5), torch.tensor(math.inf)]})
     save_checkpoint(tmp_path / "m", build({}), info, history=[{"step": np.int64(3), "loss": math.inf}])
     read = read_info(tmp_path / "m")
     assert read.metrics == {"loss": None, "scores": [0.5, None]}

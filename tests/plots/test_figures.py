@@ -117,5 +117,3 @@ def test_a_training_curve_without_scores_or_with_gaps():
 def test_a_curve_of_nothing_is_refused(history: list[dict[str, float]]):
     with pytest.raises(ValueError, match="training_curve: expected rows"):
         training_curve(history)
-
-
