@@ -31,6 +31,8 @@ def test_it_prints_its_address_and_nothing_alarming(checkpoints: Path, tmp_path:
         [sys.executable, "-m", "app", "--checkpoints", str(checkpoints), "--port", str(port), "--device", "cpu"],
         cwd=ROOT, env={**os.environ, "AOTLENS_HOME": str(tmp_path)},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        # A suite that a shell runs in the background ignores interrupts, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     try:
         assert process.stdout is not None
