@@ -18,7 +18,7 @@ from aotlens.circuits.composition import Composition, composition, virtual_head_
 from aotlens.circuits.copying import CopyingRate, copying_rate
 from aotlens.circuits.overview import Overview, block_overview, exact_block
 from aotlens.circuits.qk_ov import ov_circuit, qk_circuit
-from aotlens.circuits.rows import RowStatistics, diagonal_rank, row_statistics
+from aotlens.circuits.rows import RowStatistics, above_row_level, diagonal_rank, row_statistics
 from aotlens.circuits.spectrum import Ends, Spectrum, spectrum
 from aotlens.circuits.topk import (
     EntrySearch,
@@ -42,6 +42,7 @@ __all__ = [
     "Spectrum",
     "TopEntries",
     "TopPerLine",
+    "above_row_level",
     "block_overview",
     "composition",
     "copying_rate",

@@ -10,6 +10,7 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 from transformer_lens import FactoredMatrix
 
+from aotlens.circuits.circuit import Circuit
 from aotlens.circuits.factors import Factors, check, prepare
 from aotlens.circuits.tiles import Tiles, tile_sizes
 from aotlens.circuits.topk import MAX_BYTES
@@ -94,6 +95,20 @@ def row_statistics(
         std[part] = (a @ triangle.T).norm(dim=1).cpu()
         level[part] = _log_mean_exp(a, right, w, columns, buffer).cpu()
     return RowStatistics(mean=mean, log_mean_exp=level, std=std)
+
+
+@torch.no_grad()
+def above_row_level(
+    circuit: Circuit, rows: Int64[Tensor, " n"], values: Float64[Tensor, " n"]
+) -> Float64[Tensor, " n"]:
+    """Entries relative to what their rows have on average, which is all that a softmax over columns sees.
+
+    `values[i]` is an entry of row `rows[i]`. QK (nats): less the row's log-mean-exp, so that scores of different
+    destinations can be compared. OV (logits): less the row's mean. Cost as `row_statistics`, of the distinct rows.
+    """
+    distinct, where = rows.unique(return_inverse=True)
+    statistics = row_statistics(FactoredMatrix(circuit.A[distinct.to(circuit.A.device)], circuit.B))
+    return values - (statistics.log_mean_exp if circuit.kind == "qk" else statistics.mean)[where]
 
 
 def _weights(weights: Tensor | None, n_columns: int) -> Tensor:

@@ -163,7 +163,7 @@ def _entries(
     import pandas as pd
     from transformer_lens import FactoredMatrix
 
-    from aotlens.circuits import row_statistics, top_entries
+    from aotlens.circuits import above_row_level, top_entries
 
     A = circuit.A if row is None else circuit.A[row : row + 1]
     B = circuit.B if column is None else circuit.B[:, column : column + 1]
@@ -178,8 +178,7 @@ def _entries(
         circuit.unit.replace(" ", "_"): found.values.numpy(),
     }
     if circuit.kind == "qk":
-        levels = row_statistics(FactoredMatrix(circuit.A[rows.to(circuit.A.device)], circuit.B)).log_mean_exp
-        frame["above_row_level"] = (found.values - levels).numpy()
+        frame["above_row_level"] = above_row_level(circuit, rows, found.values).numpy()
     return pd.DataFrame(frame)
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, product
+from math import comb
 
 import torch
 from jaxtyping import Float
@@ -93,6 +94,12 @@ class PathExpansion:
         """How many paths there are: sources × (H+1)^L, times the positions where sources are split."""
         split = self.n_pos if self.split_sources else 1
         return len(self.source_names) * split * (self.n_heads + 1) ** self.n_layers
+
+    @property
+    def n_paths_by_order(self) -> tuple[int, ...]:
+        """How many pass k heads, k = 0 … L: starts × C(L, k) × H^k."""
+        starts = self.n_paths // (self.n_heads + 1) ** self.n_layers
+        return tuple(starts * comb(self.n_layers, k) * self.n_heads**k for k in range(self.n_layers + 1))
 
     # Single paths
 

@@ -172,9 +172,7 @@ class Circuits:
         from aotlens.circuits import block_overview
 
         shown, n = self.circuit(choice), self.settings.overview_blocks
-        return self._overviews.get(
-            (shown.key, statistic), lambda: block_overview(shown.circuit, n, statistic)
-        )
+        return self._overviews.get((shown.key, statistic), lambda: block_overview(shown.circuit, n, statistic))
 
     def top(self, choice: Choice) -> Ends:
         """Both ends of the whole matrix."""
@@ -247,7 +245,7 @@ class Circuits:
         import torch
         from transformer_lens import FactoredMatrix
 
-        from aotlens.circuits import top_entries
+        from aotlens.circuits import above_row_level, top_entries
 
         circuit = shown.circuit
         device = circuit.A.device
@@ -262,8 +260,8 @@ class Circuits:
         return Ends(
             largest=found[0],
             smallest=found[1],
-            largest_relative=_relative(shown, found[0]),
-            smallest_relative=_relative(shown, found[1]),
+            largest_relative=above_row_level(circuit, found[0].rows, found[0].values).numpy(),
+            smallest_relative=above_row_level(circuit, found[1].rows, found[1].values).numpy(),
         )
 
 
@@ -293,14 +291,6 @@ def _statistics(shown: Shown, rows: Sequence[int]) -> RowStatistics:
 
     A = shown.circuit.A
     return row_statistics(FactoredMatrix(A[torch.tensor(list(rows)).to(A.device)], shown.circuit.B))
-
-
-def _relative(shown: Shown, entries: TopEntries) -> np.ndarray:
-    """Entries relative to what their rows have on average, which is all that a softmax over columns sees."""
-    distinct, where = entries.rows.unique(return_inverse=True)
-    statistics = _statistics(shown, distinct.tolist())
-    level = statistics.log_mean_exp if shown.circuit.kind == "qk" else statistics.mean
-    return (entries.values - level[where]).numpy()
 
 
 def _offered(wanted: str | None, options: list[Option]) -> str:

@@ -10,7 +10,6 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from math import comb
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -190,9 +189,7 @@ class Paths:
         """What the paths with k heads add, k = 0 …, and how many there are."""
         expansion = self.asked(question).expansion
         values = expansion.by_order(question.logit)[:, question.position].cpu().double().numpy()
-        starts = len(expansion.source_names) * expansion.n_pos
-        layers, heads = expansion.n_layers, expansion.n_heads
-        return values, [starts * comb(layers, order) * heads**order for order in range(layers + 1)]
+        return values, list(expansion.n_paths_by_order)
 
     def top(self, question: Question) -> TopPaths:
         """The largest paths."""

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from transformer_lens import FactoredMatrix
 
-from aotlens.circuits import diagonal_rank, row_statistics, top_entries, top_per_row
+from aotlens.circuits import Circuit, Side, above_row_level, diagonal_rank, row_statistics, top_entries, top_per_row
 
 
 def _factors(n_rows: int, n_columns: int, inner: int, seed: int = 0, scale: float = 1.0) -> FactoredMatrix:
@@ -139,3 +139,15 @@ def test_numbers_that_float64_cannot_multiply_are_refused(number: float, shown: 
             search(FactoredMatrix(extreme, ones))
         with pytest.raises(ValueError, match="columns of the right"):
             search(FactoredMatrix(ones, extreme.T))
+
+
+@pytest.mark.parametrize("kind", ["qk", "ov"])
+def test_entries_above_their_rows_level(kind) -> None:
+    generator = torch.Generator().manual_seed(0)
+    A, B = torch.randn(6, 3, generator=generator).double(), torch.randn(3, 9, generator=generator).double()
+    side = Side(name="tokens", index="token")
+    rows, columns = torch.tensor([4, 1, 4, 0]), torch.tensor([8, 2, 0, 0])
+    dense = A @ B
+    level = dense.logsumexp(1) - torch.tensor(9.0).log() if kind == "qk" else dense.mean(1)
+    found = above_row_level(Circuit(A, B, kind=kind, heads=[(0, 0)], left=side, right=side), rows, dense[rows, columns])
+    torch.testing.assert_close(found, dense[rows, columns] - level[rows], rtol=1e-6, atol=1e-7)

@@ -105,6 +105,8 @@ def test_every_path_is_its_dense_kronecker_product(make: MakeModel, tokens: Tens
     expansion = expand(model, tokens)
     paths = list(expansion.paths())
     assert len(paths) == len(set(paths)) == expansion.n_paths
+    orders = [len(path.heads) for path in paths]
+    assert expansion.n_paths_by_order == tuple(orders.count(k) for k in range(expansion.n_layers + 1))
     assert set(paths) == {path for path in expected if path.source in expansion.source_names}
     assert ("bias" in expansion.source_names) == (changes["bias"] or changes["norm"] is not None)
     total = torch.zeros_like(expansion.frozen.logits)
