@@ -14,7 +14,7 @@ help:
 	@echo 'make app                  serve the app on http://127.0.0.1:8050'
 	@echo 'make test                 the whole suite, browser tests included where there is a Chromium'
 	@echo 'make test-long            the tests that are too slow for make test'
-	@echo 'make lint                 ruff, and mypy on aotlens/'
+	@echo 'make lint                 ruff (rules and format), and mypy on aotlens/'
 	@echo 'make bench                the measurements that README.md reports'
 	@echo 'make train RECIPE=...     train a checkpoint (a name in aotlens/train/recipes, or a TOML file)'
 	@echo
@@ -84,6 +84,7 @@ test-long: setup
 
 lint: setup
 	@.venv/bin/python -m ruff check .
+	@.venv/bin/python -m ruff format --check --quiet . || { echo 'Not formatted; run .venv/bin/python -m ruff format .' >&2; exit 1; }
 	@.venv/bin/python -m mypy
 
 bench: setup

@@ -78,17 +78,14 @@ def export_checkpoint(folder: str | Path, destination: str | Path) -> Path:
         os.rename(unfinished, destination)
     except OSError as error:
         raise CheckpointError(
-            f"{destination}: could not be written: {error.strerror or error}. Free some space, or choose "
-            "another place."
+            f"{destination}: could not be written: {error.strerror or error}. Free some space, or choose another place."
         ) from error
     finally:
         unfinished.unlink(missing_ok=True)
     return destination
 
 
-def import_checkpoint(
-    source: str | Path, *, name: str | None = None, into: str | Path | None = None
-) -> CheckpointInfo:
+def import_checkpoint(source: str | Path, *, name: str | None = None, into: str | Path | None = None) -> CheckpointInfo:
     """Brings the checkpoint in archive or folder `source` to ``into/name`` (the home folder, its own name).
 
     Returns what was imported. Raises CheckpointError for a damaged or unsafe archive, a checkpoint that
@@ -133,9 +130,7 @@ class _Members:
                 with self.open[file]() as stream:
                     _write_stream(stream, folder / file)
             except _DAMAGED as error:
-                raise CheckpointError(
-                    f"{self.source}: {file} can't be unpacked: {error}. Fetch it again."
-                ) from error
+                raise CheckpointError(f"{self.source}: {file} can't be unpacked: {error}. Fetch it again.") from error
 
 
 @contextmanager
@@ -186,8 +181,7 @@ def _members(source: Path, archive: tarfile.TarFile | zipfile.ZipFile) -> _Membe
     homes = [path.parent for path in entries if path.name == CONFIG]
     if len(homes) != 1:
         raise CheckpointError(
-            f"{source}: expected one checkpoint, found {len(homes)} {CONFIG} in it. Export each to a file "
-            "of its own."
+            f"{source}: expected one checkpoint, found {len(homes)} {CONFIG} in it. Export each to a file of its own."
         )
     own = {path.name: found for path, found in entries.items() if path.parent == homes[0]}
     return _Members(
@@ -198,9 +192,7 @@ def _members(source: Path, archive: tarfile.TarFile | zipfile.ZipFile) -> _Membe
     )
 
 
-def _entries(
-    source: Path, archive: tarfile.TarFile | zipfile.ZipFile
-) -> Iterator[tuple[str, int, Open, str]]:
+def _entries(source: Path, archive: tarfile.TarFile | zipfile.ZipFile) -> Iterator[tuple[str, int, Open, str]]:
     """(path, bytes, how to open it, "file" | "folder" | "other") of everything in the archive."""
     try:
         if isinstance(archive, zipfile.ZipFile):
@@ -214,9 +206,7 @@ def _entries(
                 kind = "file" if member.isreg() else "folder" if member.isdir() else "other"
                 yield member.name, member.size, partial(_extract, archive, member), kind
     except (*_DAMAGED, OSError) as error:
-        raise CheckpointError(
-            f"{source}: expected a whole archive, found: {error}. Fetch it again."
-        ) from error
+        raise CheckpointError(f"{source}: expected a whole archive, found: {error}. Fetch it again.") from error
 
 
 def _read(path: Path) -> Any:

@@ -68,9 +68,7 @@ def find_checkpoint(name_or_path: str | Path, folders: Iterable[str | Path] = ()
         if not is_checkpoint(path):
             inside = ", ".join(child.name for child in _checkpoints_in(path))
             advice = f"It holds the checkpoints {inside}: give one of them." if inside else _advice(known)
-            raise CheckpointError(
-                f"{path}: expected a checkpoint, found a folder without config.json. {advice}"
-            )
+            raise CheckpointError(f"{path}: expected a checkpoint, found a folder without config.json. {advice}")
         return _read_or_problem(path)
     if kind == "file":
         raise CheckpointError(
@@ -104,9 +102,7 @@ def _candidates(folders: Iterable[str | Path]) -> Iterator[Path]:
     for folder in folders:
         path = Path(folder).expanduser()
         if _kind(path) != "folder":
-            raise CheckpointError(
-                f"{path}: expected a checkpoint or a folder of checkpoints, found no folder."
-            )
+            raise CheckpointError(f"{path}: expected a checkpoint or a folder of checkpoints, found no folder.")
         if _looks_like_one(path):
             yield path
         else:

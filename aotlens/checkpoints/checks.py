@@ -72,8 +72,7 @@ def check_header(
         complaints.append(f"{COUNTS} {counts.dtype} {list(counts.shape)}, not I64 [{cfg.d_vocab}]")
     if complaints:
         raise CheckpointError(
-            f"{path}: expected the weights of the model in {CONFIG}, found {_first_of(complaints, '; ')}. "
-            f"{COPY_AGAIN}"
+            f"{path}: expected the weights of the model in {CONFIG}, found {_first_of(complaints, '; ')}. {COPY_AGAIN}"
         )
 
 

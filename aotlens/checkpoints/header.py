@@ -66,9 +66,7 @@ def read_header(path: Path) -> Header:
         tensors[name], last = _entry(path, name, entry)
         end = max(end, last)
     if 8 + length + end != size:
-        raise _damaged(
-            path, f"{size} bytes where its header promises {8 + length + end}: truncated or extended"
-        )
+        raise _damaged(path, f"{size} bytes where its header promises {8 + length + end}: truncated or extended")
     return Header(tensors=tensors, metadata=metadata)
 
 
@@ -77,8 +75,7 @@ def _entry(path: Path, name: str, entry: Any) -> tuple[TensorEntry, int]:
         case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(start), int(end)]}:
             if dtype not in _ITEM_BYTES:
                 raise CheckpointError(
-                    f"{path}: tensor {name!r}: expected one of the dtypes {', '.join(_ITEM_BYTES)}, found "
-                    f"{dtype!r}."
+                    f"{path}: tensor {name!r}: expected one of the dtypes {', '.join(_ITEM_BYTES)}, found {dtype!r}."
                 )
             if not all(type(length) is int and length >= 0 for length in shape):
                 raise _damaged(path, f"tensor {name!r} with the shape {shape}")

@@ -99,13 +99,11 @@ class CheckpointInfo:
         unknown = sorted(set(self.corpus) - set(CORPUS_KEYS))
         if unknown:
             raise CheckpointError(
-                f"corpus: unknown keys {', '.join(map(repr, unknown))}; expected some of "
-                f"{', '.join(CORPUS_KEYS)}."
+                f"corpus: unknown keys {', '.join(map(repr, unknown))}; expected some of {', '.join(CORPUS_KEYS)}."
             )
         if not math.isfinite(self.seconds) or self.seconds < 0 or self.tokens_seen < 0:
             raise CheckpointError(
-                f"expected seconds and tokens_seen of at least 0, found {self.seconds} and "
-                f"{self.tokens_seen}."
+                f"expected seconds and tokens_seen of at least 0, found {self.seconds} and {self.tokens_seen}."
             )
 
     def to_config(self) -> dict[str, Any]:
@@ -129,9 +127,7 @@ class CheckpointInfo:
                 "or upgrade aotlens if a newer one wrote them."
             )
         if missing:
-            raise CheckpointError(
-                f"missing keys {', '.join(map(repr, missing))}; is this an aotlens checkpoint?"
-            )
+            raise CheckpointError(f"missing keys {', '.join(map(repr, missing))}; is this an aotlens checkpoint?")
         if version != SCHEMA_VERSION:
             raise CheckpointError(f"expected schema_version {SCHEMA_VERSION}, found {version!r}.")
         _check_types(config)
@@ -190,9 +186,7 @@ def read_info(folder: Path) -> CheckpointInfo:
         name=name,
         path=folder,
         card=_read_text(card) if card.is_file() else "",
-        n_weights=sum(
-            math.prod(entry.shape) for key, entry in header.tensors.items() if key != "unigram_counts"
-        ),
+        n_weights=sum(math.prod(entry.shape) for key, entry in header.tensors.items() if key != "unigram_counts"),
         note=None if info.name in (name, "") else f"saved under the name {info.name!r}",
     )
 
@@ -208,9 +202,7 @@ def to_json(value: Any, **options: Any) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, default=number, **options)
     except (TypeError, ValueError) as error:
-        raise CheckpointError(
-            f"expected text, finite numbers, lists and dictionaries only, found: {error}"
-        ) from error
+        raise CheckpointError(f"expected text, finite numbers, lists and dictionaries only, found: {error}") from error
 
 
 def _read_text(path: Path) -> str:

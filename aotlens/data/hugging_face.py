@@ -39,8 +39,7 @@ class HuggingFaceCorpus(Corpus):
                 )
             if not isinstance(text, str):
                 raise ValueError(
-                    f"{self.spec}: expected text in field {self.field!r}, got {type(text).__name__} in row "
-                    f"{number}"
+                    f"{self.spec}: expected text in field {self.field!r}, got {type(text).__name__} in row {number}"
                 )
             if not text:
                 continue
@@ -52,17 +51,13 @@ class HuggingFaceCorpus(Corpus):
         if count == 0:
             raise ValueError(f"{self.spec}: expected rows with text, got none")
         if remaining:
-            raise ValueError(
-                f"{self.spec} has no rows {', '.join(sorted(remaining)[:5])}; it has {count} with text"
-            )
+            raise ValueError(f"{self.spec} has no rows {', '.join(sorted(remaining)[:5])}; it has {count} with text")
 
     def _rows(self) -> Iterator[dict[str, Any]]:
         try:
             import datasets
         except ImportError as error:
-            raise ValueError(
-                f"{self.spec} needs the package `datasets`: pip install 'aotlens[hf]'"
-            ) from error
+            raise ValueError(f"{self.spec} needs the package `datasets`: pip install 'aotlens[hf]'") from error
         try:
             rows = iter(datasets.load_dataset(self.name, self.config, split="train", streaming=True))
             while (row := next(rows, None)) is not None:

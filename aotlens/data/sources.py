@@ -38,9 +38,7 @@ def open_corpus(spec: str, *, root: str | PathLike[str] | None = None) -> Corpus
         return _one_file(spec, path) if kind == "file" else _folder(spec, path)
     if kind == "hf" and argument:
         return HuggingFaceCorpus(spec)
-    raise ValueError(
-        f"expected a corpus 'stdlib', 'file:PATH', 'dir:PATH' or 'hf:NAME[:config[:field]]', got {spec!r}"
-    )
+    raise ValueError(f"expected a corpus 'stdlib', 'file:PATH', 'dir:PATH' or 'hf:NAME[:config[:field]]', got {spec!r}")
 
 
 class TextFiles(Corpus):
@@ -93,8 +91,7 @@ def standard_library() -> TextFiles:
     paths = _named(library, found)
     if not paths:
         raise ValueError(
-            f"stdlib: expected Python source in {library}, found none; is the library of {sys.executable} "
-            "zipped?"
+            f"stdlib: expected Python source in {library}, found none; is the library of {sys.executable} zipped?"
         )
     return TextFiles("stdlib", paths, skip_undecodable=True)
 

@@ -34,18 +34,14 @@ class TokenFile:
 
     path: Path
     tokens: np.memmap[Any, Any]  # [n_tokens], uint16 or uint32, read-only
-    document_starts: Int64[
-        np.ndarray, " documents"
-    ]  # where each document's tokens begin, after its separator
+    document_starts: Int64[np.ndarray, " documents"]  # where each document's tokens begin, after its separator
     document_names: tuple[str, ...]
     d_vocab: int
     eot_id: int
     sha256: str  # of the documents, as `aotlens.data.documents_sha256` computes it
 
     @classmethod
-    def build(
-        cls, documents: Iterable[Document], tokenizer: Tokenizer, path: str | os.PathLike[str]
-    ) -> TokenFile:
+    def build(cls, documents: Iterable[Document], tokenizer: Tokenizer, path: str | os.PathLike[str]) -> TokenFile:
         """Encode documents to ``path`` and open it.
 
         Streams: memory holds one document's text, and the encodings of a few megabytes of text. Atomic: until
@@ -94,9 +90,7 @@ class TokenFile:
                 header = {key: trailer[key] for key in ("d_vocab", "eot_id", "sha256")}
                 names = tuple(trailer["document_names"])
             except (ValueError, KeyError, TypeError) as error:
-                raise ValueError(
-                    f"{path}: expected a JSON trailer, got {error!r}; build the file again"
-                ) from error
+                raise ValueError(f"{path}: expected a JSON trailer, got {error!r}; build the file again") from error
         tokens = np.memmap(path, dtype=f"<u{width}", mode="r", offset=_PREAMBLE.size, shape=(n_tokens,))
         return cls(
             path=path,
@@ -143,9 +137,7 @@ def _write(file: BinaryIO, documents: Iterable[Document], tokenizer: Tokenizer) 
             file.write(np.array(ids, dtype=dtype).tobytes())
             n_tokens += len(ids)
     if not names:
-        raise ValueError(
-            "expected documents to encode, got none; is the corpus, or the side of its split, empty?"
-        )
+        raise ValueError("expected documents to encode, got none; is the corpus, or the side of its split, empty?")
     header = {"d_vocab": tokenizer.d_vocab, "eot_id": tokenizer.eot_id, "sha256": digest.hexdigest()}
     trailer = json.dumps({**header, "document_names": names}).encode()
     file.write(np.array(starts, dtype="<i8").tobytes())

@@ -190,9 +190,7 @@ class Tokenizer:
     def _checked_ids(self, ids: TokenIds) -> list[int]:
         listed = ids.tolist() if hasattr(ids, "tolist") else list(ids)
         if not isinstance(listed, list) or any(isinstance(index, list) for index in listed):
-            raise ValueError(
-                "expected one sequence of token ids, got a number or a batch; pass a row at a time"
-            )
+            raise ValueError("expected one sequence of token ids, got a number or a batch; pass a row at a time")
         for position, index in enumerate(listed):
             if not 0 <= index < self.d_vocab:
                 raise ValueError(
@@ -235,8 +233,7 @@ def _require_byte_level(backend: tokenizers.Tokenizer) -> bool:
     if saved["model"]["type"] != "BPE" or not any(step.get("type") == "ByteLevel" for step in steps):
         kinds = [step.get("type") for step in steps]
         raise ValueError(
-            f"expected a byte-level BPE tokenizer, got model {saved['model']['type']!r} with pre-tokenizers "
-            f"{kinds}"
+            f"expected a byte-level BPE tokenizer, got model {saved['model']['type']!r} with pre-tokenizers {kinds}"
         )
     plain = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
     return saved["normalizer"] is None and plain.items() <= step.items()

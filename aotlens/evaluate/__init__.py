@@ -1,7 +1,7 @@
 """How well a model does, and what it expects.
 
-    predictions.py   the likeliest next tokens at one position
-    language.py      validation loss, losses on repeated tokens, and the bigram model to compare with
+predictions.py   the likeliest next tokens at one position
+language.py      validation loss, losses on repeated tokens, and the bigram model to compare with
 """
 
 from __future__ import annotations

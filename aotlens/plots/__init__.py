@@ -1,14 +1,14 @@
 """Arrays and labels → plotly figures. Knows no model and imports neither torch nor TransformerLens.
 
-    labels.py       tokens as people read them
-    colours.py      scales and the shared look, light and dark
-    attention.py    one head's map
-    thumbnails.py   all heads in one small picture
-    training.py     the training curve
-    matrix.py       entries of a circuit
-    eigenvalues.py  a circuit's eigenvalues in the complex plane
-    composition.py  a head between those it reads and those that read it
-    paths.py        what paths of each length add to a logit, and its flow from tokens through heads
+labels.py       tokens as people read them
+colours.py      scales and the shared look, light and dark
+attention.py    one head's map
+thumbnails.py   all heads in one small picture
+training.py     the training curve
+matrix.py       entries of a circuit
+eigenvalues.py  a circuit's eigenvalues in the complex plane
+composition.py  a head between those it reads and those that read it
+paths.py        what paths of each length add to a logit, and its flow from tokens through heads
 """
 
 from __future__ import annotations

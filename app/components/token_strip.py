@@ -14,10 +14,7 @@ def token_strip(tokens: Sequence[int], str_tokens: Sequence[str]) -> list[html.B
 
     One stop of the Tab key for the whole strip: arrows move within it.
     """
-    return [
-        _chip(position, token, text)
-        for position, (token, text) in enumerate(zip(tokens, str_tokens, strict=True))
-    ]
+    return [_chip(position, token, text) for position, (token, text) in enumerate(zip(tokens, str_tokens, strict=True))]
 
 
 def _chip(position: int, token: int, text: str) -> html.Button:

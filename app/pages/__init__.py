@@ -1,16 +1,16 @@
 """The pages, in the order of the navigation.
 
-    heads.py         every head's attention on text that you type: its layout; heads_callbacks.py what it asks of the
-                     server, heads_browser.py what the browser does alone, heads_export.py files
-    circuits.py      what a head looks for and writes, from the weights: its layout; circuits_callbacks.py which circuit
-                     and its maps, circuits_lines.py its tables, circuits_structure.py spectra and neighbours,
-                     circuits_browser.py, circuits_export.py
-    paths.py         which ways a logit came: its layout; paths_callbacks.py, paths_browser.py, paths_export.py
-    trigrams.py      a head's skip-trigrams and their evidence in text: its layout; trigrams_callbacks.py which table,
-                     which text, how far; trigrams_views.py one row and kinds, trigrams_browser.py, trigrams_export.py
-    checkpoints.py   which models there are
-    guard.py         what a callback does with an error
-    router.py        address -> page
+heads.py         every head's attention on text that you type: its layout; heads_callbacks.py what it asks of the
+                 server, heads_browser.py what the browser does alone, heads_export.py files
+circuits.py      what a head looks for and writes, from the weights: its layout; circuits_callbacks.py which circuit
+                 and its maps, circuits_lines.py its tables, circuits_structure.py spectra and neighbours,
+                 circuits_browser.py, circuits_export.py
+paths.py         which ways a logit came: its layout; paths_callbacks.py, paths_browser.py, paths_export.py
+trigrams.py      a head's skip-trigrams and their evidence in text: its layout; trigrams_callbacks.py which table,
+                 which text, how far; trigrams_views.py one row and kinds, trigrams_browser.py, trigrams_export.py
+checkpoints.py   which models there are
+guard.py         what a callback does with an error
+router.py        address -> page
 """
 
 from __future__ import annotations

@@ -183,9 +183,7 @@ def chosen(data: Any) -> Choice | None:
     return Choice(**{field.name: data[field.name] for field in fields(Choice)})
 
 
-def _searches(
-    services: Services, sides: tuple[Labels, Labels], data: Any, asked: Any, before: Any
-) -> tuple[Any, ...]:
+def _searches(services: Services, sides: tuple[Labels, Labels], data: Any, asked: Any, before: Any) -> tuple[Any, ...]:
     """Options and values of the searchable choices: from the address at first, emptied where rows mean others now."""
     answer: list[Any] = []
     keys = ("rows", "columns", "row", "column")
@@ -217,5 +215,3 @@ def _exactness(found: Described, services: Services) -> Any:
         variant="light",
         className="relative",
     )
-
-

@@ -38,6 +38,7 @@ EXPLAIN_MAP: dict[View, str] = {
 
 def register(app: Dash, services: Services) -> None:
     """The page's callbacks."""
+
     @app.callback(
         Output(ids.ANALYSIS, "data"),
         Output(ids.STRIP, "children"),

@@ -33,9 +33,7 @@ def page(services: Services, pathname: str | None, search: str | None) -> Any:
 def register(app: Dash, services: Services) -> None:
     """The router's callback, and the navigation's mark of the current page."""
 
-    @app.callback(
-        Output(ids.PAGE, "children"), Input(ids.LOCATION, "pathname"), Input(ids.LOCATION, "search")
-    )
+    @app.callback(Output(ids.PAGE, "children"), Input(ids.LOCATION, "pathname"), Input(ids.LOCATION, "search"))
     def show_page(pathname: str | None, search: str | None) -> Any:
         try:
             return page(services, pathname, search)

@@ -1,20 +1,20 @@
 """What the pages ask for, without Dash: arrays, figures, tables and files from `aotlens`.
 
-    errors.py      RequestError: what a user can put right
-    cache.py       results kept within a memory bound, each made once
-    catalog.py     which checkpoints there are; each model loaded once
-    inference.py   text -> tokens -> patterns and predictions; exclusive use of a model
-    circuits.py    a head's circuits: entries, spectra, composition
-    sides.py       what a circuit's rows and columns are, for people
-    circuit_*.py   what of a circuit is shown: maps, words, structure, files
-    paths.py       a prompt's logits as sums over paths; the model without a head or a path
-    path_*.py      what of them is shown: figures, words, files
-    jobs.py        long work in the background, with progress
-    corpora.py     text to hold skip-trigrams against
-    trigrams.py    a head's skip-trigrams and their evidence
-    trigram_*.py   what of them is shown: rows, words; occurrences.py places in text
-    views.py       what of a result is shown: one head's map, all heads' thumbnails
-    export.py      results as files
+errors.py      RequestError: what a user can put right
+cache.py       results kept within a memory bound, each made once
+catalog.py     which checkpoints there are; each model loaded once
+inference.py   text -> tokens -> patterns and predictions; exclusive use of a model
+circuits.py    a head's circuits: entries, spectra, composition
+sides.py       what a circuit's rows and columns are, for people
+circuit_*.py   what of a circuit is shown: maps, words, structure, files
+paths.py       a prompt's logits as sums over paths; the model without a head or a path
+path_*.py      what of them is shown: figures, words, files
+jobs.py        long work in the background, with progress
+corpora.py     text to hold skip-trigrams against
+trigrams.py    a head's skip-trigrams and their evidence
+trigram_*.py   what of them is shown: rows, words; occurrences.py places in text
+views.py       what of a result is shown: one head's map, all heads' thumbnails
+export.py      results as files
 """
 
 from __future__ import annotations

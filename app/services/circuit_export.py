@@ -210,4 +210,3 @@ def _records_csv(name: str, records: Iterable[Mapping[str, Any]]) -> File:
     if writer is None:
         raise RequestError("There is nothing in this table to save.")
     return text_file(name, buffer.getvalue(), "text/csv")
-

@@ -128,9 +128,7 @@ def entries(circuits: Circuits, choice: Choice, rows: Iterable[int] = (), column
         order = by_size(ends)
         at_rows = _ordered(distinct(order.rows.tolist(), limit), shown.rows)
         at_columns = _ordered(distinct(order.columns.tolist(), limit), shown.columns)
-    return MapView(
-        shown=shown, rows=at_rows, columns=at_columns, values=circuits.values(choice, at_rows, at_columns)
-    )
+    return MapView(shown=shown, rows=at_rows, columns=at_columns, values=circuits.values(choice, at_rows, at_columns))
 
 
 def overview(circuits: Circuits, choice: Choice, statistic: Statistic) -> OverviewView:

@@ -115,8 +115,10 @@ def meaning(shown: Shown) -> str:
     if shown.causal and choice.kind == "qk" and shown.rows.of == shown.columns.of == "position":
         entry += " The model only looks back: entries above the diagonal, with the source after, are never used."
     if not (circuit.A.any() and circuit.B.any()):
-        entry += " Every entry is 0 here: this model has no such bias." if "bias" in choice.left + choice.right else (
-            " Every entry is 0 here."
+        entry += (
+            " Every entry is 0 here: this model has no such bias."
+            if "bias" in choice.left + choice.right
+            else (" Every entry is 0 here.")
         )
     reads = (shown.rows, shown.columns) if choice.kind == "qk" else (shown.rows,)
     for earlier in dict.fromkeys(side.through for side in reads if side.through):

@@ -125,9 +125,7 @@ def _json(paths: Paths, question: Question, what: str, content: Mapping[str, Any
 
 def _csv(question: Question, what: str, frame: pd.DataFrame) -> File:
     # Tokens are quoted: an unquoted carriage return ends a row.
-    return text_file(
-        _name(question, what, "csv"), frame.to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC), "text/csv"
-    )
+    return text_file(_name(question, what, "csv"), frame.to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC), "text/csv")
 
 
 def _name(question: Question, what: str, kind: str) -> str:

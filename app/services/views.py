@@ -65,9 +65,7 @@ def head_values(result: PromptResult, layer: int, head: int, view: View, hide_fi
     return np.where(seen[head if len(seen) > 1 else 0], values(result, view)[layer, head], np.float32(np.nan))
 
 
-def head_figure(
-    result: PromptResult, layer: int, head: int, view: View, hide_first: bool, theme: Theme
-) -> go.Figure:
+def head_figure(result: PromptResult, layer: int, head: int, view: View, hide_first: bool, theme: Theme) -> go.Figure:
     """The large map of one head. `layout.meta` says whose it is, so that the browser can tell it from another's."""
     figure = attention_map(
         head_values(result, layer, head, view, hide_first),
