@@ -1,50 +1,12 @@
-// The Circuits page between two questions to the server: pick a head, a token or a block, and write the address.
+// The Circuits page between two questions to the server: pick a token or a block, walk to a head, write the address.
 (function () {
     "use strict";
     const setProps = (id, props) => dash_clientside.set_props(id, props);
-    let shown = null;
+    const chooseHead = (layer, head) => dash_clientside.pickHeads.choose("circuits-heads", layer, head);
 
     // What the server found is all shown: it has searched by rules of its own (aotlens' `Labels.search`).
     window.dashMantineFunctions = Object.assign({}, window.dashMantineFunctions, {
         keepAll: ({ options }) => options,
-    });
-
-    // ── heads ───────────────────────────────────────────────────────────────────────────────────────────────
-
-    function chooseHead(layer, head) {
-        if (shown && shown.layer === layer && shown.head === head) return;
-        markHead(layer, head);
-        setProps("circuits-head", { data: [layer, head] });
-    }
-
-    function markHead(layer, head) {
-        for (const button of document.querySelectorAll("#circuits-heads .pick-head")) {
-            const here = Number(button.dataset.layer) === layer && Number(button.dataset.head) === head;
-            button.setAttribute("aria-pressed", String(here));
-            button.tabIndex = here ? 0 : -1;
-        }
-    }
-
-    function headOf(target) {
-        return target instanceof Element ? target.closest("#circuits-heads .pick-head") : null;
-    }
-
-    document.addEventListener("click", function (event) {
-        const button = headOf(event.target);
-        if (button) chooseHead(Number(button.dataset.layer), Number(button.dataset.head));
-    });
-
-    document.addEventListener("keydown", function (event) {
-        const button = headOf(event.target);
-        const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
-        if (!button || !step) return;
-        event.preventDefault();
-        const layer = Number(button.dataset.layer) + step[0];
-        const head = Number(button.dataset.head) + step[1];
-        const next = document.querySelector(`#circuits-heads .pick-head[data-layer="${layer}"][data-head="${head}"]`);
-        if (!next) return;
-        next.focus();
-        chooseHead(layer, head);
     });
 
     // ── rows and columns ────────────────────────────────────────────────────────────────────────────────────
@@ -70,15 +32,13 @@
                 return "/circuits?" + query.toString();
             },
 
-            show: function (circuit, heads, asked) {
-                shown = circuit;
+            show: function (circuit, asked) {
                 const body = document.getElementById("circuits-body");
                 if (body) {
                     if (circuit && !circuit.problem) body.removeAttribute("data-problem");
                     else body.setAttribute("data-problem", circuit ? "circuit" : "");
                 }
                 if (!circuit) return ["/heads", "button-link hidden"];
-                requestAnimationFrame(() => markHead(circuit.layer, circuit.head));
                 const query = new URLSearchParams({ checkpoint: circuit.checkpoint });
                 if (asked && asked.text !== null && asked.text !== undefined) query.set("text", asked.text);
                 query.set("head", circuit.layer + "." + circuit.head);

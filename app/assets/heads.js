@@ -186,54 +186,17 @@
         if (cell) cell.focus();
     }
 
-    function moveToken(event, chip) {
-        const chips = strip().children;
-        const here = Number(chip.dataset.position);
-        const to = { ArrowLeft: here - 1, ArrowRight: here + 1, Home: 0, End: chips.length - 1 }[event.key];
-        if (to === undefined || !chips[to]) return;
-        event.preventDefault();
-        chip.tabIndex = -1;
-        chips[to].tabIndex = 0;
-        chips[to].focus();
-    }
-
     document.addEventListener("keydown", function (event) {
-        if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && event.target.id === "heads-text") {
-            event.preventDefault();
-            document.getElementById("heads-run").click();
-            return;
-        }
         const chip = chipOf(event.target);
         if (chip && event.key === "Escape") lock(null);
-        else if (chip) moveToken(event, chip);
+        else if (chip) dash_clientside.shell.moveChip(event, chip);
         else if (cellOf(event.target)) moveHead(event);
     });
 
     // ── what Dash calls ─────────────────────────────────────────────────────────────────────────────────────
 
-    function triggered() {
-        const context = dash_clientside.callback_context;
-        return context.triggered.length ? context.triggered[0].prop_id.split(".")[0] : null;
-    }
-
     window.dash_clientside = Object.assign({}, window.dash_clientside, {
         heads: {
-            submit: function (clicks, checkpoint, example, text, prompt) {
-                const none = dash_clientside.no_update;
-                const by = triggered();
-                if (by === "heads-example" && !example) return [none, none, none];
-                if (by === "heads-checkpoint" && checkpoint === prompt.checkpoint) return [none, none, none];
-                // What stands in the box, not what Dash was last told: Ctrl+Enter can come before it hears of the typing.
-                const box = document.getElementById("heads-text");
-                const chosen = by === "heads-example" ? example : (box ? box.value : text) || "";
-                const most = Number(document.querySelector(".heads").dataset.maxCharacters);
-                // Too long to send: the server is told the length and answers with the limit.
-                const next = chosen.length > most
-                    ? { checkpoint: checkpoint, text: "", length: chosen.length }
-                    : { checkpoint: checkpoint, text: chosen };
-                return [next, by === "heads-example" ? chosen : none, by === "heads-example" ? null : none];
-            },
-
             // Three callbacks, because this one must not wait for the server to draw a map or to score motifs.
             show: function (analysis, head, position, direction) {
                 Object.assign(state, { analysis, head, position: position ?? null, direction });

@@ -1,4 +1,4 @@
-// The Paths page between two questions to the server: submit, pick a token, take away, write the address.
+// The Paths page between two questions to the server: pick a token, take away, write the address.
 (function () {
     "use strict";
     const setProps = (id, props) => dash_clientside.set_props(id, props);
@@ -10,17 +10,6 @@
         // Marked at once; the server's answer follows.
         for (const other of chip.parentElement.children) other.classList.toggle("chip-locked", other === chip);
         setProps("paths-position", { data: position });
-    }
-
-    function moveToken(event, chip) {
-        const chips = chip.parentElement.children;
-        const here = Number(chip.dataset.position);
-        const to = { ArrowLeft: here - 1, ArrowRight: here + 1, Home: 0, End: chips.length - 1 }[event.key];
-        if (to === undefined || !chips[to]) return;
-        event.preventDefault();
-        chip.tabIndex = -1;
-        chips[to].tabIndex = 0;
-        chips[to].focus();
     }
 
     function mark(without) {
@@ -43,38 +32,12 @@
     });
 
     document.addEventListener("keydown", function (event) {
-        if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && event.target.id === "paths-text") {
-            event.preventDefault();
-            document.getElementById("paths-run").click();
-            return;
-        }
         const chip = chipOf(event.target);
-        if (chip) moveToken(event, chip);
+        if (chip) dash_clientside.shell.moveChip(event, chip);
     });
-
-    function triggered() {
-        const context = dash_clientside.callback_context;
-        return context.triggered.length ? context.triggered[0].prop_id.split(".")[0] : null;
-    }
 
     window.dash_clientside = Object.assign({}, window.dash_clientside, {
         paths: {
-            submit: function (clicks, checkpoint, example, text, prompt) {
-                const none = dash_clientside.no_update;
-                const by = triggered();
-                if (by === "paths-example" && !example) return [none, none, none];
-                if (by === "paths-checkpoint" && checkpoint === prompt.checkpoint) return [none, none, none];
-                // What stands in the box, not what Dash was last told: Ctrl+Enter can come before it hears of the typing.
-                const box = document.getElementById("paths-text");
-                const chosen = by === "paths-example" ? example : (box ? box.value : text) || "";
-                const most = Number(document.querySelector(".paths-page").dataset.maxCharacters);
-                // Too long to send: the server is told the length and answers with the limit.
-                const next = chosen.length > most
-                    ? { checkpoint: checkpoint, text: "", length: chosen.length }
-                    : { checkpoint: checkpoint, text: chosen };
-                return [next, by === "paths-example" ? chosen : none, by === "paths-example" ? null : none];
-            },
-
             takeHead: function (click) {
                 if (click && click.colId === "head") setProps("paths-without", { data: click.value });
             },

@@ -1,4 +1,4 @@
-// What every page has: theme, navigation, maximising a panel, saving pictures.
+// What every page has: theme, navigation, maximising a panel, saving pictures; and what several have: a text to run, tokens.
 (function () {
     "use strict";
     const media = matchMedia("(prefers-color-scheme: dark)");
@@ -46,6 +46,14 @@
         }
     }, true);
 
+    // Ctrl+Enter in a page's text runs it.
+    document.addEventListener("keydown", function (event) {
+        const asked = event.key === "Enter" && (event.ctrlKey || event.metaKey);
+        if (!asked || !event.target.matches("[data-max-characters] textarea")) return;
+        event.preventDefault();
+        document.getElementById(event.target.id.replace(/-text$/, "-run")).click();
+    });
+
     document.addEventListener("keydown", function (event) {
         if (event.key === "Escape" && document.querySelector("[data-maximised]")) maximise(null, false);
     });
@@ -74,6 +82,11 @@
             { format: format, width: 900, height: 820, scale: 2, filename: safeName(name) });
     }
 
+    function triggered() {
+        const context = dash_clientside.callback_context;
+        return context.triggered.length ? context.triggered[0].prop_id.split(".")[0] : null;
+    }
+
     window.dash_clientside = Object.assign({}, window.dash_clientside, {
         shell: {
             chooseTheme: function (chosen) {
@@ -99,6 +112,34 @@
                     }
                 });
                 return undefined;
+            },
+            // A page's text, its checkpoint or an example -> what is asked, the text, the example (pages/shared.py).
+            submit: function (clicks, checkpoint, example, text, prompt, id) {
+                const none = dash_clientside.no_update;
+                const page = id.replace(/-text$/, "");
+                const by = triggered();
+                if (by === page + "-example" && !example) return [none, none, none];
+                if (by === page + "-checkpoint" && checkpoint === prompt.checkpoint) return [none, none, none];
+                // What stands in the box, not what Dash was last told: Ctrl+Enter can come before it hears of the typing.
+                const box = document.getElementById(id);
+                const chosen = by === page + "-example" ? example : (box ? box.value : text) || "";
+                const most = Number(document.querySelector("[data-max-characters]").dataset.maxCharacters);
+                // Too long to send: the server is told the length and answers with the limit.
+                const next = chosen.length > most
+                    ? { checkpoint: checkpoint, text: "", length: chosen.length }
+                    : { checkpoint: checkpoint, text: chosen };
+                return [next, by === page + "-example" ? chosen : none, by === page + "-example" ? null : none];
+            },
+            // For scripts of pages with a strip of tokens: the arrow keys move the focus along it.
+            moveChip: function (event, chip) {
+                const chips = chip.parentElement.children;
+                const here = Number(chip.dataset.position);
+                const to = { ArrowLeft: here - 1, ArrowRight: here + 1, Home: 0, End: chips.length - 1 }[event.key];
+                if (to === undefined || !chips[to]) return;
+                event.preventDefault();
+                chip.tabIndex = -1;
+                chips[to].tabIndex = 0;
+                chips[to].focus();
             },
             save_png: (clicks, id, title) => { if (clicks) savePlot("png", id, title); },
             save_svg: (clicks, id, title) => { if (clicks) savePlot("svg", id, title); },

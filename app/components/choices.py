@@ -42,6 +42,14 @@ def side_options(sides: Sequence[Option]) -> list[dict[str, str]]:
     return [{"value": side.value, "label": side.label} for side in sides]
 
 
+def head_picker(id: str, store: str) -> html.Div:
+    """A place for `head_buttons`; assets/pick-heads.js puts the head that is picked, [layer, head], into `store`.
+
+    `app.pages.shared.mark_head` marks the head that is shown.
+    """
+    return html.Div(id=id, className="pick-heads", role="group", **{"aria-label": "Heads", "data-store": store})
+
+
 def head_buttons(n_layers: int, n_heads: int) -> list[Any]:
     """A row of buttons a layer; arrows move between them, so the Tab key stops once."""
     return [

@@ -17,6 +17,7 @@ from app.components.graph import EMPTY, graph
 from app.components.notices import empty, problem
 from app.components.panel import panel
 from app.pages.guard import guarded
+from app.pages.shared import save_pictures
 from app.services import Services
 from app.urlstate import HeadsState, format_heads, parse_checkpoints
 
@@ -86,14 +87,7 @@ def register(app: Dash, services: Services) -> None:
         State(ids.CHECKPOINTS_CHOSEN, "data"),
         prevent_initial_call=True,
     )
-    for kind in ("png", "svg"):
-        app.clientside_callback(
-            ClientsideFunction("shell", f"save_{kind}"),
-            Input(ids.export(ids.CURVE, kind), "n_clicks"),
-            State(ids.CURVE_GRAPH, "id"),
-            State(ids.CHECKPOINTS_CHOSEN, "data"),
-            prevent_initial_call=True,
-        )
+    save_pictures(app, ids.CURVE, ids.CURVE_GRAPH, title=State(ids.CHECKPOINTS_CHOSEN, "data"))
 
     @app.callback(
         Output(ids.CARD_BODY, "children"),

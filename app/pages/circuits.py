@@ -8,7 +8,7 @@ import dash_mantine_components as dmc
 from dash import Dash, dcc, html
 
 from app import ids
-from app.components.choices import one_of, some_of
+from app.components.choices import head_picker, one_of, some_of
 from app.components.circuit_tables import grid
 from app.components.graph import graph
 from app.components.panel import panel
@@ -168,9 +168,7 @@ def _circuit_panel(services: Services, state: CircuitsState, checkpoint: str | N
                     html.Div(
                         [
                             html.Span("Head (layer.head)", className="field-label"),
-                            html.Div(
-                                id=ids.CIRCUITS_HEADS, className="pick-heads", role="group", **{"aria-label": "Heads"}
-                            ),
+                            head_picker(ids.CIRCUITS_HEADS, ids.CIRCUITS_HEAD),
                         ]
                     ),
                     html.Div([html.Span("Circuit", className="field-label"), kind]),

@@ -1,10 +1,11 @@
-"""What the Circuits page does in the browser (assets/circuits.js): pick heads, tokens and blocks, write the address."""
+"""What the Circuits page does in the browser (assets/circuits.js): pick tokens and blocks, walk, write the address."""
 
 from __future__ import annotations
 
 from dash import ClientsideFunction, Dash, Input, Output, State
 
 from app import ids
+from app.pages.shared import mark_head
 
 #: Tables whose tokens can be clicked.
 PICKED_FROM = (
@@ -20,12 +21,12 @@ PICKED_FROM = (
 
 def register(app: Dash) -> None:
     """Names the functions and what each listens to."""
+    mark_head(app, ids.CIRCUITS_HEADS, ids.CIRCUIT)
     app.clientside_callback(
         ClientsideFunction("circuits", "show"),
         Output(ids.OPEN_HEADS, "href"),
         Output(ids.OPEN_HEADS, "className"),
         Input(ids.CIRCUIT, "data"),
-        Input(ids.CIRCUITS_HEADS, "children"),
         State(ids.CIRCUITS_ASKED, "data"),
     )
     for table in PICKED_FROM:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dash import ClientsideFunction, Dash, Input, Output, State, ctx, dcc, no_update
+from dash import Dash, Input, Output, State, ctx, dcc, no_update
 
 from app import ids
 from app.pages.circuits_callbacks import chosen
 from app.pages.circuits_lines import first_column, first_row
 from app.pages.circuits_structure import threshold
 from app.pages.guard import guarded
+from app.pages.shared import save_pictures
 from app.services import Services, circuit_export, circuit_views
 from app.services.circuits import Choice
 from app.services.errors import RequestError
@@ -33,14 +34,7 @@ _FILES = (*(ids.export(panel, "csv") for panel in _TABLES), *(ids.export(panel, 
 def register(app: Dash, services: Services) -> None:
     """Callbacks of the export menus."""
     for panel, graph in _FIGURES.items():
-        for kind in ("png", "svg"):
-            app.clientside_callback(
-                ClientsideFunction("shell", f"save_{kind}"),
-                Input(ids.export(panel, kind), "n_clicks"),
-                State(graph, "id"),
-                State(ids.title(panel), "children"),
-                prevent_initial_call=True,
-            )
+        save_pictures(app, panel, graph)
 
     @app.callback(
         Output(ids.CIRCUITS_DOWNLOAD, "data"),

@@ -1,26 +1,16 @@
-"""What the Heads page does in the browser (assets/heads.js): submit, shade, mark, lock, and write the address."""
+"""What the Heads page does in the browser (assets/heads.js): shade, mark, lock, and write the address."""
 
 from __future__ import annotations
 
 from dash import ClientsideFunction, Dash, Input, Output, State
 
 from app import ids
+from app.pages.shared import submit_text
 
 
 def register(app: Dash) -> None:
     """Names the functions and what each listens to."""
-    app.clientside_callback(
-        ClientsideFunction("heads", "submit"),
-        Output(ids.PROMPT, "data"),
-        Output(ids.TEXT, "value"),
-        Output(ids.EXAMPLE, "value"),
-        Input(ids.RUN, "n_clicks"),
-        Input(ids.CHECKPOINT, "value"),
-        Input(ids.EXAMPLE, "value"),
-        State(ids.TEXT, "value"),
-        State(ids.PROMPT, "data"),
-        prevent_initial_call=True,
-    )
+    submit_text(app, prompt=ids.PROMPT, text=ids.TEXT, example=ids.EXAMPLE, checkpoint=ids.CHECKPOINT, run=ids.RUN)
     app.clientside_callback(
         ClientsideFunction("heads", "show"),
         Input(ids.ANALYSIS, "data"),

@@ -9,6 +9,7 @@ from dash import ClientsideFunction, Dash, Input, Output, State, ctx, dcc, no_up
 from app import ids
 from app.pages.guard import guarded
 from app.pages.heads_callbacks import ask, whole
+from app.pages.shared import save_pictures
 from app.services import Services, export
 from app.services.errors import RequestError
 
@@ -23,14 +24,7 @@ _FILES = (
 
 def register(app: Dash, services: Services) -> None:
     """Callbacks of the export menus."""
-    for kind in ("png", "svg"):
-        app.clientside_callback(
-            ClientsideFunction("shell", f"save_{kind}"),
-            Input(ids.export(ids.MAP, kind), "n_clicks"),
-            State(ids.MAP_GRAPH, "id"),
-            State(ids.title(ids.MAP), "children"),
-            prevent_initial_call=True,
-        )
+    save_pictures(app, ids.MAP, ids.MAP_GRAPH)
     app.clientside_callback(
         ClientsideFunction("shell", "saveImage"),
         Input(ids.export(ids.GRID, "png"), "n_clicks"),

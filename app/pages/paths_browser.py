@@ -1,25 +1,22 @@
-"""What the Paths page does in the browser (assets/paths.js): submit, pick a token, take away, write the address."""
+"""What the Paths page does in the browser (assets/paths.js): pick a token, take away, write the address."""
 
 from __future__ import annotations
 
-from dash import ClientsideFunction, Dash, Input, Output, State
+from dash import ClientsideFunction, Dash, Input
 
 from app import ids
+from app.pages.shared import submit_text
 
 
 def register(app: Dash) -> None:
     """Names the functions and what each listens to."""
-    app.clientside_callback(
-        ClientsideFunction("paths", "submit"),
-        Output(ids.PATHS_PROMPT, "data"),
-        Output(ids.PATHS_TEXT, "value"),
-        Output(ids.PATHS_EXAMPLE, "value"),
-        Input(ids.PATHS_RUN, "n_clicks"),
-        Input(ids.PATHS_CHECKPOINT, "value"),
-        Input(ids.PATHS_EXAMPLE, "value"),
-        State(ids.PATHS_TEXT, "value"),
-        State(ids.PATHS_PROMPT, "data"),
-        prevent_initial_call=True,
+    submit_text(
+        app,
+        prompt=ids.PATHS_PROMPT,
+        text=ids.PATHS_TEXT,
+        example=ids.PATHS_EXAMPLE,
+        checkpoint=ids.PATHS_CHECKPOINT,
+        run=ids.PATHS_RUN,
     )
     app.clientside_callback(
         ClientsideFunction("paths", "takeHead"),

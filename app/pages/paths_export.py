@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dash import ClientsideFunction, Dash, Input, Output, State, ctx, dcc, no_update
+from dash import Dash, Input, Output, State, ctx, dcc, no_update
 
 from app import ids
 from app.pages.guard import guarded
 from app.pages.paths_callbacks import chosen
+from app.pages.shared import save_pictures
 from app.services import Services, path_export
 from app.services.errors import RequestError
 from app.services.export import File
@@ -33,14 +34,7 @@ _WITHOUT: dict[str, Callable[..., File]] = {
 def register(app: Dash, services: Services) -> None:
     """Callbacks of the export menus."""
     for panel, graph in _FIGURES.items():
-        for kind in ("png", "svg"):
-            app.clientside_callback(
-                ClientsideFunction("shell", f"save_{kind}"),
-                Input(ids.export(panel, kind), "n_clicks"),
-                State(graph, "id"),
-                State(ids.title(panel), "children"),
-                prevent_initial_call=True,
-            )
+        save_pictures(app, panel, graph)
 
     @app.callback(
         Output(ids.PATHS_DOWNLOAD, "data"),

@@ -8,6 +8,7 @@ import dash_mantine_components as dmc
 from dash import Dash, dcc, html
 
 from app import ids
+from app.components.choices import head_picker
 from app.components.graph import graph
 from app.components.panel import panel
 from app.components.trigram_tables import heads_grid, rows_grid
@@ -96,7 +97,7 @@ def _choice_panel(services: Services, state: TrigramsState, checkpoint: str | No
         }
         for info in services.catalog.list()
     ]
-    heads = html.Div(id=ids.TRIGRAMS_HEADS, className="pick-heads", role="group", **{"aria-label": "Heads"})
+    heads = head_picker(ids.TRIGRAMS_HEADS, ids.TRIGRAMS_HEAD)
     kind = "none" if state.distance is None else "mean" if state.distance == "mean" else "fixed"
     content = [
         html.Div(

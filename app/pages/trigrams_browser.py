@@ -5,6 +5,7 @@ from __future__ import annotations
 from dash import ClientsideFunction, Dash, Input, Output, State
 
 from app import ids
+from app.pages.shared import mark_head
 
 _FILTERS = (
     Input(ids.TRIGRAM_SOURCE, "value"),
@@ -18,9 +19,7 @@ _FILTERS = (
 
 def register(app: Dash) -> None:
     """Names the functions and what each listens to."""
-    app.clientside_callback(
-        ClientsideFunction("trigrams", "mark"), Input(ids.TRIGRAMS, "data"), Input(ids.TRIGRAMS_HEADS, "children")
-    )
+    mark_head(app, ids.TRIGRAMS_HEADS, ids.TRIGRAMS)
     app.clientside_callback(ClientsideFunction("trigrams", "list"), Input(ids.TRIGRAMS_FOUND, "data"), *_FILTERS)
     app.clientside_callback(
         ClientsideFunction("trigrams", "pick"),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from dash import ClientsideFunction, Dash, Input, Output, State, ctx, dcc, no_update
+from dash import Dash, Input, Output, State, ctx, dcc, no_update
 
 from app import ids
 from app.pages.guard import guarded
+from app.pages.shared import save_pictures
 from app.pages.trigrams_callbacks import chosen, reading_of
 from app.pages.trigrams_views import about
 from app.services import Services, trigram_rows
@@ -23,14 +24,7 @@ FILES = (
 
 def register(app: Dash, services: Services) -> None:
     """Callbacks of the export menus."""
-    for kind in ("png", "svg"):
-        app.clientside_callback(
-            ClientsideFunction("shell", f"save_{kind}"),
-            Input(ids.export(ids.TRIGRAM_KINDS, kind), "n_clicks"),
-            State(ids.TRIGRAM_KINDS_GRAPH, "id"),
-            State(ids.title(ids.TRIGRAM_KINDS), "children"),
-            prevent_initial_call=True,
-        )
+    save_pictures(app, ids.TRIGRAM_KINDS, ids.TRIGRAM_KINDS_GRAPH)
 
     @app.callback(
         Output(ids.TRIGRAMS_DOWNLOAD, "data"),
