@@ -1,16 +1,23 @@
-"""Tiny checkpoints, made here, and an app that serves them."""
+"""Tiny checkpoints, made here, an app that serves them, and a tab of a browser that opens it."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from app.factory import create_app
 from app.services import Services
 from app.settings import Settings
+
+if TYPE_CHECKING:
+    from dash import Dash
+    from playwright.sync_api import Browser, Page
 
 TEXT = (
     "The captain bowed, and Mrs. Pendlebury smiled at the captain. She said that the captain of a ship must dance, "
@@ -76,7 +83,14 @@ def app(settings: Settings, services: Services):
 
 @pytest.fixture(scope="session")
 def address(app) -> Iterator[str]:
-    """The app, served by waitress as for users, on a port of its own."""
+    """Where the app is; a module with an app of its own has a fixture of this name."""
+    with serve(app) as address:
+        yield address
+
+
+@contextmanager
+def serve(app: Dash) -> Iterator[str]:
+    """Serves by waitress, as for users, on a port of its own."""
     from waitress import create_server
 
     server = create_server(app.server, host="127.0.0.1", port=0, threads=8)
@@ -85,3 +99,61 @@ def address(app) -> Iterator[str]:
     yield f"http://127.0.0.1:{server.effective_port}"
     server.close()
     thread.join(timeout=5)
+
+
+# ── the browser ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def tab(chromium: Browser, address: str) -> Iterator[tuple[Page, list[str]]]:
+    """One tab for all tests of a module, since each load parses megabytes of scripts; and what went wrong in it."""
+    context = chromium.new_context(viewport={"width": 1440, "height": 900}, color_scheme="light")
+    context.set_default_timeout(60_000)
+    page, trouble = context.new_page(), []
+    page.on("console", lambda m: trouble.append(m.text) if m.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: trouble.append(f"{error}\n{error.stack}"))
+    page.on("requestfailed", lambda request: trouble.append(f"{request.url}: {request.failure}"))
+    page.on("request", lambda request: trouble.append(request.url) if not _own(request.url, address) else None)
+    yield page, trouble
+    context.close()
+
+
+def _own(url: str, address: str) -> bool:
+    return url.startswith((address, "data:", "blob:"))
+
+
+@pytest.fixture
+def open_page(tab: tuple[Page, list[str]], address: str) -> Iterator[Callable[..., Page]]:
+    """Goes to an address of the app, as a link inside it does, or (`load=True`) as a copied one does.
+
+    At the end there must have been no error or warning in the console, no failed request and none to elsewhere.
+    """
+    page, trouble = tab
+    trouble.clear()
+
+    def open_at(path: str, *, width: int = 1440, scheme: Any = "light", load: bool = False) -> Page:
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=scheme)
+        if load or not page.url.startswith(address):
+            page.goto(address + path)
+            return page
+        for step in ("/nowhere", path):
+            page.evaluate("to => history.pushState({}, '', to)", step)
+            page.evaluate("dispatchEvent(new PopStateEvent('popstate'))")
+            page.wait_for_selector(".missing" if step == "/nowhere" else "#page .panel")
+        return page
+
+    yield open_at
+    # What a page that is left still had under way isn't an error.
+    assert [one for one in trouble if "ERR_ABORTED" not in one] == []
+
+
+def query(page: Page) -> dict[str, str]:
+    """What the address says."""
+    return {key: values[-1] for key, values in parse_qs(urlsplit(page.url).query).items()}
+
+
+def written(page: Page, key: str, value: str | None) -> None:
+    """Waits until the address says so; the browser writes it after it has shown what it says."""
+    there = "([key, value]) => new URLSearchParams(location.search).get(key) === value"
+    page.wait_for_function(there, arg=[key, value])

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 import struct
 import threading
-from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -17,54 +16,12 @@ from app.components.examples import FIRST
 from app.services import Services
 from app.urlstate import HeadsState, format_heads
 
+from .conftest import query
+
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
 SHORT = "The captain bowed to the captain."
-
-
-@pytest.fixture(scope="module")
-def tab(chromium: Browser, address: str) -> Iterator[tuple[Page, list[str]]]:
-    """One tab for all tests, since each load parses megabytes of scripts; and what went wrong in it."""
-    context = chromium.new_context(viewport={"width": 1440, "height": 900}, color_scheme="light")
-    context.set_default_timeout(60_000)
-    page, trouble = context.new_page(), []
-    page.on("console", lambda m: trouble.append(m.text) if m.type in ("error", "warning") else None)
-    page.on("pageerror", lambda error: trouble.append(f"{error}\n{error.stack}"))
-    page.on("requestfailed", lambda request: trouble.append(f"{request.url}: {request.failure}"))
-    page.on("request", lambda request: trouble.append(request.url) if not _own(request.url, address) else None)
-    yield page, trouble
-    context.close()
-
-
-@pytest.fixture
-def open_page(tab: tuple[Page, list[str]], address: str) -> Iterator[Callable[..., Page]]:
-    """Goes to an address of the app, as a link inside it does, or (`load=True`) as a copied one does.
-
-    At the end there must have been no error or warning in the console, no failed request and none to elsewhere.
-    """
-    page, trouble = tab
-    trouble.clear()
-
-    def open_at(path: str, *, width: int = 1440, scheme: Any = "light", load: bool = False) -> Page:
-        page.set_viewport_size({"width": width, "height": 900})
-        page.emulate_media(color_scheme=scheme)
-        if load or not page.url.startswith(address):
-            page.goto(address + path)
-            return page
-        for step in ("/nowhere", path):
-            page.evaluate("to => history.pushState({}, '', to)", step)
-            page.evaluate("dispatchEvent(new PopStateEvent('popstate'))")
-            page.wait_for_selector(".missing" if step == "/nowhere" else "#page .panel")
-        return page
-
-    yield open_at
-    # What a page that is left still had under way isn't an error.
-    assert [one for one in trouble if "ERR_ABORTED" not in one] == []
-
-
-def _own(url: str, address: str) -> bool:
-    return url.startswith((address, "data:", "blob:"))
 
 
 def heads(**state: Any) -> str:
@@ -81,10 +38,6 @@ def drawn(page: Page, title: str) -> None:
     )
 
 
-def query(page: Page) -> dict[str, list[str]]:
-    return parse_qs(urlsplit(page.url).query)
-
-
 def test_the_first_page_shows_the_first_example(open_page):
     page = open_page("/heads?checkpoint=tiny-mssa&text=" + "The+captain+danced")
     drawn(page, "Head 0.0")
@@ -99,7 +52,7 @@ def test_nothing_in_the_address_means_the_first_checkpoint_and_example(open_page
     page = open_page("/")
     page.wait_for_url(re.compile("/heads"))
     assert page.locator(f"#{ids.TEXT}").input_value() == FIRST
-    assert query(page)["checkpoint"] == [services.catalog.default()]
+    assert query(page)["checkpoint"] == services.catalog.default()
 
 
 def test_type_run_click_and_lock(open_page, services: Services):
@@ -117,7 +70,7 @@ def test_type_run_click_and_lock(open_page, services: Services):
     chip.click()
     page.wait_for_function("() => document.getElementById('next-table').textContent.includes('at position 4')")
     page.wait_for_function("() => document.querySelector('.chip-locked')?.dataset.position === '4'")
-    assert query(page)["head"] == ["1.2"] and query(page)["position"] == ["4"]
+    assert query(page)["head"] == "1.2" and query(page)["position"] == "4"
 
     # The numbers on the chips are the head's row.
     text = page.input_value(f"#{ids.TEXT}")
@@ -142,7 +95,7 @@ def test_arrows_move_between_heads(open_page):
     for key in ("ArrowRight", "ArrowDown", "ArrowDown", "ArrowLeft"):
         page.keyboard.press(key)
     drawn(page, "Head 1.1")
-    assert query(page)["head"] == ["1.1"]
+    assert query(page)["head"] == "1.1"
 
 
 def test_a_link_reopens_the_view(open_page):
@@ -198,7 +151,7 @@ def test_strange_text_is_shown_as_it_is(open_page, services: Services, text: str
     drawn(page, "Head 0.0")
     names = services.inference.analyse("tiny-mhsa", text).patterns.str_tokens
     assert page.locator("#tokens-strip .chip").count() == len(names)
-    assert query(page)["text"] == [text]
+    assert query(page)["text"] == text
 
 
 def test_a_lone_surrogate_is_named(open_page):
@@ -256,7 +209,7 @@ def test_checkpoints_page(open_page):
     assert "4.250" in page.locator("#checkpoints-table").inner_text()
     page.click("#checkpoints-table .ag-pinned-left-cols-container >> text=broken")
     page.locator("#card-body >> text=can't be opened").wait_for()
-    assert query(page)["checkpoint"] == ["broken"]
+    assert query(page)["checkpoint"] == "broken"
     assert not page.locator(f"#{ids.CHECKPOINTS_OPEN}").is_visible()
     page.click("#checkpoints-table .ag-pinned-left-cols-container >> text=tiny-mssa")
     page.locator("#card-title >> text=tiny-mssa").wait_for()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -14,38 +13,10 @@ from app.services import Services, circuit_views
 from app.services.circuits import Choice
 from app.urlstate import CircuitsState, HeadsState, format_circuits, format_heads
 
+from .conftest import query, written
+
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
-
-
-@pytest.fixture(scope="module")
-def tab(chromium: Browser, address: str) -> Iterator[tuple[Page, list[str]]]:
-    """One tab for all tests, and what went wrong in it."""
-    context = chromium.new_context(viewport={"width": 1440, "height": 900}, color_scheme="light")
-    context.set_default_timeout(60_000)
-    page, trouble = context.new_page(), []
-    page.on("console", lambda m: trouble.append(m.text) if m.type in ("error", "warning") else None)
-    page.on("pageerror", lambda error: trouble.append(f"{error}\n{error.stack}"))
-    page.on("requestfailed", lambda request: trouble.append(f"{request.url}: {request.failure}"))
-    yield page, trouble
-    context.close()
-
-
-@pytest.fixture
-def open_page(tab: tuple[Page, list[str]], address: str) -> Iterator[Callable[..., Page]]:
-    """Goes to an address of the app; at the end nothing must have gone wrong."""
-    page, trouble = tab
-    trouble.clear()
-
-    def open_at(path: str, *, width: int = 1440, scheme: Any = "light") -> Page:
-        page.set_viewport_size({"width": width, "height": 900})
-        page.emulate_media(color_scheme=scheme)
-        page.goto(address + path)
-        return page
-
-    yield open_at
-    # What a page that is left still had under way isn't an error.
-    assert [one for one in trouble if "ERR_ABORTED" not in one] == []
+    from playwright.sync_api import Page
 
 
 def circuits(**state: Any) -> str:
@@ -62,16 +33,6 @@ def drawn(page: Page, title: str) -> None:
             && document.querySelector("#block-table .ag-row") && document.querySelector("#copying-table .ag-row")""",
         arg=title,
     )
-
-
-def query(page: Page) -> dict[str, str]:
-    return {key: values[-1] for key, values in parse_qs(urlsplit(page.url).query).items()}
-
-
-def written(page: Page, key: str, value: str | None) -> None:
-    """Waits until the address says so; the browser writes it after it has shown what it says."""
-    there = "([key, value]) => new URLSearchParams(location.search).get(key) === value"
-    page.wait_for_function(there, arg=[key, value])
 
 
 def choice(**changes: Any) -> Choice:
@@ -138,7 +99,7 @@ def test_search_a_token_click_another_and_a_link_reopens_the_view(open_page, ser
     page.get_by_role("option", name="·captain", exact=True).click()
     written(page, "rows", str(token))
     kept = page.url
-    again = open_page(urlsplit(kept).path + "?" + urlsplit(kept).query)
+    again = open_page(urlsplit(kept).path + "?" + urlsplit(kept).query, load=True)
     drawn(again, "Map of QK of head 1.0")
     again.locator("#one-row-title >> text=·captain").wait_for()
     assert again.input_value(f"#{ids.ROW_CHOICE}") == "·captain"

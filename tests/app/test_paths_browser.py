@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -12,40 +10,12 @@ from app import ids
 from app.services import Services
 from app.urlstate import PathsState, format_paths
 
+from .conftest import query
+
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
 SHORT = "The captain bowed to the captain."
-
-
-@pytest.fixture(scope="module")
-def tab(chromium: Browser, address: str) -> Iterator[tuple[Page, list[str]]]:
-    """One tab for all tests, and what went wrong in it."""
-    context = chromium.new_context(viewport={"width": 1440, "height": 900}, color_scheme="light")
-    context.set_default_timeout(60_000)
-    page, trouble = context.new_page(), []
-    page.on("console", lambda m: trouble.append(m.text) if m.type in ("error", "warning") else None)
-    page.on("pageerror", lambda error: trouble.append(f"{error}\n{error.stack}"))
-    page.on("requestfailed", lambda request: trouble.append(f"{request.url}: {request.failure}"))
-    yield page, trouble
-    context.close()
-
-
-@pytest.fixture
-def open_page(tab: tuple[Page, list[str]], address: str) -> Iterator[Callable[..., Page]]:
-    """Goes to an address of the app; at the end nothing must have gone wrong."""
-    page, trouble = tab
-    trouble.clear()
-
-    def open_at(path: str, *, width: int = 1440, scheme: Any = "light") -> Page:
-        page.set_viewport_size({"width": width, "height": 900})
-        page.emulate_media(color_scheme=scheme)
-        page.goto(address + path)
-        return page
-
-    yield open_at
-    # What a page that is left still had under way isn't an error.
-    assert [one for one in trouble if "ERR_ABORTED" not in one] == []
 
 
 def paths(**state: Any) -> str:
@@ -62,10 +32,6 @@ def drawn(page: Page, n_paths: int = 20) -> None:
             && location.search.includes("target=")""",
         arg=n_paths,
     )
-
-
-def query(page: Page) -> dict[str, str]:
-    return {key: values[-1] for key, values in parse_qs(urlsplit(page.url).query).items()}
 
 
 def test_a_text_is_explained(open_page, services: Services):

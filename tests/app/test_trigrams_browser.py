@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
@@ -17,17 +17,15 @@ from app.services import Services
 from app.settings import Settings
 from app.urlstate import TrigramsState, format_trigrams
 
-from .conftest import TEXT, save_tiny
+from .conftest import TEXT, save_tiny, serve, written
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Services]]:
     """An app with a corpus, and models of one layer and of two."""
-    from waitress import create_server
-
     folder = tmp_path_factory.mktemp("models")
     save_tiny(folder, "tiny-one", n_layers=1, norm=None, positions="qk")
     save_tiny(folder, "tiny-two")
@@ -42,43 +40,14 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Serv
         patch.setenv("AOTLENS_HOME", str(tmp_path_factory.mktemp("home")))
         patch.setattr("aotlens.checkpoints.catalog.bundled_folder", lambda: Path("/nonexistent"))
         services = Services.start(settings)
-        server = create_server(create_app(settings, services).server, host="127.0.0.1", port=0, threads=8)
-        thread = threading.Thread(target=server.run, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{server.effective_port}", services
+        with serve(create_app(settings, services)) as address:
+            yield address, services
         services.trigrams.checks.stop()
-        server.close()
-        thread.join(timeout=5)
 
 
 @pytest.fixture(scope="module")
-def tab(chromium: Browser) -> Iterator[tuple[Page, list[str]]]:
-    """One tab for all tests, and what went wrong in it."""
-    context = chromium.new_context(viewport={"width": 1440, "height": 900}, color_scheme="light")
-    context.set_default_timeout(60_000)
-    page, trouble = context.new_page(), []
-    page.on("console", lambda m: trouble.append(m.text) if m.type in ("error", "warning") else None)
-    page.on("pageerror", lambda error: trouble.append(f"{error}\n{error.stack}"))
-    page.on("requestfailed", lambda request: trouble.append(f"{request.url}: {request.failure}"))
-    yield page, trouble
-    context.close()
-
-
-@pytest.fixture
-def open_page(tab: tuple[Page, list[str]], served: tuple[str, Services]) -> Iterator[Callable[..., Page]]:
-    """Goes to an address of the app; at the end nothing must have gone wrong."""
-    page, trouble = tab
-    trouble.clear()
-
-    def open_at(path: str, *, width: int = 1440, scheme: Any = "light") -> Page:
-        page.set_viewport_size({"width": width, "height": 900})
-        page.emulate_media(color_scheme=scheme)
-        page.goto(served[0] + path)
-        return page
-
-    yield open_at
-    # What a page that is left still had under way isn't an error.
-    assert [one for one in trouble if "ERR_ABORTED" not in one] == []
+def address(served: tuple[str, Services]) -> str:
+    return served[0]
 
 
 def trigrams(**state: Any) -> str:
@@ -103,11 +72,6 @@ def column(page: Page, name: str) -> list[str]:
             .map(row => row.querySelector(`[col-id=${name}]`)?.textContent ?? "")""",
         name,
     )
-
-
-def written(page: Page, key: str, value: str | None) -> None:
-    there = "([key, value]) => new URLSearchParams(location.search).get(key) === value"
-    page.wait_for_function(there, arg=[key, value])
 
 
 def checked(page: Page) -> None:
@@ -285,15 +249,3 @@ def test_files(open_page):
     with page.expect_download() as download:
         page.click(f"#{ids.export(ids.TRIGRAM_ROWS, 'csv')}")
     assert len(Path(download.value.path()).read_text(encoding="utf-8").splitlines()) >= 41
-
-
-def test_without_a_corpus_the_page_says_how_to_get_verdicts(tab, address: str, services: Services):
-    page, trouble = tab
-    trouble.clear()
-    assert services.trigrams.corpora.names == []
-    page.goto(address + trigrams(checkpoint="tiny-mhsa", head=(0, 0), k=10))
-    listed(page, "10 rows.")
-    page.locator(f"#{ids.EVIDENCE_ABOUT} >> text=--corpus").wait_for()
-    page.click(f"#{ids.EVIDENCE_CHECK}")
-    page.locator(f"#{ids.notice(ids.EVIDENCE_CHECK)} >> text=without a corpus").wait_for()
-    assert trouble == []
