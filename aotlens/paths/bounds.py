@@ -6,11 +6,14 @@ on ‖v[j]‖ over all single paths with k heads below f,
 
     r_0,f    the norm of a source's own values, exact
     r_1,f    the largest norm of one head's output as f reads it, exact
-    r_k,f[j] ≤ 1/s_f[j] · max_e σ_ef Σ_i |P_e[j, i]| r_{k−1},e[i]      over heads e below f
+    r_k,f[j] ≤ 1/s_f[j] · max_e σ_ef m_{k−1},e[j]      over heads e below f
+    m_1,e[j] the largest norm of what e moves to j of one head's output, exact
+    m_k,e[j] ≤ Σ_i |P_e[j, i]| r_k,e[i]
 
 where σ_ef bounds the spectral norm of W_O,e V_f, the virtual head from e to f. So no path through the node with further
 heads below is larger than max_{k≥1} Σ_j ‖u_f[j]‖ r_k,f[j]. This is the bound ‖g‖·‖x₀‖·∏ max(1, max_h ‖A‖₂‖W_OV‖₂) with
-each factor replaced by what it can be at a position and between two heads, usually orders of magnitude smaller.
+each factor replaced by what it can be at a position and between two heads, usually orders of magnitude smaller. m_1 is
+worth its product with the pattern: values that a head averages cancel, their norms do not.
 
 A head's inner basis is free (W_V G, G⁻¹ W_O): it is chosen so that W_V with its bias has orthonormal columns.
 """
@@ -46,6 +49,8 @@ class Bounds:
     """v of each source by itself; a bias's include b_O of the layers below and the head's own."""
     reach: Float[Tensor, "order f pos"]
     """r_1, r_2, …"""
+    moved: Float[Tensor, "f pos"]
+    """m_1."""
 
     @property
     def n_pos(self) -> int:
@@ -68,23 +73,27 @@ class Bounds:
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """∂ logit / ∂ values of each head below a node, and its norm at each position."""
+    """∂ logit / ∂ values of each head below a node, and its norms at each position."""
 
     u: Float[Tensor, "below pos inner"]
     norms: Float[Tensor, "below pos"]
+    result_norms: Float[Tensor, "below pos"]
+    """The same for what each head has moved, P v, at the position that it writes to."""
 
 
 def read_heads(bounds: Bounds, g: Float[Tensor, "pos d_model"], n_below: int) -> Reading:
     """Extend a node by all of the first `n_below` heads, given ∂ logit / ∂ stream below the node."""
     y = torch.einsum("pd,fkd->fpk", g, bounds.W_O[:n_below])
     u = bounds.patterns[:n_below].mT @ y
-    return Reading(u, u.norm(dim=-1))
+    return Reading(u, u.norm(dim=-1), y.norm(dim=-1))
 
 
 def bound_longer(bounds: Bounds, reading: Reading) -> Float[Tensor, " below"]:
     """For each extension, the most that any path with still further heads below can contribute."""
     n_below = len(reading.u)
-    return torch.einsum("fp,kfp->kf", reading.norms, bounds.reach[:, :n_below]).amax(0)
+    longer = torch.einsum("fp,kfp->kf", reading.norms, bounds.reach[:, :n_below])
+    longer[0] = torch.minimum(longer[0], (reading.result_norms * bounds.moved[:n_below]).sum(-1))
+    return longer.amax(0)
 
 
 def prepare(frozen: Frozen, split: bool) -> Bounds:
@@ -106,16 +115,13 @@ def prepare(frozen: Frozen, split: bool) -> Bounds:
     values = torch.einsum("slpd,lhdk->slhpk", read, W_V.unflatten(0, (n_layers, n_heads))).flatten(1, 2)
     if frozen.has_bias:
         values[-1] += v_bias[:, None]
-    sigma, first = _virtual_heads(W_V, W_O, values, patterns, inverse_scale, n_heads, split)
-    reach = values.norm(dim=-1).amax(0)  # [f, pos], r_0
-    reaches = []
-    for order in range(1, max(n_layers, 2)):
-        if order == 1:
-            reach = first
-        else:
-            moved = (patterns.abs() @ reach[:, :, None])[:, :, 0]
-            reach = _reach(sigma, moved, n_layers, n_heads) * inverse_scale
-        reaches.append(reach)
+    sigma, first, moved = _virtual_heads(W_V, W_O, values, patterns, inverse_scale, n_heads, split)
+    # What cancels keeps the rounding of what it was.
+    moved = moved + 16 * torch.finfo(first.dtype).eps * (patterns.abs() @ first[:, :, None])[:, :, 0]
+    reaches, through = [first], moved
+    for _ in range(2, n_layers):
+        reaches.append(_reach(sigma, through, n_layers, n_heads) * inverse_scale)
+        through = (patterns.abs() @ reaches[-1][:, :, None])[:, :, 0]
     return Bounds(
         names=tuple(names),
         n_heads=n_heads,
@@ -126,26 +132,32 @@ def prepare(frozen: Frozen, split: bool) -> Bounds:
         W_O=W_O,
         values=values,
         reach=torch.stack(reaches),
+        moved=moved,
     )
 
 
 def _virtual_heads(
     W_V: Tensor, W_O: Tensor, values: Tensor, patterns: Tensor, inverse_scale: Tensor, n_heads: int, split: bool
-) -> tuple[Tensor, Tensor]:
-    """σ `[earlier, later]` over all pairs, 0 unless the layers increase; and r_1 `[f, pos]`, which is exact."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """σ `[earlier, later]` over all pairs, 0 unless the layers increase; r_1 and m_1 `[f, pos]`, both exact."""
     n = len(W_V)
     sigma = W_V.new_zeros(n, n)
-    first = W_V.new_zeros(n, values.shape[2])
+    first, moved = W_V.new_zeros(n, values.shape[2]), W_V.new_zeros(n, values.shape[2])
     brought = values if split else patterns @ values
     for later in range(n_heads, n):
         below = (later // n_heads) * n_heads
         virtual = W_O[:below] @ W_V[later]  # [below, inner, inner]
         sigma[:below, later] = spectral_norm_bound(virtual)
-        norms = (brought[:, :below] @ virtual).norm(dim=-1).amax(0)  # [below, pos]
-        if split:  # one source position at a time: |P[j, i]| ‖v_i …‖
-            norms = (patterns[:below].abs() * norms[:, None]).amax(-1)
-        first[later] = norms.amax(0) * inverse_scale[later]
-    return sigma, first
+        read = brought[:, :below] @ virtual  # [source, below, pos, inner]
+        norms = read.norm(dim=-1).amax(0)  # [below, pos]
+        scaled = patterns[later] * inverse_scale[later]
+        if split:  # one source position i at a time: ‖v_i …‖ times the weight from i, straight or by way of `later`
+            first[later] = (patterns[:below].abs() * norms[:, None]).amax((0, 2)) * inverse_scale[later]
+            moved[later] = ((scaled @ patterns[:below]).abs() * norms[:, None]).amax((0, 2))
+        else:
+            first[later] = norms.amax(0) * inverse_scale[later]
+            moved[later] = (scaled @ read).norm(dim=-1).amax((0, 1))
+    return sigma, first, moved
 
 
 def _reach(sigma: Tensor, moved: Tensor, n_layers: int, n_heads: int) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from aotlens.paths import Path, expand
-from aotlens.paths.bounds import prepare, read_heads, spectral_norm_bound
+from aotlens.paths.bounds import bound_longer, prepare, read_heads, spectral_norm_bound
 from aotlens.paths.streams import root_gradient
 from aotlens.paths.target import direction
 from tests.paths.conftest import MakeModel
@@ -109,6 +109,31 @@ def test_the_bounds_hold_for_every_path(make: MakeModel, tokens: Tensor) -> None
         assert (norms <= bounds.reach[below.order - 1, f] * (1 + 1e-9)).all()
         contribution = float(expansion.logits(path)[4, 3])
         assert abs(contribution) <= float((reading.norms[f] * bounds.reach[below.order - 1, f]).sum()) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("changes", [{}, {"phi": "linear", "causal": False, "norm": None}])
+def test_no_path_is_larger_than_any_of_its_nodes_says(
+    make: MakeModel, tokens: Tensor, changes: dict[str, Any], split: bool
+) -> None:
+    """Each upper end of a path bounds it as soon as it is reached, for sources together and apart."""
+    expansion = expand(make(n_layers=4, bias=True, **changes), tokens, split_sources=split)
+    bounds = prepare(expansion.frozen, split=split)
+    root = root_gradient(expansion.frozen, 3, direction(expansion.frozen, (2, 5)).column)
+    gradients, ratios = {(): root}, []
+    for path in expansion.paths():
+        logits = expansion.logits(path)[3]
+        contribution = abs(float(logits[2] - logits[5]))
+        for node in (path.heads[start:] for start in range(path.order, 1, -1)):
+            if node not in gradients:
+                u = bounds.head_values_gradient(node[0], gradients[node[1:]])
+                gradients[node] = bounds.gradient(node[0], u)
+            layer, head = path.heads[-len(node) - 1]
+            reading = read_heads(bounds, gradients[node], (node[0][0] if node else 4) * 2)
+            bound = float(bound_longer(bounds, reading)[layer * 2 + head])
+            assert contribution <= bound * (1 + 1e-9), (str(path), node)
+            ratios.append(contribution / bound if bound else 0)
+    assert max(ratios) > 0.5  # it is not loose by mistake
 
 
 def test_the_bound_on_spectral_norms_is_one_and_is_tight() -> None:
