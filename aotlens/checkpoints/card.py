@@ -8,7 +8,7 @@ from aotlens.checkpoints.info import CheckpointInfo
 
 
 def render_card(info: CheckpointInfo) -> str:
-    """Markdown: what the model is, how well it does beside a bigram model, on what and how it was trained."""
+    """Markdown: what the model is, how well it does beside a bigram (or unigram) model, and how it was trained."""
     parts = [f"# {info.name}", info.description.strip(), _shape(info.model), _figures(info.metrics)]
     parts += [_corpus(info), _training(info), _recipe(info.recipe)]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -47,6 +47,10 @@ def _figures(metrics: dict[str, Any]) -> str:
             "",
             f"Its validation loss is {abs(bigram - loss):.2f} nats {side} a smoothed bigram model's.",
         ]
+    masked, unigram = metrics.get("masked_loss"), metrics.get("unigram_loss")
+    if isinstance(masked, int | float) and isinstance(unigram, int | float):
+        side = "below" if masked < unigram else "above"
+        lines += ["", f"Its loss on hidden tokens is {abs(unigram - masked):.2f} nats {side} a unigram model's."]
     return "\n".join(lines)
 
 

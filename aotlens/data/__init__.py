@@ -5,18 +5,23 @@ sources.py       open_corpus: the standard library, files, folders, Hugging Face
 tokenizer.py     byte-level BPE
 token_file.py    a corpus as a memory-mapped array of token ids
 sampler.py       training batches, validation windows, repeated random tokens
+masking.py       rows with hidden tokens, for masked language models
 """
 
 from __future__ import annotations
 
 from aotlens.data.corpus import Corpus, Document, Split, TailHeldOut, documents_sha256
+from aotlens.data.masking import IGNORED, MASK_FRACTION, mask_tokens
 from aotlens.data.sampler import BatchSampler, repeated_random_tokens, validation_windows
 from aotlens.data.sources import open_corpus
 from aotlens.data.token_file import TokenFile
-from aotlens.data.tokenizer import END_OF_TEXT, Tokenizer
+from aotlens.data.tokenizer import END_OF_TEXT, MASK, Tokenizer
 
 __all__ = [
     "END_OF_TEXT",
+    "IGNORED",
+    "MASK",
+    "MASK_FRACTION",
     "BatchSampler",
     "Corpus",
     "Document",
@@ -25,6 +30,7 @@ __all__ = [
     "TokenFile",
     "Tokenizer",
     "documents_sha256",
+    "mask_tokens",
     "open_corpus",
     "repeated_random_tokens",
     "validation_windows",

@@ -83,7 +83,7 @@ class BatchSampler:
         if not 0 <= step < 2**64:
             raise ValueError(f"expected a step from 0 to 2**64 - 1, got {step}")
         n_fill = self.sequence_length - 1
-        draws = _words(self.seed, _BATCH_STREAM, step, (self.batch_size, 4))
+        draws = uniform_words(self.seed, _BATCH_STREAM, step, (self.batch_size, 4))
         repeated = (draws[:, 0] >> np.uint64(11)).astype(np.float64) * 2.0**-53 < self.repeat_fraction
         lengths = np.full(self.batch_size, n_fill)
         shortest, longest = SHORTEST_SEGMENT, n_fill // 2
@@ -102,7 +102,7 @@ class BatchSampler:
             offsets = _below(draws[text_rows, 2], len(self.tokens) - spans + 1)
             filled[text_rows] = np.asarray(self.tokens.tokens)[offsets[:, None] + within[text_rows]]
         if random_rows.any():
-            words = _words(self.seed, _FILL_STREAM, step, (self.batch_size, longest))
+            words = uniform_words(self.seed, _FILL_STREAM, step, (self.batch_size, longest))
             segments = _random_tokens(words, self.d_vocab, eot_id)
             filled[random_rows] = np.take_along_axis(segments[random_rows], within[random_rows], axis=1)
         if int(filled.max()) >= self.d_vocab:
@@ -152,11 +152,11 @@ def repeated_random_tokens(
             "expected d_vocab ≥ 2, batch_size ≥ 1 and half_length ≥ 1, got "
             f"d_vocab={d_vocab}, batch_size={batch_size}, half_length={half_length}"
         )
-    half = _random_tokens(_words(seed, _REPEATED_STREAM, 0, (batch_size, half_length)), d_vocab, eot_id)
+    half = _random_tokens(uniform_words(seed, _REPEATED_STREAM, 0, (batch_size, half_length)), d_vocab, eot_id)
     return torch.from_numpy(_with_start(np.concatenate([half, half], axis=1), eot_id))
 
 
-def _words(seed: int, stream: int, step: int, shape: tuple[int, int]) -> np.ndarray:
+def uniform_words(seed: int, stream: int, step: int, shape: tuple[int, int]) -> np.ndarray:
     """Uniform 64-bit words. The counter's low words count within a step, so steps never overlap."""
     key = np.array([seed, stream], dtype=np.uint64)
     counter = np.array([0, 0, step, 0], dtype=np.uint64)

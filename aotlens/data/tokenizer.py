@@ -3,6 +3,9 @@
 A thin wrapper over ``tokenizers.Tokenizer``. Id 0 is ``<|endoftext|>``: the start token of every prompt and
 the separator of documents (GPT-2's own vocabulary has it at 50256). Nothing a user types can produce it:
 typed, it becomes several ordinary tokens. There is no unknown token, because every byte is in the vocabulary.
+
+A masked language model's vocabulary has one token more, the last: ``<|mask|>`` (`Tokenizer.with_mask`). That one can
+be typed, since it is how a user asks such a model what stands there.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from torch import Tensor
 from aotlens.data.byte_level import byte_of_character, escape_invalid_utf8, require_utf8
 
 END_OF_TEXT = "<|endoftext|>"
+MASK = "<|mask|>"
 _PIECE_CHARACTERS = 1 << 16
 # Before words are merged, text is cut into words by GPT-2's pattern, in which whitespace only ever begins a
 # word or makes up all of one. So there is a cut wherever whitespace follows something visible.
@@ -45,6 +49,8 @@ class Tokenizer:
         if eot_id is None:
             raise ValueError(f"expected a vocabulary with {END_OF_TEXT!r}; add it as a special token")
         self.eot_id: int = eot_id
+        added = backend.get_added_tokens_decoder()
+        self.mask_id: int | None = next((index for index, token in added.items() if token.content == MASK), None)
 
     # --- making one ---
 
@@ -116,6 +122,18 @@ class Tokenizer:
             raise ValueError(f"{encoder_json} and {vocab_bpe} do not belong together: {error}") from error
         backend.add_special_tokens([END_OF_TEXT])
         return cls(backend)
+
+    def with_mask(self) -> Tokenizer:
+        """The same tokenizer with ``<|mask|>`` as its last id; itself, where it has one.
+
+        All other ids stay, so token files of this one serve for it too. In a text ``<|mask|>`` is that one token.
+        """
+        if self.mask_id is not None:
+            return self
+        backend = tokenizers.Tokenizer.from_str(self.to_json())
+        # Not a special token: those are encoded as ordinary text here, and users write this one.
+        backend.add_tokens([tokenizers.AddedToken(MASK, special=False, normalized=False)])
+        return Tokenizer(backend)
 
     # --- saving ---
 

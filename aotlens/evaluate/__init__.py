@@ -1,20 +1,32 @@
 """How well a model does, and what it expects.
 
-predictions.py   the likeliest next tokens at one position
+predictions.py   the likeliest next tokens after one position, or at one, for a masked language model
 language.py      validation loss, losses on repeated tokens, and the bigram model to compare with
+masked.py        loss of a masked language model on hidden tokens, and the unigram model to compare with
 """
 
 from __future__ import annotations
 
 from aotlens.evaluate.language import BigramModel, RepeatLosses, repeat_losses, validation_loss
-from aotlens.evaluate.predictions import NextToken, NextTokenPredictions, next_token_predictions
+from aotlens.evaluate.masked import MaskedLoss, mask_id_of, masked_loss, unigram_loss
+from aotlens.evaluate.predictions import (
+    NextToken,
+    NextTokenPredictions,
+    masked_predictions,
+    next_token_predictions,
+)
 
 __all__ = [
     "BigramModel",
+    "MaskedLoss",
     "NextToken",
     "NextTokenPredictions",
     "RepeatLosses",
+    "mask_id_of",
+    "masked_loss",
+    "masked_predictions",
     "next_token_predictions",
     "repeat_losses",
+    "unigram_loss",
     "validation_loss",
 ]

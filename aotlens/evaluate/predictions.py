@@ -68,14 +68,38 @@ def next_token_predictions(
     """The `k` likeliest tokens after `position` (−1: the last) of one prompt, token ids `[pos]` or `[1, pos]`.
 
     Probabilities are softmax over the whole vocabulary, in float32. One forward pass on the fast path. Raises
-    `ValueError` for a batch, a position outside the prompt, and `k` outside 1 to d_vocab.
+    `ValueError` for a batch, a position outside the prompt, `k` outside 1 to d_vocab, and a model that sees both sides:
+    what it says at a position is of that position, so ask `masked_predictions`.
     """
+    if model.sees_later_keys:
+        raise ValueError(
+            "this model sees later tokens, so it predicts none of them; ask masked_predictions what it holds likely at "
+            "a position itself."
+        )
+    return _predictions(model, tokens, position, k, ahead=1)
+
+
+def masked_predictions(
+    model: AttentionOnlyTransformer, tokens: Int[Tensor, ...], position: int, k: int = 10
+) -> NextTokenPredictions:
+    """The `k` likeliest tokens *at* `position` of one prompt, for a model that sees both sides.
+
+    Where the prompt has the mask token, that is the model's guess at what is hidden; elsewhere the model has the token
+    before it, and mostly repeats it. `actual` is the prompt's own token there, None at a mask. Raises `ValueError` as
+    `next_token_predictions` does, and for a causal model.
+    """
+    if not model.sees_later_keys:
+        raise ValueError("this model is causal: ask next_token_predictions what it expects after a position.")
+    return _predictions(model, tokens, position, k, ahead=0)
+
+
+def _predictions(
+    model: AttentionOnlyTransformer, tokens: Int[Tensor, ...], position: int, k: int, *, ahead: int
+) -> NextTokenPredictions:
     if tokens.ndim == 2 and tokens.shape[0] == 1:
         tokens = tokens[0]
     if tokens.ndim != 1 or tokens.numel() == 0:
-        raise ValueError(
-            f"next_token_predictions: expected token ids of one prompt [pos] or [1, pos], got {list(tokens.shape)}."
-        )
+        raise ValueError(f"predictions: expected token ids of one prompt [pos] or [1, pos], got {list(tokens.shape)}.")
     n_pos = tokens.shape[0]
     if not -n_pos <= position < n_pos:
         raise ValueError(f"position={position}: expected {-n_pos} to {n_pos - 1} for a prompt of {n_pos} tokens.")
@@ -88,8 +112,8 @@ def next_token_predictions(
         best = torch.topk(logits, k)
     ids = best.indices.tolist()
     actual = None
-    if position + 1 < n_pos:
-        next_id = int(tokens[position + 1])
+    next_id = int(tokens[position + ahead]) if position + ahead < n_pos else None
+    if next_id is not None and next_id != getattr(model.tokenizer, "mask_id", None):
         actual = NextToken(
             token_id=next_id,
             str_token=_names(model, [next_id])[0],

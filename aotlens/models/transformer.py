@@ -137,13 +137,25 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, HookedRootModule):
         self.embed.check(inputs)
         if attention_mask is not None:
             attention_mask = attention_mask.to(device=inputs.device, dtype=torch.bool)
+        if return_type == "loss" and targets is not None and not loss_per_token:
+            wanted = self._wanted(inputs, targets, attention_mask)
+            if wanted is not None:  # most logits of a masked language model would be thrown away
+                logits = self._logits(inputs, attention_mask, wanted)
+                return self._loss(logits, inputs, targets[wanted], None, False)
         logits = self._logits(inputs, attention_mask)
         if return_type in ("logits", None):
             return logits if return_type else None
         loss = self._loss(logits, inputs, targets, attention_mask, loss_per_token)
         return loss if return_type == "loss" else (logits, loss)
 
-    def _logits(self, x: Tensor, attention_mask: Tensor | None) -> Tensor:
+    def _wanted(self, x: Tensor, targets: Tensor, attention_mask: Tensor | None) -> Tensor | None:
+        """bool `[batch, pos]`: the targets that count, where leaving out the others saves logits; else None."""
+        if self.cfg.read_in != "tokens" or self.cfg.read_out != "tokens" or targets.shape != x.shape or x.is_meta:
+            return None
+        wanted = targets != _IGNORED
+        return wanted if attention_mask is None else wanted & attention_mask
+
+    def _logits(self, x: Tensor, attention_mask: Tensor | None, wanted: Tensor | None = None) -> Tensor:
         stream = self.embed(x)
         if stream is x and self.hook_embed.has_hooks():
             stream = x.clone()  # vectors read as they are: an in-place hook would edit the caller's
@@ -165,6 +177,8 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, HookedRootModule):
         stream = self.ln_final(stream)
         if self.cfg.read_out == "classes":
             stream = self.unembed.pool(stream, attention_mask)
+        if wanted is not None:
+            stream = stream[wanted]  # [wanted positions, d_model]
         return self.unembed(stream, tied=self.embed.W_E if self.cfg.tied_embeddings else None)
 
     def _add_positions(self, stream: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from aotlens.checkpoints import save_checkpoint
-from aotlens.data import BatchSampler, validation_windows
+from aotlens.data import BatchSampler, mask_tokens, validation_windows
+from aotlens.evaluate import mask_id_of
 from aotlens.models import AttentionOnlyTransformer, resolve_device
 from aotlens.train.corpus import TrainingData
 from aotlens.train.distributed import World, describe, join_world, local_device
@@ -79,9 +80,10 @@ def train(
     with join_world(target) as world:
         check_start(out, resume)
         torch.manual_seed(recipe.seed)
-        cfg = recipe.model_config(data.tokenizer.d_vocab)
-        model = AttentionOnlyTransformer(cfg, data.tokenizer).to(target)
-        model.unigram_counts = torch.as_tensor(data.train.counts())
+        tokenizer = data.tokenizer.with_mask() if recipe.objective == "masked" else data.tokenizer
+        model = AttentionOnlyTransformer(recipe.model_config(tokenizer.d_vocab), tokenizer).to(target)
+        model.unigram_counts = torch.zeros(tokenizer.d_vocab, dtype=torch.long)
+        model.unigram_counts[: data.tokenizer.d_vocab] = torch.as_tensor(data.train.counts())
         optimiser = make_optimiser(model, recipe)
         run = _Run()
         if resume and state_path.exists():
@@ -138,9 +140,11 @@ def _run_stages(
             if world.leads:
                 saver.save(model, optimiser, run)
             return
-        rows = world.rows(sampler.batch(stage_step)).to(device, non_blocking=True)
+        rows, targets = _batch(sampler, stage_step, recipe, model)
+        rows = world.rows(rows).to(device, non_blocking=True)
+        targets = None if targets is None else world.rows(targets).to(device, non_blocking=True)
         rate = learning_rate(stage, stage_step)
-        loss = world.mean(_update(trained, optimiser, rows, rate, recipe))
+        loss = world.mean(_update(trained, optimiser, rows, targets, rate, recipe))
         non_finite = torch.where((non_finite == 0) & ~loss.isfinite(), step + 1, non_finite)
         run.step, run.tokens = step + 1, run.tokens + stage.batch_size * stage.sequence_length
         run.seconds = done_before + time.perf_counter() - started
@@ -200,13 +204,30 @@ def _steps(recipe: Recipe, data: TrainingData, done: int) -> Iterator[tuple[int,
         first += stage.n_steps
 
 
-def _update(trained: nn.Module, optimiser: torch.optim.Optimizer, rows: Tensor, rate: float, recipe: Recipe) -> Tensor:
+def _batch(
+    sampler: BatchSampler, stage_step: int, recipe: Recipe, model: AttentionOnlyTransformer
+) -> tuple[Tensor, Tensor | None]:
+    """The rows of a step and, where tokens are hidden, the targets; None where each next token is the target."""
+    rows = sampler.batch(stage_step)
+    if recipe.objective == "next_token":
+        return rows, None
+    return mask_tokens(rows, mask_id_of(model), sampler.seed, stage_step)
+
+
+def _update(
+    trained: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    rows: Tensor,
+    targets: Tensor | None,
+    rate: float,
+    recipe: Recipe,
+) -> Tensor:
     """One AdamW step; the loss before it, detached, NaN where the gradient was not finite."""
     for group in optimiser.param_groups:
         group["lr"] = rate
     kind = rows.device.type
     with torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda" or (kind == "cpu" and recipe.cpu_autocast)):
-        loss = trained(rows, return_type="loss")
+        loss = trained(rows, return_type="loss", targets=targets)
     loss.backward()
     norm = nn.utils.clip_grad_norm_(trained.parameters(), recipe.clip)
     optimiser.step()
@@ -235,7 +256,9 @@ class _Saver:
 
     def save(self, model: AttentionOnlyTransformer, optimiser: torch.optim.Optimizer, run: _Run) -> None:
         """The state, then the checkpoint so far: a run killed between the two goes on from the newer state."""
-        metrics: dict[str, Any] = next((line for line in reversed(run.history) if "validation_loss" in line), {})
+        metrics: dict[str, Any] = next(
+            (line for line in reversed(run.history) if {"validation_loss", "masked_loss"} & line.keys()), {}
+        )
         info = make_info(self.recipe, self.data, run.tokens, run.seconds, self.device, self.command, metrics)
         save_state(self.state_path, model, optimiser, dict(vars(run)), _settings(self.recipe, self.data))
         save_checkpoint(self.out, model, info, history=run.history)

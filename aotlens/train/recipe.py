@@ -93,11 +93,13 @@ class Recipe:
 
     name: str
     model: dict[str, Any]
-    """Fields of `ModelConfig` except d_vocab, which is the tokenizer's."""
+    """Fields of `ModelConfig` except d_vocab, which is the tokenizer's (one more with `objective = "masked"`)."""
     stages: tuple[Stage, ...]
     description: str = ""
     seed: int = 0
     """Of the weights and of the batches."""
+    objective: Literal["next_token", "masked"] = "next_token"
+    """What is predicted: each next token, or hidden ones from both sides as BERT does it (`aotlens.data.masking`)."""
     corpus: CorpusRecipe = field(default_factory=CorpusRecipe)
     weight_decay: float | int = 0.1
     """AdamW's, on matrices only."""
@@ -129,10 +131,26 @@ class Recipe:
                 f"recipe {self.name!r}: a stage has sequence_length = {longest} (256 where it says nothing), but the "
                 f"model's n_ctx is {n_ctx}; set sequence_length to at most {n_ctx}, or raise n_ctx."
             )
+        self._check_objective()
         if self.model_config(self.corpus.d_vocab).phi == "thresholded_softmax":
             raise ValueError(
                 f"recipe {self.name!r}: a thresholded softmax is a step, without a gradient to its scores; W_Q and W_K "
                 "would never change. Train with phi='softmax' and threshold the trained model."
+            )
+
+    def _check_objective(self) -> None:
+        cfg = self.model_config(self.corpus.d_vocab)
+        if self.objective not in ("next_token", "masked"):
+            raise ValueError(f"recipe {self.name!r}: objective={self.objective!r}: expected 'next_token' or 'masked'.")
+        if self.objective == "next_token" and cfg.sees_later_keys:
+            raise ValueError(
+                f"recipe {self.name!r}: a model that sees later tokens has its next token before it; set causal = "
+                "true, or objective = 'masked'."
+            )
+        if self.objective == "masked" and not cfg.sees_later_keys:
+            raise ValueError(
+                f"recipe {self.name!r}: objective = 'masked' hides tokens to be found from both sides; set causal = "
+                "false in [model]."
             )
 
     def model_config(self, d_vocab: int) -> ModelConfig:
@@ -149,8 +167,11 @@ class Recipe:
         return sum(stage.n_steps * stage.batch_size * stage.sequence_length for stage in self.stages)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON; `from_dict` undoes it."""
-        return dataclasses.asdict(self)
+        """As JSON; `from_dict` undoes it. The objective is named where it is not the next token."""
+        values = dataclasses.asdict(self)
+        if self.objective == "next_token":
+            del values["objective"]  # cards and states from before there was a choice say the same
+        return values
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], where: str = "recipe") -> Recipe:

@@ -1,4 +1,8 @@
-"""What a run measures of its model, while it goes on and at the end."""
+"""What a run measures of its model, while it goes on and at the end.
+
+A model that sees both sides has no next-token loss: what is measured of it is the loss on hidden tokens
+(`aotlens.evaluate.masked_loss`), beside that of a unigram model.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +12,25 @@ from torch import Tensor
 
 from aotlens.checkpoints import CheckpointInfo
 from aotlens.data import validation_windows
-from aotlens.evaluate import repeat_losses, validation_loss
-from aotlens.heads import MOTIFS, motif_scores
+from aotlens.evaluate import masked_loss, repeat_losses, unigram_loss, validation_loss
+from aotlens.heads import MOTIFS, PLACES, attention_by_place, motif_scores
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.train.corpus import TrainingData
 from aotlens.train.recipe import Recipe
 
 
 def running_metrics(model: AttentionOnlyTransformer, windows: Tensor) -> dict[str, float]:
-    """Validation loss (nats a token) on `windows`, and the best head's induction and previous-token scores."""
+    """Validation loss (nats a token) on `windows`, and the best head's induction and previous-token scores.
+
+    For a masked language model: the loss on hidden tokens, and the best heads' attention to either neighbour.
+    """
+    if model.sees_later_keys:
+        places = attention_by_place(model, windows[:8].to(model.device))
+        return {
+            "masked_loss": masked_loss(model, windows).loss,
+            "previous_token": float(places["previous_token"].max()),
+            "next_token": float(places["next_token"].max()),
+        }
     scores = motif_scores(model, n_sequences=8, half_length=min(50, (model.cfg.n_ctx - 1) // 2))
     return {
         "validation_loss": validation_loss(model, windows),
@@ -30,8 +44,12 @@ def final_metrics(
 ) -> dict[str, Any]:
     """The figures of a card: losses on the validation split, the bigram baseline, motifs on repeated tokens.
 
-    Losses are nats a token; `heads` gives, for each motif, its strongest head and that head's score.
+    Losses are nats a token; `heads` gives, for each motif, its strongest head and that head's score. For a masked
+    language model: `masked_loss`, `unigram_loss` and the share guessed right, on the same hidden tokens, and for each
+    place the head that attends there most.
     """
+    if model.sees_later_keys:
+        return _masked_metrics(model, data, validation_tokens)
     length = min(256, model.cfg.n_ctx)
     most = None if validation_tokens is None else max(1, validation_tokens // (length - 1))
     windows = validation_windows(data.validation, length, max_windows=most)
@@ -49,6 +67,29 @@ def final_metrics(
         "validation_tokens": int(windows.shape[0] * (windows.shape[1] - 1)),
         "repeated_first_half_loss": repeats.first_half,
         "repeated_second_half_loss": repeats.second_half,
+        "heads": best,
+    }
+
+
+def _masked_metrics(
+    model: AttentionOnlyTransformer, data: TrainingData, validation_tokens: int | None
+) -> dict[str, Any]:
+    length = min(256, model.cfg.n_ctx)
+    most = None if validation_tokens is None else max(1, validation_tokens // (length - 1))
+    windows = validation_windows(data.validation, length, max_windows=most)
+    found = masked_loss(model, windows)
+    baseline = unigram_loss(data.train.counts(), found.targets)
+    places = attention_by_place(model, windows[:: max(1, len(windows) // 64)][:64].to(model.device))
+    best = {}
+    for place in PLACES:
+        layer, head = divmod(int(places[place].argmax()), model.cfg.n_heads)
+        best[place] = {"head": f"{layer}.{head}", "score": round(float(places[place].max()), 4)}
+    return {
+        "masked_loss": found.loss,
+        "unigram_loss": baseline,
+        "below_unigram": baseline - found.loss,
+        "masked_accuracy": found.accuracy,
+        "masked_tokens": len(found.targets),
         "heads": best,
     }
 
