@@ -15,7 +15,7 @@ from aotlens.paths.frozen import freeze
 from aotlens.paths.groups import by_head
 from aotlens.paths.path import SourceName
 from aotlens.paths.streams import head_results
-from aotlens.paths.target import Target
+from aotlens.paths.target import Target, direction
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,10 +70,9 @@ def direct_logit_attribution(
         target = frozen.logits.argmax(-1)
     if not isinstance(target, Tensor):
         grouped = by_head(frozen, target)
-        logit = (
-            frozen.logits[:, target] if isinstance(target, int) else frozen.logits[:, list(target)] @ _minus(frozen.R)
+        return DirectLogitAttribution(
+            heads=grouped.heads, direct=grouped.direct, logit=direction(frozen, target).of(frozen.logits)
         )
-        return DirectLogitAttribution(heads=grouped.heads, direct=grouped.direct, logit=logit)
     ids = target.to(frozen.R.device).reshape(-1)
     if len(ids) != n_out_pos or not bool(((ids >= 0) & (ids < frozen.R.shape[1])).all()):
         raise ValueError(
@@ -92,7 +91,3 @@ def direct_logit_attribution(
         direct=direct,
         logit=frozen.logits.gather(1, ids[:, None])[:, 0],
     )
-
-
-def _minus(like: Tensor) -> Tensor:
-    return torch.tensor([1.0, -1.0], dtype=like.dtype, device=like.device)

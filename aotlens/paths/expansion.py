@@ -57,7 +57,7 @@ def expand(model: AttentionOnlyTransformer, tokens: Tensor | str, *, split_sourc
     )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PathExpansion:
     """All paths of a model on one prompt. Every contribution is in logits; `token` may be (token, versus)."""
 
@@ -70,6 +70,12 @@ class PathExpansion:
     model: AttentionOnlyTransformer
     inputs: Tensor
     """The prompt as a batch of one."""
+
+    def __repr__(self) -> str:
+        return (
+            f"PathExpansion({self.n_paths:,} paths: {self.n_layers} layers × {self.n_heads} heads, {self.n_pos} "
+            f"positions, from {', '.join(self.source_names)}{' at each position' if self.split_sources else ''})"
+        )
 
     @property
     def n_layers(self) -> int:
@@ -104,7 +110,15 @@ class PathExpansion:
     # Single paths
 
     def paths(self, max_order: int | None = None) -> Iterator[Path]:
-        """Every path with at most `max_order` heads, shortest first, made one at a time."""
+        """Every path with at most `max_order` heads, shortest first, made one at a time.
+
+        Raises `ValueError` for a negative `max_order`.
+        """
+        if max_order is not None and max_order < 0:
+            raise ValueError(f"paths: expected max_order ≥ 0, got {max_order}.")
+        return self._paths(max_order)
+
+    def _paths(self, max_order: int | None) -> Iterator[Path]:
         last = self.n_layers if max_order is None else min(max_order, self.n_layers)
         positions: list[int | None] = [*range(self.n_pos)] if self.split_sources else [None]
         for order in range(last + 1):
@@ -154,7 +168,7 @@ class PathExpansion:
         return kept
 
     def operator(self, path: Path) -> Kronecker | KroneckerSum:
-        """The path as an operator: `operator(path)(source(path.source))` is `logits(path)`.
+        """The path as an operator: `operator(path)(source(path.source, path.source_position))` is `logits(path)`.
 
         (read · A_k … A_1) ⊗ (V_1 W_O,1 … V_k W_O,k R)ᵀ with A = pattern · diag(1/s). A bias path is a sum of two:
         Σ b_O of the layers before its first head, and that head's own bias, which the pattern's row sums carry (no

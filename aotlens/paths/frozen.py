@@ -23,7 +23,7 @@ from aotlens.models import AttentionOnlyTransformer, hook_names
 from aotlens.paths.path import SourceName
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Frozen:
     """The linear maps of a model on one prompt, in the model's own dtype (float32 for half precision)."""
 
@@ -45,6 +45,9 @@ class Frozen:
     """What enters the stream before the first layer, by name."""
     logits: Float[Tensor, "out_pos out"]
     """The model's own, from the pass that froze it."""
+
+    def __repr__(self) -> str:
+        return f"Frozen({self.n_layers} layers × {self.n_heads} heads, {self.n_pos} positions)"
 
     @property
     def n_layers(self) -> int:

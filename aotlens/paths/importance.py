@@ -34,6 +34,8 @@ class TermImportance:
 
     loss: float
     """Of the model itself."""
+    n_tokens: int
+    """How many predictions the losses are over."""
     loss_up_to: Float64[np.ndarray, " order"]
     """With all paths of at most k heads, k = 0 … n_layers."""
     layers_alone: Float64[np.ndarray, " layer"]
@@ -71,12 +73,16 @@ class TermImportance:
     def to_frame(self) -> pd.DataFrame:
         """One row a term: kind (order, layer or head), name, alone and given_the_rest, nats a token.
 
-        For an order, `alone` is what it takes off the loss given the shorter ones, and the other is missing.
+        For an order, `alone` is what it takes off the loss given the shorter ones, and the other is missing. Layers and
+        heads are missing where they were not asked for.
         """
         import pandas as pd
 
-        n_layers, n_heads = self.heads_alone.shape
         rows = [("order", str(k + 1), float(v), float("nan")) for k, v in enumerate(self.by_order)]
+        columns = ["kind", "name", "alone", "given_the_rest"]
+        if np.isnan(self.heads_alone).any():
+            return pd.DataFrame(rows, columns=columns)
+        n_layers, n_heads = self.heads_alone.shape
         rows += [
             ("layer", str(layer), float(self.layer_alone[layer]), float(self.layer_given_the_rest[layer]))
             for layer in range(n_layers)
@@ -86,18 +92,18 @@ class TermImportance:
             for layer in range(n_layers)
             for head in range(n_heads)
         ]
-        return pd.DataFrame(rows, columns=["kind", "name", "alone", "given_the_rest"])
+        return pd.DataFrame(rows, columns=columns)
 
 
 @torch.no_grad()
 def term_importance(
     model: AttentionOnlyTransformer,
-    tokens: Int[Tensor, "batch pos"],
+    tokens: Int[Tensor, "batch pos"] | Int[Tensor, " pos"] | str,
     *,
     heads: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> TermImportance:
-    """Elhage et al.'s ablation algorithm on `tokens`; see the head of this module.
+    """Elhage et al.'s ablation algorithm on `tokens`, one prompt (a text, ids) or several; see the head of this module.
 
     `heads=False` leaves out layers and heads (their arrays are NaN), which cost 2·(L + L·H) frozen passes a sequence;
     orders cost O(L²) head evaluations. `progress(done, total)` is called after each sequence.
@@ -109,26 +115,30 @@ def term_importance(
         raise ValueError(
             "term_importance: expected a causal model from tokens to tokens; only that has a next-token loss."
         )
-    if tokens.shape[1] < 2 or len(tokens) == 0:
-        raise ValueError(f"term_importance: expected sequences of at least 2 tokens, got {list(tokens.shape)}.")
+    ids: Tensor = model.to_tokens(tokens) if isinstance(tokens, str) else tokens
+    if ids.ndim == 1:
+        ids = ids[None]
+    if ids.shape[1] < 2 or len(ids) == 0:
+        raise ValueError(f"term_importance: expected sequences of at least 2 tokens, got {list(ids.shape)}.")
     masks = _masks(cfg.n_layers, cfg.n_heads)
     total, orders, subsets = 0.0, np.zeros(cfg.n_layers + 1), np.zeros(len(masks))
-    for row in range(len(tokens)):
-        frozen = freeze(model, tokens[row])
-        targets = tokens[row, 1:].to(frozen.R.device).long()
+    for row in range(len(ids)):
+        frozen = freeze(model, ids[row])
+        targets = ids[row, 1:].to(frozen.R.device).long()
         total += float(F.cross_entropy(frozen.logits[:-1], targets))
         orders += _losses(frozen, order_streams(frozen).cumsum(0), targets)
         if heads:
             subsets += _subset_losses(frozen, masks, targets)
         if progress is not None:
-            progress(row + 1, len(tokens))
-    n, n_layers, n_heads = len(tokens), cfg.n_layers, cfg.n_heads
+            progress(row + 1, len(ids))
+    n, n_layers, n_heads = len(ids), cfg.n_layers, cfg.n_heads
     subsets = subsets / n if heads else np.full(len(masks), np.nan)
     layers_alone, layers_without, heads_alone, heads_without = np.split(
         subsets, np.cumsum([n_layers, n_layers, n_layers * n_heads])
     )
     return TermImportance(
         loss=total / n,
+        n_tokens=n * (ids.shape[1] - 1),
         loss_up_to=orders / n,
         layers_alone=layers_alone,
         layers_without=layers_without,

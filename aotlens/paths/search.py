@@ -132,7 +132,7 @@ def top_paths(
 
     Raises `ValueError` for k or budget below 1 and for another `by`.
     """
-    if k < 1 or budget < 1:
+    if not (isinstance(k, int) and isinstance(budget, int)) or k < 1 or budget < 1:
         raise ValueError(f"top: expected k ≥ 1 and budget ≥ 1, got k={k} and budget={budget}.")
     if by not in ("abs", "pos", "neg"):
         raise ValueError(f"by={by!r}: expected 'abs', 'pos' or 'neg'.")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from operator import index
+from typing import Any, TypeAlias
 
 from jaxtyping import Float
 from torch import Tensor
@@ -30,20 +32,37 @@ class Direction:
         return logits[..., self.target]
 
 
-def direction(frozen: Frozen, target: int | tuple[int, int]) -> Direction:
-    """Raises `ValueError` for an output that the model does not have."""
+def direction(frozen: Frozen, target: Any) -> Direction:
+    """The direction of an output or of (token, versus), given as any kind of whole number.
+
+    Raises `ValueError` for what is neither an output of the model nor two different ones."""
     n_out = frozen.R.shape[1]
-    ids = target if isinstance(target, tuple) else (target,)
-    if len(ids) not in (1, 2) or not all(0 <= i < n_out for i in ids):
-        raise ValueError(f"target {target!r}: expected an output 0 to {n_out - 1}, or two of them (token, versus).")
+    ids = _ids(target)
+    if not ids or not all(0 <= i < n_out for i in ids):
+        raise ValueError(
+            f"target {target!r}: expected an output 0 to {n_out - 1}, or two of them (token, versus); "
+            "model.to_single_token(text) is the number of a token."
+        )
     if len(ids) == 1:
         return Direction(target=ids[0], column=frozen.R[:, ids[0]], bias=float(frozen.out_bias[ids[0]]))
     token, versus = ids
+    if token == versus:
+        raise ValueError(f"target {target!r}: expected two different outputs; a logit minus itself has no paths.")
     return Direction(
         target=(token, versus),
         column=frozen.R[:, token] - frozen.R[:, versus],
         bias=float(frozen.out_bias[token] - frozen.out_bias[versus]),
     )
+
+
+def _ids(target: Any) -> tuple[int, ...]:
+    """One number or two, of whatever integer type; () for anything else."""
+    try:
+        if isinstance(target, Sequence) and not isinstance(target, str):
+            return tuple(index(i) for i in target) if len(target) == 2 else ()
+        return () if isinstance(target, bool) else (index(target),)
+    except TypeError:
+        return ()
 
 
 def checked_position(frozen: Frozen, position: int) -> int:

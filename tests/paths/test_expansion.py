@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.paths import Path, expand
+from aotlens.paths.target import direction
 from tests.paths.conftest import KINDS, MakeModel
 
 ENDS: list[dict[str, Any]] = [
@@ -234,6 +236,8 @@ def test_what_cannot_be_expanded_is_refused(make: MakeModel, tokens: Tensor) -> 
         expansion.by_order(9)
     with pytest.raises(ValueError, match="position=5"):
         expansion.all_paths(5, 0)
+    with pytest.raises(ValueError, match="max_order ≥ 0"):
+        expansion.paths(-1)
     with pytest.raises(ValueError, match="above max_paths"):
         expansion.all_paths(0, 0, max_paths=8)
 
@@ -244,6 +248,25 @@ def test_the_model_is_left_as_it_was(make: MakeModel, tokens: Tensor) -> None:
     expand(model, tokens).residual()
     assert torch.equal(model(tokens[None]), before)
     assert not any(hook.has_hooks() for hook in model.hook_dict.values())
+
+
+def test_targets_are_whole_numbers_of_any_kind(make: MakeModel, tokens: Tensor) -> None:
+    frozen = expand(make(), tokens).frozen
+    for one in (5, np.int64(5), torch.tensor(5)):
+        assert direction(frozen, one).target == 5
+    assert direction(frozen, [np.int64(5), 2]).target == (5, 2)
+    for wrong in (9, -1, 5.0, "5", True, (), (5,), (5, 2, 1), (5, 2.0), None):
+        with pytest.raises(ValueError, match="expected an output 0 to 8, or two of them"):
+            direction(frozen, wrong)
+    with pytest.raises(ValueError, match="two different outputs"):
+        direction(frozen, (5, 5))
+
+
+def test_an_expansion_is_shown_in_one_line(make: MakeModel, tokens: Tensor) -> None:
+    expansion = expand(make(), tokens, split_sources=True)
+    expected = "PathExpansion(135 paths: 2 layers × 2 heads, 5 positions, from token, position, bias at each position)"
+    assert repr(expansion) == expected
+    assert repr(expansion.frozen) == "Frozen(2 layers × 2 heads, 5 positions)"
 
 
 def test_paths_read_as_sentences(make: MakeModel, tokens: Tensor) -> None:

@@ -96,6 +96,16 @@ def test_orders_only_and_progress(make: MakeModel) -> None:
     assert seen == [(1, 2), (2, 2)]
     assert np.isnan(found.heads_alone).all() and np.isnan(found.layers_without).all()
     assert np.isfinite(found.loss_up_to).all()
+    assert found.to_frame()["kind"].tolist() == ["order", "order"]
+
+
+def test_one_prompt_may_come_without_its_batch(make: MakeModel) -> None:
+    model = make()
+    alone, batch = term_importance(model, TOKENS[0]), term_importance(model, TOKENS[:1])
+    assert alone.loss == batch.loss and alone.n_tokens == 4
+    assert term_importance(model, TOKENS, heads=False).n_tokens == 8
+    with pytest.raises(ValueError, match="no tokenizer"):
+        term_importance(model, "a text")
 
 
 def test_what_has_no_next_token_loss_is_refused(make: MakeModel) -> None:
