@@ -17,26 +17,32 @@ evidence.py     `evidence`: all of that, in one pass
 matched.py      random triples of the same token frequencies
 skip_trigram_bug.py     the false triples that pairs of rows force
 
-direct_path.py  `bigrams` and `zero_layer`: what the last token alone predicts
+corpus_bigrams.py   which token follows which in text
+direct_path.py  `bigrams`: what the last token alone predicts
+zero_layer.py   `zero_layer`: that, against the text's bigrams
 ensemble.py     `ensemble_check`: a one-layer model is a bigram model plus skip-trigrams
 """
 
 from __future__ import annotations
 
-from aotlens.trigrams.direct_path import Bigrams, ZeroLayer, bigrams, direct_path, zero_layer
+from aotlens.trigrams.corpus_bigrams import CorpusBigrams, count_bigrams
+from aotlens.trigrams.direct_path import Bigrams, bigrams, direct_path
 from aotlens.trigrams.distance import distance_scores
 from aotlens.trigrams.ensemble import EnsembleCheck, ensemble_check
 from aotlens.trigrams.evidence import Evidence, evidence
 from aotlens.trigrams.examples import Example
-from aotlens.trigrams.find import score_triples, skip_trigrams
+from aotlens.trigrams.find import frequent_tokens, score_triples, skip_trigrams
 from aotlens.trigrams.kinds import count_kinds, kinds
 from aotlens.trigrams.matched import matched_random
 from aotlens.trigrams.normaliser import background_distribution, log_background
 from aotlens.trigrams.skip_trigram_bug import SkipTrigramBugs, skip_trigram_bugs
 from aotlens.trigrams.table import TrigramTable
+from aotlens.trigrams.text import read_ids
+from aotlens.trigrams.zero_layer import ZeroLayer, zero_layer
 
 __all__ = [
     "Bigrams",
+    "CorpusBigrams",
     "EnsembleCheck",
     "Evidence",
     "Example",
@@ -45,14 +51,17 @@ __all__ = [
     "ZeroLayer",
     "background_distribution",
     "bigrams",
+    "count_bigrams",
     "count_kinds",
     "direct_path",
     "distance_scores",
     "ensemble_check",
     "evidence",
+    "frequent_tokens",
     "kinds",
     "log_background",
     "matched_random",
+    "read_ids",
     "score_triples",
     "skip_trigram_bugs",
     "skip_trigrams",

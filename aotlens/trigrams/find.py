@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Integer, Shaped
+from jaxtyping import Float64, Int64, Integer, Shaped
 from torch import Tensor
 
 from aotlens.models import AttentionOnlyTransformer
@@ -34,6 +34,7 @@ def skip_trigrams(
     sources: Tokens | None = None,
     destinations: Tokens | None = None,
     outs: Tokens | None = None,
+    min_count: float | int = 0,
     background: Background = None,
     distance: int | str | None = None,
     normaliser: Float64[np.ndarray, " d_vocab"] | None = None,
@@ -58,7 +59,10 @@ def skip_trigrams(
     `score` is what ranks: `"effect"`; `"sum"`, z + ov, the logarithm of how strongly a token is looked for times how
     strongly it is written (odds multiplied, whatever the context's length); or `"product"`, z × ov over z > 0, which
     asks that both be large and never lets a small one be made up for. `largest=False` gives the lowest, lowest first:
-    what the head suppresses. Ties go by source, destination, out. Filters are token ids or strings of one token.
+    what the head suppresses. Ties go by source, destination, out. Filters are token ids or strings of one token;
+    `min_count` admits, on the sides that have no filter of their own, only tokens with at least that in `background`:
+    a score says nothing of how often its tokens occur, and rare ones, whose vectors training has hardly touched, crowd
+    the top.
 
     `background` is counts or probabilities of tokens, by default the training counts stored with the checkpoint.
     `normaliser` is log Σ_b u_b e^{q[d, b]} where it is known (`log_background`); the ranking is exact for the
@@ -77,8 +81,9 @@ def skip_trigrams(
     if k < 1:
         raise ValueError(f"k={k}: expected at least 1.")
     circuits = head_circuits(model, layer, head)
+    common = frequent_tokens(model, min_count, background).tolist() if min_count else None
     filters = [
-        None if chosen is None else token_ids(model, chosen, name)
+        common if chosen is None else token_ids(model, chosen, name)
         for chosen, name in ((sources, "sources"), (destinations, "destinations"), (outs, "outs"))
     ]
     log_c = competition(model, circuits, distance)
@@ -129,6 +134,22 @@ def score_triples(
     ov = (rows(factors.value, source) * rows(factors.out, out)).sum(1).numpy()
     ids = (source, destination, out)
     return _table(model, circuits, factors, ids, z, ov, score=None, largest=True, distance=distance)
+
+
+def frequent_tokens(
+    model: AttentionOnlyTransformer, min_count: float | int, background: Background = None
+) -> Int64[np.ndarray, " tokens"]:
+    """Ids of the tokens with at least `min_count` in `background`, by default the checkpoint's training counts.
+
+    Raises `ValueError` where there are no counts, and where no token has as many.
+    """
+    background_distribution(model, background)  # raises
+    counts = model.unigram_counts if background is None else background
+    values = counts.cpu().double().numpy() if isinstance(counts, Tensor) else np.asarray(counts, dtype=np.float64)
+    found = np.flatnonzero(values >= min_count)
+    if not len(found):
+        raise ValueError(f"min_count={min_count:,}: no token has as many; the most frequent has {values.max():,.6g}.")
+    return found
 
 
 def token_ids(model: AttentionOnlyTransformer, tokens: Tokens, name: str) -> list[int]:

@@ -16,6 +16,7 @@ from aotlens.models import AttentionOnlyTransformer
 #: A corpus (encoded as it is read), a token file, or ids `[tokens]` in memory.
 Text: TypeAlias = Corpus | TokenFile | Integer[np.ndarray, " tokens"] | Integer[Tensor, " tokens"]
 _BLOCK = 1 << 20
+_NO_TEXT = "expected text, got none: is the corpus empty, or max_tokens 0?"
 
 
 def windows(
@@ -38,6 +39,52 @@ def windows(
     if width < 1:
         raise ValueError("evidence needs a context of at least 2 positions.")
     held, n = np.empty(0, dtype=np.int64), 0
+    for ids in _checked_ids(model, text, documents, max_tokens):
+        n += len(ids)
+        held = np.concatenate([held, ids])
+        whole = len(held) // (width * batch_size) * (width * batch_size)
+        for begin in range(0, whole, width * batch_size):
+            yield _with_start(held[begin : begin + width * batch_size].reshape(batch_size, width), start)
+        held = held[whole:]
+    if not n:
+        raise ValueError(_NO_TEXT)
+    whole = len(held) // width * width
+    if whole:
+        yield _with_start(held[:whole].reshape(-1, width), start)
+    if len(held) > whole:
+        yield _with_start(held[None, whole:], start)
+
+
+def read_ids(
+    model: AttentionOnlyTransformer,
+    text: Text,
+    *,
+    max_tokens: int | None = None,
+    documents: Collection[str] | None = None,
+) -> Int64[np.ndarray, " tokens"]:
+    """Text as ids in memory, 8 bytes a token: encoded once, it can be read any number of times.
+
+    The same tokens, in the same order, as `windows` cuts up. Raises `ValueError` as `windows` does.
+    """
+    blocks, n = [np.empty(0, dtype=np.int64)], 0
+    for ids in _checked_ids(model, text, documents, max_tokens):
+        blocks.append(ids)
+        n += len(ids)
+    if not n:
+        raise ValueError(_NO_TEXT)
+    return np.concatenate(blocks)
+
+
+def _with_start(rows: np.ndarray, start: int) -> np.ndarray:
+    return np.concatenate([np.full((len(rows), 1), start, dtype=np.int64), rows], axis=1)
+
+
+def _checked_ids(
+    model: AttentionOnlyTransformer, text: Text, documents: Collection[str] | None, max_tokens: int | None
+) -> Iterator[Int64[np.ndarray, " tokens"]]:
+    """Blocks of ids of the model's vocabulary, `max_tokens` in all."""
+    assert model.cfg.d_vocab is not None
+    n = 0
     for ids in _ids(model, text, documents):
         if max_tokens is not None:
             ids = ids[: max_tokens - n]
@@ -47,24 +94,9 @@ def windows(
                 f"expected token ids 0 to {model.cfg.d_vocab - 1}, got {int(ids.min())} to {int(ids.max())}; was the "
                 "text encoded with another tokenizer?"
             )
-        held = np.concatenate([held, ids.astype(np.int64)])
-        whole = len(held) // (width * batch_size) * (width * batch_size)
-        for begin in range(0, whole, width * batch_size):
-            yield _with_start(held[begin : begin + width * batch_size].reshape(batch_size, width), start)
-        held = held[whole:]
+        yield ids.astype(np.int64)
         if max_tokens is not None and n >= max_tokens:
-            break
-    if not n:
-        raise ValueError("expected text, got none: is the corpus empty, or max_tokens 0?")
-    whole = len(held) // width * width
-    if whole:
-        yield _with_start(held[:whole].reshape(-1, width), start)
-    if len(held) > whole:
-        yield _with_start(held[None, whole:], start)
-
-
-def _with_start(rows: np.ndarray, start: int) -> np.ndarray:
-    return np.concatenate([np.full((len(rows), 1), start, dtype=np.int64), rows], axis=1)
+            return
 
 
 def _ids(

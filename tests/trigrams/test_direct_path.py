@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from aotlens.data import TokenFile, Tokenizer
+from aotlens.data import TokenFile, Tokenizer, open_corpus
 from aotlens.data.corpus import Document
 from aotlens.evaluate import BigramModel
 from aotlens.models import AttentionOnlyTransformer
-from aotlens.trigrams import bigrams, zero_layer
+from aotlens.trigrams import bigrams, count_bigrams, direct_path, read_ids, zero_layer
 
 
 def alone(model: AttentionOnlyTransformer) -> torch.Tensor:
@@ -97,3 +97,85 @@ def test_the_largest_bigrams(make, tmp_path, kind: dict) -> None:
 def test_another_vocabulary_is_refused(make) -> None:
     with pytest.raises(ValueError, match="23 tokens, got 24"):
         zero_layer(make(), BigramModel.fit(np.arange(20), 24))
+
+
+def test_heads_that_see_the_last_token_alone_write_what_a_prompt_of_one_token_gets(make, rng) -> None:
+    """A prompt of one token: every head's attention is on it, so the prediction with all heads is the model's own."""
+    model = make(norm=None, positions="qk")
+    with torch.no_grad():
+        own = model(torch.arange(23)[:, None])[:, 0].log_softmax(-1)
+    tokens = rng.integers(0, 23, 5000)
+    every = [(0, 0), (0, 1)]
+    loss = -own[tokens[:-1], tokens[1:]].mean().item()
+    assert zero_layer(model, BigramModel.fit(tokens, 23), heads=every).cross_entropy == pytest.approx(loss, rel=1e-9)
+    centred = own - own.mean(1, keepdim=True)
+    # The biases are the same for every first token: differences between first tokens are the path's.
+    path = direct_path(model, every).AB
+    torch.testing.assert_close(path - path[4], centred - centred[4])
+    alone = zero_layer(model, BigramModel.fit(tokens, 23))
+    one = zero_layer(model, BigramModel.fit(tokens, 23), heads=[(0, 1)])
+    assert len({round(found.mean_kl, 6) for found in (alone, one, zero_layer(model, tokens, heads=every))}) == 3
+    assert one.heads == ((0, 1),)
+
+
+def test_chosen_first_tokens(make) -> None:
+    model = make(norm=None)
+    every = bigrams(model, 4, per_token=True)
+    some = bigrams(model, 4, tokens=[9, 2])
+    assert some.first.tolist() == [9] * 4 + [2] * 4
+    for token in (9, 2):
+        np.testing.assert_array_equal(some.second[some.first == token], every.second[every.first == token])
+        np.testing.assert_allclose(some.logit[some.first == token], every.logit[every.first == token])
+
+
+def test_text_is_counted_as_it_is_read(make, tmp_path) -> None:
+    """A corpus, its token file, and its ids with the separators: pairs across documents go through the separator."""
+    for name, text in (("a", "the cat sat on the mat "), ("b", "the dog ran to the dog ")):
+        (tmp_path / f"{name}.txt").write_text(text * 20)
+    corpus = open_corpus(f"dir:{tmp_path}")
+    tokenizer = Tokenizer.train((d.text for d in corpus.documents()), 270)
+    model = make(d_vocab=270)
+    model.tokenizer = tokenizer
+    file = TokenFile.build(corpus.documents(), tokenizer, tmp_path / "tokens.bin")
+    ids = np.asarray(file.tokens).astype(np.int64)
+    expected = Counter(pairwise(ids.tolist()))
+    for form in (corpus, file, ids, torch.from_numpy(ids), BigramModel.fit(ids, 270)):
+        found = count_bigrams(model, form)
+        pairs = zip(found.first.tolist(), found.second.tolist(), strict=True)
+        assert dict(zip(pairs, found.count.tolist(), strict=True)) == expected and found.n == len(ids) - 1
+    np.testing.assert_array_equal(read_ids(model, corpus), ids[1:])
+    np.testing.assert_array_equal(read_ids(model, file, max_tokens=9), ids[1:10])
+    first = [tokenizer.eot_id, *tokenizer.encode("the dog ran to the dog " * 20)]
+    assert count_bigrams(model, corpus, documents=["b"]).n == len(first) - 1
+    assert bigrams(model, 3, corpus=corpus, documents=["a"], max_tokens=30).count is not None
+
+
+def test_tokens_by_their_part_of_the_kl(make, rng) -> None:
+    tokens = rng.integers(0, 20, 600)
+    found = zero_layer(make(), tokens)
+    frame = found.to_frame()
+    assert len(frame) == 20 and frame["part"].is_monotonic_decreasing
+    assert frame["part"].sum() == pytest.approx(found.mean_kl)
+    row = frame.iloc[3]
+    assert row["kl"] == found.kl[int(row.token_id)] and row["count"] == (tokens[:-1] == row.token_id).sum()
+
+
+@pytest.mark.parametrize(
+    ("changes", "heads", "message"),
+    [
+        ({}, [(0, 0)], "without norms"),
+        ({"norm": None, "n_layers": 2}, [(1, 0)], r"first layer.*1\.0"),
+        ({"norm": None}, [(0, 1), (0, 1)], "each once"),
+        ({"norm": None}, [(0, 7)], r"head 0\.7"),
+    ],
+)
+def test_heads_that_cannot_be_added(make, changes: dict, heads: list, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        zero_layer(make(**changes), BigramModel.fit(np.arange(20), 23), heads=heads)
+
+
+def test_counted_bigrams_are_not_counted_again(make) -> None:
+    with pytest.raises(ValueError, match="counted already"):
+        zero_layer(make(), BigramModel.fit(np.arange(20), 23), max_tokens=10)
+    with pytest.raises(ValueError, match="got none"):
+        read_ids(make(), np.empty(0, dtype=np.int64))

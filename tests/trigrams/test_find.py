@@ -206,6 +206,24 @@ def test_a_given_background_and_normaliser(make) -> None:
     np.testing.assert_allclose(q.qk, scores[q.destination, q.source], rtol=1e-9)
 
 
+@pytest.mark.parametrize("score", ["effect", "sum"])
+def test_a_least_count_admits_frequent_tokens_only(make, score: str) -> None:
+    model = make(norm=None)
+    counts = model.unigram_counts.numpy()
+    least = int(np.sort(counts)[-6])
+    common = np.flatnonzero(counts >= least).tolist()
+    assert 6 <= len(common) < 23
+    every = every_triple(model, 0)
+    values = score_of(every, score)
+    table = skip_trigrams(model, 0, 0, k=100, score=score, min_count=least)
+    compare(table, every, values, ranked(values, True, [common] * 3), 100)
+    rare = int(np.argmin(counts))  # asked for by name
+    table = skip_trigrams(model, 0, 0, k=100, score=score, min_count=least, outs=[rare])
+    compare(table, every, values, ranked(values, True, [common, common, [rare]]), 100)
+    given = skip_trigrams(model, 0, 0, k=9, min_count=0.5, background=np.eye(23)[11])
+    assert {*given.source.tolist(), *given.destination.tolist(), *given.out.tolist()} == {11}
+
+
 def test_given_triples_get_the_same_numbers(make) -> None:
     model = make()
     table = skip_trigrams(model, 0, 1, k=40)
@@ -227,6 +245,7 @@ def test_what_is_exact_says_so(make) -> None:
     [
         ({}, {"score": "best"}, "expected one of 'effect'"),
         ({}, {"k": 0}, "at least 1"),
+        ({}, {"min_count": 1000}, "no token has as many; the most frequent has"),
         ({}, {"sources": [23]}, "ids 0 to 22"),
         ({}, {"outs": []}, "at least one"),
         ({}, {"outs": ["the"]}, "no tokenizer"),

@@ -1,0 +1,124 @@
+"""`zero_layer`: the direct path's predictions held against a corpus's bigram table (*structures* §4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import Float64
+
+from aotlens.conventions import Head
+from aotlens.models import AttentionOnlyTransformer
+from aotlens.trigrams.corpus_bigrams import BigramSource, count_bigrams
+from aotlens.trigrams.direct_path import constant_logits, direct_path, relative_because
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_ROWS = 1024
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ZeroLayer:
+    """The direct path's predictions against a corpus's bigram table, nats."""
+
+    token: tuple[str, ...]
+    """Every token's string; empty strings for a model without a tokenizer."""
+    kl: Float64[np.ndarray, " d_vocab"]
+    """KL(corpus P(· | token) ‖ direct path's prediction); NaN for a token that nothing follows in the corpus."""
+    count: Float64[np.ndarray, " d_vocab"]
+    """How often anything follows the token in the corpus."""
+    frequency: Float64[np.ndarray, " d_vocab"]
+    """The token's share of the corpus's bigrams."""
+    entropy: float | int
+    """Of the corpus's bigram table, frequency-weighted: what no bigram model gets below on this corpus."""
+    unigram_kl: float | int
+    """The same KL, frequency-weighted, for a prediction of unigram frequencies whatever the token."""
+    heads: tuple[Head, ...]
+    """Whose OV circuits are added to the direct path."""
+    relative: str
+
+    @property
+    def mean_kl(self) -> float:
+        """KL a token, weighted by frequency."""
+        seen = self.frequency > 0
+        return float((self.kl[seen] * self.frequency[seen]).sum())
+
+    @property
+    def cross_entropy(self) -> float:
+        """The direct path's loss on the corpus's bigrams."""
+        return self.entropy + self.mean_kl
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a token that something follows, by its part of the mean KL, largest first."""
+        import pandas as pd
+
+        seen = np.flatnonzero(self.frequency > 0)
+        part = self.kl[seen] * self.frequency[seen]
+        seen, part = (column[np.argsort(-part, kind="stable")] for column in (seen, part))
+        return pd.DataFrame(
+            {
+                "token": [self.token[index] for index in seen],
+                "token_id": seen,
+                "count": self.count[seen].astype(np.int64),
+                "frequency": self.frequency[seen],
+                "kl": self.kl[seen],
+                "part": part,
+            }
+        )
+
+
+@torch.no_grad()
+def zero_layer(
+    model: AttentionOnlyTransformer,
+    corpus: BigramSource,
+    *,
+    heads: Sequence[Head] = (),
+    max_tokens: int | None = None,
+    documents: Collection[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> ZeroLayer:
+    """How far the direct path is from a corpus's bigram table, token by token (*structures* §4, Remark 21).
+
+    The prediction after token a is softmax(W_E[a] W_U + b), b the norm's bias through W_U plus b_U; with `heads`, their
+    OV circuits and biases are added, as if they attended to the token itself and to nothing else. P is the corpus's
+    table as counted, without smoothing; for rare tokens KL therefore counts noise, which the frequency weights down.
+
+    `corpus` is text, of which `documents` and `max_tokens` choose some, or bigrams that are counted (`count_bigrams`,
+    `BigramModel`). Time: the path's product and an exp an entry. Memory: rows of it, and the pairs seen.
+    `progress(tokens, all)`. Raises `ValueError` for what `direct_path` and `count_bigrams` refuse.
+    """
+    path, bias = direct_path(model, heads), constant_logits(model, heads)
+    counts = count_bigrams(model, corpus, max_tokens=max_tokens, documents=documents)
+    n = len(path.A)
+    log_normaliser = np.empty(n)
+    for start in range(0, n, _ROWS):
+        logits = path.A[start : start + _ROWS] @ path.B + bias
+        log_normaliser[start : start + len(logits)] = logits.logsumexp(1).cpu().double().numpy()
+        if progress is not None:
+            progress(min(start + _ROWS, n), n)
+    a, b, count = counts.first, counts.second, counts.count
+    logit = np.empty(len(a))
+    for start in range(0, len(a), 1 << 16):
+        rows = torch.from_numpy(a[start : start + (1 << 16)]).to(path.A.device)
+        columns = torch.from_numpy(b[start : start + (1 << 16)]).to(path.A.device)
+        picked = (path.A[rows] * path.B.T[columns]).sum(1) + bias[columns]
+        logit[start : start + len(rows)] = picked.cpu().double().numpy()
+    log_p = np.log(count / counts.totals[a])
+    share = count / count.sum()
+    kl = np.bincount(a, count / counts.totals[a] * (log_p - (logit - log_normaliser[a])), minlength=n)
+    followers = np.bincount(b, count, minlength=n)
+    strings = ("",) * n if model.tokenizer is None else tuple(model.tokenizer.str_tokens(list(range(n))))
+    return ZeroLayer(
+        token=strings,
+        kl=np.where(counts.totals > 0, kl, np.nan),
+        count=counts.totals,
+        frequency=counts.totals / count.sum(),
+        entropy=float(-(share * log_p).sum()),
+        unigram_kl=float((share * (log_p - np.log(followers[b] / count.sum()))).sum()),
+        heads=tuple(heads),
+        relative=relative_because(model),
+    )
