@@ -1,4 +1,4 @@
-"""What a language model expects next at one position of a prompt."""
+"""What a language model expects after one position of a prompt; or at it, if the model sees both sides."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NextToken:
-    """The token that did come next, and how expected it was."""
+    """The token that did come next (or stands there), and how expected it was."""
 
     token_id: int
     str_token: str
@@ -34,9 +34,11 @@ class NextToken:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NextTokenPredictions:
-    """The likeliest tokens after one position, best first."""
+    """The likeliest tokens after one position, or at it, best first."""
 
     position: int
+    at_position: bool = False
+    """Whether these are for the position itself: a masked language model's."""
     token_ids: Int[np.ndarray, " k"]
     str_tokens: tuple[str, ...]
     """Empty strings for a model without a tokenizer."""
@@ -45,7 +47,7 @@ class NextTokenPredictions:
     entropy: float
     """Of the whole distribution, nats."""
     actual: NextToken | None
-    """What the prompt has at the next position; None after its last one."""
+    """What the prompt has at the next position (at this one, if `at_position`); None after its last, or at a mask."""
 
     def to_frame(self) -> pd.DataFrame:
         """One row a token: rank, token_id, token, probability, logit."""
@@ -122,6 +124,7 @@ def _predictions(
         )
     return NextTokenPredictions(
         position=position,
+        at_position=ahead == 0,
         token_ids=np.array(ids, dtype=np.int64),
         str_tokens=_names(model, ids),
         logits=best.values.numpy().copy(),

@@ -50,6 +50,8 @@ def _row(rank: int, text: str, token_id: int, probability: float, logit: float, 
 
 
 def _summary(predictions: NextTokenPredictions, token: str) -> list[html.Span | str]:
+    if predictions.at_position:
+        return _summary_at(predictions, token)
     here = [
         "After ",
         html.Span(glyphs(token), className="token", title=describe(token)),
@@ -64,6 +66,23 @@ def _summary(predictions: NextTokenPredictions, token: str) -> list[html.Span | 
         html.Span(glyphs(actual.str_token), className="token", title=describe(actual.str_token)),
         f": probability {_probability(actual.probability)}, rank {actual.rank:,}, loss {actual.loss:.2f} nats. "
         f"Entropy {predictions.entropy:.2f} nats.",
+    ]
+
+
+def _summary_at(predictions: NextTokenPredictions, token: str) -> list[html.Span | str]:
+    """A masked language model speaks of the position itself, and sees what stands there."""
+    here = ["At ", html.Span(glyphs(token), className="token", title=describe(token))]
+    actual = predictions.actual
+    if actual is None:
+        return [
+            *here,
+            f", position {predictions.position}, the model guesses from both sides what is hidden. "
+            f"Entropy {predictions.entropy:.2f} nats.",
+        ]
+    return [
+        *here,
+        f", position {predictions.position}, this model sees both sides and the token itself: probability "
+        f"{_probability(actual.probability)}, rank {actual.rank:,}. Write <|mask|> in its place to have it guessed.",
     ]
 
 

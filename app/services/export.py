@@ -75,7 +75,7 @@ def all_heads_npz(result: PromptResult, max_bytes: int) -> File:
 
 def predictions_csv(result: PromptResult, predictions: NextTokenPredictions) -> File:
     """The table as it is shown. Tokens are quoted: an unquoted carriage return ends a row."""
-    name = f"{result.checkpoint}-next-after-{predictions.position}.csv"
+    name = f"{_stem(result, predictions)}.csv"
     return text_file(name, predictions.to_frame().to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC), "text/csv")
 
 
@@ -96,7 +96,12 @@ def predictions_json(result: PromptResult, predictions: NextTokenPredictions) ->
             "rank": actual.rank,
         },
     }
-    return json_file(f"{result.checkpoint}-next-after-{predictions.position}.json", content)
+    return json_file(f"{_stem(result, predictions)}.json", content)
+
+
+def _stem(result: PromptResult, predictions: NextTokenPredictions) -> str:
+    where = "at" if predictions.at_position else "next-after"
+    return f"{result.checkpoint}-{where}-{predictions.position}"
 
 
 def _prompt(result: PromptResult) -> dict[str, Any]:

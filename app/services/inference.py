@@ -61,7 +61,7 @@ class Inference:
         return loaded, self._tokenise(checkpoint, loaded, text)
 
     def predictions(self, checkpoint: str | None, text: str, position: int | None) -> NextTokenPredictions:
-        """The likeliest tokens after `position` (None: the last)."""
+        """The likeliest tokens after `position` (None: the last); at it, for a model that sees both sides."""
         result = self.analyse(checkpoint, text)
         n_pos = result.patterns.n_pos
         where = n_pos - 1 if position is None else position
@@ -124,9 +124,10 @@ class Inference:
     def _predict(self, result: PromptResult, position: int) -> NextTokenPredictions:
         import torch
 
-        from aotlens.evaluate import next_token_predictions
+        from aotlens.evaluate import masked_predictions, next_token_predictions
 
         loaded = self._catalog.load(result.checkpoint)
+        predict = masked_predictions if loaded.model.sees_later_keys else next_token_predictions
         k = min(self._settings.n_predictions, loaded.model.cfg.d_vocab or 1)
         with loaded.exclusive:
-            return next_token_predictions(loaded.model, torch.from_numpy(result.patterns.tokens), position, k)
+            return predict(loaded.model, torch.from_numpy(result.patterns.tokens), position, k)

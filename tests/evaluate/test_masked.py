@@ -13,6 +13,7 @@ from aotlens.data import IGNORED, mask_tokens
 from aotlens.evaluate import (
     BigramModel,
     masked_loss,
+    masked_predictions,
     next_token_predictions,
     repeat_losses,
     unigram_loss,
@@ -101,3 +102,20 @@ def test_a_model_that_sees_both_sides_has_no_next_token_loss() -> None:
             measure()
     with pytest.raises(ValueError, match="sees later tokens"):
         next_token_predictions(network, WINDOWS[0])
+
+
+def test_predictions_at_a_position_are_its_logits() -> None:
+    network = model()
+    network.tokenizer.str_tokens = lambda ids: [str(i) for i in ids]  # type: ignore[union-attr]
+    row = WINDOWS[0].clone()
+    row[5] = N_PLAIN
+    hidden, seen = (masked_predictions(network, row, position, k=3) for position in (5, 6))
+    probabilities = network(row[None])[0].detach().double().softmax(-1)
+    assert hidden.at_position and hidden.actual is None and seen.actual is not None
+    assert seen.actual.token_id == int(row[6])
+    for found in (hidden, seen):
+        expected = probabilities[found.position].topk(3)
+        assert found.token_ids.tolist() == expected.indices.tolist()
+        np.testing.assert_allclose(found.probabilities, expected.values.numpy(), rtol=1e-4)
+    with pytest.raises(ValueError, match="is causal"):
+        masked_predictions(model(causal=True), row, 5)

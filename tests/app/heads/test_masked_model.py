@@ -1,0 +1,45 @@
+"""A masked language model on the Heads page: its predictions are of the position itself, and are named so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from app.components.predictions import predictions_table
+from app.services import Services, export
+from app.settings import Settings
+
+
+@pytest.fixture
+def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Services:
+    from aotlens.checkpoints import CheckpointInfo, save_checkpoint
+    from aotlens.data import Tokenizer
+    from aotlens.models import AttentionOnlyTransformer, ModelConfig
+
+    monkeypatch.setenv("AOTLENS_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("aotlens.checkpoints.catalog.bundled_folder", lambda: Path("/nonexistent"))
+    tokenizer = Tokenizer.train(["The captain bowed, and the captain of a ship danced. " * 9], 265).with_mask()
+    cfg = ModelConfig(
+        n_layers=1, d_model=16, n_heads=2, d_head=8, d_vocab=tokenizer.d_vocab, n_ctx=24, causal=False, positions="qk"
+    )
+    metrics = {"masked_loss": 5.0, "unigram_loss": 6.0}
+    folder = tmp_path / "checkpoints"
+    save_checkpoint(folder / "masked", AttentionOnlyTransformer(cfg, tokenizer), CheckpointInfo(
+        name="masked", metrics=metrics))  # fmt: skip
+    return Services.start(Settings(checkpoints=(folder,), device="cpu"))
+
+
+def test_predictions_are_of_the_position_itself(services: Services) -> None:
+    text = "The<|mask|> bowed"
+    result = services.inference.analyse("masked", text)
+    where = result.patterns.str_tokens.index("<|mask|>")
+    hidden = services.inference.predictions("masked", text, where)
+    assert hidden.at_position and hidden.actual is None
+    words = str(predictions_table(hidden, "<|mask|>").to_plotly_json())
+    assert "what is hidden" in words and "After " not in words
+    before = services.inference.predictions("masked", text, where - 1)
+    assert before.actual is not None and before.actual.token_id == result.patterns.tokens[where - 1]
+    assert "sees both sides" in str(predictions_table(before, "e").to_plotly_json())
+    assert export.predictions_csv(result, hidden).name == f"masked-at-{where}.csv"
+    assert result.patterns.visible.all()
