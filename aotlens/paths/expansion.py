@@ -223,7 +223,11 @@ class PathExpansion:
 
         For one `token`, or (token, versus), `[order, pos]`. O(L²) head evaluations, once for all targets; the whole
         vocabulary costs n_layers + 1 unembeddings more, and as many logits of memory.
+
+        Raises `ValueError` where the whole vocabulary would take more than 2 GB; give a token.
         """
+        if token is None:
+            groups.check_size("by_order", self.frozen, (self.n_layers + 1) * self.frozen.logits.numel())
         return output(self.frozen, self._orders, token, bias_row=0)
 
     @torch.no_grad()
@@ -267,7 +271,7 @@ class PathExpansion:
     @torch.no_grad()
     def residual(self) -> Residual:
         """How far the sum over all paths is from the model's own logits; see `Residual`."""
-        return residual_of(self.frozen, self.by_order())
+        return residual_of(self.frozen, self._orders)
 
     # Which paths matter
 

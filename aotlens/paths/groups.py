@@ -63,7 +63,7 @@ def by_head(frozen: Frozen, token: Target) -> ByHead:
     Raises `ValueError` where the whole vocabulary would take more than 2 GB; give a token.
     """
     if token is None:
-        _check_size("by_head", frozen, frozen.n_layers * frozen.n_heads * frozen.logits.numel())
+        check_size("by_head", frozen, frozen.n_layers * frozen.n_heads * frozen.logits.numel())
     results = head_results(frozen)
     direct: dict[SourceName, Tensor] = {
         name: output(frozen, x[None], token, None)[0] for name, x in frozen.sources.items()
@@ -122,7 +122,7 @@ def by_virtual_head(frozen: Frozen, token: Target) -> Tensor:
     results = head_results(frozen)
     n_layers, n_heads = results.shape[:2]
     n_out = frozen.R.shape[1] if token is None else 1
-    _check_size("by_virtual_head", frozen, (n_layers * n_heads) ** 2 * frozen.read.shape[0] * n_out)
+    check_size("by_virtual_head", frozen, (n_layers * n_heads) ** 2 * frozen.read.shape[0] * n_out)
     column = frozen.R if token is None else direction(frozen, token).column[:, None]
     values = results.new_zeros(n_layers, n_heads, n_layers, n_heads, frozen.read.shape[0], n_out)
     for later in range(1, n_layers):
@@ -133,7 +133,8 @@ def by_virtual_head(frozen: Frozen, token: Target) -> Tensor:
     return values if token is None else values[..., 0]
 
 
-def _check_size(name: str, frozen: Frozen, n_numbers: int) -> None:
+def check_size(name: str, frozen: Frozen, n_numbers: int) -> None:
+    """Raises `ValueError` for more than 2 GB of logits."""
     n_bytes = n_numbers * frozen.R.element_size()
     if n_bytes > _MAX_BYTES:
         raise ValueError(f"{name}: {n_numbers:,} logits are {n_bytes:,} bytes, above {_MAX_BYTES:,}; give one token.")

@@ -196,3 +196,18 @@ def test_the_sankey_conserves_flow(expansion: PathExpansion) -> None:
     assert len(few.to_frame()) == 4 and 0 < few.shown < 1 and few.n_links == sankey.n_links
     with pytest.raises(ValueError, match="max_links"):
         expansion.sankey(-1, 5, max_links=0)
+
+
+def test_whole_vocabularies_that_do_not_fit_are_refused(
+    expansion: PathExpansion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One target is never refused, and neither is the residual, which holds one order at a time."""
+    expected, orders = expansion.residual(), expansion.by_order()
+    monkeypatch.setattr("aotlens.paths.groups._MAX_BYTES", expansion.frozen.logits.numel() * 8 * 4 - 1)
+    for ask in (expansion.by_order, expansion.by_head, expansion.by_virtual_head):
+        with pytest.raises(ValueError, match="give one token"):
+            ask()
+    assert expansion.by_order(3).shape == (4, 5) and expansion.by_head(3).heads.shape == (3, 2, 5)
+    assert expansion.residual() == expected
+    assert expected.largest_term == pytest.approx(float(orders.abs().max()))
+    assert expected.largest == pytest.approx(float((orders.sum(0) - expansion.frozen.logits).abs().max()))
