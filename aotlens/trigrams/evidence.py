@@ -48,6 +48,11 @@ class Evidence:
         return self.verdict.count(CONFIRMED)
 
     @property
+    def n_testable(self) -> int:
+        """Rows that are not too rare."""
+        return len(self.verdict) - self.verdict.count(TOO_RARE)
+
+    @property
     def share_confirmed(self) -> float:
         """Confirmed rows among all of the table, those that are too rare included."""
         return self.n_confirmed / max(len(self.verdict), 1)

@@ -22,7 +22,7 @@ from aotlens.trigrams.counting import Counts, TrigramCounter
 from aotlens.trigrams.evidence import Evidence
 from aotlens.trigrams.table import TrigramTable
 from aotlens.trigrams.text import Text, windows
-from aotlens.trigrams.verdict import CONFIRMED, associate
+from aotlens.trigrams.verdict import CONFIRMED, Association, associate
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,12 +41,27 @@ class SkipTrigramBugs:
     """Of the forced triple, logits: attention of the one row × ov of the other."""
     counts: Counts
     """Of the forced triples in the text."""
+    association: Association
+    """Of the forced triples, tested like rows of a table (`aotlens.trigrams.verdict`), the false discovery rate among
+    those listed."""
     first_counts: Int64[np.ndarray, " bugs"]
     """How often the first row's own out follows its pair."""
     second_counts: Int64[np.ndarray, " bugs"]
-    false: Bool[np.ndarray, " bugs"]
-    """Whether the text has the pair and contradicts the triple: the out follows the pair less often than it follows the
-    destination anyway, or never."""
+
+    @property
+    def verdict(self) -> tuple[str, ...]:
+        """Of each forced triple: where it is `confirmed` the head is right about it, and it is no bug."""
+        return self.association.verdicts
+
+    @property
+    def false(self) -> Bool[np.ndarray, " bugs"]:
+        """Whether the text contradicts the forced triple: it has the pair often enough to be judged (not `too rare`),
+        and the out follows it less often than it follows the destination anyway (lift below 1), or never. For a table
+        of lowest scores: more often. A point estimate, not a test."""
+        lift, seen = self.association.lift, ~self.association.too_rare
+        if not self.table.largest:
+            return seen & (lift > 1)
+        return seen & ((self.counts.pair_out == 0) | (lift < 1))
 
     def __len__(self) -> int:
         return len(self.first)
@@ -72,6 +87,8 @@ class SkipTrigramBugs:
                 "forced_effect": self.effect,
                 "forced_occurrences": self.counts.pair,
                 "forced_followed": self.counts.pair_out,
+                "forced_lift": self.association.lift,
+                "forced_verdict": list(self.verdict),
                 "false": self.false,
             }
         )
@@ -117,16 +134,15 @@ def skip_trigram_bugs(
             if progress is not None:
                 progress(n)
     counts = counter.counts()
-    lift = associate(counts).lift
     return SkipTrigramBugs(
         table=table,
         first=first,
         second=second,
         effect=table.attention[first] * table.ov[second],
         counts=counts,
+        association=associate(counts, upwards=table.largest),
         first_counts=found.counts.pair_out[first],
         second_counts=found.counts.pair_out[second],
-        false=(counts.pair > 0) & ((counts.pair_out == 0) | (lift < 1)),
     )
 
 

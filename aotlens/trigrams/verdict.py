@@ -21,9 +21,10 @@ Two tests of lift = 1, one-sided, and the larger of their p-values counts:
 For a table of lowest scores the tests look down, and there, where a may be 0, the robust one is that of
 U = Σ_w U_w = a − x·y/m over √(Σ_w U_w²), U_w = a_w − y_w·x/m − x_w·y/m + m_w·x·y/m².
 
-Verdict. `too rare`: fewer than 10 positions with source … destination, or in fewer than 5 windows. `confirmed`: among
-the other rows of the table, the null is rejected at a false discovery rate of 5% (Benjamini and Hochberg 1995).
-`not confirmed`: the rest; which is not the same as refuted.
+Verdict. `too rare`: fewer than 10 positions with source … destination, or in fewer than 5 windows, or fewer than 10
+positions with the destination alone: where the source nearly always precedes it, there is nothing to compare with, and
+lift is 1 by construction. `confirmed`: among the other rows of the table, the null is rejected at a false discovery
+rate of 5% (Benjamini and Hochberg 1995). `not confirmed`: the rest; which is not the same as refuted.
 """
 
 from __future__ import annotations
@@ -87,7 +88,8 @@ def associate(counts: Counts, *, upwards: bool = True) -> Association:
             statistic = (a - x * y / m) / np.sqrt(_quadratic(counts.moments, gradient))
             robust = stats.t.cdf(statistic, np.maximum(counts.windows - 1, 1))
     p_value = np.maximum(np.nan_to_num(exact, nan=1.0), np.nan_to_num(robust, nan=1.0))
-    too_rare = (counts.pair < MIN_OCCURRENCES) | (counts.windows < MIN_WINDOWS)
+    alone = counts.destination - counts.pair
+    too_rare = (counts.pair < MIN_OCCURRENCES) | (counts.windows < MIN_WINDOWS) | (alone < MIN_OCCURRENCES)
     q_value = np.full(len(a), np.nan)
     if not too_rare.all():
         q_value[~too_rare] = stats.false_discovery_control(p_value[~too_rare])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -49,12 +51,32 @@ def test_keep_in_mind_and_keep_at_bay_force_keep_in_bay(make, rng) -> None:
     }
     assert triples == {(KEEP, IN, BAY), (KEEP, AT, MIND)}
     assert bugs.false.all() and (bugs.counts.pair_out == 0).all() and (bugs.counts.pair > 20).all()
+    assert bugs.verdict == ("not confirmed", "not confirmed") and frame["forced_lift"].tolist() == [0.0, 0.0]
     forced = score_triples(model, 0, 0, [KEEP, KEEP], [IN, AT], [BAY, MIND])
     by_first = {int(table.destination[i]): effect for i, effect in zip(bugs.first, bugs.effect, strict=True)}
     assert by_first[IN] == pytest.approx(forced.effect[0]) and by_first[AT] == pytest.approx(forced.effect[1])
     # The claim of the module: the product of the forced effects is that of the true ones.
     assert np.prod(bugs.effect) == pytest.approx(np.prod(table.effect[:2]))
     assert frame["followed"].tolist() == [found.counts.pair_out[i] for i in bugs.first]
+
+
+def test_a_few_occurrences_contradict_nothing(make, rng) -> None:
+    """The same rows, held against as little text as cannot judge what they force."""
+    model = make(n_ctx=24)
+    found = evidence(model, score_triples(model, 0, 0, [KEEP, KEEP], [IN, AT], [MIND, BAY]), idioms(rng))
+    bugs = skip_trigram_bugs(model, found, idioms(rng)[: 23 * 12])
+    assert len(bugs) == 2 and (bugs.counts.pair > 0).all() and set(bugs.verdict) == {"too rare"}
+    assert not bugs.false.any()
+
+
+def test_of_suppressed_outs_the_forced_one_is_false_where_it_comes_more_often(make, rng) -> None:
+    model = make(n_ctx=24)
+    table = replace(score_triples(model, 0, 0, [KEEP, KEEP], [IN, AT], [BAY, MIND]), largest=False)
+    text = idioms(rng)
+    found = evidence(model, table, text)
+    assert found.verdict == ("confirmed", "confirmed")
+    bugs = skip_trigram_bugs(model, found, text)
+    assert len(bugs) == 2 and bugs.false.all() and (bugs.association.lift > 1).all()
 
 
 def test_no_pairs_no_bugs(make) -> None:

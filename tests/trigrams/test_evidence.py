@@ -223,6 +223,7 @@ def test_planted_trigrams_are_on_top_and_judged_by_the_text(rng) -> None:
     rare = evidence(model, table, planted_text(rng, contains=True)[: 23 * 4])
     assert rare.verdict == ("too rare", "too rare")
     assert true.summary() == {"confirmed": 2, "not confirmed": 0, "too rare": 0}
+    assert (true.n_testable, rare.n_testable) == (2, 0)
     assert true.share_confirmed == 1.0
     assert len(true.to_frame()) == 2
 
@@ -243,6 +244,22 @@ def test_text_that_repeats_itself_confirms_nothing(rng) -> None:
     assert (found.p_value < 0.05).mean() < 0.1
     assert found.verdicts.count("confirmed") <= 1
     assert (associate(counts, upwards=False).p_value < 0.05).mean() < 0.1
+
+
+def test_a_source_that_always_comes_first_leaves_nothing_to_compare(rng) -> None:
+    """Every 2 has its 1 before it, so lift is 1 whatever follows; the same 2s with nine others alone, then with ten."""
+    tokens = rng.integers(5, 9, (300, 6))
+    tokens[:, 3] = 2
+    tokens[:, 4] = 3
+    verdicts = []
+    for alone in (0, 9, 10):
+        tokens[:, 1] = 1
+        tokens[:alone, 1] = 5
+        tokens[:alone, 4] = 4
+        counter = TrigramCounter(np.array([1]), np.array([2]), np.array([3]), 9)
+        counter.add(tokens)
+        verdicts += associate(counter.counts()).verdicts
+    assert verdicts == ["too rare", "too rare", "confirmed"]
 
 
 def test_suppression_is_tested_downwards(rng) -> None:
