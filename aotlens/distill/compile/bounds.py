@@ -1,0 +1,147 @@
+"""How far a compiled network can be from its FFN: a bound over the whole cube, rounding included, and η from it.
+
+**Exact arithmetic.** For every t, 0 ≤ ReLU(t) − η SiLU(t/η) = |t| sigmoid(−|t|/η) ≤ W(1/e)·η < 0.2785·η (Lambert's W;
+Lemma E.2, whose limit σ_L(ηx)/x is not the one that holds). ReLU has slope at most 1, SiLU at most 1.0999, so with
+E_ℓ[j] a bound on the error of coordinate j of the stream after layer ℓ, componentwise and for every x,
+
+    E_{ℓ+1} = (λ ∘ (E_ℓ |R|) + α) |B| + E_ℓ on coordinates that are not cleared,    E_0 = 0,
+
+R what the units read, B what they write, λ the slopes, α = 0.2785·η for units that stand for ReLU and 0 for the others.
+The cancellation of the skip connection is an identity, whatever the error of what it cancels.
+
+**Rounding.** u = 2⁻⁵³, γ(k) = k·u/(1 − k·u). A sum of k products, in any order, fused or not, is within γ(k) Σ|a||b|
+of its value (Higham, *Accuracy and Stability*, §3.1); adding exact zeros rounds nothing. With M_ℓ a bound on the
+stream's computed coordinates (those of the exact network, widened by E_ℓ) and T = M_ℓ |R|, a unit's value is off by at
+most γ(d)T and its score by γ(d + …)T/η. A score off by δ changes a unit's result by at most η|δ|, since
+|s|·|sigmoid(s + δ) − sigmoid(s)| ≤ |δ| for all s, δ: if s + δ has the other sign, |s| ≤ |δ|; if not, the chord of a
+function that is concave there is no steeper than that from 0 to s, which is at most 1/(2|s|). So rounding does not grow
+as η → 0. exp is taken to be within 4 units in the last place (libraries state 1 to 2), and the softmax around it adds
+a few u, all within the 64 u below. The auxiliary token's values are 0 up to rounding if v₁: ≠ 0; what that adds, and
+how the token drifts by it, is followed too. torch's own evaluation of the FFN rounds as well, and is bounded in the
+same way: the bound is on the difference of two float64 computations.
+
+All terms are ≥ 0, so computing the bound in float64 loses some 1e-12 of it; each layer is enlarged by 1e-9 for that.
+Numbers below 2⁻¹⁰²² may be flushed to 0; 1e-290 is added for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from aotlens.distill.compile.ffn import FeedForward
+from aotlens.distill.compile.layers import UnitLayer
+
+#: sup over t of ReLU(t) − SiLU(t) = W(1/e), rounded up.
+RELU_GAP = 0.27846454276107380 * (1 + 1e-12)
+#: sup of SiLU' (at 2.3994), rounded up.
+SILU_SLOPE = 1.09984
+_U = 2.0**-53
+_SLACK = 64
+_TINY = 1e-290
+_ENLARGE = 1 + 1e-9
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Bound:
+    """Bounds over [-bound, bound]^D on each output, `[d_out]`, and on what the model computes on the way there."""
+
+    compiled: Float[Tensor, " output"]
+    """|compiled network in float64 − f| in exact arithmetic."""
+    reference: Float[Tensor, " output"]
+    """|f in float64 − f|."""
+    largest: float
+    """No intermediate number is larger: above 1e300 nothing holds."""
+
+    @property
+    def total(self) -> float:
+        """The largest possible |compiled network in float64 − f in float64|."""
+        return float((self.compiled + self.reference).max()) * _ENLARGE
+
+
+def bound_error(
+    ffn: FeedForward,
+    layers: Sequence[UnitLayer],
+    *,
+    bound: float | int,
+    v: Float[Tensor, " d_model"],
+    relu_gap: float = RELU_GAP,
+    rounding: bool = True,
+) -> Bound:
+    """The recursion above for `layers` and the auxiliary token `v`.
+
+    `rounding=False` leaves exact arithmetic, `relu_gap=0.0` leaves rounding.
+    """
+    u = _U if rounding else 0.0
+    tiny = _TINY if rounding else 0.0
+    n = layers[0].n_coordinates
+    v_size, drift = v[:-1].abs(), torch.zeros(n, dtype=torch.float64)
+    has_leak = bool(v_size.any())
+    error, size = torch.zeros(n, dtype=torch.float64), torch.zeros(n, dtype=torch.float64)
+    size[: ffn.d_in], size[-1] = bound, 1.0
+    largest = float(bound)
+    for layer in layers:
+        read, write = layer.read.abs(), layer.write.abs()
+        computed = size + error
+        reach = computed @ read
+        leak = _gamma(u, 3 * n + _SLACK) * (v_size @ read) + drift @ read + tiny * has_leak
+        flushed = tiny * (1 + reach) + tiny * 1e-15 * layer.eta * (computed.sum() + n)  # values; weights and scores
+        local = _gamma(u, 2 * n + _SLACK) * reach + leak + flushed
+        slope = torch.where(layer.relu, 1.0, SILU_SLOPE)
+        own = torch.where(layer.relu, relu_gap * layer.eta, 8 * u)  # 8u: SiLU(s) is 1 only to rounding
+        result = slope * (error @ read) + own
+
+        # What the cancellation and the last bias add: their rounding, and the size of what is summed.
+        cleared = layer.cleared.to(torch.float64)
+        bias = layer.bias.abs()
+        pairs = layer.construction == "paper"
+        times = 2 if pairs else 1
+        leak_at = _gamma(u, 3 * n + _SLACK) * v_size + drift + tiny * has_leak
+        visible = 1.0 if pairs else 0.0  # the other heads do not see the auxiliary token
+        other = cleared * times * (_gamma(u, 2 * n + _SLACK) * computed + visible * leak_at)
+        other += _gamma(u, _SLACK) * bias
+        summed = (reach + local) @ write + times * cleared * computed + bias + other
+        touched = (cleared > 0) | (write.sum(0) > 0) | (bias > 0)
+        sum_rounding = _gamma(u, read.shape[1] + 16) * (summed + computed) + tiny
+        error = result @ write + (1 - cleared) * error
+        error += torch.where(touched, local @ write + other + sum_rounding, 0.0)
+        error *= _ENLARGE
+
+        written = leak @ write + times * cleared * leak_at + leak_at[-1] * bias
+        moved = written + _gamma(u, read.shape[1] + 16) * (written + v_size + drift)
+        drift = torch.where(touched & has_leak, (drift + moved) * _ENLARGE, drift)
+
+        constant = size[-1].clone()
+        size = ((size @ read) @ write + (1 - cleared) * size + bias) * _ENLARGE
+        size[-1] = constant  # 1 at each layer that has it; the last one of the paper's construction clears it
+        scores = float((reach / layer.eta).max())
+        largest = max(largest, float((size + error).max()), float(summed.max()), scores)
+    return Bound(
+        compiled=error[: ffn.d_out],
+        reference=_reference(ffn, bound, u, tiny),
+        largest=max(largest, float(v_size.max()), float(drift.max())),
+    )
+
+
+def _reference(ffn: FeedForward, bound: float | int, u: float, tiny: float) -> Tensor:
+    """|f in float64 − f|: the same recursion without attention."""
+    size = torch.full((ffn.d_in,), float(bound), dtype=torch.float64)
+    error = torch.zeros_like(size)
+    for i, (weight, bias) in enumerate(zip(ffn.weights, ffn.biases, strict=True)):
+        weight, bias = weight.abs(), bias.abs()
+        reach = (size + error) @ weight + bias
+        error = error @ weight + _gamma(u, len(weight) + 4) * reach + tiny
+        if i < ffn.depth:
+            slope = 1.0 if ffn.activations[i] == "relu" else SILU_SLOPE
+            error = slope * error + (0.0 if ffn.activations[i] == "relu" else _gamma(u, 16) * reach + tiny)
+        error *= _ENLARGE
+        size = (size @ weight + bias) * _ENLARGE
+    return error
+
+
+def _gamma(u: float, k: int) -> float:
+    return k * u / (1 - k * u)

@@ -1,0 +1,195 @@
+"""Reading a feed-forward network: which modules are understood, and what is said of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+Activation = Literal["relu", "silu"]
+Layers: TypeAlias = Sequence[tuple[Tensor, Tensor | None]]
+
+_ACTIVATIONS: dict[type[nn.Module], Activation] = {nn.ReLU: "relu", nn.SiLU: "silu"}
+_FUNCTIONS = {"relu": torch.relu, "silu": F.silu}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FeedForward:
+    """f = affine ∘ σ ∘ … ∘ σ ∘ affine, in float64: h_0 = x, a_ℓ = h_{ℓ−1} W_ℓ + b_ℓ, h_ℓ = σ_ℓ(a_ℓ); f(x) = a_{L+1}.
+
+    Rows are tokens, so `weights[ℓ]` is [input, output]: the transpose of `nn.Linear.weight` and of the paper's W_ℓ.
+    """
+
+    weights: tuple[Float[Tensor, "inputs outputs"], ...]
+    """L + 1 matrices."""
+    biases: tuple[Float[Tensor, " outputs"], ...]
+    """L + 1 vectors; zeros where the network has none."""
+    activations: tuple[Activation, ...]
+    """L of them: the depth."""
+
+    @property
+    def d_in(self) -> int:
+        """D, the width of the input."""
+        return self.weights[0].shape[0]
+
+    @property
+    def d_out(self) -> int:
+        """D', the width of the output."""
+        return self.weights[-1].shape[1]
+
+    @property
+    def depth(self) -> int:
+        """L, the number of hidden layers, and so of attention layers."""
+        return len(self.activations)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """W_1 … W_L, the hidden layers' widths."""
+        return tuple(weight.shape[1] for weight in self.weights[:-1])
+
+    def pre_activations(self, x: Float[Tensor, "n d_in"]) -> tuple[Float[Tensor, "n width"], ...]:
+        """a_1 … a_{L+1}, the last of which is f(x)."""
+        found = [x @ self.weights[0] + self.biases[0]]
+        for weight, bias, activation in zip(self.weights[1:], self.biases[1:], self.activations, strict=True):
+            found.append(_FUNCTIONS[activation](found[-1]) @ weight + bias)
+        return tuple(found)
+
+    def __call__(self, x: Float[Tensor, "n d_in"]) -> Float[Tensor, "n d_out"]:
+        """f(x) in float64."""
+        return self.pre_activations(x)[-1]
+
+
+def read_ffn(ffn: nn.Module | Layers | FeedForward, activation: Activation | None = None) -> FeedForward:
+    """The `FeedForward` that `ffn` is.
+
+    `ffn` is an `nn.Sequential` (nested ones too) of `nn.Linear`, `nn.ReLU`, `nn.SiLU`, `nn.Identity` and inactive
+    `nn.Dropout`; or pairs (W [input, output], b or None) with `activation` between them, applied as x @ W + b. An
+    activation without a Linear before it, or at the end, gets an identity beside it. Weights are copied.
+
+    Raises `ValueError` for anything else, with the module and the reason: a network that is read wrongly would be
+    compiled wrongly.
+    """
+    if isinstance(ffn, FeedForward):
+        return ffn
+    if isinstance(ffn, nn.Module):
+        if activation is not None:
+            raise ValueError("activation is for pairs (W, b); a module has activations of its own.")
+        parts = list(_parts(ffn, "ffn"))
+    else:
+        parts = _from_pairs(ffn, activation)
+    return _alternate(parts)
+
+
+_Part: TypeAlias = tuple[str, Tensor, Tensor] | tuple[str, Activation]
+
+
+def _parts(module: nn.Module, name: str) -> Iterator[_Part]:
+    hooks = (module._forward_hooks, module._forward_pre_hooks)
+    if any(hooks):
+        raise ValueError(f"{name} ({type(module).__name__}) has forward hooks, which may change what it computes.")
+    kind = type(module)  # exactly: a subclass may compute something else
+    if kind is nn.Sequential:
+        for key, child in module.named_children():
+            yield from _parts(child, f"{name}.{key}")
+    elif kind is nn.Linear:
+        assert isinstance(module, nn.Linear)
+        yield name, *_affine(module.weight.T, module.bias, name)
+    elif kind in _ACTIVATIONS:
+        yield name, _ACTIVATIONS[kind]
+    elif kind is nn.Identity or (isinstance(module, nn.Dropout) and kind is nn.Dropout and not _drops(module)):
+        return
+    elif kind is nn.Dropout:
+        raise ValueError(f"{name}: dropout in training is random, and a compiled network is not; call .eval() first.")
+    else:
+        raise ValueError(f"{name}: {kind.__name__} {_reason(module)}")
+
+
+def _drops(module: nn.Dropout) -> bool:
+    return module.training and module.p > 0
+
+
+def _reason(module: nn.Module) -> str:
+    known = "nn.Sequential of nn.Linear, nn.ReLU and nn.SiLU"
+    if type(module).__module__ == "torch.nn.modules.activation":
+        return (
+            "is not compiled: a head weighs its own token by sigmoid(x/η), which gives SiLU, and ReLU as η → 0; "
+            f"expected {known}."
+        )
+    if isinstance(module, nn.Linear | nn.ReLU | nn.SiLU | nn.Sequential):
+        return f"is a subclass that may compute something else (parametrised?); expected plain {known}."
+    return f"is not compiled; expected {known}."
+
+
+def _affine(weight: Tensor, bias: Tensor | None, name: str) -> tuple[Tensor, Tensor]:
+    if not weight.is_floating_point() or weight.ndim != 2 or 0 in weight.shape:
+        raise ValueError(f"{name}: expected a matrix of floats, got {list(weight.shape)} {weight.dtype}.")
+    weight = weight.detach().to("cpu", torch.float64, copy=True).contiguous()
+    if bias is None:
+        bias = torch.zeros(weight.shape[1], dtype=torch.float64)
+    elif bias.shape != weight.shape[1:]:
+        raise ValueError(f"{name}: expected a bias [{weight.shape[1]}], got {list(bias.shape)}.")
+    bias = bias.detach().to("cpu", torch.float64, copy=True)
+    if not (weight.isfinite().all() and bias.isfinite().all()):
+        raise ValueError(f"{name}: expected finite weights.")
+    return weight, bias
+
+
+def _from_pairs(pairs: Layers, activation: Activation | None) -> list[_Part]:
+    if activation not in _FUNCTIONS:
+        raise ValueError(
+            f"activation={activation!r}: pairs (W, b) need 'relu' or 'silu'. A head gives SiLU, and ReLU in the limit."
+        )
+    parts: list[_Part] = []
+    for i, (weight, bias) in enumerate(pairs):
+        if i:
+            parts.append((f"activation {i}", activation))
+        parts.append((f"layer {i}", *_affine(weight, bias, f"layer {i}")))
+    return parts
+
+
+def _alternate(parts: list[_Part]) -> FeedForward:
+    weights: list[Tensor] = []
+    biases: list[Tensor] = []
+    activations: list[Activation] = []
+    previous: str | None = None
+    for part in parts:
+        if len(part) == 3:
+            name, weight, bias = part
+            if len(weights) > len(activations):
+                raise ValueError(f"{previous} and {name} are linear maps in a row, which are one: multiply them first.")
+            if weights and weights[-1].shape[1] != weight.shape[0]:
+                raise ValueError(
+                    f"{name} reads {weight.shape[0]} numbers, but the layer before it writes {weights[-1].shape[1]}."
+                )
+            weights.append(weight)
+            biases.append(bias)
+            previous = name
+        else:
+            if not weights:
+                _need_width(parts)
+            _identity_if_missing(weights, biases, activations, parts)
+            activations.append(part[1])
+    if not activations:
+        raise ValueError("expected at least one ReLU or SiLU; without any, the network is a linear map, not an FFN.")
+    _identity_if_missing(weights, biases, activations, parts)
+    return FeedForward(weights=tuple(weights), biases=tuple(biases), activations=tuple(activations))
+
+
+def _need_width(parts: list[_Part]) -> None:
+    if not any(len(part) == 3 for part in parts):
+        raise ValueError("expected at least one nn.Linear: nothing says how wide this network is.")
+
+
+def _identity_if_missing(
+    weights: list[Tensor], biases: list[Tensor], activations: list[Activation], parts: list[_Part]
+) -> None:
+    if len(weights) > len(activations):
+        return
+    width = weights[-1].shape[1] if weights else next(part[1].shape[0] for part in parts if len(part) == 3)
+    weights.append(torch.eye(width, dtype=torch.float64))
+    biases.append(torch.zeros(width, dtype=torch.float64))
