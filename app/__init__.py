@@ -5,9 +5,9 @@ factory.py     create_app(settings) -> Dash; no global app
 screenshot.py  `python -m app.screenshot OUT` makes the README's picture
 settings.py    every limit in one place
 security.py    trusted hosts, Content-Security-Policy, headers
-ids.py         every component id
-urlstate.py    addresses: parse and format
-pages/         one file a view: its layout and its callbacks
+ids/           every component id
+urlstate/      addresses: parse and format
+pages/         a folder a view: its layout, its callbacks, what the browser does, files
 components/    pure functions -> Dash components
 services/      catalog, inference, cache, export; no Dash imports
 assets/        css, and what happens in the browser: hover, lock, keys, address

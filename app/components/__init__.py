@@ -7,6 +7,7 @@ token_strip.py tokens as chips
 head_grid.py   the cells over the picture of all heads
 predictions.py the table of next tokens
 graph.py       the one dcc.Graph configuration
+prompt.py      which checkpoint, which text
 choices.py     searchable choices of tokens, and the head picker
 circuit_tables.py  the Circuits page's tables
 path_tables.py the Paths page's tokens and tables

@@ -1,10 +1,15 @@
-"""What several pages let the browser do: run a text, mark a head, save a figure."""
+"""What several pages do alike: run a text, mark a head, save a figure or a file."""
 
 from __future__ import annotations
 
-from dash import ClientsideFunction, Dash, Input, Output, State
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dash import ClientsideFunction, Dash, Input, Output, State, ctx, dcc, no_update
 
 from app import ids
+from app.pages.guard import guarded
+from app.services.export import File
 
 
 def submit_text(app: Dash, *, prompt: str, text: str, example: str, checkpoint: str, run: str) -> None:
@@ -48,3 +53,30 @@ def save_pictures(app: Dash, panel: str, graph: str, title: State | None = None)
             title or State(ids.title(panel), "children"),
             prevent_initial_call=True,
         )
+
+
+def save_files(
+    app: Dash,
+    entries: Sequence[str],
+    states: Sequence[State],
+    make_file: Callable[..., File],
+    *,
+    download: str,
+    panel: str,
+) -> None:
+    """The entries of export menus that the server answers: `make_file(entry, *states)` goes to `download`.
+
+    What is wrong is said in `panel`.
+    """
+
+    @app.callback(
+        Output(download, "data"),
+        Output(ids.notice(panel), "children", allow_duplicate=True),
+        *(Input(entry, "n_clicks") for entry in entries),
+        *states,
+        prevent_initial_call=True,
+    )
+    @guarded(no_update)
+    def save(*args: Any) -> tuple[Any, ...]:
+        file = make_file(str(ctx.triggered_id), *args[len(entries) :])
+        return (dcc.send_bytes(file.content, file.name, type=file.mime),)

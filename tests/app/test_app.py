@@ -6,7 +6,10 @@ import base64
 import hashlib
 import json
 import re
+from collections import Counter
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 import pytest
@@ -44,6 +47,16 @@ def test_every_id_of_a_callback_is_in_a_layout(app: Dash):
         named |= {entry["id"] for entry in (*callback["inputs"], *callback["state"])}
         named |= set(re.findall(r"([\w-]+)\.\w+", callback["output"]))
     assert named <= there, f"not in any layout: {sorted(named - there)}"
+
+
+def test_no_two_pages_share_a_name_or_an_id():
+    """`from app.ids.heads import *` after another page's would hide a constant of the same name."""
+    files = [import_module(f"app.ids.{found.name}") for found in iter_modules(ids.__path__)]
+    pairs = [(name, value) for file in files for name, value in vars(file).items() if name.isupper()]
+    assert len(files) > len(PAGES)
+    for column in zip(*pairs, strict=True):
+        assert [one for one, n in Counter(column).items() if n > 1] == []
+    assert {name for name, _ in pairs} <= vars(ids).keys()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])

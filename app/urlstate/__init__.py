@@ -1,0 +1,86 @@
+"""What an address says, as values; pure functions, a file a page.
+
+    /heads?checkpoint=novels-2l-mhsa&text=The+cat&head=1.3&position=4&view=scores&direction=from&sink=hide
+    /circuits?checkpoint=novels-2l-mhsa&head=1.0&left=tokens&right=0.3&rows=12-262&block=3.17
+    /paths?checkpoint=novels-2l-mhsa&text=Then+Harriet&position=17&target=262&versus=11&by=pos&k=40&without=1.0
+    /trigrams?checkpoint=novels-1l-mhsa&head=0.2&score=sum&end=bottom&distance=mean&k=200&out=%C2%B7thou&verdict=confirmed
+    /checkpoints?checkpoint=novels-2l-mhsa
+
+Addresses are typed, cut and pasted, so parsing never fails: what can't be understood is left out, which the page reads
+as "not chosen". The browser writes the same form (`writeAddress` in the page's script). query.py is what they share.
+"""
+
+from __future__ import annotations
+
+from app.urlstate.checkpoints import CHECKPOINTS_PATH, format_checkpoints, parse_checkpoints
+from app.urlstate.circuits import (
+    CIRCUITS_PATH,
+    FIRST_Z,
+    MAX_CHOSEN,
+    SIDES,
+    CircuitsState,
+    Kind,
+    Statistic,
+    format_circuits,
+    parse_circuits,
+)
+from app.urlstate.heads import HEADS_PATH, Direction, HeadsState, View, format_heads, parse_heads
+from app.urlstate.paths import FIRST_K, MAX_K, PATHS_PATH, PathsState, Ranking, format_paths, parse_paths
+from app.urlstate.query import parse_query
+from app.urlstate.trigrams import (
+    FIRST_ROWS,
+    FIRST_TOKENS,
+    MAX_ROWS,
+    TRIGRAM_KINDS,
+    TRIGRAMS_PATH,
+    VERDICTS,
+    End,
+    Score,
+    TrigramsState,
+    Verdict,
+    Within,
+    format_trigrams,
+    parse_trigrams,
+)
+
+__all__ = [
+    "CHECKPOINTS_PATH",
+    "CIRCUITS_PATH",
+    "FIRST_K",
+    "FIRST_ROWS",
+    "FIRST_TOKENS",
+    "FIRST_Z",
+    "HEADS_PATH",
+    "MAX_CHOSEN",
+    "MAX_K",
+    "MAX_ROWS",
+    "PATHS_PATH",
+    "SIDES",
+    "TRIGRAMS_PATH",
+    "TRIGRAM_KINDS",
+    "VERDICTS",
+    "CircuitsState",
+    "Direction",
+    "End",
+    "HeadsState",
+    "Kind",
+    "PathsState",
+    "Ranking",
+    "Score",
+    "Statistic",
+    "TrigramsState",
+    "Verdict",
+    "View",
+    "Within",
+    "format_checkpoints",
+    "format_circuits",
+    "format_heads",
+    "format_paths",
+    "format_trigrams",
+    "parse_checkpoints",
+    "parse_circuits",
+    "parse_heads",
+    "parse_paths",
+    "parse_query",
+    "parse_trigrams",
+]

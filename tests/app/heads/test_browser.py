@@ -1,0 +1,228 @@
+"""The Heads page in a real Chromium: type, click a head, lock a token, follow a link; a console without errors."""
+
+from __future__ import annotations
+
+import re
+import struct
+import threading
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+
+from app import ids
+from app.components.examples import FIRST
+from app.services import Services
+from app.urlstate import HeadsState, format_heads
+from tests.app.conftest import query
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+SHORT = "The captain bowed to the captain."
+
+
+def heads(**state: Any) -> str:
+    return format_heads(HeadsState(**{"checkpoint": "tiny-mhsa", "text": SHORT, **state}))
+
+
+def drawn(page: Page, title: str) -> None:
+    """Waits until the large map is that head's, and the picture of all heads is there."""
+    page.wait_for_function(
+        """title => document.getElementById("map-title")?.textContent === title
+            && document.querySelector("#map-graph .js-plotly-plot .heatmaplayer image")
+            && document.getElementById("grid-picture").naturalWidth > 0""",
+        arg=title,
+    )
+
+
+def test_the_first_page_shows_the_first_example(open_page):
+    page = open_page("/heads?checkpoint=tiny-mssa&text=" + "The+captain+danced")
+    drawn(page, "Head 0.0")
+    assert page.locator("#grid-cells .cell").count() == 6
+    assert page.locator("#tokens-strip .chip").first.inner_text() == "<|endoftext|>"
+    # One picture, and the cells lie exactly over it.
+    boxes = [page.locator(f"#{name}").bounding_box() for name in (ids.GRID_PICTURE, ids.GRID_CELLS)]
+    assert boxes[0] == boxes[1]
+
+
+def test_nothing_in_the_address_means_the_first_checkpoint_and_example(open_page, services: Services):
+    page = open_page("/")
+    page.wait_for_url(re.compile("/heads"))
+    assert page.locator(f"#{ids.TEXT}").input_value() == FIRST
+    assert query(page)["checkpoint"] == services.catalog.default()
+
+
+def test_type_run_click_and_lock(open_page, services: Services):
+    page = open_page(heads(text="ab"))
+    drawn(page, "Head 0.0")
+    page.fill(f"#{ids.TEXT}", "She said that\n\the  bowed 🙂")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_function("() => document.querySelectorAll('#tokens-strip .chip').length > 8")
+    shown = page.locator("#tokens-strip .chip").all_inner_texts()
+    assert any("⏎" in chip for chip in shown) and any("→" in chip for chip in shown)
+
+    page.click('#grid-cells .cell[data-layer="1"][data-head="2"]')
+    drawn(page, "Head 1.2")
+    chip = page.locator("#tokens-strip .chip").nth(4)
+    chip.click()
+    page.wait_for_function("() => document.getElementById('next-table').textContent.includes('at position 4')")
+    page.wait_for_function("() => document.querySelector('.chip-locked')?.dataset.position === '4'")
+    assert query(page)["head"] == "1.2" and query(page)["position"] == "4"
+
+    # The numbers on the chips are the head's row.
+    text = page.input_value(f"#{ids.TEXT}")
+    row = services.inference.analyse("tiny-mhsa", text).patterns.pattern[1, 2, 4]
+    found = page.eval_on_selector_all("#tokens-strip .chip", "chips => chips.map(c => c.dataset.value ?? null)")
+    largest = int(row.argmax())
+    assert float(found[largest]) == pytest.approx(float(row[largest]), abs=0.006)
+    assert found[5:] == [None] * (len(found) - 5)
+
+    page.click(f"#{ids.DIRECTION} >> text=who attends to it")
+    column = services.inference.analyse("tiny-mhsa", text).patterns.pattern[1, 2, :, 4]
+    page.wait_for_function("() => location.search.includes('direction=from')")
+    page.wait_for_function("() => document.querySelectorAll('#tokens-strip .chip')[0].dataset.value === undefined")
+    found = page.eval_on_selector_all("#tokens-strip .chip", "chips => chips.map(c => c.dataset.value ?? null)")
+    assert float(found[int(column.argmax())]) == pytest.approx(float(column.max()), abs=0.006)
+
+
+def test_arrows_move_between_heads(open_page):
+    page = open_page(heads(head=(0, 1)))
+    drawn(page, "Head 0.1")
+    page.locator('#grid-cells .cell[data-layer="0"][data-head="1"]').focus()
+    for key in ("ArrowRight", "ArrowDown", "ArrowDown", "ArrowLeft"):
+        page.keyboard.press(key)
+    drawn(page, "Head 1.1")
+    assert query(page)["head"] == "1.1"
+
+
+def test_a_link_reopens_the_view(open_page):
+    state = {"head": (1, 0), "position": 3, "view": "scores", "direction": "from", "hide_first": True}
+    page = open_page(heads(**state))
+    drawn(page, "Head 1.0")
+    page.wait_for_function("() => document.querySelector('.chip-locked')?.dataset.position === '3'")
+    assert page.locator(f"#{ids.VIEW} input:checked").get_attribute("value") == "scores"
+    assert page.locator(f"#{ids.DIRECTION} input:checked").get_attribute("value") == "from"
+    assert page.locator(f"#{ids.HIDE_FIRST}").is_checked()
+    first = page.url
+    # The address that the browser wrote leads to the same view again.
+    again = open_page(urlsplit(first).path + "?" + urlsplit(first).query, load=True)
+    drawn(again, "Head 1.0")
+    again.wait_for_function("() => document.querySelector('.chip-locked')?.dataset.position === '3'")
+    assert again.url == first
+
+
+def test_going_away_and_back_restores_the_view(open_page):
+    page = open_page(heads())
+    drawn(page, "Head 0.0")
+    page.click('#grid-cells .cell[data-layer="1"][data-head="1"]')
+    drawn(page, "Head 1.1")
+    page.click("nav >> text=Checkpoints")
+    page.wait_for_selector("#checkpoints-table .ag-row")
+    page.go_back()
+    drawn(page, "Head 1.1")
+    assert page.input_value(f"#{ids.TEXT}") == SHORT
+
+
+def test_too_long_a_text_is_counted_and_not_cut(open_page):
+    page = open_page(heads())
+    drawn(page, "Head 0.0")
+    page.fill(f"#{ids.TEXT}", " " * 10_000)
+    page.click(f"#{ids.RUN}")
+    notice = page.locator(f"#{ids.notice(ids.PROMPT_PANEL)}")
+    notice.locator("text=at most 48").wait_for()
+    assert re.search(r"[\d,]+ tokens", notice.inner_text())
+    assert len(page.input_value(f"#{ids.TEXT}")) == 10_000
+    assert page.locator("#tokens-strip .chip").count() == 0
+    page.fill(f"#{ids.TEXT}", "x" * 30_000)
+    page.click(f"#{ids.RUN}")
+    notice.locator("text=30,000 characters").wait_for()
+    page.fill(f"#{ids.TEXT}", SHORT)
+    page.click(f"#{ids.RUN}")
+    drawn(page, "Head 0.0")
+    assert notice.inner_text() == ""
+
+
+@pytest.mark.parametrize("text", ["a\u0301🙂\u200d", "<b>x</b> &amp; %{y} $x$", "\ufeff\u202e"])
+def test_strange_text_is_shown_as_it_is(open_page, services: Services, text: str):
+    page = open_page(heads(text=text))
+    drawn(page, "Head 0.0")
+    names = services.inference.analyse("tiny-mhsa", text).patterns.str_tokens
+    assert page.locator("#tokens-strip .chip").count() == len(names)
+    assert query(page)["text"] == text
+
+
+def test_a_lone_surrogate_is_named(open_page):
+    page = open_page(heads())
+    drawn(page, "Head 0.0")
+    page.evaluate("id => dash_clientside.set_props(id, {value: 'ab\\ud800'})", ids.TEXT)
+    page.click(f"#{ids.RUN}")
+    page.locator(f"#{ids.notice(ids.PROMPT_PANEL)} >> text=can't be tokenised").wait_for()
+
+
+def test_an_answer_that_comes_late_is_dropped(open_page, services: Services, monkeypatch: pytest.MonkeyPatch):
+    """The map of a head chosen first arrives after that of the head chosen last."""
+    from app.services import views
+
+    draw, release = views.head_figure, threading.Event()
+
+    def slow(result: Any, layer: int, head: int, *rest: Any) -> Any:
+        if (layer, head) == (0, 1):
+            release.wait(20)
+        return draw(result, layer, head, *rest)
+
+    monkeypatch.setattr(views, "head_figure", slow)
+    page = open_page(heads())
+    drawn(page, "Head 0.0")
+    page.click('#grid-cells .cell[data-layer="0"][data-head="1"]')
+    page.click('#grid-cells .cell[data-layer="1"][data-head="2"]')
+    drawn(page, "Head 1.2")
+    with page.expect_response(lambda answer: "Head 0.1" in answer.text()):
+        release.set()
+    page.wait_for_timeout(300)
+    assert page.locator("#map-title").inner_text() == "Head 1.2"
+
+
+def test_the_picture_holds_the_values(open_page, services: Services):
+    """The large map in the browser is the array, not a rounded copy."""
+    page = open_page(heads(head=(1, 1)))
+    drawn(page, "Head 1.1")
+    shown = page.evaluate(
+        """() => { const z = document.querySelector("#map-graph .js-plotly-plot")._fullData[0].z;
+                   return Array.from(z, row => Array.from(row, v => Number.isNaN(v) ? null : v)); }"""
+    )
+    pattern = services.inference.analyse("tiny-mhsa", SHORT).patterns.pattern[1, 1]
+    values = np.array([[np.nan if v is None else v for v in row] for row in shown])
+    below = np.tril(np.ones_like(pattern, dtype=bool))
+    np.testing.assert_array_equal(values[below].astype(np.float32), pattern[below])
+    assert np.isnan(values[~below]).all()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_sticks_out_at_800_pixels(open_page, scheme: str):
+    page = open_page(heads(), width=800, scheme=scheme)
+    page.wait_for_selector("#grid-cells .cell")
+    page.wait_for_timeout(200)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 800
+    assert page.locator("html").get_attribute("data-mantine-color-scheme") == scheme
+
+
+def test_maximise_and_export(open_page):
+    page = open_page(heads(head=(1, 0)))
+    drawn(page, "Head 1.0")
+    page.click("#map-maximise")
+    page.wait_for_function("() => document.getElementById('map').getBoundingClientRect().width === innerWidth")
+    page.keyboard.press("Escape")
+    page.wait_for_function("() => document.getElementById('map').getBoundingClientRect().width < innerWidth")
+    starts = {"csv": b"query,query_token", "json": b"{", "png": b"\x89PNG", "svg": b"<svg"}
+    for kind, start in starts.items():
+        page.click("#map-export")
+        with page.expect_download() as download:
+            page.click(f"#{ids.export(ids.MAP, kind)}")
+        with open(download.value.path(), "rb") as file:
+            content = file.read()
+        assert content.startswith(start), (kind, content[:40])
+        assert download.value.suggested_filename.endswith("." + kind)
+        if kind == "png":
+            assert struct.unpack(">II", content[16:24]) >= (900, 800)

@@ -1,0 +1,250 @@
+"""The Skip-trigrams page in a real Chromium: list, search, sort, check, read, follow; a console without errors."""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from app import ids
+from app.factory import create_app
+from app.services import Services
+from app.settings import Settings
+from app.urlstate import TrigramsState, format_trigrams
+from tests.app.conftest import TEXT, save_tiny, serve, written
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Services]]:
+    """An app with a corpus, and models of one layer and of two."""
+    folder = tmp_path_factory.mktemp("models")
+    save_tiny(folder, "tiny-one", n_layers=1, norm=None, positions="qk")
+    save_tiny(folder, "tiny-two")
+    save_tiny(folder, "tiny-fixed", n_layers=1, phi="fixed", fixed_pattern="random")
+    book = tmp_path_factory.mktemp("text") / "book.txt"
+    book.write_text(TEXT * 30, encoding="utf-8")
+    settings = Settings(
+        checkpoints=(folder,), device="cpu", corpora=(f"file:{book}",), first_checkpoint="tiny-one",
+        evidence_tokens=(3000, 100_000),
+    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AOTLENS_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setattr("aotlens.checkpoints.catalog.bundled_folder", lambda: Path("/nonexistent"))
+        services = Services.start(settings)
+        with serve(create_app(settings, services)) as address:
+            yield address, services
+        services.trigrams.checks.stop()
+
+
+@pytest.fixture(scope="module")
+def address(served: tuple[str, Services]) -> str:
+    return served[0]
+
+
+def trigrams(**state: Any) -> str:
+    return format_trigrams(TrigramsState(**{"checkpoint": "tiny-one", "head": (0, 1), "k": 300, **state}))
+
+
+def listed(page: Page, said: str) -> None:
+    """Waits until the grid's count says so, and the first row is explained."""
+    page.wait_for_function(
+        """said => document.getElementById("trigram-count")?.textContent.startsWith(said)
+            && (said.startsWith("0") || document.querySelector("#trigram-grid .ag-row [col-id=kind]")?.textContent)
+            && document.querySelector("#one-trigram-body .trigram-big")""",
+        arg=said,
+    )
+
+
+def column(page: Page, name: str) -> list[str]:
+    """The texts of a column, as far as it is in view, from the top."""
+    return page.evaluate(
+        """name => [...document.querySelectorAll("#trigram-grid .ag-center-cols-container .ag-row")]
+            .sort((a, b) => a.getAttribute("row-index") - b.getAttribute("row-index"))
+            .map(row => row.querySelector(`[col-id=${name}]`)?.textContent ?? "")""",
+        name,
+    )
+
+
+def checked(page: Page) -> None:
+    page.wait_for_function("""() => /confirmed|too rare/.test(
+        document.querySelector("#trigram-grid .ag-row [col-id=verdict]")?.textContent ?? "")""")
+
+
+def test_the_rows_are_the_tables(open_page, served):
+    page = open_page(trigrams())
+    listed(page, "300 rows.")
+    services = served[1]
+    choice, _ = services.trigrams.describe(TrigramsState(checkpoint="tiny-one", head=(0, 1), k=300))
+    frame = services.trigrams.frame(choice, None)
+    shown = column(page, "out_shown")
+    assert len(shown) > 10 and shown == frame["out_shown"].tolist()[: len(shown)]
+    assert page.locator("#trigrams-relative").inner_text().startswith("Exact")
+    # Rows that are not in view come when they are.
+    page.evaluate("() => dash_ag_grid.getApi('trigram-grid').ensureIndexVisible(250)")
+    page.locator("#trigram-grid .ag-row[row-index='250'] [col-id=rank] >> text='251'").wait_for()
+
+
+def test_search_sort_and_the_address(open_page, served):
+    page = open_page(trigrams(row=7))
+    listed(page, "300 rows.")
+    assert page.locator("#one-trigram-title").inner_text() == "Row 7"
+    services = served[1]
+    choice, _ = services.trigrams.describe(TrigramsState(checkpoint="tiny-one", head=(0, 1), k=300))
+    frame = services.trigrams.frame(choice, None)
+    wanted = frame["out_shown"].iloc[0]
+    page.fill(f"#{ids.TRIGRAM_OUT}", f"={wanted}")
+    n = int((frame["out_shown"] == wanted).sum())
+    listed(page, f"{n} of 300 rows" if n < 300 else "300")
+    assert set(column(page, "out_shown")) == {wanted}
+    written(page, "out", f"={wanted}")
+    page.fill(f"#{ids.TRIGRAM_OUT}", "")
+    listed(page, "300 rows.")
+    page.click("#trigram-grid .ag-header-cell[col-id=qk]")
+    lowest = f"{frame['qk'].min():.2f}".replace("-", "\u2212")
+    page.locator(f"#trigram-grid .ag-row[row-index='0'] [col-id=qk] >> text='{lowest}'").wait_for()
+    page.click("#trigram-grid .ag-row[row-index='2'] [col-id=out_shown]")
+    rank = int(frame.sort_values("qk", kind="stable")["rank"].iloc[2])
+    page.locator(f"#one-trigram-title >> text=Row {rank}").wait_for()
+    written(page, "row", str(rank))
+    # Another table: its first row again.
+    page.click('#trigrams-heads .pick-head[data-head="2"]')
+    written(page, "head", "0.2")
+    written(page, "row", None)
+    page.locator("#one-trigram-title >> text='Row 1'").wait_for()
+    page.click(f"#{ids.TRIGRAMS_END} >> text=suppressed")
+    page.click(f"#{ids.TRIGRAMS_SCORE} >> text=z + ov")
+    page.locator("#trigram-grid .ag-header-cell[col-id=score]").wait_for()
+    page.click(f"#{ids.TRIGRAMS_DISTANCE} >> text=mean")
+    for key, value in (("end", "bottom"), ("score", "sum"), ("distance", "mean")):
+        written(page, key, value)
+    page.locator("#one-trigram-body >> text=lowers the logit").wait_for()
+
+
+def test_all_triples_are_searched(open_page):
+    page = open_page(trigrams(out="captain", within="all", k=25))
+    listed(page, "25 rows.")
+    assert all("captain" in out for out in column(page, "out_shown"))
+    assert "out contains" in page.locator(f"#{ids.TRIGRAMS_MEANING}").inner_text()
+    page.fill(f"#{ids.TRIGRAM_OUT}", "zzzzz")
+    page.locator(f"#{ids.TRIGRAMS_PROGRESS} >> text=No token matches").wait_for()
+
+
+def test_check_read_and_open_in_heads(open_page):
+    page = open_page(trigrams(source="captain", destination="·", within="all", k=60, tokens=3000))
+    listed(page, "60 rows.")
+    page.locator(f"#{ids.EVIDENCE_ABOUT} >> text=Reads 1 document in book.txt").wait_for()
+    page.click(f"#{ids.EVIDENCE_CHECK}")
+    checked(page)
+    page.locator("#trigram-kinds-caption >> text=tokens of 1 document").wait_for()
+    page.wait_for_selector("#trigram-kinds-graph .barlayer .trace", state="attached")
+    # The verdict's filter agrees with what is counted.
+    page.click(f"#{ids.TRIGRAM_VERDICT}")
+    page.click("[role=option] >> text='too rare'")
+    written(page, "verdict", "too rare")
+    rare = page.evaluate("() => document.querySelector('#trigram-kinds-caption').textContent")
+    listed(page, rare.split(" too rare")[0].split(", ")[-1])
+    page.click("#trigram-verdict ~ * button, .mantine-Select-root:has(#trigram-verdict) button")
+    listed(page, "60 rows.")
+    page.click("#trigram-grid .ag-header-cell[col-id=occurrences]")
+    page.wait_for_timeout(300)
+    page.click("#trigram-grid .ag-header-cell[col-id=occurrences]")
+    page.wait_for_function("""() => Number(
+        document.querySelector("#trigram-grid .ag-row[row-index='0'] [col-id=occurrences]")?.textContent) > 5""")
+    page.click("#trigram-grid .ag-row[row-index='0'] [col-id=out_shown]")
+    link = page.locator("#one-trigram-body a.occurrence").first
+    link.wait_for()
+    assert link.locator(".role-source").count() and link.locator(".role-destination").count()
+    destination = link.locator(".role-destination").inner_text()
+    attention = link.locator(".occurrence-note").inner_text()
+    position = parse_qs(urlsplit(link.get_attribute("href") or "").query)["position"][-1]
+    link.click()
+    page.wait_for_function("() => document.querySelector('.chip-locked')")
+    chip = page.locator(".chip-locked")
+    assert chip.inner_text() == destination and chip.get_attribute("data-position") == position
+    assert urlsplit(page.url).path == "/heads" and parse_qs(urlsplit(page.url).query)["head"] == ["0.1"]
+    assert "%" in attention
+    page.go_back()
+    listed(page, "60 rows.")
+    checked(page)  # the evidence is still there
+
+
+def test_a_check_can_be_stopped_and_every_head_checked(open_page, served, monkeypatch: pytest.MonkeyPatch):
+    import aotlens.trigrams
+
+    started, real = threading.Event(), aotlens.trigrams.evidence
+
+    def slow(*args: Any, progress: Any, **rest: Any) -> Any:
+        started.set()
+        for n in range(2000):
+            progress(n)
+            threading.Event().wait(0.01)
+        return real(*args, progress=progress, **rest)
+
+    monkeypatch.setattr(aotlens.trigrams, "evidence", slow)
+    page = open_page(trigrams(k=20, tokens=3000))
+    listed(page, "20 rows.")
+    page.click(f"#{ids.EVIDENCE_CHECK}")
+    assert started.wait(30)
+    page.locator(f"#{ids.TRIGRAMS_PROGRESS} >> text=/Checking head 0.1 .* of 3,000 tokens read/").wait_for()
+    page.click(f"#{ids.TRIGRAMS_STOP}")
+    page.locator(f"#{ids.TRIGRAMS_PROGRESS} >> text=The check was stopped").wait_for()
+    assert not page.locator(f"#{ids.TRIGRAMS_STOP}").is_visible()
+    monkeypatch.setattr(aotlens.trigrams, "evidence", real)
+    page.click(f"#{ids.EVIDENCE_CHECK_ALL}")
+    page.locator("#trigram-heads").scroll_into_view_if_needed()
+    page.wait_for_function("""() => { const cells = [...document.querySelectorAll(
+        "#trigram-heads-table .ag-row [col-id='too rare']")]; return cells.length === 3
+        && cells.every(cell => /^[0-9]+$/.test(cell.textContent)); }""")
+    page.click("#trigram-heads-table .ag-row[row-index='2'] [col-id=head]")
+    written(page, "head", "0.2")
+
+
+def test_pasted_text_is_a_corpus(open_page):
+    page = open_page(trigrams(source="captain", destination="·", within="all", k=30))
+    listed(page, "30 rows.")
+    page.click(f"#{ids.EVIDENCE_CORPUS}")
+    page.click("[role=option] >> text='pasted text'")
+    page.click(f"#{ids.EVIDENCE_CHECK}")
+    page.locator(f"#{ids.notice(ids.EVIDENCE_CHECK)} >> text=Paste a text first").wait_for()
+    page.fill(f"#{ids.EVIDENCE_PASTED}", TEXT * 5)
+    page.locator(f"#{ids.EVIDENCE_ABOUT} >> text=a pasted text of").wait_for()
+    page.click(f"#{ids.EVIDENCE_CHECK}")
+    checked(page)
+
+
+def test_what_there_is_not_is_said(open_page):
+    page = open_page(trigrams(checkpoint="tiny-fixed"))
+    page.locator(f"#{ids.TRIGRAMS_PROGRESS} .mantine-Alert-root").wait_for()
+    page = open_page(trigrams(checkpoint="tiny-two", head=(1, 0), k=20), width=800, scheme="dark")
+    listed(page, "20 rows.")
+    page.locator(f"#{ids.TRIGRAMS_RELATIVE} >> text=Relative").wait_for()
+    assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+    page = open_page(trigrams(checkpoint="nothing"))
+    page.locator(f"#{ids.notice(ids.TRIGRAMS_PANEL)} >> text=No checkpoint is called").wait_for()
+
+
+def test_files(open_page):
+    page = open_page(trigrams(k=40))
+    listed(page, "40 rows.")
+    page.wait_for_selector("#trigram-kinds-graph .barlayer .trace", state="attached")
+    starts = {"csv": b'"kind"', "json": b"{", "png": b"\x89PNG", "svg": b"<svg"}
+    for kind, start in starts.items():
+        page.click("#trigram-kinds-export")
+        with page.expect_download() as download:
+            page.click(f"#{ids.export(ids.TRIGRAM_KINDS, kind)}")
+        content = Path(download.value.path()).read_bytes()
+        assert content.startswith(start.strip(b'"') if kind == "csv" else start), (kind, content[:40])
+        if kind == "png":
+            assert struct.unpack(">II", content[16:24]) >= (900, 800)
+    page.click("#trigram-rows-export")
+    with page.expect_download() as download:
+        page.click(f"#{ids.export(ids.TRIGRAM_ROWS, 'csv')}")
+    assert len(Path(download.value.path()).read_text(encoding="utf-8").splitlines()) >= 41
