@@ -44,9 +44,15 @@ class HeadInText:
     def measure(
         self, tokens: Int64[np.ndarray, "windows pos"], source: Int64[np.ndarray, " rows"], found: Occurrences
     ) -> Measured:
-        """Two forward passes, and as many steps as there are pairs of a destination and a copy of its source."""
+        """Two forward passes of the windows that hold an occurrence, with logits only at the destinations, and as many
+        steps as there are pairs of a destination and a copy of its source."""
         model = self.model
+        held, among = np.unique(found.window, return_inverse=True)
+        tokens, found = tokens[held], found._replace(window=among)
         ids = torch.from_numpy(tokens).to(model.device)
+        places, at = np.unique(among * tokens.shape[1] + found.position, return_inverse=True)
+        rows, columns = (torch.from_numpy(part).to(ids.device) for part in np.divmod(places, tokens.shape[1]))
+        place = torch.from_numpy(at).to(ids.device)
         kept: dict[str, Tensor] = {}
         names = [hook_names.attn(self.layer, part) for part in (hook_names.Q, hook_names.K, hook_names.V)]
         if model.cfg.norm:
@@ -56,15 +62,21 @@ class HeadInText:
             kept[hook.name] = value if hook.name == hook_names.FINAL_SCALE else value[:, :, self.head]
 
         outs = torch.from_numpy(self._distinct[self._column[found.row]]).to(ids.device)
-        window, position = (torch.from_numpy(part).to(ids.device) for part in (found.window, found.position))
+
+        def at_destinations(module: object, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+            return inputs[0][rows, columns], *inputs[1:]
 
         def log_probability(hooks: list[tuple[str | Callable[..., Any], Callable[..., Any]]]) -> Tensor:
-            logits = model.run_with_hooks(ids, fwd_hooks=hooks)
+            logits = model.run_with_hooks(ids, fwd_hooks=hooks)  # [destinations, d_vocab]
             normaliser = logits.float().logsumexp(-1) if logits.dtype != torch.float64 else logits.logsumexp(-1)
-            return (logits[window, position, outs] - normaliser[window, position]).cpu().double()
+            return (logits[place, outs] - normaliser[place]).cpu().double()
 
-        clean = log_probability([(name, keep) for name in names])
-        without = log_probability([(hook_names.attn(self.layer, hook_names.Z), self._ablated)])
+        handle = model.unembed.register_forward_pre_hook(at_destinations)
+        try:
+            clean = log_probability([(name, keep) for name in names])
+            without = log_probability([(hook_names.attn(self.layer, hook_names.Z), self._ablated)])
+        finally:
+            handle.remove()
         pattern = self._pattern(kept[names[0]], kept[names[1]])
         writes = (kept[names[2]] - self._bias) @ self._writes  # [windows, pos, distinct outs]
         scale = kept[hook_names.FINAL_SCALE][..., 0].cpu().double().numpy() if model.cfg.norm else None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from aotlens.models import AttentionOnlyTransformer, ModelConfig
+from aotlens.models import AttentionOnlyTransformer
+from tests.small_models import MakeModel, maker
 
 SMALL: dict[str, Any] = {
     "n_layers": 1,
@@ -22,16 +22,13 @@ SMALL: dict[str, Any] = {
 
 
 @pytest.fixture(scope="session")
-def make() -> Callable[..., AttentionOnlyTransformer]:
-    """`make(**changes)`: the small model with some fields changed, noise on every parameter, and training counts."""
+def make() -> MakeModel:
+    """`make(**changes)`: a randomised model with some fields changed, and training counts."""
+    small = maker(SMALL, dtype=torch.float64, seed=7)
 
-    def make(dtype: torch.dtype = torch.float64, **changes: Any) -> AttentionOnlyTransformer:
-        model = AttentionOnlyTransformer(ModelConfig(**{**SMALL, **changes})).to(dtype).eval()
-        generator = torch.Generator().manual_seed(7)
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter += 0.4 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64).to(dtype)
-        model.unigram_counts = torch.randint(0, 50, (model.cfg.d_vocab,), generator=generator)
+    def make(*args: Any, **changes: Any) -> AttentionOnlyTransformer:
+        model = small(*args, **changes)
+        model.unigram_counts = torch.randint(0, 50, (model.cfg.d_vocab,), generator=torch.Generator().manual_seed(7))
         model.unigram_counts[3] = 0
         return model
 

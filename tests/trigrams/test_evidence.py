@@ -137,6 +137,24 @@ def test_the_effect_of_an_exact_head_is_attention_times_ov(make, text) -> None:
     np.testing.assert_allclose(found.direct_effect[seen], (found.attention * found.table.ov)[seen], rtol=1e-8)
 
 
+def test_the_model_runs_only_where_it_is_asked(make, text) -> None:
+    """Windows that hold a row, and logits of its destinations; the model is left as it was."""
+    model = make()
+    table = score_triples(model, 0, 0, [1, 1], [2, 2], [3, 4])
+    seen: dict[str, int] = {"windows": 0, "logits": 0}
+    counts = evidence(model, table, text, run_model=False).counts
+    hooks = [
+        model.embed.register_forward_hook(lambda module, args, out: seen.update(windows=seen["windows"] + len(out))),
+        model.unembed.register_forward_hook(lambda module, args, out: seen.update(logits=seen["logits"] + len(out))),
+    ]
+    evidence(model, table, text, batch_size=45)
+    for hook in hooks:
+        hook.remove()
+    assert 0 < counts.windows[0] < 40
+    assert seen == {"windows": 2 * counts.windows[0], "logits": 2 * counts.pair[0]}
+    assert model(torch.tensor([[1, 2, 3]])).shape == (1, 3, 23)
+
+
 def test_counts_need_no_model(make, text) -> None:
     model = make()
     table = skip_trigrams(model, 0, 0, k=50, destinations=range(8))
