@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from aotlens.trigrams.corpus_bigrams import CorpusBigrams, count_bigrams
 from aotlens.trigrams.direct_path import Bigrams, bigrams, direct_path
-from aotlens.trigrams.distance import distance_scores
+from aotlens.trigrams.distance import distance_scores, distance_shares
 from aotlens.trigrams.ensemble import EnsembleCheck, ensemble_check
 from aotlens.trigrams.evidence import Evidence, evidence
 from aotlens.trigrams.examples import Example
@@ -55,6 +55,7 @@ __all__ = [
     "count_kinds",
     "direct_path",
     "distance_scores",
+    "distance_shares",
     "ensemble_check",
     "evidence",
     "frequent_tokens",

@@ -29,6 +29,16 @@ def distance_scores(model: AttentionOnlyTransformer, layer: int, head: int) -> F
     return np.array([np.diagonal(scores, -delta).mean() for delta in range(len(scores))])
 
 
+def distance_shares(model: AttentionOnlyTransformer, layer: int, head: int) -> Float64[np.ndarray, " distances"]:
+    """The attention of a head to each distance δ = 0 … n = n_ctx // 2 if tokens had no say: softmax over δ of p_δ.
+
+    Near 1 at one distance, the head attends by position, and a skip-trigram without positions says nothing of it.
+    Raises `ValueError` for a model without positions.
+    """
+    scores = distance_scores(model, layer, head)[: max(model.cfg.n_ctx // 2, 1) + 1]
+    return np.exp(scores - logsumexp(scores))
+
+
 def log_competition(
     model: AttentionOnlyTransformer, layer: int, head: int, distance: int | str, n_background: int
 ) -> Float64[np.ndarray, " distances"]:

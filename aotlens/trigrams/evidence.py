@@ -112,9 +112,9 @@ def evidence(
     `run_model=False` counts only: verdicts need no more, and what the head does is NaN, without examples.
 
     `max_tokens` (None: all) limits what is read; `documents` names some of a corpus. `progress(positions)` is called
-    after each batch. Time: two forward passes of the windows that hold a row, with logits where its destinations are, and
-    counting. Memory: one batch. Raises
-    `ValueError` for text that the model cannot read, and for a head that it does not have.
+    after each batch. Time: two forward passes of the windows that hold a row, with logits at its destinations, and
+    counting. Memory: one batch. Raises `ValueError` for text that the model cannot read, and for a head that it does
+    not have.
     """
     assert model.cfg.d_vocab is not None
     if model.sees_later_keys:

@@ -11,7 +11,7 @@ import torch
 
 from aotlens.circuits import qk_circuit
 from aotlens.models import AttentionOnlyTransformer
-from aotlens.trigrams import background_distribution, log_background, score_triples, skip_trigrams
+from aotlens.trigrams import background_distribution, distance_shares, log_background, score_triples, skip_trigrams
 from aotlens.trigrams.normaliser import log_background_bound
 
 
@@ -166,6 +166,13 @@ def test_distances(make, kind: dict, distance: Any) -> None:
     for largest in (True, False):
         table = skip_trigrams(model, 0, 1, k=100, distance=distance, largest=largest)
         compare(table, every, values, ranked(values, largest, [None] * 3), 100)
+
+
+@pytest.mark.parametrize("kind", [{"norm": None, "positions": "qk"}, {"positions": "learned"}])
+def test_shares_of_distances_are_a_softmax_of_mean_position_scores(make, kind: dict) -> None:
+    model = make(**kind)
+    scores = np.exp(position_scores(model.double(), 1)[: model.cfg.n_ctx // 2 + 1])
+    np.testing.assert_allclose(distance_shares(model, 0, 1), scores / scores.sum(), rtol=1e-9)
 
 
 def test_a_saturated_head_in_float32(make) -> None:
