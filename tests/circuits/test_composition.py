@@ -11,18 +11,13 @@ import torch
 from aotlens.circuits.composition import composition, virtual_head_norms
 from aotlens.interop import to_transformer_lens
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
+from tests.small_models import SMALL, maker
 
 MODES = ("q", "k", "v")
 
 
 def make(**changes: object) -> AttentionOnlyTransformer:
-    shape = {"n_layers": 3, "d_model": 12, "n_heads": 2, "d_head": 5, "n_ctx": 8, "d_vocab": 11}
-    model = AttentionOnlyTransformer(ModelConfig(**(shape | changes)))
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.4 * torch.randn(parameter.shape, generator=generator)
-    return model
+    return maker({**SMALL, "n_layers": 3, "n_heads": 2})(**changes)
 
 
 def dense(model: AttentionOnlyTransformer, mode: str, folded: bool = False) -> np.ndarray:

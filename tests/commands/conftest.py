@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from aotlens.checkpoints import CheckpointInfo, save_checkpoint
 from aotlens.cli import main
 from aotlens.data import Tokenizer
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
+from tests.small_models import randomise
 
 Run = Callable[..., tuple[int, str, str]]
 D_VOCAB = 265
@@ -25,11 +25,7 @@ def small() -> AttentionOnlyTransformer:
     tokenizer = Tokenizer.train(["the cat sat on the mat, the rat sat on the cat, and that was that " * 3], D_VOCAB)
     cfg = ModelConfig(n_layers=2, d_model=8, n_heads=2, d_head=4, d_vocab=D_VOCAB, n_ctx=6, attention="mssa", bias=True)
     model = AttentionOnlyTransformer(cfg, tokenizer)
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.4 * torch.randn(parameter.shape, generator=generator)
-    return model.eval()
+    return randomise(model).eval()
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,7 @@
-"""Small randomised models in float64 of every kind: biases and gains start at 0 and 1, and a test needs others."""
+"""Small models in float64 of every kind, whose every parameter counts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ import torch
 from torch import Tensor
 
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
+from tests.small_models import MakeModel, maker
 
 SMALL: dict[str, Any] = {
     "n_layers": 2,
@@ -19,8 +19,6 @@ SMALL: dict[str, Any] = {
     "n_ctx": 6,
     "d_vocab": 9,
 }
-
-MakeModel = Callable[..., AttentionOnlyTransformer]
 
 #: A mask that is not causal, different for the two heads.
 MASK = [
@@ -47,19 +45,15 @@ KINDS: dict[str, dict[str, Any]] = {
 def make() -> MakeModel:
     """`make(**changes)`: the small model with some fields changed, and noise on every parameter."""
 
-    def make(dtype: torch.dtype = torch.float64, **changes: Any) -> AttentionOnlyTransformer:
-        cfg = ModelConfig(**{**SMALL, **changes})
-        generator = torch.Generator().manual_seed(0)
-        pattern = None
+    small = maker(SMALL, dtype=torch.float64)
+
+    def make(*args: Any, **changes: Any) -> AttentionOnlyTransformer:
+        cfg, pattern = ModelConfig(**{**SMALL, **changes}), None
         if cfg.fixed_pattern == "given":
             # Signed, and with rows that do not sum to 1.
-            pattern = torch.randn(cfg.n_layers, cfg.n_heads, cfg.n_ctx, cfg.n_ctx, generator=generator).tril()
-        model = AttentionOnlyTransformer(cfg, pattern=pattern).to(dtype).eval()
-        with torch.no_grad():
-            for parameter in model.parameters():
-                noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-                parameter += 0.4 * noise.to(dtype)
-        return model.requires_grad_(False)
+            shape = (cfg.n_layers, cfg.n_heads, cfg.n_ctx, cfg.n_ctx)
+            pattern = torch.randn(shape, generator=torch.Generator().manual_seed(0)).tril()
+        return small(*args, pattern=pattern, **changes).requires_grad_(False)
 
     return make
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from aotlens.interop import to_transformer_lens
 from aotlens.paths import Path, direct_logit_attribution, expand
-from tests.paths.conftest import MakeModel
+from tests.small_models import MakeModel
 
 EXPORTABLE: dict[str, dict[str, Any]] = {
     "mhsa": {"bias": True},

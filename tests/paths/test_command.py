@@ -7,13 +7,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
-import torch
 
 from aotlens.checkpoints import CheckpointInfo, load, save_checkpoint
 from aotlens.cli import main
 from aotlens.data import Tokenizer
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from aotlens.paths import expand
+from tests.small_models import randomise
 
 TEXT = "the cat sat on the mat"
 
@@ -23,9 +23,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = Tokenizer.train([f"{TEXT}, and the rat sat on the cat\n" * 5], 270)
     cfg = ModelConfig(n_layers=2, d_model=8, n_heads=2, d_head=4, n_ctx=16, d_vocab=270)
     model = AttentionOnlyTransformer(cfg, tokenizer)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0))
+    randomise(model, scale=0.3)
     folder = tmp_path_factory.mktemp("paths") / "tiny"
     save_checkpoint(folder, model, CheckpointInfo(name="tiny", description="Tiny.", metrics={}, seed=1), history=[])
     return folder

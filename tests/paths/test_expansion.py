@@ -13,7 +13,8 @@ from torch import Tensor
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.paths import Path, expand
 from aotlens.paths.target import direction
-from tests.paths.conftest import KINDS, MakeModel
+from tests.paths.conftest import KINDS
+from tests.small_models import MakeModel
 
 ENDS: list[dict[str, Any]] = [
     {"norm": norm, "bias": bias, "positions": positions}

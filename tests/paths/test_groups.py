@@ -12,7 +12,7 @@ from torch import Tensor
 
 from aotlens.models import AttentionOnlyTransformer, hook_names
 from aotlens.paths import Path, PathExpansion, expand
-from tests.paths.conftest import MakeModel
+from tests.small_models import MakeModel
 
 Hooks = list[tuple[str, Callable[..., Tensor]]]
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from aotlens.models import AttentionOnlyTransformer, hook_names
 from aotlens.paths import expand, term_importance
-from tests.paths.conftest import MakeModel
+from tests.small_models import MakeModel
 
 TOKENS = torch.tensor([[3, 1, 4, 1, 8], [2, 7, 1, 8, 2]])
 

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from aotlens.heads import ablate
 from aotlens.paths import Path, expand, without_head, without_path
-from tests.paths.conftest import KINDS, MakeModel
+from tests.paths.conftest import KINDS
+from tests.small_models import MakeModel
 
 CAUSAL = [kind for kind in KINDS if kind not in ("bidirectional", "masked")]
 

@@ -12,7 +12,7 @@ from aotlens.paths import Path, expand
 from aotlens.paths.bounds import bound_longer, prepare, read_heads, spectral_norm_bound
 from aotlens.paths.streams import root_gradient
 from aotlens.paths.target import direction
-from tests.paths.conftest import MakeModel
+from tests.small_models import MakeModel
 
 DEEP: dict[str, Any] = {"n_layers": 4, "n_heads": 4, "bias": True}
 KINDS = {
