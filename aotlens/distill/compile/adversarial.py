@@ -71,7 +71,7 @@ def _all_at_once(ffn: FeedForward, level: float, near: Tensor) -> Tensor:
 
 def climb(
     error: _Error, points: Float[Tensor, "point d_in"], *, bound: float | int, scale: float, seed: int = 0
-) -> Float[Tensor, "point d_in"]:
+) -> Float[Tensor, "worst d_in"]:
     """The worst of `points`, moved at random by ever less as long as that makes them worse."""
     generator = torch.Generator().manual_seed(seed)
     values = error(points)

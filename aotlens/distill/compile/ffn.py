@@ -25,9 +25,9 @@ class FeedForward:
     Rows are tokens, so `weights[ℓ]` is [input, output]: the transpose of `nn.Linear.weight` and of the paper's W_ℓ.
     """
 
-    weights: tuple[Float[Tensor, "inputs outputs"], ...]
-    """L + 1 matrices."""
-    biases: tuple[Float[Tensor, " outputs"], ...]
+    weights: tuple[Float[Tensor, "_ _"], ...]
+    """L + 1 matrices [input, output]."""
+    biases: tuple[Float[Tensor, " _"], ...]
     """L + 1 vectors; zeros where the network has none."""
     activations: tuple[Activation, ...]
     """L of them: the depth."""
@@ -52,7 +52,7 @@ class FeedForward:
         """W_1 … W_L, the hidden layers' widths."""
         return tuple(weight.shape[1] for weight in self.weights[:-1])
 
-    def pre_activations(self, x: Float[Tensor, "n d_in"]) -> tuple[Float[Tensor, "n width"], ...]:
+    def pre_activations(self, x: Float[Tensor, "n d_in"]) -> tuple[Float[Tensor, "n _"], ...]:
         """a_1 … a_{L+1}, the last of which is f(x)."""
         found = [x @ self.weights[0] + self.biases[0]]
         for weight, bias, activation in zip(self.weights[1:], self.biases[1:], self.activations, strict=True):
