@@ -1,38 +1,69 @@
 """*structures* Table 1 for our own one-layer checkpoints: searched exhaustively, ranked, and held against text.
 
-    python -m analyses.skip_trigrams --corpus dir:PATH [--checkpoint NAME] [--max-tokens N] [--out FILE] [--quick]
+    python -m analyses.skip_trigrams --corpus dir:PATH [--checkpoint NAME] [--max-tokens N] [--min-count N …]
+                                     [--out docs/skip_trigrams.md] [--quick]
 
 PATH holds the novels that the checkpoint's card names; only the documents that its recipe held out of training are
 read. For every head: how many of its 100 best skip-trigrams the text confirms (false discovery rate 5%); the same for
-1,000 random triples of the same token frequencies; and its best confirmed rows, as Markdown (to --out, or printed).
+1,000 random triples of the same token frequencies; both again among tokens with at least so many training counts; the
+rows on top and the best confirmed ones; the false triples that confirmed ones force; and how far the direct path is
+from the text's bigrams. Markdown, to --out, or printed.
 
-Expected: more confirmed rows than among random triples for the heads that look further than the previous token. Some
-ten minutes on two cores for a million tokens; `--quick` reads 50,000 and takes one head, and few rows are common enough
-there to be judged.
+Expected: more confirmed rows than among random triples, most of all among frequent tokens and for heads that attend to
+more than one position. Some ten minutes on one core for 1.2 million tokens; `--quick` reads 50,000 and takes one head,
+and few rows are common enough there to be judged.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 import aotlens
 from analyses._claims import parser
+from analyses._skip_trigram_page import bug_lines, direct_path_lines, row_lines, share_lines, top_of_page
 from aotlens.checkpoints.catalog import bundled_folder
 from aotlens.data import Corpus, open_corpus
 from aotlens.models import AttentionOnlyTransformer
-from aotlens.plots.labels import describe
 from aotlens.train import list_recipes, load_recipe
-from aotlens.trigrams import Evidence, evidence, matched_random, skip_trigrams
+from aotlens.trigrams import (
+    Evidence,
+    SkipTrigramBugs,
+    evidence,
+    matched_random,
+    read_ids,
+    skip_trigram_bugs,
+    skip_trigrams,
+)
 
-N_ROWS, N_RANDOM, N_SHOWN = 100, 1000, 5
+N_ROWS, N_RANDOM = 100, 1000
+MIN_COUNTS = (5_000, 20_000)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OfHead:
+    """A head's best rows, random rows matched to them, both held against the text, and what the best rows force."""
+
+    head: int
+    min_count: int
+    found: Evidence
+    random: Evidence
+    bugs: SkipTrigramBugs
 
 
 def one_layer_checkpoints() -> list[str]:
     """The bundled language models with one layer that no MLP follows."""
     bundled = [info for info in aotlens.list_checkpoints() if info.path and info.path.parent == bundled_folder()]
-    return [info.name for info in bundled if info.model.get("n_layers") == 1 and not info.model.get("d_mlp")]
+    return [
+        info.name
+        for info in bundled
+        if info.model.get("n_layers") == 1 and not info.model.get("d_mlp") and info.model.get("causal", True)
+    ]
 
 
 def held_out(name: str, corpus: Corpus) -> tuple[str, ...]:
@@ -42,87 +73,65 @@ def held_out(name: str, corpus: Corpus) -> tuple[str, ...]:
     return corpus.split(load_recipe(name).corpus.validation).validation
 
 
-def of_head(
-    model: AttentionOnlyTransformer, head: int, corpus: Corpus, documents: Sequence[str], max_tokens: int | None
-) -> tuple[Evidence, Evidence]:
-    """The head's best rows, and random rows matched to them, both held against the text."""
-    table = skip_trigrams(model, 0, head, k=N_ROWS)
-    found = evidence(model, table, corpus, documents=documents, max_tokens=max_tokens)
-    random = matched_random(model, table, N_RANDOM)
-    return found, evidence(model, random, corpus, documents=documents, max_tokens=max_tokens, run_model=False)
+def of_heads(
+    model: AttentionOnlyTransformer, heads: Sequence[int], ids: np.ndarray, min_counts: Sequence[int]
+) -> Iterator[OfHead]:
+    """Every head, among all tokens first, then among those with each of the counts."""
+    for min_count in (0, *min_counts):
+        for head in heads:
+            table = skip_trigrams(model, 0, head, k=N_ROWS, min_count=min_count)
+            found = evidence(model, table, ids, max_tokens=None)
+            random = matched_random(model, table, N_RANDOM)
+            yield OfHead(
+                head=head,
+                min_count=min_count,
+                found=found,
+                random=evidence(model, random, ids, max_tokens=None, run_model=False),
+                bugs=skip_trigram_bugs(model, found, ids, max_tokens=None),
+            )
 
 
-def summary_row(head: int, found: Evidence, random: Evidence) -> str:
-    own, others = found.summary(), random.summary()
-    cells = [
-        f"0.{head}",
-        f"{found.share_confirmed:.0%}",
-        str(own["not confirmed"]),
-        str(own["too rare"]),
-        f"{random.share_confirmed:.1%}",
-        str(others["not confirmed"]),
-        str(others["too rare"]),
-    ]
-    return f"| {' | '.join(cells)} |"
-
-
-def table_rows(head: int, found: Evidence) -> Iterator[str]:
-    """The best confirmed rows, or the best of all where none is."""
-    frame = found.to_frame()
-    confirmed = frame[frame.verdict == "confirmed"]
-    for _, row in (confirmed if len(confirmed) else frame).head(N_SHOWN).iterrows():
-        tokens = (f"`{describe(row[name])}`".replace("|", "\\|") for name in ("source", "destination", "out"))
-        lift = "-" if row.lift != row.lift else f"{row.lift:.1f} ({row.lift_low:.1f} to {row.lift_high:.1f})"
-        numbers = [f"{row.effect:.2f}", f"{row.followed} of {row.occurrences}", lift]
-        numbers += ["-" if x != x else f"{x:.2f}" for x in (row.measured_attention, row.measured_effect)]
-        numbers.append("-" if row.ablation_change != row.ablation_change else f"{row.ablation_change:+.2f}")
-        yield f"| 0.{head} | {' | '.join(tokens)} | {' | '.join(numbers)} | {row.verdict} |"
-
-
-def document(name: str, corpus: Corpus, *, max_tokens: int | None, heads: int | None) -> str:
-    """Both tables of a checkpoint, as Markdown."""
+def section(name: str, corpus: Corpus, *, max_tokens: int | None, heads: int | None, min_counts: Sequence[int]) -> str:
+    """A checkpoint's part of the page, as Markdown."""
     model = aotlens.load(name, "cpu")
     documents = held_out(name, corpus)
-    summary: list[str] = []
-    rows: list[str] = []
-    n_tokens = 0
-    for head in range(model.cfg.n_heads if heads is None else heads):
-        found, random = of_head(model, head, corpus, documents, max_tokens)
-        summary.append(summary_row(head, found, random))
-        rows += table_rows(head, found)
-        n_tokens = found.n_tokens
-        print(f"{name}: head 0.{head} done", file=sys.stderr)
-    return "\n".join(
-        [
-            f"## {name}",
-            "",
-            f"{n_tokens:,} tokens of {len(documents)} documents that training did not see.",
-            "",
-            f"| head | confirmed, of its top {N_ROWS} | not confirmed | too rare "
-            f"| confirmed, of {N_RANDOM:,} random | not confirmed | too rare |",
-            "| --- | --- | --- | --- | --- | --- | --- |",
-            *summary,
-            "",
-            "| head | source | destination | out | effect | out follows | lift (95%) | attention | direct effect "
-            "| ablation | verdict |",
-            "| --- " * 11 + "|",
-            *rows,
-            "",
-        ]
-    )
+    ids = read_ids(model, corpus, documents=documents, max_tokens=max_tokens)
+    how_many = "All" if max_tokens is None or len(ids) < max_tokens else "The first"
+    results = []
+    for one in of_heads(model, range(model.cfg.n_heads if heads is None else heads), ids, min_counts):
+        results.append(one)
+        print(f"{name}: head 0.{one.head}, tokens with at least {one.min_count:,} counts: done", file=sys.stderr)
+    lines = [
+        f"## {name}",
+        "",
+        f"{how_many} {len(ids):,} tokens of {len(documents)} documents that training did not see: "
+        f"{', '.join(documents)}.",
+        "",
+    ]
+    for min_count in (0, *min_counts):
+        lines += share_lines(model, min_count, [one for one in results if one.min_count == min_count])
+    for min_count in (0, *min_counts[-1:]):
+        lines += row_lines(model, min_count, [one.found for one in results if one.min_count == min_count])
+    lines += bug_lines(max((0, *min_counts)), [one for one in results if one.min_count == max((0, *min_counts))])
+    return "\n".join([*lines, *direct_path_lines(model, ids)])
 
 
 def main(argv: list[str] | None = None) -> int:
     options = parser(__doc__)
     options.add_argument("--corpus", required=True, metavar="SPEC", help="dir:PATH, file:PATH, stdlib or hf:NAME")
     options.add_argument("--checkpoint", metavar="NAME", help="one of them; all bundled one-layer models if not given")
-    options.add_argument("--max-tokens", type=int, default=1_000_000, metavar="N", help="how much text to read")
+    options.add_argument("--max-tokens", type=int, metavar="N", help="how much text to read; all of it if not given")
+    options.add_argument(
+        "--min-count", type=int, nargs="*", default=MIN_COUNTS, metavar="N",
+        help="also among tokens with at least so many training counts (default: 5000 20000)",
+    )  # fmt: skip
     options.add_argument("--out", type=Path, metavar="FILE", help="write the Markdown here")
     chosen = options.parse_args(argv)
     corpus = open_corpus(chosen.corpus)
-    max_tokens, heads = (50_000, 1) if chosen.quick else (chosen.max_tokens, None)
+    quick: dict[str, Any] = {"max_tokens": 50_000, "heads": 1} if chosen.quick else {}
+    how_much = {"max_tokens": chosen.max_tokens, "heads": None, "min_counts": sorted(chosen.min_count), **quick}
     names = [chosen.checkpoint] if chosen.checkpoint else one_layer_checkpoints()
-    text = "\n".join(document(name, corpus, max_tokens=max_tokens, heads=heads) for name in names)
+    text = "\n".join([top_of_page(), *(section(name, corpus, **how_much) for name in names)]) + "\n"
     if chosen.out is None:
         print(text)
     else:

@@ -1,0 +1,261 @@
+"""What analyses.skip_trigrams finds, as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from aotlens.models import AttentionOnlyTransformer
+from aotlens.plots.labels import describe, glyphs
+from aotlens.trigrams import (
+    Evidence,
+    Example,
+    count_bigrams,
+    count_kinds,
+    distance_shares,
+    ensemble_check,
+    frequent_tokens,
+    kinds,
+    zero_layer,
+)
+
+if TYPE_CHECKING:
+    from analyses.skip_trigrams import OfHead
+
+N_TOP, N_CONFIRMED, N_BUGS = 3, 4, 12
+BY_POSITION = 0.9
+_MAX_AROUND = 60  # characters of an example on either side of what is left out
+
+
+def top_of_page() -> str:
+    return """# Skip-trigrams, held against text
+
+Made by `python -m analyses.skip_trigrams --corpus dir:PATH --out docs/skip_trigrams.md`, with the novels that the
+checkpoint's card names in PATH. Nothing here was picked by hand.
+
+*structures*, Table 1 (from Elhage et al. 2021), shows six skip-trigrams `[source] … [destination] → [out]` that
+somebody chose. Here they are searched: the 100 best of all V³ triples of every head, by effect = attention × ov, from
+its weights alone (`aotlens.trigrams.skip_trigrams`). Then each is held against text that training did not see.
+
+- **confirmed**: the out follows `source … destination` more often than it follows the destination anyway (lift above
+  1), at a false discovery rate of 5% (Benjamini–Hochberg over the table's rows that can be tested).
+- **testable**: not *too rare*. A row is too rare with fewer than 10 places of `source … destination`, or in fewer than
+  5 windows of the model's context, or with fewer than 10 places of the destination alone, to compare with.
+- **p ≤ 5%**: of the testable rows, those whose own p-value, not adjusted, is at most 5%: what compares the two sides
+  where one has 100 rows and the other 1,000. Where nothing is associated it is 5% or less.
+- **random**: 1,000 triples whose source, destination and out are as frequent as the table's, drawn apart.
+
+`aotlens/trigrams/verdict.py` has the formulas. A row that is confirmed is true of the text, not proof that the head is
+there for it; *attention*, *direct effect* and *without the head* say what the head does at those very places: its mean
+attention from destination to source, what that adds to the out's logit, and by how much the out's log-probability
+changes when the head is taken out (below 0: the head helps).
+"""
+
+
+def share_lines(model: AttentionOnlyTransformer, min_count: int, results: Sequence[OfHead]) -> Iterator[str]:
+    """How many rows hold, head by head, beside random triples; and what kinds the confirmed ones are."""
+    if min_count:
+        n = len(frequent_tokens(model, min_count))
+        yield f"### Among the {n:,} tokens with at least {min_count:,} training counts"
+        yield ""
+        yield (
+            f"A score does not know how often its tokens occur. Here source, destination and out are {n:,} of the "
+            f"{model.cfg.d_vocab:,} tokens (`min_count={min_count}`, `--min-count {min_count}`), the search is as "
+            "exhaustive."
+        )
+    else:
+        yield "### Among all tokens"
+    yield ""
+    yield "| head | position alone | confirmed | testable | p ≤ 5% | random: confirmed | testable | p ≤ 5% | kinds |"
+    yield "| --- " * 9 + "|"
+    for one in results:
+        cells = [f"0.{one.head}", _by_position(model, one.head), *_shares(one.found), *_shares(one.random)]
+        yield f"| {' | '.join([*cells, _kinds(one.found)])} |"
+    yield ""
+    yield _in_short(results)
+    yield ""
+
+
+def _shares(found: Evidence) -> list[str]:
+    n, tested = len(found.verdict), ~found.association.too_rare
+    share = f"{found.share_confirmed:.0%}" if n <= 100 else f"{found.share_confirmed:.1%}"
+    nominal = "–" if not found.n_testable else f"{(found.association.p_value[tested] <= 0.05).mean():.0%}"
+    return [f"{found.n_confirmed} of {n:,} ({share})", f"{found.n_testable:,}", nominal]
+
+
+def _kinds(found: Evidence) -> str:
+    """Of the confirmed rows."""
+    confirmed = [kind for kind, word in zip(kinds(found.table), found.verdict, strict=True) if word == "confirmed"]
+    return ", ".join(f"{number} {kind}" for kind, number in count_kinds(confirmed).items() if number) or "–"
+
+
+def _by_position(model: AttentionOnlyTransformer, head: int) -> str:
+    if model.cfg.positions is None:
+        return "–"
+    shares = distance_shares(model, 0, head)
+    where = int(shares.argmax())
+    if shares[where] < BY_POSITION:
+        return "spread"
+    return {0: "the token itself", 1: "the token before"}.get(where, f"{where} back") + f" ({shares[where]:.0%})"
+
+
+def _in_short(results: Sequence[OfHead]) -> str:
+    def total(side: str) -> tuple[int, int, int]:
+        all_of = [getattr(one, side) for one in results]
+        return (
+            sum(found.n_confirmed for found in all_of),
+            sum(found.n_testable for found in all_of),
+            sum(len(found.verdict) for found in all_of),
+        )
+
+    own, other = total("found"), total("random")
+    text = (
+        f"All heads: {own[0]} of {own[2]:,} rows confirmed ({own[0] / own[2]:.1%}; {_share(own)} of the {own[1]:,} "
+        f"testable), beside {other[0]} of {other[2]:,} random triples ({other[0] / other[2]:.2%}; {_share(other)} of "
+        f"{other[1]:,})."
+    )
+    return text
+
+
+def _share(total: tuple[int, int, int]) -> str:
+    return "–" if not total[1] else f"{total[0] / total[1]:.1%}"
+
+
+def row_lines(model: AttentionOnlyTransformer, min_count: int, results: Sequence[Evidence]) -> Iterator[str]:
+    """Each head's first rows, whatever the verdict, and its best confirmed ones."""
+    among = f"tokens with at least {min_count:,} training counts" if min_count else "all tokens"
+    yield f"### Rows, among {among}"
+    yield ""
+    yield f"Of every head the first {N_TOP}, and the {N_CONFIRMED} best of the other confirmed ones."
+    yield ""
+    yield (
+        "| head | rank | source | destination | out | effect | out follows | lift (95%) | attention | direct effect "
+        "| without the head | verdict | for instance |"
+    )
+    yield "| --- " * 13 + "|"
+    for found in results:
+        frame = found.to_frame()
+        rest = frame.iloc[N_TOP:]
+        first = [*frame.index[:N_TOP], *rest.index[rest.verdict == "confirmed"][:N_CONFIRMED]]
+        for index in first:
+            row = frame.loc[index]
+            tokens = [_code(describe(row[name])) for name in ("source", "destination", "out")]
+            lift = "–" if row.lift != row.lift else f"{row.lift:.1f} ({row.lift_low:.1f} to {_bound(row.lift_high)})"
+            numbers = [f"{row.effect:.2f}", f"{row.followed:,} of {row.occurrences:,}", lift]
+            numbers += [_number(row.measured_attention, ".2f"), _number(row.measured_effect, ".2f")]
+            numbers.append(_number(row.ablation_change, "+.2f"))
+            cells = [f"{found.table.layer}.{found.table.head}", str(row["rank"]), *tokens, *numbers, row.verdict]
+            instance = next((e for e in found.examples if e.row == index and e.follows), None)
+            yield f"| {' | '.join([*cells, _instance(model, instance)])} |"
+    yield ""
+
+
+def _number(value: float, form: str) -> str:
+    return "–" if value != value else format(value, form)
+
+
+def _bound(value: float) -> str:
+    return "∞" if value == float("inf") else f"{value:.1f}"
+
+
+def _code(text: str) -> str:
+    """As code in a cell of a Markdown table."""
+    fence = "``" if "`" in text else "`"
+    pad = " " if "`" in text else ""
+    return f"{fence}{pad}{text}{pad}{fence}".replace("|", "\\|")
+
+
+def _instance(model: AttentionOnlyTransformer, example: Example | None) -> str:
+    """Some text from the source to the out."""
+    if example is None or model.tokenizer is None:
+        return "–"
+    text = "".join(model.tokenizer.str_tokens(example.tokens[example.source_position :].tolist()))
+    if len(text) > 2 * _MAX_AROUND:
+        text = f"{text[: _MAX_AROUND // 3]} … {text[-_MAX_AROUND:]}"
+    return _code("".join(char if char == " " else glyphs(char) for char in text).strip())
+
+
+def bug_lines(min_count: int, results: Sequence[OfHead]) -> Iterator[str]:
+    """What pairs of confirmed rows force, and the largest of it that the text contradicts."""
+    yield "### False triples that true ones force"
+    yield ""
+    among = f"tokens with at least {min_count:,} training counts" if min_count else "all tokens"
+    yield (
+        "A head's score factors into f(source, destination) · f(source, out), so two confirmed rows with one source, "
+        "(a, b → c) and (a, b′ → c′), force (a, b → c′) and (a, b′ → c) (`aotlens.trigrams.skip_trigram_bugs`). Of the "
+        f"tables among {among}; *false*: common enough to be judged, and the out comes less often than after the "
+        "destination anyway."
+    )
+    yield ""
+    yield "| head | confirmed rows | triples forced | confirmed themselves | false | too rare |"
+    yield "| --- " * 6 + "|"
+    listed: list[tuple[float, str]] = []
+    for one in results:
+        bugs = one.bugs
+        verdicts = bugs.verdict
+        yield (
+            f"| 0.{one.head} | {one.found.n_confirmed} | {len(bugs)} | {verdicts.count('confirmed')} "
+            f"| {int(bugs.false.sum())} | {verdicts.count('too rare')} |"
+        )
+        frame = bugs.to_frame()
+        for _, bug in frame[frame.false].iterrows():
+            listed.append((bug.forced_effect, _bug_row(f"0.{one.head}", bug)))
+    yield ""
+    if not listed:
+        return
+    yield f"The {min(N_BUGS, len(listed))} with the largest forced effect, with how often each out follows its pair:"
+    yield ""
+    yield "| head | true | and | force | effect | lift |"
+    yield "| --- " * 6 + "|"
+    yield from (line for _, line in sorted(listed, key=lambda pair: -pair[0])[:N_BUGS])
+    yield ""
+
+
+def _bug_row(head: str, bug: Any) -> str:
+    def triple(destination: str, out: str, counts: str) -> str:
+        return f"{_code(describe(bug.source))} … {_code(describe(destination))} → {_code(describe(out))}: {counts}"
+
+    cells = [
+        head,
+        triple(bug.destination, bug.out, f"{bug.followed:,}"),
+        triple(bug.other_destination, bug.other_out, f"{bug.other_followed:,}"),
+        triple(bug.destination, bug.other_out, f"{bug.forced_followed:,} of {bug.forced_occurrences:,}"),
+        f"{bug.forced_effect:.2f}",
+        _number(bug.forced_lift, ".2f"),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def direct_path_lines(model: AttentionOnlyTransformer, ids: np.ndarray) -> Iterator[str]:
+    """The zero-layer part of the model against the text's bigrams, and Theorem 25."""
+    counts = count_bigrams(model, ids)
+    alone = zero_layer(model, counts)
+    yield "### The direct path, and Theorem 25"
+    yield ""
+    yield (
+        f"What the last token alone predicts through W_E W_U is {alone.mean_kl:.2f} nats a token from the text's "
+        f"{counts.n:,} bigrams (KL, frequency-weighted; their own entropy is {alone.entropy:.2f}). A prediction of "
+        f"unigram frequencies is {alone.unigram_kl:.2f} from them."
+    )
+    itself = []
+    if model.cfg.norm is None and model.cfg.positions is not None:
+        shares = {head: distance_shares(model, 0, head)[0] for head in range(model.cfg.n_heads)}
+        itself = [(0, head) for head, share in shares.items() if share >= BY_POSITION]
+    if itself:
+        added = zero_layer(model, counts, heads=itself)
+        names = " and ".join(f"0.{head}" for _, head in itself)
+        yield (
+            f"{'Heads' if len(itself) > 1 else 'Head'} {names} attend to the token itself whatever it is, so what they "
+            f"write belongs to the bigrams: with their OV circuits added the distance is {added.mean_kl:.2f}."
+        )
+    width = model.cfg.n_ctx
+    tokens = torch.from_numpy(ids[: min(8, max(len(ids) // width, 1)) * width].copy())
+    check = ensemble_check(model, tokens.view(-1, min(width, len(tokens))))
+    yield ""
+    yield (
+        f"Theorem 25, on {tokens.numel():,} tokens: the sum of the bigram term and of every head's skip-trigrams is "
+        f"the model's logits to {check.residual:.1g}, where the largest term is {check.largest:.3g}."
+    )
