@@ -16,6 +16,8 @@ class Claim:
     expected: float | int
     measured: float | int
     tolerance: float | int
+    seed: int | None = None
+    """Of what is drawn at random; None where nothing is."""
 
     @property
     def holds(self) -> bool:

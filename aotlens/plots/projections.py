@@ -6,7 +6,9 @@ import numpy as np
 import plotly.graph_objects as go
 from jaxtyping import Float, Int
 
-from aotlens.plots.colours import LINES, Theme, base_layout
+from aotlens.plots.colours import INK, LINES, Theme, base_layout
+
+_TICKS = [digit * 10.0**power for power in range(-4, 6) for digit in (1, 2, 5)]
 
 
 def distortion_plot(
@@ -23,19 +25,62 @@ def distortion_plot(
     """
     if len(m) == 0 or not constant > 0:
         raise ValueError(f"distortion_plot: expected projections and a positive C, got {len(m)} and C = {constant}.")
+    figure = _clouds(n_points, m, distortion, "m = %{x}, ε = %{y:.3f}", theme)
+    line = np.unique(m)
+    for colour, size in _colours(n_points, theme):
+        name = f"√(C · log {size} / m), C = {constant:.2f}"
+        figure.add_trace(_line(line, np.sqrt(constant * np.log(size) / line), name, colour))
+    figure.update_xaxes(title_text="m, dimensions after projection", tickvals=line, ticktext=[str(x) for x in line])
+    figure.update_yaxes(title_text="ε, largest distortion of a squared distance", tickvals=_TICKS)
+    return figure
+
+
+def angle_plot(
+    n_points: Int[np.ndarray, " projection"],
+    distortion: Float[np.ndarray, " projection"],
+    angle_error: Float[np.ndarray, " projection"],
+    *,
+    theme: Theme = "light",
+) -> go.Figure:
+    """The largest error of a cosine against ε on logarithmic axes, and the bound 4ε/(1 − ε) where ε < 1.
+
+    Raises `ValueError` for no projections.
+    """
+    if len(distortion) == 0:
+        raise ValueError("angle_plot: expected projections, got none.")
+    figure = _clouds(n_points, distortion, angle_error, "ε = %{x:.3f}, error %{y:.3f}", theme)
+    epsilon = np.geomspace(distortion.min(), min(0.9, distortion.max()), 50)
+    figure.add_trace(_line(epsilon, 4 * epsilon / (1 - epsilon), "4ε/(1 − ε)", INK[theme]))
+    figure.update_xaxes(title_text="ε, largest distortion of a squared distance", tickvals=_TICKS)
+    figure.update_yaxes(title_text="largest error of a cosine, |cos θ_f − cos θ|", tickvals=_TICKS)
+    return figure
+
+
+def _clouds(n_points: np.ndarray, x: np.ndarray, y: np.ndarray, hover: str, theme: Theme) -> go.Figure:
     figure = go.Figure(layout=base_layout(theme))
-    sizes = np.unique(n_points)
-    for colour, size in zip(np.resize(np.array(LINES[theme]), len(sizes)), sizes, strict=True):
+    for colour, size in _colours(n_points, theme):
         here = n_points == size
         figure.add_trace(
-            go.Scatter(x=m[here], y=distortion[here], mode="markers", name=f"{size} points", marker={"color": colour},
-                       hovertemplate="m = %{x}, ε = %{y:.3f}")
-        )  # fmt: skip
-        line = np.unique(m)
-        figure.add_trace(
-            go.Scatter(x=line, y=np.sqrt(constant * np.log(size) / line), mode="lines", showlegend=False,
-                       line={"color": colour, "dash": "dot", "width": 1.2}, hoverinfo="skip")
-        )  # fmt: skip
-    figure.update_xaxes(type="log", title_text="m, dimensions after projection")
-    figure.update_yaxes(type="log", title_text="ε, largest distortion of a squared distance")
+            go.Scatter(
+                x=x[here],
+                y=y[here],
+                mode="markers",
+                name=f"{size} points",
+                marker={"color": colour},
+                hovertemplate=hover,
+            )
+        )
+    figure.update_xaxes(type="log")
+    figure.update_yaxes(type="log")
     return figure
+
+
+def _colours(n_points: np.ndarray, theme: Theme) -> list[tuple[str, int]]:
+    sizes = np.unique(n_points).tolist()
+    return [(LINES[theme][index % len(LINES[theme])], size) for index, size in enumerate(sizes)]
+
+
+def _line(x: np.ndarray, y: np.ndarray, name: str, colour: str) -> go.Scatter:
+    return go.Scatter(
+        x=x, y=y, mode="lines", name=name, line={"color": colour, "dash": "dot", "width": 1.2}, hoverinfo="skip"
+    )

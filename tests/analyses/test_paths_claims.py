@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+import shutil
 from pathlib import Path
 
 import pytest
 
 from aotlens.checkpoints import bundled_folder
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -16,12 +21,44 @@ def real_bundled_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     monkeypatch.setenv("AOTLENS_HOME", str(tmp_path))
 
 
-def test_path_expansion(capsys: pytest.CaptureFixture[str]) -> None:
+def claims(text: str) -> list[str]:
+    return [line.split(" | ")[0] for line in text.splitlines() if " | yes" in line]
+
+
+def test_path_expansion(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     from analyses import path_expansion
 
-    assert path_expansion.main(["--quick"]) == 0
+    page = Path(shutil.copy(ROOT / "docs" / "paths.md", tmp_path))
+    before = page.read_text(encoding="utf-8")
+    assert path_expansion.main(["--quick", "--docs", str(page)]) == 0
     out = capsys.readouterr().out
     assert "Proposition 22" in out and "| NO" not in out and "loss with paths up to here" in out
+    assert "12 layers: paths to one logit | 488,281,250 | 488,281,250 | 0 | yes | none" in page.read_text("utf-8")
+    # What stands in the page has the same claims, from the whole run.
+    assert claims(out) == claims(before.split("<!-- path_expansion -->")[1].split("<!-- /path_expansion -->")[0])
+    assert before.split("<!-- path_expansion -->")[0] == page.read_text("utf-8").split("<!-- path_expansion -->")[0]
+
+
+def test_a_page_without_the_marks_is_left_alone(tmp_path: Path) -> None:
+    from analyses._docs import write_section
+
+    page = tmp_path / "page.md"
+    page.write_text("<!-- name -->\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="expected the marks <!-- name --> and <!-- /name -->"):
+        write_section(page, "name", "text")
+    assert page.read_text("utf-8") == "<!-- name -->\n"
+
+
+def test_what_the_documents_show_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    from aotlens.cli import main
+
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "paths.md").read_text("utf-8"), re.DOTALL)
+    exec(compile(example, "docs/paths.md", "exec"), {})
+    assert "given_the_rest" in capsys.readouterr().out
+    (command,) = re.findall(r"^aotlens (paths .*)$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
+    with pytest.raises(SystemExit) as stopped:
+        main([*shlex.split(command, comments=True), "--device", "cpu"])
+    assert not stopped.value.code and "ranks proven" in capsys.readouterr().out
 
 
 def test_superposition(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
