@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _SEQUENCES_AT_ONCE = 256
 _MAX_BYTES = 4e9
+_LARGEST = 1e300
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -119,6 +120,23 @@ class CompiledFFN:
             raise ValueError(f"points: expected them in [-{self.bound:g}, {self.bound:g}], where the bound holds.")
         return float(self.error(self.adversarial_points(n, seed) if points is None else points).max())
 
+    def with_etas(self, etas: Sequence[float]) -> CompiledFFN:
+        """The same network with other η, one a layer, instead of those from the tolerance: `proven_error` follows.
+
+        `tolerance` is then the proven error. Raises `ValueError` for another number of them, for what is not positive
+        and finite, and for a SiLU layer's η other than 1.
+        """
+        activations = self.ffn.activations
+        if len(etas) != len(activations):
+            raise ValueError(f"etas: expected {len(activations)}, one for each hidden layer, got {len(etas)}.")
+        for layer, (eta, activation) in enumerate(zip(etas, activations, strict=True)):
+            if not (eta > 0 and math.isfinite(eta)):
+                raise ValueError(f"η of layer {layer}: expected a positive finite number, got {eta}.")
+            if activation == "silu" and eta != 1:
+                raise ValueError(f"η of layer {layer}: a SiLU unit is exact at η = 1 and only there, got {eta}.")
+        etas = tuple(float(eta) for eta in etas)
+        return _build(self.ffn, self.construction, self.bound, None, self.auxiliary, etas, self.n_tokens)
+
     def to_frame(self) -> pd.DataFrame:
         """One row a layer: layer, units, activation, eta, unit_error (at most), heads, paper_heads (claimed)."""
         import pandas as pd
@@ -184,21 +202,37 @@ def compile_ffn(
         raise ValueError(f"n_tokens={n_tokens}: expected at least 1.")
     v = _auxiliary(auxiliary, stream_width(network))
     etas = choose_etas(network, construction, bound=bound, tolerance=tolerance, v=v)
+    return _build(network, construction, float(bound), float(tolerance), v, etas, n_tokens)
+
+
+def _build(
+    network: FeedForward,
+    construction: Construction,
+    bound: float,
+    tolerance: float | None,
+    v: Tensor,
+    etas: tuple[float, ...],
+    n_tokens: int,
+) -> CompiledFFN:
+    """The model for given η, and what is proven of it; without a tolerance, whatever that comes to."""
     layers = unit_layers(network, etas, construction)
     heads = [layer_heads(layer, v) for layer in layers]
     _check_size(heads, construction)
     model = assemble(heads, n_tokens)
     for name in ("W_Q", "W_K", "W_V", "W_O"):
         if not getattr(model, name).isfinite().all():
-            raise ValueError(f"{name} would need numbers that float64 cannot hold; give a larger tolerance.")
-    proven = bound_error(network, layers, bound=bound, v=v).total
-    assert proven <= tolerance, (proven, tolerance)
+            raise ValueError(f"{name} would need numbers that float64 cannot hold; give a larger tolerance or η.")
+    proof = bound_error(network, layers, bound=bound, v=v)
+    proven = proof.total
+    if tolerance is None and not (math.isfinite(proven) and proof.largest <= _LARGEST):
+        raise ValueError(f"etas={etas}: numbers above {_LARGEST:g} would occur, which float64 cannot hold.")
+    assert tolerance is None or proven <= tolerance, (proven, tolerance)
     return CompiledFFN(
         model=model,
         ffn=network,
         construction=construction,
-        bound=float(bound),
-        tolerance=float(tolerance),
+        bound=bound,
+        tolerance=proven if tolerance is None else tolerance,
         auxiliary=v,
         etas=etas,
         heads_per_layer=tuple(count_heads(model).tolist()),
