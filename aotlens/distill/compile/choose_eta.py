@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aotlens.distill.compile.bounds import RELU_GAP, Bound, bound_error
-from aotlens.distill.compile.ffn import FeedForward
+from aotlens.distill.compile.bounds import Bound, bound_error
+from aotlens.distill.compile.ffn import Activation, FeedForward
 from aotlens.distill.compile.layers import Construction, unit_layers
 
 _LARGEST = 1e300
+_ATTEMPTS = 6
 
 
 def choose_etas(
@@ -26,42 +28,56 @@ def choose_etas(
     """η_ℓ = (tolerance − rounding) / (number of ReLU layers · 0.2785 · C_ℓ); 1 for SiLU.
 
     C_ℓ is how much an error of one unit everywhere in layer ℓ can become at the output, through |W_{ℓ+1}| … |W_{L+1}|
-    and the slopes. Each ReLU layer has an equal share of what rounding leaves of the tolerance; where C_ℓ = 0, η = 1.
+    and the slopes. Each ReLU layer has an equal share of what rounding leaves of the tolerance, and no η is larger than
+    its layer's largest pre-activation, from where on a unit is little but x/2.
 
     Raises `ValueError` where rounding leaves nothing, with the tolerance that can be proven.
     """
     gains = [_gain(ffn, construction, layer, bound, v) for layer in range(ffn.depth)]
-    n_relu = ffn.activations.count("relu")
+    reaches = _reaches(ffn, bound)
+    n_relu = max(ffn.activations.count("relu"), 1)
 
-    def etas(budget: float) -> list[float]:
-        share = budget / max(n_relu, 1) * (1 - 1e-6)
-        return [
-            1.0 if activation != "relu" or gain == 0 else share / gain
-            for activation, gain in zip(ffn.activations, gains, strict=True)
-        ]
+    def etas(budget: float, most: float) -> list[float]:
+        parts = zip(ffn.activations, gains, reaches, strict=True)
+        return [_eta(budget / n_relu, most * reach, activation, gain) for activation, gain, reach in parts]
 
-    def proven(chosen: Sequence[float], relu_gap: float = RELU_GAP) -> Bound:
-        layers = unit_layers(ffn, chosen, construction)
-        return bound_error(ffn, layers, bound=bound, v=v, relu_gap=relu_gap)
+    def proven(chosen: Sequence[float], **what: Any) -> Bound:
+        return bound_error(ffn, unit_layers(ffn, chosen, construction), bound=bound, v=v, **what)
 
-    # The rounding bound grows a little with η, as the units' results do: taken at the largest η that can come out.
-    everything = etas(float(tolerance))
-    exact = bound_error(ffn, unit_layers(ffn, everything, construction), bound=bound, v=v, rounding=False)
-    largest = proven(everything)
-    rounding = largest.total - exact.total
-    least = proven([min(eta, 1e-9 * eta + 1e-200) for eta in everything], relu_gap=0.0).total
-    if not math.isfinite(rounding) or proven(everything, relu_gap=0.0).largest > _LARGEST:
+    tolerance = float(tolerance)
+    without_relu = proven(etas(tolerance, 1.0), relu_gap=0.0)
+    if not without_relu.largest <= _LARGEST:
         raise ValueError(
             f"bound={bound}, tolerance={tolerance}: numbers above {_LARGEST:g} would occur, which float64 cannot hold."
         )
-    if rounding * (1 + 1e-6) >= tolerance:
-        raise ValueError(
-            f"tolerance={tolerance:g} is below what float64 can be proven to reach here: on [-{bound:g}, {bound:g}] "
-            f"the rounding of the compiled network and of the FFN may add {least:.2g}. Give at least "
-            f"{1.02 * least:.3g}, or a smaller bound."
-        )
-    chosen = etas(float(tolerance) - rounding * (1 + 1e-6))
-    return tuple(chosen)
+    # Rounding grows with η, as the units' results do, so what it takes at most at one η it takes at most at a smaller.
+    for exponent in range(_ATTEMPTS):
+        most = 1e-3**exponent
+        largest = etas(tolerance, most)
+        taken = float((proven(largest).by_output - proven(largest, rounding=False).by_output).max()) * (1 + 1e-6)
+        if taken < tolerance:
+            return tuple(etas(tolerance - taken, most))
+    least = without_relu.total
+    raise ValueError(
+        f"tolerance={tolerance:g} is below what float64 can be proven to reach here: on [-{bound:g}, {bound:g}] "
+        f"the rounding of the compiled network and of the FFN may add {least:.2g}. Give at least "
+        f"{1.02 * least:.3g}, or a smaller bound."
+    )
+
+
+def _eta(share: float, most: float, activation: Activation, gain: float) -> float:
+    if activation != "relu" or most == 0:
+        return 1.0
+    return min(share * (1 - 1e-6) / gain, most) if gain > 0 else most
+
+
+def _reaches(ffn: FeedForward, bound: float | int) -> list[float]:
+    """How large a pre-activation of each hidden layer can be."""
+    size, reaches = torch.full((ffn.d_in,), float(bound), dtype=torch.float64), []
+    for weight, bias in zip(ffn.weights[:-1], ffn.biases[:-1], strict=True):
+        size = size @ weight.abs() + bias.abs()
+        reaches.append(float(size.max()))
+    return reaches
 
 
 def _gain(ffn: FeedForward, construction: Construction, layer: int, bound: float | int, v: Tensor) -> float:

@@ -1,0 +1,137 @@
+"""What is read, and what is refused with a reason."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from aotlens.distill import compile_ffn, read_ffn
+from tests.distill.compile.networks import mlp, uniform
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        nn.Sequential(nn.Linear(3, 4), nn.ReLU()),
+        nn.Sequential(nn.SiLU(), nn.Linear(3, 4)),
+        nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.SiLU(), nn.Linear(4, 2)),
+        nn.Sequential(nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.0)), nn.Identity(), nn.ReLU(), nn.Linear(4, 2)),
+        nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Dropout(0.5), nn.Linear(4, 2)).eval(),
+    ],
+)  # fmt: skip
+def test_what_is_read(network: nn.Sequential):
+    x = uniform(20, 3, 2)
+    compiled = compile_ffn(network, bound=2, tolerance=1e-6)
+    assert_close(compiled(x), network.double()(x), atol=1e-6, rtol=0)
+
+
+def test_pairs_are_applied_as_rows():
+    w, b, out = torch.randn(3, 4), torch.randn(4), torch.randn(4, 2)
+    x = uniform(20, 3, 2)
+    expected = torch.relu(x @ w.double() + b.double()) @ out.double()
+    compiled = compile_ffn([(w, b), (out, None)], activation="relu", bound=2, tolerance=1e-6)
+    assert_close(compiled(x), expected, atol=1e-6, rtol=0)
+    assert_close(compile_ffn(read_ffn([(w, b), (out, None)], "relu"), bound=2, tolerance=1e-6)(x), compiled(x))
+
+
+def test_the_network_is_copied():
+    network = mlp(3, 4, 2)
+    compiled = compile_ffn(network, bound=2, tolerance=1e-6)
+    before = compiled(uniform(4, 3, 1))
+    network[0].weight.zero_()
+    assert_close(compiled(uniform(4, 3, 1)), before)
+    assert compiled.measured_error(n=50) <= 1e-6
+
+
+class Doubled(nn.Linear):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+def hooked() -> nn.Module:
+    network = mlp(3, 4, 2)
+    network[1].register_forward_hook(lambda *_: None)
+    return network
+
+
+@pytest.mark.parametrize(
+    ("network", "message"),
+    [
+        (nn.Sequential(nn.Linear(3, 4), nn.GELU(), nn.Linear(4, 2)), r"ffn\.1: GELU is not compiled: a head weighs"),
+        (nn.Sequential(nn.Linear(3, 4), nn.LeakyReLU(), nn.Linear(4, 2)), r"LeakyReLU is not compiled"),
+        (nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.ReLU()), r"ffn\.1: LayerNorm is not compiled; expected"),
+        (nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.ReLU()), r"dropout in training is random.*\.eval\(\)"),
+        (nn.Sequential(Doubled(3, 4), nn.ReLU()), r"ffn\.0: Doubled is a subclass"),
+        (nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(3, 4)), nn.ReLU()), "is a subclass"),
+        (hooked(), r"ffn\.1 \(ReLU\) has forward hooks"),
+        (nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2), nn.ReLU()), "linear maps in a row"),
+        (nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(5, 2)), "reads 5 numbers, but the layer before it writes 4"),
+        (nn.Sequential(nn.Linear(3, 4)), "at least one ReLU or SiLU"),
+        (nn.Sequential(nn.ReLU()), "at least one nn.Linear"),
+        (nn.Sequential(), "at least one ReLU or SiLU"),
+        ([(torch.eye(2), None), (torch.eye(2), None)], "need 'relu' or 'silu'"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(network, message):
+    with pytest.raises(ValueError, match=message):
+        compile_ffn(network, bound=1, tolerance=0.1)
+
+
+def test_weights_that_are_not_finite_are_refused():
+    network = mlp(3, 4, 2)
+    network[2].weight[0, 0] = float("nan")
+    with pytest.raises(ValueError, match=r"ffn\.2: expected finite weights"):
+        compile_ffn(network, bound=1, tolerance=0.1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"bound": 0}, "bound=0: expected a positive"),
+        ({"bound": float("inf")}, "bound=inf"),
+        ({"tolerance": -1.0}, "tolerance=-1.0: expected a positive"),
+        ({"tolerance": float("nan")}, "tolerance=nan"),
+        ({"n_tokens": 0}, "n_tokens=0"),
+        ({"bound": 1e300}, "numbers above 1e.300 would occur"),
+        ({"auxiliary": torch.ones(5)}, r"expected \[6\] = \[max\(W, D, D'\) \+ 2\], got \[5\]"),
+        ({"auxiliary": torch.tensor([1.0, 1, 1, 1, 1, 0])}, "the last of them not 0"),
+        ({"auxiliary": torch.full((6,), float("nan"))}, "auxiliary: expected numbers"),
+        ({"activation": "relu"}, "activation is for pairs"),
+    ],
+)
+def test_arguments_that_cannot_be_met(change, message):
+    arguments = {"bound": 1, "tolerance": 0.1, **change}
+    with pytest.raises(ValueError, match=message):
+        compile_ffn(mlp(3, 4, 2), **arguments)
+
+
+@pytest.mark.parametrize("construction", ["lean", "narrow", "paper"])
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.SiLU])
+def test_a_tolerance_below_rounding_names_the_one_that_can_be_had(construction, activation):
+    network = mlp(3, 5, 5, 2, activation=activation)
+    with pytest.raises(ValueError, match="below what float64 can be proven to reach") as caught:
+        compile_ffn(network, bound=10, tolerance=1e-16, construction=construction)
+    words = str(caught.value).split()
+    least = float(words[words.index("least") + 1].rstrip(","))
+    assert 1e-15 < least < 1e-10
+    compiled = compile_ffn(network, bound=10, tolerance=least, construction=construction)
+    assert compiled.measured_error(n=200) <= compiled.proven_error <= least
+    with pytest.raises(ValueError, match="Give at least"):
+        compile_ffn(network, bound=10, tolerance=least / 1.05, construction=construction)
+
+
+def test_a_model_that_would_not_fit_is_refused_with_the_construction_that_does():
+    with pytest.raises(ValueError, match="construction='narrow' has heads of size 1"):
+        compile_ffn(mlp(600, 1200, 600), bound=1, tolerance=0.1)
+
+
+def test_inputs_that_are_not_the_networks():
+    compiled = compile_ffn(mlp(3, 4, 2), bound=1, tolerance=0.1)
+    with pytest.raises(ValueError, match=r"rows of 3 numbers.*got \[5, 4\]"):
+        compiled(torch.zeros(5, 4))
+    with pytest.raises(ValueError, match="finite inputs"):
+        compiled(torch.full((1, 3), float("nan")))
+    with pytest.raises(ValueError, match=r"expected them in \[-1, 1\]"):
+        compiled.measured_error(torch.full((1, 3), 2.0))
