@@ -51,11 +51,11 @@ def choose_circuit(model: AttentionOnlyTransformer, head: str, kind: str, left: 
     return ov_circuit(model, layer, number, _side(left), _side(right or "logits"))
 
 
-def layer_and_head(text: str) -> Head:
+def layer_and_head(text: str, option: str = "--head") -> Head:
     """`1.4` as (1, 4). Raises ValueError, in the option's words, for anything else."""
     match = _HEAD.fullmatch(text)
     if match is None:
-        raise ValueError(f"--head {text}: expected a layer and a head, both from 0, as 1.4.")
+        raise ValueError(f"{option} {text}: expected a layer and a head, both from 0, as 1.4.")
     return int(match[1]), int(match[2])
 
 

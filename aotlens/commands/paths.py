@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aotlens.commands.choosing import layer_and_head
 from aotlens.commands.shared import Checkpoint, Csv, Device, Folders, Force, check_csv, print_text, table, write_csv
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ def paths_command(
     by: Annotated[
         str, typer.Option(metavar="abs|pos|neg", help="The largest in size, the most for it, or the most against it.")
     ] = "abs",
+    through: Annotated[
+        str | None, typer.Option(metavar="LAYER.HEAD", help="Of the paths that pass this head only.")
+    ] = None,
     split: Annotated[bool, typer.Option("--split", help="Tell the positions apart that a path starts from.")] = False,
     budget: Annotated[
         int, typer.Option(min=1, metavar="N", help="How many nodes the search may expand before it gives up proof.")
@@ -60,7 +64,8 @@ def paths_command(
     if token is None:
         token = int(expansion.frozen.logits[position].argmax())
     chosen = token if other is None else (token, other)
-    found = expansion.top(top, position, chosen, by, budget=budget)
+    head = None if through is None else layer_and_head(through, "--through")
+    found = expansion.top(top, position, chosen, by, through=head, budget=budget)
     sentences = [expansion.describe(path) for path in found.paths]
     if csv is not None:
         frame = found.to_frame()
@@ -106,7 +111,11 @@ def _largest(found: TopPaths, sentences: list[str]) -> str:
 def _proof(found: TopPaths) -> str:
     several = f"{found.n_proven} of {len(found.paths)} ranks proven"
     order = {"abs": "in size", "pos": "for it", "neg": "against it"}[found.by]
+    which = ""
+    if found.through is not None:
+        layer, head = found.through
+        which = f" through {layer}.{head}, which add {found.total:+.4f} together"
     return (
-        f"{several} among {found.n_paths:,} paths ({found.n_evaluated:,} evaluated); no other is above "
+        f"{several} among {found.n_paths:,} paths{which} ({found.n_evaluated:,} evaluated); no other is above "
         f"{found.bound:.4f} {order}.\nThe others together: {found.remainder:+.4f}."
     )

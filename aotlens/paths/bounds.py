@@ -51,6 +51,8 @@ class Bounds:
     """r_1, r_2, …"""
     moved: Float[Tensor, "f pos"]
     """m_1."""
+    sigma: Float[Tensor, "earlier later"]
+    """Bounds on the spectral norms of virtual heads; 0 unless the layers increase."""
 
     @property
     def n_pos(self) -> int:
@@ -96,6 +98,22 @@ def bound_longer(bounds: Bounds, reading: Reading) -> Float[Tensor, " below"]:
     return longer.amax(0)
 
 
+def reach_through(bounds: Bounds, head: Head) -> Float[Tensor, "order f pos"]:
+    """r_k,f of the paths that pass `head` before they come to f, k heads later; 0 up to the head's own layer."""
+    n_heads, n_layers = bounds.n_heads, len(bounds.patterns) // bounds.n_heads
+    at = head[0] * n_heads + head[1]
+    P, v = bounds.patterns[at], bounds.values[:, at]
+    shortest = (P.abs() * v.norm(dim=-1).amax(0)).amax(-1) if bounds.split else (P @ v).norm(dim=-1).amax(0)
+    longer = [bounds.moved[at], *(P.abs() @ reach[at] for reach in bounds.reach[1:])]
+    moved = torch.zeros_like(bounds.moved)
+    moved[at] = torch.stack([shortest, *longer]).amax(0)
+    reaches = []
+    for _ in range(head[0] + 1, n_layers):
+        reaches.append(_reach(bounds.sigma, moved, n_layers, n_heads) * bounds.inverse_scale)
+        moved = (bounds.patterns.abs() @ reaches[-1][:, :, None])[:, :, 0]
+    return torch.stack(reaches) if reaches else torch.zeros_like(bounds.reach[:1])
+
+
 def prepare(frozen: Frozen, split: bool) -> Bounds:
     """All that depends on the prompt and not on the logit. Time and memory as in `aotlens.paths.search`."""
     n_layers, n_heads, n_pos = frozen.n_layers, frozen.n_heads, frozen.n_pos
@@ -133,6 +151,7 @@ def prepare(frozen: Frozen, split: bool) -> Bounds:
         values=values,
         reach=torch.stack(reaches),
         moved=moved,
+        sigma=sigma,
     )
 
 

@@ -287,16 +287,24 @@ class PathExpansion:
         token: Target = None,
         by: str = "abs",
         *,
+        through: Head | None = None,
         budget: int = 1000,
     ) -> TopPaths:
         """The k largest paths to a logit or a logit difference, by best-first search; see `aotlens.paths.search`.
 
         `by="abs"` ranks by size, "pos" by the largest, "neg" by the smallest contribution. `token=None` takes the
-        model's own first choice at `position`. `budget` is how many nodes may be expanded.
+        model's own first choice at `position`. With `through`, of the paths that pass that head. `budget` is how many
+        nodes may be expanded.
+
+        Raises `ValueError` for k or budget below 1, another `by`, and a position, output or head that there is not.
         """
         at = checked_position(self.frozen, position)
         target = int(self.frozen.logits[at].argmax()) if token is None else token
-        return top_paths(self.frozen, self._bounds, k, at, target, by, budget)
+        passing = None
+        if through is not None:
+            check_heads([through], self.n_layers, self.n_heads)
+            passing = (through, float(groups.through(self.frozen, through, target)[at]))
+        return top_paths(self.frozen, self._bounds, k, at, target, by, budget, passing)
 
     @torch.no_grad()
     def all_paths(self, position: int, token: int | tuple[int, int], *, max_paths: int = 2_000_000) -> AllPaths:

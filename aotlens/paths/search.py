@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from aotlens.conventions import Head
-from aotlens.paths.bounds import Bounds, Reading, bound_longer, read_heads
+from aotlens.paths.bounds import Bounds, Reading, bound_longer, reach_through, read_heads
 from aotlens.paths.frozen import Frozen
 from aotlens.paths.path import Path, SourceName
 from aotlens.paths.streams import root_gradient
@@ -43,18 +43,23 @@ class TopPaths:
     by: str
     logit: float
     """The model's own logit, or difference."""
+    through: Head | None
+    """The head that all of them pass; None where every path counts."""
+    total: float
+    """What all paths together add: the logit, or `through` of the head. Exact."""
     remainder: float
-    """logit − Σ values: what all other paths add, with its sign."""
+    """total − Σ values: what all other paths add, with its sign."""
     n_proven: int
     """So many of the first ranks are proven: no path anywhere is larger."""
     bound: float
-    """No single path that is not here is larger than this (in size, or for "pos" and "neg" in its own direction)."""
+    """No single path (through the head) that is not here is larger than this: in size, for "pos" and "neg" in its own
+    direction."""
     n_expanded: int
     """Nodes expanded."""
     n_evaluated: int
     """Paths whose contribution was computed."""
     n_paths: int
-    """How many paths there are."""
+    """How many paths there are (through the head)."""
 
     @property
     def complete(self) -> bool:
@@ -123,8 +128,12 @@ def top_paths(
     target: int | tuple[int, int],
     by: str,
     budget: int,
+    passing: tuple[Head, float] | None = None,
 ) -> TopPaths:
-    """See `PathExpansion.top`.
+    """See `PathExpansion.top`. `passing` is a head that all paths pass, and what all of them add.
+
+    Above that head's layer a node has no contributions of its own, and what a longer path through it can add is
+    bounded from what the head writes on.
 
     Each expansion costs O(pos · d_model · d_head · heads below + pos² · d_head · heads below); the bounds cost, once an
     expansion of a prompt, O((L·H)² · d_head² · (d_model + pos)). Memory: the values of all heads, and a gradient
@@ -142,7 +151,10 @@ def top_paths(
     slack = 1 + (1e-9 if frozen.R.dtype == torch.float64 else 1e-4)
     best = _Best(k, by)
     root = root_gradient(frozen, position, to.column)
-    best.offer(*_direct(frozen, position, root, to.bias, split))
+    through = None if passing is None else passing[0]
+    via = None if through is None else reach_through(bounds, through)
+    if through is None:
+        best.offer(*_direct(frozen, position, root, to.bias, split))
     nodes: dict[tuple[Head, ...], Tensor] = {}
     queue: list[tuple[float, int, tuple[Head, ...]]] = [(float("-inf"), 0, ())]
     tie = count(1)
@@ -153,11 +165,19 @@ def top_paths(
         n_below = (heads[0][0] if heads else frozen.n_layers) * frozen.n_heads
         n_expanded += 1
         reading = read_heads(bounds, g, n_below)
-        best.offer(*_children(bounds, reading, heads, split))
-        longer = (bound_longer(bounds, reading) * slack).tolist()
-        threshold = best.threshold()
-        for child, bound in enumerate(longer[frozen.n_heads :], frozen.n_heads):  # nothing is below the first layer
-            if bound > threshold:
+        longer = bound_longer(bounds, reading)
+        children: list[int] = [*range(frozen.n_heads, n_below)]  # nothing is below the first layer
+        if through is None or via is None or through in heads:
+            best.offer(*_children(bounds, reading, heads, split))
+        else:
+            it = through[0] * frozen.n_heads + through[1]
+            best.offer(*_children(bounds, reading, heads, split, only=it))
+            above = (through[0] + 1) * frozen.n_heads
+            longer[above:] = torch.einsum("fp,kfp->kf", reading.norms[above:], via[:, above:n_below]).amax(0)
+            children = [*([it] if through[0] else []), *range(above, n_below)]
+        limits, threshold = (longer * slack).tolist(), best.threshold()
+        for child in children:
+            if (bound := float(limits[child])) > threshold:
                 heapq.heappush(queue, (-bound, next(tie), ((child // frozen.n_heads, child % frozen.n_heads), *heads)))
             else:
                 pruned = max(pruned, bound)
@@ -165,6 +185,7 @@ def top_paths(
     found = best.sorted()
     kept = found[:k]
     logit = float(to.of(frozen.logits[position]))
+    total = logit if passing is None else passing[1]
     unreturned = max([frontier, *(key for key, *_ in found[k:])])
     n_sources = len(frozen.sources) + frozen.has_bias
     return TopPaths(
@@ -174,12 +195,14 @@ def top_paths(
         target=to.target,
         by=by,
         logit=logit,
-        remainder=logit - sum(value for _, _, value, _ in kept),
+        through=through,
+        total=total,
+        remainder=total - sum(value for _, _, value, _ in kept),
         n_proven=sum(key >= frontier for key, *_ in kept),
         bound=unreturned if unreturned > float("-inf") else 0.0,
         n_expanded=n_expanded,
         n_evaluated=best.n_seen,
-        n_paths=n_sources * (frozen.n_pos if split else 1) * (frozen.n_heads + 1) ** frozen.n_layers,
+        n_paths=n_sources * (frozen.n_pos if split else 1) * (frozen.n_heads + 1) ** (frozen.n_layers - bool(through)),
     )
 
 
@@ -207,9 +230,14 @@ def _direct(frozen: Frozen, position: int, root: Tensor, bias: float, split: boo
     return values.sum(1), lambda i: Path(names[i])
 
 
-def _children(bounds: Bounds, reading: Reading, heads: tuple[Head, ...], split: bool) -> _Named:
-    """The contributions of the node's paths with one head more: `[source, head below]` or `[…, pos]`."""
+def _children(
+    bounds: Bounds, reading: Reading, heads: tuple[Head, ...], split: bool, only: int | None = None
+) -> _Named:
+    """The contributions of the node's paths with one head more (`only` this): `[source, head below]` or `[…, pos]`."""
     values = bounds.contributions(reading)
+    first = only or 0
+    if only is not None:
+        values = values[:, only : only + 1]
     if not split:
         values = values.sum(-1)
     n_below, n_pos, n_heads, names = values.shape[1], bounds.n_pos, bounds.n_heads, bounds.names
@@ -217,6 +245,6 @@ def _children(bounds: Bounds, reading: Reading, heads: tuple[Head, ...], split: 
     def path(i: int) -> Path:
         i, at = divmod(i, n_pos) if split else (i, None)
         source, child = divmod(i, n_below)
-        return Path(names[source], (divmod(child, n_heads), *heads), at)
+        return Path(names[source], (divmod(first + child, n_heads), *heads), at)
 
     return values, path

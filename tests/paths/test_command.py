@@ -51,6 +51,14 @@ def test_it_prints_orders_paths_and_the_residual(checkpoint: Path, capsys: Any) 
     assert "5 of 5 ranks proven among 27 paths" in out and "sum of paths − model" in out
 
 
+def test_paths_through_one_head(checkpoint: Path, capsys: Any) -> None:
+    code, out, _ = run(capsys, str(checkpoint), "--text", TEXT, "--target-id", "5", "--through", "1.0", "--top", "4")
+    expansion = expand(load(str(checkpoint), "cpu"), TEXT)
+    top = expansion.top(4, -1, 5, through=(1, 0))
+    assert code == 0 and all(f"{value:+.4f}" in out for value in top.values)
+    assert f"4 of 4 ranks proven among 9 paths through 1.0, which add {top.total:+.4f} together" in out
+
+
 def test_csv_has_the_paths_unrounded(checkpoint: Path, capsys: Any, tmp_path: Path) -> None:
     csv = tmp_path / "paths.csv"
     arguments = [str(checkpoint), "--text", TEXT, "--target-id", "5", "--versus-id", "7", "--split", "--csv", str(csv)]
@@ -73,6 +81,8 @@ def test_csv_has_the_paths_unrounded(checkpoint: Path, capsys: Any, tmp_path: Pa
         (["--target-id", "270"], "--target-id 270: expected an id from 0 to 269"),
         (["--target", " cat", "--target-id", "3"], "expected one of them, got both"),
         (["--position", "9"], "--position 9: expected -8 to 7"),
+        (["--through", "nine"], "--through nine: expected a layer and a head"),
+        (["--through", "9.9"], "head 9.9: this model has layers 0 to 1"),
         (["--by", "size"], "expected 'abs', 'pos' or 'neg'"),
     ],
 )

@@ -169,3 +169,40 @@ def test_bad_questions_are_refused(make: MakeModel, tokens: Tensor, arguments: d
     expansion = expand(make(), tokens)
     with pytest.raises(ValueError, match=message):
         expansion.top(**arguments)
+
+
+@pytest.mark.parametrize("head", [(0, 1), (2, 3), (3, 0)])
+@pytest.mark.parametrize("by", ["abs", "neg"])
+def test_it_finds_the_largest_paths_through_a_head(
+    make: MakeModel, tokens: Tensor, head: tuple[int, int], by: str
+) -> None:
+    expansion = expand(make(**DEEP), tokens)
+    every = expansion.all_paths(3, (2, 5))
+    passes = torch.tensor([head in every.heads(i) for i in range(every.values.shape[1])])
+    there = every.values[:, passes].flatten()
+    keys = there.abs() if by == "abs" else -there
+    best = there[keys.argsort(descending=True)]
+    top = expansion.top(20, 3, (2, 5), by, through=head, budget=10_000)
+    assert top.complete and top.through == head and top.n_paths == len(there) == 3 * 5**3
+    torch.testing.assert_close(torch.tensor(top.values, dtype=torch.float64), best[:20], rtol=1e-9, atol=1e-12)
+    assert all(head in path.heads for path in top.paths)
+    assert top.total == pytest.approx(float(there.sum())) and top.logit == pytest.approx(expansion.logit(3, (2, 5)))
+    assert top.remainder == pytest.approx(float(best[20:].sum()), abs=1e-9)
+    for budget in (1, 3, 10):
+        cut = expansion.top(20, 3, (2, 5), by, through=head, budget=budget)
+        found = torch.tensor(cut.values[: cut.n_proven], dtype=torch.float64)
+        torch.testing.assert_close(found, best[: cut.n_proven], rtol=1e-9, atol=1e-12)
+        lost = {round(float(x), 12) for x in best} - {round(x, 12) for x in cut.values}
+        assert max((abs(x) if by == "abs" else -x) for x in lost) <= cut.bound * (1 + 1e-9)
+
+
+def test_split_sources_are_searched_through_a_head(make: MakeModel, tokens: Tensor) -> None:
+    expansion = expand(make(n_layers=3, phi="linear", causal=False, bias=True), tokens, split_sources=True)
+    contributions = {p: float(expansion.logits(p)[-1, 1]) for p in expansion.paths() if (1, 1) in p.heads}
+    top = expansion.top(25, -1, 1, through=(1, 1), budget=10_000)
+    best = sorted(contributions.values(), key=abs, reverse=True)[:25]
+    assert top.complete and top.n_paths == len(contributions) and list(top.values) == pytest.approx(best)
+    everything = expansion.top(10_000, -1, 1, through=(1, 1))
+    assert set(everything.paths) == set(contributions) and everything.remainder == pytest.approx(0, abs=1e-9)
+    with pytest.raises(ValueError, match=r"head 3\.0"):
+        expansion.top(3, through=(3, 0))
