@@ -40,6 +40,7 @@ def create_app(settings: Settings, services: Services | None = None) -> Dash:
         serve_locally=True,
         add_log_handler=False,
         use_pages=False,
+        health_endpoint="health",
     )
     app.layout = shell([(page.name, page.path) for page in PAGES])
     # Ids on a page that isn't shown exist all the same: with this, a mistyped id in a callback is an error.

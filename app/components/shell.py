@@ -25,6 +25,7 @@ def shell(pages: Sequence[tuple[str, str]]) -> dmc.MantineProvider:
             dcc.Location(id=ids.LOCATION, refresh=False),
             dcc.Store(id=ids.THEME),
             html.A("Skip to the content", href="#page", className="skip"),
+            _connection(),
             html.Header(
                 [
                     dcc.Link([html.Span(className="logo"), "aotlens"], href="/", className="brand", title="aotlens"),
@@ -56,4 +57,23 @@ def shell(pages: Sequence[tuple[str, str]]) -> dmc.MantineProvider:
         id=ids.PROVIDER,
         theme=_THEME,
         defaultColorScheme="auto",
+    )
+
+
+def _connection() -> html.Div:
+    """Shown by assets/connection.js while the server does not answer."""
+    return html.Div(
+        [
+            html.Span(
+                [
+                    html.Strong("aotlens does not answer. "),
+                    "Its server has stopped or can't be reached. Once it runs again, this page goes on where it was.",
+                ]
+            ),
+            html.Button("Try again", className="connection-again"),
+        ],
+        id=ids.CONNECTION,
+        className="connection",
+        hidden=True,
+        role="alert",
     )

@@ -184,6 +184,16 @@ def test_addresses_lead_to_pages(services: Services):
     assert "no such page" in titles["/elsewhere"]
 
 
+@pytest.mark.parametrize(
+    ("path", "status"), [("/", 200), ("/paths", 200), ("/heads/", 200), ("/health", 200), ("/nope", 404), ("/a/b", 404)]
+)
+def test_an_unknown_address_is_answered_with_404_and_the_app(app: Dash, path: str, status: int):
+    answer = app.server.test_client().get(path, headers={"Host": "localhost"})
+    assert answer.status_code == status
+    assert path == "/health" or "_dash-renderer" in answer.text
+    assert "Content-Security-Policy" in answer.headers
+
+
 def analyse(app: Dash, prompt: dict[str, Any], **state: Any) -> dict[str, Any]:
     """The answer to a submitted text."""
     callback = next(one for one in app._callback_list if one["output"].startswith(f"..{ids.ANALYSIS}.data"))

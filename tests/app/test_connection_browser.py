@@ -1,0 +1,102 @@
+"""The server stops while a page is open, and comes back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from socketserver import ThreadingMixIn
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+import pytest
+from dash import Dash
+
+from app import ids
+from app.urlstate import HeadsState, format_heads
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+
+class Server(ThreadingMixIn, WSGIServer):
+    """One connection a request, so that none is left when it stops; waitress keeps them, and its process ends."""
+
+    daemon_threads = True
+
+
+class Quiet(WSGIRequestHandler):
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@contextmanager
+def serve(app: Dash, port: int = 0) -> Iterator[str]:
+    server = make_server("127.0.0.1", port, app.server, server_class=Server, handler_class=Quiet)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    thread.join(timeout=5)
+
+
+NOTICE = f"#{ids.CONNECTION}"
+
+
+@pytest.fixture
+def page(chromium: Browser) -> Iterator[Page]:
+    context = chromium.new_context(viewport={"width": 800, "height": 900})
+    context.set_default_timeout(30_000)
+    yield context.new_page()
+    context.close()
+
+
+def drawn(page: Page, title: str) -> None:
+    page.wait_for_function(
+        """title => document.getElementById("map-title")?.textContent === title
+            && document.querySelector("#map-graph .js-plotly-plot .heatmaplayer image")""",
+        arg=title,
+    )
+
+
+def test_a_stopped_server_is_named_and_what_was_asked_is_answered_when_it_is_back(page: Page, app: Dash):
+    trouble: list[str] = []
+    page.on("pageerror", lambda error: trouble.append(str(error)))
+    page.on("console", lambda message: trouble.append(message.text) if message.type == "error" else None)
+    with serve(app) as address:
+        page.goto(address + format_heads(HeadsState(checkpoint="tiny-mhsa", text="The captain bowed to the captain.")))
+        drawn(page, "Head 0.0")
+        assert not page.locator(NOTICE).is_visible()
+    assert trouble == []
+
+    # Two heads in a row: the second replaces the first, which is never sent.
+    page.click('#grid-cells .cell[data-layer="0"][data-head="1"]')
+    page.locator(NOTICE).wait_for(state="visible")
+    page.click('#grid-cells .cell[data-layer="1"][data-head="2"]')
+    time.sleep(0.5)
+    assert page.locator(NOTICE).is_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 800
+    assert all("ERR_CONNECTION_REFUSED" in one for one in trouble), trouble
+    assert len(trouble) < 8, trouble
+
+    with serve(app, port=urlsplit(address).port or 0):
+        page.locator(f"{NOTICE} button").click()
+        page.locator(NOTICE).wait_for(state="hidden")
+        drawn(page, "Head 1.2")
+        page.click('#grid-cells .cell[data-layer="1"][data-head="0"]')
+        drawn(page, "Head 1.0")
+    assert all("ERR_CONNECTION_REFUSED" in one for one in trouble), trouble
+
+
+def test_it_goes_by_itself(page: Page, app: Dash):
+    with serve(app) as address:
+        page.goto(address + "/checkpoints")
+        page.wait_for_selector("#checkpoints-table .ag-row")
+    page.click("nav >> text=Heads")
+    page.locator(NOTICE).wait_for(state="visible")
+    with serve(app, port=urlsplit(address).port or 0):
+        page.locator(NOTICE).wait_for(state="hidden")
+        page.locator(f"#{ids.PROMPT_PANEL}").wait_for()
