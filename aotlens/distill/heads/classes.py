@@ -1,0 +1,60 @@
+"""Kinds of token, so that an error can be told apart: where in the text, and what it looks like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+from aotlens.data import Tokenizer
+from aotlens.distill.heads.reader import HeadReader
+
+#: In this order everywhere. A token at position 0 is `first`, whatever it is.
+CLASSES = ("first", "separator", "newline", "punctuation", "number", "word", "word part")
+
+
+def classes_of(reader: HeadReader, windows: Int64[Tensor, "windows pos"]) -> Int64[Tensor, "windows pos"]:
+    """The index in `CLASSES` of every token; every token but the first is a `word` for a model without a tokenizer.
+
+    separator: special tokens; newline: whitespace only; word: begins with a space (in WordPiece, anything not beginning
+    with ##); word part: what continues a word.
+    """
+    kinds = _table(reader)[windows]
+    kinds[:, 0] = CLASSES.index("first")
+    return kinds
+
+
+def _table(reader: HeadReader) -> Int64[Tensor, " d_vocab"]:
+    tokenizer: Any = reader.model.tokenizer
+    word = CLASSES.index("word")
+    table = torch.full((reader.d_vocab,), word, dtype=torch.int64)
+    if tokenizer is None:
+        return table
+    if isinstance(tokenizer, Tokenizer):
+        special = {tokenizer.eot_id, tokenizer.mask_id} - {None}
+        strings = tokenizer.str_tokens(range(min(tokenizer.d_vocab, reader.d_vocab)))
+        wordpiece = False
+    else:
+        special = set(tokenizer.all_special_ids)
+        raw = [str(token) for token in tokenizer.convert_ids_to_tokens(range(min(len(tokenizer), reader.d_vocab)))]
+        wordpiece = any(token.startswith("##") for token in raw)
+        strings = [token.replace("Ġ", " ").replace("▁", " ").replace("Ċ", "\n") for token in raw]
+    for index, text in enumerate(strings):
+        kind = "separator" if index in special else _kind(text, wordpiece)
+        table[index] = CLASSES.index(kind)
+    return table
+
+
+def _kind(text: str, wordpiece: bool) -> str:
+    inner = text.removeprefix("##").strip()
+    if not inner:
+        return "newline"
+    if inner[0].isdigit():
+        return "number"
+    if not any(character.isalnum() for character in inner):
+        return "punctuation"
+    if wordpiece:
+        return "word part" if text.startswith("##") else "word"
+    return "word" if text[:1].isspace() else "word part"

@@ -1,0 +1,106 @@
+"""A distillation on disk: one safetensors file with JSON in its header and a hash of both. Never pickle."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from aotlens.distill.heads.attending import Attending
+from aotlens.distill.heads.result import Distillation, FFNWeights
+from aotlens.distill.heads.settings import Settings
+from aotlens.distill.heads.state import read_tensors, write_tensors
+
+SCHEMA_VERSION = 1
+_ARRAYS = (
+    "squared_error", "baseline", "class_counts", "block_error", "block_baseline", "position_error", "neighbour_error",
+    "neighbour_k", "wide_error", "curve_tokens", "curve_seconds", "curve", "stopped_at",
+)  # fmt: skip
+_OPTIONAL = ("neighbour_error", "neighbour_k", "wide_error")
+_WEIGHTS = ("W_in", "b_in", "W_out", "b_out")
+_PLAIN = ("model_name", "train_tokens", "distinct_tokens", "held_out_tokens")
+
+
+def save_distillation(path: str | Path, distillation: Distillation) -> None:
+    """Write `path`, replacing a distillation there at once or not at all.
+
+    Raises `ValueError` for a path that holds something else, and `OSError` with the path for a full disk.
+    """
+    path = Path(path)
+    if path.exists():
+        load_distillation(path)  # never somebody else's file
+    tensors: dict[str, Tensor] = {"mean_z": distillation.mean_z}
+    for name in _ARRAYS:
+        array = getattr(distillation, name)
+        if array is not None:
+            tensors[name] = torch.from_numpy(np.ascontiguousarray(array))
+    for width, weights in distillation.weights.items():
+        tensors |= {f"weights.{width}.{name}": getattr(weights, name) for name in _WEIGHTS}
+    tensors["attention"] = torch.from_numpy(np.ascontiguousarray(distillation.attending.attention))
+    tensors["variation"] = torch.from_numpy(np.ascontiguousarray(distillation.attending.variation))
+    about = {
+        "schema_version": SCHEMA_VERSION,
+        **{name: getattr(distillation, name) for name in _PLAIN},
+        "heads": [list(head) for head in distillation.heads],
+        "held_out_documents": list(distillation.held_out_documents),
+        "settings": dataclasses.asdict(distillation.settings),
+    }
+    write_tensors(path, tensors, {"distillation": about, "sha256": _hash(tensors, about)})
+
+
+def load_distillation(path: str | Path) -> Distillation:
+    """Raises `ValueError` for a file that is missing, damaged, of a later version, or no distillation."""
+    path = Path(path)
+    tensors, metadata = read_tensors(path, "a distillation")
+    about = metadata.get("distillation")
+    if not isinstance(about, dict):
+        raise ValueError(f"{path}: expected a distillation, found another safetensors file.")
+    if about.get("schema_version") != SCHEMA_VERSION:
+        raise ValueError(
+            f"{path}: expected schema version {SCHEMA_VERSION}, found {about.get('schema_version')!r}; it was written "
+            "by another version of aotlens."
+        )
+    if metadata.get("sha256") != _hash(tensors, about):
+        raise ValueError(f"{path}: damaged: its contents are not what was saved. Copy or make it again.")
+    try:
+        return _build(tensors, about)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path}: expected a distillation, found one without {error}.") from error
+
+
+def _build(tensors: dict[str, Tensor], about: dict[str, Any]) -> Distillation:
+    settings = Settings(**{**about["settings"], "hidden": tuple(about["settings"]["hidden"])})
+    heads = tuple((int(layer), int(head)) for layer, head in about["heads"])
+    arrays: dict[str, Any] = {
+        name: tensors[name].numpy() if name in tensors or name not in _OPTIONAL else None for name in _ARRAYS
+    }
+    return Distillation(
+        **{name: about[name] for name in _PLAIN},
+        **arrays,
+        heads=heads,
+        settings=settings,
+        held_out_documents=tuple(about["held_out_documents"]),
+        attending=Attending(
+            heads=heads, attention=tensors["attention"].numpy(), variation=tensors["variation"].numpy()
+        ),
+        weights={
+            width: FFNWeights(**{name: tensors[f"weights.{width}.{name}"] for name in _WEIGHTS})
+            for width in settings.hidden
+        },
+        mean_z=tensors["mean_z"],
+    )
+
+
+def _hash(tensors: dict[str, Tensor], about: dict[str, Any]) -> str:
+    """SHA-256 over the JSON and over every tensor's name, type, shape and bytes, by name."""
+    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,240 @@
+"""What a distillation found: errors with intervals, baselines, learning curves, where heads attend, and the FFNs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy.stats
+import torch
+from jaxtyping import Float, Float64, Int64
+from torch import Tensor
+
+from aotlens.conventions import Head
+from aotlens.distill.heads.attending import Attending
+from aotlens.distill.heads.classes import CLASSES
+from aotlens.distill.heads.settings import Settings
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FFNWeights:
+    """ẑ = relu(x W_in + b_in) W_out + b_out for every head and seed; without hidden units ẑ = x W_out + b_out.
+
+    x is the attention layer's input. ẑ stands where the head's z does, so that the head then writes ẑ W_O.
+    """
+
+    W_in: Float[Tensor, "head seed d_model width"]
+    b_in: Float[Tensor, "head seed width"]
+    W_out: Float[Tensor, "head seed inner d_head"]
+    b_out: Float[Tensor, "head seed d_head"]
+
+    def __call__(self, place: int, seed: int, x: Float[Tensor, "*tokens d_model"]) -> Float[Tensor, "*tokens d_head"]:
+        """ẑ, in x's type and on its device."""
+        W_in, b_in, W_out, b_out = (
+            tensor[place, seed].to(x) for tensor in (self.W_in, self.b_in, self.W_out, self.b_out)
+        )
+        inner = x if not W_in.shape[1] else torch.relu(x @ W_in + b_in)
+        return inner @ W_out + b_out
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Distillation:
+    """Of every head in `heads`, at every width in `hidden`, `n_seeds` FFNs. Errors are on held-out documents:
+
+        error = Σ‖y − ŷ‖² / Σ‖y − ȳ‖²      ȳ: the mean over training tokens, which scores 1
+
+    Width 0 is the linear map, in closed form: one, repeated over the axis of seeds. A head that always writes the same
+    has error 0.
+    """
+
+    model_name: str
+    heads: tuple[Head, ...]
+    settings: Settings
+    train_tokens: int
+    """Tokens that every FFN was trained on (fewer for one that stopped)."""
+    distinct_tokens: int
+    """Different training tokens among them: what the closed forms are of."""
+    held_out_tokens: int
+    held_out_documents: tuple[str, ...]
+    squared_error: Float64[np.ndarray, "head width seed class"]
+    """Σ‖y − ŷ‖² over held-out tokens of each kind (`CLASSES`)."""
+    baseline: Float64[np.ndarray, "head class"]
+    """Σ‖y − ȳ‖²."""
+    class_counts: Int64[np.ndarray, " class"]
+    block_error: Float64[np.ndarray, "head width seed block"]
+    """Σ‖y − ŷ‖² over blocks of consecutive held-out windows, for intervals."""
+    block_baseline: Float64[np.ndarray, "head block"]
+    position_error: Float64[np.ndarray, " head"]
+    """Of the training mean at the token's position."""
+    neighbour_error: Float64[np.ndarray, " head"] | None
+    """Of the mean over the `neighbour_k` nearest training inputs; None where none were asked for."""
+    neighbour_k: Int64[np.ndarray, " head"] | None
+    wide_error: Float64[np.ndarray, " head"] | None
+    """Of one FFN of `settings.wide` hidden units."""
+    curve_tokens: Int64[np.ndarray, " evaluation"]
+    curve_seconds: Float64[np.ndarray, " evaluation"]
+    curve: Float64[np.ndarray, "evaluation head trained seed"]
+    """Error on validation text (from training documents) as training goes on; of the widths above 0."""
+    stopped_at: Int64[np.ndarray, "head trained seed"]
+    """Tokens after which an FFN had settled; 0 where it was trained to the end."""
+    attending: Attending
+    weights: Mapping[int, FFNWeights]
+    """By width."""
+    mean_z: Float[Tensor, "head d_head"]
+    """The head's mean z over training tokens: what mean ablation puts in its place."""
+
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        return self.settings.hidden
+
+    @property
+    def n_seeds(self) -> int:
+        return self.settings.seeds
+
+    @property
+    def error(self) -> Float64[np.ndarray, "head width seed"]:
+        return _ratio(self.squared_error.sum(3), self.baseline.sum(1)[:, None, None])
+
+    @property
+    def linear_error(self) -> Float64[np.ndarray, " head"] | None:
+        """Of width 0, if it was asked for."""
+        return self.error[:, self.hidden.index(0), 0] if 0 in self.hidden else None
+
+    @property
+    def floor(self) -> Float64[np.ndarray, " head"]:
+        """The least error found by any means: an estimate from above of what any function of the input could reach."""
+        found = [self.error.min((1, 2)), self.position_error]
+        found += [errors for errors in (self.neighbour_error, self.wide_error) if errors is not None]
+        return np.min(found, axis=0)
+
+    def place(self, head: Head) -> int:
+        """Where a head stands in `heads`. Raises `ValueError` for one that was not distilled."""
+        if tuple(head) not in self.heads:
+            raise ValueError(f"head {head[0]}.{head[1]} was not distilled; {_listed(self.heads)} were.")
+        return self.heads.index((int(head[0]), int(head[1])))
+
+    def width_index(self, width: int | None = None) -> int:
+        """None is the only width there is. Raises `ValueError` for a width that was not distilled."""
+        if width is None and len(self.hidden) == 1:
+            return 0
+        if width not in self.hidden:
+            raise ValueError(f"width={width}: expected one of those distilled, {', '.join(map(str, self.hidden))}.")
+        return self.hidden.index(width)
+
+    def mean_error(self, width: int | None = None) -> Float64[np.ndarray, " head"]:
+        """Over seeds."""
+        return self.error[:, self.width_index(width)].mean(1)
+
+    def interval(self, width: int | None = None, confidence: float = 0.95) -> Float64[np.ndarray, "head 2"]:
+        """Of `mean_error`, over text and seeds: the variances of the jackknife over blocks of held-out windows and of
+        the seeds' mean, added; Student's t with the blocks' degrees of freedom."""
+        index = self.width_index(width)
+        blocks, baseline = self.block_error[:, index].mean(1), self.block_baseline
+        n = baseline.shape[1]
+        without = _ratio(
+            blocks.sum(1, keepdims=True) - blocks, baseline.sum(1, keepdims=True) - baseline
+        )  # [head, block]
+        variance = (n - 1) / n * ((without - without.mean(1, keepdims=True)) ** 2).sum(1)
+        if self.n_seeds > 1:
+            variance = variance + self.error[:, index].var(1, ddof=1) / self.n_seeds
+        reach = scipy.stats.t.ppf((1 + confidence) / 2, max(n - 1, 1)) * np.sqrt(variance)
+        mean = self.mean_error(width)
+        return np.stack([np.maximum(mean - reach, 0.0), mean + reach], axis=1)
+
+    def over_heads(self, width: int | None = None, confidence: float = 0.95) -> tuple[float, float, float]:
+        """(mean, low, high) of `mean_error` over heads: Student's t, heads taken as independent. Raises `ValueError`
+        for a single head."""
+        errors = self.mean_error(width)
+        if len(errors) < 2:
+            raise ValueError("an interval over heads needs at least 2 heads, got 1.")
+        reach = scipy.stats.t.ppf((1 + confidence) / 2, len(errors) - 1) * scipy.stats.sem(errors)
+        return float(errors.mean()), float(errors.mean() - reach), float(errors.mean() + reach)
+
+    def order(self, width: int | None = None) -> tuple[Head, ...]:
+        """Heads, the most like an FFN first."""
+        return tuple(self.heads[place] for place in np.argsort(self.mean_error(width), kind="stable"))
+
+    def best_seed(self, head: Head, width: int | None = None) -> int:
+        """The seed whose FFN did best on validation text, from 0."""
+        index = self.width_index(width)
+        if self.hidden[index] == 0:
+            return 0
+        column = self.settings.trained.index(self.hidden[index])
+        return int(self.curve[:, self.place(head), column].min(0).argmin())
+
+    def predict_z(
+        self,
+        head: Head,
+        x: Float[Tensor, "*tokens d_model"],
+        *,
+        width: int | None = None,
+        seed: int | None = None,
+    ) -> Float[Tensor, "*tokens d_head"]:
+        """What the head's FFN puts in place of z, for inputs x of its attention layer; the best seed for None."""
+        width = self.hidden[self.width_index(width)]
+        chosen = self.best_seed(head, width) if seed is None else seed
+        if not 0 <= chosen < self.n_seeds:
+            raise ValueError(f"seed={seed}: expected 0 to {self.n_seeds - 1}.")
+        return self.weights[width](self.place(head), 0 if width == 0 else chosen, x)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a head, width and seed: its error, the head's baselines, where it attends."""
+        import pandas as pd
+
+        about = self.attending.to_frame()
+        about["position"] = self.position_error
+        if self.neighbour_error is not None:
+            about["neighbours"] = self.neighbour_error
+        if self.wide_error is not None:
+            about["wide"] = self.wide_error
+        about["floor"] = self.floor
+        rows = []
+        for index, width in enumerate(self.hidden):
+            low, high = self.interval(width).T
+            for seed in range(1 if width == 0 else self.n_seeds):
+                columns = {"hidden": width, "seed": self.settings.seed + seed, "error": self.error[:, index, seed]}
+                rows.append(about.assign(**columns, low=low, high=high))
+        frame = pd.concat(rows, ignore_index=True)
+        first = ["layer", "head", "hidden", "seed", "error", "low", "high"]
+        return frame[first + [name for name in frame if name not in first]]
+
+    def class_frame(self) -> pd.DataFrame:
+        """One row a head, width and kind of token that occurs: error among them (mean over seeds), share of tokens, and
+        share of the head's squared error."""
+        import pandas as pd
+
+        rows = []
+        for place, (layer, head) in enumerate(self.heads):
+            for index, width in enumerate(self.hidden):
+                sums = self.squared_error[place, index].mean(0)
+                for k, name in enumerate(CLASSES):
+                    if not self.class_counts[k]:
+                        continue
+                    rows.append(
+                        {
+                            "layer": layer,
+                            "head": head,
+                            "hidden": width,
+                            "class": name,
+                            "error": float(_ratio(sums[k], self.baseline[place, k])),
+                            "tokens": self.class_counts[k] / self.class_counts.sum(),
+                            "share_of_error": float(_ratio(sums[k], sums.sum())),
+                        }
+                    )
+        return pd.DataFrame(rows)
+
+
+def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
+    """above / below; 0 where there is nothing to explain but rounding."""
+    constant = below <= 1e-20
+    return np.where(constant, 0.0, above / np.where(constant, 1.0, below))
+
+
+def _listed(heads: tuple[Head, ...]) -> str:
+    names = [f"{layer}.{head}" for layer, head in heads[:6]]
+    return ", ".join(names) + (" ..." if len(heads) > 6 else "")

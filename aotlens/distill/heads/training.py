@@ -1,0 +1,218 @@
+"""Training all FFNs on streamed activations: which piece comes when, evaluations, stopping, resuming.
+
+Text comes in pieces that fit the buffer. Piece k is a function of (windows, seed, k), so a killed run that has saved
+its weights after piece k goes on with piece k + 1 and ends with the same weights.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+from aotlens.distill.heads.batch import FFNBatch, Problem, start_batch
+from aotlens.distill.heads.moments import Moments
+from aotlens.distill.heads.scaling import Scaling, fit_scaling
+from aotlens.distill.heads.settings import Settings
+from aotlens.distill.heads.stream import Piece, Source, order_of_tokens, windows_of_piece
+
+_COLUMNS = 4096  # of an evaluation at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """Validation Σ‖t − t̂‖² of every problem after some tokens, batch by batch; a stopped one keeps its last."""
+
+    tokens: int
+    seconds: float
+    """Since training began, evaluations and reading the model included; runs that were resumed add up."""
+    squared_errors: list[list[float]]
+
+
+@dataclass(kw_only=True, eq=False)
+class Training:
+    """The state of a run between two pieces."""
+
+    source: Source
+    settings: Settings
+    windows: Int64[Tensor, "train pos"]
+    validation_windows: Int64[Tensor, "validation pos"]
+    scaling: Scaling
+    moments: Moments
+    batches: list[FFNBatch]
+    validation: Piece
+    pieces_done: int = 0
+    seconds: float = 0.0
+    curve: list[Evaluation] = field(default_factory=list)
+
+    @property
+    def windows_per_piece(self) -> int:
+        return _windows_per_piece(self.source, self.settings, self.windows.shape[1])
+
+    @property
+    def steps_per_piece(self) -> int:
+        return self.windows_per_piece * self.windows.shape[1] // self.settings.batch_size
+
+    @property
+    def n_pieces(self) -> int:
+        return max(1, round(self.settings.train_tokens / (self.steps_per_piece * self.settings.batch_size)))
+
+    @property
+    def tokens_done(self) -> int:
+        return self.pieces_done * self.steps_per_piece * self.settings.batch_size
+
+    @property
+    def done(self) -> bool:
+        return self.pieces_done >= self.n_pieces
+
+    @torch.no_grad()
+    def train_piece(self) -> None:
+        """One piece of text through the model, the moments and every FFN; an evaluation where one is due."""
+        began = time.perf_counter()
+        piece, n_new = self._next_piece()
+        if n_new:
+            new = slice(None) if n_new == self.windows_per_piece else self._new_tokens(n_new)
+            self.moments.add(piece.x[:, :, new], piece.t[:, :, new], piece.positions[new])
+        size, steps = self.settings.batch_size, self.n_pieces * self.steps_per_piece
+        for step in range(self.steps_per_piece):
+            factor = self.settings.factor(self.pieces_done * self.steps_per_piece + step, steps)
+            columns = slice(step * size, (step + 1) * size)
+            x, t = piece.x[:, :, columns], piece.t[:, :, columns]
+            for batch in self.batches:
+                if batch.active:
+                    batch.step(x, t, factor)
+        self.pieces_done += 1
+        every = self.n_pieces / self.settings.evaluations
+        due = self.done or int(self.pieces_done / every) > int((self.pieces_done - 1) / every)
+        if due:
+            self._evaluate(began)
+        self.seconds += time.perf_counter() - began
+
+    def _next_piece(self) -> tuple[Piece, int]:
+        seed, number = self.settings.seed, self.pieces_done
+        windows, n_new = windows_of_piece(self.windows, self.windows_per_piece, seed, number)
+        return self.source.piece(windows, self.scaling, self._order()), n_new
+
+    def _order(self) -> Int64[Tensor, " tokens"]:
+        n_tokens = self.windows_per_piece * self.windows.shape[1]
+        return order_of_tokens(n_tokens, self.settings.seed, self.pieces_done)
+
+    def _new_tokens(self, n_new: int) -> Tensor:
+        """Which columns are of the first `n_new` windows of the piece."""
+        return (self._order() < n_new * self.windows.shape[1]).to(self.source.reader.device)
+
+    def _evaluate(self, began: float) -> None:
+        found: list[list[float]] = []
+        for batch in self.batches:
+            # Numbers of the last evaluation stand for who no longer trains.
+            last = self.curve[-1].squared_errors[len(found)] if self.curve else [0.0] * len(batch.problems)
+            errors = list(last)
+            if batch.active:
+                total = torch.zeros(len(batch.active), dtype=torch.float64)
+                for start in range(0, self.validation.n_tokens, _COLUMNS):
+                    x = self.validation.x[:, :, start : start + _COLUMNS]
+                    t = self.validation.t[:, :, start : start + _COLUMNS]
+                    total += batch.squared_errors(x, t).sum(1).double().cpu()
+                for row, index in enumerate(batch.active):
+                    if not batch.stopped_at[index]:
+                        errors[index] = float(total[row])
+                batch.note(total, self.tokens_done, self.settings.tolerance, self.settings.patience)
+            found.append(errors)
+        seconds = self.seconds + time.perf_counter() - began
+        self.curve.append(Evaluation(tokens=self.tokens_done, seconds=seconds, squared_errors=found))
+
+    def finish(self) -> None:
+        """Every FFN with its best weights, ready to be judged."""
+        for batch in self.batches:
+            batch.restore_best()
+
+
+def _windows_per_piece(source: Source, settings: Settings, length: int) -> int:
+    """As many as half the buffer holds, or a share of the text that gives the wanted number of evaluations."""
+    fits = settings.buffer_bytes // 2 // source.bytes_per_token()
+    if fits < max(length, settings.batch_size):
+        needed = 2 * source.bytes_per_token() * max(length, settings.batch_size)
+        raise ValueError(
+            f"buffer_bytes={settings.buffer_bytes:,}: a window of {length} tokens and a batch of {settings.batch_size} "
+            f"need {needed:,} for {len(source.heads)} heads; give more, or fewer heads at a time."
+        )
+    wanted = max(settings.train_tokens // settings.evaluations, settings.batch_size)
+    return max(1, -(-min(fits // length * length, wanted) // length))
+
+
+@torch.no_grad()
+def start_training(
+    source: Source,
+    settings: Settings,
+    windows: Int64[Tensor, "train pos"],
+    validation_windows: Int64[Tensor, "validation pos"],
+    saved: dict[str, Tensor] | None = None,
+) -> Training:
+    """Scaling and initial weights from a first piece of text, or from what a run has saved."""
+    length = windows.shape[1]
+    per_piece = _windows_per_piece(source, settings, length)
+    if saved is None:
+        first, _ = windows_of_piece(windows, per_piece, settings.seed, 0)
+        raw = source.raw(first)
+        scaling = fit_scaling(source.reader, source.heads, settings.target, [x for x, _ in raw], [z for _, z in raw])
+        del raw
+    else:
+        names = ("x_mean", "whiten", "basis", "back", "t_mean", "scale", "warm")
+        scaling = Scaling(**{name: saved[f"scaling.{name}"].to(source.reader.device) for name in names})
+    places = list(source.layers.values())
+    moments = Moments(places, source.reader.d_model + 1, scaling.basis.shape[2], length, source.reader.device)
+    batches: list[FFNBatch] = []
+    if settings.trained or settings.wide:
+        start = source.piece(
+            windows_of_piece(windows, per_piece, settings.seed, 0)[0][: _start_windows(length)], scaling
+        )
+        for width, seeds in _groups(settings):
+            rate = settings.learning_rate / width**0.5
+            problems = problems_of(source, seeds)
+            batches.append(start_batch(width, problems, scaling, start.x, start.t, rate))
+        del start
+    return Training(
+        source=source,
+        settings=settings,
+        windows=windows,
+        validation_windows=validation_windows,
+        scaling=scaling,
+        moments=moments,
+        batches=batches,
+        validation=source.piece(validation_windows, scaling),
+    )
+
+
+def _start_windows(length: int) -> int:
+    return max(1, _COLUMNS // length)
+
+
+def _groups(settings: Settings) -> list[tuple[int, range]]:
+    """(width, seeds) of each batch; the wide one, which is for the floor, comes last."""
+    seeds = range(settings.seed, settings.seed + settings.seeds)
+    groups = [(width, seeds) for width in settings.trained]
+    if settings.wide is not None:
+        groups.append((settings.wide, seeds[:1]))
+    return groups
+
+
+def problems_of(source: Source, seeds: range) -> list[Problem]:
+    """By layer, head and seed."""
+    return [
+        Problem(place=place, layer=layer, head=source.heads[place], seed=seed)
+        for layer, places in enumerate(source.layers.values())
+        for place in range(places.start, places.stop)
+        for seed in seeds
+    ]
+
+
+def train(training: Training, after_piece: Callable[[Training], None]) -> None:
+    """To the end, or until every FFN has stopped and the closed forms have seen all the text."""
+    while not training.done:
+        training.train_piece()
+        after_piece(training)
+    training.finish()
