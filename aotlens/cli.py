@@ -6,6 +6,7 @@
     aotlens composition CHECKPOINT
     aotlens paths CHECKPOINT --text TEXT
     aotlens trigrams CHECKPOINT --head L.H [--evidence SPEC]
+    aotlens bigrams CHECKPOINT [--token TEXT] [--corpus SPEC]
     aotlens --version
 
 It parses, calls the library and prints. What a user can put right is one line on stderr and exit code 2.
@@ -20,7 +21,7 @@ from typing import Annotated
 import typer
 
 from aotlens import __version__
-from aotlens.commands import checkpoints, circuits, composition, paths, train, trigrams
+from aotlens.commands import bigrams, checkpoints, circuits, composition, paths, train, trigrams
 from aotlens.commands.shared import PLAIN, one_line, print_text
 
 app = typer.Typer(add_completion=False, help="Trained attention-only transformers, opened up.", **PLAIN)
@@ -31,6 +32,7 @@ app.command("spectrum")(circuits.spectrum_command)
 app.command("composition")(composition.composition_command)
 app.command("paths")(paths.paths_command)
 app.command("trigrams")(trigrams.trigrams_command)
+app.command("bigrams")(bigrams.bigrams_command)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from aotlens.commands.choosing import HeadName, layer_and_head
-from aotlens.commands.shared import Checkpoint, Csv, Device, Folders, Force, check_csv, print_text, table, write_csv
+from aotlens.commands.shared import (
+    Checkpoint,
+    Csv,
+    Device,
+    Folders,
+    Force,
+    check_csv,
+    print_text,
+    several,
+    table,
+    write_csv,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -15,6 +27,17 @@ if TYPE_CHECKING:
 Filter = Annotated[
     list[str], typer.Option(metavar="TEXT", help="Only this token (' the'), or its id (#262). Several times for more.")
 ]
+
+_TOKENS: tuple[str, ...] = ("source", "destination", "out")
+_WEIGHTS: tuple[str, ...] = (*_TOKENS, "qk", "attention", "ov", "effect")
+_EVIDENCE = (
+    *_TOKENS, "effect", "occurrences", "followed", "lift", "lift_low", "lift_high", "measured_attention",
+    "measured_effect", "ablation_change", "verdict",
+)  # fmt: skip
+_BUGS = (
+    *_TOKENS, "followed", "other_destination", "other_out", "other_followed", "forced_effect", "forced_occurrences",
+    "forced_followed", "forced_lift", "forced_verdict", "false",
+)  # fmt: skip
 
 
 def trigrams_command(
@@ -36,6 +59,12 @@ def trigrams_command(
     source: Filter = [],  # noqa: B006 (Typer copies it)
     destination: Filter = [],  # noqa: B006
     out: Filter = [],  # noqa: B006
+    min_count: Annotated[
+        int,
+        typer.Option(
+            min=0, metavar="N", help="Only tokens with at least so many training counts, where none is named."
+        ),
+    ] = 0,
     evidence: Annotated[
         str | None,
         typer.Option(metavar="SPEC", help="Hold the rows against text: stdlib, file:PATH, dir:PATH or hf:NAME."),
@@ -44,6 +73,14 @@ def trigrams_command(
         list[str], typer.Option(metavar="NAME", help="Read this document of the text only. Several times for more.")
     ] = [],  # noqa: B006
     max_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="How much of the text to read.")] = 1_000_000,
+    bugs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="confirmed|all",
+            help="With --evidence: instead of the rows, the false ones that pairs of them force: of confirmed rows, or "
+            "of all.",
+        ),
+    ] = None,
     csv: Csv = None,
     force: Force = False,
     device: Device = "auto",
@@ -58,17 +95,26 @@ def trigrams_command(
     With --evidence, every row is held against text: how often the source comes before the destination, how much
     likelier the out is then (lift), what the head does there, and a verdict. Confirmed: the out is likelier than
     after the destination anyway, at a false discovery rate of 5%, windows taken as independent.
+
+    With --bugs, what the rows force: a head that says `keep ... in -> mind` and `keep ... at -> bay` also says
+    `keep ... in -> bay`: source ... destination -> other_out. false: the text has enough of that pair, and the out
+    comes less often than after the destination anyway.
     """
     from aotlens.checkpoints import load
     from aotlens.data import open_corpus
     from aotlens.trigrams import evidence as find_evidence
-    from aotlens.trigrams import skip_trigrams
+    from aotlens.trigrams import skip_trigram_bugs, skip_trigrams
 
     check_csv(csv, force)
+    if bugs not in (None, "confirmed", "all"):
+        raise ValueError(f"--bugs {bugs}: expected confirmed or all.")
+    for option, value in (("--bugs", bugs), ("--document", document)):
+        if value and evidence is None:
+            raise ValueError(f"{option}: needs text to hold the rows against: --evidence SPEC.")
     corpus = None if evidence is None else open_corpus(evidence)
     model = load(checkpoint, device, folders=folders)
     layer, number = layer_and_head(head)
-    chosen = [[_token(text) for text in texts] or None for texts in (source, destination, out)]
+    chosen = [[token_or_id(text) for text in texts] or None for texts in (source, destination, out)]
     found = skip_trigrams(
         model,
         layer,
@@ -79,44 +125,84 @@ def trigrams_command(
         sources=chosen[0],
         destinations=chosen[1],
         outs=chosen[2],
+        min_count=min_count,
         distance=int(distance) if distance is not None and distance.isdecimal() else distance,
     )
     if corpus is None:
-        frame, summary = found.to_frame(), ""
+        frame, summary, columns = found.to_frame(), "", _WEIGHTS
     else:
-        held = find_evidence(model, found, corpus, max_tokens=max_tokens, documents=document or None)
-        frame = held.to_frame()
+        read: dict[str, Any] = {"max_tokens": max_tokens, "documents": document or None}
+        with _Bar(max_tokens) as bar:
+            held = find_evidence(model, found, corpus, progress=bar, **read)
         verdicts = ", ".join(f"{number} {word}" for word, number in held.summary().items())
-        summary = f"{held.n_tokens:,} tokens of {evidence}: {verdicts}."
+        frame, summary, columns = held.to_frame(), f"{held.n_tokens:,} tokens of {evidence}: {verdicts}.", _EVIDENCE
+        if bugs is not None:
+            with _Bar(max_tokens) as bar:
+                forced = skip_trigram_bugs(
+                    model, held, corpus, only_confirmed=bugs == "confirmed", progress=bar, **read
+                )
+            pairs = "of confirmed rows" if bugs == "confirmed" else "of rows"
+            summary += f"\n{several(len(forced), 'triple')} forced by pairs {pairs}; false: {int(forced.false.sum())}."
+            frame, columns = forced.to_frame(), _BUGS
     if csv is not None:
         write_csv(frame, csv)
+    elif bugs is not None and frame.empty:
+        print_text("No two of these rows have one source, and different destinations and outs: nothing is forced.")
     else:
         print_text(f"Head {layer}.{number}" + (f". Relative, since {found.relative}" if found.relative else "") + "\n")
-        print_text(_as_text(frame))
+        shown = frame if bugs is None else frame.head(k)
+        print_text(_as_text(shown, columns))
+        if len(shown) < len(frame):
+            print_text(f"... and {len(frame) - len(shown):,} more: --k N for more of them, --csv FILE for all.")
     if summary:
         print_text(summary if csv is not None else f"\n{summary}")
 
 
-def _token(text: str) -> int | str:
+def token_or_id(text: str) -> int | str:
+    """`#262` as the id 262; anything else is a token's text."""
     return int(text[1:]) if text[:1] == "#" and text[1:].isdecimal() else text
 
 
-def _as_text(frame: pd.DataFrame) -> str:
-    """Tokens quoted, numbers rounded; with evidence, the columns that say whether a row is true."""
+def quoted(text: str, number: int) -> str:
+    """A token as it can be typed again: quoted, or its id where it has no string."""
     from aotlens.plots.labels import describe
 
-    columns = ["qk", "attention", "ov", "effect"]
-    if "verdict" in frame:
-        columns = ["effect", "occurrences", "followed", "lift", "lift_low", "lift_high", "measured_attention"]
-        columns += ["measured_effect", "ablation_change", "verdict"]
-    lines: list[tuple[str, ...]] = [("source", "destination", "out", *columns)]
+    return describe(text) if text else f"#{number}"
+
+
+def _as_text(frame: pd.DataFrame, columns: Sequence[str]) -> str:
+    """Tokens quoted, numbers rounded."""
+    lines = [tuple(columns)]
     for _, row in frame.iterrows():
-        tokens = (describe(row[name]) or f"#{row[f'{name}_id']}" for name in ("source", "destination", "out"))
-        lines.append((*tokens, *(_cell(row[name]) for name in columns)))
+        lines.append(tuple(_cell(row, name) for name in columns))
     return table(lines)
 
 
-def _cell(value: Any) -> str:
+def _cell(row: Any, name: str) -> str:
+    value = row[name]
+    if f"{name}_id" in row:
+        return quoted(value, row[f"{name}_id"])
+    value = value.item() if hasattr(value, "item") else value  # numpy's numbers
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, str | int):
         return str(value)
     return "-" if value != value else f"{value:.3g}"
+
+
+class _Bar:
+    """Tokens read by now, as a bar on a terminal's stderr; nothing where that is a file or a pipe."""
+
+    def __init__(self, total: int) -> None:
+        from tqdm import tqdm
+
+        self._bar = tqdm(total=total, unit="tok", unit_scale=True, leave=False, disable=None)
+
+    def __call__(self, n: int) -> None:
+        self._bar.update(n - self._bar.n)
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.close()

@@ -13,7 +13,7 @@ part of the path, but it belongs to the prediction (`zero_layer`). What position
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,9 @@ from aotlens.trigrams.find import Tokens, token_ids
 if TYPE_CHECKING:
     import pandas as pd
 
+_ROWS = 1024
+_PAIRS = 1 << 16
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Bigrams:
@@ -44,6 +47,8 @@ class Bigrams:
     second_token: tuple[str, ...]
     logit: Float64[np.ndarray, " rows"]
     """Above the mean over second tokens, logits."""
+    predicted: Float64[np.ndarray, " rows"]
+    """P(second | first) if there were nothing but the path and the constant logits, as `zero_layer` has it."""
     count: Int64[np.ndarray, " rows"] | None
     """How often second follows first in the corpus; None without one."""
     probability: Float64[np.ndarray, " rows"] | None
@@ -57,7 +62,7 @@ class Bigrams:
         import pandas as pd
 
         columns: dict[str, Any] = {"first": self.first_token, "second": self.second_token, "first_id": self.first}
-        columns |= {"second_id": self.second, "logit": self.logit}
+        columns |= {"second_id": self.second, "logit": self.logit, "predicted": self.predicted}
         if self.count is not None:
             columns |= {"count": self.count, "probability": self.probability}
         return pd.DataFrame(columns)
@@ -103,7 +108,8 @@ def bigrams(
     Time and memory: those of `top_entries` and `top_per_row`, and of reading the corpus. Raises `ValueError` for what
     `direct_path` and `count_bigrams` refuse, for a token that is none, and for k below 1 or above what there is.
     """
-    path = direct_path(model, heads)
+    whole, constant = direct_path(model, heads), constant_logits(model, heads)
+    path = whole
     chosen = None if tokens is None else np.array(token_ids(model, tokens, "tokens"), dtype=np.int64)
     if chosen is not None:
         path = FactoredMatrix(path.A[torch.from_numpy(chosen).to(path.A.device)], path.B)
@@ -117,6 +123,8 @@ def bigrams(
     counts = None
     if corpus is not None:
         counts = count_bigrams(model, corpus, max_tokens=max_tokens, documents=documents)
+    distinct, at = np.unique(first, return_inverse=True)
+    log_p = logits_of(whole, constant, first, second) - log_normalisers(whole, constant, distinct)[at]
 
     def strings(ids: np.ndarray) -> tuple[str, ...]:
         return ("",) * len(ids) if model.tokenizer is None else tuple(model.tokenizer.str_tokens(ids.tolist()))
@@ -127,6 +135,7 @@ def bigrams(
         first_token=strings(first),
         second_token=strings(second),
         logit=logit,
+        predicted=np.exp(log_p),
         count=None if counts is None else counts.of(first, second),
         probability=None if counts is None else counts.of(first, second) / counts.totals_or_nan[first],
         heads=tuple(heads),
@@ -149,6 +158,43 @@ def constant_logits(model: AttentionOnlyTransformer, heads: Sequence[Head] = ())
     if heads:
         constant += model.b_O[0].detach() @ model.W_U.detach()
     return constant
+
+
+def log_normalisers(
+    path: FactoredMatrix,
+    constant: Float[Tensor, " d_vocab"],
+    first: Int64[np.ndarray, " rows"] | None = None,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> Float64[np.ndarray, " rows"]:
+    """log Σ_o e^{path[t, o] + constant[o]} of the rows `first` (None: of all), nats; some rows at a time.
+
+    `progress(rows, all)`.
+    """
+    rows = path.A if first is None else path.A[torch.from_numpy(first).to(path.A.device)]
+    result = np.empty(len(rows))
+    done = 0
+    for part in rows.split(_ROWS):
+        result[done : done + len(part)] = (part @ path.B + constant).logsumexp(1).cpu().double().numpy()
+        done += len(part)
+        if progress is not None:
+            progress(done, len(rows))
+    return result
+
+
+def logits_of(
+    path: FactoredMatrix,
+    constant: Float[Tensor, " d_vocab"],
+    first: Int64[np.ndarray, " rows"],
+    second: Int64[np.ndarray, " rows"],
+) -> Float64[np.ndarray, " rows"]:
+    """path[first, second] + constant[second], pair by pair, logits."""
+    values = np.empty(len(first))
+    columns = path.B.T
+    for start in range(0, len(first), _PAIRS):
+        a, b = (torch.from_numpy(ids[start : start + _PAIRS]).to(path.A.device) for ids in (first, second))
+        values[start : start + len(a)] = ((path.A[a] * columns[b]).sum(1) + constant[b]).cpu().double().numpy()
+    return values
 
 
 def relative_because(model: AttentionOnlyTransformer) -> str:

@@ -70,20 +70,25 @@ class SkipTrigramBugs:
         """One row a forced triple, with the two rows that force it and the corpus counts of all three."""
         import pandas as pd
 
-        table = self.table
+        table, first, second = self.table, self.first, self.second
 
-        def tokens(strings: tuple[str, ...], ids: np.ndarray, rows: np.ndarray) -> list[str]:
-            return [strings[row] or str(ids[row]) for row in rows]
+        def tokens(strings: tuple[str, ...], rows: np.ndarray) -> list[str]:
+            return [strings[row] for row in rows]
 
         return pd.DataFrame(
             {
-                "source": tokens(table.source_token, table.source, self.first),
-                "destination": tokens(table.destination_token, table.destination, self.first),
-                "out": tokens(table.out_token, table.out, self.first),
+                "source": tokens(table.source_token, first),
+                "destination": tokens(table.destination_token, first),
+                "out": tokens(table.out_token, first),
                 "followed": self.first_counts,
-                "other_destination": tokens(table.destination_token, table.destination, self.second),
-                "other_out": tokens(table.out_token, table.out, self.second),
+                "other_destination": tokens(table.destination_token, second),
+                "other_out": tokens(table.out_token, second),
                 "other_followed": self.second_counts,
+                "source_id": table.source[first],
+                "destination_id": table.destination[first],
+                "out_id": table.out[first],
+                "other_destination_id": table.destination[second],
+                "other_out_id": table.out[second],
                 "forced_effect": self.effect,
                 "forced_occurrences": self.counts.pair,
                 "forced_followed": self.counts.pair_out,

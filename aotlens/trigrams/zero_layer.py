@@ -13,12 +13,10 @@ from jaxtyping import Float64
 from aotlens.conventions import Head
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.trigrams.corpus_bigrams import BigramSource, count_bigrams
-from aotlens.trigrams.direct_path import constant_logits, direct_path, relative_because
+from aotlens.trigrams.direct_path import constant_logits, direct_path, log_normalisers, logits_of, relative_because
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_ROWS = 1024
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -94,22 +92,11 @@ def zero_layer(
     path, bias = direct_path(model, heads), constant_logits(model, heads)
     counts = count_bigrams(model, corpus, max_tokens=max_tokens, documents=documents)
     n = len(path.A)
-    log_normaliser = np.empty(n)
-    for start in range(0, n, _ROWS):
-        logits = path.A[start : start + _ROWS] @ path.B + bias
-        log_normaliser[start : start + len(logits)] = logits.logsumexp(1).cpu().double().numpy()
-        if progress is not None:
-            progress(min(start + _ROWS, n), n)
     a, b, count = counts.first, counts.second, counts.count
-    logit = np.empty(len(a))
-    for start in range(0, len(a), 1 << 16):
-        rows = torch.from_numpy(a[start : start + (1 << 16)]).to(path.A.device)
-        columns = torch.from_numpy(b[start : start + (1 << 16)]).to(path.A.device)
-        picked = (path.A[rows] * path.B.T[columns]).sum(1) + bias[columns]
-        logit[start : start + len(rows)] = picked.cpu().double().numpy()
+    log_q = logits_of(path, bias, a, b) - log_normalisers(path, bias, progress=progress)[a]
     log_p = np.log(count / counts.totals[a])
     share = count / count.sum()
-    kl = np.bincount(a, count / counts.totals[a] * (log_p - (logit - log_normaliser[a])), minlength=n)
+    kl = np.bincount(a, count / counts.totals[a] * (log_p - log_q), minlength=n)
     followers = np.bincount(b, count, minlength=n)
     strings = ("",) * n if model.tokenizer is None else tuple(model.tokenizer.str_tokens(list(range(n))))
     return ZeroLayer(

@@ -13,7 +13,7 @@ import torch
 from aotlens.checkpoints import CheckpointInfo, load, save_checkpoint
 from aotlens.data import open_corpus
 from aotlens.models import AttentionOnlyTransformer
-from aotlens.trigrams import evidence, skip_trigrams
+from aotlens.trigrams import evidence, skip_trigram_bugs, skip_trigrams
 
 Run = Callable[..., tuple[int, str, str]]
 TEXT = "the cat sat on the mat, and the rat sat on the cat. " * 20
@@ -73,6 +73,43 @@ def test_evidence_on_the_screen(run: Run, counted: str, text: str) -> None:
     assert "tokens of file:" in out.splitlines()[-1] and "too rare" in out.splitlines()[-1]
 
 
+def test_what_the_rows_force(run: Run, counted: str, text: str, tmp_path: Path) -> None:
+    options = ("--k", "12", "--source", " the", "--destination", "on", "--destination", "sat", "--evidence", text)
+    options = (*options, "--max-tokens", "900", "--min-count", "40", "--out", "#255", "--out", "#250", "--out", "#32")
+    code, out, err = run("trigrams", counted, "--head", "0.0", *options, "--bugs", "all")
+    assert (code, err) == (0, "")
+    model = load(counted, "cpu")
+    table = skip_trigrams(model, 0, 0, k=12, sources=[" the"], destinations=["on", "sat"], outs=[255, 250, 32])
+    corpus = open_corpus(text)
+    held = evidence(model, table, corpus, max_tokens=900)
+    forced = skip_trigram_bugs(model, held, corpus, max_tokens=900, only_confirmed=False)
+    lines = out.splitlines()
+    assert lines[-1] == f"{len(forced)} triples forced by pairs of rows; false: {int(forced.false.sum())}."
+    assert len(forced) == 6 and lines[2].split()[-1] == "false" and lines[3].split()[0] == '"'
+    assert lines[3].startswith('" the"') and lines[3].split()[-1] in ("yes", "no")
+    least = run(
+        "trigrams", counted, "--head", "0.0", "--k", "40", "--min-count", "260", "--csv", str(tmp_path / "a.csv")
+    )
+    rows = pd.read_csv(tmp_path / "a.csv")
+    assert least[0] == 0 and rows[["source_id", "destination_id", "out_id"]].min().min() >= 259  # counts are id + 1
+    short = run("trigrams", counted, "--head", "0.0", "--k", "3", *options[2:], "--bugs", "confirmed")
+    assert (
+        short[0] == 0 and "0 triples forced by pairs of confirmed rows" in short[1] and "nothing is forced" in short[1]
+    )
+    file = tmp_path / "bugs.csv"
+    assert run("trigrams", counted, "--head", "0.0", *options, "--bugs", "all", "--csv", str(file))[0] == 0
+    written = pd.read_csv(file, keep_default_na=False, na_values=[""])
+    assert written.columns.tolist() == forced.to_frame().columns.tolist() and len(written) == len(forced)
+
+
+def test_more_forced_triples_than_rows_asked_for(run: Run, counted: str, text: str) -> None:
+    options = ("--k", "3", "--source", " the", "--destination", "on", "--destination", "sat", "--evidence", text)
+    code, out, err = run("trigrams", counted, "--head", "0.0", *options, "--bugs", "all", "--out", "#9", "--out", "#7")
+    assert (code, err) == (0, "")
+    n = int(out.splitlines()[-1].split()[0])
+    assert ("more: --k N" in out) == (n > 3)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -81,6 +118,10 @@ def test_evidence_on_the_screen(run: Run, counted: str, text: str) -> None:
         (["counted", "--head", "0.0", "--source", "the cat sat"], "expected one"),
         (["counted", "--head", "0.0", "--distance", "far"], "'mean'"),
         (["counted", "--head", "0.0", "--evidence", "nowhere"], "expected a corpus"),
+        (["counted", "--head", "0.0", "--bugs", "all"], "--bugs: needs text"),
+        (["counted", "--head", "0.0", "--document", "one"], "--document: needs text"),
+        (["counted", "--head", "0.0", "--bugs", "some", "--evidence", "stdlib"], "expected confirmed or all"),
+        (["counted", "--head", "0.0", "--min-count", "9999"], "no token has as many"),
         (["small", "--head", "0.0"], "no training counts"),
     ],
 )

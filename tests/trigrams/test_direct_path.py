@@ -78,6 +78,8 @@ def test_the_largest_bigrams(make, tmp_path, kind: dict) -> None:
     found = bigrams(model, 50, corpus=corpus)
     np.testing.assert_allclose(found.logit, np.sort(dense.ravel())[::-1][:50], rtol=1e-9)
     np.testing.assert_allclose(found.logit, dense[found.first, found.second], rtol=1e-9)
+    predicted = alone(model).softmax(-1).numpy()
+    np.testing.assert_allclose(found.predicted, predicted[found.first, found.second], rtol=1e-9)
     ids = np.asarray(corpus.tokens).tolist()
     pairs, firsts = Counter(pairwise(ids)), Counter(ids[:-1])
     per_token = bigrams(model, 40, per_token=True, corpus=corpus)
@@ -125,6 +127,7 @@ def test_chosen_first_tokens(make) -> None:
     assert some.first.tolist() == [9] * 4 + [2] * 4
     for token in (9, 2):
         np.testing.assert_array_equal(some.second[some.first == token], every.second[every.first == token])
+        np.testing.assert_allclose(some.predicted[some.first == token], every.predicted[every.first == token])
         np.testing.assert_allclose(some.logit[some.first == token], every.logit[every.first == token])
 
 
