@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -66,9 +67,11 @@ def choose_etas(
 
 
 def _eta(share: float, most: float, activation: Activation, gain: float) -> float:
-    if activation != "relu" or most == 0:
+    if activation != "relu":
         return 1.0
-    return min(share * (1 - 1e-6) / gain, most) if gain > 0 else most
+    within_share = share * (1 - 1e-6) / gain if gain > 0 else math.inf
+    chosen = min(within_share, most if most > 0 else math.inf)
+    return chosen if chosen < math.inf else 1.0
 
 
 def _reaches(ffn: FeedForward, bound: float | int) -> list[float]:

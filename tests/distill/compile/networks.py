@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -14,7 +16,7 @@ def networks(draw: st.DrawFn, activations: tuple[type[nn.Module], ...] = (nn.ReL
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
     scale = draw(st.sampled_from([1.0, 1.0, 30.0, 0.01]))
     modules: list[nn.Module] = []
-    for i, (inputs, outputs) in enumerate(zip(widths, widths[1:], strict=False)):
+    for i, (inputs, outputs) in enumerate(pairwise(widths)):
         linear = nn.Linear(inputs, outputs, bias=draw(st.booleans())).double().requires_grad_(False)
         linear.weight.copy_(torch.randn(outputs, inputs, generator=generator, dtype=torch.float64) * scale)
         if draw(st.integers(0, 3)) == 0:
@@ -30,7 +32,7 @@ def networks(draw: st.DrawFn, activations: tuple[type[nn.Module], ...] = (nn.ReL
 def mlp(*widths: int, activation: type[nn.Module] = nn.ReLU, bias: bool = True) -> nn.Sequential:
     """A network of these widths in float64, with torch's own initial weights."""
     modules: list[nn.Module] = []
-    for inputs, outputs in zip(widths, widths[1:], strict=False):
+    for inputs, outputs in pairwise(widths):
         modules += [nn.Linear(inputs, outputs, bias=bias), activation()]
     return nn.Sequential(*modules[:-1]).double().requires_grad_(False)
 

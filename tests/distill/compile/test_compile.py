@@ -28,7 +28,7 @@ def compile_within_reach(network, **kwargs):
         return compile_ffn(network, **{**kwargs, "tolerance": float(words[words.index("least") + 1].rstrip(","))})
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     network=networks(),
     construction=st.sampled_from(CONSTRUCTIONS),
@@ -249,3 +249,23 @@ def test_the_table():
     assert frame["heads"].tolist() == [14, 18] and frame["paper_heads"].tolist() == [6, 6]
     assert frame["units"].tolist() == [5, 5] and frame["eta"].tolist() == list(compiled.etas)
     assert frame["unit_error"].tolist() == pytest.approx([GAP * eta for eta in compiled.etas], rel=1e-9)
+
+
+def test_other_etas_have_a_bound_of_their_own():
+    compiled = compile_ffn(mlp(3, 4, 4, 2), bound=1, tolerance=1e-3)
+    larger = compiled.with_etas([10 * eta for eta in compiled.etas])
+    assert math.isclose(larger.approximation_error, 10 * compiled.approximation_error, rel_tol=1e-6)
+    assert compiled.measured_error(n=300) < larger.measured_error(n=300) <= larger.proven_error
+    for etas, message in (([1.0], "expected 2"), ([1.0, 0.0], "η of layer 1: expected a positive")):
+        with pytest.raises(ValueError, match=message):
+            compiled.with_etas(etas)
+    with pytest.raises(ValueError, match="exact at η = 1 and only there"):
+        compile_ffn(mlp(3, 4, 2, activation=nn.SiLU), bound=1, tolerance=1e-3).with_etas([0.5])
+
+
+def test_units_that_read_nothing_have_an_eta_within_the_tolerance():
+    """Found by hypothesis: nothing reaches this layer, but its own error reaches the output."""
+    compiled = compile_ffn(
+        [(torch.zeros(1, 1), None), (torch.ones(1, 1), None)], activation="relu", bound=1, tolerance=0.1
+    )
+    assert compiled.proven_error <= 0.1 and compiled.measured_error(n=10) == 0

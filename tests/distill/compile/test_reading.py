@@ -67,7 +67,7 @@ def hooked() -> nn.Module:
         (nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(3, 4)), nn.ReLU()), "is a subclass"),
         (hooked(), r"ffn\.1 \(ReLU\) has forward hooks"),
         (nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2), nn.ReLU()), "linear maps in a row"),
-        (nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(5, 2)), "reads 5 numbers, but the layer before it writes 4"),
+        (nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(5, 2)), "reads 5 numbers, but the .* writes 4"),
         (nn.Sequential(nn.Linear(3, 4)), "at least one ReLU or SiLU"),
         (nn.Sequential(nn.ReLU()), "at least one nn.Linear"),
         (nn.Sequential(), "at least one ReLU or SiLU"),
