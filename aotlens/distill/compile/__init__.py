@@ -8,6 +8,9 @@ bounds.py       proven bounds, rounding included
 choose_eta.py   η from the tolerance
 adversarial.py  points where the error is likely to be large
 compiled.py     `compile_ffn`, and what it returns
+roles.py        which head does what; how many a construction needs
+curves.py       model beside network over a range of inputs, kinks included
+examples.py     small networks to compile
 """
 
 from aotlens.distill.compile.compiled import CompiledFFN, compile_ffn

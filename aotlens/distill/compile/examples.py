@@ -1,0 +1,108 @@
+"""Small networks to compile: functions of one number, their sums over coordinates, and random networks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from aotlens.distill.compile.ffn import Activation, FeedForward
+
+
+def interpolate(x: Sequence[float | int], y: Sequence[float | int]) -> FeedForward:
+    """The ReLU network of one hidden layer that joins the points (x_i, y_i) by straight lines, flat outside them.
+
+        f(t) = y_0 + Σ_i (s_i − s_{i−1}) ReLU(t − x_i),   s_i = (y_{i+1} − y_i)/(x_{i+1} − x_i),   0 beyond both ends.
+
+    A unit a point; points at which the slope does not change need none. The points may come in any order. Raises
+    `ValueError` for fewer than two, for two at the same x, and for numbers that are not finite.
+    """
+    at, to = torch.tensor(x, dtype=torch.float64), torch.tensor(y, dtype=torch.float64)
+    if at.ndim != 1 or at.shape != to.shape or len(at) < 2:
+        raise ValueError(f"interpolate: expected two points or more, got {len(x)} x and {len(y)} y.")
+    if not (at.isfinite().all() and to.isfinite().all()):
+        raise ValueError("interpolate: expected finite x and y.")
+    order = at.argsort()
+    at, to = at[order], to[order]
+    if (at.diff() == 0).any():
+        twice = float(at[:-1][at.diff() == 0][0])
+        raise ValueError(f"interpolate: two points have x = {twice:g}; a function has one value there. Move one.")
+    slopes = torch.cat([at.new_zeros(1), to.diff() / at.diff(), at.new_zeros(1)])
+    if not slopes.isfinite().all():
+        raise ValueError("interpolate: two points are so close that the slope between them is no finite number.")
+    turns = slopes.diff()
+    kept = turns != 0 if turns.any() else torch.arange(len(at)) == 0
+    n = int(kept.sum())
+    return _network([(at.new_ones(1, n), -at[kept]), (turns[kept][:, None], to[:1])])
+
+
+def absolute_value() -> FeedForward:
+    """|x| = ReLU(x) + ReLU(−x)."""
+    return _network([([[1.0, -1.0]], None), ([[1.0], [1.0]], None)])
+
+
+def ramp(width: float | int = 0.2) -> FeedForward:
+    """0 up to −width/2, 1 from width/2 on, straight between: a step as steep as one likes."""
+    if not width > 0:
+        raise ValueError(f"ramp: expected a width above 0, got {width}.")
+    return interpolate([-width / 2, width / 2], [0.0, 1.0])
+
+
+def sawtooth(depth: int) -> FeedForward:
+    """2^(depth − 1) teeth on [−1, 1] with three units a layer; 0 outside.
+
+    The tent 2ReLU(u) − 4ReLU(u − 1/2) + 2ReLU(u − 1) composed with itself, u = (x + 1)/2. One hidden layer would need
+    a unit a kink (Telgarsky, *Benefits of depth in neural networks*, 2016).
+    """
+    if depth < 1:
+        raise ValueError(f"sawtooth: expected a depth of at least 1, got {depth}.")
+    starts, tent = torch.tensor([0.0, -0.5, -1.0]), torch.tensor([[2.0], [-4.0], [2.0]])
+    first = (torch.full((1, 3), 0.5), starts + 0.5)
+    between = (tent.expand(3, 3), starts)
+    return _network([first, *[between] * (depth - 1), (tent, None)])
+
+
+def random_network(d_in: int, *, width: int, depth: int, seed: int = 0) -> FeedForward:
+    """ReLU, one output; normal weights of variance 2/inputs (the last: 1/inputs), normal biases of variance 1/4."""
+    if min(d_in, width, depth) < 1:
+        raise ValueError(f"random_network: expected numbers of at least 1, got {d_in=}, {width=}, {depth=}.")
+    generator = torch.Generator().manual_seed(seed)
+    sizes = [d_in, *[width] * depth, 1]
+    layers = []
+    for layer, (before, after) in enumerate(pairwise(sizes)):
+        gain = (1.0 if layer == depth else 2.0) / before
+        weight = torch.randn(before, after, generator=generator, dtype=torch.float64) * gain**0.5
+        layers.append((weight, torch.randn(after, generator=generator, dtype=torch.float64) / 2))
+    return _network(layers)
+
+
+def on_each_coordinate(ffn: FeedForward, d_in: int) -> FeedForward:
+    """f(x_1) + … + f(x_D) for an f of one number: D copies side by side."""
+    if ffn.d_in != 1 or d_in < 1:
+        raise ValueError(f"on_each_coordinate: expected a network of one number and D ≥ 1, got {ffn.d_in} and {d_in}.")
+    weights = [torch.block_diag(*[weight] * d_in) for weight in ffn.weights[:-1]]
+    biases = [bias.repeat(d_in) for bias in ffn.biases[:-1]]
+    return FeedForward(
+        weights=(*weights, ffn.weights[-1].repeat(d_in, 1)),
+        biases=(*biases, ffn.biases[-1] * d_in),
+        activations=ffn.activations,
+    )
+
+
+def with_activation(ffn: FeedForward, activation: Activation) -> FeedForward:
+    """The same weights with another activation: another function."""
+    return replace(ffn, activations=(activation,) * ffn.depth)
+
+
+def _network(layers: Sequence[tuple[Tensor | list[list[float]], Tensor | None]]) -> FeedForward:
+    weights = [torch.as_tensor(weight, dtype=torch.float64).clone() for weight, _ in layers]
+    biases = [
+        torch.zeros(weight.shape[1], dtype=torch.float64) if bias is None else bias.to(torch.float64, copy=True)
+        for weight, (_, bias) in zip(weights, layers, strict=True)
+    ]
+    relu: Activation = "relu"
+    activations = (relu,) * (len(weights) - 1)
+    return FeedForward(weights=tuple(weights), biases=tuple(biases), activations=activations)
