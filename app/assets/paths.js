@@ -3,6 +3,8 @@
     "use strict";
     const setProps = (id, props) => dash_clientside.set_props(id, props);
 
+    let taken = null; // the head or path that the model is shown without
+
     const chipOf = (target) => target instanceof Element ? target.closest("#paths-strip .chip") : null;
 
     function choosePosition(chip) {
@@ -31,18 +33,39 @@
         }
     });
 
+    // In the table of heads: a head is taken away, or put back; its sum lists the paths through it.
+    function useCell(column, head) {
+        if (column === "head") setProps("paths-without", { data: taken === head ? null : head });
+        if (column === "through") setProps("paths-through", { value: head });
+    }
+
     document.addEventListener("keydown", function (event) {
         const chip = chipOf(event.target);
         if (chip) dash_clientside.shell.moveChip(event, chip);
+        const cell = event.target instanceof Element && event.target.closest("#path-heads-table .ag-cell");
+        if (cell && event.key === "Enter") {
+            useCell(cell.getAttribute("col-id"), cell.closest(".ag-row").getAttribute("row-id"));
+        }
     });
 
     window.dash_clientside = Object.assign({}, window.dash_clientside, {
         paths: {
-            takeHead: function (click) {
-                if (click && click.colId === "head") setProps("paths-without", { data: click.value });
+            // From a head on the Heads page to the paths through it, after the locked token.
+            link: function (prompt, head, position) {
+                const query = new URLSearchParams();
+                if (prompt && prompt.checkpoint) query.set("checkpoint", prompt.checkpoint);
+                if (prompt && !prompt.length) query.set("text", prompt.text);
+                if (position !== null && position !== undefined) query.set("position", position);
+                if (head) query.set("through", head.join("."));
+                return "/paths?" + query.toString();
+            },
+
+            useCell: function (click) {
+                if (click) useCell(click.colId, click.rowId);
             },
 
             show: function (shown, without) {
+                taken = without;
                 const body = document.getElementById("paths-body");
                 if (body) body.toggleAttribute("data-empty", !shown);
                 requestAnimationFrame(() => mark(without));
@@ -55,6 +78,7 @@
                 query.set("target", shown.target);
                 if (shown.versus !== null) query.set("versus", shown.versus);
                 if (shown.by !== "abs") query.set("by", shown.by);
+                if (shown.through !== null) query.set("through", shown.through);
                 if (shown.k !== 20) query.set("k", shown.k);
                 if (without) query.set("without", without);
                 // Not through dcc.Location: setting its search would draw the page anew.

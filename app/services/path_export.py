@@ -34,7 +34,7 @@ def top_csv(paths: Paths, question: Question) -> File:
     """The paths as listed."""
     frame = paths.top(question).to_frame()
     frame.insert(1, "path", [row.sentence for row in path_views.top_rows(paths, question)])
-    return _csv(question, "top", frame)
+    return _csv(question, _top(question), frame)
 
 
 def top_json(paths: Paths, question: Question) -> File:
@@ -48,10 +48,15 @@ def top_json(paths: Paths, question: Question) -> File:
         ],
         "n_proven": found.n_proven,
         "n_paths": found.n_paths,
+        "all_together": found.total,
         "remainder": found.remainder,
         "bound_on_any_other_path": found.bound,
     }
-    return _json(paths, question, "top", content)
+    return _json(paths, question, _top(question), content)
+
+
+def _top(question: Question) -> str:
+    return "top" if question.through is None else f"top-through-{question.through}"
 
 
 def flow_csv(paths: Paths, question: Question) -> File:

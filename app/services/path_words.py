@@ -27,6 +27,11 @@ def quantity(question: Question) -> str:
     return "logits" if question.versus is None else "logits of difference"
 
 
+def listed(question: Question) -> str:
+    """The title of the table of paths."""
+    return "Largest paths" if question.through is None else f"Largest paths through {question.through}"
+
+
 def target(paths: Paths, expanded: Expanded, question: Question) -> str:
     """`" Darcy"`, or `" Darcy" − " Elton"`."""
     name = paths.quoted(expanded, question.target)
@@ -76,12 +81,14 @@ def proof(found: TopPaths, question: Question) -> str:
     ranks = f"All {n} ranks are proven" if found.complete else f"The first {found.n_proven} of {n} ranks are proven"
     if not found.complete and not found.n_proven:
         ranks = f"None of the {n} ranks is proven"
-    several = f" among {found.n_paths:,} paths ({found.n_evaluated:,} computed)"
+    which = "" if found.through is None else f" through head {question.through}"
+    several = f" among {found.n_paths:,} paths{which} ({found.n_evaluated:,} computed)"
+    together = "" if found.through is None else f" All of them together: {signed(found.total)} {unit}."
     rest = found.n_paths - n
     if not rest:
-        return f"{ranks}{several}: these are all paths there are."
+        return f"{ranks}{several}: these are all paths there are.{together}"
     return (
-        f"{ranks}{several}. Listed: {signed(found.logit - found.remainder)}; the other {rest:,} together: "
+        f"{ranks}{several}.{together} Listed: {signed(found.total - found.remainder)}; the other {rest:,} together: "
         f"{signed(found.remainder)} {unit}. No single one of them is more than {found.bound:.3f} {SENSES[question.by]}."
     )
 

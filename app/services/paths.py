@@ -69,6 +69,8 @@ class Question:
     versus: int | None = None
     by: Ranking = "abs"
     k: int = 20
+    through: str | None = None
+    """The head that every listed path passes, `1.0`; None: all paths count."""
 
     @property
     def logit(self) -> int | tuple[int, int]:
@@ -141,9 +143,19 @@ class Paths:
         )
 
     def question(
-        self, expanded: Expanded, position: int | None, target: int | None, versus: int | None, by: Ranking, k: int
+        self,
+        expanded: Expanded,
+        position: int | None,
+        target: int | None,
+        versus: int | None,
+        by: Ranking,
+        k: int,
+        through: str | None = None,
     ) -> Question:
-        """What is asked, with the last position and the model's first choice where nothing else is chosen."""
+        """What is asked, with the last position and the model's first choice where nothing else is chosen.
+
+        A head that the model doesn't have is none.
+        """
         n_pos, n_out = expanded.expansion.n_pos, expanded.expansion.frozen.R.shape[1]
         where = position if position is not None and 0 <= position < n_pos else n_pos - 1
         if target is None or not 0 <= target < n_out:
@@ -151,8 +163,20 @@ class Paths:
         if versus is not None and (not 0 <= versus < n_out or versus == target):
             versus = None
         return Question(
-            checkpoint=expanded.checkpoint, text=expanded.text, position=where, target=target, versus=versus, by=by, k=k
+            checkpoint=expanded.checkpoint,
+            text=expanded.text,
+            position=where,
+            target=target,
+            versus=versus,
+            by=by,
+            k=k,
+            through=through if through in self.head_names(expanded) else None,
         )
+
+    def head_names(self, expanded: Expanded) -> list[str]:
+        """`0.0`, `0.1`, …"""
+        n_layers, n_heads = expanded.expansion.n_layers, expanded.expansion.n_heads
+        return [f"{layer}.{head}" for layer in range(n_layers) for head in range(n_heads)]
 
     def asked(self, question: Question) -> Expanded:
         """The prompt of a question."""
@@ -197,7 +221,12 @@ class Paths:
         return self._top.get(
             (expanded.key, question),
             lambda: expanded.expansion.top(
-                question.k, question.position, question.logit, question.by, budget=self._settings.path_budget
+                question.k,
+                question.position,
+                question.logit,
+                question.by,
+                through=None if question.through is None else _parse_head(question.through),
+                budget=self._settings.path_budget,
             ),
         )
 

@@ -1,4 +1,4 @@
-"""The Paths page's address: a text, a target, and what is taken away."""
+"""The Paths page's address: a text, a target, which paths are listed, and what is taken away."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ FIRST_K = 20
 MAX_K = 200
 
 #: A head, `1.0`, or a path, `token@4-0.2-1.3`: where it starts and the heads that it passes.
+_HEAD = re.compile(r"\d{1,4}\.\d{1,4}", re.ASCII)
 _WITHOUT = re.compile(r"\d{1,4}\.\d{1,4}|(token|position|bias)(@\d{1,6})?(-\d{1,4}\.\d{1,4}){0,200}", re.ASCII)
 
 
@@ -35,6 +36,8 @@ class PathsState:
     """The token whose logit is subtracted."""
     by: Ranking = "abs"
     """Which paths come first: the largest in size, the most for the target, the most against it."""
+    through: str | None = None
+    """The head that every listed path passes, `1.0`; None: all paths count."""
     k: int = FIRST_K
     without: str | None = None
     """The head or path that is taken away, as `_WITHOUT` has it."""
@@ -43,7 +46,7 @@ class PathsState:
 def parse_paths(search: str | None) -> PathsState:
     """The state that `format_paths` wrote; anything unreadable is left at its default."""
     query = parse_query(search)
-    k, without = number(query.get("k")), query.get("without", "")
+    k, without, through = number(query.get("k")), query.get("without", ""), query.get("through", "")
     return PathsState(
         checkpoint=query.get("checkpoint") or None,
         text=query.get("text"),
@@ -51,6 +54,7 @@ def parse_paths(search: str | None) -> PathsState:
         target=number(query.get("target")),
         versus=number(query.get("versus")),
         by=choice(query, "by", get_args(Ranking), "abs"),
+        through=through if _HEAD.fullmatch(through) else None,
         k=FIRST_K if k is None else min(max(k, 1), MAX_K),
         without=without if _WITHOUT.fullmatch(without) else None,
     )
@@ -65,6 +69,7 @@ def format_paths(state: PathsState) -> str:
         "target": None if state.target is None else str(state.target),
         "versus": None if state.versus is None else str(state.versus),
         "by": state.by if state.by != "abs" else None,
+        "through": state.through,
         "k": str(state.k) if state.k != FIRST_K else None,
         "without": state.without,
     }

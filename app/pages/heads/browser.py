@@ -33,6 +33,13 @@ def register(app: Dash) -> None:
         Input(ids.HEAD, "data"),
     )
     app.clientside_callback(
+        ClientsideFunction("paths", "link"),
+        Output(ids.OPEN_PATHS, "href"),
+        Input(ids.PROMPT, "data"),
+        Input(ids.HEAD, "data"),
+        Input(ids.POSITION, "data"),
+    )
+    app.clientside_callback(
         ClientsideFunction("heads", "writeAddress"),
         Input(ids.PROMPT, "data"),
         Input(ids.HEAD, "data"),

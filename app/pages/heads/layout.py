@@ -13,7 +13,7 @@ from app.components.panel import panel
 from app.components.prompt import checkpoint_choice, text_form
 from app.pages.heads.callbacks import EXPLAIN_MAP
 from app.services import Services
-from app.urlstate import CircuitsState, HeadsState, format_circuits, parse_heads
+from app.urlstate import CircuitsState, HeadsState, PathsState, format_circuits, format_paths, parse_heads
 
 _EXPLAIN_PROMPT = (
     "The text goes through the model once, with the start token <|endoftext|> before it. The address in your browser "
@@ -118,5 +118,8 @@ def _map_panel() -> html.Section:
     content = [html.P(id=ids.MOTIFS_LINE, className="motifs"), graph(ids.MAP_GRAPH, "graph-map")]
     explanation = EXPLAIN_MAP["attention"]
     address = format_circuits(CircuitsState())
-    link = dcc.Link("Its circuits", id=ids.OPEN_CIRCUITS, href=address, className="button-link")
-    return panel(ids.MAP, "One head", explanation, content, controls=link, exports=("png", "svg", "csv", "json"))
+    links = [
+        dcc.Link("Its circuits", id=ids.OPEN_CIRCUITS, href=address, className="button-link"),
+        dcc.Link("Paths through it", id=ids.OPEN_PATHS, href=format_paths(PathsState()), className="button-link"),
+    ]
+    return panel(ids.MAP, "One head", explanation, content, controls=links, exports=("png", "svg", "csv", "json"))

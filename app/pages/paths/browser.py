@@ -19,7 +19,7 @@ def register(app: Dash) -> None:
         run=ids.PATHS_RUN,
     )
     app.clientside_callback(
-        ClientsideFunction("paths", "takeHead"),
+        ClientsideFunction("paths", "useCell"),
         Input(ids.PATH_HEADS_TABLE, "cellClicked"),
         prevent_initial_call=True,
     )

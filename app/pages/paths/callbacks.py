@@ -32,16 +32,17 @@ def register(app: Dash, services: Services) -> None:
     @app.callback(
         Output(ids.TOP_PATHS_TABLE, "children"),
         Output(ids.TOP_PATHS_CAPTION, "children"),
+        Output(ids.title(ids.TOP_PATHS), "children"),
         Output(ids.notice(ids.TOP_PATHS), "children"),
         Input(ids.PATHS, "data"),
     )
-    @guarded(None, "")
+    @guarded(None, "", "Largest paths")
     def list_paths(data: Any) -> tuple[Any, ...]:
         question = chosen(data)
         if question is None:
-            return None, ""
+            return None, "", "Largest paths"
         table = path_table(path_views.top_rows(paths, question), words.quantity(question))
-        return table, words.proof(paths.top(question), question)
+        return table, words.proof(paths.top(question), question), words.listed(question)
 
     @app.callback(
         Output(ids.ORDERS_GRAPH, "figure"),
@@ -112,6 +113,8 @@ def _register_choice(app: Dash, services: Services) -> None:
         Output(ids.PATHS_TARGET, "value"),
         Output(ids.PATHS_VERSUS, "data"),
         Output(ids.PATHS_VERSUS, "value"),
+        Output(ids.PATHS_THROUGH, "data"),
+        Output(ids.PATHS_THROUGH, "value"),
         Output(ids.PATHS_COUNT, "children"),
         Output(ids.PATHS_SUM, "children"),
         Output(ids.PATHS_NOTES, "children"),
@@ -122,12 +125,13 @@ def _register_choice(app: Dash, services: Services) -> None:
         Input(ids.PATHS_VERSUS, "value"),
         Input(ids.PATHS_BY, "value"),
         Input(ids.PATHS_K, "value"),
+        Input(ids.PATHS_THROUGH, "value"),
         State(ids.PATHS_ASKED, "data"),
         State(ids.PATHS, "data"),
     )
-    @guarded(None, no_update, [], [], None, [], None, "", "", None)
+    @guarded(None, no_update, [], [], None, [], None, [], no_update, "", "", None)
     def choose(
-        prompt: Any, position: Any, target: Any, versus: Any, by: Ranking, k: Any, asked: Any, before: Any
+        prompt: Any, position: Any, target: Any, versus: Any, by: Ranking, k: Any, through: Any, asked: Any, before: Any
     ) -> tuple[Any, ...]:
         paths = services.paths
         expanded = paths.expand(prompt.get("checkpoint"), prompt.get("text") or "", length=prompt.get("length"))
@@ -140,7 +144,7 @@ def _register_choice(app: Dash, services: Services) -> None:
             position, target, versus = None, None, None  # a position means something in one text only
         elif before["key"] != expanded.key or position not in (None, before["position"]):
             target, versus = None, None  # another place, another first choice
-        question = paths.question(expanded, _whole(position), _whole(target), _whole(versus), by, _k(k))
+        question = paths.question(expanded, _whole(position), _whole(target), _whole(versus), by, _k(k), through)
         values, bias = paths.sources(question)
         strip = source_strip(expanded.expansion.str_tokens, values, question.position, words.quantity(question))
         labels = paths.labels(expanded.checkpoint)
@@ -154,6 +158,8 @@ def _register_choice(app: Dash, services: Services) -> None:
             str(question.target),
             options(labels, [*([] if question.versus is None else [question.versus]), *others]),
             None if question.versus is None else str(question.versus),
+            paths.head_names(expanded),
+            question.through,
             f"{expanded.expansion.n_pos} of at most {expanded.limit} tokens",
             _sum(services, expanded, question, bias),
             [dmc.Text(note, size="sm", className="exact") for note in expanded.notes],

@@ -36,7 +36,10 @@ _EXPLAIN_TOP = (
     "path carries what is moved; where a head looks is frozen. So a head that only steers where a later one looks, as "
     "a previous-token head does for an induction head, is on no large path: take the head itself away to see it."
 )
-_EXPLAIN_HEADS = "Sums of paths by head. Click a head to run the model without it."
+_EXPLAIN_HEADS = (
+    "Sums of paths by head. Click a head to run the model without it (again: with it), or its sum to list the paths "
+    "through it; on the keyboard, arrow keys and Enter."
+)
 _EXPLAIN_WITHOUT = (
     "The model is run again without the head (its output is zero at every position) or the path (each head on it reads "
     "the stream without it). This forward pass computes patterns and norm scales anew; the linear estimate keeps them "
@@ -140,6 +143,19 @@ def _target_controls(state: PathsState) -> list[Any]:
         size="xs",
         **{"aria-label": "Which paths come first"},
     )
+    # The other heads come with the model; an address's own is shown from the start.
+    through = dmc.Select(
+        id=ids.PATHS_THROUGH,
+        label="Through head",
+        placeholder="any",
+        value=state.through,
+        size="xs",
+        w=104,
+        data=[] if state.through is None else [state.through],
+        searchable=True,
+        clearable=True,
+        nothingFoundMessage="No such head",
+    )
     k = dmc.NumberInput(
         id=ids.PATHS_K, label="How many", value=state.k, min=1, max=MAX_K, step=10, allowDecimal=False, size="xs", w=84,
         debounce=300, clampBehavior="blur",
@@ -148,5 +164,6 @@ def _target_controls(state: PathsState) -> list[Any]:
         one_of(ids.PATHS_TARGET, "Target: the logit of", "the model's first choice; type to search"),
         one_of(ids.PATHS_VERSUS, "Minus the logit of", "nothing; type to contrast two tokens"),
         html.Div([html.Span("Paths", className="field-label"), by]),
+        through,
         k,
     ]

@@ -8,8 +8,8 @@ import pytest
 
 from app import ids
 from app.services import Services
-from app.urlstate import PathsState, format_paths
-from tests.app.conftest import query
+from app.urlstate import HeadsState, PathsState, format_heads, format_paths
+from tests.app.conftest import query, written
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -48,6 +48,7 @@ def test_a_text_is_explained(open_page, services: Services):
 
 def test_the_whole_state_is_in_the_address(open_page):
     state = {"position": 6, "target": 40, "versus": 41, "by": "neg", "k": 7, "without": "token@2-0.1-1.0"}
+    state["through"] = "1.1"
     page = open_page(paths(**state))
     drawn(page, 7)
     page.wait_for_selector("table.effect")
@@ -97,6 +98,59 @@ def test_take_a_path_and_a_head_away(open_page, services: Services):
     forward = services.paths.without(question, head).frame.loc["logit", "forward"]
     assert f"{abs(forward):.3f}" in page.locator("table.effect").inner_text()
     assert page.locator("table.paths .take-away[aria-pressed='true']").count() == 0
+
+
+def test_the_table_of_heads_by_mouse_and_by_keys(open_page):
+    """Enter does what a click does: on a head, take it away or put it back; on its sum, list the paths through it."""
+    page = open_page(paths(position=4))
+    drawn(page)
+    head = page.locator("#path-heads-table .ag-row [col-id='head']").nth(0)
+    name = head.inner_text()
+    head.click()
+    written(page, "without", name)
+    head.click()
+    written(page, "without", None)
+    page.locator(f"#{ids.WITHOUT_BODY} >> text=Click “without”").wait_for()
+    page.keyboard.press("Enter")
+    written(page, "without", name)
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    written(page, "through", name)
+    page.wait_for_function(
+        """name => [...document.querySelectorAll("table.paths .sentence")].every(
+            one => [...one.querySelectorAll(".step")].some(step => step.textContent === name))""",
+        arg=name,
+    )
+    assert page.locator(f"#{ids.title(ids.TOP_PATHS)}").inner_text() == f"Largest paths through {name}"
+    assert f"through head {name}" in page.locator(f"#{ids.TOP_PATHS_CAPTION}").inner_text()
+    other = page.locator("#path-heads-table .ag-row [col-id='through']").nth(1)
+    row = other.locator("xpath=..").get_attribute("row-id")
+    other.click()
+    written(page, "through", row)
+    # In the table of paths, too, keys reach the heads and the buttons.
+    button = page.locator("table.paths .take-away").first
+    page.locator("table.paths .step").first.focus()
+    while not button.evaluate("button => button === document.activeElement"):
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    written(page, "without", button.get_attribute("data-without"))
+
+
+def test_a_head_on_a_text_leads_to_the_paths_through_it(open_page):
+    page = open_page(format_heads(HeadsState(checkpoint="tiny-mhsa", text=SHORT, head=(1, 2), position=4)))
+    page.wait_for_function(
+        "() => document.getElementById('heads-open-paths')?.getAttribute('href').includes('through=1.2')"
+    )
+    page.click(f"#{ids.OPEN_PATHS}")
+    page.wait_for_selector("table.paths")
+    drawn(page, page.locator("table.paths tbody tr").count())
+    found = query(page)
+    assert (found["checkpoint"], found["text"], found["position"], found["through"]) == ("tiny-mhsa", SHORT, "4", "1.2")
+    steps = page.locator("table.paths .sentence").first.locator(".step")
+    assert "1.2" in steps.all_inner_texts()
+    steps.first.click()
+    page.wait_for_selector("#map-title")
+    assert query(page)["text"] == SHORT and query(page)["checkpoint"] == "tiny-mhsa"
 
 
 def test_a_head_of_a_path_opens_on_the_heads_page(open_page):

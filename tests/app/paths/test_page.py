@@ -47,6 +47,7 @@ STATES = st.builds(
     target=st.none() | NUMBERS,
     versus=st.none() | NUMBERS,
     by=st.sampled_from(["abs", "pos", "neg"]),
+    through=st.none() | st.sampled_from(["1.0", "11.15"]),
     k=st.integers(1, MAX_K),
     without=st.none() | st.sampled_from(["1.0", "11.15", "token@4-0.2-1.3", "position", "bias@0-3.1"]),
 )
@@ -66,7 +67,7 @@ def test_any_query_is_read(query: str):
 
 def test_nonsense_is_left_out():
     assert parse_paths("?by=size&target=-1&position=x&without=../etc&k=") == PathsState()
-    assert parse_paths("?without=token@1-&k=9999999") == PathsState()
+    assert parse_paths("?without=token@1-&k=9999999&through=token@1-0.1") == PathsState()
     assert parse_paths(f"?k={MAX_K + 1}").k == MAX_K and parse_paths("?k=0").k == 1
 
 
@@ -145,6 +146,22 @@ def test_two_tokens_are_contrasted(services: Services):
 )
 def test_small_probabilities_can_be_read(share: float, text: str):
     assert words.percent(share) == text
+
+
+def test_paths_through_a_head_are_listed_apart(services: Services):
+    paths = services.paths
+    expanded = paths.expand("tiny-mssa", SHORT)
+    question = paths.question(expanded, 4, None, None, "abs", 7, "1.1")
+    rows, found = path_views.top_rows(paths, question), paths.top(question)
+    assert len(rows) == 7 and all("1.1" in [step.head for step in row.steps] for row in rows)
+    assert found.total == pytest.approx(paths.heads(question)[1][1, 1], abs=1e-5)
+    assert words.listed(question) == "Largest paths through 1.1"
+    proof = words.proof(found, question)
+    assert "through head 1.1 (" in proof and f"All of them together: {words.signed(found.total)} logits" in proof
+    assert json.loads(path_export.top_json(paths, question).content)["all_together"] == found.total
+    assert path_export.top_csv(paths, question).name == "tiny-mssa-paths-top-through-1.1-after-4.csv"
+    assert paths.question(expanded, 4, None, None, "abs", 7, "9.9").through is None
+    assert words.listed(paths.question(expanded, 4, None, None, "abs", 7)) == "Largest paths"
 
 
 def test_what_is_not_there_is_replaced_by_what_is(services: Services):
@@ -274,6 +291,11 @@ def test_the_target_of_the_address_holds_for_its_text_and_place_only(app: Dash):
     chosen = {ids.PATHS_PROMPT: PROMPT, ids.PATHS_TARGET: "40", ids.PATHS_VERSUS: "41"}
     again = ask(app, {**chosen, ids.PATHS_POSITION: 3, ids.PATHS_K: 5}, asked, shown)[ids.PATHS]["data"]
     assert (again["target"], again["versus"], again["k"]) == (40, 41, 5)
+    head = ask(app, {**chosen, ids.PATHS_POSITION: 3, ids.PATHS_THROUGH: "1.2"}, asked, shown)
+    assert head[ids.PATHS]["data"]["through"] == head[ids.PATHS_THROUGH]["value"] == "1.2"
+    assert head[ids.PATHS_THROUGH]["data"] == ["0.0", "0.1", "0.2", "1.0", "1.1", "1.2"]
+    none = ask(app, {**chosen, ids.PATHS_POSITION: 3, ids.PATHS_THROUGH: "2.0"}, asked, shown)
+    assert none[ids.PATHS]["data"]["through"] is none[ids.PATHS_THROUGH]["value"] is None
     moved = ask(app, {**chosen, ids.PATHS_POSITION: 4}, asked, shown)[ids.PATHS]["data"]
     assert moved["position"] == 4 and moved["target"] != 40 and moved["versus"] is None
 
