@@ -129,9 +129,10 @@ def error_curve(compiled: CompiledFFN, n: int = 801) -> ErrorCurve:
 def error_surface(compiled: CompiledFFN, side: int = 61, n_kinks: int = 3000) -> ErrorSurface:
     """On a grid of `side` × `side` points within the bound; the error is the largest found in each point's cell.
 
-    Besides the grid points, the error is taken where a unit's pre-activation is 1.2785·η on a line of the grid, at
-    which it errs most: a ridge is as narrow as η. `n_kinks` limits those points, evenly over units; `adversarial_points` come to them. Raises `ValueError`
-    unless the FFN is of two numbers. Cost: `side`² + `n_kinks` + some 1000 points through the model.
+    Besides the grid points, the error is taken at `adversarial_points` and where a unit's pre-activation is 1.2785·η on
+    a line of the grid, at which it errs most: a ridge is as narrow as η. `n_kinks` limits those points, evenly over
+    units. Raises `ValueError` unless the FFN is of two numbers. Cost: `side`² + `n_kinks` + some 1000 points through
+    the model.
     """
     if compiled.ffn.d_in != 2:
         raise ValueError(f"error_surface: expected a network of two numbers, got {compiled.ffn.d_in}.")
