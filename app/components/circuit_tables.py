@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from aotlens.circuits import TopEntries
     from app.services.circuits import Shown
 
-_RANK = {"field": "rank", "headerName": "", "width": 40, "cellClass": "rank", "sortable": False, "type": "rightAligned"}
+_RANK = {"field": "rank", "headerName": "", "width": 30, "cellClass": "rank", "sortable": False, "type": "rightAligned"}
 
 
 def grid(id: str, height: int = 300) -> dag.AgGrid:
@@ -46,9 +46,9 @@ def entry_columns(shown: Shown, *, rows: bool = True, columns: bool = True) -> l
     if columns:
         title = circuit_words.short_role(shown.columns, words.column_role)
         defs.append(_token("column", title, f"{circuit_words.column_role(shown)}; click to list this column"))
-    defs.append(number("value", unit, ".2f", f"The entry, in {unit}", minWidth=60, flex=1))
+    defs.append(number("value", unit, ".2f", f"The entry, in {unit}", minWidth=56, flex=1))
     if shown.columns.n > 1:
-        defs.append(number("relative", words.relative, "+.2f", words.relative_help, minWidth=70, flex=1))
+        defs.append(number("relative", words.relative, "+.2f", words.relative_help, minWidth=64, flex=1))
     return defs
 
 

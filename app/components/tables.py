@@ -26,18 +26,18 @@ def number(field: str, title: str, form: str, help: str = "", **rest: Any) -> di
 
 
 CHECKPOINT_COLUMNS: list[dict[str, Any]] = [
-    {"field": "name", "headerName": "Name", "minWidth": 165, "flex": 2, "cellClass": "mono", "pinned": "left",
+    {"field": "name", "headerName": "Name", "minWidth": 136, "flex": 2, "cellClass": "mono",
      "cellClassRules": {"broken": "params.data.status == 'broken'"}, "tooltipField": "problem"},
-    {"field": "kind", "headerName": "Attention", "minWidth": 95, "flex": 1,
+    {"field": "kind", "headerName": "Attention", "minWidth": 70, "flex": 1,
      "headerTooltip": "mhsa: separate query, key and value matrices; mssa: one matrix per head for all three"},
-    number("validation_loss", "Validation loss", ".3f", "Nats per token on held-out text", flex=1, minWidth=100),
-    number("bigram_loss", "Bigram loss", ".3f", "A smoothed bigram model on the same text", flex=1, minWidth=85),
-    number("layers", "Layers", "d", flex=1, minWidth=75),
-    number("heads", "Heads", "d", "Heads per layer", flex=1, minWidth=75),
-    number("d_model", "d_model", "d", "Width of the residual stream", flex=1, minWidth=85),
-    number("parameters", "Parameters", ",d", "Numbers in the weights' file", flex=1, minWidth=105),
-    number("tokens", "Tokens seen", ".3s", "Training tokens", flex=1, minWidth=80),
-    {"field": "status", "headerName": "State", "minWidth": 80, "flex": 1, "tooltipField": "problem",
+    number("validation_loss", "Validation loss", ".3f", "Nats per token on held-out text", flex=1, minWidth=74),
+    number("bigram_loss", "Bigram loss", ".3f", "A smoothed bigram model on the same text", flex=1, minWidth=60),
+    number("layers", "Layers", "d", flex=1, minWidth=56),
+    number("heads", "Heads", "d", "Heads per layer", flex=1, minWidth=54),
+    number("d_model", "d_model", "d", "Width of the residual stream", flex=1, minWidth=66),
+    number("parameters", "Parameters", ",d", "Numbers in the weights' file", flex=1, minWidth=88),
+    number("tokens", "Tokens seen", ".3s", "Training tokens", flex=1, minWidth=58),
+    {"field": "status", "headerName": "State", "minWidth": 58, "flex": 1, "tooltipField": "problem",
      "cellClassRules": {"broken": "params.value == 'broken'"}},
 ]  # fmt: skip
 

@@ -15,11 +15,11 @@ def test_checkpoints_page(open_page):
     rows = page.locator("#checkpoints-table .ag-center-cols-container .ag-row")
     assert rows.count() == 4
     assert "4.250" in page.locator("#checkpoints-table").inner_text()
-    page.click("#checkpoints-table .ag-pinned-left-cols-container >> text=broken")
+    page.click("#checkpoints-table .ag-center-cols-container >> text=broken")
     page.locator("#card-body >> text=can't be opened").wait_for()
     assert query(page)["checkpoint"] == "broken"
     assert not page.locator(f"#{ids.CHECKPOINTS_OPEN}").is_visible()
-    page.click("#checkpoints-table .ag-pinned-left-cols-container >> text=tiny-mssa")
+    page.click("#checkpoints-table .ag-center-cols-container >> text=tiny-mssa")
     page.locator("#card-title >> text=tiny-mssa").wait_for()
     page.locator("#curve-empty").wait_for(state="visible")
     page.click(f"#{ids.CHECKPOINTS_OPEN}")
