@@ -176,18 +176,20 @@ def compile_ffn(
     A head of size 1 is a unit: its token sees itself and an auxiliary token of value 0, and so weighs its own value by
     a sigmoid (`heads`). One attention layer computes one hidden layer. With W_ℓ units in layer ℓ (W_0 = D):
 
-        construction   heads of layer ℓ                      d_head
-        "lean"         W_ℓ + 1                               the widest W_{ℓ−1} (or W_{L−1} + 1, with a last bias)
-        "narrow"       W_ℓ + W_{ℓ−1} (+ 1: a last bias)      1
-        "paper"        (W_ℓ + 1) + 2(W_{ℓ−1} + 1)            1
+        construction  heads of layer ℓ              d_head               d_model
+        "lean"        W_ℓ + 1                       the widest W_{ℓ−1}*  max{D, W_1, …, W_{L−1}, D'} + 2
+        "narrow"      W_ℓ + W_{ℓ−1}*                1                    the same
+        "paper"       (W_ℓ + 1) + 2(W_{ℓ−1} + 1)    1                    max{D, W, D'} + 2
+
+    (* and one more in the last layer, if the network has a last bias.)
 
     Theorem 4.1 states max{W, D} + 1; its proof needs what the last row says. "lean" cancels the skip connection by
     one wide head that sees its own token only, "narrow" by such heads of size 1. Units whose weights are all zero need
     no head and count for none.
 
     `ffn`: see `read_ffn` (`activation` goes with pairs of weights). `auxiliary`: "unit", (0, …, 0, 1), or any vector
-    `[d_model]` whose last number is not 0 (Corollary 4.1, corrected), with d_model = max{W, D, D'} + 2. `n_tokens` is
-    the length of the model's sequences without the auxiliary token; more rows are run as several sequences.
+    `[d_model]` whose last number is not 0 (Corollary 4.1, corrected). `n_tokens` is the length of the model's sequences
+    without the auxiliary token; more rows are run as several sequences.
 
     Raises `ValueError` for what cannot be compiled, and for a tolerance that float64 cannot be proven to reach, with
     the one that it can. Cost: O(L · heads · d_model · d_head) numbers, and some L + 5 products with the weights.
@@ -200,7 +202,7 @@ def compile_ffn(
         raise ValueError(f"construction={construction!r}: expected one of {', '.join(map(repr, CONSTRUCTIONS))}.")
     if n_tokens < 1:
         raise ValueError(f"n_tokens={n_tokens}: expected at least 1.")
-    v = _auxiliary(auxiliary, stream_width(network))
+    v = _auxiliary(auxiliary, stream_width(network, construction))
     etas = choose_etas(network, construction, bound=bound, tolerance=tolerance, v=v)
     return _build(network, construction, float(bound), float(tolerance), v, etas, n_tokens)
 
@@ -262,7 +264,7 @@ def _auxiliary(auxiliary: str | Tensor, d_model: int) -> Tensor:
         unit[-1] = 1.0
         return unit
     if auxiliary.shape != (d_model,):
-        raise ValueError(f"auxiliary: expected [{d_model}] = [max(W, D, D') + 2], got {list(auxiliary.shape)}.")
+        raise ValueError(f"auxiliary: expected a vector of d_model = {d_model} numbers, got {list(auxiliary.shape)}.")
     v = auxiliary.detach().to("cpu", torch.float64, copy=True)
     if not v.isfinite().all() or not 1e-100 <= v[-1].abs() <= 1e100 or v.abs().max() > 1e100:
         raise ValueError(

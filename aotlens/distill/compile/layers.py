@@ -50,9 +50,14 @@ class UnitLayer:
         return self.read.shape[0]
 
 
-def stream_width(ffn: FeedForward) -> int:
-    """d_model = max(W, D, D') + 2, the paper's (whose Theorem 4.1 takes D' ≤ W for granted)."""
-    return max(*ffn.widths, ffn.d_in, ffn.d_out) + 2
+def stream_width(ffn: FeedForward, construction: Construction) -> int:
+    """d_model: max(W, D, D') + 2 for "paper" (whose Theorem 4.1 takes D' ≤ W for granted).
+
+    The last hidden layer never lies in the stream, its units' heads write the output at once; so the others need
+    max(D, W_1, …, W_{L−1}, D') + 2 only.
+    """
+    widths = ffn.widths if construction == "paper" else ffn.widths[:-1]
+    return max(*widths, ffn.d_in, ffn.d_out) + 2
 
 
 def unit_layers(ffn: FeedForward, etas: Sequence[float], construction: Construction) -> tuple[UnitLayer, ...]:
@@ -66,7 +71,7 @@ def unit_layers(ffn: FeedForward, etas: Sequence[float], construction: Construct
     (Its proof carries it through ReLU and then replaces ReLU by SiLU, which changes the constant; and its last matrix
     has a row too many.) Lemma E.3 clears every coordinate in use, the constant too, by two units.
     """
-    m = stream_width(ffn) - 2
+    m = stream_width(ffn, construction) - 2
     paper = construction == "paper"
     layers = []
     before = ffn.d_in

@@ -95,9 +95,9 @@ def test_weights_that_are_not_finite_are_refused():
         ({"tolerance": float("nan")}, "tolerance=nan"),
         ({"n_tokens": 0}, "n_tokens=0"),
         ({"bound": 1e300}, "numbers above 1e.300 would occur"),
-        ({"auxiliary": torch.ones(5)}, r"expected \[6\] = \[max\(W, D, D'\) \+ 2\], got \[5\]"),
-        ({"auxiliary": torch.tensor([1.0, 1, 1, 1, 1, 0])}, "the last of them not 0"),
-        ({"auxiliary": torch.full((6,), float("nan"))}, "auxiliary: expected numbers"),
+        ({"auxiliary": torch.ones(6)}, r"expected a vector of d_model = 5 numbers, got \[6\]"),
+        ({"auxiliary": torch.tensor([1.0, 1, 1, 1, 0])}, "the last of them not 0"),
+        ({"auxiliary": torch.full((5,), float("nan"))}, "auxiliary: expected numbers"),
         ({"activation": "relu"}, "activation is for pairs"),
     ],
 )
