@@ -120,8 +120,8 @@ def rows(paths: Paths, expanded: Expanded, question: Question, effect: Effect) -
 
 
 def signed(value: float, digits: int = 3) -> str:
-    """With its sign, a minus as long as a plus: `+1.840`, `−0.400`."""
-    return f"{value:+.{digits}f}".replace("-", "−")
+    """With its sign, a minus as long as a plus: `+1.840`, `−0.400`; what rounds to nothing is `+0.000`."""
+    return f"{round(value, digits) + 0.0:+.{digits}f}".replace("-", "−")
 
 
 def percent(share: float) -> str:

@@ -148,6 +148,10 @@ def test_small_probabilities_can_be_read(share: float, text: str):
     assert words.percent(share) == text
 
 
+def test_nothing_has_no_minus():
+    assert (words.signed(-0.0004), words.signed(-0.0006), words.signed(-0.04, 1)) == ("+0.000", "−0.001", "+0.0")
+
+
 def test_paths_through_a_head_are_listed_apart(services: Services):
     paths = services.paths
     expanded = paths.expand("tiny-mssa", SHORT)
