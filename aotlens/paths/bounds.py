@@ -90,28 +90,63 @@ def read_heads(bounds: Bounds, g: Float[Tensor, "pos d_model"], n_below: int) ->
     return Reading(u, u.norm(dim=-1), y.norm(dim=-1))
 
 
-def bound_longer(bounds: Bounds, reading: Reading) -> Float[Tensor, " below"]:
-    """For each extension, the most that any path with still further heads below can contribute."""
+def bound_longer(bounds: Bounds | Via, reading: Reading) -> Float[Tensor, " below"]:
+    """For each extension, the most that any path with still further heads below (the one of a `Via`) contributes."""
     n_below = len(reading.u)
     longer = torch.einsum("fp,kfp->kf", reading.norms, bounds.reach[:, :n_below])
     longer[0] = torch.minimum(longer[0], (reading.result_norms * bounds.moved[:n_below]).sum(-1))
     return longer.amax(0)
 
 
-def reach_through(bounds: Bounds, head: Head) -> Float[Tensor, "order f pos"]:
-    """r_k,f of the paths that pass `head` before they come to f, k heads later; 0 up to the head's own layer."""
+@dataclass(frozen=True, eq=False)
+class Via:
+    """What the paths that pass one head bring to the heads above it; 0 up to the head's own layer."""
+
+    reach: Float[Tensor, "order f pos"]
+    """r_k, k heads above the one that they pass."""
+    moved: Float[Tensor, "f pos"]
+    """m of those for which k = 1."""
+
+
+def bounds_via(bounds: Bounds, head: Head) -> Via:
+    """The bounds of paths through `head`, from what it writes on: exact next to it where it is their first head."""
     n_heads, n_layers = bounds.n_heads, len(bounds.patterns) // bounds.n_heads
-    at = head[0] * n_heads + head[1]
-    P, v = bounds.patterns[at], bounds.values[:, at]
-    shortest = (P.abs() * v.norm(dim=-1).amax(0)).amax(-1) if bounds.split else (P @ v).norm(dim=-1).amax(0)
-    longer = [bounds.moved[at], *(P.abs() @ reach[at] for reach in bounds.reach[1:])]
-    moved = torch.zeros_like(bounds.moved)
-    moved[at] = torch.stack([shortest, *longer]).amax(0)
-    reaches = []
-    for _ in range(head[0] + 1, n_layers):
-        reaches.append(_reach(bounds.sigma, moved, n_layers, n_heads) * bounds.inverse_scale)
-        moved = (bounds.patterns.abs() @ reaches[-1][:, :, None])[:, :, 0]
-    return torch.stack(reaches) if reaches else torch.zeros_like(bounds.reach[:1])
+    at, above = head[0] * n_heads + head[1], (head[0] + 1) * n_heads
+    reach, moved = torch.zeros_like(bounds.moved), torch.zeros_like(bounds.moved)
+    if head[0] == n_layers - 1:
+        return Via(reach[None], moved)
+    P, virtual = bounds.patterns[at], bounds.W_O[at] @ bounds.W_V[above:]
+    brought = bounds.values[:, at] if bounds.split else P @ bounds.values[:, at]
+    scale, patterns = bounds.inverse_scale[above:], bounds.patterns[above:]
+    reach[above:], moved[above:] = _read(brought[:, None] @ virtual, P, patterns, scale, bounds.split)
+    # Paths with heads below it as well: as in `prepare`, from its largest output.
+    longer = torch.zeros_like(moved)
+    longer[at] = torch.stack([bounds.moved[at], *(P.abs() @ below[at] for below in bounds.reach[1:])]).amax(0)
+    longer = _reach(bounds.sigma, longer, n_layers, n_heads) * bounds.inverse_scale
+    reaches = [torch.maximum(reach, longer)]
+    first = torch.maximum(moved, (bounds.patterns.abs() @ longer[:, :, None])[:, :, 0])
+    through = first
+    for _ in range(head[0] + 2, n_layers):
+        reaches.append(_reach(bounds.sigma, through, n_layers, n_heads) * bounds.inverse_scale)
+        through = (bounds.patterns.abs() @ reaches[-1][:, :, None])[:, :, 0]
+    return Via(torch.stack(reaches), first)
+
+
+def _read(
+    read: Float[Tensor, "source f pos inner"],
+    P: Float[Tensor, "query key"],
+    patterns: Float[Tensor, "f query key"],
+    scale: Float[Tensor, "f pos"],
+    split: bool,
+) -> tuple[Tensor, Tensor]:
+    """The largest norms of what a head with pattern P brings to heads f, and of what these then move, `[f, pos]`."""
+    norms, scaled = read.norm(dim=-1), patterns * scale[:, None]
+    if split:  # one source position at a time
+        norms = norms.amax(0)
+        brought = (P.abs() * norms[:, None]).amax(-1) * scale
+        return brought, ((scaled @ P).abs() * norms[:, None]).amax(-1)
+    rounding = 16 * torch.finfo(norms.dtype).eps * (scaled.abs() @ norms.amax(0)[:, :, None])[:, :, 0]
+    return norms.amax(0) * scale, (scaled @ read).norm(dim=-1).amax(0) + rounding
 
 
 def prepare(frozen: Frozen, split: bool) -> Bounds:

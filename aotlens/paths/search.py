@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from aotlens.conventions import Head
-from aotlens.paths.bounds import Bounds, Reading, bound_longer, reach_through, read_heads
+from aotlens.paths.bounds import Bounds, Reading, bound_longer, bounds_via, read_heads
 from aotlens.paths.frozen import Frozen
 from aotlens.paths.path import Path, SourceName
 from aotlens.paths.streams import root_gradient
@@ -152,7 +152,7 @@ def top_paths(
     best = _Best(k, by)
     root = root_gradient(frozen, position, to.column)
     through = None if passing is None else passing[0]
-    via = None if through is None else reach_through(bounds, through)
+    via = None if through is None else bounds_via(bounds, through)
     if through is None:
         best.offer(*_direct(frozen, position, root, to.bias, split))
     nodes: dict[tuple[Head, ...], Tensor] = {}
@@ -173,7 +173,7 @@ def top_paths(
             it = through[0] * frozen.n_heads + through[1]
             best.offer(*_children(bounds, reading, heads, split, only=it))
             above = (through[0] + 1) * frozen.n_heads
-            longer[above:] = torch.einsum("fp,kfp->kf", reading.norms[above:], via[:, above:n_below]).amax(0)
+            longer[above:] = bound_longer(via, reading)[above:]
             children = [*([it] if through[0] else []), *range(above, n_below)]
         limits, threshold = (longer * slack).tolist(), best.threshold()
         for child in children:
