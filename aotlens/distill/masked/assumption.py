@@ -32,7 +32,7 @@ class MaskedSequences:
 
 
 def check_assumption(
-    X: Float[Tensor, "n pos d_model"], mask: Float[Tensor, " d_model"] | None = None
+    X: Float[Tensor, "n pos d_model"], mask: Float[Tensor, " d_mask"] | None = None
 ) -> MaskedSequences:
     """The sequences with what Assumption 3.1 says of them.
 

@@ -60,7 +60,7 @@ def distinguish_mask(
     X: Float[Tensor, "n pos d_model"],
     *,
     method: Method = "attention",
-    mask: Float[Tensor, " d_model"] | None = None,
+    mask: Float[Tensor, " d_mask"] | None = None,
     pattern: Float[Tensor, "query key"] | None = None,
     score_separation: float | int | None = None,
     seed: int = 0,
@@ -76,8 +76,8 @@ def distinguish_mask(
 
     5.1: scores are (x_i·v)(x_j·v) u u', so β = u u' (v·[MASK]) is the same everywhere. The proof takes β so large that
     the scores of distinct tokens differ by more than 2 log N + 3 (it prints log D; Lemma H.3's vectors have length N).
-    Then nearly all weight is on the token with the largest score: the two nearest of all tokens set β, and two sequences
-    that share that token differ by about exp(−β · difference of p), which is soon below float64's rounding.
+    Then nearly all weight is on the token with the largest score: the two nearest of all tokens set β, and two
+    sequences that share that token differ by about exp(−β · difference of p), soon below float64's rounding.
     `score_separation=` that number shows it. Any β > 0 but for isolated ones tells the sequences apart too (c is the
     derivative in β of log Σ exp(β p_j), and exponentials are independent), so without `score_separation` the (v, β)
     with the largest gap of a few hundred is taken. u'' is orthogonal to [MASK], or 1 if D = 1.
@@ -206,7 +206,7 @@ def _finish(
         rounding += 2 * float(ffn.errors.max() * pattern.sum(1).max())
     if float(least_gap(contexts)) <= rounding:
         order = contexts.argsort()
-        pair = order[int(contexts[order].diff().argmin()) :][:2].tolist()
+        pair = sorted(order[int(contexts[order].diff().argmin()) :][:2].tolist())
         raise ValueError(
             f"sequences {pair[0]} and {pair[1]}: their masks differ by {float(least_gap(contexts)):.1g} after the "
             f"layer, within float64's rounding of {rounding:.1g}. Give fewer sequences"

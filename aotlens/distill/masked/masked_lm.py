@@ -92,10 +92,10 @@ class MaskedLanguageModel:
 
 def masked_lm(
     X: Float[Tensor, "n pos d_model"],
-    y: Int[Tensor, " n"],
+    y: Int[Tensor, " target"],
     tolerance: float | int,
     *,
-    mask: Float[Tensor, " d_model"] | None = None,
+    mask: Float[Tensor, " d_mask"] | None = None,
     seed: int = 0,
 ) -> MaskedLanguageModel:
     """A two-layer attention-only model with |model(X^(i)) at its mask − y^(i)| ≤ tolerance for all n sequences.
@@ -155,9 +155,9 @@ def masked_lm(
     worst = float((predictions - targets).abs().max())
     if not worst <= tolerance:
         raise ValueError(
-            f"tolerance={tolerance:g}: in float64 this model of {len(y)} sequences errs by up to {worst:.2g}. The largest "
-            f"context is {masks.condition:.1g} times the least difference of two; give a larger tolerance or fewer "
-            "sequences."
+            f"tolerance={tolerance:g}: in float64 this model of {len(y)} sequences errs by up to {worst:.2g}. The "
+            f"largest context is {masks.condition:.1g} times the least difference of two; give a larger tolerance or "
+            "fewer sequences."
         )
     return dataclasses.replace(result, predictions=predictions)
 

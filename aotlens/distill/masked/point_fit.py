@@ -39,9 +39,9 @@ class PointFit:
 
 def point_fit(
     x: Float[Tensor, "n d"],
-    y: Float[Tensor, " n"],
+    y: Float[Tensor, " value"],
     *,
-    direction: Float[Tensor, " d"] | None = None,
+    direction: Float[Tensor, " d_direction"] | None = None,
     seed: int = 0,
 ) -> PointFit:
     """A network with f(x_i) = y_i for n distinct points (Lemma H.4).
@@ -70,8 +70,8 @@ def point_fit(
         candidates = torch.randn(_DIRECTIONS, x.shape[1], generator=generator, dtype=torch.float64)
     else:
         candidates = direction.to("cpu", torch.float64)[None]
-        if not 0 < candidates.norm() < math.inf:
-            raise ValueError("direction: expected a finite vector other than 0.")
+        if direction.shape != x.shape[1:] or not 0 < candidates.norm() < math.inf:
+            raise ValueError(f"direction: expected {x.shape[1]} finite numbers, not all 0, got {direction.tolist()}.")
     candidates = candidates / candidates.norm(dim=1, keepdim=True)
     gaps = torch.stack([least_gap(x @ v) / (x @ v).abs().max().clamp_min(1e-300) for v in candidates])
     v = candidates[gaps.argmax()]
@@ -79,7 +79,7 @@ def point_fit(
     gap, largest = float(least_gap(projected)), float(projected.abs().max())
     rounding = (x.shape[1] + 2) * 2.0**-53 * float((x.abs() @ v.abs()).max())
     if gap <= 4 * rounding:
-        pair = projected.argsort()[projected.sort().values.diff().argmin() :][:2].tolist()
+        pair = sorted(projected.argsort()[projected.sort().values.diff().argmin() :][:2].tolist())
         raise ValueError(f"points {pair[0]} and {pair[1]} are not separated by any direction tried, in float64.")
     sharpness = 2 / gap * (1 + 2**-20) if gap < math.inf else 1.0
     if not math.isfinite(sharpness * max(largest, 1.0)):

@@ -1,0 +1,88 @@
+"""Theorem 6.1: two layers of attention recover every masked token."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from aotlens.distill import masked_lm
+from tests.distill.masked.sequences import masked_sequences
+
+
+@settings(max_examples=20)
+@given(n=st.integers(1, 40), length=st.integers(4, 7), d=st.integers(1, 6), seed=st.integers(0, 2**31))
+def test_every_mask_is_recovered(n, length, d, seed):
+    X, y, positions, mask = masked_sequences(n, length=length, d=d, vocabulary=30, seed=seed)
+    found = masked_lm(X, y, 1e-3, mask=mask, seed=seed)
+    predictions = found.predict(X)[torch.arange(n), positions]
+    assert (predictions - y).abs().max() <= 1e-3
+    assert torch.equal(predictions.round().long(), y) and bool(found.recovered.all())
+    assert_close(found.predictions, predictions, atol=1e-6, rtol=0)
+
+
+def test_two_layers_by_hand():
+    """Attention in numpy, head by head, with the model's mask."""
+    X, y, positions, _ = masked_sequences(7, length=4, d=3, vocabulary=12)
+    found = masked_lm(X, y, 1e-2)
+    model = found.model
+    assert model.cfg.n_layers == 2 and model.cfg.attn_only and model.cfg.norm is None
+    mask = np.array(model.cfg.attn_mask)
+    for i in range(7):
+        stream = np.zeros((5, 5))
+        stream[0, -1] = 1
+        stream[1:, :3], stream[1:, 3] = X[i], 1
+        for layer in range(2):
+            added = np.zeros_like(stream)
+            for head in range(model.cfg.n_heads):
+                q, k, v, out = (getattr(model, f"W_{name}")[layer, head].numpy() for name in "QKVO")
+                scores = np.where(mask[head], (stream @ q) @ (stream @ k).T / np.sqrt(model.cfg.d_head), -np.inf)
+                weights = np.exp(scores - scores.max(1, keepdims=True))
+                added += weights / weights.sum(1, keepdims=True) @ (stream @ v) @ out
+            stream = stream + added
+        assert stream[1 + positions[i], 0] == pytest.approx(float(y[i]), abs=1e-2)
+
+
+def test_heads_and_masks():
+    X, y, _, _ = masked_sequences(7, length=4, d=3, vocabulary=12)
+    y = y + 1  # an id of 0 needs no units
+    found = masked_lm(X, y, 1e-2)
+    assert found.heads_per_layer == (1, 3 * 7 + 1) and found.paper_heads == 3 * 7 + 1
+    circuits = found.model.W_V @ found.model.W_O
+    assert (circuits.abs().amax((-1, -2)) > 0).sum(-1).tolist() == [1, 22]
+    mask = torch.tensor(found.model.cfg.attn_mask)
+    assert mask[0, 1:, 1:].all() and not mask[0, 1:, 0].any()  # tokens among themselves
+    assert torch.equal(mask[1], torch.eye(5, dtype=torch.bool))
+    assert all(head[:, 0].all() and head.sum() == 9 for head in mask[2:])
+    assert mask[:, 0].sum() == len(mask)  # the auxiliary token sees itself only
+    frame = found.to_frame()
+    assert frame["recovered"].all() and frame["target"].tolist() == y.tolist() and len(frame) == 7
+
+
+def test_order_does_not_matter_and_other_sequences_get_other_answers():
+    X, y, positions, _ = masked_sequences(9)
+    found = masked_lm(X, y, 1e-2)
+    shuffled = found.predict(X.flip(1))[torch.arange(9), 5 - positions]
+    assert_close(shuffled, y.double(), atol=1e-2, rtol=0)
+
+
+def test_what_float64_does_not_reach_is_said():
+    X, y, _, _ = masked_sequences(60, d=1, vocabulary=40)
+    with pytest.raises(ValueError, match=r"this model of 60 sequences errs by up to .* fewer sequences"):
+        masked_lm(X, y, 1e-14)
+    with pytest.raises(ValueError, match="tolerance=0: expected a positive"):
+        masked_lm(X, y, 0)
+    with pytest.raises(ValueError, match="got 59 for 60"):
+        masked_lm(X, y[:59], 0.1)
+    with pytest.raises(ValueError, match=r"expected sequences \[6, 1\], got \[5, 1\]"):
+        masked_lm(X, y, 0.1).predict(X[:, :5])
+
+
+@pytest.mark.long
+def test_three_hundred_sequences():
+    X, y, _, _ = masked_sequences(300, length=8, d=16, vocabulary=600)
+    found = masked_lm(X, y, 1e-3)
+    assert found.recovered.all() and float(found.errors.max()) < 1e-4
