@@ -27,14 +27,14 @@ from aotlens.distill.heads.stream import Source
 from aotlens.distill.heads.training import Training, start_training, train
 from aotlens.distill.heads.windows import Texts
 
-Windows = Int[Tensor, "windows pos"]
+Windows = Int[Tensor, "_windows _pos"]
 _LONGEST = 512  # tokens of a window, where the model could take more
 _PATTERN_WINDOWS = 32
 
 
 def distill_heads(
     model: Model,
-    corpus: Corpus | tuple[Windows, Windows] | tuple[Windows, Windows, Windows],
+    corpus: Corpus | tuple[Tensor, ...],
     hidden: int | Sequence[int] = 16,
     *,
     heads: Sequence[Head] | None = None,
@@ -62,7 +62,7 @@ def distill_heads(
     fields of `Settings`: `train_tokens`, `held_out_tokens`, `wide`, `neighbours`, `buffer_bytes`, ...
 
     All FFNs train together on activations streamed from the model through a buffer of `buffer_bytes`, and each is the
-    one that training it alone gives. `checkpoint` names a file in which the run is kept after each piece of text; a run
+    one that training it alone gives, up to rounding (errors to 1e-5). `checkpoint` names a file in which the run is kept after each piece of text; a run
     that was killed goes on from it to the same weights, and the file goes when the run has ended.
     `progress(tokens done, tokens)` is called as it goes.
 
@@ -74,7 +74,7 @@ def distill_heads(
     BERT); the paper names no data and no error measure, so both are this function's.
     """
     widths = (hidden,) if isinstance(hidden, int) else tuple(hidden)
-    settings = Settings(hidden=widths, target=target, seeds=seeds, **options)  # type: ignore[arg-type]
+    settings = Settings(hidden=widths, target=target, seeds=seeds, **options)
     reader = HeadReader.of(model)
     source = Source(reader=reader, heads=reader.require_heads(heads))
     texts = _texts(reader, corpus, settings, held_out, sequence_length)

@@ -26,9 +26,9 @@ N_BLOCKS = 20
 class Sums:
     """Σ‖y − ŷ‖² in the units of the target, float64 on the CPU."""
 
-    by_class: list[Float64[Tensor, "problem class"]]
+    by_class: list[Float64[Tensor, "_problem class"]]
     """One a batch of FFNs."""
-    by_block: list[Float64[Tensor, "problem block"]]
+    by_block: list[Float64[Tensor, "_problem block"]]
     linear_by_class: Float64[Tensor, "head class"]
     linear_by_block: Float64[Tensor, "head block"]
     position_by_class: Float64[Tensor, "head class"]

@@ -30,7 +30,7 @@ def nearest_neighbour_errors(
     length = training.windows.shape[1]
     fits = settings.buffer_bytes // 2 // source.bytes_per_token()
     n_bank = max(1, min(settings.neighbours, fits) // length)
-    bank, _ = windows_of_piece(training.windows, min(n_bank, len(training.windows)), settings.seed, 0)
+    bank, _ = windows_of_piece(training.windows, min(n_bank, len(training.windows)), settings.text_seed, 0)
     queries = {
         "validation": _spread(training.validation_windows, _VALIDATION),
         "held out": _spread(held_out, _HELD_OUT),

@@ -108,7 +108,7 @@ class Distillation:
     @property
     def floor(self) -> Float64[np.ndarray, " head"]:
         """The least error found by any means: an estimate from above of what any function of the input could reach."""
-        found = [self.error.min((1, 2)), self.position_error]
+        found = [self.error.min((1, 2))]
         found += [errors for errors in (self.neighbour_error, self.wide_error) if errors is not None]
         return np.min(found, axis=0)
 
@@ -229,7 +229,7 @@ class Distillation:
         return pd.DataFrame(rows)
 
 
-def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
+def _ratio(above: np.ndarray | np.float64, below: np.ndarray | np.float64) -> np.ndarray:
     """above / below; 0 where there is nothing to explain but rounding."""
     constant = below <= 1e-20
     return np.where(constant, 0.0, above / np.where(constant, 1.0, below))

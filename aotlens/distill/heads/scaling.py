@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -26,7 +25,6 @@ from torch import Tensor
 from aotlens.conventions import Head
 from aotlens.distill.heads.reader import HeadReader
 
-Target = Literal["result", "z"]
 _SMALLEST_VARIANCE = 1e-7  # of the largest: directions below are rounding (a norm removes one exactly)
 
 
@@ -80,7 +78,7 @@ def group_by_layer(heads: Sequence[Head]) -> dict[int, slice]:
 def fit_scaling(
     reader: HeadReader,
     heads: Sequence[Head],
-    target: Target,
+    target: str,
     inputs: Sequence[Float[Tensor, "tokens d_model"]],
     zs: Sequence[Float[Tensor, "tokens head d_head"]],
 ) -> Scaling:
@@ -120,7 +118,7 @@ def fit_scaling(
     )
 
 
-def _output_basis(W_O: Float[Tensor, "d_head d_model"], target: Target) -> tuple[Tensor, Tensor]:
+def _output_basis(W_O: Float[Tensor, "d_head d_model"], target: str) -> tuple[Tensor, Tensor]:
     if target == "z":
         unit = torch.eye(len(W_O), dtype=W_O.dtype, device=W_O.device)
         return unit, unit

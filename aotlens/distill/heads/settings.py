@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from aotlens.distill.heads.scaling import Target
-
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -14,7 +12,7 @@ class Settings:
 
     hidden: tuple[int, ...] = (16,)
     """Widths of the FFNs, increasing; 0 is the linear map, in closed form."""
-    target: Target = "result"
+    target: str = "result"
     """Reproduce the head's result y = z W_O, or its z."""
     seeds: int = 3
     """FFNs of each head and width: other initial weights, the same text."""
@@ -38,8 +36,10 @@ class Settings:
     evaluations: int = 20
     """About how often the validation error is taken."""
     seed: int = 0
-    """Of the order of the text; FFNs have seeds `seed`, `seed + 1`, ..."""
-    buffer_bytes: int = 512 * 2**20
+    """FFNs' initial weights have seeds `seed`, `seed + 1`, ..."""
+    text_seed: int = 0
+    """Of the order of the text, which is the same for all of them."""
+    buffer_bytes: int = 2**30
     """For activations, at most."""
 
     def __post_init__(self) -> None:
@@ -56,8 +56,10 @@ class Settings:
             raise ValueError(f"train_tokens={self.train_tokens}: expected at least a batch, {self.batch_size}.")
         if self.wide is not None and self.wide < 1:
             raise ValueError(f"wide={self.wide}: expected a width, or None.")
-        if self.neighbours < 0 or self.seed < 0:
-            raise ValueError(f"neighbours={self.neighbours}, seed={self.seed}: expected 0 or more.")
+        if min(self.neighbours, self.seed, self.text_seed) < 0:
+            raise ValueError(
+                f"neighbours={self.neighbours}, seed={self.seed}, text_seed={self.text_seed}: expected 0 or more."
+            )
         if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
             raise ValueError(f"learning_rate={self.learning_rate}: expected a positive number.")
         if not 0 <= self.tolerance < 1:

@@ -46,9 +46,12 @@ class Source:
         return self.reader.dtype if self.reader.dtype == torch.float64 else torch.float32
 
     def bytes_per_token(self) -> int:
-        """Of a piece, and of what is read to make it."""
-        n_out = min(self.reader.d_head, self.reader.d_model)
-        numbers = len(self.layers) * (self.reader.d_model + 1) + len(self.heads) * n_out
+        """Of a piece with all of the model's heads, and of what is read to make it.
+
+        Not of the chosen heads: the size of a piece, and so the order of the text, must not depend on them.
+        """
+        reader = self.reader
+        numbers = reader.n_layers * (reader.d_model + 1 + reader.n_heads * reader.d_head)
         return 2 * numbers * (8 if self.dtype == torch.float64 else 4)
 
     def raw(self, windows: Int64[Tensor, "windows pos"]) -> list[tuple[Tensor, Tensor]]:

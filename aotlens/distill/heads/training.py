@@ -93,13 +93,13 @@ class Training:
         self.seconds += time.perf_counter() - began
 
     def _next_piece(self) -> tuple[Piece, int]:
-        seed, number = self.settings.seed, self.pieces_done
+        seed, number = self.settings.text_seed, self.pieces_done
         windows, n_new = windows_of_piece(self.windows, self.windows_per_piece, seed, number)
         return self.source.piece(windows, self.scaling, self._order()), n_new
 
     def _order(self) -> Int64[Tensor, " tokens"]:
         n_tokens = self.windows_per_piece * self.windows.shape[1]
-        return order_of_tokens(n_tokens, self.settings.seed, self.pieces_done)
+        return order_of_tokens(n_tokens, self.settings.text_seed, self.pieces_done)
 
     def _new_tokens(self, n_new: int) -> Tensor:
         """Which columns are of the first `n_new` windows of the piece."""
@@ -138,7 +138,7 @@ def _windows_per_piece(source: Source, settings: Settings, length: int) -> int:
         needed = 2 * source.bytes_per_token() * max(length, settings.batch_size)
         raise ValueError(
             f"buffer_bytes={settings.buffer_bytes:,}: a window of {length} tokens and a batch of {settings.batch_size} "
-            f"need {needed:,} for {len(source.heads)} heads; give more, or fewer heads at a time."
+            f"need {needed:,} with this model; give more, or a smaller batch_size or sequence_length."
         )
     wanted = max(settings.train_tokens // settings.evaluations, settings.batch_size)
     return max(1, -(-min(fits // length * length, wanted) // length))
@@ -156,7 +156,7 @@ def start_training(
     length = windows.shape[1]
     per_piece = _windows_per_piece(source, settings, length)
     if saved is None:
-        first, _ = windows_of_piece(windows, per_piece, settings.seed, 0)
+        first, _ = windows_of_piece(windows, per_piece, settings.text_seed, 0)
         raw = source.raw(first)
         scaling = fit_scaling(source.reader, source.heads, settings.target, [x for x, _ in raw], [z for _, z in raw])
         del raw
@@ -168,7 +168,7 @@ def start_training(
     batches: list[FFNBatch] = []
     if settings.trained or settings.wide:
         start = source.piece(
-            windows_of_piece(windows, per_piece, settings.seed, 0)[0][: _start_windows(length)], scaling
+            windows_of_piece(windows, per_piece, settings.text_seed, 0)[0][: _start_windows(length)], scaling
         )
         for width, seeds in _groups(settings):
             rate = settings.learning_rate / width**0.5
