@@ -62,9 +62,9 @@ def test_damage_is_refused(found, tmp_path: Path):
         load_distillation(path)
     at = whole.index(b"train_tokens")
     path.write_bytes(whole[:at] + b"tRain" + whole[at + 5 :])
-    with pytest.raises(ValueError, match="damaged|cannot be read"):
+    with pytest.raises(ValueError, match=r"damaged|cannot be read"):
         load_distillation(path)
-    with pytest.raises(ValueError, match="damaged|cannot be read"):
+    with pytest.raises(ValueError, match=r"damaged|cannot be read"):
         save_distillation(path, found)  # what cannot be told to be ours is not replaced
 
 

@@ -18,8 +18,8 @@ LONGER = {**FAST, "train_tokens": 12_000}
 
 
 def assert_same_ffn(found: Distillation, alone: Distillation, head: tuple[int, int], width: int, seed: int) -> None:
-    """The FFN of one seed among several, and the same alone. In float32 rounding grows over the steps of Adam, in weights
-    more than in errors."""
+    """The FFN of one seed among several, and the same alone. In float32 rounding grows over the steps of Adam, in
+    weights more than in errors."""
     close = 1e-5 if alone.weights[width].W_in.dtype == torch.float64 else 1e-3
     first, second = found.place(head), alone.place(head)
     for name in ("W_in", "b_in", "W_out", "b_out"):
