@@ -23,7 +23,8 @@ import torch
 from jaxtyping import Float64, Int
 from torch import Tensor
 
-from aotlens.models import AttentionOnlyTransformer, hook_names
+from aotlens.heads.reading import AnyModel, listen_by_layer, require_tokens
+from aotlens.models import hook_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,9 +62,8 @@ class AttentionByPlace:
         return pd.DataFrame({"layer": layers.ravel(), "head": heads.ravel(), **columns})
 
 
-@torch.no_grad()
 def attention_by_place(
-    model: AttentionOnlyTransformer,
+    model: AnyModel,
     tokens: Int[Tensor, "batch pos"],
     *,
     batch_size: int = 8,
@@ -74,8 +74,7 @@ def attention_by_place(
     `progress(done, total)` is called after each batch. Memory: one layer's patterns for `batch_size` sequences. Raises
     `ValueError` for no sequences, for fewer than 5 tokens and for a model that doesn't read tokens.
     """
-    if model.cfg.read_in != "tokens":
-        raise ValueError(f"attention by place needs a model of tokens; this one reads {model.cfg.read_in}.")
+    require_tokens(model, "attention by place")
     if len(tokens) == 0 or tokens.shape[1] < 5:
         raise ValueError(
             "expected at least one sequence of 5 tokens or more, so that both neighbours and both ends are apart, got "
@@ -83,15 +82,12 @@ def attention_by_place(
         )
     totals = torch.zeros(len(PLACES), model.cfg.n_layers, model.cfg.n_heads, dtype=torch.float64)
 
-    def listen(pattern: Tensor, hook: object) -> None:
-        layer = int(str(getattr(hook, "name", "")).split(".")[1])
+    def add(layer: int, pattern: Tensor) -> None:
         totals[:, layer] += place_sums(pattern).cpu().double()
 
     for start in range(0, len(tokens), batch_size):
-        batch = tokens[start : start + batch_size].to(model.device)
-        model.run_with_hooks(
-            batch, return_type=None, fwd_hooks=[(lambda name: name.endswith(hook_names.PATTERN), listen)]
-        )
+        batch = tokens[start : start + batch_size]
+        listen_by_layer(model, batch, lambda layer: hook_names.attn(layer, hook_names.PATTERN), add)
         if progress is not None:
             progress(start + len(batch), len(tokens))
     return AttentionByPlace(shares=(totals / (len(tokens) * (tokens.shape[1] - 4))).numpy())

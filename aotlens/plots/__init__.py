@@ -5,9 +5,12 @@ colours.py      scales and the shared look, light and dark
 attention.py    one head's map
 thumbnails.py   all heads in one small picture
 training.py     the training curve
+curves.py       curves of several kinds over seeds
+gallery.py      a few attention maps side by side
 matrix.py       entries of a circuit
 eigenvalues.py  a circuit's eigenvalues in the complex plane
 composition.py  a head between those it reads and those that read it
+nonlinearity.py a compiled network: error over the inputs, a head as a gate, masks
 paths.py        what paths of each length add to a logit, and its flow from tokens through heads
 """
 
@@ -19,6 +22,7 @@ from aotlens.plots.composition import Edge, composition_graph
 from aotlens.plots.eigenvalues import eigenvalue_plane
 from aotlens.plots.labels import describe, glyphs, is_whitespace
 from aotlens.plots.matrix import matrix_map
+from aotlens.plots.nonlinearity import error_lines, error_surfaces, gate, mask_maps
 from aotlens.plots.paths import FlowNode, flow_graph, order_bars
 from aotlens.plots.thumbnails import data_uri, sprite
 from aotlens.plots.training import training_curve
@@ -32,9 +36,13 @@ __all__ = [
     "data_uri",
     "describe",
     "eigenvalue_plane",
+    "error_lines",
+    "error_surfaces",
     "flow_graph",
+    "gate",
     "glyphs",
     "is_whitespace",
+    "mask_maps",
     "matrix_map",
     "order_bars",
     "sprite",

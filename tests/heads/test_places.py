@@ -51,5 +51,5 @@ def test_too_short_is_refused() -> None:
         with pytest.raises(ValueError, match="5 tokens or more"):
             attention_by_place(model, tokens)
     vectors = ModelConfig(n_layers=1, n_heads=1, **{**SMALL, "d_vocab": None}, read_in="vectors", read_out="vectors")
-    with pytest.raises(ValueError, match="model of tokens"):
+    with pytest.raises(ValueError, match="a model of tokens"):
         attention_by_place(AttentionOnlyTransformer(vectors), TOKENS)
