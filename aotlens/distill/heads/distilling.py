@@ -62,9 +62,9 @@ def distill_heads(
     fields of `Settings`: `train_tokens`, `held_out_tokens`, `wide`, `neighbours`, `buffer_bytes`, ...
 
     All FFNs train together on activations streamed from the model through a buffer of `buffer_bytes`, and each is the
-    one that training it alone gives, up to rounding (errors to 1e-5). `checkpoint` names a file in which the run is kept
-    after each piece of text; a run that was killed goes on from it to the same weights, and the file goes when the run
-    has ended. `progress(tokens done, tokens)` is called as it goes.
+    one that training it alone gives, up to rounding (errors to 1e-5). `checkpoint` names a file in which the run is
+    kept after each piece of text; a run that was killed goes on from it to the same weights, and the file goes when the
+    run has ended. `progress(tokens done, tokens)` is called as it goes.
 
     Time: 6 · (d_model + d_head) · width operations a token, head and seed (novels-12l-mssa: 48 heads, widths 4, 16 and
     64, 3 seeds, 400,000 tokens: some 2 minutes on two cores).
