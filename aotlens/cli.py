@@ -7,6 +7,7 @@
     aotlens paths CHECKPOINT --text TEXT
     aotlens trigrams CHECKPOINT --head L.H [--evidence SPEC]
     aotlens bigrams CHECKPOINT [--token TEXT] [--corpus SPEC]
+    aotlens compile FFN.safetensors --bound M --tolerance E
     aotlens --version
 
 It parses, calls the library and prints. What a user can put right is one line on stderr and exit code 2.
@@ -21,7 +22,7 @@ from typing import Annotated
 import typer
 
 from aotlens import __version__
-from aotlens.commands import bigrams, checkpoints, circuits, composition, paths, train, trigrams
+from aotlens.commands import bigrams, checkpoints, circuits, compiling, composition, paths, train, trigrams
 from aotlens.commands.shared import PLAIN, one_line, print_text
 
 app = typer.Typer(add_completion=False, help="Trained attention-only transformers, opened up.", **PLAIN)
@@ -33,6 +34,7 @@ app.command("composition")(composition.composition_command)
 app.command("paths")(paths.paths_command)
 app.command("trigrams")(trigrams.trigrams_command)
 app.command("bigrams")(bigrams.bigrams_command)
+app.command("compile")(compiling.compile_command)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

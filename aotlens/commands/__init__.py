@@ -8,4 +8,5 @@ choosing.py      the circuit that their options ask for, and the names of its ro
 composition.py   aotlens composition
 paths.py         aotlens paths
 trigrams.py      aotlens trigrams
+compiling.py     aotlens compile
 """
