@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _SEQUENCES_AT_ONCE = 256
 _MAX_BYTES = 4e9
+_MAX_MASK = 20_000_000
 _LARGEST = 1e300
 
 
@@ -84,6 +85,8 @@ class CompiledFFN:
 
     def __call__(self, x: Float[Tensor, "n d_in"]) -> Float[Tensor, "n d_out"]:
         """What the model makes of x, in float64; `n_tokens` rows at a time, which do not see each other.
+
+        `proven_error` is proven for x within the bound; elsewhere the model runs, and nothing is proven.
 
         Raises `ValueError` for rows of another width and for numbers that are not finite.
         """
@@ -219,7 +222,7 @@ def _build(
     """The model for given η, and what is proven of it; without a tolerance, whatever that comes to."""
     layers = unit_layers(network, etas, construction)
     heads = [layer_heads(layer, v) for layer in layers]
-    _check_size(heads, construction)
+    _check_size(heads, construction, n_tokens)
     model = assemble(heads, n_tokens)
     for name in ("W_Q", "W_K", "W_V", "W_O"):
         if not getattr(model, name).isfinite().all():
@@ -243,10 +246,15 @@ def _build(
     )
 
 
-def _check_size(layers: Sequence[Sequence[HeadGroup]], construction: Construction) -> None:
+def _check_size(layers: Sequence[Sequence[HeadGroup]], construction: Construction, n_tokens: int) -> None:
     groups = [group for groups in layers for group in groups]
     heads = max(sum(len(group.W_V) for group in groups) for groups in layers)
     d_model, d_head = groups[0].W_V.shape[1], max(group.W_V.shape[2] for group in groups)
+    if heads * (n_tokens + 1) ** 2 > _MAX_MASK:
+        raise ValueError(
+            f"n_tokens={n_tokens}: a mask of {heads} heads would have {heads * (n_tokens + 1) ** 2:,} entries, more than "
+            f"{_MAX_MASK:,}. Tokens do not see each other, so shorter sequences give the same; give a smaller n_tokens."
+        )
     n_bytes = 4 * len(layers) * heads * d_model * d_head * 8
     if n_bytes > _MAX_BYTES:
         advice = "construction='narrow' has heads of size 1" if construction == "lean" else "compile a smaller network"
