@@ -1,0 +1,326 @@
+"""*nonlinearity* Figure 2 and Remark 4.1: which heads does a feed-forward network of 16 hidden units imitate?
+
+    python -m analyses.head_distillation --corpus dir:PATH [--out DIR] [--page docs/distillation.md] [--quick]
+    python -m analyses.head_distillation --corpus SPEC --bert          # needs a hub: bert-base-uncased too
+
+PATH holds the novels that the checkpoints' cards name. Every head of the bundled checkpoints of novels and code is
+distilled into FFNs of 4, 16 and 64 hidden units with three seeds, beside the linear map, the position's mean, nearest
+neighbours and an FFN of 256; errors are on documents that neither the checkpoint nor the FFN was trained on. Heads are
+labelled by where they attend most. Then heads are replaced by their FFNs in orders of their error (Remark 4.1).
+
+The paper shows six heads of BERT, found by eye, and no numbers: its claims here are that heads on special tokens
+([CLS], [SEP]; here the first token) are the most like an FFN, and that this can say which heads to replace.
+
+A distillation is kept in DIR as NAME.safetensors; with --resume, those that are there are read instead of made again,
+and one that was killed goes on. About half an hour on two cores; --quick takes two checkpoints and little text (two
+minutes).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+import numpy as np
+import scipy.stats
+
+import aotlens
+from analyses._nonlinearity import Clock, Finding, Results, command_of, options, publish
+from aotlens.data import open_corpus
+from aotlens.distill import (
+    Distillation,
+    SubstitutionCosts,
+    distill_heads,
+    held_out_windows,
+    load_distillation,
+    save_distillation,
+    substitution_costs,
+)
+from aotlens.plots.distillation import error_against, error_by_width, substitution_curves
+
+NOVELS = ("novels-1l-mhsa", "novels-2l-mhsa", "novels-2l-gpt", "novels-6l-mhsa", "novels-12l-mssa")
+CODE = "code-2l-mhsa"
+QUICK = ("novels-2l-mhsa", "novels-2l-gpt")
+BERT = "bert-base-uncased"
+WIDTHS, WIDTH, SEEDS = (0, 4, 16, 64), 16, 3
+#: One checkpoint of each kind, of one size and training text.
+COMPARED = {"MSSA": "novels-12l-mssa", "MHSA": "novels-6l-mhsa", "GPT": "novels-2l-gpt"}
+REPLACED = ("novels-6l-mhsa", "novels-12l-mssa")
+FIRST, PREVIOUS, SELF = "first token", "previous", "self"
+#: Figure 2's two heads that are less like an FFN, layer and head as the paper counts them.
+PAPER_WORST = ((1, 1), (3, 10))
+
+
+def distil(name: str, corpus: Any, chosen: argparse.Namespace, clock: Clock) -> Distillation:
+    """Of one checkpoint; read where --resume finds it."""
+    path = chosen.out / f"{name}.safetensors"
+    if chosen.resume and path.exists():
+        return load_distillation(path)
+    model = _load(name)
+    more: dict[str, Any] = {"train_tokens": 400_000}
+    if name == BERT:
+        more |= {"sequence_length": 128, "buffer_bytes": 4 * 2**30}
+    if chosen.quick:
+        more |= {"train_tokens": 40_000, "held_out_tokens": 16_384, "wide": 64, "neighbours": 4096}
+    clock.say(f"distilling {name}")
+    state = chosen.out / f"{name}.state"
+    if not chosen.resume:
+        state.unlink(missing_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    found = distill_heads(model, corpus, WIDTHS, seeds=SEEDS, checkpoint=state, **more)
+    save_distillation(path, found)
+    return found
+
+
+def _load(name: str) -> Any:
+    if name != BERT:
+        return aotlens.load(name)
+    from transformer_lens.model_bridge import TransformerBridge
+
+    return TransformerBridge.boot_transformers(BERT)
+
+
+def labels(found: dict[str, Distillation]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Of all heads of all models: label, attention to the first token and separators, variation, error by seed."""
+    label = np.array([one for d in found.values() for one in d.attending.label])
+    special = np.concatenate([d.attending.attention[:, :2].sum(1) for d in found.values()])
+    variation = np.concatenate([d.attending.variation for d in found.values()])
+    errors = np.concatenate([d.error[:, d.width_index(WIDTH)] for d in found.values()])
+    return label, special, variation, errors
+
+
+def findings(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) -> list[Finding]:
+    """Each a number a seed, over the heads of all models together."""
+    label, special, variation, errors = labels(found)
+    below, above = (-np.inf, 0.0), (0.0, np.inf)
+
+    def difference(kind: str) -> tuple[float, ...]:
+        of = label == kind
+        return tuple(float(row[of].mean() - row[~of].mean()) for row in errors.T) if of.any() and (~of).any() else ()
+
+    def correlation(x: np.ndarray) -> tuple[float, ...]:
+        return tuple(float(scipy.stats.spearmanr(x, row).statistic) for row in errors.T)
+
+    made = [
+        Finding(
+            claim="Heads on the first token distil better: their mean error minus other heads'",
+            expected="below 0 (Figure 2: heads on [CLS] or [SEP] are the most like an FFN)",
+            bounds=below,
+            measured=difference(FIRST),
+        ),
+        Finding(
+            claim="Rank correlation of error with attention to the first token and separators, all heads",
+            expected="below 0",
+            bounds=below,
+            measured=correlation(special),
+        ),
+        Finding(
+            claim="Heads on the previous token distil worst: their mean error minus other heads'",
+            expected="above 0 (what they move is not in their own token)",
+            bounds=above,
+            measured=difference(PREVIOUS),
+        ),
+        Finding(
+            claim="Rank correlation of error with how much the pattern varies with the text, all heads",
+            expected="above 0 (Figure 2's worse heads attend to data tokens)",
+            bounds=above,
+            measured=correlation(variation),
+        ),
+        Finding(
+            claim="16 units do what the best of all widths does: (1 − error at 16) ÷ (1 − least error), mean over heads",
+            expected="near 1 (the paper takes 16)",
+            bounds=(0.9, np.inf),
+            measured=_share(found),
+        ),
+    ]
+    for name, cost in costs.items():
+        own = cost.mean_cost(cost.by_error[0])
+        made += [
+            Finding(
+                claim=f"Remark 4.1, {name}: cost of replacing heads by error, minus that of random orders (one each)",
+                expected="below 0, nats a token, mean over numbers of heads",
+                bounds=below,
+                measured=tuple(float(own - other) for other in cost.mean_cost(cost.random)),
+            ),
+            Finding(
+                claim=f"Remark 4.1, {name}: the same, minus the reverse order",
+                expected="below 0",
+                bounds=below,
+                measured=(float(own - cost.mean_cost(cost.reverse)),),
+            ),
+            Finding(
+                claim=f"Remark 4.1, {name}: rank correlation of a head's error with its cost alone",
+                expected="above 0",
+                bounds=above,
+                measured=(cost.rank_correlation,),
+            ),
+        ]
+    if BERT in found:
+        errors = found[BERT].error[:, found[BERT].width_index(WIDTH)]
+        places = [found[BERT].place(head) for head in PAPER_WORST]
+        made.append(
+            Finding(
+                claim="BERT: heads 1.1 and 3.10 (counted from 0) are above the median error of its heads",
+                expected="above 0 (Figure 2)",
+                bounds=above,
+                measured=tuple(float(row[places].min() - np.median(row)) for row in errors.T),
+            )
+        )
+    return [finding for finding in made if finding.measured]
+
+
+def _share(found: dict[str, Distillation]) -> tuple[float, ...]:
+    parts = []
+    for d in found.values():
+        assert d.wide_error is not None
+        most = 1 - np.minimum(d.wide_error, d.error.min((1, 2)))
+        parts.append((1 - d.error[:, d.width_index(WIDTH)]) / np.maximum(most, 1e-3)[:, None])
+    return tuple(np.concatenate(parts).mean(0))
+
+
+def tables(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) -> dict[str, Any]:
+    by_model = []
+    for name, d in found.items():
+        assert d.neighbour_error is not None
+        row: list[Any] = [name, len(d.heads)]
+        row += [_interval(d.over_heads(width)) for width in WIDTHS]
+        by_model.append([*row, float(d.position_error.mean()), float(d.neighbour_error.mean()), float(d.floor.mean())])
+    label, _, variation, errors = labels(found)
+    by_label = [
+        [kind, int((label == kind).sum()), float(errors[label == kind].mean()), _spread(errors[label == kind].mean(1)),
+         float(variation[label == kind].mean())]
+        for kind in sorted(set(label.tolist()), key=lambda kind: float(errors[label == kind].mean()))
+    ]  # fmt: skip
+    best = []
+    for name, d in found.items():
+        order = d.order(WIDTH)
+        for head in (*order[:2], *order[-2:]):
+            place = d.place(head)
+            linear = d.linear_error
+            assert linear is not None
+            low, high = d.interval(WIDTH)[place]
+            best.append(
+                [name, f"{head[0]}.{head[1]}", d.attending.label[place],
+                 _interval((float(d.mean_error(WIDTH)[place]), float(low), float(high))),
+                 float(linear[place]), float(d.floor[place]), float(d.attending.variation[place])]
+            )  # fmt: skip
+    made = {
+        "Error on held-out documents, mean over heads (95% interval over heads)": (
+            ["checkpoint", "heads", *("linear" if w == 0 else f"{w} units" for w in WIDTHS), "position's mean",
+             "nearest neighbours", "floor"],
+            by_model,
+        ),
+        f"By where heads attend most, {WIDTH} units, all checkpoints": (
+            ["label", "heads", "mean error", "least to greatest", "variation of the pattern"], by_label),
+        f"The two best and worst heads of each, {WIDTH} units (95% interval over text and seeds)": (
+            ["checkpoint", "head", "attends to", "error", "linear", "floor", "variation"], best),
+    }  # fmt: skip
+    for name, cost in costs.items():
+        rows = [
+            [int(size), *(float(cost.by_error[k, i]) for k in range(3)), float(cost.reverse[i]),
+             _spread(cost.random[:, i]), float(cost.by_cost[i])]
+            for i, size in enumerate(cost.sizes)
+        ]  # fmt: skip
+        title = f"{name}: added loss (nats a token) with the first heads of an order replaced"
+        made[f"{title}, {cost.n_tokens:,} held-out tokens"] = (
+            ["heads", "FFNs by error", "the same heads' means", "the same heads zero", "FFNs, reverse",
+             "FFNs, random orders", "FFNs by cost alone"],
+            rows,
+        )  # fmt: skip
+    return made
+
+
+def _interval(values: tuple[float, float, float]) -> str:
+    mean, low, high = values
+    return f"{mean:.3f} ({max(low, 0.0):.3f} to {high:.3f})"
+
+
+def _spread(values: np.ndarray) -> str:
+    return f"{values.min():.3f} to {values.max():.3f}"
+
+
+def plots(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) -> dict[str, Any]:
+    label, special, variation, _ = labels(found)
+    names = [f"{name} {layer}.{head}" for name, d in found.items() for layer, head in d.heads]
+    means = np.concatenate([d.mean_error(WIDTH) for d in found.values()])
+    intervals = np.concatenate([d.interval(WIDTH) for d in found.values()])
+    made = {
+        "head_distillation": error_against(
+            special, means, names, label.tolist(), intervals=intervals,
+            x_title="attention to the first token and separators",
+        ),
+        "head_distillation_variation": error_against(
+            variation, means, names, label.tolist(), intervals=intervals,
+            x_title="variation of the pattern with the text",
+        ),
+        "head_distillation_widths": error_by_width(
+            WIDTHS,
+            {name: np.array([d.over_heads(width)[0] for width in WIDTHS]) for name, d in found.items()},
+            {name: np.array([d.over_heads(width)[1:] for width in WIDTHS]) for name, d in found.items()},
+        ),
+    }  # fmt: skip
+    for name, cost in costs.items():
+        curves = {"FFNs by error": cost.by_error[0], "FFNs, reverse": cost.reverse, "means": cost.by_error[1],
+                  "zero": cost.by_error[2]}  # fmt: skip
+        made[f"head_substitution_{name}"] = substitution_curves(
+            cost.sizes, curves, {"FFNs, random orders": cost.random}
+        )
+    return made
+
+
+def readme_rows(found: dict[str, Distillation]) -> tuple[list[str], list[list[Any]]]:
+    """FFN error of MSSA, MHSA and GPT heads at 16 hidden units: one checkpoint of each."""
+    rows = []
+    for kind, name in COMPARED.items():
+        if name in found:
+            d = found[name]
+            linear = d.linear_error
+            assert linear is not None and d.wide_error is not None
+            rows.append([f"{kind}, `{name}`", len(d.heads), _interval(d.over_heads(WIDTH)), float(linear.mean()),
+                         float(d.wide_error.mean()), float(d.position_error.mean())])  # fmt: skip
+    return ["heads of", "heads", "16 units (95% over heads)", "linear", "256 units", "position's mean"], rows
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = options(__doc__)
+    parser.add_argument("--corpus", required=True, metavar="SPEC", help="the novels, as dir:PATH")
+    parser.add_argument("--code", default="stdlib", metavar="SPEC", help="text for the model of code (stdlib)")
+    parser.add_argument("--bert", action="store_true", help=f"{BERT} too; needs a hub")
+    parser.add_argument("--resume", action="store_true", help="read or finish the distillations that are in --out")
+    chosen = parser.parse_args(argv)
+    clock = Clock()
+    novels, code = open_corpus(chosen.corpus), open_corpus(chosen.code)
+    names = QUICK if chosen.quick else (*NOVELS, CODE)
+    names = (*names, BERT) if chosen.bert else names
+    found = {name: distil(name, code if name == CODE else novels, chosen, clock) for name in names}
+    costs = {}
+    for name in QUICK[:1] if chosen.quick else REPLACED:
+        clock.say(f"replacing heads of {name}")
+        model = _load(name)
+        windows = held_out_windows(model, novels, 2048 if chosen.quick else 8192)
+        costs[name] = substitution_costs(model, found[name], windows, width=WIDTH, n_random=SEEDS)
+    made = tables(found, costs)
+    header, rows = readme_rows(found)
+    made["For the README: one checkpoint of each kind, so of these checkpoints only"] = (header, rows)
+    first = next(iter(found.values()))
+    results = Results(
+        name="head_distillation",
+        findings=findings(found, costs),
+        settings={
+            "hidden units": WIDTHS,
+            "training tokens": first.train_tokens,
+            "held-out tokens": first.held_out_tokens,
+            "checkpoints": tuple(found),
+        },
+        seeds=range(SEEDS),
+        data={name: d.to_frame().to_dict("list") for name, d in found.items()},
+        tables=made,
+        plots=plots(found, costs),
+    )
+    command = command_of("head_distillation", chosen, "--corpus dir:PATH", *(["--bert"] if chosen.bert else []))
+    return publish(results, chosen, command, clock())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
