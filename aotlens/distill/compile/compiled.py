@@ -250,9 +250,10 @@ def _check_size(layers: Sequence[Sequence[HeadGroup]], construction: Constructio
     groups = [group for groups in layers for group in groups]
     heads = max(sum(len(group.W_V) for group in groups) for groups in layers)
     d_model, d_head = groups[0].W_V.shape[1], max(group.W_V.shape[2] for group in groups)
-    if heads * (n_tokens + 1) ** 2 > _MAX_MASK:
+    entries = heads * (n_tokens + 1) ** 2
+    if entries > _MAX_MASK:
         raise ValueError(
-            f"n_tokens={n_tokens}: a mask of {heads} heads would have {heads * (n_tokens + 1) ** 2:,} entries, more than "
+            f"n_tokens={n_tokens}: a mask of {heads} heads would have {entries:,} entries, more than "
             f"{_MAX_MASK:,}. Tokens do not see each other, so shorter sequences give the same; give a smaller n_tokens."
         )
     n_bytes = 4 * len(layers) * heads * d_model * d_head * 8
