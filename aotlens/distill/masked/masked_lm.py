@@ -107,8 +107,8 @@ def masked_lm(
     sequence: the errors reported are all there are.
 
     **How many sequences float64 can hold.** n contexts in one dimension are at least about spread/n² apart, so
-    K ~ n², and a context's rounding of some 1e-16 is amplified by K·|y|: `condition` is the first factor. Measured
-    figures are in docs/compiling.md.
+    K ~ n², and a context's rounding of some 1e-16 is amplified by K·|y|: `condition` is the first factor. Of 2,000
+    random sequences (ids to 4,000) all were recovered, within 2.4e-5; at 300 the error was 3e-8. More were not run.
 
     `y` are token ids, whole numbers. `mask` is [MASK]; without it, the token that is in every sequence.
 
