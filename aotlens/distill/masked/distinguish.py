@@ -75,7 +75,7 @@ def distinguish_mask(
         "random"     Σ_j A[m, j] f(x_j), A > 0 any (or `pattern`)        5.3: needs an FFN f before it
 
     5.1: scores are (x_i·v)(x_j·v) u u', so β = u u' (v·[MASK]) is the same everywhere. The proof takes β so large that
-    the scores of distinct tokens differ by more than 2 log N + 3 (it prints log D; Lemma H.3's vectors have length N).
+    the scores of distinct tokens differ by more than 2 log N + 3 (log D is printed; the vectors have length N).
     Then nearly all weight is on the token with the largest score: the two nearest of all tokens set β, and two
     sequences that share that token differ by about exp(−β · difference of p), soon below float64's rounding.
     `score_separation=` that number shows it. Any β > 0 but for isolated ones tells the sequences apart too (c is the
