@@ -128,7 +128,7 @@ def findings(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]
             measured=correlation(variation),
         ),
         Finding(
-            claim="16 units do what the best of all widths does: (1 − error at 16) ÷ (1 − least error), mean over heads",
+            claim="16 units do what the best of all does: (1 − error at 16) ÷ (1 − least error), mean over heads",
             expected="near 1 (the paper takes 16)",
             bounds=(0.9, np.inf),
             measured=_share(found),

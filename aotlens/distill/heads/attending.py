@@ -62,7 +62,7 @@ def attending(
 ) -> Attending:
     """Memory: a pattern `[heads, pos, pos]` in float32 a layer, and a batch of one layer's.
 
-    Raises `ValueError` for fewer than two windows.
+    Raises `ValueError` for fewer than two windows, and for a bridge whose attention computes no patterns.
     """
     if len(windows) < 2:
         raise ValueError("how a pattern varies needs at least 2 windows of text, got 1; give more held_out_tokens.")
@@ -100,6 +100,12 @@ def attending(
     explained = torch.zeros_like(squares)
     for layer, total in mean.items():
         explained[layer] = total.double().square().sum((1, 2)).cpu() / len(windows)
+    blind = [layer for layer in layers if not bool((squares[layer] > 0).any())]
+    if blind:
+        raise ValueError(
+            f"layer {blind[0]} shows no attention pattern at {reader.pattern_name(blind[0])}; load the Hugging Face "
+            "model with attn_implementation='eager'."
+        )
     shared = explained / squares.clamp(min=1e-30)
     variation = (1 - shared) * (len(windows) / (len(windows) - 1))  # Ā is from the same texts
     rows = tuple(zip(*heads, strict=True))

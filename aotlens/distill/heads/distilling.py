@@ -78,6 +78,7 @@ def distill_heads(
     reader = HeadReader.of(model)
     source = Source(reader=reader, heads=reader.require_heads(heads))
     texts = _texts(reader, corpus, settings, held_out, sequence_length)
+    found = attending(reader, source.heads, texts.held_out[_spread(len(texts.held_out), _PATTERN_WINDOWS)])
     total = _Counter(progress)
     training = _start(source, settings, texts, checkpoint, total)
     identity = _identity(source, settings, texts)
@@ -90,7 +91,6 @@ def distill_heads(
     train(training, after_piece)
     sums = held_out_sums(training, texts.held_out, total.add)
     neighbours = nearest_neighbour_errors(training, texts.held_out, None) if settings.neighbours else None
-    found = attending(reader, source.heads, texts.held_out[_spread(len(texts.held_out), _PATTERN_WINDOWS)])
     result = _result(training, texts, sums, neighbours, found)
     if checkpoint is not None:
         Path(checkpoint).unlink(missing_ok=True)

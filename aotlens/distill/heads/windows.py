@@ -84,11 +84,12 @@ def sample(
 ) -> Int64[Tensor, "windows pos"]:
     """Up to `n_windows` windows, whose beginnings are spread evenly over the documents' characters.
 
-    Fewer where the text is too short for that many without overlap. Raises `ValueError` where it is too short for one.
+    Fewer where the text is too short for that many without much overlap. Raises `ValueError` where it is too short for
+    one.
     """
     width = length - 1 - (encoding.end is not None)
     total = sum(len(document.text) + 1 for document in corpus.documents(names))
-    stride = max(total / n_windows, 4.0 * width)
+    stride = max(total / n_windows, _characters_a_token(corpus, names, encoding) * width)
     rows: list[list[int]] = []
     open_rows: list[list[int]] = []
     offset, following = 0, 0  # characters before this document; the next window's number
@@ -114,6 +115,15 @@ def sample(
     if encoding.end is not None:
         parts.append(torch.full((len(ids), 1), encoding.end, dtype=torch.int64))
     return torch.cat(parts, dim=1)
+
+
+def _characters_a_token(corpus: Corpus, names: tuple[str, ...], encoding: Encoding) -> float:
+    """On the beginning of the first document."""
+    for document in corpus.documents(names):
+        if document.text:
+            beginning = document.text[:20_000]
+            return len(beginning) / max(1, len(encoding.encode(beginning)))
+    return 1.0
 
 
 def _next_space(text: str, at: int) -> int:
