@@ -15,7 +15,7 @@ from aotlens.paths.frozen import freeze
 from aotlens.paths.groups import by_head
 from aotlens.paths.path import SourceName
 from aotlens.paths.streams import head_results
-from aotlens.paths.target import Target, direction
+from aotlens.paths.target import Target, direction, whole_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,16 +68,19 @@ def direct_logit_attribution(
     n_out_pos = frozen.read.shape[0]
     if target is None:
         target = frozen.logits.argmax(-1)
+    if isinstance(target, Tensor) and target.ndim == 0:
+        target = whole_number("target", target)
     if not isinstance(target, Tensor):
         grouped = by_head(frozen, target)
         return DirectLogitAttribution(
             heads=grouped.heads, direct=grouped.direct, logit=direction(frozen, target).of(frozen.logits)
         )
     ids = target.to(frozen.R.device).reshape(-1)
-    if len(ids) != n_out_pos or not bool(((ids >= 0) & (ids < frozen.R.shape[1])).all()):
+    whole = not ids.is_floating_point() and not ids.is_complex() and ids.dtype != torch.bool
+    if not whole or len(ids) != n_out_pos or not bool(((ids >= 0) & (ids < frozen.R.shape[1])).all()):
         raise ValueError(
             f"target: expected {n_out_pos} outputs 0 to {frozen.R.shape[1] - 1}, one for each position, got "
-            f"{list(target.shape)}."
+            f"{list(target.shape)} of {target.dtype}."
         )
     columns = frozen.R[:, ids].T  # [pos, d_model]
     direct: dict[SourceName, Tensor] = {

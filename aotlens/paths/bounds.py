@@ -15,7 +15,9 @@ heads below is larger than max_{k≥1} Σ_j ‖u_f[j]‖ r_k,f[j]. This is the b
 each factor replaced by what it can be at a position and between two heads, usually orders of magnitude smaller. m_1 is
 worth its product with the pattern: values that a head averages cancel, their norms do not.
 
-A head's inner basis is free (W_V G, G⁻¹ W_O): it is chosen so that W_V with its bias has orthonormal columns.
+A head's inner basis is free (W_V G, G⁻¹ W_O): it is chosen so that W_V with its bias has orthonormal columns. Bounds
+are kept in float64, where their products neither overflow nor vanish; one that is no number counts as infinite, so that
+it proves nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float64
 from torch import Tensor
 
 from aotlens.conventions import Head
@@ -47,11 +49,11 @@ class Bounds:
     W_O: Float[Tensor, "f inner d_model"]
     values: Float[Tensor, "source f pos inner"]
     """v of each source by itself; a bias's include b_O of the layers below and the head's own."""
-    reach: Float[Tensor, "order f pos"]
-    """r_1, r_2, …"""
-    moved: Float[Tensor, "f pos"]
+    reach: Float64[Tensor, "order f pos"]
+    """r_1, r_2, …; bounds are on the CPU."""
+    moved: Float64[Tensor, "f pos"]
     """m_1."""
-    sigma: Float[Tensor, "earlier later"]
+    sigma: Float64[Tensor, "earlier later"]
     """Bounds on the spectral norms of virtual heads; 0 unless the layers increase."""
 
     @property
@@ -78,8 +80,8 @@ class Reading:
     """∂ logit / ∂ values of each head below a node, and its norms at each position."""
 
     u: Float[Tensor, "below pos inner"]
-    norms: Float[Tensor, "below pos"]
-    result_norms: Float[Tensor, "below pos"]
+    norms: Float64[Tensor, "below pos"]
+    result_norms: Float64[Tensor, "below pos"]
     """The same for what each head has moved, P v, at the position that it writes to."""
 
 
@@ -87,24 +89,34 @@ def read_heads(bounds: Bounds, g: Float[Tensor, "pos d_model"], n_below: int) ->
     """Extend a node by all of the first `n_below` heads, given ∂ logit / ∂ stream below the node."""
     y = torch.einsum("pd,fkd->fpk", g, bounds.W_O[:n_below])
     u = bounds.patterns[:n_below].mT @ y
-    return Reading(u, u.norm(dim=-1), y.norm(dim=-1))
+    return Reading(u, row_norms(u), row_norms(y))
 
 
-def bound_longer(bounds: Bounds | Via, reading: Reading) -> Float[Tensor, " below"]:
+def row_norms(x: Float[Tensor, "*more inner"]) -> Float64[Tensor, "*more"]:
+    """The norm of each row, on the CPU; where its squares overflow or vanish, the bound √inner · max |x|."""
+    norms = x.norm(dim=-1)
+    lost = (norms < torch.finfo(x.dtype).tiny ** 0.5 / torch.finfo(x.dtype).eps) | ~norms.isfinite()
+    wide = norms.cpu().double()
+    if bool(lost.any()):
+        wide = torch.where(lost.cpu(), x.abs().amax(-1).cpu().double() * x.shape[-1] ** 0.5, wide)
+    return wide
+
+
+def bound_longer(bounds: Bounds | Via, reading: Reading) -> Float64[Tensor, " below"]:
     """For each extension, the most that any path with still further heads below (the one of a `Via`) contributes."""
     n_below = len(reading.u)
     longer = torch.einsum("fp,kfp->kf", reading.norms, bounds.reach[:, :n_below])
     longer[0] = torch.minimum(longer[0], (reading.result_norms * bounds.moved[:n_below]).sum(-1))
-    return longer.amax(0)
+    return longer.nan_to_num(nan=torch.inf, posinf=torch.inf).amax(0)
 
 
 @dataclass(frozen=True, eq=False)
 class Via:
     """What the paths that pass one head bring to the heads above it; 0 up to the head's own layer."""
 
-    reach: Float[Tensor, "order f pos"]
+    reach: Float64[Tensor, "order f pos"]
     """r_k, k heads above the one that they pass."""
-    moved: Float[Tensor, "f pos"]
+    moved: Float64[Tensor, "f pos"]
     """m of those for which k = 1."""
 
 
@@ -120,15 +132,16 @@ def bounds_via(bounds: Bounds, head: Head) -> Via:
     scale, patterns = bounds.inverse_scale[above:], bounds.patterns[above:]
     reach[above:], moved[above:] = _read(brought[:, None] @ virtual, P, patterns, scale, bounds.split)
     # Paths with heads below it as well: as in `prepare`, from its largest output.
+    sizes, scale = bounds.patterns.abs().cpu().double(), bounds.inverse_scale.cpu().double()
     longer = torch.zeros_like(moved)
-    longer[at] = torch.stack([bounds.moved[at], *(P.abs() @ below[at] for below in bounds.reach[1:])]).amax(0)
-    longer = _reach(bounds.sigma, longer, n_layers, n_heads) * bounds.inverse_scale
+    longer[at] = torch.stack([bounds.moved[at], *(sizes[at] @ below[at] for below in bounds.reach[1:])]).amax(0)
+    longer = _reach(bounds.sigma, longer, n_layers, n_heads) * scale
     reaches = [torch.maximum(reach, longer)]
-    first = torch.maximum(moved, (bounds.patterns.abs() @ longer[:, :, None])[:, :, 0])
+    first = torch.maximum(moved, _moved(sizes, longer))
     through = first
     for _ in range(head[0] + 2, n_layers):
-        reaches.append(_reach(bounds.sigma, through, n_layers, n_heads) * bounds.inverse_scale)
-        through = (bounds.patterns.abs() @ reaches[-1][:, :, None])[:, :, 0]
+        reaches.append(_reach(bounds.sigma, through, n_layers, n_heads) * scale)
+        through = _moved(sizes, reaches[-1])
     return Via(torch.stack(reaches), first)
 
 
@@ -140,13 +153,26 @@ def _read(
     split: bool,
 ) -> tuple[Tensor, Tensor]:
     """The largest norms of what a head with pattern P brings to heads f, and of what these then move, `[f, pos]`."""
-    norms, scaled = read.norm(dim=-1), patterns * scale[:, None]
+    norms, scaled = row_norms(read).amax(0), patterns * scale[:, None]
+    wide = scale.cpu().double()
     if split:  # one source position at a time
-        norms = norms.amax(0)
-        brought = (P.abs() * norms[:, None]).amax(-1) * scale
-        return brought, ((scaled @ P).abs() * norms[:, None]).amax(-1)
-    rounding = 16 * torch.finfo(norms.dtype).eps * (scaled.abs() @ norms.amax(0)[:, :, None])[:, :, 0]
-    return norms.amax(0) * scale, (scaled @ read).norm(dim=-1).amax(0) + rounding
+        return _largest(P.expand(len(norms), -1, -1), norms) * wide, _largest(scaled @ P, norms)
+    # What cancels keeps the rounding of what it was.
+    rounding = 16 * torch.finfo(read.dtype).eps * _moved(scaled.abs().cpu().double(), norms)
+    return norms * wide, row_norms(scaled @ read).amax(0) + rounding
+
+
+def _largest(weights: Float[Tensor, "f query key"], norms: Float64[Tensor, "f key"]) -> Float64[Tensor, "f query"]:
+    """max_key |P| · norm, with what a product in single precision may have lost."""
+    top = norms.amax()
+    relative = (norms / top.clamp(min=torch.finfo(norms.dtype).tiny)).to(weights)
+    found = (weights.abs() * relative[:, None]).amax(-1).cpu().double()
+    return (found + torch.finfo(weights.dtype).tiny) * top
+
+
+def _moved(sizes: Float64[Tensor, "f query key"], norms: Float64[Tensor, "f key"]) -> Float64[Tensor, "f query"]:
+    """Σ_key |P| of norms."""
+    return (sizes @ norms[:, :, None])[:, :, 0]
 
 
 def prepare(frozen: Frozen, split: bool) -> Bounds:
@@ -169,12 +195,12 @@ def prepare(frozen: Frozen, split: bool) -> Bounds:
     if frozen.has_bias:
         values[-1] += v_bias[:, None]
     sigma, first, moved = _virtual_heads(W_V, W_O, values, patterns, inverse_scale, n_heads, split)
-    # What cancels keeps the rounding of what it was.
-    moved = moved + 16 * torch.finfo(first.dtype).eps * (patterns.abs() @ first[:, :, None])[:, :, 0]
+    sizes, scale = patterns.abs().cpu().double(), inverse_scale.cpu().double()
+    moved = moved + 16 * torch.finfo(values.dtype).eps * _moved(sizes, first)  # what cancels keeps its rounding
     reaches, through = [first], moved
     for _ in range(2, n_layers):
-        reaches.append(_reach(sigma, through, n_layers, n_heads) * inverse_scale)
-        through = (patterns.abs() @ reaches[-1][:, :, None])[:, :, 0]
+        reaches.append(_reach(sigma, through, n_layers, n_heads) * scale)
+        through = _moved(sizes, reaches[-1])
     return Bounds(
         names=tuple(names),
         n_heads=n_heads,
@@ -194,23 +220,24 @@ def _virtual_heads(
     W_V: Tensor, W_O: Tensor, values: Tensor, patterns: Tensor, inverse_scale: Tensor, n_heads: int, split: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """σ `[earlier, later]` over all pairs, 0 unless the layers increase; r_1 and m_1 `[f, pos]`, both exact."""
-    n = len(W_V)
-    sigma = W_V.new_zeros(n, n)
-    first, moved = W_V.new_zeros(n, values.shape[2]), W_V.new_zeros(n, values.shape[2])
+    n, n_pos = len(W_V), values.shape[2]
+    sigma = torch.zeros(n, n, dtype=torch.float64)
+    first, moved = (torch.zeros(n, n_pos, dtype=torch.float64) for _ in range(2))
     brought = values if split else patterns @ values
     for later in range(n_heads, n):
         below = (later // n_heads) * n_heads
         virtual = W_O[:below] @ W_V[later]  # [below, inner, inner]
-        sigma[:below, later] = spectral_norm_bound(virtual)
+        sigma[:below, later] = spectral_norm_bound(virtual).cpu().double()
         read = brought[:, :below] @ virtual  # [source, below, pos, inner]
-        norms = read.norm(dim=-1).amax(0)  # [below, pos]
+        norms = row_norms(read).amax(0)  # [below, pos]
+        scale = inverse_scale[later].cpu().double()
         scaled = patterns[later] * inverse_scale[later]
         if split:  # one source position i at a time: ‖v_i …‖ times the weight from i, straight or by way of `later`
-            first[later] = (patterns[:below].abs() * norms[:, None]).amax((0, 2)) * inverse_scale[later]
-            moved[later] = ((scaled @ patterns[:below]).abs() * norms[:, None]).amax((0, 2))
+            first[later] = _largest(patterns[:below], norms).amax(0) * scale
+            moved[later] = _largest(scaled @ patterns[:below], norms).amax(0)
         else:
-            first[later] = norms.amax(0) * inverse_scale[later]
-            moved[later] = (scaled @ read).norm(dim=-1).amax((0, 1))
+            first[later] = norms.amax(0) * scale
+            moved[later] = row_norms(scaled @ read).amax((0, 1))
     return sigma, first, moved
 
 
@@ -228,6 +255,9 @@ def spectral_norm_bound(matrices: Float[Tensor, "*more a b"]) -> Float[Tensor, "
 
     Products instead of decompositions: some 20 times faster for a batch of small matrices.
     """
+    largest = matrices.abs().amax((-2, -1))
+    # Of order 1, so that no square overflows or vanishes.
+    matrices = matrices / largest.clamp(min=torch.finfo(matrices.dtype).tiny)[..., None, None]
     gram = matrices @ matrices.mT
     scale = gram.norm(dim=(-2, -1))
     # Normalised before each squaring, so that no power overflows: gram = scale · power.
@@ -238,4 +268,4 @@ def spectral_norm_bound(matrices: Float[Tensor, "*more a b"]) -> Float[Tensor, "
         norm = power.norm(dim=(-2, -1))
         log_norm = 2 * log_norm + torch.log(norm)
         power = power / norm.clamp(min=torch.finfo(gram.dtype).tiny)[..., None, None]
-    return torch.where(scale > 0, torch.exp(log_norm / 2 ** (_SQUARINGS + 1)), 0.0)
+    return torch.where(scale > 0, largest * torch.exp(log_norm / 2 ** (_SQUARINGS + 1)), 0.0)

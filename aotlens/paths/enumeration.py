@@ -58,11 +58,13 @@ class AllPaths:
         return Path(self.names[source], self.heads(sequence))
 
     def to_frame(self, k: int | None = None) -> pd.DataFrame:
-        """The k largest in size (or all): source, heads, order, logits."""
+        """The k largest in size (or all): source, heads, order, logits. Raises `ValueError` for k below 1."""
         import pandas as pd
 
+        if k is not None and k < 1:
+            raise ValueError(f"AllPaths.to_frame: expected k ≥ 1, or None for all, got {k}.")
         flat = self.values.flatten().cpu()
-        best = flat.abs().topk(min(k or flat.numel(), flat.numel())).indices.tolist()
+        best = flat.abs().topk(flat.numel() if k is None else min(k, flat.numel())).indices.tolist()
         paths = [self.path(*divmod(i, self.values.shape[1])) for i in best]
         return pd.DataFrame(
             {

@@ -155,8 +155,10 @@ class PathExpansion:
     def source(self, name: SourceName, position: int | None = None) -> Float[Tensor, "pos width"]:
         """What `operator(path)` acts on: embeddings `[pos, d_model]`, or for biases a column of ones `[pos, 1]`.
 
-        With `position`, all other rows are 0.
+        With `position`, all other rows are 0. Raises `ValueError` for a source that this model does not have.
         """
+        if name != "bias" and name not in self.frozen.sources:
+            raise ValueError(f"source {name!r}: expected one of {', '.join([*self.frozen.sources, 'bias'])}.")
         if name == "bias":
             x = torch.ones(self.n_pos, 1, dtype=self.frozen.R.dtype, device=self.frozen.R.device)
         else:

@@ -25,7 +25,11 @@ from aotlens.paths.path import SourceName
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Frozen:
-    """The linear maps of a model on one prompt, in the model's own dtype (float32 for half precision)."""
+    """The linear maps of a model on one prompt, in the model's own dtype (float32 for half precision).
+
+    A model in half precision rounds every step of its own pass, so its logits are a sum over these paths to that
+    precision only.
+    """
 
     patterns: Float[Tensor, "layer head query key"]
     inverse_scale: Float[Tensor, "layer pos"]
@@ -45,6 +49,8 @@ class Frozen:
     """What enters the stream before the first layer, by name."""
     logits: Float[Tensor, "out_pos out"]
     """The model's own, from the pass that froze it."""
+    precision: torch.dtype
+    """The dtype of that pass."""
 
     def __repr__(self) -> str:
         return f"Frozen({self.n_layers} layers × {self.n_heads} heads, {self.n_pos} positions)"
@@ -128,7 +134,7 @@ def freeze(model: AttentionOnlyTransformer, tokens: Tensor | str) -> Frozen:
     """The linear maps of `model` on one prompt: one forward pass on the hooked path. Leaves no hook behind.
 
     `tokens` is ids `[pos]` or `[1, pos]`, a text, or for models that read something else one input of theirs.
-    Raises `ValueError` for a model with MLPs and for a batch.
+    Raises `ValueError` for a model with MLPs, for a batch, and where the logits are not finite.
     """
     cfg = model.cfg
     if not cfg.attn_only:
@@ -143,6 +149,8 @@ def freeze(model: AttentionOnlyTransformer, tokens: Tensor | str) -> Frozen:
     logits, cache = model.run_with_cache(inputs, names_filter=lambda name: name in wanted, return_cache_object=False)
     dtype = torch.float64 if model.dtype == torch.float64 else torch.float32
     logits = logits.detach().to(dtype)
+    if not bool(logits.isfinite().all()):
+        raise ValueError("paths: expected finite logits, got NaN or infinite ones; the model's weights overflow here.")
     embedded = cache[hook_names.EMBED][0].to(dtype)
     sources: dict[SourceName, Tensor] = {"token" if cfg.read_in == "tokens" else "input": embedded}
     if cfg.positions == "learned":
@@ -166,6 +174,7 @@ def freeze(model: AttentionOnlyTransformer, tokens: Tensor | str) -> Frozen:
         sources=sources,
         # Classes come as [batch, out], one row for the sequence.
         logits=logits if cfg.read_out == "classes" else logits[0],
+        precision=model.dtype,
     )
 
 

@@ -22,6 +22,7 @@ from torch import Tensor
 from aotlens.conventions import Head
 from aotlens.models import AttentionOnlyTransformer, hook_names
 from aotlens.paths.path import Path, check_heads
+from aotlens.paths.target import checked_outputs, in_range
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,10 +51,13 @@ class Intervention:
         "logit" is the target's, or the difference; "probability" the (first) target's; "loss" that of the token that
         comes after `position`, missing after the last; "mean_loss" the prompt's, missing for a single token. Losses are
         in nats a token.
+
+        Raises `ValueError` for a position or an output that there is not, and for an output minus itself.
         """
         import pandas as pd
 
-        ids = target if isinstance(target, tuple) else (target,)
+        ids = checked_outputs(target, self.clean.shape[1])
+        position = in_range(position, len(self.clean))
         streams = (self.clean, self.forward, self.linear)
         rows: list[tuple[object, ...]] = []
         sign = torch.tensor([1.0, -1.0][: len(ids)], dtype=self.clean.dtype, device=self.clean.device)
@@ -61,8 +65,8 @@ class Intervention:
         rows.append(("probability", "probability", *(float(x[position].softmax(-1)[ids[0]]) for x in streams)))
         if len(self.tokens) > 1:
             losses = [F.cross_entropy(x[:-1], self.tokens[1:], reduction="none") for x in streams]
-            if position % len(self.tokens) + 1 < len(self.tokens):
-                rows.append(("loss", "nats", *(float(loss[position % len(self.tokens)]) for loss in losses)))
+            if position + 1 < len(self.tokens):
+                rows.append(("loss", "nats", *(float(loss[position]) for loss in losses)))
             rows.append(("mean_loss", "nats", *(float(loss.mean()) for loss in losses)))
         return pd.DataFrame(rows, columns=["quantity", "unit", "clean", "forward", "linear"]).set_index("quantity")
 

@@ -140,6 +140,10 @@ class KroneckerSum:
     def __add__(self, other: Kronecker | KroneckerSum) -> KroneckerSum:
         return KroneckerSum((*self.terms, *other.terms))
 
+    def __radd__(self, other: int) -> KroneckerSum:
+        """0 + K = K, for `sum`."""
+        return self if other == 0 else NotImplemented
+
     def __sub__(self, other: Kronecker | KroneckerSum) -> KroneckerSum:
         return self + other * -1
 

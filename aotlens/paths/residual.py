@@ -11,6 +11,8 @@ from torch import Tensor
 from aotlens.paths.frozen import Frozen
 from aotlens.paths.target import output
 
+_UNITS = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Residual:
@@ -22,7 +24,10 @@ class Residual:
     """The largest contribution of one order, in size: terms that cancel lose digits."""
     largest_logit: float | int
     tolerance: float | int
-    """1e-4 (float32) or 1e-9 (float64) × max(1, largest term, largest logit)."""
+    """1e-4 (float32) or 1e-9 (float64) × max(1, largest term, largest logit).
+
+    For a model in half precision, whose own pass rounds more than any sum: 4e-3 (float16) or 3e-2 (bfloat16) × this.
+    """
 
     @property
     def within_tolerance(self) -> bool:
@@ -34,7 +39,7 @@ class Residual:
 
 def residual_of(frozen: Frozen, orders: Float[Tensor, "order pos d_model"]) -> Residual:
     """Compare the sum over orders with the logits of the pass that froze the model; one order's logits at a time."""
-    unit = 1e-9 if orders.dtype == torch.float64 else 1e-4
+    unit = _UNITS[frozen.precision]
     total, term, logit = torch.zeros_like(frozen.logits), 0.0, float(frozen.logits.abs().max())
     for order, stream in enumerate(orders):
         logits = output(frozen, stream[None], None, bias_row=0 if order == 0 else None)[0]

@@ -13,7 +13,7 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ from aotlens.paths.bounds import Bounds, Reading, bound_longer, bounds_via, read
 from aotlens.paths.frozen import Frozen
 from aotlens.paths.path import Path, SourceName
 from aotlens.paths.streams import root_gradient
-from aotlens.paths.target import direction
+from aotlens.paths.target import direction, whole_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,6 +100,11 @@ class _Best:
         flat = values.flatten()
         self.n_seen += flat.numel()
         keys, indices = self.keys(flat).topk(min(self.k + 1, flat.numel()))
+        if not bool(keys[0].isfinite()):  # NaN counts as the largest
+            raise ValueError(
+                f"top: a path's contribution is {float(flat[indices[0]])} in {flat.dtype}; use model.double(), or "
+                "by_order, which sums over paths."
+            )
         for key, index in zip(keys.tolist(), indices.tolist(), strict=True):
             full = len(self.heap) > self.k
             if full and key <= self.heap[0][0]:
@@ -123,11 +128,11 @@ class _Best:
 def top_paths(
     frozen: Frozen,
     bounds: Bounds,
-    k: int,
+    k: Any,
     position: int,
     target: int | tuple[int, int],
     by: str,
-    budget: int,
+    budget: Any,
     passing: tuple[Head, float] | None = None,
 ) -> TopPaths:
     """See `PathExpansion.top`. `passing` is a head that all paths pass, and what all of them add.
@@ -141,14 +146,16 @@ def top_paths(
 
     Raises `ValueError` for k or budget below 1 and for another `by`.
     """
-    if not (isinstance(k, int) and isinstance(budget, int)) or k < 1 or budget < 1:
+    k, budget = whole_number("k", k), whole_number("budget", budget)
+    if k < 1 or budget < 1:
         raise ValueError(f"top: expected k ≥ 1 and budget ≥ 1, got k={k} and budget={budget}.")
     if by not in ("abs", "pos", "neg"):
         raise ValueError(f"by={by!r}: expected 'abs', 'pos' or 'neg'.")
     to = direction(frozen, target)
     split = bounds.split
     # Bounds are computed in floating point as well: what they may have lost to rounding is added.
-    slack = 1 + (1e-9 if frozen.R.dtype == torch.float64 else 1e-4)
+    exact = not frozen.R.is_cuda or torch.get_float32_matmul_precision() == "highest"
+    slack = 1 + (1e-9 if frozen.R.dtype == torch.float64 else 1e-4 if exact else 1e-2)
     best = _Best(k, by)
     root = root_gradient(frozen, position, to.column)
     through = None if passing is None else passing[0]

@@ -33,26 +33,42 @@ class Direction:
 
 
 def direction(frozen: Frozen, target: Any) -> Direction:
-    """The direction of an output or of (token, versus), given as any kind of whole number.
+    """The direction of an output or of (token, versus); raises `ValueError` as `checked_outputs` does."""
+    ids = checked_outputs(target, frozen.R.shape[1])
+    if len(ids) == 1:
+        return Direction(target=ids[0], column=frozen.R[:, ids[0]], bias=float(frozen.out_bias[ids[0]]))
+    token, versus = ids
+    return Direction(
+        target=(token, versus),
+        column=frozen.R[:, token] - frozen.R[:, versus],
+        bias=float(frozen.out_bias[token] - frozen.out_bias[versus]),
+    )
 
-    Raises `ValueError` for what is neither an output of the model nor two different ones."""
-    n_out = frozen.R.shape[1]
+
+def checked_outputs(target: Any, n_out: int) -> tuple[int, ...]:
+    """One output, or two (token, versus), given as any kind of whole number.
+
+    Raises `ValueError` for what is neither an output of the model nor two different ones.
+    """
     ids = _ids(target)
     if not ids or not all(0 <= i < n_out for i in ids):
         raise ValueError(
             f"target {target!r}: expected an output 0 to {n_out - 1}, or two of them (token, versus); "
             "model.to_single_token(text) is the number of a token."
         )
-    if len(ids) == 1:
-        return Direction(target=ids[0], column=frozen.R[:, ids[0]], bias=float(frozen.out_bias[ids[0]]))
-    token, versus = ids
-    if token == versus:
+    if len(ids) == 2 and ids[0] == ids[1]:
         raise ValueError(f"target {target!r}: expected two different outputs; a logit minus itself has no paths.")
-    return Direction(
-        target=(token, versus),
-        column=frozen.R[:, token] - frozen.R[:, versus],
-        bias=float(frozen.out_bias[token] - frozen.out_bias[versus]),
-    )
+    return ids
+
+
+def whole_number(name: str, value: Any) -> int:
+    """A whole number of any type. Raises `ValueError` for anything else, truth values included."""
+    try:
+        if not isinstance(value, bool):
+            return index(value)
+    except TypeError:
+        pass
+    raise ValueError(f"{name}={value!r}: expected a whole number.")
 
 
 def _ids(target: Any) -> tuple[int, ...]:
@@ -67,7 +83,11 @@ def _ids(target: Any) -> tuple[int, ...]:
 
 def checked_position(frozen: Frozen, position: int) -> int:
     """A position from 0; negative ones count from the end. Raises `ValueError` outside the output."""
-    n = frozen.read.shape[0]
+    return in_range(position, frozen.read.shape[0])
+
+
+def in_range(position: int, n: int) -> int:
+    """The same for an output of `n` positions."""
     if not -n <= position < n:
         raise ValueError(f"position={position}: expected {-n} to {n - 1} for an output of {n} positions.")
     return position % n

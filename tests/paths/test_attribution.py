@@ -72,5 +72,10 @@ def test_bad_targets_are_named(make: MakeModel, tokens: Tensor) -> None:
     model = make()
     with pytest.raises(ValueError, match="output 0 to 8"):
         direct_logit_attribution(model, tokens, 11)
-    with pytest.raises(ValueError, match="expected 5 outputs 0 to 8"):
-        direct_logit_attribution(model, tokens, torch.tensor([1, 2]))
+    for wrong in (torch.tensor([1, 2]), torch.tensor([1.0, 4, 1, 8, 0]), torch.tensor([1, 4, 1, 9, 0])):
+        with pytest.raises(ValueError, match="expected 5 outputs 0 to 8"):
+            direct_logit_attribution(model, tokens, wrong)
+    with pytest.raises(ValueError, match="whole number"):
+        direct_logit_attribution(model, tokens, torch.tensor(2.0))
+    one, same = direct_logit_attribution(model, tokens, torch.tensor(2)), direct_logit_attribution(model, tokens, 2)
+    assert torch.equal(one.heads, same.heads)

@@ -96,6 +96,18 @@ def test_what_a_frame_says(make: MakeModel, tokens: Tensor):
     assert "mean_loss" not in without_head(expand(make(), tokens[:1]), (0, 0)).to_frame(0, 1).index
 
 
+def test_a_frame_of_what_is_not_there_is_refused(make: MakeModel, tokens: Tensor):
+    found = without_head(expand(make(), tokens), (0, 0))
+    for position, target, message in (
+        (0, (2, 2), "two different outputs"),
+        (0, -1, "output 0 to 8"),
+        (0, 9, "output 0 to 8"),
+        (5, 2, "position=5: expected -5 to 4"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            found.to_frame(position, target)  # type: ignore[arg-type]
+
+
 def test_the_model_is_as_before_and_what_cannot_be_done_is_refused(make: MakeModel, tokens: Tensor):
     model = make(bias=True)
     expansion = expand(model, tokens, split_sources=True)

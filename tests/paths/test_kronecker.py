@@ -72,6 +72,7 @@ def test_norms_come_from_the_factors(first: Kronecker) -> None:
     assert first.norm() == pytest.approx(float(first.dense().norm()))
     total = first + other
     assert total.norm() == pytest.approx(float(total.dense().norm()))
+    torch.testing.assert_close(sum([first + other, other]).dense(), first.dense() + 2 * other.dense())
     many = sum([first, other, 2 * first, 0.5 * other])
     assert isinstance(many, KroneckerSum)
     by_hand = sum((a.pattern * b.pattern).sum() * (a.weight * b.weight).sum() for a in many.terms for b in many.terms)

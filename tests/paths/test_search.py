@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from aotlens.paths import Path, expand
-from aotlens.paths.bounds import bound_longer, prepare, read_heads, spectral_norm_bound
+from aotlens.paths.bounds import bound_longer, prepare, read_heads, row_norms, spectral_norm_bound
 from aotlens.paths.streams import root_gradient
-from aotlens.paths.target import direction
+from aotlens.paths.target import direction, whole_number
 from tests.small_models import MakeModel
 
 DEEP: dict[str, Any] = {"n_layers": 4, "n_heads": 4, "bias": True}
@@ -145,6 +148,9 @@ def test_the_bound_on_spectral_norms_is_one_and_is_tight() -> None:
     bound = spectral_norm_bound(matrices)
     assert (bound >= exact * (1 - 1e-12)).all() and (bound <= exact * 16 ** (1 / 32)).all()
     assert bound[0] == 0
+    for scale in (1e-30, 1e30):  # whose squares vanish and overflow in float32
+        wide = spectral_norm_bound((matrices[3:] * scale).float()).double() / scale
+        assert (wide >= exact[3:] * (1 - 1e-5)).all() and (wide <= exact[3:] * 16 ** (1 / 32) * (1 + 1e-5)).all()
     single = spectral_norm_bound(matrices.float()[:2])
     assert single.isfinite().all()
 
@@ -163,12 +169,20 @@ def test_a_deep_model_gives_an_honest_answer(make: MakeModel, tokens: Tensor) ->
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [({"k": 0}, "k ≥ 1"), ({"k": 1, "budget": 0}, "budget ≥ 1"), ({"k": 1, "by": "size"}, "by='size'")],
-)
+    [({"k": 0}, "k ≥ 1"), ({"k": 1, "budget": 0}, "budget ≥ 1"), ({"k": 1, "by": "size"}, "by='size'"),
+     ({"k": True}, "k=True: expected a whole number")],
+)  # fmt: skip
 def test_bad_questions_are_refused(make: MakeModel, tokens: Tensor, arguments: dict[str, Any], message: str) -> None:
     expansion = expand(make(), tokens)
     with pytest.raises(ValueError, match=message):
         expansion.top(**arguments)
+
+
+def test_whole_numbers_of_any_type_are_taken() -> None:
+    assert [whole_number("k", value) for value in (3, np.int64(3), torch.tensor(3))] == [3, 3, 3]
+    for wrong in (3.0, True, "3", None, np.float32(3)):
+        with pytest.raises(ValueError, match=r"k=.*: expected a whole number"):
+            whole_number("k", wrong)
 
 
 @pytest.mark.parametrize("head", [(0, 1), (2, 3), (3, 0)])
@@ -206,3 +220,69 @@ def test_split_sources_are_searched_through_a_head(make: MakeModel, tokens: Tens
     assert set(everything.paths) == set(contributions) and everything.remainder == pytest.approx(0, abs=1e-9)
     with pytest.raises(ValueError, match=r"head 3\.0"):
         expansion.top(3, through=(3, 0))
+
+
+def scaled(factors: list[float], dtype: torch.dtype, **changes: Any) -> AttentionOnlyTransformer:
+    """A model whose layers' outputs are scaled, with uniform attention, so that its logits stay finite."""
+    torch.manual_seed(0)
+    shape: dict[str, Any] = {"n_layers": 4, "d_model": 16, "n_heads": 2, "d_head": 4, "n_ctx": 8, "d_vocab": 20}
+    model = AttentionOnlyTransformer(ModelConfig(**shape, norm=None, positions=None, **changes)).to(dtype)
+    with torch.no_grad():
+        for block, factor in zip(model.blocks, factors, strict=True):
+            block.attn.W_O *= factor
+            block.attn.W_Q.zero_()
+    return model.requires_grad_(False)
+
+
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize(
+    ("factors", "dtype"),
+    [
+        ([1e10] * 4, torch.float32),
+        ([1e-28, 1, 1e28, 1], torch.float32),
+        ([1e28, 1, 1e-28, 1], torch.float32),
+        ([1e-25, 1e20, 1e-20, 1e15], torch.float32),
+        ([1e75] * 4, torch.float64),
+        ([1e-200, 1, 1e200, 1], torch.float64),
+    ],
+)
+@pytest.mark.parametrize("budget", [3, 1000])
+def test_what_overflows_or_vanishes_proves_nothing(
+    factors: list[float], dtype: torch.dtype, split: bool, budget: int
+) -> None:
+    """Squares of such norms are infinite or 0 in the model's precision; both once pruned what was largest."""
+    expansion = expand(scaled(factors, dtype), torch.arange(8), split_sources=split)
+    if split:
+        contributions = {path: float(expansion.logits(path)[7, 3]) for path in expansion.paths()}
+    else:
+        every = expansion.all_paths(7, 3)
+        cells = itertools.product(range(len(every.names)), range(every.values.shape[1]))
+        contributions = {every.path(i, j): float(every.values[i, j]) for i, j in cells}
+    best = sorted((abs(value) for value in contributions.values()), reverse=True)
+    top = expansion.top(5, 7, 3, budget=budget)
+    assert [abs(value) for value in top.values[: top.n_proven]] == pytest.approx(best[: top.n_proven], rel=1e-4)
+    rest = max(abs(value) for path, value in contributions.items() if path not in set(top.paths))
+    assert rest <= top.bound * (1 + 1e-4)
+    head = (1, 1)
+    top = expansion.top(5, 7, 3, through=head, budget=budget)
+    best = sorted((abs(value) for path, value in contributions.items() if head in path.heads), reverse=True)
+    assert [abs(value) for value in top.values[: top.n_proven]] == pytest.approx(best[: top.n_proven], rel=1e-4)
+
+
+def test_a_path_that_is_infinite_is_refused() -> None:
+    expansion = expand(scaled([1.0] * 4, torch.float32), torch.arange(8))
+    object.__setattr__(expansion.frozen, "W_O", expansion.frozen.W_O * 1e38)
+    with pytest.raises(ValueError, match=r"contribution is .* in torch.float32; use model.double()"):
+        expansion.top(5, 7, 3)
+
+
+@pytest.mark.parametrize("value", [1e-300, 1e-40, 0.0, 1.0, 1e30])
+def test_row_norms_are_never_too_small(value: float) -> None:
+    for dtype in (torch.float32, torch.float64):
+        x = torch.full((3, 5), value, dtype=dtype)
+        x[0, 0] *= 2
+        exact = torch.tensor([[float(v) for v in row] for row in x.tolist()], dtype=torch.float64)
+        sizes = exact.abs().amax(1)
+        reference = sizes * (exact / sizes.clamp(min=1e-320)[:, None]).norm(dim=1)
+        norms = row_norms(x)
+        assert (norms >= reference * (1 - 1e-6)).all() and (norms <= reference * 5**0.5 * (1 + 1e-6)).all()
