@@ -3,6 +3,8 @@
 compile/   FFN → attention: `compile_ffn`
 masked/    masked tokens told apart and recovered by construction: `masked_lm`
 heads/     head → FFN: `distill_heads`, and the model with FFNs in heads' places: `substitute`
+records.py   distillations with their origin, on disk and bundled
+on_text.py   where on a text an FFN fails
 """
 
 from aotlens.distill.compile import CompiledFFN, FeedForward, compile_ffn, read_ffn
@@ -28,6 +30,15 @@ from aotlens.distill.masked import (
     masked_lm,
     point_fit,
 )
+from aotlens.distill.on_text import TextErrors, text_errors
+from aotlens.distill.records import (
+    Record,
+    bundled_distillations,
+    distillations_folder,
+    lighten,
+    load_record,
+    save_record,
+)
 
 __all__ = [
     "CompiledFFN",
@@ -37,19 +48,27 @@ __all__ = [
     "MaskedLanguageModel",
     "MaskedSequences",
     "PointFit",
+    "Record",
     "SubstitutionCosts",
+    "TextErrors",
+    "bundled_distillations",
     "check_assumption",
     "compile_ffn",
     "distill_heads",
+    "distillations_folder",
     "distinguish_mask",
     "held_out_windows",
+    "lighten",
     "load_distillation",
+    "load_record",
     "masked_lm",
     "point_fit",
     "read_ffn",
     "save_distillation",
+    "save_record",
     "substitute",
     "substitution_costs",
     "substitution_hooks",
+    "text_errors",
     "token_errors",
 ]

@@ -20,9 +20,9 @@ from aotlens.distill.heads.state import read_tensors, write_tensors
 SCHEMA_VERSION = 1
 _ARRAYS = (
     "squared_error", "baseline", "class_counts", "block_error", "block_baseline", "position_error", "neighbour_error",
-    "neighbour_k", "wide_error", "curve_tokens", "curve_seconds", "curve", "stopped_at",
+    "neighbour_k", "wide_error", "curve_tokens", "curve_seconds", "curve", "stopped_at", "only_seed",
 )  # fmt: skip
-_OPTIONAL = ("neighbour_error", "neighbour_k", "wide_error")
+_OPTIONAL = ("neighbour_error", "neighbour_k", "wide_error", "only_seed")
 _WEIGHTS = ("W_in", "b_in", "W_out", "b_out")
 _PLAIN = ("model_name", "train_tokens", "distinct_tokens", "held_out_tokens")
 
@@ -92,6 +92,7 @@ def _build(tensors: dict[str, Tensor], about: dict[str, Any]) -> Distillation:
         weights={
             width: FFNWeights(**{name: tensors[f"weights.{width}.{name}"] for name in _WEIGHTS})
             for width in settings.hidden
+            if f"weights.{width}.W_in" in tensors
         },
         mean_z=tensors["mean_z"],
     )

@@ -87,6 +87,8 @@ class Distillation:
     """By width."""
     mean_z: Float[Tensor, "head d_head"]
     """The head's mean z over training tokens: what mean ablation puts in its place."""
+    only_seed: Int64[np.ndarray, " head"] | None = None
+    """Where the FFNs of one seed a head are kept: which, from 0 (`lighten`)."""
 
     @property
     def hidden(self) -> tuple[int, ...]:
@@ -176,11 +178,31 @@ class Distillation:
         seed: int | None = None,
     ) -> Float[Tensor, "*tokens d_head"]:
         """What the head's FFN puts in place of z, for inputs x of its attention layer; the best seed for None."""
+        return self.ffns(width)(self.place(head), self.seed_index(head, width, seed), x)
+
+    def ffns(self, width: int | None = None) -> FFNWeights:
+        """The FFNs of a width. Raises `ValueError` where they were not kept (`lighten`)."""
         width = self.hidden[self.width_index(width)]
+        if width not in self.weights:
+            kept = ", ".join(map(str, self.weights)) or "no width"
+            raise ValueError(
+                f"width={width}: only the errors were kept, FFNs are of {kept}; distil again to have them."
+            )
+        return self.weights[width]
+
+    def seed_index(self, head: Head, width: int | None = None, seed: int | None = None) -> int:
+        """Where a seed's FFN stands in `ffns(width)`; the best seed's for None."""
         chosen = self.best_seed(head, width) if seed is None else seed
         if not 0 <= chosen < self.n_seeds:
             raise ValueError(f"seed={seed}: expected 0 to {self.n_seeds - 1}.")
-        return self.weights[width](self.place(head), 0 if width == 0 else chosen, x)
+        if self.hidden[self.width_index(width)] == 0:
+            return 0
+        if self.only_seed is None:
+            return chosen
+        kept = int(self.only_seed[self.place(head)])
+        if chosen != kept:
+            raise ValueError(f"seed={seed}: only the FFN of seed {kept} was kept of head {head[0]}.{head[1]}.")
+        return 0
 
     def to_frame(self) -> pd.DataFrame:
         """One row a head, width and seed: its error, the head's baselines, where it attends."""

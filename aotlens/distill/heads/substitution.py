@@ -71,7 +71,7 @@ def _ffns(
     reader = HeadReader.of(model)
     chosen = distillation.heads if heads is None else reader.require_heads(list(heads))
     width = distillation.hidden[distillation.width_index(width)]
-    weights = distillation.weights[width]
+    weights = distillation.ffns(width)
     if (weights.b_out.shape[2], distillation.mean_z.shape[1]) != (reader.d_head, reader.d_head) or max(
         distillation.heads
     ) >= (reader.n_layers, 0):
@@ -80,10 +80,7 @@ def _ffns(
             f"this model has size {reader.d_head} and layers 0–{reader.n_layers - 1}."
         )
     places = {head: distillation.place(head) for head in chosen}
-    seeds = {}
-    for head in chosen:
-        distillation.predict_z(head, torch.zeros(1, reader.d_model), width=width, seed=seed)  # checks the seed
-        seeds[head] = 0 if width == 0 else distillation.best_seed(head, width) if seed is None else seed
+    seeds = {head: distillation.seed_index(head, width, seed) for head in chosen}
 
     def replace(head: Head, x: Tensor) -> Tensor:
         return weights(places[head], seeds[head], x)

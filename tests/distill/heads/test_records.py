@@ -106,8 +106,10 @@ def test_errors_on_a_text_are_the_tokens(found, model):
     np.testing.assert_allclose(errors.relative * typical, error[0].numpy(), rtol=1e-12)
     # A head that moves as it does on average has a mean movement of 1.
     many = [text_errors(model, found, window, (1, 0), width=4) for window in random_windows(40, seed=2)]
-    assert np.mean([one.movement for one in many]) == pytest.approx(1, rel=1e-9)
-    assert np.mean([one.relative for one in many]) == pytest.approx(found.error[place, 1, found.best_seed((1, 0), 4)])
+    assert np.mean([one.movement for one in many]) == pytest.approx(1, rel=1e-6)  # mean_z is kept in float32
+    assert np.mean([one.relative for one in many]) == pytest.approx(
+        found.error[place, 1, found.best_seed((1, 0), 4)], rel=1e-6
+    )
 
 
 @pytest.mark.usefixtures("real_bundled_folder")

@@ -1,0 +1,44 @@
+"""Where on a text a head's FFN fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float64, Int
+from torch import Tensor
+
+from aotlens.conventions import Head
+from aotlens.distill.heads import Distillation, token_errors
+from aotlens.distill.heads.reader import Model
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TextErrors:
+    """One number a token: ‖y − ŷ‖² and ‖y − ȳ‖² over the mean ‖y − ȳ‖² of a held-out token."""
+
+    relative: Float64[np.ndarray, " pos"]
+    """0: the FFN does what the head does; 1: as far off as a constant is on average."""
+    movement: Float64[np.ndarray, " pos"]
+    """How far the head is from its mean here: what a constant would be off by."""
+
+    @property
+    def error(self) -> float:
+        """Of the whole text, Σ‖y − ŷ‖² / Σ‖y − ȳ‖²."""
+        total = float(self.movement.sum())
+        return float(self.relative.sum()) / total if total > 0 else 0.0
+
+
+def text_errors(
+    model: Model, distillation: Distillation, tokens: Int[Tensor, " pos"], head: Head, *, width: int | None = None
+) -> TextErrors:
+    """Of one head's FFN (of `width`, its best seed) at every token of one text.
+
+    Raises `ValueError` for a head or width whose FFN is not there. Time: one pass of the model.
+    """
+    error, scale = token_errors(model, distillation, tokens, head, width=width)
+    typical = float(distillation.baseline[distillation.place(head)].sum()) / max(
+        int(distillation.class_counts.sum()), 1
+    )
+    typical = typical if typical > 0 else 1.0
+    return TextErrors(relative=error[0].double().numpy() / typical, movement=scale[0].double().numpy() / typical)
