@@ -1,0 +1,62 @@
+"""Make the bundled distillations, which the app's Distillation page opens on, from what head_distillation has kept:
+
+    python -m analyses.head_distillation --corpus dir:PATH --out DIR
+    python -m analyses.bundle_distillations DIR --corpus dir:PATH [--code stdlib] [NAME ...]
+
+Of each checkpoint: every error and curve, the FFNs of 16 hidden units of its best seed in float16, and what replacing
+heads costs on held-out documents, measured here (8,192 tokens; a few minutes for twelve layers). It prints their sizes,
+and fails above 1.5 MB in all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import aotlens
+from aotlens.checkpoints import find_checkpoint
+from aotlens.data import open_corpus
+from aotlens.distill import Record, held_out_windows, lighten, load_distillation, save_record, substitution_costs
+from aotlens.distill.records import bundled_distillations_folder
+
+NAMES = ("novels-12l-mssa", "novels-6l-mhsa", "novels-2l-gpt", "novels-2l-mhsa", "novels-1l-mhsa", "code-2l-mhsa")
+WIDTH, N_RANDOM, MAX_BYTES = 16, 3, 1_500_000
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Parses, measures, writes. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m analyses.bundle_distillations", description=__doc__)
+    parser.add_argument("source", type=Path, metavar="DIR", help="--out of head_distillation")
+    parser.add_argument("names", nargs="*", metavar="NAME", default=NAMES, help="checkpoints (all that are in DIR)")
+    parser.add_argument("--corpus", required=True, metavar="SPEC", help="the novels, as dir:PATH")
+    parser.add_argument("--code", default="stdlib", metavar="SPEC", help="text for the model of code (stdlib)")
+    parser.add_argument("--tokens", type=int, default=8192, help="held-out tokens to replace heads on (%(default)s)")
+    parser.add_argument("--out", type=Path, default=bundled_distillations_folder(), help="folder (the package's own)")
+    chosen = parser.parse_args(argv)
+    for name in chosen.names:
+        path = chosen.source / f"{name}.safetensors"
+        if not path.exists():
+            print(f"{name}: not in {chosen.source}, left out")
+            continue
+        spec = chosen.code if name.startswith("code") else chosen.corpus
+        found, info, model = load_distillation(path), find_checkpoint(name), aotlens.load(name)
+        windows = held_out_windows(model, open_corpus(spec), chosen.tokens)
+        costs = substitution_costs(model, found, windows, width=WIDTH, n_random=N_RANDOM)
+        record = Record(
+            distillation=lighten(found, WIDTH),
+            checkpoint=name,
+            weights_sha256=info.weights_sha256,
+            corpus=str(info.corpus.get("name") or "its training corpus"),
+            command="python -m analyses.head_distillation --corpus dir:PATH",
+            costs=costs,
+        )
+        save_record(chosen.out / f"{name}.safetensors", record)
+        print(f"{name}: {sum(file.stat().st_size for file in chosen.out.glob(f'{name}.*')):,} bytes", flush=True)
+    total = sum(file.stat().st_size for file in chosen.out.iterdir())
+    print(f"{total:,} bytes in all; at most {MAX_BYTES:,}")
+    return 0 if total <= MAX_BYTES else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
