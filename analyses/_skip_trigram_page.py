@@ -41,12 +41,14 @@ somebody chose. Here they are searched: the 100 best of all V³ triples of every
 its weights alone (`aotlens.trigrams.skip_trigrams`). Then each is held against text that training did not see.
 
 - **confirmed**: the out follows `source … destination` more often than it follows the destination anyway (lift above
-  1), at a false discovery rate of 5% (Benjamini–Hochberg over the table's rows that can be tested).
+  1), at a false discovery rate of 5% (Benjamini–Hochberg over the table's rows that can be tested), with windows of the
+  model's context taken as independent, not places.
 - **testable**: not *too rare*. A row is too rare with fewer than 10 places of `source … destination`, or in fewer than
   5 windows of the model's context, or with fewer than 10 places of the destination alone, to compare with.
 - **p ≤ 5%**: of the testable rows, those whose own p-value, not adjusted, is at most 5%: what compares the two sides
   where one has 100 rows and the other 1,000. Where nothing is associated it is 5% or less.
-- **random**: 1,000 triples whose source, destination and out are as frequent as the table's, drawn apart.
+- **random**: 1,000 triples whose source, destination and out are as frequent as the table's, drawn apart, and asked the
+  same: whether the out comes more often. Some are true, since a text has topics.
 
 `aotlens/trigrams/verdict.py` has the formulas. A row that is confirmed is true of the text, not proof that the head is
 there for it; *attention*, *direct effect* and *without the head* say what the head does at those very places: its mean

@@ -3,6 +3,7 @@
 factors.py      what source, destination and out contribute; attention against a background
 distance.py     what positions add at a distance
 normaliser.py   what a destination scores the background's tokens
+row_maxima.py   the largest entry of every row of a product, with a rounding bound
 search.py       the best of all V³ triples, exactly
 table.py        the rows as a value
 find.py         `skip_trigrams`, `score_triples`

@@ -2,7 +2,8 @@
 
 `source … destination` occurs at position i of a window where token i is the destination and some earlier token of the
 same window, the start token included, is the source. The out is token i + 1. A position counts once, however many
-copies of the source precede it.
+copies of the source precede it. The start token itself is no destination: text did not put it there, and what follows
+it is wherever the window was cut.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class Counts:
     """Windows where the out follows such a position."""
     moments: Float64[np.ndarray, "rows 4 4"]
     """Σ over windows of products of (pair_out, pair, destination_out, destination) within the window."""
+    fourth: Float64[np.ndarray, "rows 5"]
+    """Σ over windows of destination_out^(4 − j) · destination^j, j = 0 … 4."""
 
 
 class TrigramCounter:
@@ -65,12 +68,14 @@ class TrigramCounter:
         self._windows = np.zeros((self._n_rows, 2), dtype=np.int64)
         self._totals = np.zeros((self._n_rows, 4), dtype=np.int64)
         self._moments = np.zeros((self._n_rows, 4, 4))
+        self._fourth = np.zeros((self._n_rows, 5))
 
     def add(self, tokens: Int64[np.ndarray, "windows pos"]) -> Occurrences:
         """Count a batch, and say where the pairs are."""
         n_windows, n_pos = tokens.shape
         here = tokens[:, :-1].ravel()
         n_rows_here = self._first[here + 1] - self._first[here]
+        n_rows_here[:: n_pos - 1] = 0  # the start tokens
         at = np.repeat(np.arange(len(here)), n_rows_here)
         within = np.arange(len(at)) - np.repeat(np.cumsum(n_rows_here) - n_rows_here, n_rows_here)
         row = self._rows[self._first[here[at]] + within]
@@ -88,6 +93,9 @@ class TrigramCounter:
         self._windows += (counts[:, :2] > 0).sum(2)
         wide = counts.astype(np.float64)
         self._moments += wide @ wide.transpose(0, 2, 1)
+        out2, both, all2 = wide[:, 2] ** 2, wide[:, 2] * wide[:, 3], wide[:, 3] ** 2
+        for j, (one, other) in enumerate(((out2, out2), (out2, both), (both, both), (both, all2), (all2, all2))):
+            self._fourth[:, j] += np.einsum("rw,rw->r", one, other)
         return Occurrences(window[pair], position[pair], row[pair], follows[pair])
 
     def _first_source(self, tokens: np.ndarray) -> Int64[np.ndarray, "windows sources"]:
@@ -112,4 +120,5 @@ class TrigramCounter:
             windows=self._windows[:, 1],
             windows_out=self._windows[:, 0],
             moments=self._moments,
+            fourth=self._fourth,
         )

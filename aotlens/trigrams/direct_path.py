@@ -4,7 +4,9 @@ Embedding and unembedding alone are the zero-layer transformer T = W_U W_E (ther
 model with layers it is the path that no head is on. Heads write bigrams too, by attending to the destination itself:
 `heads` adds what they would write if they attended to nothing else,
 
-    W_E W_U + Σ_h W_E W_V^h W_O^h W_U                [first, second], logits, each row less its mean.
+    W_E W_U + Σ_h W_E W_V^h W_O^h W_U                [first, second], logits, each row less its mean
+
+(for the thresholded softmax, times τ, which is all the attention that there is).
 
 With a final norm, a token's row is centred and divided by its own root mean square, as if it were alone in the stream,
 and gain and bias are folded in. What is the same for every first token, b_U, the norm's bias and the heads' own, is not
@@ -13,6 +15,7 @@ part of the path, but it belongs to the prediction (`zero_layer`). What position
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,6 +30,7 @@ from aotlens.circuits import ov_circuit, top_entries, top_per_row
 from aotlens.circuits.sides import normalised_tokens, reader_of_logits
 from aotlens.conventions import Head
 from aotlens.models import AttentionOnlyTransformer
+from aotlens.models.attention import apply_phi
 from aotlens.trigrams.corpus_bigrams import BigramSource, count_bigrams
 from aotlens.trigrams.find import Tokens, token_ids
 
@@ -79,9 +83,10 @@ def direct_path(model: AttentionOnlyTransformer, heads: Sequence[Head] = ()) -> 
             f"the direct path from tokens to tokens: this model reads {model.cfg.read_in} and writes "
             f"{model.cfg.read_out}."
         )
+    model = _widened(model)
     left, right = normalised_tokens(model).detach(), reader_of_logits(model).detach()
     circuits = [ov_circuit(model, layer, head) for layer, head in _checked(model, heads)]
-    left = torch.cat([left, *(circuit.A.detach() for circuit in circuits)], dim=1)
+    left = torch.cat([left, *(_whole_attention(model) * circuit.A.detach() for circuit in circuits)], dim=1)
     right = torch.cat([right, *(circuit.B.detach() for circuit in circuits)], dim=0)
     return FactoredMatrix(left, right - right.mean(1, keepdim=True))
 
@@ -149,12 +154,14 @@ def constant_logits(model: AttentionOnlyTransformer, heads: Sequence[Head] = ())
 
     Raises `ValueError` as `direct_path` does.
     """
+    model = _widened(model)
     constant = model.b_U.detach().clone()
     if model.cfg.norm:
         norm: Any = model.ln_final
         constant += norm.b.detach() @ model.W_U.detach()
     for layer, head in _checked(model, heads):
-        constant += model.b_V[layer, head].detach() @ model.W_O[layer, head].detach() @ model.W_U.detach()
+        written = model.b_V[layer, head].detach() @ model.W_O[layer, head].detach()
+        constant += _whole_attention(model) * written @ model.W_U.detach()
     if heads:
         constant += model.b_O[0].detach() @ model.W_U.detach()
     return constant
@@ -204,11 +211,26 @@ def relative_because(model: AttentionOnlyTransformer) -> str:
     return "direct path: the final norm divides by the whole stream's scale; here by the token's own."
 
 
+def _widened(model: AttentionOnlyTransformer) -> AttentionOnlyTransformer:
+    """Half precision as float32; the rest as it is."""
+    return model if model.dtype in (torch.float32, torch.float64) else copy.deepcopy(model).float()
+
+
+def _whole_attention(model: AttentionOnlyTransformer) -> float:
+    """What a head multiplies the only token's value by: φ of a pattern that is 1."""
+    one = torch.zeros(1, 1, 1, 1, dtype=torch.float64)  # [batch, head, query, key]
+    return float(apply_phi(model.cfg, one, None))
+
+
 def _checked(model: AttentionOnlyTransformer, heads: Sequence[Head]) -> Sequence[Head]:
     if heads and model.cfg.norm:
         raise ValueError(
             "heads: with a final norm, the scale of the direct path and that of what a head writes differ, so they do "
             "not add up; leave heads out, or take a model without norms."
+        )
+    if heads and model.cfg.phi not in ("softmax", "thresholded_softmax"):
+        raise ValueError(
+            f"heads: with phi={model.cfg.phi!r} a head attends to one token by no fixed share; leave heads out."
         )
     later = [f"{layer}.{head}" for layer, head in heads if layer != 0]
     if later:

@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from jaxtyping import Float64
+from jaxtyping import Float64, Shaped
 from scipy.special import logsumexp
+from torch import Tensor
 
 from aotlens.circuits import qk_circuit
+from aotlens.circuits.sides import centre
 from aotlens.models import AttentionOnlyTransformer
+from aotlens.trigrams.normaliser import background_distribution
 
 
 @torch.no_grad()
-def distance_scores(model: AttentionOnlyTransformer, layer: int, head: int) -> Float64[np.ndarray, " distances"]:
+def distance_scores(
+    model: AttentionOnlyTransformer,
+    layer: int,
+    head: int,
+    *,
+    background: Shaped[Tensor, " d_vocab"] | Shaped[np.ndarray, " d_vocab"] | None = None,
+) -> Float64[np.ndarray, " distances"]:
     """p_δ for δ = 0 … n_ctx − 1: the mean over i of the score of position i for position i − δ, in nats.
 
-    Positions × positions and, for models with biases, b_Q × positions. Token–position cross terms are left out. Raises
-    `ValueError` for a model without positions.
+    Positions × positions and, for models with biases, b_Q × positions. Token–position cross terms are left out.
+
+    Where a norm reads tokens and positions together, position i is divided by the scale of the two, as it is for the
+    background's tokens u (by default the checkpoint's training counts): s_i² = Σ_t u_t mean(centre(W_E[t] +
+    W_pos[i])²) + ε. That is the stream's before layer 0; later layers' is larger (`relative_positions`).
+
+    Raises `ValueError` for a model without positions, and, where there is such a norm, without background.
     """
     if model.cfg.positions is None:
         raise ValueError(
@@ -24,37 +38,79 @@ def distance_scores(model: AttentionOnlyTransformer, layer: int, head: int) -> F
         )
     between = qk_circuit(model, layer, head, "positions", "positions")
     from_bias = qk_circuit(model, layer, head, "bias", "positions")
-    query = between.A.detach().cpu().double() + from_bias.A.detach().cpu().double()
-    scores = (query @ between.B.detach().cpu().double()).numpy()
+    query, key = _wide(between.A), _wide(between.B)
+    if relative_positions(model, layer):
+        scale = _stream_scale(model, background_distribution(model, background))
+        query, key = query / scale[:, None], key / scale
+    scores = ((query + _wide(from_bias.A)) @ key).numpy()
     return np.array([np.diagonal(scores, -delta).mean() for delta in range(len(scores))])
 
 
-def distance_shares(model: AttentionOnlyTransformer, layer: int, head: int) -> Float64[np.ndarray, " distances"]:
+def relative_positions(model: AttentionOnlyTransformer, layer: int) -> str:
+    """Why scores of positions are not the model's own on every input; empty where they are."""
+    if not model.cfg.norm or model.cfg.positions != "learned":
+        return ""
+    if layer == 0:
+        return "positions: the norm divides by the scale of token and position together; here by its mean over tokens."
+    return (
+        f"positions: layer {layer}'s norm divides by the whole stream's scale; here by that of token and position "
+        "alone, averaged over tokens."
+    )
+
+
+def _stream_scale(
+    model: AttentionOnlyTransformer, distribution: Float64[np.ndarray, " d_vocab"]
+) -> Float64[Tensor, " pos"]:
+    tokens, positions = (centre(model, _wide(rows)) for rows in (model.W_E, model.W_pos))
+    u = torch.from_numpy(distribution)
+    squares = u @ tokens.pow(2).sum(1) + 2 * positions @ (u @ tokens) + positions.pow(2).sum(1)
+    return (squares / model.cfg.d_model + model.cfg.norm_eps).sqrt()
+
+
+def _wide(values: Tensor) -> Float64[Tensor, ...]:
+    return values.detach().cpu().double()
+
+
+def distance_shares(
+    model: AttentionOnlyTransformer,
+    layer: int,
+    head: int,
+    *,
+    background: Shaped[Tensor, " d_vocab"] | Shaped[np.ndarray, " d_vocab"] | None = None,
+) -> Float64[np.ndarray, " distances"]:
     """The attention of a head to each distance δ = 0 … n = n_ctx // 2 if tokens had no say: softmax over δ of p_δ.
 
     Near 1 at one distance, the head attends by position, and a skip-trigram without positions says nothing of it.
-    Raises `ValueError` for a model without positions.
+    Raises `ValueError` as `distance_scores`, and for a layer after the first whose norm reads tokens and positions
+    together: what earlier heads write decides the scale there.
     """
-    scores = distance_scores(model, layer, head)[: max(model.cfg.n_ctx // 2, 1) + 1]
+    if layer > 0 and (relative := relative_positions(model, layer)):
+        raise ValueError(f"distance_shares: {relative}")
+    scores = distance_scores(model, layer, head, background=background)[: max(model.cfg.n_ctx // 2, 1) + 1]
     return np.exp(scores - logsumexp(scores))
 
 
 def log_competition(
-    model: AttentionOnlyTransformer, layer: int, head: int, distance: int | str, n_background: int
+    model: AttentionOnlyTransformer,
+    layer: int,
+    head: int,
+    distance: int | np.integer | str,
+    n_background: int,
+    background: Shaped[Tensor, " d_vocab"] | Shaped[np.ndarray, " d_vocab"] | None = None,
 ) -> Float64[np.ndarray, " distances"]:
     """log C_δ, with C_δ = Σ_{δ'≠δ, 0≤δ'≤n} e^{p_δ' − p_δ}: one for a distance, n of them for `"mean"` (δ = 1 … n).
 
     A background token at every other distance up to n competes with the source at δ. Raises `ValueError` for a distance
     outside 1 to n, and for a model without positions.
     """
-    scores = distance_scores(model, layer, head)[: n_background + 1]
+    scores = distance_scores(model, layer, head, background=background)[: n_background + 1]
     n = len(scores) - 1
     if n < 1:
         raise ValueError("distance: this model's context is too short to tell distances apart; leave distance=None.")
     if distance == "mean":
         chosen = range(1, n + 1)
-    elif isinstance(distance, int) and not isinstance(distance, bool) and 1 <= distance <= n:
-        chosen = range(distance, distance + 1)
+    elif isinstance(distance, int | np.integer) and not isinstance(distance, bool) and 1 <= distance <= n:
+        chosen = range(int(distance), int(distance) + 1)
     else:
         raise ValueError(f"distance={distance!r}: expected 1 to {n} (half the context), 'mean' or None.")
     return np.array([logsumexp(np.delete(scores, delta)) - scores[delta] for delta in chosen])

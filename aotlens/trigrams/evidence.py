@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float64
 
+from aotlens.circuits.sides import check_head
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.trigrams.counting import Counts, TrigramCounter
 from aotlens.trigrams.examples import Example, ExampleKeeper
@@ -119,12 +120,20 @@ def evidence(
     assert model.cfg.d_vocab is not None
     if model.sees_later_keys:
         raise ValueError("evidence needs a causal model: only its next token is not visible to it.")
+    check_head(model, (table.layer, table.head))
+    largest_id = max((int(ids.max(initial=0)) for ids in (table.source, table.destination, table.out)), default=0)
+    if largest_id >= model.cfg.d_vocab:
+        raise ValueError(f"the table has token {largest_id}, but this model's are 0 to {model.cfg.d_vocab - 1}.")
     counter = TrigramCounter(table.source, table.destination, table.out, model.cfg.d_vocab)
     reader = HeadInText(model, table.layer, table.head, table.out) if run_model else None
     keeper = ExampleKeeper(len(table), n_examples)
     sums = np.zeros((3, len(table)))
     n_tokens = 0
-    n_windows = batch_size or max(1, min(32, _LOGITS_BYTES // (4 * model.cfg.n_ctx * model.cfg.d_vocab)))
+    n_windows = (
+        batch_size
+        if batch_size is not None
+        else max(1, min(32, _LOGITS_BYTES // (4 * model.cfg.n_ctx * model.cfg.d_vocab)))
+    )
     for tokens in windows(model, corpus, batch_size=n_windows, max_tokens=max_tokens, documents=documents):
         found = counter.add(tokens)
         if reader is not None and len(found.row):
@@ -136,7 +145,7 @@ def evidence(
         if progress is not None:
             progress(n_tokens)
     counts = counter.counts()
-    association = associate(counts, upwards=table.largest)
+    association = associate(counts, upwards=table.upwards)
     with np.errstate(divide="ignore", invalid="ignore"):
         means = sums / (counts.pair if run_model else 0 * counts.pair)
     return Evidence(

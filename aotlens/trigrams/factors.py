@@ -16,16 +16,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64, Int64
+from jaxtyping import Float, Float64, Int64, Shaped
 from scipy.special import expit
 from torch import Tensor
 
 from aotlens.circuits import Circuit, ov_circuit, qk_circuit
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.trigrams.distance import log_competition
+
+#: Counts or probabilities of tokens; None: the training counts stored with the checkpoint.
+Background: TypeAlias = Shaped[Tensor, " d_vocab"] | Shaped[np.ndarray, " d_vocab"] | None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -66,25 +70,28 @@ class HeadCircuits:
     ov: Circuit
     n_background: int
     """Background tokens that a source competes with: half the context."""
+    masked: bool
+    """Whether the model hides keys besides later ones, of which attention here knows nothing."""
 
     @property
     def relative(self) -> str:
         """Why entries are not the model's own on every input; empty where they are."""
-        return " ".join(dict.fromkeys(reason for reason in (self.qk.relative, self.ov.relative) if reason))
+        mask = "attention: the model's attn_mask hides positions; here all of half a context compete." * self.masked
+        return " ".join(dict.fromkeys(reason for reason in (self.qk.relative, self.ov.relative, mask) if reason))
 
     def factors(
         self, normaliser: Float64[np.ndarray, " d_vocab"], log_competition: Float64[np.ndarray, " distances"]
     ) -> HeadFactors:
         """Both circuits with the normaliser N in place, for all tokens of the vocabulary."""
-        query = _wide(self.qk.A)
+        query = wide(self.qk.A)
         minus_n = torch.as_tensor(-normaliser, dtype=query.dtype)[:, None].to(query.device)
-        key = _wide(self.qk.B).T
-        out = _wide(self.ov.B).T
+        key = wide(self.qk.B).T
+        out = wide(self.ov.B).T
         everything = np.arange(len(query), dtype=np.int64)
         return HeadFactors(
             query=torch.cat([query, minus_n], dim=1),
             key=torch.cat([key, torch.ones_like(key[:, :1])], dim=1),
-            value=_wide(self.ov.A),
+            value=wide(self.ov.A),
             out=out - out.mean(0),
             sources=everything,
             destinations=everything,
@@ -116,16 +123,20 @@ def head_circuits(model: AttentionOnlyTransformer, layer: int, head: int) -> Hea
         qk=qk_circuit(model, layer, head, biases=True),
         ov=ov_circuit(model, layer, head),
         n_background=max(cfg.n_ctx // 2, 1),
+        masked=model.attn_mask is not None,
     )
 
 
 def competition(
-    model: AttentionOnlyTransformer, circuits: HeadCircuits, distance: int | str | None
+    model: AttentionOnlyTransformer,
+    circuits: HeadCircuits,
+    distance: int | np.integer | str | None,
+    background: Background,
 ) -> Float64[np.ndarray, " distances"]:
     """log C: what a source competes with, at each of the distances that attention is averaged over."""
     if distance is None:
         return np.log(np.array([circuits.n_background], dtype=np.float64))
-    return log_competition(model, circuits.layer, circuits.head, distance, circuits.n_background)
+    return log_competition(model, circuits.layer, circuits.head, distance, circuits.n_background, background)
 
 
 def restrict(
@@ -150,6 +161,6 @@ def _take(rows: Tensor, ids: np.ndarray) -> Tensor:
     return rows[torch.from_numpy(ids).to(rows.device)]
 
 
-def _wide(factor: Tensor) -> Tensor:
+def wide(factor: Tensor) -> Tensor:
     """Half precision is widened; float32 and float64 stay as they are."""
     return factor.detach() if factor.dtype == torch.float64 else factor.detach().float()

@@ -7,18 +7,18 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Int64, Integer, Shaped
+from jaxtyping import Float64, Int64, Integer
 from torch import Tensor
 
 from aotlens.models import AttentionOnlyTransformer
-from aotlens.trigrams.factors import HeadCircuits, HeadFactors, competition, head_circuits, restrict
+from aotlens.trigrams.distance import relative_positions
+from aotlens.trigrams.factors import Background, HeadCircuits, HeadFactors, competition, head_circuits, restrict
 from aotlens.trigrams.normaliser import background_distribution, log_background, log_background_bound
 from aotlens.trigrams.search import Problem, Triples, best_triples
 from aotlens.trigrams.table import TrigramTable
 
 #: Token ids, or strings that are one token each.
 Tokens: TypeAlias = Iterable[int | str] | Integer[np.ndarray, " tokens"]
-Background: TypeAlias = Shaped[Tensor, " d_vocab"] | Shaped[np.ndarray, " d_vocab"] | None
 _SCORES = ("effect", "sum", "product")
 
 
@@ -36,7 +36,7 @@ def skip_trigrams(
     outs: Tokens | None = None,
     min_count: float | int = 0,
     background: Background = None,
-    distance: int | str | None = None,
+    distance: int | np.integer | str | None = None,
     normaliser: Float64[np.ndarray, " d_vocab"] | None = None,
 ) -> TrigramTable:
     """The k best `[source] … [destination] → [out]` of a head over all V³ triples (*structures* §5, Table 1): exact.
@@ -66,10 +66,12 @@ def skip_trigrams(
 
     `background` is counts or probabilities of tokens, by default the training counts stored with the checkpoint.
     `normaliser` is log Σ_b u_b e^{q[d, b]} where it is known (`log_background`); the ranking is exact for the
-    normaliser used, whose float32 rounding is some 1e-6 nats.
+    normaliser used, whose float32 rounding is some 1e-6 of the largest scores. Where attention underflows to 0 (z below
+    −745), the zeros stand in order of the sign of ov first.
 
     The numbers are the model's own where the circuits are exact (layer 0, no norm; see `aotlens.circuits`), otherwise
-    `relative` says what is not. A model with `phi="thresholded_softmax"` is read before its threshold.
+    `relative` says what is not, an `attn_mask` included, which attention here does not know. A model with
+    `phi="thresholded_softmax"` is read before its threshold.
 
     Time: the products of the two circuits once each; the normaliser is bounded first, and worked out only for the
     destinations where it matters (a lowest sum needs all of it: QK a second time with an exp an entry).
@@ -78,17 +80,24 @@ def skip_trigrams(
     """
     if score not in _SCORES:
         raise ValueError(f"score={score!r}: expected one of {', '.join(map(repr, _SCORES))}.")
-    if k < 1:
-        raise ValueError(f"k={k}: expected at least 1.")
+    if not isinstance(k, int | np.integer) or isinstance(k, bool) or k < 1:
+        raise ValueError(f"k={k!r}: expected a whole number, at least 1.")
+    k = int(k)
     circuits = head_circuits(model, layer, head)
     common = frequent_tokens(model, min_count, background).tolist() if min_count else None
     filters = [
         common if chosen is None else token_ids(model, chosen, name)
         for chosen, name in ((sources, "sources"), (destinations, "destinations"), (outs, "outs"))
     ]
-    log_c = competition(model, circuits, distance)
+    log_c = competition(model, circuits, distance, background)
     excess: Callable[[np.ndarray], np.ndarray] | None = None
-    if normaliser is None:
+    if normaliser is not None:
+        if np.shape(normaliser) != (model.cfg.d_vocab,) or not np.isfinite(normaliser).all():
+            raise ValueError(
+                f"normaliser: expected {model.cfg.d_vocab} finite numbers, as log_background gives them, got shape "
+                f"{list(np.shape(normaliser))}" + ("." if np.isfinite(normaliser).all() else " with some that are not.")
+            )
+    else:
         distribution = background_distribution(model, background)
         if score == "sum" and not largest:  # wants the smallest z, of which a lower bound of N says nothing
             normaliser = log_background(circuits.qk, distribution)
@@ -111,7 +120,7 @@ def score_triples(
     outs: Tokens,
     *,
     background: Background = None,
-    distance: int | str | None = None,
+    distance: int | np.integer | str | None = None,
 ) -> TrigramTable:
     """The numbers of `skip_trigrams` for triples that somebody chose, in the order given: row i is the i-th of each.
 
@@ -124,7 +133,7 @@ def score_triples(
         got = [len(source), len(destination), len(out)]
         raise ValueError(f"expected as many sources as destinations and outs, got {got}.")
     circuits = head_circuits(model, layer, head)
-    log_c = competition(model, circuits, distance)
+    log_c = competition(model, circuits, distance, background)
     factors = circuits.factors(log_background(circuits.qk, background_distribution(model, background)), log_c)
 
     def rows(factor: Tensor, ids: np.ndarray) -> Tensor:
@@ -156,7 +165,7 @@ def token_ids(model: AttentionOnlyTransformer, tokens: Tokens, name: str) -> lis
     """Ids of tokens given as ids or strings. Raises `ValueError` for none, for ids out of range, for longer strings."""
     if isinstance(tokens, str):
         tokens = [tokens]
-    ids = [model.to_single_token(token) if isinstance(token, str) else int(token) for token in tokens]
+    ids = [model.to_single_token(token) if isinstance(token, str) else _index(token, name) for token in tokens]
     d_vocab = model.cfg.d_vocab or 0
     if not ids:
         raise ValueError(f"{name}: expected at least one token, got none; None means all.")
@@ -164,6 +173,12 @@ def token_ids(model: AttentionOnlyTransformer, tokens: Tokens, name: str) -> lis
     if wrong:
         raise ValueError(f"{name}: expected token ids 0 to {d_vocab - 1}, got {wrong[0]}.")
     return ids
+
+
+def _index(token: object, name: str) -> int:
+    if not isinstance(token, int | np.integer) or isinstance(token, bool):
+        raise ValueError(f"{name}: expected token ids or strings, got {token!r}.")
+    return int(token)
 
 
 class _Excess:
@@ -215,13 +230,16 @@ def _table(
     *,
     score: str | None,
     largest: bool,
-    distance: int | str | None,
+    distance: int | np.integer | str | None,
 ) -> TrigramTable:
     source, destination, out = ids
+    reasons = [circuits.relative, "" if distance is None else relative_positions(model, circuits.layer)]
 
     def strings(tokens: np.ndarray) -> tuple[str, ...]:
         return ("",) * len(tokens) if model.tokenizer is None else tuple(model.tokenizer.str_tokens(tokens.tolist()))
 
+    attention = factors.attention(z)
+    effect = attention * ov
     return TrigramTable(
         layer=circuits.layer,
         head=circuits.head,
@@ -232,11 +250,12 @@ def _table(
         destination_token=strings(destination),
         out_token=strings(out),
         qk=z,
-        attention=factors.attention(z),
+        attention=attention,
         ov=ov,
+        upwards=np.where(effect == 0, largest, effect > 0),
         score=score,
         largest=largest,
-        distance=distance,
+        distance=int(distance) if isinstance(distance, np.integer) else distance,
         n_background=circuits.n_background,
-        relative=circuits.relative,
+        relative=" ".join(reason for reason in reasons if reason),
     )

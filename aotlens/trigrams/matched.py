@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from jaxtyping import Float64, Int64
 
@@ -10,7 +12,8 @@ from aotlens.trigrams.find import Background, score_triples
 from aotlens.trigrams.normaliser import background_distribution
 from aotlens.trigrams.table import TrigramTable
 
-_NEIGHBOURS = 20
+_NEIGHBOURS, _FEWEST = 20, 5
+_FACTOR = 1.5
 
 
 def matched_random(
@@ -24,8 +27,10 @@ def matched_random(
     """`n` random triples matched to `table`'s rows for token frequency, scored by its head.
 
     Each is drawn for a row of the table, taken at random: source, destination and out are each replaced, independently,
-    by one of the 20 tokens nearest in rank of frequency (the token itself among them). What the three have to do with
-    each other is lost; how common they are is not. Rows stand in the order drawn.
+    by one of the 20 tokens nearest in log frequency (the token itself among them), those more than 1.5 times as
+    frequent or as rare left out unless they are among the nearest 5. What the three have to do with each other is lost;
+    how common they are is not. (The most frequent tokens of all have few neighbours, and rarer ones.) Rows stand in the
+    order drawn, and text is asked of each what it is asked of the row that it was drawn for (`upwards`).
 
     Raises `ValueError` for an empty table, and where there are no counts.
     """
@@ -37,17 +42,30 @@ def matched_random(
     source, destination, out = (
         _nearby(distribution, ids[rows], generator) for ids in (table.source, table.destination, table.out)
     )
-    return score_triples(
+    random = score_triples(
         model, table.layer, table.head, source, destination, out, background=background, distance=table.distance
     )
+    return replace(random, upwards=table.upwards[rows], largest=table.largest)
 
 
 def _nearby(
     distribution: Float64[np.ndarray, " d_vocab"], ids: Int64[np.ndarray, " n"], generator: np.random.Generator
 ) -> Int64[np.ndarray, " n"]:
+    n = len(distribution)
     order = np.argsort(-distribution, kind="stable")
-    rank = np.empty(len(order), dtype=np.int64)
-    rank[order] = np.arange(len(order))
-    width = min(_NEIGHBOURS, len(order))
-    lowest = np.clip(rank[ids] - width // 2, 0, len(order) - width)
-    return order[lowest + generator.integers(0, width, len(ids))]
+    rank = np.empty(n, dtype=np.int64)
+    rank[order] = np.arange(n)
+    # Tokens that never occur count as half as frequent as the rarest that do.
+    level = np.log(np.maximum(distribution, distribution[distribution > 0].min() / 2))[order]
+    width = min(_NEIGHBOURS, n)
+    around = rank[ids][:, None] + np.arange(1 - width, width)  # the nearest `width` are among these
+    apart = np.abs(level[np.clip(around, 0, n - 1)] - level[rank[ids]][:, None])
+    apart[(around < 0) | (around >= n)] = np.inf
+    # Ties go to the nearer in rank, so that tokens of one frequency are not drawn from one side.
+    beside = np.abs(np.arange(1 - width, width))
+    nearest = np.lexsort((np.broadcast_to(beside, apart.shape), apart), axis=1)[:, :width]
+    among = np.take_along_axis(apart, nearest, axis=1)
+    few = min(_FEWEST, width)
+    allowed = np.maximum((among <= np.log(_FACTOR)).sum(1), few)
+    drawn = (generator.random(len(ids)) * allowed).astype(np.int64)
+    return order[around[np.arange(len(ids)), nearest[np.arange(len(ids)), drawn]]]

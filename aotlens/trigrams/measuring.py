@@ -14,6 +14,7 @@ from aotlens.circuits import ov_circuit
 from aotlens.models import AttentionOnlyTransformer, hook_names
 from aotlens.models.attention import apply_phi
 from aotlens.trigrams.counting import Occurrences
+from aotlens.trigrams.factors import wide
 
 
 class Measured(NamedTuple):
@@ -34,11 +35,11 @@ class HeadInText:
 
     def __init__(self, model: AttentionOnlyTransformer, layer: int, head: int, outs: np.ndarray) -> None:
         self.model, self.layer, self.head = model, layer, head
-        writes = ov_circuit(model, layer, head).B.detach()
+        writes = wide(ov_circuit(model, layer, head).B)
         self._distinct, self._column = np.unique(outs, return_inverse=True)
         centred = writes - writes.mean(1, keepdim=True)
         self._writes = centred[:, torch.from_numpy(self._distinct).to(centred.device)]  # [d_head, distinct outs]
-        self._bias = ov_circuit(model, layer, head, "bias").A.detach()  # [1, d_head]
+        self._bias = wide(ov_circuit(model, layer, head, "bias").A)  # [1, d_head]
 
     @torch.no_grad()
     def measure(
@@ -59,7 +60,7 @@ class HeadInText:
             names.append(hook_names.FINAL_SCALE)
 
         def keep(value: Tensor, hook: Any) -> None:
-            kept[hook.name] = value if hook.name == hook_names.FINAL_SCALE else value[:, :, self.head]
+            kept[hook.name] = wide(value if hook.name == hook_names.FINAL_SCALE else value[:, :, self.head])
 
         outs = torch.from_numpy(self._distinct[self._column[found.row]]).to(ids.device)
 
@@ -68,7 +69,8 @@ class HeadInText:
 
         def log_probability(hooks: list[tuple[str | Callable[..., Any], Callable[..., Any]]]) -> Tensor:
             logits = model.run_with_hooks(ids, fwd_hooks=hooks)  # [destinations, d_vocab]
-            normaliser = logits.float().logsumexp(-1) if logits.dtype != torch.float64 else logits.logsumexp(-1)
+            logits = wide(logits)
+            normaliser = logits.logsumexp(-1)
             return (logits[place, outs] - normaliser[place]).cpu().double()
 
         handle = model.unembed.register_forward_pre_hook(at_destinations)

@@ -10,8 +10,8 @@ first out. Hence:
    rounding of the k-th, remain.
 3. Those few are worked out in float64, best bound first, until the next bound is below the k-th best found.
 
-Products of step 1 are in float32; a bound is widened by what rounding can do to it: (inner + 4) · 2⁻²⁴ · ‖row‖ ‖column‖
-(the standard bound for a dot product in any order, Higham 2002, §3.1, with two more for rounding the factors).
+Products of step 1 are in float32, of rows brought near 1; a bound is widened by what rounding can do to it, some
+inner · 2⁻²⁴ · ‖row‖ ‖column‖ (`aotlens.circuits.bounds`, which also knows where PyTorch may shorten the inputs).
 
 z may be given as an upper bound, with `Problem.excess` to say by how much it exceeds the truth: then only destinations
 that could reach the k-th best by their bound are asked about. (A normaliser costs a product and an exp an entry; a
@@ -32,9 +32,9 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-_TILE = (1024, 1024)
+from aotlens.trigrams.row_maxima import TILE, columns_of, norms, row_maxima
+
 _FEW = 32
-_UNIT = {torch.float32: 2.0**-24, torch.float64: 2.0**-53}
 
 
 class Triples(NamedTuple):
@@ -106,26 +106,26 @@ def _search(problem: Problem, k: int, sign: int) -> Triples:
     """The best triples among those with y of this sign (0: any)."""
     z_sign = -1 if sign < 0 else 1
     kind = torch.float64 if sign < 0 else torch.float32  # masks need the sign itself, not a bound of the value
-    longest_query, longest_out = (float(_norms(rows).max(initial=0.0)) for rows in (problem.query, problem.out))
-    best_y, slack_y = _row_maxima(problem.value, problem.out, kind, _below_zero if sign < 0 else None, longest_out)
+    longest_query = float(norms(problem.query).max(initial=0.0))
+    best_y, slack_y = row_maxima(problem.value, columns_of(problem.out, kind), _below_zero if sign < 0 else None)
     upper_y = np.minimum(best_y + slack_y, 0.0) if sign < 0 else best_y + slack_y
     lower_y = best_y - slack_y
-    reach = _norms(problem.key) * longest_query
+    reach = norms(problem.key) * longest_query
     optimistic = problem.combine(z_sign * reach, upper_y)
     optimistic[upper_y <= 0 if sign > 0 else np.isneginf(upper_y)] = -np.inf
     bounds = np.full(len(optimistic), -np.inf)
     reached = np.empty(0)
     threshold = -np.inf
     order = np.argsort(-optimistic, kind="stable")
-    query = problem.query.cpu().double() if kind == torch.float64 else problem.query
-    for batch in np.split(order, range(_TILE[0], len(order), _TILE[0])):
+    query = columns_of(problem.query, kind)
+    for batch in np.split(order, range(TILE[0], len(order), TILE[0])):
         batch = batch[(optimistic[batch] >= threshold) & (optimistic[batch] > -np.inf)]
         if not len(batch):
             break
         # The smallest z > 0 needs a mask; the largest z is the largest z > 0 wherever there is one.
         mask = _below_zero if problem.positive_z and z_sign < 0 else None
         key = problem.key[torch.from_numpy(batch).to(problem.key.device)] * z_sign
-        best_t, slack_t = _row_maxima(key, query, kind, mask, longest_query)
+        best_t, slack_t = row_maxima(key, query, mask)
         bounds[batch] = np.where(
             np.isneginf(best_t), -np.inf, problem.combine(z_sign * (best_t + slack_t), upper_y[batch])
         )
@@ -296,6 +296,7 @@ def _zeros(problem: Problem, k: int) -> Triples:
             continue
         z = (problem.key[source].cpu().double() @ query.T).numpy()
         destinations = np.flatnonzero(z > 0) if problem.positive_z else np.arange(len(z))
+        destinations = destinations[: -(-(k - n) // len(outs))]  # all outs are zero where a source writes nothing
         d, o = (grid.ravel()[: k - n] for grid in np.meshgrid(destinations, outs, indexing="ij"))
         found.append(Triples(np.full(len(d), source), d, o, z[d], y[o], np.zeros(len(d))))
         n += len(d)
@@ -304,35 +305,8 @@ def _zeros(problem: Problem, k: int) -> Triples:
     return Triples(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
 
 
-def _row_maxima(
-    left: Tensor, right: Tensor, kind: torch.dtype, mask: Callable[[Tensor], Tensor] | None, longest: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """For every row of left @ right.T its largest (admitted) entry, and how far rounding may have moved it.
-
-    `longest` is the largest norm of a row of `right`.
-    """
-    device = left.device if kind == torch.float32 else torch.device("cpu")
-    left, right = (factor.to(device).to(kind) for factor in (left, right))
-    best = torch.full((len(left),), -torch.inf, dtype=kind, device=device)
-    buffer = torch.empty(_TILE[0] * _TILE[1], dtype=kind, device=device)  # a fresh tile each time costs page faults
-    for start in range(0, len(left), _TILE[0]):
-        rows = left[start : start + _TILE[0]]
-        into = best[start : start + len(rows)]
-        for part in right.split(_TILE[1]):
-            tile = torch.mm(rows, part.T, out=buffer[: len(rows) * len(part)].view(len(rows), len(part)))
-            torch.maximum(into, (mask(tile) if mask else tile).amax(1), out=into)
-    if bool(best.isnan().any()):
-        raise ValueError("the circuits have entries that are not finite; is some weight not?")
-    slack = 1.01 * (left.shape[1] + 4) * _UNIT[kind] * _norms(left) * longest
-    return best.cpu().double().numpy(), slack
-
-
 def _below_zero(tile: Tensor) -> Tensor:
     return torch.where(tile < 0, tile, -torch.inf)
-
-
-def _norms(rows: Tensor) -> np.ndarray:
-    return rows.cpu().double().norm(dim=1).numpy()
 
 
 def _nothing() -> Triples:

@@ -56,12 +56,11 @@ class SkipTrigramBugs:
     @property
     def false(self) -> Bool[np.ndarray, " bugs"]:
         """Whether the text contradicts the forced triple: it has the pair often enough to be judged (not `too rare`),
-        and the out follows it less often than it follows the destination anyway (lift below 1), or never. For a table
-        of lowest scores: more often. A point estimate, not a test."""
-        lift, seen = self.association.lift, ~self.association.too_rare
-        if not self.table.largest:
-            return seen & (lift > 1)
-        return seen & ((self.counts.pair_out == 0) | (lift < 1))
+        and the out follows it less often than it follows the destination anyway (lift below 1), or never; for a
+        suppressed out, more often. A point estimate, not a test."""
+        lift, seen, upwards = self.association.lift, ~self.association.too_rare, self.table.upwards[self.second]
+        with np.errstate(invalid="ignore"):
+            return seen & np.where(upwards, (self.counts.pair_out == 0) | (lift < 1), lift > 1)
 
     def __len__(self) -> int:
         return len(self.first)
@@ -145,7 +144,7 @@ def skip_trigram_bugs(
         second=second,
         effect=table.attention[first] * table.ov[second],
         counts=counts,
-        association=associate(counts, upwards=table.largest),
+        association=associate(counts, upwards=table.upwards[second]),
         first_counts=found.counts.pair_out[first],
         second_counts=found.counts.pair_out[second],
     )

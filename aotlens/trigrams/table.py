@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float64, Int64
+from jaxtyping import Bool, Float64, Int64
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,6 +32,9 @@ class TrigramTable:
     """The source's share against the background, 0 to 1."""
     ov: Float64[np.ndarray, " rows"]
     """What attending to the source adds to the out, above the mean over outs, logits."""
+    upwards: Bool[np.ndarray, " rows"]
+    """What a row says, and what text is asked: True, that the source makes the out likelier, as a positive effect does;
+    False, less likely. Rows that stand for others (`matched_random`) are asked what those are asked."""
     score: str | None
     """`"effect"`, `"sum"` or `"product"`; None where somebody chose the rows (`score_triples`, `matched_random`)."""
     largest: bool

@@ -36,6 +36,8 @@ def windows(
     assert model.cfg.d_vocab is not None
     start = 0 if model.tokenizer is None else model.tokenizer.eot_id
     width = model.cfg.n_ctx - 1
+    if batch_size < 1:
+        raise ValueError(f"batch_size={batch_size}: expected at least 1.")
     if width < 1:
         raise ValueError("evidence needs a context of at least 2 positions.")
     held, n = np.empty(0, dtype=np.int64), 0
@@ -84,6 +86,8 @@ def _checked_ids(
 ) -> Iterator[Int64[np.ndarray, " tokens"]]:
     """Blocks of ids of the model's vocabulary, `max_tokens` in all."""
     assert model.cfg.d_vocab is not None
+    if max_tokens is not None and max_tokens < 1:
+        raise ValueError(f"max_tokens={max_tokens}: expected at least 1, or None for all.")
     n = 0
     for ids in _ids(model, text, documents):
         if max_tokens is not None:
@@ -122,5 +126,7 @@ def _ids(
         ids, begin = np.asarray(text.tokens), 1
     else:
         ids, begin = (text.cpu().numpy() if isinstance(text, Tensor) else np.asarray(text)), 0
+    if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+        raise ValueError(f"expected token ids as whole numbers in one dimension, got {ids.dtype} {list(ids.shape)}.")
     for block in range(begin, len(ids), _BLOCK):
         yield ids[block : block + _BLOCK].astype(np.int64)

@@ -11,20 +11,23 @@ nested, and windows, not positions, taken as independent: a name that fills one 
 t₀.₉₇₅ is Student's, with one degree of freedom less than there are windows where the out follows the pair. (Windows of
 one document are not independent either; that is left out.)
 
-Two tests of lift = 1, one-sided, and the larger of their p-values counts:
+Tests of lift = 1, one-sided, and the largest of their p-values counts:
 
     exact      Fisher's: a of x positions, drawn from m of which y are followed by the out. Right for small counts, but
                takes positions as independent.
-    robust     log lift / s against Student's distribution, as for the interval. Right for clustered text, but not for
-               small counts.
-
-For a table of lowest scores the tests look down, and there, where a may be 0, the robust one is that of
-U = Σ_w U_w = a − x·y/m over √(Σ_w U_w²), U_w = a_w − y_w·x/m − x_w·y/m + m_w·x·y/m².
+    null       (a − x·y/m) / √((x/m)(1 − x/m) Σ_w r_w²), r_w = y_w − m_w·y/m, against Student's distribution with
+               (Σ_w r_w²)² / Σ_w r_w⁴ degrees: as if the source stood in a share x/m of all windows with the destination
+               at random. The degrees are how many windows there would be if all had the out equally often, so that a
+               few windows full of it are as few as they are.
+    sample     log lift / s against Student's distribution, as for the interval. Upwards only: downwards, where a few
+               windows full of the out were missed, s is small just when lift is.
 
 Verdict. `too rare`: fewer than 10 positions with source … destination, or in fewer than 5 windows, or fewer than 10
 positions with the destination alone: where the source nearly always precedes it, there is nothing to compare with, and
 lift is 1 by construction. `confirmed`: among the other rows of the table, the null is rejected at a false discovery
-rate of 5% (Benjamini and Hochberg 1995). `not confirmed`: the rest; which is not the same as refuted.
+rate of 5% (Benjamini and Hochberg 1995). `not confirmed`: the rest; which is not the same as refuted. The tests are
+one-sided, the interval is two-sided, so that of a confirmed row may hold 1. A row is asked what it says: that the out
+becomes likelier where its effect is positive, less likely where it is negative (`TrigramTable.upwards`).
 """
 
 from __future__ import annotations
@@ -64,8 +67,8 @@ class Association:
         return tuple(np.where(self.too_rare, TOO_RARE, words).tolist())
 
 
-def associate(counts: Counts, *, upwards: bool = True) -> Association:
-    """Formulas and rule at the head of this module. `upwards=False` tests lift < 1."""
+def associate(counts: Counts, *, upwards: Bool[np.ndarray, " rows"] | bool = True) -> Association:
+    """Formulas and rule at the head of this module. `upwards` (of all rows, or row by row) False tests lift < 1."""
     a, x, y, m = (
         column.astype(np.float64)
         for column in (counts.pair_out, counts.pair, counts.destination_out, counts.destination)
@@ -79,21 +82,30 @@ def associate(counts: Counts, *, upwards: bool = True) -> Association:
         never = (a == 0) & (x > 0) & (y > 0)
         low = np.where(never, 0.0, low)
         high = np.where(never, -np.expm1(np.log(0.025) / x) / (y / m), high)
-        if upwards:
-            exact = stats.hypergeom.sf(a - 1, m, y, x)
-            robust = np.where(degrees > 0, stats.t.sf(np.log(lift) / error, np.maximum(degrees, 1)), 1.0)
-        else:
-            exact = stats.hypergeom.cdf(a, m, y, x)
-            gradient = np.stack([np.ones_like(a), -y / m, -x / m, x * y / m**2], axis=1)
-            statistic = (a - x * y / m) / np.sqrt(_quadratic(counts.moments, gradient))
-            robust = stats.t.cdf(statistic, np.maximum(counts.windows - 1, 1))
-    p_value = np.maximum(np.nan_to_num(exact, nan=1.0), np.nan_to_num(robust, nan=1.0))
+        sample = np.where(degrees > 0, stats.t.sf(np.log(lift) / error, np.maximum(degrees, 1)), 1.0)
+        statistic, null_degrees = _against_null(counts, a, x, y, m)
+        up = [stats.hypergeom.sf(a - 1, m, y, x), stats.t.sf(statistic, null_degrees), sample]
+        down = [stats.hypergeom.cdf(a, m, y, x), stats.t.cdf(statistic, null_degrees)]
+    above, below = (np.nan_to_num(np.stack(tests), nan=1.0).max(0) for tests in (up, down))
+    p_value = np.where(upwards, above, below)
     alone = counts.destination - counts.pair
     too_rare = (counts.pair < MIN_OCCURRENCES) | (counts.windows < MIN_WINDOWS) | (alone < MIN_OCCURRENCES)
     q_value = np.full(len(a), np.nan)
     if not too_rare.all():
         q_value[~too_rare] = stats.false_discovery_control(p_value[~too_rare])
     return Association(lift=lift, low=low, high=high, p_value=p_value, q_value=q_value, too_rare=too_rare)
+
+
+def _against_null(
+    counts: Counts, a: np.ndarray, x: np.ndarray, y: np.ndarray, m: np.ndarray
+) -> tuple[Float64[np.ndarray, " rows"], Float64[np.ndarray, " rows"]]:
+    """The `null` test's statistic and its degrees of freedom; NaN where there is nothing to test."""
+    p = y / m
+    second = _quadratic(counts.moments, np.stack([0 * a, 0 * a, np.ones_like(a), -p], axis=1))
+    binomial = np.array([1, 4, 6, 4, 1]) * (-p[:, None]) ** np.arange(5)
+    # Rounding must not give more degrees than there are windows, of which there are m at most.
+    fourth = np.maximum((counts.fourth * binomial).sum(1), second**2 / np.maximum(counts.destination, 1))
+    return (a - x * p) / np.sqrt(x / m * (1 - x / m) * second), np.maximum(second**2 / fourth, 1.0)
 
 
 def _quadratic(moments: np.ndarray, gradient: np.ndarray) -> np.ndarray:

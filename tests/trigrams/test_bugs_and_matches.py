@@ -71,7 +71,7 @@ def test_a_few_occurrences_contradict_nothing(make, rng) -> None:
 
 def test_of_suppressed_outs_the_forced_one_is_false_where_it_comes_more_often(make, rng) -> None:
     model = make(n_ctx=24)
-    table = replace(score_triples(model, 0, 0, [KEEP, KEEP], [IN, AT], [BAY, MIND]), largest=False)
+    table = replace(score_triples(model, 0, 0, [KEEP, KEEP], [IN, AT], [BAY, MIND]), upwards=np.array([False, False]))
     text = idioms(rng)
     found = evidence(model, table, text)
     assert found.verdict == ("confirmed", "confirmed")
@@ -99,12 +99,31 @@ def test_random_triples_match_frequencies(make) -> None:
         for share in (0.1, 0.5, 0.9):
             assert abs(np.quantile(own, share) - np.quantile(drawn, share)) <= 60
         assert set(drawn) - set(own)
-    assert len(random) == 600
+    assert len(random) == 600 and random.upwards.all()
+    lowest = matched_random(model, skip_trigrams(model, 0, 0, k=50, largest=False), 40)
+    assert not lowest.largest and not lowest.upwards.any()  # asked what the lowest rows are asked
     again = matched_random(model, table, 600, seed=3)
     np.testing.assert_array_equal(random.out, again.out)
     for row in (0, 17):
         one = score_triples(model, 0, 0, *(getattr(random, n)[row : row + 1] for n in ("source", "destination", "out")))
         assert one.effect[0] == pytest.approx(random.effect[row])
+
+
+def test_the_commonest_tokens_are_matched_too(make) -> None:
+    """Zipf's law, and rows of the commonest tokens, whose neighbours are all rarer."""
+    model = make(d_vocab=400)
+    model.unigram_counts = (10**7 / torch.arange(1, 401)).long()
+    u = background_distribution(model, None)
+    for tokens, most in (([0], 2.8), ([0, 1, 2], 1.8), ([7, 8, 9], 1.2), ([300], 1.1)):
+        table = score_triples(model, 0, 0, tokens, tokens, tokens)
+        random = matched_random(model, table, 4000)
+        for name in ("source", "destination", "out"):
+            own, drawn = (np.log(u[getattr(rows, name)]).mean() for rows in (table, random))
+            assert abs(own - drawn) < np.log(most), (tokens, name, np.exp(own - drawn))
+    never = make(d_vocab=400)
+    never.unigram_counts = torch.cat([torch.ones(300), torch.zeros(100)])
+    random = matched_random(never, score_triples(never, 0, 0, [350], [2], [3]), 500)
+    assert (random.source >= 300).all() and len(set(random.source.tolist())) == 20
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -14,6 +14,7 @@ from aotlens.data.corpus import Document
 from aotlens.evaluate import BigramModel
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.trigrams import bigrams, count_bigrams, direct_path, read_ids, zero_layer
+from aotlens.trigrams.direct_path import constant_logits
 
 
 def alone(model: AttentionOnlyTransformer) -> torch.Tensor:
@@ -120,6 +121,24 @@ def test_heads_that_see_the_last_token_alone_write_what_a_prompt_of_one_token_ge
     assert one.heads == ((0, 1),)
 
 
+@pytest.mark.parametrize("kind", [{"attention": "mssa"}, {"phi": "thresholded_softmax", "threshold": 0.3}], ids=str)
+def test_one_token_is_all_the_attention_there_is(make, kind: dict) -> None:
+    model = make(norm=None, positions=None, **kind)
+    with torch.no_grad():
+        own = model(torch.arange(23)[:, None])[:, 0]
+    every = [(0, 0), (0, 1)]
+    found = direct_path(model, every).AB + constant_logits(model, every)
+    torch.testing.assert_close(found - found.mean(1, keepdim=True), own - own.mean(1, keepdim=True))
+
+
+@pytest.mark.parametrize("norm", [None, "layernorm"])
+def test_half_precision_is_widened(make, rng, norm: str | None) -> None:
+    half, tokens = make(dtype=torch.bfloat16, norm=norm), rng.integers(0, 23, 3000)
+    expected = zero_layer(make(dtype=torch.bfloat16, norm=norm).double(), tokens)
+    assert zero_layer(half, tokens).mean_kl == pytest.approx(expected.mean_kl, rel=1e-5)
+    assert half.dtype == torch.bfloat16
+
+
 def test_chosen_first_tokens(make) -> None:
     model = make(norm=None)
     every = bigrams(model, 4, per_token=True)
@@ -169,6 +188,7 @@ def test_tokens_by_their_part_of_the_kl(make, rng) -> None:
         ({}, [(0, 0)], "without norms"),
         ({"norm": None, "n_layers": 2}, [(1, 0)], r"first layer.*1\.0"),
         ({"norm": None}, [(0, 1), (0, 1)], "each once"),
+        ({"norm": None, "phi": "linear"}, [(0, 0)], "phi='linear'"),
         ({"norm": None}, [(0, 7)], r"head 0\.7"),
     ],
 )

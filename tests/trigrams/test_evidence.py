@@ -13,7 +13,7 @@ from aotlens.data import TokenFile, Tokenizer, open_corpus
 from aotlens.heads import ablate, attention_patterns
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from aotlens.trigrams import evidence, score_triples, skip_trigrams
-from aotlens.trigrams.counting import TrigramCounter
+from aotlens.trigrams.counting import Counts, TrigramCounter
 from aotlens.trigrams.verdict import associate
 
 
@@ -43,7 +43,7 @@ def test_counts_are_those_of_a_double_loop(make, text, rng) -> None:
         influence = []
         for window in windows:
             inside = np.zeros(4)
-            for i in range(len(window) - 1):
+            for i in range(1, len(window) - 1):  # the start token is nobody's destination
                 if window[i] != d:
                     continue
                 follows, preceded = window[i + 1] == o, s in window[:i]
@@ -293,6 +293,89 @@ def test_suppression_is_tested_downwards(rng) -> None:
     assert associate(counter.counts()).high[0] < 0.2
 
 
+def in_windows(rng: np.random.Generator, n_rows: int, n_windows: int, share: float, p_out: np.ndarray) -> Counts:
+    """Counts of rows that are not true: a source in a share of the windows, and outs by window, both at random."""
+    m = rng.poisson(5, (n_rows, n_windows))
+    x = np.where(rng.random(m.shape) < share, rng.binomial(m, rng.random(m.shape)), 0)
+    a = rng.binomial(x, p_out)
+    y = a + rng.binomial(m - x, p_out)
+    cells = np.stack([a, x, y, m], axis=1).astype(float)
+    return Counts(
+        pair=x.sum(1),
+        pair_out=a.sum(1),
+        destination=m.sum(1),
+        destination_out=y.sum(1),
+        windows=(x > 0).sum(1),
+        windows_out=(a > 0).sum(1),
+        moments=np.einsum("riw,rjw->rij", cells, cells),
+        fourth=np.stack([(cells[:, 2] ** (4 - j) * cells[:, 3] ** j).sum(1) for j in range(5)], axis=1),
+    )
+
+
+@pytest.mark.parametrize("upwards", [True, False])
+@pytest.mark.parametrize(("share", "p_out"), [(0.3, 0.05), (0.9, 0.02), (0.9, 0.1)])
+def test_outs_in_bursts_confirm_nothing(rng, upwards: bool, share: float, p_out: float) -> None:
+    """Windows without the out, and a few full of it, wherever the source is: 500 rows, of which none is true."""
+    confirmed, small = [], []
+    for _ in range(4):
+        bursts = np.where(rng.random((500, 500)) < p_out, 0.7, 0.0)
+        found = associate(in_windows(rng, 500, 500, share, bursts), upwards=upwards)
+        confirmed.append(found.verdicts.count("confirmed"))
+        small.append((found.p_value[~found.too_rare] < 0.01).mean())
+    assert sum(confirmed) == 0 and np.mean(small) < 0.01
+
+
+def test_the_counters_moments_are_those_of_the_windows(text, rng) -> None:
+    rows = random_rows(rng)
+    counter = TrigramCounter(*rows, 23)
+    windows = np.array(cut(text, 10)[:-1])
+    for batch in np.split(windows, [7, 30]):
+        counter.add(batch)
+    counts = counter.counts()
+    for row, (s, d, o) in enumerate(zip(*rows, strict=True)):
+        cells = []
+        for window in windows.tolist():
+            here = [i for i in range(1, 9) if window[i] == d]
+            after = [i for i in here if s in window[:i]]
+            cells.append([sum(window[i + 1] == o for i in which) for which in (after, here)] + [len(after), len(here)])
+        a, y, x, m = np.array(cells, dtype=float).T
+        np.testing.assert_array_equal(counts.moments[row], np.stack([a, x, y, m]) @ np.stack([a, x, y, m]).T)
+        np.testing.assert_array_equal(counts.fourth[row], [(y ** (4 - j) * m**j).sum() for j in range(5)])
+
+
+def test_a_row_is_asked_what_it_says(rng) -> None:
+    """The planted table with its values turned round says that 3 comes less often, which text may bear out or not."""
+    model = planted()
+    with torch.no_grad():
+        model.blocks[0].attn.W_O.neg_()
+    table = score_triples(model, 0, 0, [1, 4], [2, 5], [3, 6])
+    assert (table.effect < 0).all() and table.upwards.tolist() == [False, False]
+    assert evidence(model, table, planted_text(rng, contains=True)).verdict == ("not confirmed", "not confirmed")
+    text = planted_text(rng, contains=False).reshape(-1, 23)
+    text[:, 7] = np.where(text[:, 2] == 1, 9, 3)  # out 3 after destination 2, except where 1 came first
+    assert evidence(model, table, text.ravel()).verdict[0] == "confirmed"
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision(make, text, dtype: torch.dtype) -> None:
+    """What the head does, read in float32 from activations in half precision."""
+    half, whole = make(dtype=dtype), make(dtype=dtype).float()
+    table = skip_trigrams(half, 0, 1, k=50, destinations=range(8))
+    found, expected = evidence(half, table, text), evidence(whole, table, text)
+    seen = found.counts.pair > 0
+    assert found.attention.dtype == np.float64 and seen.any()
+    np.testing.assert_allclose(found.attention[seen], expected.attention[seen], atol=0.03)
+    np.testing.assert_allclose(found.direct_effect[seen], expected.direct_effect[seen], atol=0.1)
+
+
+def test_the_start_token_is_no_destination(make) -> None:
+    """Token 0 begins every window; in the text it stands once a window."""
+    model = make()
+    text = np.array([5, 6, 7, 8, 9, 0, 3, 4, 5] * 4)
+    counts = evidence(model, score_triples(model, 0, 0, [5], [0], [3]), text).counts
+    assert (counts.destination[0], counts.destination_out[0], counts.pair[0]) == (4, 4, 4)
+
+
 def test_sources_of_text_agree(make, text, tmp_path) -> None:
     words = "the cat sat on a mat and the dog ran to the cat " * 40
     (tmp_path / "a.txt").write_text(words)
@@ -314,11 +397,22 @@ def test_sources_of_text_agree(make, text, tmp_path) -> None:
     assert evidence(model, table, ids, max_tokens=100).n_tokens == 100 + math.ceil(100 / 9)
 
 
+def test_tables_of_another_model_are_refused(make) -> None:
+    table = score_triples(make(d_vocab=40, n_heads=3), 0, 2, [1], [39], [3])
+    with pytest.raises(ValueError, match="token 39, but this model's are 0 to 22"):
+        evidence(make(n_heads=3), table, np.array([1, 2]), run_model=False)
+    with pytest.raises(ValueError, match=r"head 0\.2"):
+        evidence(make(d_vocab=40), table, np.array([1, 2]), run_model=False)
+
+
 @pytest.mark.parametrize(
     ("changes", "text", "arguments", "message"),
     [
         ({}, np.array([3, 99]), {}, "ids 0 to 22"),
         ({}, np.array([], dtype=int), {}, "expected text"),
+        ({}, np.array([1, 2]), {"max_tokens": -5}, "max_tokens=-5: expected at least 1"),
+        ({}, np.array([1, 2]), {"batch_size": -2}, "batch_size=-2"),
+        ({}, np.array([1, 2]), {"batch_size": 0}, "batch_size=0"),
         ({"causal": False}, np.array([1, 2]), {}, "causal"),
         ({}, np.array([1, 2]), {"documents": ["a"]}, "named documents"),
     ],

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
+import tracemalloc
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+import aotlens
 from aotlens.circuits import qk_circuit
 from aotlens.models import AttentionOnlyTransformer
-from aotlens.trigrams import background_distribution, distance_shares, log_background, score_triples, skip_trigrams
+from aotlens.trigrams import (
+    background_distribution,
+    distance_scores,
+    distance_shares,
+    log_background,
+    score_triples,
+    skip_trigrams,
+)
 from aotlens.trigrams.normaliser import log_background_bound
 
 
@@ -62,7 +73,12 @@ def position_scores(model: AttentionOnlyTransformer, head: int) -> list[float]:
     with torch.no_grad():
         p = model.W_pos
         if cfg.norm and cfg.positions == "learned":
-            p = (p - p.mean(-1, keepdim=True)) * model.blocks[0].ln1.w
+            # Each position's own scale with every token, one by one, averaged by how frequent they are.
+            u = model.unigram_counts / model.unigram_counts.sum(dtype=torch.float64)
+            together = model.W_E[:, None] + model.W_pos[None]
+            squares = together.var(-1, unbiased=False)  # [token, pos]
+            scale = ((u[:, None] * squares).sum(0) + cfg.norm_eps).sqrt()
+            p = (p - p.mean(-1, keepdim=True)) / scale[:, None] * model.blocks[0].ln1.w
         bias = model.b_Q[0, head]
         if cfg.norm:
             bias = bias + model.blocks[0].ln1.b @ model.W_Q[0, head]
@@ -175,6 +191,66 @@ def test_shares_of_distances_are_a_softmax_of_mean_position_scores(make, kind: d
     np.testing.assert_allclose(distance_shares(model, 0, 1), scores / scores.sum(), rtol=1e-9)
 
 
+def test_positions_alone_in_the_stream_score_as_in_the_model(make) -> None:
+    """W_E = 0: what the norm reads is the position, so scores by distance are the model's own."""
+    model = make(positions="learned", bias=False)
+    with torch.no_grad():
+        model.embed.W_E.zero_()
+        model.blocks[0].ln1.b.zero_()
+        _, cache = model.run_with_cache(torch.arange(10)[None])
+    scores = cache["blocks.0.attn.hook_attn_scores"][0, 1].numpy()
+    expected = [np.diagonal(scores, -delta).mean() for delta in range(10)]
+    np.testing.assert_allclose(distance_scores(model, 0, 1), expected, rtol=1e-9)
+
+
+def test_positions_of_later_layers_are_relative(make) -> None:
+    model = make(n_layers=2, positions="learned")
+    assert "positions: layer 1's norm" in skip_trigrams(model, 1, 0, k=1, distance=2).relative
+    assert "its mean over tokens" in skip_trigrams(model, 0, 0, k=1, distance="mean").relative
+    assert "positions:" not in skip_trigrams(model, 0, 0, k=1).relative
+    with pytest.raises(ValueError, match="layer 1's norm"):
+        distance_shares(model, 1, 0)
+    exact = skip_trigrams(make(norm=None, positions="qk"), 0, 0, k=1, distance=np.int64(2))
+    assert exact.exact
+
+
+@pytest.mark.usefixtures("real_bundled_folder")
+def test_a_trained_head_of_the_previous_token_is_seen_from_its_weights() -> None:
+    """novels-2l-mhsa has a norm and learned positions; README: 0.3 attends to the previous token, score 0.94."""
+    shares = distance_shares(aotlens.load("novels-2l-mhsa", "cpu"), 0, 3)
+    assert shares.argmax() == 1 and shares[1] > 0.5
+
+
+def test_a_mask_is_not_known_to_attention_and_said_so(make) -> None:
+    window = torch.ones(10, 10).tril().triu(-1).bool().tolist()
+    model = make(norm=None, attn_mask=(tuple(tuple(row) for row in window),))
+    assert "attn_mask" in skip_trigrams(model, 0, 0, k=1).relative
+
+
+@pytest.mark.parametrize("scale", [1e-46, 1e-300, 1e40])
+def test_scales_that_float32_has_no_room_for(make, scale: float) -> None:
+    model = make(norm=None)
+    with torch.no_grad():
+        model.blocks[0].attn.W_O *= scale
+    every = every_triple(model, 0)
+    values = np.sort(score_of(every, "effect").ravel())
+    for largest in (True, False):
+        table = skip_trigrams(model, 0, 0, k=50, largest=largest)
+        np.testing.assert_allclose(table.effect, values[::-1][:50] if largest else values[:50], rtol=1e-9, atol=0)
+
+
+def test_a_source_that_writes_nothing_takes_no_more_memory_than_its_rows(make) -> None:
+    model = make(dtype=torch.float32, norm=None, positions=None, bias=False, d_vocab=20_000)
+    with torch.no_grad():
+        model.embed.W_E[0] = 0.0
+    tracemalloc.start()
+    table = skip_trigrams(model, 0, 0, k=10, sources=[0], normaliser=np.zeros(20_000))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert table.destination.tolist() == [0] * 10 and table.out.tolist() == list(range(10))
+    assert peak < 50e6  # V² numbers are 3.2 GB
+
+
 def test_a_saturated_head_in_float32(make) -> None:
     """Scores of hundreds of nats: the normaliser neither overflows nor vanishes, and attention is 1 for many."""
     model = make(dtype=torch.float32, norm=None)
@@ -252,6 +328,10 @@ def test_what_is_exact_says_so(make) -> None:
     [
         ({}, {"score": "best"}, "expected one of 'effect'"),
         ({}, {"k": 0}, "at least 1"),
+        ({}, {"sources": (number for number in [2.9])}, "token ids or strings, got 2.9"),
+        ({}, {"sources": [True]}, "got True"),
+        ({}, {"normaliser": np.full(23, np.nan)}, "some that are not"),
+        ({}, {"normaliser": np.zeros(22)}, r"23 finite numbers.*\[22\]"),
         ({}, {"min_count": 1000}, "no token has as many; the most frequent has"),
         ({}, {"sources": [23]}, "ids 0 to 22"),
         ({}, {"outs": []}, "at least one"),
@@ -268,6 +348,32 @@ def test_what_is_exact_says_so(make) -> None:
 def test_bad_input_is_named(make, changes: dict, arguments: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         skip_trigrams(make(**changes), 0, 0, **arguments)
+
+
+def test_wrong_types_are_named_where_nothing_checks_them() -> None:
+    """Annotated shapes are checked under the tests; a user's script has the messages alone."""
+    script = """
+import numpy as np, torch
+from aotlens.models import AttentionOnlyTransformer, ModelConfig
+from aotlens.trigrams import read_ids, skip_trigrams
+model = AttentionOnlyTransformer(ModelConfig(n_layers=1, d_model=4, n_heads=1, d_head=2, d_vocab=9, n_ctx=5))
+model.unigram_counts = torch.ones(9)
+for wrong in (
+    lambda: skip_trigrams(model, 0, 0, k=1.5), lambda: skip_trigrams(model, 0, 0, k=1, sources=[2.9]),
+    lambda: read_ids(model, np.array([1.7, 2.2])), lambda: read_ids(model, np.array([[1, 2]])),
+):
+    try:
+        wrong()
+    except ValueError as error:
+        print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert [line.split(",")[0] for line in done.stdout.splitlines()] == [
+        "k=1.5: expected a whole number",
+        "sources: expected token ids or strings",
+        "expected token ids as whole numbers in one dimension",
+        "expected token ids as whole numbers in one dimension",
+    ]
 
 
 def test_no_counts_and_no_head(make) -> None:
