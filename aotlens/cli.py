@@ -8,6 +8,7 @@
     aotlens trigrams CHECKPOINT --head L.H [--evidence SPEC]
     aotlens bigrams CHECKPOINT [--token TEXT] [--corpus SPEC]
     aotlens compile FFN.safetensors --bound M --tolerance E
+    aotlens distill CHECKPOINT --corpus SPEC [--hidden 0,4,16,64] [--out FILE]
     aotlens --version
 
 It parses, calls the library and prints. What a user can put right is one line on stderr and exit code 2.
@@ -22,7 +23,7 @@ from typing import Annotated
 import typer
 
 from aotlens import __version__
-from aotlens.commands import bigrams, checkpoints, circuits, compiling, composition, paths, train, trigrams
+from aotlens.commands import bigrams, checkpoints, circuits, compiling, composition, distill, paths, train, trigrams
 from aotlens.commands.shared import PLAIN, one_line, print_text
 
 app = typer.Typer(add_completion=False, help="Trained attention-only transformers, opened up.", **PLAIN)
@@ -35,6 +36,7 @@ app.command("paths")(paths.paths_command)
 app.command("trigrams")(trigrams.trigrams_command)
 app.command("bigrams")(bigrams.bigrams_command)
 app.command("compile")(compiling.compile_command)
+app.command("distill")(distill.distill_command)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

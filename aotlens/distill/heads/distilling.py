@@ -57,9 +57,9 @@ def distill_heads(
     an FFN of `wide` hidden units.
 
     `corpus` is a `Corpus` (held-out documents: `held_out` as names or a fraction; None takes those that the model's
-    card kept from its own training, or else a tenth), or token ids `[windows, pos]` as (train, held-out) or (train,
-    validation, held-out). `sequence_length` is the model's context, at most 512, if not given. `options` are further
-    fields of `Settings`: `train_tokens`, `held_out_tokens`, `wide`, `neighbours`, `buffer_bytes`, ...
+    card kept from its own training, or else a tenth, one at least), or token ids `[windows, pos]` as (train, held-out)
+    or (train, validation, held-out). `sequence_length` is the model's context, at most 512, if not given. `options` are
+    further fields of `Settings`: `train_tokens`, `held_out_tokens`, `wide`, `neighbours`, `buffer_bytes`, ...
 
     All FFNs train together on activations streamed from the model through a buffer of `buffer_bytes`, and each is the
     one that training it alone gives, up to rounding (errors to 1e-5). `checkpoint` names a file in which the run is

@@ -18,6 +18,7 @@ from torch import Tensor
 from aotlens.data import Corpus, TailHeldOut, Tokenizer
 from aotlens.distill.heads.reader import HeadReader
 
+_FEW = 30  # documents, of which a tenth by hash may be none
 _CHARACTERS_A_TOKEN = 6  # read per token at first; English has some 4
 
 
@@ -67,11 +68,13 @@ def sides(
     reader: HeadReader, corpus: Corpus, held_out: Collection[str] | float | None
 ) -> tuple[Corpus, tuple[str, ...], tuple[str, ...]]:
     """The corpus, training and held-out documents. None takes those that the model's own card held out of training
-    where the corpus has all of them, and a tenth otherwise; of a single document the end is held out."""
+    where the corpus has all of them, and a tenth otherwise: the last of few documents, the end of a single one."""
     if held_out is None:
         card = getattr(reader.model, "card", None)
         named = tuple((getattr(card, "corpus", None) or {}).get("validation") or ())
         held_out = named if named and set(named) < set(corpus.names()) else 0.1
+        if held_out == 0.1 and 1 < len(corpus.names()) < _FEW:
+            held_out = corpus.names()[-1:]
     if isinstance(held_out, float) and len(corpus.names()) == 1:
         corpus = TailHeldOut(corpus, held_out)
         held_out = (corpus.tail,)

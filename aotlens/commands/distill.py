@@ -1,0 +1,137 @@
+"""``aotlens distill``: feed-forward networks that imitate a checkpoint's heads, and how well they do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from aotlens.commands.choosing import layer_and_head
+from aotlens.commands.shared import Checkpoint, Csv, Device, Folders, Force, check_csv, print_text, table, write_csv
+
+if TYPE_CHECKING:
+    from aotlens.distill import Distillation
+
+
+def distill_command(
+    checkpoint: Checkpoint,
+    corpus: Annotated[
+        str, typer.Option(metavar="SPEC", help="Text to learn from and to be judged by: stdlib, dir:PATH, hf:NAME, ...")
+    ],
+    hidden: Annotated[
+        str, typer.Option(metavar="N,N,...", help="Hidden units of the networks; 0 is the best linear map.")
+    ] = "0,16",
+    head: Annotated[
+        list[str], typer.Option("--head", metavar="L.H", help="Only this head. Several times for more; default: all.")
+    ] = [],  # noqa: B006 (Typer copies it)
+    target: Annotated[
+        str, typer.Option(metavar="result|z", help="What to imitate: what the head writes, or its z before W_O.")
+    ] = "result",
+    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Networks of each head and width.")] = 3,
+    tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Training tokens.")] = 400_000,
+    held_out_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Tokens to be judged by.")] = 65_536,
+    document: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME",
+            help="Hold this document out. Several times for more; default: those of the checkpoint's card, or a tenth.",
+        ),
+    ] = [],  # noqa: B006
+    wide: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Units of the network for the floor; 0 for none.")
+    ] = 256,
+    neighbours: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Training tokens to look for nearest neighbours in; 0 for none.")
+    ] = 16_384,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Keep the networks and errors here.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run to --out that was stopped.")] = False,
+    csv: Csv = None,
+    force: Force = False,
+    device: Device = "auto",
+    folders: Folders = [],  # noqa: B006
+) -> None:
+    """Train a feed-forward network for each head, reading the token's own input only, to write what the head writes.
+
+    error = sum of squared differences on held-out documents, over that of the training mean: 0 is a perfect copy, 1 no
+    better than a constant. floor is the least error found by any means (networks, nearest neighbours), an estimate from
+    above of what any function of the same input could reach. Intervals: 95%, over text and seeds.
+
+    With --out, a stopped run goes on with --resume, and aotlens.distill.load_distillation reads the result.
+    """
+    from tqdm import tqdm
+
+    from aotlens.checkpoints import load
+    from aotlens.data import open_corpus
+    from aotlens.distill import distill_heads, load_distillation, save_distillation
+
+    check_csv(csv, force)
+    widths = _widths(hidden)
+    if out is None and resume:
+        raise ValueError("--resume: needs --out FILE, the one that the stopped run was given.")
+    if out is not None and out.exists():
+        if not force:
+            raise ValueError(f"{out}: exists already. Choose another file, or overwrite it with --force.")
+        load_distillation(out)  # only a distillation is overwritten
+    state = None if out is None else out.with_name(f"{out.name}.state")
+    if state is not None and state.exists() and not resume:
+        raise ValueError(f"{state}: a stopped run's. Go on with it with --resume, or delete it to begin again.")
+    text = open_corpus(corpus)
+    model = load(checkpoint, device, folders=folders)
+    with tqdm(unit=" tokens", unit_scale=True, disable=None, leave=False) as bar:
+
+        def progress(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        found = distill_heads(
+            model,
+            text,
+            widths,
+            heads=[layer_and_head(name) for name in head] or None,
+            target=target,
+            seeds=seeds,
+            held_out=document or None,
+            checkpoint=state,
+            progress=progress,
+            train_tokens=tokens,
+            held_out_tokens=held_out_tokens,
+            wide=wide or None,
+            neighbours=neighbours,
+        )
+    if out is not None:
+        save_distillation(out, found)
+    if csv is not None:
+        write_csv(found.to_frame(), csv)
+    else:
+        print_text(_as_text(found))
+    documents = f" of {', '.join(found.held_out_documents[:3])}" + (" ..." if len(found.held_out_documents) > 3 else "")
+    print_text(
+        f"\n{found.train_tokens:,} training tokens ({found.distinct_tokens:,} different), {found.held_out_tokens:,} "
+        f"held-out ones{documents}."
+    )
+    if out is not None:
+        print_text(f"{out}: saved")
+
+
+def _widths(hidden: str) -> list[int]:
+    try:
+        return sorted({int(part) for part in hidden.split(",")})
+    except ValueError:
+        raise ValueError(f"--hidden {hidden}: expected whole numbers with commas between, as 0,4,16.") from None
+
+
+def _as_text(found: Distillation) -> str:
+    """One line a head, the most like an FFN (of the largest width) first."""
+    intervals: dict[int, Any] = {width: found.interval(width) for width in found.hidden}
+    titles = ("linear" if width == 0 else f"{width} units" for width in found.hidden)
+    lines: list[tuple[str, ...]] = [("head", "attends to", *titles, "position", "floor")]
+    for head in found.order(found.hidden[-1]):
+        place = found.place(head)
+        errors = []
+        for width in found.hidden:
+            low, high = intervals[width][place]
+            errors.append(f"{found.mean_error(width)[place]:.3f} ({low:.3f}-{high:.3f})")
+        rest = (f"{value:.3f}" for value in (found.position_error[place], found.floor[place]))
+        lines.append((f"{head[0]}.{head[1]}", found.attending.label[place], *errors, *rest))
+    return table(lines)
