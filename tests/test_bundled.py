@@ -12,12 +12,20 @@ import torch
 import aotlens
 from aotlens.checkpoints import CheckpointInfo, bundled_folder, read_info, render_card, verify
 from aotlens.data import open_corpus
-from aotlens.evaluate import repeat_losses
-from aotlens.heads import motif_scores, open_bracket, previous_indentation, previous_use, targeted_attention
+from aotlens.evaluate import masked_predictions, repeat_losses, validation_loss
+from aotlens.heads import (
+    attention_by_place,
+    motif_scores,
+    open_bracket,
+    previous_indentation,
+    previous_use,
+    targeted_attention,
+)
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.train import load_recipe
 
 BUNDLED = sorted(path.name for path in bundled_folder().iterdir() if (path / "config.json").exists())
+MASKED = ("novels-4l-masked",)  # see both sides: their loss is on hidden tokens, beside a unigram model's
 
 COMPARED = ("novels-12l-mssa", "novels-6l-mhsa", "novels-2l-gpt")
 
@@ -51,11 +59,37 @@ def test_each_is_whole_and_says_how_to_train_it_again(name: str) -> None:
     assert load(name).unigram_counts.sum() > 1_000_000
 
 
-@pytest.mark.parametrize("name", BUNDLED)
+@pytest.mark.parametrize("name", [name for name in BUNDLED if name not in MASKED])
 def test_each_is_below_a_bigram_model_by_the_margin(name: str) -> None:
     metrics = info(name).metrics
     margin = 0.1 if name == "novels-1l-mhsa" else 0.25
     assert metrics["bigram_loss"] - metrics["validation_loss"] >= margin
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_a_masked_model_is_far_below_a_unigram_model(name: str) -> None:
+    metrics = info(name).metrics
+    assert metrics["unigram_loss"] - metrics["masked_loss"] >= 1.5
+    assert metrics["masked_accuracy"] >= 0.2 and metrics["masked_tokens"] > 100_000
+    assert "validation_loss" not in metrics, "next tokens are before its eyes"
+
+
+def test_the_masked_model_guesses_from_both_sides() -> None:
+    model = load("novels-4l-masked")
+    assert model.tokenizer is not None and model.sees_later_keys
+    guesses = {
+        "He shook<|mask|> head and went out of the room.": {" his", " her"},
+        '"I do not know what you mean,"<|mask|> she, with a smile.': {" said"},
+    }
+    for text, expected in guesses.items():
+        tokens = model.to_tokens(text)[0]
+        hidden = int((tokens == model.tokenizer.mask_id).nonzero())
+        assert masked_predictions(model, tokens, hidden, k=1).str_tokens[0] in expected
+    rows = model.to_tokens("The lady at the window saw that the rain had not yet come to an end. " * 3)
+    places = attention_by_place(model, rows)
+    assert places["previous_token"].max() >= 0.7 and places["next_token"].max() >= 0.4
+    with pytest.raises(ValueError, match="only a causal model"):
+        validation_loss(model, rows)
 
 
 def test_the_compared_models_differ_in_their_layers_alone() -> None:
