@@ -126,6 +126,28 @@ def real_bundled_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     monkeypatch.setenv("AOTLENS_HOME", str(tmp_path))
 
 
+BERT_WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "mat", "far", ".", ",", "he", "she", "it", "was"]
+BERT_SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+@pytest.fixture(scope="session")
+def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A BERT of a few thousand weights, saved as Hugging Face saves one, and read as it would be from its hub."""
+    import torch
+    from transformers import BertConfig, BertForMaskedLM, BertTokenizerFast
+
+    folder = tmp_path_factory.mktemp("bert")
+    (folder / "vocab.txt").write_text("\n".join([*BERT_SPECIAL, *BERT_WORDS]))
+    BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(BERT_WORDS) + len(BERT_SPECIAL), hidden_size=24, num_hidden_layers=3, num_attention_heads=2,
+        intermediate_size=32, max_position_embeddings=40,
+    )  # fmt: skip
+    BertForMaskedLM(config).save_pretrained(folder)
+    return folder
+
+
 def find_chromium() -> str | None:
     """The browser's path: AOTLENS_CHROMIUM if set, else the first known name on PATH or in /usr/bin."""
     chosen = os.environ.get("AOTLENS_CHROMIUM")

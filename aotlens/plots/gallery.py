@@ -14,7 +14,7 @@ from aotlens.plots.labels import axis_labels, plotly_text
 
 
 def pattern_gallery(
-    patterns: Sequence[Float[np.ndarray, "query key"]],
+    patterns: Sequence[Float[np.ndarray, ...]],
     titles: Sequence[str],
     str_tokens: Sequence[Sequence[str]],
     *,

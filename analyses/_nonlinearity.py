@@ -1,0 +1,178 @@
+"""What the analyses of *nonlinearity* share: findings over seeds, and where they are written.
+
+Each writes NAME.json (findings, settings, seeds, command, seconds, curves) and NAME.html (the plot) into --out, and,
+with --page, its section of docs/nonlinearity.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from analyses._claims import parser
+from analyses._docs import write_section
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A statement of the paper as a number, measured once a seed: it holds where every one is within `bounds`."""
+
+    claim: str
+    expected: str
+    """What the paper says of the number, in words."""
+    bounds: tuple[float, float]
+    """What is counted as that."""
+    measured: tuple[float, ...]
+    """One number a seed (or a prompt, or a model, as the claim says)."""
+
+    @property
+    def holds(self) -> bool:
+        low, high = self.bounds
+        return bool(self.measured) and all(low <= value <= high for value in self.measured)
+
+    @property
+    def summary(self) -> str:
+        """The mean, and the least and greatest where there are several."""
+        values = [f"{value:.3g}" for value in (np.mean(self.measured), min(self.measured), max(self.measured))]
+        return values[0] if len(self.measured) == 1 else f"{values[0]} ({values[1]} to {values[2]})"
+
+    @property
+    def tolerance(self) -> str:
+        low, high = (f"{bound:.3g}" for bound in self.bounds)
+        if math.isinf(self.bounds[0]):
+            return f"≤ {high}"
+        return f"≥ {low}" if math.isinf(self.bounds[1]) else f"{low} to {high}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Results:
+    """What an analysis found."""
+
+    name: str
+    findings: Sequence[Finding]
+    settings: Mapping[str, Any]
+    seeds: Sequence[int]
+    data: Mapping[str, Any] = field(default_factory=dict)
+    """The numbers behind the plot."""
+    tables: Mapping[str, tuple[Sequence[str], Sequence[Sequence[Any]]]] = field(default_factory=dict)
+    """Title → header and rows, printed and put into the page after the findings."""
+    plots: Mapping[str, go.Figure] = field(default_factory=dict)
+    """File name → figure."""
+
+    def table(self) -> str:
+        """The findings as Markdown."""
+        rows = [
+            (f.claim, f.expected, f.summary, f.tolerance, "yes" if f.holds else "**NO**", str(len(f.measured)))
+            for f in self.findings
+        ]
+        return markdown(("claim", "expected", "measured", "tolerance", "holds", "n"), rows)
+
+    def text(self, command: str, seconds: float) -> str:
+        """Findings and tables as Markdown, with the command and settings that made them."""
+        settings = ", ".join(f"{key} {_plain(value)}" for key, value in self.settings.items())
+        parts = [f"`{command}` ({_duration(seconds)}). {settings}. Seeds {_plain(self.seeds)}.", self.table()]
+        for title, (header, rows) in self.tables.items():
+            parts += [f"{title}:", markdown(header, rows)]
+        return "\n\n".join(parts)
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A table. Numbers are written with three digits."""
+    lines = [" | ".join(header), " | ".join(["---"] * len(header))]
+    return "\n".join([*lines, *(" | ".join(_plain(cell).replace("|", "\\|") for cell in row) for row in rows)])
+
+
+def options(description: str | None) -> argparse.ArgumentParser:
+    """The options that every analysis of this paper has."""
+    made = parser(description)
+    made.add_argument("--out", type=Path, default=Path("out"), metavar="DIR", help="where JSON and plots go (out)")
+    made.add_argument("--page", type=Path, metavar="FILE", help="a page whose section of this analysis to write anew")
+    return made
+
+
+class Clock:
+    """Seconds since it was made, and lines on stderr saying what is done."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter()
+
+    def __call__(self) -> float:
+        return time.perf_counter() - self._start
+
+    def say(self, message: str) -> None:
+        print(f"[{self():.0f} s] {message}", file=sys.stderr, flush=True)
+
+
+def publish(results: Results, chosen: argparse.Namespace, command: str, seconds: float) -> int:
+    """Print, write JSON and plots, and the page's section. 0 also where a claim does not hold: that is a finding."""
+    text = results.text(command, seconds)
+    print(text)
+    failed = sum(not finding.holds for finding in results.findings)
+    if failed:
+        print(f"{failed} of {len(results.findings)} claims do not reproduce.", file=sys.stderr)
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    content = {
+        "analysis": results.name,
+        "command": command,
+        "seconds": round(seconds, 1),
+        "seeds": list(results.seeds),
+        "settings": dict(results.settings),
+        "findings": [
+            {"claim": f.claim, "expected": f.expected, "bounds": [_finite(b) for b in f.bounds],
+             "measured": list(f.measured), "holds": f.holds}
+            for f in results.findings
+        ],
+        "data": results.data,
+    }  # fmt: skip
+    path = chosen.out / f"{results.name}.json"
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False, default=_json, allow_nan=False), encoding="utf-8")
+    for name, figure in results.plots.items():
+        figure.update_layout(
+            paper_bgcolor="#ffffff", plot_bgcolor="#ffffff", margin={"l": 60, "r": 20, "t": 60, "b": 50}
+        )
+        figure.write_html(chosen.out / f"{name}.html")
+    if chosen.page is not None:
+        write_section(chosen.page, results.name, text)
+    return 0
+
+
+def command_of(name: str, chosen: argparse.Namespace, *more: str) -> str:
+    """The command that makes these results again."""
+    return " ".join([f"python -m analyses.{name}", *(["--quick"] if chosen.quick else []), *more])
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, float | np.floating):
+        return f"{value:.3g}"
+    if isinstance(value, list | tuple | range):
+        return ", ".join(map(_plain, value))
+    return str(value)
+
+
+def _finite(value: float) -> float | None:
+    return None if math.isinf(value) else value
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return [None if isinstance(v, float) and math.isnan(v) else v for v in value.tolist()] if value.ndim == 1 else [
+            _json(row) for row in value]  # fmt: skip
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} in results")

@@ -1,0 +1,129 @@
+"""*nonlinearity*, Figure 1: attention patterns that repeat from head to head, whatever the text.
+
+    python -m analyses.head_patterns --corpus dir:PATH [--bert NAME] [--quick] [--out DIR]
+
+For each bundled checkpoint of the novels, and for BERT (`--bert bert-base-uncased`, from Hugging Face's hub, or a
+folder): how much of each head's attention goes to the next token, the previous one, the token itself, the first
+position and the last, on held-out text, over three seeds that choose the windows. A head that gives one of them half or
+more shows that pattern. Claims: patterns repeat (several heads show the same one), heads look at the next token (where
+they can see it), and some look mostly at the first and at the last token. About two minutes; `--quick`, half a minute.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+import aotlens
+from analyses._nonlinearity import Clock, Finding, Results, command_of, options, publish
+from analyses._texts import bert_tokens, load_bert, sentences, windows
+from aotlens.checkpoints import bundled_folder
+from aotlens.data import Corpus, open_corpus
+from aotlens.heads import PLACES, AttentionByPlace, attention_by_place, attention_patterns
+from aotlens.plots.gallery import pattern_gallery
+
+SEEDS = (0, 1, 2)
+THRESHOLD = 0.5
+INF = float("inf")
+EXAMPLE = "It was not the first time that she had seen him there."
+
+
+def bundled_novels() -> list[str]:
+    return sorted(path.parent.name for path in bundled_folder().glob("novels-*/config.json"))
+
+
+def of_checkpoint(name: str, corpus: Corpus, n_windows: int) -> tuple[Any, list[AttentionByPlace]]:
+    model = aotlens.load(name, "cpu")
+    length = min(64, model.cfg.n_ctx)
+    found = [attention_by_place(model, windows(model, name, corpus, length, n_windows, seed)[0]) for seed in SEEDS]
+    return model, found
+
+
+def of_bert(name: str, corpus: Corpus, n_sentences: int) -> tuple[Any, list[AttentionByPlace]]:
+    """Each sentence alone, without padding: the mean over sentences of its own shares."""
+    model = load_bert(name)
+    found = []
+    for seed in SEEDS:
+        texts = sentences(corpus, n_sentences, seed)
+        rows = [tokens for tokens in (bert_tokens(model, text) for text in texts) if tokens.shape[1] >= 5]
+        shares = np.mean([attention_by_place(model, row).shares for row in rows], axis=0)
+        found.append(AttentionByPlace(shares=shares))
+    return model, found
+
+
+def findings_of(name: str, found: list[AttentionByPlace], bidirectional: bool) -> Iterator[Finding]:
+    counts = [Counter(label for row in one.labels(THRESHOLD) for label in row) for one in found]
+    repeated = [max((n for label, n in count.items() if label in PLACES), default=0) for count in counts]
+    yield Finding(claim=f"{name}: heads that share the commonest pattern", expected="several", bounds=(2, INF),
+                  measured=tuple(map(float, repeated)))  # fmt: skip
+    wanted = ("next_token", "first_token", "last_token") if bidirectional else ("first_token",)
+    for place in wanted:
+        yield Finding(claim=f"{name}: heads that give {place.replace('_', ' ')} half their attention", expected="some",
+                      bounds=(1, INF), measured=tuple(float(count[place]) for count in counts))  # fmt: skip
+    spread = np.stack([one.shares for one in found]).std(0).max()
+    yield Finding(claim=f"{name}: largest spread of a head's share over texts (standard deviation)",
+                  expected="small: not of the text", bounds=(0, 0.1), measured=(float(spread),))  # fmt: skip
+
+
+def examples(name: str, model: Any, found: AttentionByPlace) -> tuple[list[np.ndarray], list[str], list[list[str]]]:
+    """For each place the head that attends there most, on one sentence."""
+    if name.startswith("novels-"):
+        tokens = model.to_tokens(EXAMPLE)
+        every = attention_patterns(model, tokens).pattern
+        words = model.to_str_tokens(tokens[0])
+    else:
+        tokens = bert_tokens(model, EXAMPLE)
+        _, cache = model.run_with_cache(tokens)
+        every = torch.stack([cache["pattern", layer][0] for layer in range(model.cfg.n_layers)]).detach().numpy()
+        words = model.tokenizer.convert_ids_to_tokens(tokens[0].tolist())
+    patterns, titles = [], []
+    for place in PLACES:
+        layer, head = np.unravel_index(int(found[place].argmax()), found[place].shape)
+        patterns.append(every[layer, head])
+        titles.append(f"{place.replace('_', ' ')}: {layer}.{head} ({found[place][layer, head]:.2f})")
+    return patterns, titles, [list(words)] * len(patterns)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = options(__doc__)
+    parser.add_argument("--corpus", required=True, metavar="SPEC", help="dir:PATH, file:PATH, stdlib or hf:NAME")
+    parser.add_argument("--bert", metavar="NAME", help="bert-base-uncased, say, or a folder with a BERT")
+    chosen = parser.parse_args(argv)
+    clock, corpus = Clock(), open_corpus(chosen.corpus)
+    n = 8 if chosen.quick else 64
+    findings: list[Finding] = []
+    rows: list[list[object]] = []
+    plots, data = {}, {}
+    for name in [*bundled_novels(), *([chosen.bert] if chosen.bert else [])]:
+        model, found = of_bert(name, corpus, n) if name == chosen.bert else of_checkpoint(name, corpus, n)
+        bidirectional = name == chosen.bert or model.sees_later_keys
+        findings += findings_of(name, found, bidirectional)
+        mean = AttentionByPlace(shares=np.mean([one.shares for one in found], axis=0))
+        labels = Counter(label for row in mean.labels(THRESHOLD) for label in row)
+        shown = [f"{mean[place].max():.2f} ({labels[place]})" for place in PLACES]
+        rows.append([name, int(np.prod(mean.shares.shape[1:])), *shown])
+        slug = name.strip("/").rsplit("/", 1)[-1]
+        plots[f"head-patterns-{slug}"] = pattern_gallery(*examples(name, model, mean))
+        data[name] = {place: mean[place] for place in PLACES}
+        clock.say(name)
+    header = ["model", "heads", *(place.replace("_", " ") for place in PLACES)]
+    results = Results(
+        name="head_patterns",
+        findings=findings,
+        settings={"windows or sentences": n, "a pattern is": f"a share of at least {THRESHOLD}"},
+        seeds=SEEDS,
+        data=data,
+        tables={"Largest share of one head's attention, and how many heads give half or more": (header, rows)},
+        plots=plots,
+    )
+    more = ["--corpus …", *([f"--bert {chosen.bert}"] if chosen.bert else [])]
+    return publish(results, chosen, command_of("head_patterns", chosen, *more), clock())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,126 @@
+"""*nonlinearity*, Figure 3: the same [MASK] in different contexts, layer by layer.
+
+    python -m analyses.mask_similarity --corpus dir:PATH [--checkpoint NAME] [--bert NAME] [--quick] [--out DIR]
+
+The mask token stands first (after the start token or [CLS]) in pairs of texts of one length, so that position does not
+tell them apart; the cosine of its residual streams says how far the contexts do. Similar contexts: the same text but
+for a tenth of its tokens, taken from another. Different contexts: passages of different documents. Claims: the
+cosine falls with depth, and is lower for different contexts. On our masked language model (novels-4l-masked), and on
+BERT given its name on Hugging Face's hub, or a folder. Three seeds choose the texts. Half a minute; `--quick`, less.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import aotlens
+from analyses._nonlinearity import Clock, Finding, Results, command_of, options, publish
+from analyses._texts import bert_tokens, load_bert, sentences, windows
+from aotlens.data import Corpus, open_corpus
+from aotlens.evaluate import mask_id_of
+from aotlens.heads import mask_similarity
+from aotlens.plots.curves import seed_curves
+
+SEEDS = (0, 1, 2)
+CHECKPOINT = "novels-4l-masked"
+LENGTH, POSITION = 32, 1
+REPLACED = 0.1
+
+
+def contexts(model: Any, name: str, bert: bool, corpus: Corpus, n: int, seed: int) -> tuple[Tensor, Tensor, int]:
+    """`n` texts, another one for each, of equal length, and the mask's id."""
+    if not bert:
+        rows, documents = windows(model, name, corpus, LENGTH, 2 * n, seed)
+        one, other = rows[:n], rows[n:]
+        several = len(set(documents.tolist())) > 1
+        for i in range(n):  # passages of different documents, where there are several
+            if several and documents[i] == documents[n + i]:
+                different = np.flatnonzero(documents[n:] != documents[i])
+                other[i] = rows[n + (different[i % len(different)] if len(different) else i)]
+        return one, other, mask_id_of(model)
+    wanted = []
+    for text in sentences(corpus, 8 * n, seed, shortest=50):
+        tokens = bert_tokens(model, text)[0]
+        if len(tokens) > LENGTH // 2:
+            wanted.append(torch.cat([tokens[: LENGTH // 2 - 1], tokens[-1:]]))
+    if len(wanted) < 2 * n:
+        raise ValueError(f"expected {2 * n} sentences of at least {LENGTH // 2} tokens, got {len(wanted)}.")
+    rows = torch.stack(wanted[: 2 * n])
+    return rows[:n], rows[n:], int(model.tokenizer.mask_token_id)
+
+
+def similarities(one: Tensor, other: Tensor, mask_id: int, model: Any, seed: int) -> dict[str, np.ndarray]:
+    """Mean cosine by depth for similar and for different contexts."""
+    one, other = one.clone(), other.clone()
+    one[:, POSITION] = other[:, POSITION] = mask_id
+    near = one.clone()
+    inner = range(POSITION + 1, one.shape[1] - 1)
+    n_replaced = max(1, round(REPLACED * len(inner)))
+    rng = np.random.default_rng(seed)
+    for row in range(len(one)):
+        at = torch.from_numpy(rng.choice(inner, n_replaced, replace=False))
+        near[row, at] = other[row, at]
+    return {
+        "similar contexts": mask_similarity(model, one, near, POSITION).cosine.mean(1),
+        "different contexts": mask_similarity(model, one, other, POSITION).cosine.mean(1),
+    }
+
+
+def findings_of(name: str, similar: np.ndarray, different: np.ndarray) -> Iterator[Finding]:
+    """Both `[seed, depth]`."""
+    for kind, values in (("similar", similar), ("different", different)):
+        yield Finding(claim=f"{name}: cosine after the last layer, {kind} contexts", expected="below 1",
+                      bounds=(-1, 0.99), measured=tuple(values[:, -1]))  # fmt: skip
+        steps = np.diff(values, axis=1)
+        yield Finding(claim=f"{name}: share of layers after which it is lower, {kind} contexts", expected="falls",
+                      bounds=(0.75, 1), measured=tuple((steps < 0).mean(1)))  # fmt: skip
+    yield Finding(claim=f"{name}: last cosine, similar − different contexts", expected="above 0",
+                  bounds=(0.02, 2), measured=tuple(similar[:, -1] - different[:, -1]))  # fmt: skip
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = options(__doc__)
+    parser.add_argument("--corpus", required=True, metavar="SPEC", help="dir:PATH, file:PATH, stdlib or hf:NAME")
+    parser.add_argument("--checkpoint", default=CHECKPOINT, metavar="NAME", help="a masked language model of ours")
+    parser.add_argument("--bert", metavar="NAME", help="bert-base-uncased, say, or a folder with a BERT")
+    chosen = parser.parse_args(argv)
+    clock, corpus = Clock(), open_corpus(chosen.corpus)
+    n = 16 if chosen.quick else 200
+    findings: list[Finding] = []
+    plots, data = {}, {}
+    rows: list[list[object]] = []
+    for name in [chosen.checkpoint, *([chosen.bert] if chosen.bert else [])]:
+        bert = name == chosen.bert
+        model: Any = load_bert(name) if bert else aotlens.load(name, "cpu")
+        runs = [similarities(*contexts(model, name, bert, corpus, n, seed), model=model, seed=seed) for seed in SEEDS]
+        curves = {kind: np.stack([run[kind] for run in runs]) for kind in runs[0]}
+        findings += findings_of(name, *curves.values())
+        slug = name.strip("/").rsplit("/", 1)[-1]
+        depths = np.arange(curves["similar contexts"].shape[1])
+        plots[f"mask-similarity-{slug}"] = seed_curves(
+            depths, curves, x_title="layers passed", y_title="cosine of [MASK] in two contexts"
+        )
+        data[name] = curves
+        rows += [[f"{name}, {kind}", ", ".join(f"{v:.3f}" for v in values.mean(0))] for kind, values in curves.items()]
+        clock.say(name)
+    results = Results(
+        name="mask_similarity",
+        findings=findings,
+        settings={"pairs": n, "tokens a text": LENGTH, "replaced in similar contexts": REPLACED},
+        seeds=SEEDS,
+        data=data,
+        tables={"Cosines before the first layer and after each": (["model", "cosines"], rows)},
+        plots=plots,
+    )
+    more = ["--corpus …", *([f"--bert {chosen.bert}"] if chosen.bert else [])]
+    return publish(results, chosen, command_of("mask_similarity", chosen, *more), clock())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,157 @@
+"""*nonlinearity*, Figures 7 to 9: which attention can memorise masked tokens, and how many heads that takes.
+
+    python -m analyses.masked_language_modeling [--quick] [--heads-needed] [--sequences N …] [--out DIR]
+
+Figures 7 and 8: training losses of S, F, F+T, F+R and F+R+noF (`aotlens.train.tiny.recall`) on 1,024 sequences with
+1,024 heads a layer, 200 epochs in batches of 128. The paper does not say how the token is read; both ways are run, as
+classes (main) and as the token's number. With --heads-needed, Figure 9 instead: the least heads of 32, 64, …, 608 with
+which F's loss on n sequences falls below 0.05, n = 512, 1024, …, 4608 (or those of --sequences), by bisection.
+Figures 7 and 8 take about 20 minutes of one core, Figure 9 in full some 2 hours; `--quick`, a minute: fewer sequences
+and heads.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+from analyses._nonlinearity import Clock, Finding, Results, command_of, options, publish
+from aotlens.plots.curves import seed_curves
+from aotlens.train.tiny import MODELS, Recall, heads_needed, train_recall
+from aotlens.train.tiny.recall import Readout
+
+SEEDS = (0, 1, 2)
+UNITS: dict[Readout, str] = {"classes": "nats", "number": "squared error ÷ variance"}
+INF = float("inf")
+FAST, SLOW = ("F+T", "F+R"), ("S", "F")
+
+
+def epochs_to(found: Recall, level: float) -> np.ndarray:
+    """Epochs until the training loss is below `level`, a number a seed; one more than were run where it never was."""
+    below = found.epoch_loss < level
+    return np.where(below.any(1), below.argmax(1) + 1, found.epoch_loss.shape[1] + 1).astype(float)
+
+
+def figures_7_and_8(found: dict[str, Recall], readout: str) -> list[Finding]:
+    """Nearly zero: below 0.05, the paper's own mark in Figure 9."""
+    first = float(np.mean([one.epoch_loss[:, 0].mean() for one in found.values()]))
+    half = {kind: epochs_to(one, 0.5 * first) for kind, one in found.items()}
+    findings = [
+        Finding(claim=f"Figure 7, {readout}: {kind}'s loss after training", expected="nearly 0", bounds=(0, 0.05),
+                measured=tuple(found[kind].loss))
+        for kind in MODELS[:4]
+    ]  # fmt: skip
+    findings += [
+        Finding(claim=f"Figure 7, {readout}: epochs to half the first loss, {fast} ÷ {slow}", expected="well below 1",
+                bounds=(0, 0.8), measured=tuple(half[fast] / half[slow]))
+        for fast in FAST for slow in SLOW
+    ]  # fmt: skip
+    findings += [
+        Finding(claim=f"Figure 8, {readout}: F+R+noF's loss after training", expected="nearly 0", bounds=(0, 0.05),
+                measured=tuple(found["F+R+noF"].loss)),
+        Finding(claim=f"Figure 8, {readout}: epochs to half the first loss, F+R+noF ÷ F+R", expected="above 1",
+                bounds=(1.05, INF), measured=tuple(half["F+R+noF"] / half["F+R"])),
+    ]  # fmt: skip
+    return findings
+
+
+def curves(quick: bool, clock: Clock) -> Results:
+    n = 128 if quick else 1024
+    epochs, batch, seeds = (60, 16, SEEDS) if quick else (200, 128, SEEDS)
+    findings: list[Finding] = []
+    plots, data = {}, {}
+    rows: list[list[object]] = []
+    for readout, unit in UNITS.items():
+        found = {}
+        for kind in MODELS:
+            found[kind] = train_recall(kind, n, n, seeds, epochs=epochs, readout=readout, batch_size=batch)
+            clock.say(f"{kind}, {readout}: loss {found[kind].loss.round(4).tolist()}")
+        findings += figures_7_and_8(found, readout)
+        losses = {kind: one.epoch_loss for kind, one in found.items()}
+        plots[f"masked-language-modeling-{readout}"] = seed_curves(
+            np.arange(1, epochs + 1), losses, x_title="epochs", y_title=f"training loss ({unit})"
+        )
+        data[readout] = {
+            kind: {"epoch_loss": one.epoch_loss, "loss": one.loss, "accuracy": one.accuracy}
+            for kind, one in found.items()
+        }
+        rows += [
+            [kind, f"{readout} ({unit})", one.epoch_loss[:, 0].mean(), one.epoch_loss[:, epochs // 4].mean(),
+             one.epoch_loss[:, epochs // 2].mean(), one.loss.mean(), one.accuracy.mean()]
+            for kind, one in found.items()
+        ]  # fmt: skip
+    header = ["model", "read as", "loss in epoch 1", f"{epochs // 4 + 1}", f"{epochs // 2 + 1}", "after", "named right"]
+    return Results(
+        name="masked_language_modeling",
+        findings=findings,
+        settings={"sequences": n, "heads": n, "epochs": epochs, "batch": batch, "vocabulary": 2048},
+        seeds=seeds,
+        data=data,
+        tables={"Training losses, means over seeds": (header, rows)},
+        plots=plots,
+    )
+
+
+def figure_9(quick: bool, sequences: list[int] | None, clock: Clock) -> Results:
+    grid = list(range(32, 609, 32))
+    sizes = sequences or ([64, 128] if quick else list(range(512, 4609, 512)))
+    epochs = 100 if quick else 200
+    needed = np.full((len(SEEDS), len(sizes)), np.nan)
+    for column, n in enumerate(sizes):
+        for row, seed in enumerate(SEEDS):
+            found = heads_needed(n, grid, seed, epochs=epochs)
+            needed[row, column] = np.nan if found is None else found
+            clock.say(f"n = {n}, seed {seed}: {found} heads")
+    fits = [_line(np.array(sizes, dtype=float), row) for row in needed]
+    tried = "32, 64, …, 608"
+    return Results(
+        name="heads_needed",
+        findings=[
+            Finding(claim="Figure 9: heads needed against n, R² of a straight line", expected="linear",
+                    bounds=(0.9, 1), measured=tuple(r2 for _, r2 in fits)),
+            Finding(claim="Figure 9: heads needed per 1,000 sequences, slope", expected="positive",
+                    bounds=(1, INF), measured=tuple(1000 * slope for slope, _ in fits)),
+        ],
+        settings={"model": "F", "read as": "classes", "loss below": 0.05, "epochs": epochs, "heads tried": tried},
+        seeds=SEEDS,
+        data={"sequences": sizes, "heads_needed": needed},
+        tables={
+            "Least heads by seed (“more” where 608 are too few)": (
+                ["sequences", *(f"seed {seed}" for seed in SEEDS)],
+                [[n, *("more" if np.isnan(v) else int(v) for v in needed[:, i])] for i, n in enumerate(sizes)],
+            )
+        },
+        plots={
+            "heads-needed": seed_curves(
+                np.array(sizes), {"F": needed}, x_title="training sequences", y_title="heads for a loss below 0.05"
+            )
+        },
+    )  # fmt: skip
+
+
+def _line(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    """Slope and R² of the least-squares line through the points that were found; NaN for fewer than three."""
+    kept = ~np.isnan(y)
+    if kept.sum() < 3 or np.ptp(y[kept]) == 0:
+        return float("nan"), float("nan")
+    slope, intercept = np.polyfit(x[kept], y[kept], 1)
+    rest = y[kept] - slope * x[kept] - intercept
+    return float(slope), float(1 - rest.var() / y[kept].var())
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = options(__doc__)
+    parser.add_argument("--heads-needed", action="store_true", help="Figure 9 instead of Figures 7 and 8")
+    parser.add_argument("--sequences", type=int, nargs="+", metavar="N", help="Figure 9's n, where not all of them")
+    chosen = parser.parse_args(argv)
+    clock = Clock()
+    if not chosen.heads_needed:
+        return publish(curves(chosen.quick, clock), chosen, command_of("masked_language_modeling", chosen), clock())
+    results = figure_9(chosen.quick, chosen.sequences, clock)
+    more = ["--heads-needed", *(["--sequences", *map(str, chosen.sequences)] if chosen.sequences else [])]
+    return publish(results, chosen, command_of("masked_language_modeling", chosen, *more), clock())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
