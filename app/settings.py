@@ -49,6 +49,10 @@ class Settings:
     """Occurrences of a row that are kept to be read."""
     max_pasted: int = 300_000
     """Longest pasted text that rows are held against, in characters."""
+    max_compiled_heads: int = 400
+    """Heads of an attention model that a feed-forward network is compiled into; sliding η compiles it anew."""
+    n_compiled: int = 64
+    """Compiled networks that are kept; the least recently used go first."""
     max_models: int = 4
     """Models kept in memory; the least recently used goes first."""
     listing_seconds: float = 2.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 from app.ids.checkpoints import *  # noqa: F403
 from app.ids.circuits import *  # noqa: F403
 from app.ids.heads import *  # noqa: F403
+from app.ids.nonlinearity import *  # noqa: F403
 from app.ids.parts import *  # noqa: F403
 from app.ids.paths import *  # noqa: F403
 from app.ids.shell import *  # noqa: F403

@@ -13,6 +13,8 @@ jobs.py        long work in the background, with progress
 corpora.py     text to hold skip-trigrams against
 trigrams.py    a head's skip-trigrams and their evidence
 trigram_*.py   what of them is shown: rows, words; occurrences.py places in text
+nonlinearity.py  small feed-forward networks compiled into attention
+nonlinearity_*.py  what of them is shown: figures, rows, words, files
 views.py       what of a result is shown: one head's map, all heads' thumbnails
 export.py      results as files
 """
@@ -25,6 +27,7 @@ from app.services.catalog import Catalog
 from app.services.circuits import Circuits
 from app.services.corpora import Corpora
 from app.services.inference import Inference
+from app.services.nonlinearity import Nonlinearity
 from app.services.paths import Paths
 from app.services.trigrams import Trigrams
 from app.settings import Settings
@@ -40,6 +43,7 @@ class Services:
     circuits: Circuits
     paths: Paths
     trigrams: Trigrams
+    nonlinearity: Nonlinearity
 
     @classmethod
     def start(cls, settings: Settings) -> Services:
@@ -52,4 +56,5 @@ class Services:
             circuits=Circuits(catalog, settings),
             paths=Paths(catalog, inference, settings),
             trigrams=Trigrams(catalog, Corpora(settings), settings),
+            nonlinearity=Nonlinearity(settings),
         )

@@ -4,6 +4,7 @@
     /circuits?checkpoint=novels-2l-mhsa&head=1.0&left=tokens&right=0.3&rows=12-262&block=3.17
     /paths?checkpoint=novels-2l-mhsa&text=Then+Harriet&position=17&target=262&versus=11&by=pos&k=40&without=1.0
     /trigrams?checkpoint=novels-1l-mhsa&head=0.2&score=sum&end=bottom&distance=mean&k=200&out=%C2%B7thou&verdict=confirmed
+    /nonlinearity?preset=sawtooth&depth=3&tolerance=0.001&construction=paper&eta=0.05&head=1.2&x=0.4
     /checkpoints?checkpoint=novels-2l-mhsa
 
 Addresses are typed, cut and pasted, so parsing never fails: what can't be understood is left out, which the page reads
@@ -25,6 +26,17 @@ from app.urlstate.circuits import (
     parse_circuits,
 )
 from app.urlstate.heads import HEADS_PATH, Direction, HeadsState, View, format_heads, parse_heads
+from app.urlstate.nonlinearity import (
+    MAX_DEPTH,
+    MAX_KNOTS,
+    MAX_WIDTH,
+    NONLINEARITY_PATH,
+    NonlinearityState,
+    Preset,
+    format_nonlinearity,
+    parse_nonlinearity,
+    real,
+)
 from app.urlstate.paths import FIRST_K, MAX_K, PATHS_PATH, PathsState, Ranking, format_paths, parse_paths
 from app.urlstate.query import parse_query
 from app.urlstate.trigrams import (
@@ -52,8 +64,12 @@ __all__ = [
     "FIRST_Z",
     "HEADS_PATH",
     "MAX_CHOSEN",
+    "MAX_DEPTH",
     "MAX_K",
+    "MAX_KNOTS",
     "MAX_ROWS",
+    "MAX_WIDTH",
+    "NONLINEARITY_PATH",
     "PATHS_PATH",
     "SIDES",
     "TRIGRAMS_PATH",
@@ -64,7 +80,9 @@ __all__ = [
     "End",
     "HeadsState",
     "Kind",
+    "NonlinearityState",
     "PathsState",
+    "Preset",
     "Ranking",
     "Score",
     "Statistic",
@@ -75,12 +93,15 @@ __all__ = [
     "format_checkpoints",
     "format_circuits",
     "format_heads",
+    "format_nonlinearity",
     "format_paths",
     "format_trigrams",
     "parse_checkpoints",
     "parse_circuits",
     "parse_heads",
+    "parse_nonlinearity",
     "parse_paths",
     "parse_query",
     "parse_trigrams",
+    "real",
 ]

@@ -174,3 +174,33 @@ def _kinks_on_lines(compiled: CompiledFFN, x: Float[Tensor, " side"]) -> Float[T
 
 def _both(compiled: CompiledFFN, x: Float[Tensor, "n d_in"]) -> tuple[np.ndarray, np.ndarray]:
     return compiled.ffn(x).numpy(), compiled(x).cpu().numpy()
+
+
+def kink_lines(ffn: FeedForward, bound: float | int) -> list[Float[np.ndarray, "2 2"]]:
+    """Where units of the first layer of an FFN of two numbers cross 0: both ends [end, coordinate] within the square.
+
+    Raises `ValueError` unless the FFN is of two numbers. Lines that touch the square in one point are left out.
+    """
+    if ffn.d_in != 2:
+        raise ValueError(f"kink_lines: expected a network of two numbers, got {ffn.d_in}.")
+    lines = []
+    for (a, b), c in zip(ffn.weights[0].T.tolist(), ffn.biases[0].tolist(), strict=True):
+        ends = set()
+        for side in (-bound, bound):
+            if a and abs(first := -(b * side + c) / a) <= bound:
+                ends.add((first, side))
+            if b and abs(second := -(a * side + c) / b) <= bound:
+                ends.add((side, second))
+        if len(ends) > 1:
+            lines.append(np.array([min(ends), max(ends)]))
+    return lines
+
+
+def gate_curve(eta: float, *, reach: float, n: int = 401) -> tuple[Float[np.ndarray, " t"], Float[np.ndarray, " t"]]:
+    """t in [-reach, reach], and the softmax weight of a token that scores itself 0 and the auxiliary token −t/η.
+
+    That is sigmoid(t/η); t times it is η·SiLU(t/η). Besides `n` equally spaced t, as many within 8η of 0.
+    """
+    near = np.linspace(-1, 1, n) * min(8 * eta, reach)
+    t = np.union1d(np.linspace(-reach, reach, n), near)
+    return t, torch.from_numpy(t / eta).sigmoid().numpy()

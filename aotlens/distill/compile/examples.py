@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from aotlens.distill.compile.ffn import Activation, FeedForward
+
+Target = Literal["square", "sine"]
+#: What `fit` fits: x² and sin(πx).
+TARGETS: dict[Target, Callable[[Tensor], Tensor]] = {"square": torch.square, "sine": lambda x: torch.sin(torch.pi * x)}
 
 
 def interpolate(x: Sequence[float | int], y: Sequence[float | int]) -> FeedForward:
@@ -37,6 +42,14 @@ def interpolate(x: Sequence[float | int], y: Sequence[float | int]) -> FeedForwa
     kept = turns != 0 if turns.any() else torch.arange(len(at)) == 0
     n = int(kept.sum())
     return _network([(at.new_ones(1, n), -at[kept]), (turns[kept][:, None], to[:1])])
+
+
+def fit(target: Target, *, width: int, bound: float | int) -> FeedForward:
+    """`TARGETS[target]`, interpolated at `width` + 1 equally spaced points of [-bound, bound]."""
+    if width < 1 or not bound > 0:
+        raise ValueError(f"fit: expected width ≥ 1 and bound > 0, got {width} and {bound}.")
+    x = torch.linspace(-bound, bound, width + 1, dtype=torch.float64)
+    return interpolate(x.tolist(), TARGETS[target](x).tolist())
 
 
 def absolute_value() -> FeedForward:

@@ -13,6 +13,7 @@ from aotlens.distill.compile import CompiledFFN, compile_ffn
 from aotlens.distill.compile.curves import error_curve, error_surface, find_kinks
 from aotlens.distill.compile.examples import (
     absolute_value,
+    fit,
     interpolate,
     on_each_coordinate,
     ramp,
@@ -68,6 +69,9 @@ def test_the_examples_are_what_they_are_called():
     torch.testing.assert_close(on_each_coordinate(sawtooth(2), 2)(pair), sum(sawtooth(2)(pair[:, [i]]) for i in (0, 1)))
     offset = interpolate([0, 1], [3, 4])
     torch.testing.assert_close(on_each_coordinate(offset, 2)(pair), sum(offset(pair[:, [i]]) for i in (0, 1)))
+    knots = torch.linspace(-3, 3, 9, dtype=torch.float64)[:, None]
+    torch.testing.assert_close(fit("square", width=8, bound=3)(knots), knots**2)
+    torch.testing.assert_close(fit("sine", width=8, bound=3)(knots), torch.sin(torch.pi * knots), atol=1e-14, rtol=0)
     silu = with_activation(absolute_value(), "silu")
     torch.testing.assert_close(silu(x), torch.nn.functional.silu(x) + torch.nn.functional.silu(-x))
 

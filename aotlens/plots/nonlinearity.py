@@ -1,0 +1,224 @@
+"""A feed-forward network compiled into attention: its error over the inputs, a head as a gate, who sees whom."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import plotly.graph_objects as go
+from jaxtyping import Bool, Float
+from plotly.subplots import make_subplots
+
+from aotlens.plots.colours import BACKGROUND, INK, LINES, QUIET, QUIET_INK, Theme, base_layout, colorscale
+
+if TYPE_CHECKING:
+    from aotlens.distill.compile.curves import ErrorCurve, ErrorSurface
+
+#: Of more kinks, no line each.
+_MOST_KINKS = 120
+
+
+def error_lines(
+    curve: ErrorCurve,
+    proven: float,
+    *,
+    at: float | None = None,
+    log: bool = False,
+    target: Float[np.ndarray, " point"] | None = None,
+    theme: Theme = "light",
+) -> go.Figure:
+    """Above, the network (wide) and the model that it was compiled into (thin); below, |model − network|.
+
+    Dotted uprights are the network's kinks, the dashed line is the proven bound, `at` a chosen x. `target` is what the
+    network was fitted to. With `log`, the error's axis is logarithmic; an error of exactly 0 is then a gap.
+    """
+    figure = make_subplots(rows=2, shared_xaxes=True, vertical_spacing=0.09, row_heights=[0.52, 0.48])
+    figure.update_layout(base_layout(theme))
+    blue, orange, green = LINES[theme][:3]
+    if target is not None:
+        figure.add_trace(_line(curve.x, target, "fitted to", QUIET_INK[theme], 1.4, dash="dot"), row=1, col=1)
+    figure.add_trace(_line(curve.x, curve.ffn[:, 0], "FFN", green, 5), row=1, col=1)
+    figure.add_trace(_line(curve.x, curve.model[:, 0], "attention model", blue, 1.6), row=1, col=1)
+    error = np.where(curve.error > 0, curve.error, np.nan) if log else curve.error
+    figure.add_trace(_line(curve.x, error, "|model − FFN|", orange, 1.6, form=".3e"), row=2, col=1)
+    _level(figure, curve.x[[0, -1]], proven, "proven bound", theme, row=2)
+    if len(curve.kinks.x) <= _MOST_KINKS:
+        for x in np.unique(curve.kinks.x):
+            figure.add_vline(x=float(x), line={"dash": "dot", "width": 1, "color": QUIET_INK[theme]}, opacity=0.55)
+    if at is not None:
+        figure.add_vline(x=at, line={"width": 1.5, "color": INK[theme]})
+    _axes(figure, theme)
+    figure.update_xaxes(title_text="x", row=2, col=1)
+    figure.update_yaxes(title_text="f(x)", row=1, col=1)
+    figure.update_yaxes(title_text="error", exponentformat="power", row=2, col=1)
+    if log:
+        figure.update_yaxes(type="log", row=2, col=1, dtick=_decades(error, proven))
+    else:
+        figure.update_yaxes(rangemode="tozero", row=2, col=1)
+    figure.update_layout(legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"}, hovermode="x unified")
+    return figure
+
+
+def error_surfaces(
+    surface: ErrorSurface,
+    proven: float,
+    *,
+    kinks: Sequence[tuple[Sequence[float], Sequence[float]]] = (),
+    at: tuple[float, float] | None = None,
+    log: bool = False,
+    theme: Theme = "light",
+) -> go.Figure:
+    """The network's first output, and |model − network| with the proven bound at the top of its scale.
+
+    `kinks` are lines (x₁, x₂) to draw over both; `at` is a chosen point. With `log`, the error's scale is log₁₀.
+    """
+    figure = make_subplots(cols=2, horizontal_spacing=0.2, subplot_titles=["f(x₁, x₂)", "|model − FFN|"])
+    figure.update_layout(base_layout(theme))
+    top = float(np.abs(surface.ffn).max(initial=0.0)) or 1.0
+    figure.add_trace(
+        _heat(surface.x, surface.ffn, colorscale("diverging", theme), -top, top, "f", "f %{z:.4f}", 0.4), row=1, col=1
+    )
+    shown, least, most, title, form = surface.error, 0.0, proven, "error", "%{z:.3e}"
+    if log:
+        floor = max(float(surface.error[surface.error > 0].min(initial=proven)), 1e-17)
+        shown, least, most = np.log10(np.maximum(surface.error, floor)), float(np.log10(floor)), float(np.log10(proven))
+        title, form = "log₁₀ error", "10^%{z:.2f}"
+        least = min(least, most - 1)
+    figure.add_trace(
+        _heat(surface.x, shown, colorscale("sequential", theme), least, most, title, f"error {form}", 1.02),
+        row=1, col=2,
+    )  # fmt: skip
+    for column in (1, 2):
+        for x, y in kinks:
+            line = {"dash": "dot", "width": 1, "color": INK[theme]}
+            figure.add_trace(
+                go.Scatter(x=x, y=y, mode="lines", line=line, opacity=0.5, hoverinfo="skip"), row=1, col=column
+            )
+        if at is not None:
+            marker = {"symbol": "circle-open", "size": 12, "color": LINES[theme][1], "line": {"width": 2.5}}
+            here = go.Scatter(x=[at[0]], y=[at[1]], mode="markers", marker=marker, hoverinfo="skip")
+            figure.add_trace(here, row=1, col=column)
+    _axes(figure, theme)
+    reach = [float(surface.x[0]), float(surface.x[-1])]
+    figure.update_xaxes(title_text="x₁", range=reach, constrain="domain", zeroline=False)
+    figure.update_yaxes(title_text="x₂", range=reach, constrain="domain", zeroline=False, scaleratio=1)
+    figure.update_yaxes(scaleanchor="x", row=1, col=1)
+    figure.update_yaxes(scaleanchor="x2", row=1, col=2)
+    figure.update_annotations(font={"size": 13, "color": INK[theme]})
+    figure.update_layout(showlegend=False, margin={"t": 30})
+    return figure
+
+
+def gate(
+    t: Float[np.ndarray, " point"],
+    weight: Float[np.ndarray, " point"],
+    *,
+    eta: float,
+    gap: float | None = None,
+    measured: tuple[Float[np.ndarray, " found"], Float[np.ndarray, " found"]] | None = None,
+    at: float | None = None,
+    theme: Theme = "light",
+) -> go.Figure:
+    """A head as a function of what it reads, t: above, t · weight beside ReLU(t); below, the softmax weight.
+
+    `weight` is what the head's token gives itself, sigmoid(t/η). `gap` shades how far below ReLU(t) it may lie
+    (0.2785·η). `measured` are (t, result) of the model itself, as points; `at` is the t of a chosen input.
+    """
+    figure = make_subplots(rows=2, shared_xaxes=True, vertical_spacing=0.09, row_heights=[0.62, 0.38])
+    figure.update_layout(base_layout(theme))
+    blue, orange, green = LINES[theme][:3]
+    relu = np.maximum(t, 0.0)
+    if gap is not None:
+        band = {"x": np.concatenate([t, t[::-1]]), "y": np.concatenate([relu, relu[::-1] - gap])}
+        figure.add_trace(
+            go.Scatter(**band, fill="toself", mode="lines", line={"width": 0}, fillcolor=_faint(green),
+                       name="ReLU(t) − 0.2785·η … ReLU(t)", hoverinfo="skip"),
+            row=1, col=1,
+        )  # fmt: skip
+        figure.add_trace(_line(t, relu, "ReLU(t)", green, 4), row=1, col=1)
+    figure.add_trace(_line(t, t * weight, "η·SiLU(t/η)" if gap is not None else "SiLU(t)", blue, 1.8), row=1, col=1)
+    if measured is not None:
+        figure.add_trace(
+            go.Scatter(x=measured[0], y=measured[1], mode="markers", name="the model's head", hoverinfo="skip",
+                       marker={"size": 6, "color": BACKGROUND[theme], "line": {"width": 1.4, "color": INK[theme]}}),
+            row=1, col=1,
+        )  # fmt: skip
+    figure.add_trace(_line(t, weight, "weight σ(t/η)", orange, 1.8), row=2, col=1)
+    if at is not None:
+        figure.add_vline(x=at, line={"width": 1.5, "color": INK[theme]})
+    _axes(figure, theme)
+    figure.update_xaxes(title_text="t: what the head reads", row=2, col=1)
+    figure.update_yaxes(title_text="its result", row=1, col=1)
+    figure.update_yaxes(title_text="weight on itself", range=[-0.04, 1.04], row=2, col=1)
+    figure.update_layout(legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"}, hovermode="x unified")
+    figure.update_layout(meta={"eta": eta})
+    return figure
+
+
+def mask_maps(
+    masks: Mapping[str, Bool[np.ndarray, "query key"]], str_tokens: Sequence[str], *, theme: Theme = "light"
+) -> go.Figure:
+    """Which keys each query sees, a picture for each name: filled where it does."""
+    figure = make_subplots(cols=len(masks), subplot_titles=list(masks), horizontal_spacing=0.16)
+    figure.update_layout(base_layout(theme))
+    for column, mask in enumerate(masks.values(), start=1):
+        heat = go.Heatmap(
+            z=mask.astype(np.float32), x=list(str_tokens), y=list(str_tokens), zmin=0, zmax=1, showscale=False,
+            xgap=2, ygap=2, colorscale=[[0, QUIET[theme]], [1, LINES[theme][0]]],
+            customdata=np.where(mask, "sees", "does not see"),
+            hovertemplate="%{y} %{customdata} %{x}<extra></extra>",
+        )  # fmt: skip
+        figure.add_trace(heat, row=1, col=column)
+    _axes(figure, theme)
+    figure.update_xaxes(type="category", showgrid=False, title_text="key", tickangle=0, constrain="domain")
+    figure.update_yaxes(type="category", showgrid=False, autorange="reversed", constrain="domain")
+    figure.update_yaxes(title_text="query", col=1)
+    for column in range(1, len(masks) + 1):
+        figure.update_yaxes(scaleanchor=f"x{column if column > 1 else ''}", row=1, col=column)
+    figure.update_annotations(font={"size": 12, "color": INK[theme]})
+    figure.update_layout(margin={"t": 44})
+    return figure
+
+
+def _line(
+    x: Float[np.ndarray, " point"], y: Float[np.ndarray, " point"], name: str, colour: str, width: float, *,
+    dash: str = "solid", form: str = ".5g",
+) -> go.Scatter:  # fmt: skip
+    return go.Scatter(
+        x=x, y=y, mode="lines", name=name, line={"width": width, "color": colour, "dash": dash},
+        hovertemplate=f"%{{y:{form}}}",
+    )  # fmt: skip
+
+
+def _level(figure: go.Figure, ends: Any, value: float, name: str, theme: Theme, *, row: int) -> None:
+    line = {"dash": "dash", "width": 1.6, "color": INK[theme]}
+    trace = go.Scatter(x=ends, y=[value, value], mode="lines", name=name, line=line, hoverinfo="skip")
+    figure.add_trace(trace, row=row, col=1)
+
+
+def _heat(x: Any, z: Any, scale: Any, least: float, most: float, title: str, hover: str, where: float) -> go.Heatmap:
+    return go.Heatmap(
+        x=x, y=x, z=z.astype(np.float32), zmin=least, zmax=most, colorscale=scale,
+        colorbar={"thickness": 10, "outlinewidth": 0, "title": {"text": title, "side": "right"}, "x": where,
+                  "exponentformat": "power"},
+        hovertemplate=f"x₁ %{{x:.3g}}<br>x₂ %{{y:.3g}}<br><b>{hover}</b><extra></extra>",
+    )  # fmt: skip
+
+
+def _axes(figure: go.Figure, theme: Theme) -> None:
+    axis = base_layout(theme)["xaxis"]
+    figure.update_xaxes(**axis)
+    figure.update_yaxes(**axis)
+
+
+def _decades(error: Float[np.ndarray, " point"], proven: float) -> int:
+    """Decades between ticks, of which some six fit."""
+    known = error[np.isfinite(error)]
+    span = np.log10(proven) - np.log10(known.min()) if known.size else 1.0
+    return max(1, int(span / 6))
+
+
+def _faint(colour: str) -> str:
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},0.22)"

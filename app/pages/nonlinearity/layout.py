@@ -1,0 +1,266 @@
+"""The Non-linearity page's layout."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import dash_mantine_components as dmc
+from dash import dcc, html
+
+from app import ids
+from app.components.graph import graph
+from app.components.nonlinearity_tables import heads_grid
+from app.components.panel import panel
+from app.services import Services
+from app.services.nonlinearity import LEAST_ETA, MOST_ETA, slider_of, starting_x
+from app.services.nonlinearity_words import NAMES
+from app.urlstate import MAX_DEPTH, MAX_WIDTH, NonlinearityState, Preset, parse_nonlinearity
+
+_EXPLAIN = (
+    "Attention alone can compute a feed-forward network (nonlinearity-in-attention, Theorem 4.1). Choose a small FFN "
+    "or draw one: it is compiled into an attention-only transformer, with a proven bound on how far the two can "
+    "differ for any input in [−M, M]. The address in your browser holds everything you choose here."
+)
+_EXPLAIN_COMPILED = (
+    "One attention layer computes one hidden layer, one head of size 1 each hidden unit. Theorem 4.1 states max{W, "
+    "D} + 1 heads a layer; its proof needs (W + 1) + 2(D + 1) in the first and as many for each later one, W being "
+    "the layer's units and D the numbers it reads: biases ride on a constant (Lemma E.1), and the skip connection is "
+    "cancelled by two heads a number (Lemma E.3). Leaner, and exact: one head that sees its own token only cancels "
+    "it all."
+)
+_EXPLAIN_ERROR = (
+    "Where the model differs from the FFN. Each ReLU unit is off by |t|·σ(−|t|/η), most at |t| = 1.2785·η (0.2785·η) "
+    "and nothing elsewhere; later weights multiply that. Slide η: smaller is closer to ReLU, and a sharper softmax. "
+    "(Lemma E.2 writes σ_L(ηx)/x; what holds is η·SiLU(x/η) → ReLU(x) as η → 0.) Click the picture to choose an x."
+)
+_EXPLAIN_HEADS = (
+    "What each head reads and writes, from its weights. Click one to look at it below. Heads that only fill up the "
+    "model's shape with zeros are left out."
+)
+_EXPLAIN_ONE = (
+    "Its attention pattern on a sequence of the auxiliary token and four tokens, the first of them your x: tokens do "
+    "not see each other. A token scores itself 0 and the auxiliary token −t/η, and the auxiliary token's value is 0: "
+    "so the softmax over two keys is a sigmoid, a gate on the token's own value (Lemma E.4)."
+)
+_EXPLAIN_GATE = (
+    "Above, the head's result against what it reads, t, beside ReLU; circles are the model's own at inputs over the "
+    "whole range. Below, the softmax weight that the token gives itself. The upright is your x."
+)
+_EXPLAIN_MASK = (
+    "Which keys each query may attend to. A token sees itself and the auxiliary token (position 0), never another "
+    "token; the auxiliary token sees itself, so that no softmax is over nothing."
+)
+_EXPLAIN_SNIPPET = "The same in Python: the network, the model, its bound, and the pattern of the head above."
+_AUXILIARY = {"unit": "(0, …, 0, 1), the theorem's", "random": "random (Corollary 4.1)", "own": "your own numbers"}
+
+
+def layout(services: Services, search: str | None) -> html.Div:
+    """The page for an address; with nothing in it, the hat."""
+    state = parse_nonlinearity(search)
+    pictures = ("png", "svg")
+    return html.Div(
+        [
+            html.H1("Non-linearity", className="sr-only"),
+            dcc.Store(id=ids.NONLINEARITY),
+            dcc.Store(id=ids.ETA, data=state.eta),
+            dcc.Store(id=ids.COMPILED_HEAD, data=None if state.head is None else list(state.head)),
+            dcc.Store(id=ids.ONE_HEAD_SHOWN),
+            dcc.Download(id=ids.NONLINEARITY_DOWNLOAD),
+            _network_panel(state),
+            html.Div(
+                [
+                    panel(
+                        ids.COMPILED, "The attention model", _EXPLAIN_COMPILED,
+                        [html.Dl(id=ids.COMPILED_FACTS, className="facts"),
+                         html.Div(id=ids.COMPILED_LAYERS, className="layers-box")],
+                        exports=("csv", "safetensors", "zip", "ffn"),
+                    ),
+                    panel(
+                        ids.COMPILED_ERROR, "Error over the inputs", _EXPLAIN_ERROR,
+                        [
+                            _eta_controls(state),
+                            html.P(id=ids.COMPILED_ERROR_CAPTION, className="caption", role="status"),
+                            graph(ids.COMPILED_ERROR_GRAPH, "graph-compiled"),
+                        ],
+                        controls=_scale(state), exports=(*pictures, "csv"),
+                    ),
+                    panel(
+                        ids.COMPILED_HEADS, "Heads", _EXPLAIN_HEADS, heads_grid(ids.COMPILED_HEADS_TABLE),
+                        exports=("csv",),
+                    ),
+                    panel(
+                        ids.MASK, "Attention mask", _EXPLAIN_MASK, graph(ids.MASK_GRAPH, "graph-mask"), exports=pictures
+                    ),
+                    panel(
+                        ids.ONE_HEAD, "One head", _EXPLAIN_ONE,
+                        [_head_controls(state), html.Div(id=ids.ONE_HEAD_SAYS, className="head-says", role="status"),
+                         graph(ids.ONE_HEAD_PATTERN, "graph-one-head")],
+                        exports=(*pictures, "csv"),
+                    ),
+                    panel(
+                        ids.GATE, "The gate", _EXPLAIN_GATE,
+                        [html.P(id=ids.GATE_CAPTION, className="caption"), graph(ids.GATE_GRAPH, "graph-gate")],
+                        exports=pictures,
+                    ),
+                    panel(
+                        ids.SNIPPET, "In Python", _EXPLAIN_SNIPPET,
+                        html.Pre(html.Code(id=ids.SNIPPET_CODE), className="code", tabIndex=0),
+                        controls=dcc.Clipboard(target_id=ids.SNIPPET_CODE, title="Copy", className="copy"),
+                        exports=("py",),
+                    ),
+                ],
+                id=ids.NONLINEARITY_BODY,
+                className="nonlinearity-body",
+                **{"data-empty": ""},
+            ),
+        ],
+        id=ids.NONLINEARITY_PAGE,
+        className="nonlinearity-page",
+        **{"data-preset": state.preset, "data-inputs": str(state.inputs), "data-activation": state.activation,
+           "data-auxiliary": _auxiliary_kind(state)},
+    )  # fmt: skip
+
+
+def _network_panel(state: NonlinearityState) -> html.Section:
+    kind = _auxiliary_kind(state)
+    network = [
+        dmc.Select(
+            id=ids.NONLINEARITY_PRESET, label="Network", value=state.preset, allowDeselect=False, w=210, size="sm",
+            data=[{"value": name, "label": NAMES[name]} for name in get_args(Preset)],
+        ),
+        _segments(ids.NONLINEARITY_INPUTS, "Reads", str(state.inputs), {"1": "one number", "2": "two"}),
+        _segments(ids.NONLINEARITY_ACTIVATION, "Activation", state.activation, {"relu": "ReLU", "silu": "SiLU"}),
+        _number(ids.NONLINEARITY_WIDTH, "Units a layer", state.width, 1, MAX_WIDTH, "for-width"),
+        _number(ids.NONLINEARITY_DEPTH, "Hidden layers", state.depth, 1, MAX_DEPTH, "for-depth"),
+        _number(ids.NONLINEARITY_SEED, "Seed", state.seed, 0, 999_999, "for-seed"),
+    ]  # fmt: skip
+    compiled = [
+        _text(ids.NONLINEARITY_BOUND, "Inputs up to M", f"{state.bound:.12g}", 110),
+        _text(ids.NONLINEARITY_TOLERANCE, "Tolerance", f"{state.tolerance:.12g}", 110),
+        _segments(
+            ids.NONLINEARITY_CONSTRUCTION, "Construction", state.construction,
+            {"lean": "leaner", "narrow": "heads of size 1", "paper": "the paper's"},
+        ),
+        dmc.Select(
+            id=ids.NONLINEARITY_AUXILIARY, label="Auxiliary token", value=kind, allowDeselect=False, w=220, size="sm",
+            data=[{"value": value, "label": label} for value, label in _AUXILIARY.items()],
+        ),
+        dmc.TextInput(
+            id=ids.NONLINEARITY_VECTOR, label="Its d_model numbers, commas between", debounce=400, size="sm",
+            value=state.auxiliary if kind == "own" else "", placeholder="0.5, −1, 2", className="for-vector", w=260,
+        ),
+    ]  # fmt: skip
+    return panel(
+        ids.NONLINEARITY_PANEL, "A network to compile", _EXPLAIN,
+        [
+            html.Div(network, className="choices"),
+            _drawing(state),
+            html.Div(compiled, className="choices"),
+            html.Div(id=ids.NONLINEARITY_MEANING, className="meaning", role="status"),
+        ],
+    )  # fmt: skip
+
+
+def _drawing(state: NonlinearityState) -> html.Div:
+    return html.Div(
+        [
+            html.Div(id=ids.NONLINEARITY_EDITOR, className="editor", role="group", **{"aria-label": "Points"}),
+            html.Div(
+                [
+                    dmc.Textarea(
+                        id=ids.NONLINEARITY_KNOTS, label="Points: x, y on a line each", autosize=True, minRows=4,
+                        value=state.knots.replace(",", ", ").replace(";", "\n"), maxRows=9, debounce=400, size="sm",
+                        spellCheck=False, className="points",
+                    ),
+                    dmc.Button(
+                        "Add a point", id=ids.NONLINEARITY_ADD, n_clicks=0, size="compact-sm", variant="default"
+                    ),
+                    html.P(
+                        "Click to add a point, drag to move it; or Tab to a point, arrow keys move it (with Shift: "
+                        "more), Delete removes it.",
+                        className="caption",
+                    ),
+                ],
+                className="points-box",
+            ),
+        ],
+        id=ids.NONLINEARITY_DRAWING,
+        className="drawing for-knots",
+    )  # fmt: skip
+
+
+def _eta_controls(state: NonlinearityState) -> html.Div:
+    marks = [{"value": power, "label": "10" + str(power).translate(_SUPERSCRIPTS)} for power in range(-8, 2, 2)]
+    slider = dmc.Slider(
+        id=ids.ETA_SLIDER, value=slider_of(state.eta or 0.01), min=LEAST_ETA, max=MOST_ETA, step=0.05, marks=marks,
+        updatemode="drag", label={"function": "tenToThe"}, thumbLabel="η, as a power of ten", size="sm",
+    )  # fmt: skip
+    return html.Div(
+        [
+            html.Div([html.Span("η (sharpness of the gates)", className="field-label"), slider], className="eta-box"),
+            dmc.Button("As the proof chooses", id=ids.ETA_PROOF, n_clicks=0, size="compact-sm", variant="default"),
+            html.P(id=ids.ETA_CAPTION, className="caption", role="status"),
+        ],
+        className="eta",
+    )
+
+
+def _head_controls(state: NonlinearityState) -> html.Div:
+    x = starting_x(state)
+    sliders = [
+        html.Div(
+            [
+                html.Span(label, className="field-label"),
+                dmc.Slider(
+                    id=id, value=x[min(place, len(x) - 1)], min=-state.bound if state.bound > 0 else -1, precision=6,
+                    max=state.bound if state.bound > 0 else 1, step=abs(state.bound) / 200 or 0.01, updatemode="drag",
+                    label={"function": "plain"}, thumbLabel=label, size="sm",
+                ),
+            ],
+            className=name,
+        )
+        for place, (id, label, name) in enumerate(
+            ((ids.ONE_HEAD_FIRST, "Input x (x₁)", "x-box"), (ids.ONE_HEAD_SECOND, "Input x₂", "x-box for-second"))
+        )
+    ]  # fmt: skip
+    picker = html.Div(
+        id=ids.ONE_HEAD_PICKER, className="pick-heads", role="group",
+        **{"aria-label": "Heads", "data-store": ids.COMPILED_HEAD},
+    )  # fmt: skip
+    return html.Div(
+        [html.Div([html.Span("Head (layer.head)", className="field-label"), picker]), *sliders], className="choices"
+    )
+
+
+def _scale(state: NonlinearityState) -> Any:
+    return dmc.SegmentedControl(
+        id=ids.COMPILED_SCALE, size="xs", value="log" if state.log else "linear",
+        data=[{"value": "linear", "label": "linear"}, {"value": "log", "label": "log"}],
+        **{"aria-label": "Scale of the error"},
+    )  # fmt: skip
+
+
+def _auxiliary_kind(state: NonlinearityState) -> str:
+    return state.auxiliary if state.auxiliary in ("unit", "random") else "own"
+
+
+def _segments(id: str, label: str, value: str, data: dict[str, str]) -> html.Div:
+    control = dmc.SegmentedControl(
+        id=id, data=[{"value": one, "label": text} for one, text in data.items()], value=value, size="sm",
+        **{"aria-label": label},
+    )  # fmt: skip
+    return html.Div([html.Span(label, className="field-label"), control])
+
+
+def _number(id: str, label: str, value: int, least: int, most: int, class_name: str) -> dmc.NumberInput:
+    return dmc.NumberInput(
+        id=id, label=label, value=value, min=least, max=most, allowDecimal=False, debounce=300, clampBehavior="blur",
+        className=class_name, w=110, size="sm",
+    )  # fmt: skip
+
+
+def _text(id: str, label: str, value: str, width: int) -> dmc.TextInput:
+    return dmc.TextInput(id=id, label=label, value=value, debounce=400, w=width, size="sm")
+
+
+_SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
