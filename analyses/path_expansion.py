@@ -110,9 +110,10 @@ def deeper(model: AttentionOnlyTransformer, tokens: Tensor) -> tuple[PathExpansi
     logit, top = frozen.logits[position, token], expansion.top(20, position, token)
     largest = every.values.flatten().abs().sort(descending=True).values[:20]
     found = torch.tensor(top.values, dtype=torch.float64).abs()
+    sequences = len({path.heads for path in expansion.paths()})
     return expansion, [
         _zero("§6: head after head is the mixed product, A₂ A₁", chain.terms[0].pattern - frozen.read @ A[1] @ A[0]),
-        _count("§6: (H + 1)^L sequences of heads from each source", (n_heads + 1) ** 2, every.values.shape[1]),
+        _count("§6: (H + 1)^L sequences of heads from each source", (n_heads + 1) ** 2, sequences),
         _zero("2 layers: all paths, each by itself, add up to the logit", every.values.sum() - logit),
         _zero("2 layers: all orders add up to every logit", expansion.by_order().sum(0) - model(tokens[None])[0]),
         _zero("2 layers: the 20 largest paths, by search and by enumeration", found - largest),
@@ -126,12 +127,10 @@ def explosion(model: AttentionOnlyTransformer, tokens: Tensor) -> list[Claim]:
     expansion = expand(model, tokens)
     top = expansion.top(20)
     logits, by_head = expansion.frozen.logits, expansion.by_head(top.target).total()
-    n_paths = 2 * (expansion.n_heads + 1) ** expansion.n_layers  # from tokens and from biases
     return [
-        _count("12 layers: paths to one logit", n_paths, top.n_paths),
         _zero("12 layers: all orders add up to every logit", expansion.by_order().sum(0) - model(tokens[None])[0]),
         _zero("12 layers: so do all last heads and the direct paths", by_head - logits[:, top.target]),
-        _count("12 layers: of the 20 largest paths the search proves", 20, top.n_proven),
+        _count(f"12 layers: of the 20 largest of {top.n_paths:,} paths the search proves", 20, top.n_proven),
     ]
 
 

@@ -33,7 +33,9 @@ def test_path_expansion(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> N
     assert path_expansion.main(["--quick", "--docs", str(page)]) == 0
     out = capsys.readouterr().out
     assert "Proposition 22" in out and "| NO" not in out and "loss with paths up to here" in out
-    assert "12 layers: paths to one logit | 488,281,250 | 488,281,250 | 0 | yes | none" in page.read_text("utf-8")
+    assert "of the 20 largest of 488,281,250 paths the search proves | 20 | 20 | 0 | yes | none" in page.read_text(
+        "utf-8"
+    )
     # What stands in the page has the same claims, from the whole run.
     assert claims(out) == claims(before.split("<!-- path_expansion -->")[1].split("<!-- /path_expansion -->")[0])
     assert before.split("<!-- path_expansion -->")[0] == page.read_text("utf-8").split("<!-- path_expansion -->")[0]

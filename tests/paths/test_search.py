@@ -120,7 +120,8 @@ def test_no_path_is_larger_than_any_of_its_nodes_says(
     make: MakeModel, tokens: Tensor, changes: dict[str, Any], split: bool
 ) -> None:
     """Each upper end of a path bounds it as soon as it is reached, for sources together and apart."""
-    expansion = expand(make(n_layers=4, bias=True, **changes), tokens, split_sources=split)
+    n_layers = 3 if split else 4
+    expansion = expand(make(n_layers=n_layers, bias=True, **changes), tokens, split_sources=split)
     bounds = prepare(expansion.frozen, split=split)
     root = root_gradient(expansion.frozen, 3, direction(expansion.frozen, (2, 5)).column)
     gradients, ratios = {(): root}, []
@@ -132,7 +133,7 @@ def test_no_path_is_larger_than_any_of_its_nodes_says(
                 u = bounds.head_values_gradient(node[0], gradients[node[1:]])
                 gradients[node] = bounds.gradient(node[0], u)
             layer, head = path.heads[-len(node) - 1]
-            reading = read_heads(bounds, gradients[node], (node[0][0] if node else 4) * 2)
+            reading = read_heads(bounds, gradients[node], (node[0][0] if node else n_layers) * 2)
             bound = float(bound_longer(bounds, reading)[layer * 2 + head])
             assert contribution <= bound * (1 + 1e-9), (str(path), node)
             ratios.append(contribution / bound if bound else 0)

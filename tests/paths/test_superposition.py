@@ -70,8 +70,11 @@ def test_interference_of_known_directions() -> None:
     assert absent.largest == 0 and absent.lengths.tolist() == [1, 0, 2]
     frame = interference(polygon(5)).to_frame()
     assert frame.nearest.tolist() != frame.feature.tolist() and frame.cosine.max() < 0
-    with pytest.raises(ValueError, match="finite"):
-        interference(torch.tensor([[math.nan]]))
+    for wrong in (torch.tensor([[math.nan]]), torch.full((2, 2), 1e200, dtype=torch.float64), torch.zeros(0, 2)):
+        with pytest.raises(ValueError, match="at least one feature, and finite ones whose products are finite"):
+            interference(wrong)
+    assert interference(torch.ones(1, 2)).to_frame().nearest.isna().all()
+    assert interference(torch.eye(3)).to_frame().nearest.tolist() == [1, 0, 0]  # never itself
 
 
 def test_random_features_interfere_as_random_vectors_do() -> None:
@@ -116,6 +119,33 @@ def test_one_projection_by_a_naive_loop() -> None:
     assert found.constant == pytest.approx(16 * found.distortion**2 / math.log(12))
     with pytest.raises(ValueError, match="differ"):
         measure_projection(torch.ones(2, 3), 2, 0)
+
+
+def test_the_corollary_needs_unit_vectors() -> None:
+    """A slip of the paper: for x 50 times as long as y, "by normalizing" does not follow."""
+    generator = torch.Generator().manual_seed(0)
+    broken = {"unit": 0, "long": 0}
+    for seed in range(600):
+        x = torch.randn(2, 50, dtype=torch.float64, generator=generator)
+        x = x / x.norm(dim=1, keepdim=True)
+        for name, points in (("unit", x), ("long", x * torch.tensor([[50.0], [1.0]]))):
+            found = measure_projection(points, 200, seed)
+            broken[name] += found.inner_error > 3 * found.distortion or found.angle_error > found.angle_bound
+    assert broken["unit"] == 0 and broken["long"] > 3
+
+
+def test_every_projection_is_drawn_for_itself() -> None:
+    found = johnson_lindenstrauss((10, 20), (8, 16), dimension=30, n_trials=3)
+    assert len({projection.seed for projection in found.projections}) == len(found.projections) == 12
+
+
+def test_the_fitted_dimension_gives_epsilon_on_average() -> None:
+    found = johnson_lindenstrauss((30, 100), (64, 128, 256, 512), dimension=300, n_trials=6)
+    m = found.dimensions_for(100, 0.4)
+    fresh = johnson_lindenstrauss((100,), (m, m + 1), dimension=300, n_trials=12, seed=900)
+    distortions = [projection.distortion for projection in fresh.projections]
+    assert np.mean(distortions) == pytest.approx(0.4, rel=0.1)
+    assert 0.2 < np.mean([distortion > 0.4 for distortion in distortions]) < 0.8  # no bound
 
 
 def test_distortion_falls_as_the_theorem_says() -> None:

@@ -35,16 +35,17 @@ class Interference:
     """No n unit vectors have a smaller largest |cos|; 0 for n ≤ d."""
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a feature: length, the feature that disturbs it most (signed cosine)."""
+        """One row a feature: length, the feature that disturbs it most (signed cosine); a single one has none."""
         import pandas as pd
 
         cosines = _cosines(self.gram)
-        worst = cosines.abs().argmax(1)
+        alone = len(cosines) == 1
+        worst = cosines.abs().fill_diagonal_(-1).argmax(1)
         return pd.DataFrame(
             {
                 "feature": range(len(self.gram)),
                 "length": self.lengths.tolist(),
-                "nearest": worst.tolist(),
+                "nearest": pd.array([None] if alone else worst.tolist(), dtype="Int64"),
                 "cosine": cosines.gather(1, worst[:, None])[:, 0].tolist(),
             }
         )
@@ -53,12 +54,15 @@ class Interference:
 def interference(features: Float[Tensor, "feature d"], min_length: float = 1e-6) -> Interference:
     """The interference of the rows of `features`. O(features² · d).
 
-    Raises `ValueError` for entries that are not finite.
+    Raises `ValueError` for no features, entries that are not finite, and products that are not.
     """
-    if not bool(features.isfinite().all()):
-        raise ValueError("interference: expected finite features.")
     wide = features.detach().cpu().double()
     gram = wide @ wide.T
+    if len(wide) == 0 or not bool(gram.isfinite().all()):
+        raise ValueError(
+            f"interference: expected at least one feature, and finite ones whose products are finite, got "
+            f"{list(features.shape)} with entries up to {float(wide.abs().max()) if wide.numel() else 0:.3g}."
+        )
     lengths = wide.norm(dim=1)
     kept = gram[lengths > min_length][:, lengths > min_length]
     n, d = len(kept), features.shape[1]

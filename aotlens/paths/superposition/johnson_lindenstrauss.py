@@ -5,7 +5,9 @@ factor within 1 ± ε. The map here is the proof's, f(z) = z R with random signs
 √(1 + ε) as well, and gets a one-sided bound). The proof there names no constants; what stands here is fitted: the C of
 m = C · log N / ε², natural logarithm, with ε the largest distortion over all pairs that a projection shows.
 
-Corollary 28 bounds cosines by |cos θ_f − cos θ| ≤ 4ε/(1 − ε). It takes ε for norms as well as for distances; so do we.
+Corollary 28 bounds cosines by |cos θ_f − cos θ| ≤ 4ε/(1 − ε), and inner products by 3ε. It takes ε for norms as well as
+for distances; so do we. It holds for unit vectors only: its proof's "the general case follows by normalizing" changes
+the points whose distances ε is about, and with x many times as long as y both bounds fail now and then.
 """
 
 from __future__ import annotations
@@ -40,9 +42,10 @@ class Projection:
     angle_error: float | int
     """The largest |cos θ_f − cos θ| over pairs."""
     angle_bound: float | int
-    """Corollary 28's 4ε/(1 − ε) for this ε; ∞ for ε ≥ 1."""
+    """Corollary 28's 4ε/(1 − ε) for this ε, which holds for points of length 1; ∞ for ε ≥ 1."""
     inner_error: float | int
-    """The largest |⟨f(x), f(y)⟩ − ⟨x, y⟩| over pairs, x and y scaled to length 1; Corollary 28's bound is 3ε."""
+    """The largest |⟨f(x), f(y)⟩ − ⟨x, y⟩| over pairs, x and y scaled to length 1; Corollary 28's bound, for
+    points of that length, is 3ε."""
     constant: float | int
     """C = m · ε² / log N."""
 
@@ -65,7 +68,11 @@ class JohnsonLindenstrauss:
         return pd.DataFrame([asdict(projection) for projection in self.projections])
 
     def dimensions_for(self, n_points: int, epsilon: float) -> int:
-        """m = C · log N / ε² with the fitted constant, rounded up."""
+        """m = C · log N / ε² with the fitted constant, rounded up.
+
+        There the largest distortion of N points is about ε on average; about every other projection exceeds it. Raises
+        `ValueError` for fewer than 2 points and ε outside (0, 1).
+        """
         if n_points < 2 or not 0 < epsilon < 1:
             raise ValueError(f"expected at least 2 points and 0 < ε < 1, got {n_points} and {epsilon}.")
         return math.ceil(self.constant * math.log(n_points) / epsilon**2)
@@ -87,6 +94,8 @@ def johnson_lindenstrauss(
 ) -> JohnsonLindenstrauss:
     """Project clouds of random unit vectors and measure how much every pair is distorted.
 
+    Every cloud and every projection is drawn for itself.
+
     Time: O(trials · Σ (N · n · m + N² · (n + m))); memory O(N²). Raises `ValueError` for fewer than 2 points, sizes or
     trials below 1, and a single m, which fits no slope.
     """
@@ -95,13 +104,14 @@ def johnson_lindenstrauss(
             f"johnson_lindenstrauss: expected clouds of at least 2 points, two different m ≥ 1, dimension and trials "
             f"≥ 1; got n_points={list(n_points)}, m={list(m)}, dimension={dimension}, n_trials={n_trials}."
         )
-    projections = []
-    for trial in range(n_trials):
-        generator = torch.Generator().manual_seed(seed + trial)
+    projections: list[Projection] = []
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(n_trials):
         for n in n_points:
             points = torch.randn(n, dimension, generator=generator, dtype=torch.float64)
             points = points / points.norm(dim=1, keepdim=True)  # as Corollary 28 has them
-            projections += [measure_projection(points, size, seed + trial) for size in m]
+            for size in m:
+                projections.append(measure_projection(points, size, seed + 1 + len(projections)))
     constant, exponent = _fit([projection for projection in projections if projection.distortion < 1])
     return JohnsonLindenstrauss(projections=tuple(projections), constant=constant, exponent=exponent)
 
