@@ -166,6 +166,24 @@ def held_out_windows(
     return text.sample(corpus, names, text.Encoding.of(reader), -(-n_tokens // length), length)
 
 
+def windows_for(
+    model: Model,
+    corpus: Corpus,
+    train_tokens: int,
+    held_out_tokens: int,
+    *,
+    held_out: Collection[str] | float | None = None,
+    sequence_length: int | None = None,
+) -> tuple[Windows, Windows]:
+    """(training, held-out) windows as `distill_heads` takes them from a corpus, to be used with something else too."""
+    reader = HeadReader.of(model)
+    length = _length(reader, sequence_length)
+    encoding = text.Encoding.of(reader)
+    corpus, train_names, held_out_names = text.sides(reader, corpus, held_out)
+    train = text.sample(corpus, train_names, encoding, -(-train_tokens // length), length)
+    return text.shuffled(train, 0), text.sample(corpus, held_out_names, encoding, -(-held_out_tokens // length), length)
+
+
 def _length(reader: HeadReader, sequence_length: int | None) -> int:
     length = min(reader.n_ctx, _LONGEST) if sequence_length is None else sequence_length
     if not 3 <= length <= reader.n_ctx:
