@@ -129,8 +129,11 @@ class Paths:
 
         from aotlens.paths import expand
 
-        with loaded.exclusive:
-            expansion = expand(loaded.model, torch.tensor(tokens), split_sources=True)
+        try:
+            with loaded.exclusive:
+                expansion = expand(loaded.model, torch.tensor(tokens), split_sources=True)
+        except ValueError as error:  # such as logits that aren't finite
+            raise RequestError(f"{checkpoint} can't be expanded on this text: {error}") from error
         return Expanded(
             key=key,
             checkpoint=checkpoint,
@@ -218,17 +221,20 @@ class Paths:
     def top(self, question: Question) -> TopPaths:
         """The largest paths."""
         expanded = self.asked(question)
-        return self._top.get(
-            (expanded.key, question),
-            lambda: expanded.expansion.top(
+        return self._top.get((expanded.key, question), lambda: self._search(expanded, question))
+
+    def _search(self, expanded: Expanded, question: Question) -> TopPaths:
+        try:
+            return expanded.expansion.top(
                 question.k,
                 question.position,
                 question.logit,
                 question.by,
                 through=None if question.through is None else _parse_head(question.through),
                 budget=self._settings.path_budget,
-            ),
-        )
+            )
+        except ValueError as error:  # a path that isn't finite
+            raise RequestError(f"The largest paths can't be listed: {error}") from error
 
     def sources(self, question: Question) -> tuple[np.ndarray, float]:
         """What all paths from each position add (biases apart, with their total)."""

@@ -211,6 +211,22 @@ def test_a_model_with_mlps_is_refused_and_said_to_be_so(tmp_path: File, monkeypa
     assert "tiny-mlp (has MLPs)" in page
 
 
+def test_weights_that_overflow_are_said_to(tmp_path: File, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("AOTLENS_HOME", str(tmp_path / "home"))
+    save_tiny(tmp_path, "tiny-huge", norm=None, n_layers=1)
+    services = Services.start(Settings(checkpoints=(tmp_path,), device="cpu"))
+    model = services.catalog.load("tiny-huge").model
+    expanded = services.paths.expand("tiny-huge", SHORT)
+    question = services.paths.question(expanded, None, None, None, "abs", 3)
+    with torch.no_grad():
+        expanded.expansion.frozen.W_O.mul_(torch.inf)
+        model.W_E.mul_(torch.inf)
+    with pytest.raises(RequestError, match=r"can't be listed: .*contribution is .* in torch\.float32"):
+        services.paths.top(question)
+    with pytest.raises(RequestError, match="can't be expanded on this text: paths: expected finite logits"):
+        services.paths.expand("tiny-huge", "Another text")
+
+
 @pytest.mark.parametrize("what", ["7.0", "token@40-0.0", "position@1", "token@1-1.0-0.0"])
 def test_what_cannot_be_taken_away_is_refused(services: Services, what: str):
     expanded = services.paths.expand("tiny-fixed", "a b")
