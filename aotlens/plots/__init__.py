@@ -11,6 +11,7 @@ matrix.py       entries of a circuit
 eigenvalues.py  a circuit's eigenvalues in the complex plane
 composition.py  a head between those it reads and those that read it
 nonlinearity.py a compiled network: error over the inputs, a head as a gate, masks
+distillation.py heads as feed-forward networks: error by head, width and kind; what replacing heads costs
 paths.py        what paths of each length add to a logit, and its flow from tokens through heads
 """
 
@@ -19,6 +20,13 @@ from __future__ import annotations
 from aotlens.plots.attention import attention_map
 from aotlens.plots.colours import Theme
 from aotlens.plots.composition import Edge, composition_graph
+from aotlens.plots.distillation import (
+    error_against,
+    error_by_width,
+    error_grid,
+    learning_curves,
+    substitution_curves,
+)
 from aotlens.plots.eigenvalues import eigenvalue_plane
 from aotlens.plots.labels import describe, glyphs, is_whitespace
 from aotlens.plots.matrix import matrix_map
@@ -36,15 +44,20 @@ __all__ = [
     "data_uri",
     "describe",
     "eigenvalue_plane",
+    "error_against",
+    "error_by_width",
+    "error_grid",
     "error_lines",
     "error_surfaces",
     "flow_graph",
     "gate",
     "glyphs",
     "is_whitespace",
+    "learning_curves",
     "mask_maps",
     "matrix_map",
     "order_bars",
     "sprite",
+    "substitution_curves",
     "training_curve",
 ]
