@@ -270,3 +270,15 @@ def test_units_that_read_nothing_have_an_eta_within_the_tolerance():
         [(torch.zeros(1, 1), None), (torch.ones(1, 1), None)], activation="relu", bound=1, tolerance=0.1
     )
     assert compiled.proven_error <= 0.1 and compiled.measured_error(n=10) == 0
+
+
+def test_what_silu_makes_of_earlier_errors_by_hand():
+    """SiLU is steepest, 1.0998, at 2.3994: there a ReLU unit's error grows by as much, and the bound says so."""
+    network = mlp(1, 1, 1, 1)
+    network[3] = nn.SiLU()
+    for linear, bias in ((network[0], 0.0), (network[2], 2.3993572805), (network[4], 0.0)):
+        linear.weight.fill_(1.0)
+        linear.bias.fill_(bias)
+    compiled = compile_ffn(network, bound=1, tolerance=1e-4)
+    assert math.isclose(compiled.etas[0] * GAP * 1.0998393, 1e-4, rel_tol=1e-5) and compiled.etas[1] == 1
+    assert 0.999e-4 < compiled.measured_error(n=200) <= compiled.proven_error
