@@ -30,9 +30,10 @@ class Settings:
     """Tokens a step."""
     learning_rate: float = 0.12
     """Of Adam, ÷ √width; rises over 10 steps, then falls to 0 along a cosine."""
-    tolerance: float = 1e-3
-    patience: int = 3
-    """An FFN stops when this many evaluations have not lowered its best validation error by `tolerance` of it."""
+    tolerance: float = 0.0
+    patience: int = 6
+    """An FFN stops when this many evaluations have not lowered its best validation error by `tolerance` of it. As the
+    learning rate falls to the end, a short patience would stop what has yet to settle."""
     evaluations: int = 20
     """About how often the validation error is taken."""
     seed: int = 0
