@@ -21,9 +21,9 @@ _MOST_KINKS = 120
 
 def error_lines(
     curve: ErrorCurve,
-    proven: float,
+    proven: float | int,
     *,
-    at: float | None = None,
+    at: float | int | None = None,
     log: bool = False,
     target: Float[np.ndarray, " point"] | None = None,
     theme: Theme = "light",
@@ -62,7 +62,7 @@ def error_lines(
 
 def error_surfaces(
     surface: ErrorSurface,
-    proven: float,
+    proven: float | int,
     *,
     kinks: Sequence[tuple[Sequence[float], Sequence[float]]] = (),
     at: tuple[float, float] | None = None,
@@ -114,10 +114,10 @@ def gate(
     t: Float[np.ndarray, " point"],
     weight: Float[np.ndarray, " point"],
     *,
-    eta: float,
-    gap: float | None = None,
+    eta: float | int,
+    gap: float | int | None = None,
     measured: tuple[Float[np.ndarray, " found"], Float[np.ndarray, " found"]] | None = None,
-    at: float | None = None,
+    at: float | int | None = None,
     theme: Theme = "light",
 ) -> go.Figure:
     """A head as a function of what it reads, t: above, t · weight beside ReLU(t); below, the softmax weight.
@@ -182,7 +182,7 @@ def mask_maps(
 
 
 def _line(
-    x: Float[np.ndarray, " point"], y: Float[np.ndarray, " point"], name: str, colour: str, width: float, *,
+    x: Float[np.ndarray, " point"], y: Float[np.ndarray, " point"], name: str, colour: str, width: float | int, *,
     dash: str = "solid", form: str = ".5g",
 ) -> go.Scatter:  # fmt: skip
     return go.Scatter(

@@ -78,7 +78,7 @@ class ErrorSurface:
         return pd.DataFrame({name: value.ravel() for name, value in values.items()})
 
 
-def find_kinks(ffn: FeedForward, bound: float) -> Kinks:
+def find_kinks(ffn: FeedForward, bound: float | int) -> Kinks:
     """Where the units of a ReLU network of one number cross 0 in [-bound, bound].
 
     Layer by layer: between the kinks of earlier layers a pre-activation is linear, so its zeros are exact (to
@@ -196,7 +196,9 @@ def kink_lines(ffn: FeedForward, bound: float | int) -> list[Float[np.ndarray, "
     return lines
 
 
-def gate_curve(eta: float, *, reach: float, n: int = 401) -> tuple[Float[np.ndarray, " t"], Float[np.ndarray, " t"]]:
+def gate_curve(
+    eta: float | int, *, reach: float | int, n: int = 401
+) -> tuple[Float[np.ndarray, " t"], Float[np.ndarray, " t"]]:
     """t in [-reach, reach], and the softmax weight of a token that scores itself 0 and the auxiliary token −t/η.
 
     That is sigmoid(t/η); t times it is η·SiLU(t/η). Besides `n` equally spaced t, as many within 8η of 0.
