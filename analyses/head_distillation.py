@@ -44,6 +44,10 @@ CODE = "code-2l-mhsa"
 QUICK = ("novels-2l-mhsa", "novels-2l-gpt")
 BERT = "bert-base-uncased"
 WIDTHS, WIDTH, SEEDS = (0, 4, 16, 64), 16, 3
+#: How much text, and what the floor is estimated with; the rest as `distill_heads` has it.
+FULL_TEXT: dict[str, Any] = {"train_tokens": 300_000, "validation_tokens": 4096, "wide": 128}
+QUICK_TEXT: dict[str, Any] = {"train_tokens": 40_000, "held_out_tokens": 16_384, "wide": 64, "neighbours": 4096}
+BERT_TEXT: dict[str, Any] = {"sequence_length": 128, "buffer_bytes": 4 * 2**30}
 #: One checkpoint of each kind, of one size and training text.
 COMPARED = {"MSSA": "novels-12l-mssa", "MHSA": "novels-6l-mhsa", "GPT": "novels-2l-gpt"}
 REPLACED = ("novels-6l-mhsa", "novels-12l-mssa")
@@ -58,11 +62,7 @@ def distil(name: str, corpus: Any, chosen: argparse.Namespace, clock: Clock) -> 
     if chosen.resume and path.exists():
         return load_distillation(path)
     model = _load(name)
-    more: dict[str, Any] = {"train_tokens": 300_000, "validation_tokens": 4096, "wide": 128}
-    if name == BERT:
-        more |= {"sequence_length": 128, "buffer_bytes": 4 * 2**30}
-    if chosen.quick:
-        more |= {"train_tokens": 40_000, "held_out_tokens": 16_384, "wide": 64, "neighbours": 4096}
+    more = {**FULL_TEXT, **(BERT_TEXT if name == BERT else {}), **(QUICK_TEXT if chosen.quick else {})}
     clock.say(f"distilling {name}")
     state = chosen.out / f"{name}.state"
     if not chosen.resume:
