@@ -282,3 +282,14 @@ def test_what_silu_makes_of_earlier_errors_by_hand():
     compiled = compile_ffn(network, bound=1, tolerance=1e-4)
     assert math.isclose(compiled.etas[0] * GAP * 1.0998393, 1e-4, rel_tol=1e-5) and compiled.etas[1] == 1
     assert 0.999e-4 < compiled.measured_error(n=200) <= compiled.proven_error
+
+
+@pytest.mark.parametrize("construction", CONSTRUCTIONS)
+def test_the_rounding_that_a_large_auxiliary_vector_leaves_is_in_the_bound(construction: str):
+    network = mlp(3, 4, 4, 2, activation=nn.SiLU)
+    points = uniform(500, 3, 2)
+    v = torch.tensor([1.3, -0.7, 2.1, 0.9, -1.1, 0.0], dtype=torch.float64) * 1e9
+    v[-1] = 0.3
+    plain = compile_ffn(network, bound=2, tolerance=1e-2, construction=construction)  # type: ignore[arg-type]
+    large = compile_ffn(network, bound=2, tolerance=1e-2, construction=construction, auxiliary=v)  # type: ignore[arg-type]
+    assert plain.proven_error < large.measured_error(points) <= large.proven_error
