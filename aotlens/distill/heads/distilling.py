@@ -76,6 +76,8 @@ def distill_heads(
     widths = (hidden,) if isinstance(hidden, int) else tuple(hidden)
     settings = Settings(hidden=widths, target=target, seeds=seeds, **options)
     reader = HeadReader.of(model)
+    if reader.device.type not in ("cpu", "cuda"):
+        raise ValueError(f"distillation runs on cpu and cuda (it sums in float64); this model is on {reader.device}.")
     source = Source(reader=reader, heads=reader.require_heads(heads))
     texts = _texts(reader, corpus, settings, held_out, sequence_length)
     found = attending(reader, source.heads, texts.held_out[_spread(len(texts.held_out), _PATTERN_WINDOWS)])
