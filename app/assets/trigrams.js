@@ -1,6 +1,19 @@
 // The Skip-trigrams page between two questions to the server: pick a row, hand the filters to the grid, write the address.
 (function () {
     "use strict";
+
+    // Enter does to a focused cell what a click does: explain its row, or go to its head.
+    document.addEventListener("keydown", function (event) {
+        if (event.key !== "Enter" || !(event.target instanceof Element)) return;
+        const row = event.target.closest("#trigram-grid .ag-center-cols-container .ag-row");
+        if (row && event.target.closest(".ag-cell")) {
+            const node = window.dash_ag_grid.getApi("trigram-grid").getRowNode(row.getAttribute("row-id"));
+            if (node) node.setSelected(true, true);
+        }
+        const head = event.target.closest("#trigram-heads-table .ag-row")?.querySelector("[col-id=head]");
+        if (head) dash_clientside.pickHeads.choose("trigrams-heads", ...head.textContent.split(".").map(Number));
+    });
+
     window.dash_clientside = Object.assign({}, window.dash_clientside, {
         trigrams: {
             // Which rows the grid shall ask for: the table, and the filters. The grid sends them back with each request.
@@ -47,6 +60,7 @@
                 if (choice.end !== "top") query.set("end", choice.end);
                 if (choice.distance !== null) query.set("distance", choice.distance);
                 if (choice.k !== 500) query.set("k", choice.k);
+                if (choice.least) query.set("least", choice.least);
                 if (source) query.set("source", source);
                 if (destination) query.set("destination", destination);
                 if (out) query.set("out", out);

@@ -88,6 +88,41 @@ def row_columns(*, checked: bool, score: str = "effect") -> list[dict[str, Any]]
     return columns
 
 
+def bugs_grid(id: str) -> dag.AgGrid:
+    """A row a forced triple: two confirmed rows, what they force, and what the text says of that."""
+    pair = {"cellClass": "mono", "minWidth": 120, "flex": 2}
+    columns = [
+        {"field": "source", "headerName": "source", "cellClass": "mono", "minWidth": 84, "flex": 1,
+         "headerTooltip": "Of both confirmed rows"},
+        {"field": "one", "headerName": "true", "headerTooltip": "A confirmed row with this source", **pair},
+        number("one_followed", "followed", ",d", "How often its out follows its pair", minWidth=82, flex=1),
+        {"field": "other", "headerName": "and true", "headerTooltip": "Another, with the same source", **pair},
+        number("other_followed", "followed", ",d", "How often its out follows its pair", minWidth=82, flex=1),
+        {"field": "forced", "headerName": "forced", "headerTooltip": "The one's destination with the other's out: the "
+         "head's score factors, so it says this too", **pair},
+        {"field": "judgement", "headerName": "in the text", "minWidth": 108, "flex": 1,
+         "cellClassRules": {"broken": "params.value == 'false'", "good": "params.value == 'confirmed'",
+                            "rank": "params.value == 'too rare'"},
+         "headerTooltip": "false: enough places, and the out comes less often than after the destination anyway"},
+        number("followed", "followed", ",d", "How often the forced out follows the pair", minWidth=82, flex=1),
+        number("occurrences", "places", ",d", "Where source … destination occurs", minWidth=76, flex=1),
+        number("lift", "lift", ".2f", "P(forced out | source … destination) ÷ P(forced out | destination)",
+               minWidth=66, flex=1),
+        number("effect", "forced effect", "+.3f", "attention of the one row × ov of the other, logits", minWidth=76,
+               flex=1),
+    ]  # fmt: skip
+    return dag.AgGrid(
+        id=id,
+        columnDefs=columns,
+        rowData=[],
+        defaultColDef=COLUMN,
+        getRowId="params.data.id",
+        dashGridOptions={"enableCellTextSelection": True, "tooltipShowDelay": 300, "rowHeight": 26, "headerHeight": 48},
+        className="table",
+        style={"height": "260px"},
+    )
+
+
 def heads_grid(id: str) -> dag.AgGrid:
     """A row a head."""
     return dag.AgGrid(
@@ -105,7 +140,8 @@ def head_columns() -> list[dict[str, Any]]:
     """Verdicts, then kinds."""
     return [
         {"field": "head", "headerName": "head", "flex": 1, "minWidth": 66, "cellClass": "mono pick",
-         "cellClassRules": {"here": "params.data.chosen"}, "headerTooltip": "layer.head; click to go there"},
+         "cellClassRules": {"here": "params.data.chosen"},
+         "headerTooltip": "layer.head; click or press Enter to go there"},
         number("rows", "rows", ",d", "Rows in the head's table", flex=1, minWidth=66),
         number("confirmed", "confirmed", ",d", "In the chosen text", flex=1, minWidth=92),
         number("not confirmed", "not confirmed", ",d", "In the chosen text", flex=1, minWidth=92),

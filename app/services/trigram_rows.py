@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aotlens.plots import glyphs
 from app.services.errors import RequestError
 from app.services.export import File, json_file, text_file
 from app.services.trigram_words import RULES
@@ -144,6 +145,43 @@ def heads(trigrams: Trigrams, choice: Choice, reading: Reading | None, shape: tu
                     record.update({one: int(n) for one, n in zip(counts.verdicts, counts.counts.sum(0), strict=True)})
             records.append(record)
     return records
+
+
+def forced_rows(trigrams: Trigrams, choice: Choice, reading: Reading | None) -> list[dict[str, Any]]:
+    """What pairs of confirmed rows force, as the table lists it; nothing before the check."""
+    bugs = trigrams.bugs(choice, reading)
+    if bugs is None:
+        return []
+    names = ("source", "destination", "out", "other_destination", "other_out")
+    records = []
+    for i, bug in enumerate(bugs.to_frame().to_dict(orient="records")):
+        source, destination, out, other, other_out = (glyphs(bug[name]) for name in names)
+        records.append(
+            {
+                "id": str(i),
+                "source": source,
+                "one": f"… {destination} → {out}",
+                "one_followed": bug["followed"],
+                "other": f"… {other} → {other_out}",
+                "other_followed": bug["other_followed"],
+                "forced": f"… {destination} → {other_out}",
+                "judgement": "false" if bug["false"] else bug["forced_verdict"],
+                "effect": _json(bug["forced_effect"]),
+                "occurrences": bug["forced_occurrences"],
+                "followed": bug["forced_followed"],
+                "lift": _json(bug["forced_lift"]),
+            }
+        )
+    return records
+
+
+def forced_csv(trigrams: Trigrams, choice: Choice, reading: Reading | None) -> File:
+    """All of it, as the library has it. Raises RequestError before the check."""
+    bugs = trigrams.bugs(choice, reading)
+    if bugs is None:
+        raise RequestError("The table has not been held against text, so there is nothing to save.")
+    name = f"{choice.checkpoint}-head-{choice.layer}.{choice.head}-forced-triples.csv"
+    return text_file(name, bugs.to_frame().to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC), "text/csv")
 
 
 def found_frame(trigrams: Trigrams, choice: Choice, reading: Reading | None) -> pd.DataFrame:

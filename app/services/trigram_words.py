@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from app.services.trigrams import Choice
 
 if TYPE_CHECKING:
-    from aotlens.trigrams import Evidence, TrigramTable
+    from aotlens.trigrams import Evidence, SkipTrigramBugs, TrigramTable
 
 NAMES = {"effect": "effect", "sum": "z + ov", "product": "z × ov"}
 
@@ -31,6 +31,9 @@ def table(choice: Choice) -> str:
         for name, value in (("source", choice.source), ("destination", choice.destination), ("out", choice.out))
         if value
     ]
+    if choice.least:
+        others = "other " if among else ""
+        among.append(f"{others}tokens have at least {choice.least:,} training counts")
     of = f"the triples whose {' and '.join(among)}" if among else "all triples of tokens"
     return f"The {choice.k:,} {which} of {of}{what}, found exactly, by {NAMES[choice.score]}: {SCORES[choice.score]}."
 
@@ -87,7 +90,7 @@ def in_text(found: Evidence, row: int, shown: tuple[str, str, str], about: str) 
         interval = f", 95% interval {_short(low)} to {_short(high)}" if known else ""
         said[0] += f" That is a lift of {_short(lift)}{interval}."
     q = float(link.q_value[row])
-    why = f" (q = {q:.2g}; {_rule(found)})" if math.isfinite(q) else f" ({_too_rare()})"
+    why = f" (q = {q:.2g}; {_rule(found, row)})" if math.isfinite(q) else f" ({_too_rare()})"
     change = float(found.ablation_change[row])
     helps = "the head helps here" if change < 0 else "the head hurts here"
     said += [
@@ -125,13 +128,29 @@ def verdicts(found: Evidence | None, about: str) -> str:
 
 def rule() -> str:
     """What the verdicts mean."""
-    from aotlens.trigrams.verdict import FALSE_DISCOVERY_RATE, MIN_OCCURRENCES, MIN_WINDOWS
+    from aotlens.trigrams.verdict import FALSE_DISCOVERY_RATE
 
     return (
-        f"confirmed: the out follows source … destination more often (for the bottom rows: less often) than it follows "
-        f"the destination anyway, at a false discovery rate of {FALSE_DISCOVERY_RATE:.0%} over the table (Benjamini "
-        f"and Hochberg). too rare: fewer than {MIN_OCCURRENCES} occurrences, or in fewer than {MIN_WINDOWS} windows. "
-        "not confirmed: the rest."
+        f"confirmed: the out follows source … destination more often (for a row with an effect below 0: less often) "
+        f"than it follows the destination anyway, at a false discovery rate of {FALSE_DISCOVERY_RATE:.0%} over the "
+        f"table (Benjamini and Hochberg), windows taken as independent. too rare: {_too_rare()}. not confirmed: the "
+        "rest."
+    )
+
+
+def forced(bugs: SkipTrigramBugs | None, n_confirmed: int) -> str:
+    """What confirmed rows force, or why nothing is known."""
+    if bugs is None:
+        return "Nothing is known of what the rows force: the table has not been held against text."
+    if not len(bugs):
+        return (
+            f"Of {_count(n_confirmed, 'confirmed row')} no two have one source and different destinations and outs, so "
+            "nothing is forced."
+        )
+    false, verdicts = int(bugs.false.sum()), bugs.verdict
+    return (
+        f"{_count(len(bugs), 'triple')} forced by pairs of {n_confirmed:,} confirmed rows: {false:,} false, "
+        f"{verdicts.count('too rare'):,} too rare to say, {verdicts.count('confirmed'):,} confirmed themselves."
     )
 
 
@@ -144,17 +163,20 @@ def progress(job: Any) -> str:
     return f"{job.label}: {job.done:,} of {job.total:,} tokens read ({job.done / job.total:.0%})."
 
 
-def _rule(found: Evidence) -> str:
+def _rule(found: Evidence, row: int) -> str:
     from aotlens.trigrams.verdict import FALSE_DISCOVERY_RATE
 
-    side = "more" if found.table.largest else "less"
+    side = "more" if found.table.upwards[row] else "less"
     return f"confirmed where q ≤ {FALSE_DISCOVERY_RATE}, tested for {side} often"
 
 
 def _too_rare() -> str:
     from aotlens.trigrams.verdict import MIN_OCCURRENCES, MIN_WINDOWS
 
-    return f"fewer than {MIN_OCCURRENCES} occurrences or {MIN_WINDOWS} windows"
+    return (
+        f"fewer than {MIN_OCCURRENCES} occurrences or {MIN_WINDOWS} windows, or fewer than {MIN_OCCURRENCES} places of "
+        "the destination without the source before it, to compare with"
+    )
 
 
 def _short(value: float) -> str:

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from aotlens.models import AttentionOnlyTransformer
-    from aotlens.trigrams import Evidence, TrigramTable
+    from aotlens.trigrams import Evidence, SkipTrigramBugs, TrigramTable
+
+#: Forced triples that are counted and listed, largest forced effect first.
+MAX_BUGS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +39,8 @@ class Choice:
     end: End
     distance: int | Literal["mean"] | None
     k: int
+    least: int = 0
+    """Training counts that the tokens searched through must have."""
     source: str = ""
     """What the tokens searched through must contain; empty: all tokens."""
     destination: str = ""
@@ -82,6 +87,14 @@ class Shape:
     """Whether the checkpoint has the counts of its training tokens, which are the background."""
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Checked:
+    """What a check found."""
+
+    found: Evidence
+    bugs: SkipTrigramBugs
+
+
 class Trigrams:
     """Tables and evidence of all checkpoints, remembered."""
 
@@ -122,6 +135,7 @@ class Trigrams:
             end=state.end,
             distance=distance,
             k=state.k,
+            least=state.least if loaded.model.unigram_counts is not None else 0,
             source=state.source if every else "",
             destination=state.destination if every else "",
             out=state.out if every else "",
@@ -174,6 +188,7 @@ class Trigrams:
             score=choice.score,
             largest=choice.end == "top",
             distance=choice.distance,
+            min_count=choice.least,
             background=np.ones(model.cfg.d_vocab or 0) if model.unigram_counts is None else None,
             **filters,
         )
@@ -212,6 +227,15 @@ class Trigrams:
 
     def evidence(self, choice: Choice, reading: Reading | None) -> Evidence | None:
         """The evidence if it is there."""
+        checked = self._checked(choice, reading)
+        return None if checked is None else checked.found
+
+    def bugs(self, choice: Choice, reading: Reading | None) -> SkipTrigramBugs | None:
+        """What pairs of confirmed rows force, if the table has been checked."""
+        checked = self._checked(choice, reading)
+        return None if checked is None else checked.bugs
+
+    def _checked(self, choice: Choice, reading: Reading | None) -> Checked | None:
         job = None if reading is None else self.checking(choice, reading)
         return job.result if job is not None and job.state == "done" else None
 
@@ -219,10 +243,10 @@ class Trigrams:
     def _check_key(loaded: LoadedModel, choice: Choice, reading: Reading | None) -> str:
         return f"{loaded.key}:{choice}:{reading}"
 
-    def _check(self, loaded: LoadedModel, choice: Choice, reading: Reading, text: Text, report: Report) -> Evidence:
+    def _check(self, loaded: LoadedModel, choice: Choice, reading: Reading, text: Text, report: Report) -> Checked:
         import numpy as np
 
-        from aotlens.trigrams import evidence
+        from aotlens.trigrams import evidence, skip_trigram_bugs
 
         table = self.table(choice)
         if table is None:
@@ -236,15 +260,19 @@ class Trigrams:
             assert tokenizer is not None
             read = np.array(tokenizer.encode(text.pasted), dtype=np.int64)
             total = min(total, len(read))
-        return evidence(
+        how_much: dict[str, Any] = {"max_tokens": reading.tokens, "documents": text.documents}
+        found = evidence(
             model,
             table,
             read,
-            max_tokens=reading.tokens,
-            documents=text.documents,
             n_examples=self.settings.n_occurrences,
             progress=lambda n: report(min(n, total), total, "reading"),
+            **how_much,
         )
+        bugs = skip_trigram_bugs(
+            model, found, read, limit=MAX_BUGS, progress=lambda n: report(total, total, "reading"), **how_much
+        )
+        return Checked(found=found, bugs=bugs)
 
 
 def _frame(table: TrigramTable, found: Evidence | None) -> pd.DataFrame:

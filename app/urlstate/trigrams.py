@@ -38,6 +38,8 @@ class TrigramsState:
     """The highest scores, or the lowest: what the head suppresses."""
     distance: int | Literal["mean"] | None = None
     k: int = FIRST_ROWS
+    least: int = 0
+    """Training counts that a token must have; 0: any."""
     source: str = ""
     """Part of a token, or `=` and all of it."""
     destination: str = ""
@@ -57,7 +59,7 @@ class TrigramsState:
 def parse_trigrams(search: str | None) -> TrigramsState:
     """The state that `format_trigrams` wrote; anything unreadable is left at its default."""
     query = parse_query(search)
-    k, tokens, distance = (number(query.get(key)) for key in ("k", "tokens", "distance"))
+    k, tokens, distance, least = (number(query.get(key)) for key in ("k", "tokens", "distance", "least"))
     wanted = {key: query.get(key, "")[:_MAX_WANTED] for key in ("source", "destination", "out")}
     return TrigramsState(
         checkpoint=query.get("checkpoint") or None,
@@ -66,6 +68,7 @@ def parse_trigrams(search: str | None) -> TrigramsState:
         end=choice(query, "end", get_args(End), "top"),
         distance="mean" if query.get("distance") == "mean" else distance,
         k=FIRST_ROWS if k is None else min(max(k, 1), MAX_ROWS),
+        least=least or 0,
         **wanted,
         within=choice(query, "within", get_args(Within), "table"),
         verdict=choice(query, "verdict", VERDICTS, None),
@@ -85,6 +88,7 @@ def format_trigrams(state: TrigramsState) -> str:
         "end": state.end if state.end != "top" else None,
         "distance": None if state.distance is None else str(state.distance),
         "k": str(state.k) if state.k != FIRST_ROWS else None,
+        "least": str(state.least) if state.least else None,
         "source": state.source,
         "destination": state.destination,
         "out": state.out,

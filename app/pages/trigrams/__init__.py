@@ -2,7 +2,7 @@
 
 layout.py      what is there
 callbacks.py   which table, which text, how far
-views.py       one row, and kinds
+views.py       one row, kinds, what rows force
 browser.py     pick, filter, write the address
 export.py      files
 """

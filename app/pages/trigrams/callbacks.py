@@ -83,6 +83,7 @@ def _register_choice(app: Dash, services: Services) -> None:
         Output(ids.TRIGRAMS_HEADS, "children"),
         Output(ids.TRIGRAMS_DISTANCE, "disabled"),
         Output(ids.TRIGRAMS_DELTA, "disabled"),
+        Output(ids.TRIGRAMS_LEAST, "disabled"),
         Output(ids.TRIGRAMS_MEANING, "children"),
         Output(ids.TRIGRAM_ROW, "data"),
         Output(ids.notice(ids.TRIGRAMS_PANEL), "children"),
@@ -93,16 +94,17 @@ def _register_choice(app: Dash, services: Services) -> None:
         Input(ids.TRIGRAMS_DISTANCE, "value"),
         Input(ids.TRIGRAMS_DELTA, "value"),
         Input(ids.TRIGRAMS_K, "value"),
+        Input(ids.TRIGRAMS_LEAST, "value"),
         Input(ids.TRIGRAM_WITHIN, "value"),
         Input(ids.TRIGRAM_SOURCE, "value"),
         Input(ids.TRIGRAM_DESTINATION, "value"),
         Input(ids.TRIGRAM_OUT, "value"),
         State(ids.TRIGRAMS, "data"),
     )
-    @guarded(None, no_update, no_update, False, False, "", None)
+    @guarded(None, no_update, no_update, False, False, False, "", None)
     def choose(
-        checkpoint: str | None, head: Any, score: Any, end: Any, distance: str, delta: Any, k: Any, within: Any,
-        source: str | None, destination: str | None, out: str | None, before: Any,
+        checkpoint: str | None, head: Any, score: Any, end: Any, distance: str, delta: Any, k: Any, least: Any,
+        within: Any, source: str | None, destination: str | None, out: str | None, before: Any,
     ) -> tuple[Any, ...]:  # fmt: skip
         number = int(delta) if isinstance(delta, int | float) else 1
         state = TrigramsState(
@@ -112,6 +114,7 @@ def _register_choice(app: Dash, services: Services) -> None:
             end=end,
             distance={"none": None, "mean": "mean"}.get(distance, number),  # type: ignore[arg-type]
             k=min(max(int(k), 1), MAX_ROWS) if isinstance(k, int | float) else FIRST_ROWS,
+            least=max(int(least), 0) if isinstance(least, int | float) else 0,
             within=within,
             source=source or "",
             destination=destination or "",
@@ -127,6 +130,7 @@ def _register_choice(app: Dash, services: Services) -> None:
             no_update if same_grid else head_buttons(shape.n_layers, shape.n_heads),
             shape.max_distance == 0,
             shape.max_distance == 0 or distance != "fixed",
+            not shape.counted,
             words.table(choice) if shape.counted else f"{words.table(choice)} {words.UNIFORM}",
             no_update if before is None or data == before else None,
         )

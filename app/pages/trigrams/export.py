@@ -17,6 +17,7 @@ from app.services.export import File
 
 FILES = (
     ids.export(ids.TRIGRAM_ROWS, "csv"),
+    ids.export(ids.TRIGRAM_BUGS, "csv"),
     ids.export(ids.TRIGRAM_KINDS, "csv"),
     ids.export(ids.TRIGRAM_KINDS, "json"),
 )
@@ -37,6 +38,8 @@ def make_file(services: Services, entry: str, found: Any) -> File:
     reading = reading_of(found["reading"])
     if entry == ids.export(ids.TRIGRAM_ROWS, "csv"):
         return trigram_rows.table_csv(services.trigrams, choice, reading)
+    if entry == ids.export(ids.TRIGRAM_BUGS, "csv"):
+        return trigram_rows.forced_csv(services.trigrams, choice, reading)
     counts = trigram_rows.count(services.trigrams, choice, reading)
     if entry == ids.export(ids.TRIGRAM_KINDS, "csv"):
         return trigram_rows.kinds_csv(choice, counts)

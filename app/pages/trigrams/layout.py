@@ -12,7 +12,7 @@ from app.components.choices import head_picker
 from app.components.graph import graph
 from app.components.panel import panel
 from app.components.prompt import checkpoint_choice
-from app.components.trigram_tables import heads_grid, rows_grid
+from app.components.trigram_tables import bugs_grid, heads_grid, rows_grid
 from app.services import Services
 from app.services.corpora import PASTED
 from app.urlstate import MAX_ROWS, TRIGRAM_KINDS, TrigramsState, parse_trigrams
@@ -24,13 +24,17 @@ _EXPLAIN_CHOICE = (
 )
 _EXPLAIN_ROWS = (
     "Search by part of a token, or = and all of it (· is a space, ⏎ a line end). Click a column's name to sort, a row "
-    "to explain it."
+    "to explain it; on the keyboard, arrow keys and Enter."
 )
 _EXPLAIN_EVIDENCE = (
     "A row read from weights need not be true of language, nor matter where it is. Held against text, each row gets a "
     "verdict, and places to read."
 )
 _EXPLAIN_KINDS = "What sort of thing the rows are, by rules that read their strings; the first that holds counts."
+_EXPLAIN_BUGS = (
+    "A head's score factors into f(source, destination) · f(source, out). So with keep … in → mind and keep … at → bay "
+    "it also says keep … in → bay: what two confirmed rows with one source force, and how often the text has it."
+)
 _EXPLAIN_HEADS = (
     "Every head's table with these same choices, where it has been searched for. Check every head fills in the rest."
 )
@@ -70,6 +74,14 @@ def layout(services: Services, search: str | None) -> html.Div:
                             className="needs-rows",
                         ),
                         exports=("png", "svg", "csv", "json"),
+                    ),
+                    panel(
+                        ids.TRIGRAM_BUGS, "What true rows force", _EXPLAIN_BUGS,
+                        [
+                            html.P(id=ids.TRIGRAM_BUGS_CAPTION, className="caption"),
+                            bugs_grid(ids.TRIGRAM_BUGS_TABLE),
+                        ],
+                        exports=("csv",),
                     ),
                     panel(
                         ids.TRIGRAM_HEADS, "All heads", _EXPLAIN_HEADS, heads_grid(ids.TRIGRAM_HEADS_TABLE),
@@ -128,6 +140,10 @@ def _choice_panel(services: Services, state: TrigramsState, checkpoint: str | No
                 dmc.NumberInput(
                     id=ids.TRIGRAMS_K, label="Rows", value=state.k, min=1, max=MAX_ROWS, step=100, allowDecimal=False,
                     allowNegative=False, debounce=400, className="number",
+                ),
+                dmc.NumberInput(
+                    id=ids.TRIGRAMS_LEAST, label="Least count", value=state.least, min=0, max=999_999_999, step=5000,
+                    allowDecimal=False, allowNegative=False, debounce=400, className="number", thousandSeparator=",",
                 ),
             ],
             className="trigram-choices",

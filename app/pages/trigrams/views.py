@@ -1,4 +1,4 @@
-"""The Skip-trigrams page's panels about what has been found: one row, and kinds."""
+"""The Skip-trigrams page's panels about what has been found: one row, kinds, and what rows force."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from app.services.trigrams import Choice, Reading
 
 def register(app: Dash, services: Services) -> None:
     """The panels' callbacks."""
+    _register_forced(app, services)
 
     @app.callback(
         Output(ids.TRIGRAM_BODY, "children"),
@@ -61,6 +62,24 @@ def register(app: Dash, services: Services) -> None:
         said = words.verdicts(services.trigrams.evidence(choice, reading), about(services, choice, reading))
         rules = [html.Li([html.B(name), f": {rule}"]) for name, rule in words.RULES.items()]
         return figure, said, f"Kinds in head {choice.layer}.{choice.head}", rules
+
+
+def _register_forced(app: Dash, services: Services) -> None:
+    @app.callback(
+        Output(ids.TRIGRAM_BUGS_TABLE, "rowData"),
+        Output(ids.TRIGRAM_BUGS_CAPTION, "children"),
+        Output(ids.notice(ids.TRIGRAM_BUGS), "children"),
+        Input(ids.TRIGRAMS_FOUND, "data"),
+    )
+    @guarded([], "")
+    def force(found: Any) -> tuple[Any, ...]:
+        choice = chosen((found or {}).get("choice"))
+        if choice is None:
+            return [], ""
+        reading, trigrams = reading_of(found["reading"]), services.trigrams
+        held = trigrams.evidence(choice, reading)
+        said = words.forced(trigrams.bugs(choice, reading), 0 if held is None else held.n_confirmed)
+        return trigram_rows.forced_rows(trigrams, choice, reading), said
 
 
 def one_row(services: Services, choice: Choice, reading: Reading | None, row: int) -> Any:

@@ -145,6 +145,7 @@ def test_check_read_and_open_in_heads(open_page):
     checked(page)
     page.locator("#trigram-kinds-caption >> text=tokens of 1 document").wait_for()
     page.wait_for_selector("#trigram-kinds-graph .barlayer .trace", state="attached")
+    page.locator(f"#{ids.TRIGRAM_BUGS_CAPTION} >> text=/nothing is forced|forced by pairs/").wait_for()
     # The verdict's filter agrees with what is counted.
     page.click(f"#{ids.TRIGRAM_VERDICT}")
     page.click("[role=option] >> text='too rare'")
@@ -205,6 +206,24 @@ def test_a_check_can_be_stopped_and_every_head_checked(open_page, served, monkey
         && cells.every(cell => /^[0-9]+$/.test(cell.textContent)); }""")
     page.click("#trigram-heads-table .ag-row[row-index='2'] [col-id=head]")
     written(page, "head", "0.2")
+
+
+def test_the_keyboard_reaches_rows_and_heads(open_page):
+    page = open_page(trigrams(k=60))
+    listed(page, "60 rows.")
+    page.click("#trigram-grid .ag-header-cell[col-id=rank]")  # the focus is in the grid, on no row
+    page.keyboard.press("ArrowDown")
+    for _ in range(3):
+        page.keyboard.press("ArrowDown")
+    page.locator("#trigram-grid .ag-row[row-index='3'] .ag-cell-focus").wait_for()
+    assert page.locator("#one-trigram-title").inner_text() == "Row 1"
+    page.keyboard.press("Enter")
+    page.locator("#one-trigram-title >> text='Row 4'").wait_for()
+    written(page, "row", "4")
+    page.click("#trigram-heads-table .ag-header-cell[col-id=head]")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    written(page, "head", "0.0")
 
 
 def test_pasted_text_is_a_corpus(open_page):

@@ -8,15 +8,20 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aotlens.trigrams import evidence, skip_trigrams
+from aotlens.checkpoints import CheckpointInfo, save_checkpoint
+from aotlens.checkpoints import load as load_checkpoint
+from aotlens.plots import glyphs
+from aotlens.trigrams import evidence, score_triples, skip_trigram_bugs, skip_trigrams
 from aotlens.trigrams.kinds import KINDS, kinds
 from app import ids
 from app.__main__ import main
@@ -49,6 +54,9 @@ def more(tmp_path_factory: pytest.TempPathFactory, checkpoints: Path, books: Pat
     folder = tmp_path_factory.mktemp("trigrams")
     save_tiny(folder, "tiny-one", n_layers=1, norm=None, positions="qk")
     save_tiny(folder, "tiny-nowhere", n_layers=1, norm=None, positions=None)
+    counted = load_checkpoint(folder / "tiny-one", "cpu")
+    counted.unigram_counts = torch.arange(1, 301)
+    save_checkpoint(folder / "tiny-counted", counted, CheckpointInfo(name="tiny-counted"), history=[])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AOTLENS_HOME", str(tmp_path_factory.mktemp("home")))
         patch.setattr("aotlens.checkpoints.catalog.bundled_folder", lambda: Path("/nonexistent"))
@@ -91,6 +99,7 @@ STATES = st.builds(
     end=st.sampled_from(["top", "bottom"]),
     distance=st.none() | st.just("mean") | NUMBERS,
     k=st.integers(1, MAX_ROWS),
+    least=st.just(0) | NUMBERS,
     source=WANTED,
     destination=WANTED,
     out=WANTED,
@@ -258,7 +267,7 @@ def test_pasted_text_is_read(more: Services, checked: Choice):
     job = wait(more.trigrams.check(checked, reading))
     assert job.state == "done", job.error
     n = len(more.catalog.load("tiny-one").model.tokenizer.encode(TEXT * 6))  # type: ignore[union-attr]
-    assert n <= job.result.n_tokens <= n + n // 47 + 1 and job.total == n
+    assert n <= job.result.found.n_tokens <= n + n // 47 + 1 and job.total == n
 
 
 def test_a_check_does_not_hold_up_the_model(more: Services, checked: Choice):
@@ -357,12 +366,59 @@ def test_kinds_and_heads_are_counted(more: Services, checked: Choice):
         trigram_rows.count(more.trigrams, choice(k=39), None)
 
 
+def test_what_rows_force_is_listed(more: Services, checked: Choice):
+    """Of all pairs of rows: this table has no confirmed ones."""
+    trigrams = more.trigrams
+    found, bugs = trigrams.evidence(checked, READING), trigrams.bugs(checked, READING)
+    assert found is not None and bugs is not None and len(bugs) == 0
+    assert trigram_rows.forced_rows(trigrams, checked, READING) == []
+    assert "no two have one source" in words.forced(bugs, 1) and "not been held" in words.forced(None, 0)
+    assert trigrams.bugs(checked, None) is None and trigram_rows.forced_rows(trigrams, checked, None) == []
+    model = more.catalog.load("tiny-one").model
+    assert model.tokenizer is not None
+    ids_of = list(dict.fromkeys(model.tokenizer.encode(TEXT)))[:5]
+    shown = [glyphs(token) for token in model.tokenizer.str_tokens(ids_of)]
+    table = score_triples(
+        model, 0, 1, [ids_of[0]] * 2, ids_of[1:3], ids_of[3:5], background=np.ones(300)
+    )  # fmt: skip
+    corpus = trigrams.text(READING, "tiny-one").corpus
+    held = evidence(model, table, corpus, max_tokens=3000)
+    bugs = skip_trigram_bugs(model, held, corpus, max_tokens=3000, only_confirmed=False)
+    rows = trigram_rows.forced_rows(SimpleNamespace(bugs=lambda *_: bugs), checked, READING)  # type: ignore[arg-type]
+    assert {row["one"] for row in rows} == {f"… {shown[1]} → {shown[3]}", f"… {shown[2]} → {shown[4]}"}
+    assert len(rows) == 2
+    for row, place, false in zip(rows, bugs.counts.pair, bugs.false, strict=True):
+        assert row["source"] == shown[0] and row["occurrences"] == place
+        assert row["forced"].split(" → ")[0] == row["one"].split(" → ")[0]
+        assert row["forced"].split(" → ")[1] == row["other"].split(" → ")[1]
+        assert (row["judgement"] == "false") == false
+    json.dumps(rows, allow_nan=False)
+    assert f"2 triples forced by pairs of 7 confirmed rows: {int(bugs.false.sum())} false" in words.forced(bugs, 7)
+
+
+def test_frequent_tokens_only(more: Services):
+    counted = "tiny-counted"
+    asked = TrigramsState(checkpoint=counted, head=(0, 1), k=30, least=250)
+    wanted, shape = more.trigrams.describe(asked)
+    assert wanted.least == 250 and shape.counted and "at least 250 training counts" in words.table(wanted)
+    table = wait(more.trigrams.search(wanted)).result
+    assert len(table) == 30 and min(*table.source, *table.destination, *table.out) >= 249  # counts are id + 1
+    uncounted, shape = more.trigrams.describe(TrigramsState(checkpoint="tiny-one", least=250))
+    assert uncounted.least == 0 and not shape.counted
+    job = wait(more.trigrams.search(more.trigrams.describe(TrigramsState(checkpoint=counted, least=9999))[0]))
+    assert job.state == "failed" and "no token has as many" in job.error
+
+
 # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("entry", FILES)
 @pytest.mark.parametrize("reading", [None, READING.to_dict()], ids=["bare", "checked"])
 def test_every_export_is_a_file(more: Services, checked: Choice, entry: str, reading: Any):
+    if entry == ids.export(ids.TRIGRAM_BUGS, "csv") and reading is None:
+        with pytest.raises(RequestError, match="not been held against text"):
+            make_file(more, entry, {"choice": checked.to_dict(), "reading": None, "rows": 40, "checked": False})
+        return
     file = make_file(more, entry, {"choice": checked.to_dict(), "reading": reading, "rows": 40, "checked": True})
     assert file.name.startswith("tiny-one-head-0.1") and file.name.endswith(entry.rsplit("-", 1)[1])
     text = file.content.decode()
@@ -371,6 +427,10 @@ def test_every_export_is_a_file(more: Services, checked: Choice, entry: str, rea
         assert np.array(content["rows"]).sum() == 40 and content["checkpoint"] == "tiny-one"
         return
     rows = list(csv.DictReader(io.StringIO(text)))
+    if entry == ids.export(ids.TRIGRAM_BUGS, "csv"):
+        bugs = more.trigrams.bugs(checked, READING)
+        assert bugs is not None and len(rows) == len(bugs) and text.startswith('"source","destination"')
+        return
     assert len(rows) == (40 if entry == ids.export(ids.TRIGRAM_ROWS, "csv") else len(KINDS))
     if entry == ids.export(ids.TRIGRAM_ROWS, "csv"):
         table = more.trigrams.table(checked)
