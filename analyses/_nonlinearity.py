@@ -11,7 +11,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -100,6 +100,13 @@ def options(description: str | None) -> argparse.ArgumentParser:
     made.add_argument("--out", type=Path, default=Path("out"), metavar="DIR", help="where JSON and plots go (out)")
     made.add_argument("--page", type=Path, metavar="FILE", help="a page whose section of this analysis to write anew")
     return made
+
+
+def kept(chosen: argparse.Namespace, work: Callable[..., Any]) -> Callable[..., Any]:
+    """`work` with its results kept in --out/parts, so that a run that was killed goes on where it was."""
+    from joblib import Memory
+
+    return Memory(chosen.out / "parts", verbose=0).cache(work)
 
 
 class Clock:

@@ -1,22 +1,24 @@
 """*nonlinearity*, Figures 7 to 9: which attention can memorise masked tokens, and how many heads that takes.
 
-    python -m analyses.masked_language_modeling [--quick] [--heads-needed] [--sequences N …] [--out DIR]
+    python -m analyses.masked_language_modeling [--quick] [--readout HOW] [--seeds N] [--heads-needed] [--sequences N …]
 
 Figures 7 and 8: training losses of S, F, F+T, F+R and F+R+noF (`aotlens.train.tiny.recall`) on 1,024 sequences with
 1,024 heads a layer, 200 epochs in batches of 128. The paper does not say how the token is read; both ways are run, as
-classes (main) and as the token's number. With --heads-needed, Figure 9 instead: the least heads of 32, 64, …, 608 with
-which F's loss on n sequences falls below 0.05, n = 512, 1024, …, 4608 (or those of --sequences), by bisection.
-Figures 7 and 8 take about 20 minutes of one core, Figure 9 in full some 2 hours; `--quick`, a minute: fewer sequences
-and heads.
+classes (main) and as the token's number, or one of them with --readout. With --heads-needed, Figure 9 instead: the
+least heads of 32, 64, …, 608 with which F's loss on n sequences falls below 0.05, n = 512, 1024, …, 4608 (or those of
+--sequences), by bisection. Figures 7 and 8 take about 20 minutes of one core, Figure 9 in full some 2 hours;
+`--quick`, a minute: fewer sequences and heads. Results so far are kept in DIR/parts.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import sys
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from analyses._nonlinearity import Clock, Finding, Results, command_of, options, publish
+from analyses._nonlinearity import Clock, Finding, Results, command_of, kept, options, publish
 from aotlens.plots.curves import seed_curves
 from aotlens.train.tiny import MODELS, Recall, heads_needed, train_recall
 from aotlens.train.tiny.recall import Readout
@@ -56,51 +58,62 @@ def figures_7_and_8(found: dict[str, Recall], readout: str) -> list[Finding]:
     return findings
 
 
-def curves(quick: bool, clock: Clock) -> Results:
-    n = 128 if quick else 1024
-    epochs, batch, seeds = (60, 16, SEEDS) if quick else (200, 128, SEEDS)
-    findings: list[Finding] = []
-    plots, data = {}, {}
-    rows: list[list[object]] = []
-    for readout, unit in UNITS.items():
-        found = {}
-        for kind in MODELS:
-            found[kind] = train_recall(kind, n, n, seeds, epochs=epochs, readout=readout, batch_size=batch)
-            clock.say(f"{kind}, {readout}: loss {found[kind].loss.round(4).tolist()}")
-        findings += figures_7_and_8(found, readout)
-        losses = {kind: one.epoch_loss for kind, one in found.items()}
-        plots[f"masked-language-modeling-{readout}"] = seed_curves(
-            np.arange(1, epochs + 1), losses, x_title="epochs", y_title=f"training loss ({unit})"
-        )
-        data[readout] = {
-            kind: {"epoch_loss": one.epoch_loss, "loss": one.loss, "accuracy": one.accuracy}
-            for kind, one in found.items()
-        }
-        rows += [
-            [kind, f"{readout} ({unit})", one.epoch_loss[:, 0].mean(), one.epoch_loss[:, epochs // 4].mean(),
-             one.epoch_loss[:, epochs // 2].mean(), one.loss.mean(), one.accuracy.mean()]
-            for kind, one in found.items()
-        ]  # fmt: skip
-    header = ["model", "read as", "loss in epoch 1", f"{epochs // 4 + 1}", f"{epochs // 2 + 1}", "after", "named right"]
-    return Results(
-        name="masked_language_modeling",
-        findings=findings,
-        settings={"sequences": n, "heads": n, "epochs": epochs, "batch": batch, "vocabulary": 2048},
-        seeds=seeds,
-        data=data,
-        tables={"Training losses, means over seeds": (header, rows)},
-        plots=plots,
+def together(runs: Sequence[Recall]) -> Recall:
+    """One run a seed, as one result."""
+    return dataclasses.replace(
+        runs[0],
+        seeds=tuple(seed for run in runs for seed in run.seeds),
+        **{name: np.concatenate([getattr(run, name) for run in runs]) for name in ("epoch_loss", "loss", "accuracy")},
     )
 
 
-def figure_9(quick: bool, sequences: list[int] | None, clock: Clock) -> Results:
+def curves(work: Callable[..., Recall], quick: bool, readout: Readout, seeds: Sequence[int], clock: Clock) -> Results:
+    n = 128 if quick else 1024
+    epochs, batch = (60, 16) if quick else (200, 128)
+    unit = UNITS[readout]
+    runs: dict[str, list[Recall]] = {kind: [] for kind in MODELS}
+    for seed in seeds:  # all kinds of one seed before the next
+        for kind in MODELS:
+            runs[kind].append(work(kind, n, n, (seed,), epochs=epochs, readout=readout, batch_size=batch))
+            clock.say(f"{kind}, {readout}, seed {seed}: loss {runs[kind][-1].loss[0]:.4f}")
+    found = {kind: together(of_seed) for kind, of_seed in runs.items()}
+    rows = [
+        [kind, one.epoch_loss[:, 0].mean(), one.epoch_loss[:, epochs // 4].mean(),
+         one.epoch_loss[:, epochs // 2].mean(), one.loss.mean(), one.accuracy.mean()]
+        for kind, one in found.items()
+    ]  # fmt: skip
+    header = ["model", "loss in epoch 1", f"{epochs // 4 + 1}", f"{epochs // 2 + 1}", "after", "named right"]
+    return Results(
+        name=f"masked_language_modeling_{readout}",
+        findings=figures_7_and_8(found, readout),
+        settings={"sequences": n, "heads": n, "epochs": epochs, "batch": batch, "vocabulary": 2048},
+        seeds=list(seeds),
+        data={
+            kind: {"epoch_loss": one.epoch_loss, "loss": one.loss, "accuracy": one.accuracy}
+            for kind, one in found.items()
+        },
+        tables={f"Training losses ({unit}), means over seeds": (header, rows)},
+        plots={
+            f"masked-language-modeling-{readout}": seed_curves(
+                np.arange(1, epochs + 1),
+                {kind: one.epoch_loss for kind, one in found.items()},
+                x_title="epochs",
+                y_title=f"training loss ({unit})",
+            )
+        },
+    )
+
+
+def figure_9(
+    work: Callable[..., int | None], quick: bool, sequences: list[int] | None, seeds: Sequence[int], clock: Clock
+) -> Results:
     grid = list(range(32, 609, 32))
     sizes = sequences or ([64, 128] if quick else list(range(512, 4609, 512)))
     epochs = 100 if quick else 200
-    needed = np.full((len(SEEDS), len(sizes)), np.nan)
+    needed = np.full((len(seeds), len(sizes)), np.nan)
     for column, n in enumerate(sizes):
-        for row, seed in enumerate(SEEDS):
-            found = heads_needed(n, grid, seed, epochs=epochs)
+        for row, seed in enumerate(seeds):
+            found = work(n, grid, seed, epochs=epochs)
             needed[row, column] = np.nan if found is None else found
             clock.say(f"n = {n}, seed {seed}: {found} heads")
     fits = [_line(np.array(sizes, dtype=float), row) for row in needed]
@@ -114,11 +127,11 @@ def figure_9(quick: bool, sequences: list[int] | None, clock: Clock) -> Results:
                     bounds=(1, INF), measured=tuple(1000 * slope for slope, _ in fits)),
         ],
         settings={"model": "F", "read as": "classes", "loss below": 0.05, "epochs": epochs, "heads tried": tried},
-        seeds=SEEDS,
+        seeds=seeds,
         data={"sequences": sizes, "heads_needed": needed},
         tables={
             "Least heads by seed (“more” where 608 are too few)": (
-                ["sequences", *(f"seed {seed}" for seed in SEEDS)],
+                ["sequences", *(f"seed {seed}" for seed in seeds)],
                 [[n, *("more" if np.isnan(v) else int(v) for v in needed[:, i])] for i, n in enumerate(sizes)],
             )
         },
@@ -143,12 +156,20 @@ def _line(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
 def main(argv: list[str] | None = None) -> int:
     parser = options(__doc__)
     parser.add_argument("--heads-needed", action="store_true", help="Figure 9 instead of Figures 7 and 8")
+    parser.add_argument("--readout", choices=list(UNITS), help="how the token is read, where not both ways")
+    parser.add_argument("--seeds", type=int, default=len(SEEDS), metavar="N", help="how many (3)")
     parser.add_argument("--sequences", type=int, nargs="+", metavar="N", help="Figure 9's n, where not all of them")
     chosen = parser.parse_args(argv)
-    clock = Clock()
     if not chosen.heads_needed:
-        return publish(curves(chosen.quick, clock), chosen, command_of("masked_language_modeling", chosen), clock())
-    results = figure_9(chosen.quick, chosen.sequences, clock)
+        for readout in [chosen.readout] if chosen.readout else list(UNITS):
+            clock = Clock()
+            seeds = list(range(chosen.seeds))
+            results = curves(kept(chosen, train_recall), chosen.quick, readout, seeds, clock)
+            command = command_of("masked_language_modeling", chosen, f"--readout {readout} --seeds {chosen.seeds}")
+            publish(results, chosen, command, clock())
+        return 0
+    clock = Clock()
+    results = figure_9(kept(chosen, heads_needed), chosen.quick, chosen.sequences, list(range(chosen.seeds)), clock)
     more = ["--heads-needed", *(["--sequences", *map(str, chosen.sequences)] if chosen.sequences else [])]
     return publish(results, chosen, command_of("masked_language_modeling", chosen, *more), clock())
 
