@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from aotlens.distill.heads.training import Evaluation, Training
@@ -18,15 +18,19 @@ from aotlens.distill.heads.training import Evaluation, Training
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
     """Safetensors with JSON metadata, replaced in one step; raises `OSError` with the path for a full disk."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    data = save(plain, metadata={name: json.dumps(value) for name, value in metadata.items()})
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-        save_file(plain, temporary, metadata={name: json.dumps(value) for name, value in metadata.items()})
-        with open(temporary, "rb") as file:
+        with open(temporary, "wb") as file:  # not save_file, whose files nobody else may read
+            file.write(data)
+            file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except SafetensorError as error:
-        raise OSError(None, f"could not be written ({error}); what was there before is whole", str(path)) from error
+    except OSError as error:
+        if error.filename is None:  # a failed write does not know its file
+            raise OSError(error.errno, f"{error.strerror} while writing; what was there is whole", str(path)) from error
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 
