@@ -14,6 +14,7 @@ from aotlens.plots.colours import BACKGROUND, INK, LINES, QUIET_INK, Theme, base
 from aotlens.plots.labels import plotly_text
 
 _PAD = 10  # pixels between nodes of a column
+_ROOM = 0.13  # for the first column's labels to its right, and the last one's to its left
 
 
 def order_bars(
@@ -136,10 +137,18 @@ def _places(nodes: Sequence[FlowNode], sizes: Sequence[float]) -> tuple[list[flo
         top = (1 - height) / 2
         for i in members:
             # plotly takes 0 for "not given".
-            x[i] = min(max(column / last, 0.001), 0.999)
+            x[i] = min(max(_across(column, last), 0.001), 0.999)
             y[i] = min(max(top + sizes[i] / room / 2, 0.001), 0.999)
             top += sizes[i] / room + gap
     return x, y
+
+
+def _across(column: int, last: int) -> float:
+    """Where a column stands: evenly, but with room for labels beside the first and the last."""
+    if column in (0, last) or last == 2:
+        return column / last
+    first, end = max(1 / last, _ROOM), min(1 - 1 / last, 1 - _ROOM)
+    return first + (end - first) * (column - 1) / (last - 2)
 
 
 def _short(value: float) -> str:

@@ -39,6 +39,17 @@ def test_a_flow_keeps_sizes_and_signs_and_drops_untouched_nodes():
     assert all(0 < place < 1 for place in (*sankey.node.x, *sankey.node.y))
 
 
+def test_deep_flows_leave_room_for_the_labels_of_both_ends() -> None:
+    for last in (1, 2, 3, 13):
+        nodes = [FlowNode(label=str(column), column=column, kind="head") for column in range(last + 1)]
+        steps = range(last)
+        x = flow_graph(nodes, list(steps), [step + 1 for step in steps], np.ones(last)).data[0].node.x
+        gaps = np.diff(x)
+        assert (gaps > 0).all() and min(gaps[0], gaps[-1]) > min(0.12, 0.9 / last)
+        if last > 3:
+            np.testing.assert_allclose(gaps[1:-1], gaps[1])
+
+
 def test_a_flow_runs_to_the_right_or_not_at_all():
     with pytest.raises(ValueError, match="links to the right"):
         flow_graph(NODES, [2], [3], np.ones(1))
