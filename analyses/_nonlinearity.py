@@ -1,7 +1,8 @@
 """What the analyses of *nonlinearity* share: findings over seeds, and where they are written.
 
-Each writes NAME.json (findings, settings, seeds, command, seconds, curves) and NAME.html (the plot) into --out, and,
-with --page, its section of docs/nonlinearity.md.
+Each writes NAME.json (findings, settings, seeds, command, seconds, curves), NAME.md (what it prints) and its plots into
+--out, and, with --page, its section of docs/nonlinearity.md (`python -m analyses.nonlinearity_page` writes those of all
+that have been run).
 """
 
 from __future__ import annotations
@@ -145,6 +146,7 @@ def publish(results: Results, chosen: argparse.Namespace, command: str, seconds:
     }  # fmt: skip
     path = chosen.out / f"{results.name}.json"
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False, default=_json, allow_nan=False), encoding="utf-8")
+    (chosen.out / f"{results.name}.md").write_text(text + "\n", encoding="utf-8")
     for name, figure in results.plots.items():
         figure.update_layout(
             paper_bgcolor="#ffffff", plot_bgcolor="#ffffff", margin={"l": 60, "r": 20, "t": 60, "b": 50}

@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from analyses import _texts, ffn_approximation, head_patterns, mask_similarity, masked_language_modeling, value_norms
+from analyses import (
+    _texts,
+    ffn_approximation,
+    head_patterns,
+    mask_similarity,
+    masked_language_modeling,
+    nonlinearity_page,
+    value_norms,
+)
 from analyses._nonlinearity import Finding, Results, options, publish
 from aotlens.checkpoints import CheckpointInfo, save_checkpoint
 from aotlens.data import Tokenizer, open_corpus
@@ -178,3 +186,23 @@ def test_windows_are_held_out_text(corpus: str, masked: str) -> None:
     assert len(_texts.sentences(open_corpus(corpus), 10, 0)) == 10
     with pytest.raises(ValueError, match="at least 10000 sentences"):
         _texts.sentences(open_corpus(corpus), 10000, 0)
+
+
+def test_the_page_is_filled_from_what_was_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- one -->\n<!-- /one -->\nbetween\n<!-- two_3 -->\nkept\n<!-- /two_3 -->\n")
+    (tmp_path / "one.md").write_text("a | b\n")
+    assert nonlinearity_page.main(["--out", str(tmp_path), "--page", str(page)]) == 0
+    assert (
+        page.read_text() == "<!-- one -->\n\na | b\n\n<!-- /one -->\nbetween\n<!-- two_3 -->\nkept\n<!-- /two_3 -->\n"
+    )
+    assert capsys.readouterr().out == "written: one; not run: two_3\n"
+
+
+def test_the_page_has_a_place_for_every_analysis() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "nonlinearity.md").read_text(encoding="utf-8")
+    names = ["head_patterns", "mask_similarity", "value_norms", "heads_needed"]
+    names += [f"masked_language_modeling_{readout}" for readout in masked_language_modeling.UNITS]
+    names += [f"ffn_approximation_{figure}_batch_{batch}" for figure in (4, 5, 6) for batch in (16, 1)]
+    for name in names:
+        assert text.count(f"<!-- {name} -->") == text.count(f"<!-- /{name} -->") == 1, name
