@@ -59,12 +59,17 @@ def _parse(argv: Sequence[str] | None) -> Settings:
     )
     parser.add_argument(
         "--corpus", metavar="SPEC", action="append", default=[],
-        help="text that the Skip-trigrams page may hold its rows against: stdlib, file:PATH or dir:PATH; may be given "
-        "more than once",
+        help="text that the Skip-trigrams page may hold its rows against, and heads may be distilled on: stdlib, "
+        "file:PATH or dir:PATH; may be given more than once",
+    )  # fmt: skip
+    parser.add_argument(
+        "--distillation", metavar="FILE", type=Path, action="append", default=[],
+        help="a distillation to show beside the bundled ones; may be given more than once",
     )  # fmt: skip
     given = parser.parse_args(argv)
     return Settings(
         corpora=tuple(given.corpus),
+        distillations=tuple(given.distillation),
         checkpoints=tuple(given.checkpoints),
         host=given.host,
         port=given.port,
@@ -78,6 +83,9 @@ def _serve(settings: Settings) -> None:
     for folder in settings.checkpoints:
         if not folder.expanduser().is_dir():
             raise StartError(f"--checkpoints {folder}: there is no such folder. Check the path.")
+    for file in settings.distillations:
+        if not file.expanduser().is_file():
+            raise StartError(f"--distillation {file}: there is no such file. Check the path.")
     listener = _listen(settings)
     try:
         # After the cheap checks, because it takes a second or two.

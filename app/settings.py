@@ -43,6 +43,14 @@ class Settings:
     """Texts that skip-trigrams may be held against: `stdlib`, `file:PATH` or `dir:PATH`."""
     evidence_tokens: tuple[int, ...] = (30_000, 100_000, 300_000, 1_000_000)
     """How much of a corpus may be asked for, in tokens."""
+    distillations: tuple[Path, ...] = ()
+    """Files of distillations, besides the bundled ones and the user's own."""
+    n_distillations: int = 12
+    """Distillations kept in memory; the least recently used go first."""
+    distil_tokens: tuple[int, ...] = (20_000, 100_000, 400_000, 1_000_000)
+    """How many tokens FFNs may be trained on."""
+    cost_tokens: int = 4096
+    """Held-out tokens on which heads are replaced, at most."""
     n_evidence: int = 64
     """Tables with evidence that are kept; the least recently used go first."""
     n_occurrences: int = 4

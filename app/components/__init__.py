@@ -10,6 +10,7 @@ graph.py       the one dcc.Graph configuration
 prompt.py      which checkpoint, which text
 choices.py     searchable choices of tokens, and the head picker
 circuit_tables.py  the Circuits page's tables
+distillation_parts.py  the Distillation page's table of heads and coloured tokens
 nonlinearity_tables.py the Non-linearity page's facts, tables and head picker
 path_tables.py the Paths page's tokens and tables
 trigram_tables.py, occurrence_list.py  the Skip-trigrams page's tables and places in text

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from app.ids.checkpoints import *  # noqa: F403
 from app.ids.circuits import *  # noqa: F403
+from app.ids.distillation import *  # noqa: F403
 from app.ids.heads import *  # noqa: F403
 from app.ids.nonlinearity import *  # noqa: F403
 from app.ids.parts import *  # noqa: F403

@@ -4,6 +4,7 @@ heads/         every head's attention on text that you type
 circuits/      what a head looks for and writes, from the weights
 trigrams/      a head's skip-trigrams and their evidence in text
 paths/         which ways a logit came
+distillation/  feed-forward networks in place of heads
 nonlinearity/  a feed-forward network compiled into attention
 checkpoints/   which models there are
 page.py        what a page is
@@ -18,6 +19,6 @@ export.py files. A new page is a folder with a `PAGE`, named below; its ids are 
 
 from __future__ import annotations
 
-from app.pages import checkpoints, circuits, heads, nonlinearity, paths, trigrams
+from app.pages import checkpoints, circuits, distillation, heads, nonlinearity, paths, trigrams
 
-PAGES = (heads.PAGE, circuits.PAGE, trigrams.PAGE, paths.PAGE, nonlinearity.PAGE, checkpoints.PAGE)
+PAGES = (heads.PAGE, circuits.PAGE, trigrams.PAGE, paths.PAGE, distillation.PAGE, nonlinearity.PAGE, checkpoints.PAGE)

@@ -13,6 +13,8 @@ jobs.py        long work in the background, with progress
 corpora.py     text to hold skip-trigrams against
 trigrams.py    a head's skip-trigrams and their evidence
 trigram_*.py   what of them is shown: rows, words; occurrences.py places in text
+distillation.py  heads as FFNs: results that are there, new ones in the background
+distillation_*.py  what of them is shown: figures, rows, words, files
 nonlinearity.py  small feed-forward networks compiled into attention
 nonlinearity_*.py  what of them is shown: figures, rows, words, files
 views.py       what of a result is shown: one head's map, all heads' thumbnails
@@ -26,6 +28,7 @@ from dataclasses import dataclass
 from app.services.catalog import Catalog
 from app.services.circuits import Circuits
 from app.services.corpora import Corpora
+from app.services.distillation import Distillations
 from app.services.inference import Inference
 from app.services.nonlinearity import Nonlinearity
 from app.services.paths import Paths
@@ -44,17 +47,19 @@ class Services:
     paths: Paths
     trigrams: Trigrams
     nonlinearity: Nonlinearity
+    distillations: Distillations
 
     @classmethod
     def start(cls, settings: Settings) -> Services:
         catalog = Catalog(settings)
-        inference = Inference(catalog, settings)
+        inference, corpora = Inference(catalog, settings), Corpora(settings)
         return cls(
             settings=settings,
             catalog=catalog,
             inference=inference,
             circuits=Circuits(catalog, settings),
             paths=Paths(catalog, inference, settings),
-            trigrams=Trigrams(catalog, Corpora(settings), settings),
+            trigrams=Trigrams(catalog, corpora, settings),
+            distillations=Distillations(catalog, corpora, inference, settings),
             nonlinearity=Nonlinearity(settings),
         )

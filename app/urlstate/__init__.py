@@ -4,6 +4,7 @@
     /circuits?checkpoint=novels-2l-mhsa&head=1.0&left=tokens&right=0.3&rows=12-262&block=3.17
     /paths?checkpoint=novels-2l-mhsa&text=Then+Harriet&position=17&target=262&versus=11&by=pos&k=40&without=1.0
     /trigrams?checkpoint=novels-1l-mhsa&head=0.2&score=sum&end=bottom&distance=mean&k=200&out=%C2%B7thou&verdict=confirmed
+    /distillation?results=novels-12l-mssa,novels-2l-gpt&width=64&across=previous&of=novels-2l-gpt&head=0.3&text=Then+Harriet
     /nonlinearity?preset=sawtooth&depth=3&tolerance=0.001&construction=paper&eta=0.05&head=1.2&x=0.4
     /checkpoints?checkpoint=novels-2l-mhsa
 
@@ -24,6 +25,14 @@ from app.urlstate.circuits import (
     Statistic,
     format_circuits,
     parse_circuits,
+)
+from app.urlstate.distillation import (
+    DISTILLATION_PATH,
+    MAX_RESULTS,
+    Across,
+    DistillationState,
+    format_distillation,
+    parse_distillation,
 )
 from app.urlstate.heads import HEADS_PATH, Direction, HeadsState, View, format_heads, parse_heads
 from app.urlstate.nonlinearity import (
@@ -58,6 +67,7 @@ from app.urlstate.trigrams import (
 __all__ = [
     "CHECKPOINTS_PATH",
     "CIRCUITS_PATH",
+    "DISTILLATION_PATH",
     "FIRST_K",
     "FIRST_ROWS",
     "FIRST_TOKENS",
@@ -67,6 +77,7 @@ __all__ = [
     "MAX_DEPTH",
     "MAX_K",
     "MAX_KNOTS",
+    "MAX_RESULTS",
     "MAX_ROWS",
     "MAX_WIDTH",
     "NONLINEARITY_PATH",
@@ -75,8 +86,10 @@ __all__ = [
     "TRIGRAMS_PATH",
     "TRIGRAM_KINDS",
     "VERDICTS",
+    "Across",
     "CircuitsState",
     "Direction",
+    "DistillationState",
     "End",
     "HeadsState",
     "Kind",
@@ -92,12 +105,14 @@ __all__ = [
     "Within",
     "format_checkpoints",
     "format_circuits",
+    "format_distillation",
     "format_heads",
     "format_nonlinearity",
     "format_paths",
     "format_trigrams",
     "parse_checkpoints",
     "parse_circuits",
+    "parse_distillation",
     "parse_heads",
     "parse_nonlinearity",
     "parse_paths",

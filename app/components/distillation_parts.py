@@ -1,0 +1,78 @@
+"""The Distillation page's table of heads, and tokens coloured by an error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dash_ag_grid as dag
+from dash import html
+
+from aotlens.plots import describe, glyphs, is_whitespace
+from app.components.tables import COLUMN, number
+
+_NATS = "Added loss when this head alone is replaced, nats a token"
+
+
+def heads_table(id: str) -> dag.AgGrid:
+    """One row a head of every result."""
+    return dag.AgGrid(
+        id=id,
+        columnDefs=_columns(),
+        rowData=[],
+        defaultColDef=COLUMN,
+        getRowId="params.data.id",
+        dashGridOptions={
+            "enableCellTextSelection": True, "tooltipShowDelay": 300, "rowHeight": 26, "headerHeight": 64,
+        },
+        className="table",
+        style={"height": "420px"},
+    )  # fmt: skip
+
+
+def _columns() -> list[dict[str, Any]]:
+    def share(field: str, title: str, help: str) -> dict[str, Any]:
+        return number(field, title, ".2f", help, minWidth=max(82, 34 + 7 * max(map(len, title.split()))), flex=1)
+
+    return [
+        {"field": "name", "headerName": "head", "pinned": "left", "width": 72, "cellClass": "mono pick",
+         "headerTooltip": "layer.head; click or Enter to see it above"},
+        {"field": "result", "headerName": "result", "minWidth": 150, "flex": 2, "cellClass": "mono"},
+        number("error", "error", ".3f", "Of the FFN of the chosen width, held out, mean over seeds", minWidth=96,
+               flex=1, sort="asc"),
+        number("low", "95% from", ".3f", "Over text and seeds", minWidth=78, flex=1),
+        number("high", "to", ".3f", "Over text and seeds", minWidth=70, flex=1),
+        {"field": "attends", "headerName": "attends to", "minWidth": 104, "flex": 1,
+         "headerTooltip": "The target with the most attention, mixed where none has 0.4"},
+        share("variation", "pattern varies", "How much of the pattern varies with the text: 0, the same on every text"),
+        share("linear", "linear map", "Error of the best linear map of the token's input"),
+        share("position", "position’s mean", "Error of the mean at the token's position"),
+        share("neighbours", "neighbours", "Error of the mean over the nearest training inputs"),
+        share("wide", "wide FFN", "Error of one wide FFN"),
+        share("floor", "least of all", "The least error found by any means: an FFN can reach this"),
+        share("first token", "to first", "Mean attention to the first token"),
+        share("previous", "to previous", "Mean attention to the previous token"),
+        share("self", "to self", "Mean attention to the token itself"),
+        share("induction", "induction", "Mean attention to what followed the token before, where there is one"),
+        number("cost_ffn", "cost: FFN", "+.3f", _NATS, minWidth=82, flex=1),
+        number("cost_mean", "cost: mean", "+.3f", _NATS, minWidth=82, flex=1),
+        number("cost_zero", "cost: zero", "+.3f", _NATS, minWidth=82, flex=1),
+    ]  # fmt: skip
+
+
+def error_chips(
+    tokens: Sequence[int], str_tokens: Sequence[str], errors: Sequence[float], movement: Sequence[float]
+) -> list[html.Span]:
+    """One chip a token, the bluer the larger its error; full colour at 1, or at the largest where that is more."""
+    top = max(1.0, *errors)
+    return [
+        html.Span(
+            glyphs(text),
+            className="chip chip-space" if is_whitespace(text) else "chip",
+            title=f"{describe(text)} · id {token} · position {position} · error {error:.2f} · "
+            f"the mean is off by {moved:.2f}",
+            style={"--heat": f"{100 * error / top:.0f}%"},
+            **{"data-value": f"{error:.2f}" if error >= 0.005 else "0"},
+        )
+        for position, (token, text, error, moved) in enumerate(zip(tokens, str_tokens, errors, movement, strict=True))
+    ]
