@@ -90,7 +90,7 @@ def row_columns(*, checked: bool, score: str = "effect") -> list[dict[str, Any]]
 
 def bugs_grid(id: str) -> dag.AgGrid:
     """A row a forced triple: two confirmed rows, what they force, and what the text says of that."""
-    pair = {"cellClass": "mono", "minWidth": 120, "flex": 2}
+    pair = {"cellClass": "mono", "minWidth": 138, "flex": 2}
     columns = [
         {"field": "source", "headerName": "source", "cellClass": "mono", "minWidth": 84, "flex": 1,
          "headerTooltip": "Of both confirmed rows"},
@@ -100,7 +100,7 @@ def bugs_grid(id: str) -> dag.AgGrid:
         number("other_followed", "followed", ",d", "How often its out follows its pair", minWidth=82, flex=1),
         {"field": "forced", "headerName": "forced", "headerTooltip": "The one's destination with the other's out: the "
          "head's score factors, so it says this too", **pair},
-        {"field": "judgement", "headerName": "in the text", "minWidth": 108, "flex": 1,
+        {"field": "judgement", "headerName": "in the text", "minWidth": 122, "flex": 1,
          "cellClassRules": {"broken": "params.value == 'false'", "good": "params.value == 'confirmed'",
                             "rank": "params.value == 'too rare'"},
          "headerTooltip": "false: enough places, and the out comes less often than after the destination anyway"},
@@ -119,8 +119,13 @@ def bugs_grid(id: str) -> dag.AgGrid:
         getRowId="params.data.id",
         dashGridOptions={"enableCellTextSelection": True, "tooltipShowDelay": 300, "rowHeight": 26, "headerHeight": 48},
         className="table",
-        style={"height": "260px"},
+        style=bugs_height(0),
     )
+
+
+def bugs_height(n_rows: int) -> dict[str, str]:
+    """Of the forced triples' table: no taller than its rows, nor than a dozen of them."""
+    return {"height": f"{70 + 26 * min(max(n_rows, 1), 12)}px"}
 
 
 def heads_grid(id: str) -> dag.AgGrid:

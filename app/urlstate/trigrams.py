@@ -20,6 +20,9 @@ FIRST_ROWS = 500
 MAX_ROWS = 5000
 _MAX_WANTED = 60
 
+#: Tokens that can be asked for: of a text, or of training.
+MAX_COUNT = 999_999_999
+
 #: What sorts of skip-trigrams there are (`aotlens.trigrams.kinds.KINDS`, whose import takes seconds).
 TRIGRAM_KINDS = ("copying", "punctuation", "names", "morphology", "other")
 
@@ -59,7 +62,8 @@ class TrigramsState:
 def parse_trigrams(search: str | None) -> TrigramsState:
     """The state that `format_trigrams` wrote; anything unreadable is left at its default."""
     query = parse_query(search)
-    k, tokens, distance, least = (number(query.get(key)) for key in ("k", "tokens", "distance", "least"))
+    k, distance = (number(query.get(key)) for key in ("k", "distance"))
+    tokens, least = (_count(query.get(key)) for key in ("tokens", "least"))
     wanted = {key: query.get(key, "")[:_MAX_WANTED] for key in ("source", "destination", "out")}
     return TrigramsState(
         checkpoint=query.get("checkpoint") or None,
@@ -77,6 +81,13 @@ def parse_trigrams(search: str | None) -> TrigramsState:
         tokens=tokens or FIRST_TOKENS,
         row=number(query.get("row")),
     )
+
+
+def _count(value: str | None) -> int | None:
+    """Tokens are counted beyond the six digits of `number`."""
+    if value is None or not (value.isascii() and value.isdigit()) or len(value) > len(str(MAX_COUNT)):
+        return None
+    return int(value)
 
 
 def format_trigrams(state: TrigramsState) -> str:

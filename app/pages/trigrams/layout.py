@@ -16,6 +16,7 @@ from app.components.trigram_tables import bugs_grid, heads_grid, rows_grid
 from app.services import Services
 from app.services.corpora import PASTED
 from app.urlstate import MAX_ROWS, TRIGRAM_KINDS, TrigramsState, parse_trigrams
+from app.urlstate.trigrams import MAX_COUNT
 
 _EXPLAIN_CHOICE = (
     "A skip-trigram [source] … [destination] → [out]: with the source earlier in the text and the destination as the "
@@ -137,13 +138,19 @@ def _choice_panel(services: Services, state: TrigramsState, checkpoint: str | No
                         ),
                     ]
                 ),
-                dmc.NumberInput(
-                    id=ids.TRIGRAMS_K, label="Rows", value=state.k, min=1, max=MAX_ROWS, step=100, allowDecimal=False,
-                    allowNegative=False, debounce=400, className="number",
-                ),
-                dmc.NumberInput(
-                    id=ids.TRIGRAMS_LEAST, label="Least count", value=state.least, min=0, max=999_999_999, step=5000,
-                    allowDecimal=False, allowNegative=False, debounce=400, className="number", thousandSeparator=",",
+                html.Div(
+                    [
+                        dmc.NumberInput(
+                            id=ids.TRIGRAMS_K, label="Rows", value=state.k, min=1, max=MAX_ROWS, step=100,
+                            allowDecimal=False, allowNegative=False, debounce=400, className="number",
+                        ),
+                        dmc.NumberInput(
+                            id=ids.TRIGRAMS_LEAST, label="Training count from", value=state.least, min=0,
+                            max=MAX_COUNT, step=5000, allowDecimal=False, allowNegative=False, debounce=400,
+                            className="number count", thousandSeparator=",",
+                        ),
+                    ],
+                    className="how-many",
                 ),
             ],
             className="trigram-choices",

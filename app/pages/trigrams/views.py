@@ -11,6 +11,7 @@ from aotlens.plots.kinds import stacked_counts
 from app import ids
 from app.components.graph import EMPTY
 from app.components.occurrence_list import occurrence_list
+from app.components.trigram_tables import bugs_height
 from app.pages.guard import guarded
 from app.pages.trigrams.callbacks import chosen, reading_of
 from app.services import Services, trigram_rows
@@ -67,19 +68,21 @@ def register(app: Dash, services: Services) -> None:
 def _register_forced(app: Dash, services: Services) -> None:
     @app.callback(
         Output(ids.TRIGRAM_BUGS_TABLE, "rowData"),
+        Output(ids.TRIGRAM_BUGS_TABLE, "style"),
         Output(ids.TRIGRAM_BUGS_CAPTION, "children"),
         Output(ids.notice(ids.TRIGRAM_BUGS), "children"),
         Input(ids.TRIGRAMS_FOUND, "data"),
     )
-    @guarded([], "")
+    @guarded([], bugs_height(0), "")
     def force(found: Any) -> tuple[Any, ...]:
         choice = chosen((found or {}).get("choice"))
         if choice is None:
-            return [], ""
+            return [], bugs_height(0), ""
         reading, trigrams = reading_of(found["reading"]), services.trigrams
         held = trigrams.evidence(choice, reading)
         said = words.forced(trigrams.bugs(choice, reading), 0 if held is None else held.n_confirmed)
-        return trigram_rows.forced_rows(trigrams, choice, reading), said
+        rows = trigram_rows.forced_rows(trigrams, choice, reading)
+        return rows, bugs_height(len(rows)), said
 
 
 def one_row(services: Services, choice: Choice, reading: Reading | None, row: int) -> Any:

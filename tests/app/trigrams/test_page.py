@@ -35,6 +35,7 @@ from app.services.occurrences import _address, occurrences
 from app.services.trigrams import Choice, Reading, contains
 from app.settings import Settings
 from app.urlstate import MAX_ROWS, TRIGRAM_KINDS, TrigramsState, format_trigrams, parse_heads, parse_trigrams
+from app.urlstate.trigrams import MAX_COUNT
 from tests.app.conftest import TEXT, save_tiny
 
 READING = Reading(text="books", tokens=3000)
@@ -90,6 +91,7 @@ def checked(more: Services) -> Choice:
 # ── addresses ────────────────────────────────────────────────────────────────────────────────────────────────
 
 NUMBERS = st.integers(1, 999_999)
+COUNTS = st.integers(1, MAX_COUNT)
 WANTED = st.text(st.characters(codec="utf-8"), max_size=20)
 STATES = st.builds(
     TrigramsState,
@@ -99,7 +101,7 @@ STATES = st.builds(
     end=st.sampled_from(["top", "bottom"]),
     distance=st.none() | st.just("mean") | NUMBERS,
     k=st.integers(1, MAX_ROWS),
-    least=st.just(0) | NUMBERS,
+    least=st.just(0) | COUNTS,
     source=WANTED,
     destination=WANTED,
     out=WANTED,
@@ -107,7 +109,7 @@ STATES = st.builds(
     verdict=st.sampled_from([None, "confirmed", "not confirmed", "too rare"]),
     kind=st.sampled_from([None, *TRIGRAM_KINDS]),
     corpus=st.none() | st.text(st.characters(codec="utf-8"), min_size=1, max_size=20),
-    tokens=NUMBERS,
+    tokens=COUNTS,
     row=st.none() | NUMBERS,
 )
 
@@ -124,6 +126,11 @@ def test_nonsense_is_left_out():
     assert parse_trigrams(nonsense) == TrigramsState()
     assert parse_trigrams("?k=0").k == 1 and parse_trigrams("?k=999999").k == MAX_ROWS
     assert len(parse_trigrams("?out=" + "x" * 500).out) < 100
+
+
+def test_every_amount_of_text_that_is_offered_is_kept_in_the_address():
+    for tokens in Settings().evidence_tokens:
+        assert parse_trigrams(format_trigrams(TrigramsState(tokens=tokens)).partition("?")[2]).tokens == tokens
 
 
 def test_the_kinds_of_addresses_are_the_librarys():
