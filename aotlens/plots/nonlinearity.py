@@ -122,38 +122,65 @@ def gate(
 ) -> go.Figure:
     """A head as a function of what it reads, t: above, t · weight beside ReLU(t); below, the softmax weight.
 
-    `weight` is what the head's token gives itself, sigmoid(t/η). `gap` shades how far below ReLU(t) it may lie
-    (0.2785·η). `measured` are (t, result) of the model itself, as points; `at` is the t of a chosen input.
+    `weight` is what the head's token gives itself, sigmoid(t/η). `gap` shades how far below ReLU(t) the result may lie
+    (0.2785·η), and shows |t| ≤ 8η once more at its right. `measured` are (t, result) of the model itself, as points;
+    `at` is the t of a chosen input.
     """
-    figure = make_subplots(rows=2, shared_xaxes=True, vertical_spacing=0.09, row_heights=[0.62, 0.38])
+    as_relu = gap is not None
+    titles = ["all that it reads", f"near 0: |t| ≤ 8η = {8 * eta:.3g}"] if as_relu else None
+    figure = make_subplots(
+        rows=2, cols=2 if as_relu else 1, shared_xaxes=True, vertical_spacing=0.08, horizontal_spacing=0.13,
+        row_heights=[0.62, 0.38], column_widths=[0.55, 0.45] if as_relu else None, subplot_titles=titles,
+    )  # fmt: skip
     figure.update_layout(base_layout(theme))
+    for column in (1, 2) if as_relu else (1,):
+        for trace, row in _gate_traces(t, weight, gap, measured, theme):
+            figure.add_trace(trace.update(showlegend=column == 1), row=row, col=column)
+        if at is not None and (column == 1 or abs(at) <= 8 * eta):
+            figure.add_vline(x=at, line={"width": 1.5, "color": INK[theme]}, col=column)
+    _axes(figure, theme)
+    figure.update_xaxes(title_text="t", row=2)
+    figure.update_xaxes(range=[float(t.min()), float(t.max())], col=1)
+    if as_relu:
+        near = min(8 * eta, float(np.abs(t).max()))
+        figure.update_xaxes(range=[-near, near], col=2)
+        figure.update_yaxes(range=[-0.1 * near, 0.6 * near], row=1, col=2)
+    figure.update_yaxes(title_text="its result", row=1, col=1)
+    figure.update_yaxes(range=[-0.04, 1.04], row=2)
+    figure.update_yaxes(title_text="weight on itself", row=2, col=1)
+    figure.update_annotations(font={"size": 12, "color": INK[theme]})
+    legend = {"orientation": "h", "y": 1.08 if as_relu else 1.02, "yanchor": "bottom"}
+    figure.update_layout(legend=legend, hovermode="x unified")
+    return figure
+
+
+def _gate_traces(
+    t: Float[np.ndarray, " point"],
+    weight: Float[np.ndarray, " point"],
+    gap: float | int | None,
+    measured: tuple[Float[np.ndarray, " found"], Float[np.ndarray, " found"]] | None,
+    theme: Theme,
+) -> list[tuple[go.Scatter, int]]:
+    """Each line with its row."""
     blue, orange, green = LINES[theme][:3]
     relu = np.maximum(t, 0.0)
+    traces: list[tuple[go.Scatter, int]] = []
     if gap is not None:
         band = {"x": np.concatenate([t, t[::-1]]), "y": np.concatenate([relu, relu[::-1] - gap])}
-        figure.add_trace(
-            go.Scatter(**band, fill="toself", mode="lines", line={"width": 0}, fillcolor=_faint(green),
-                       name="ReLU(t) − 0.2785·η … ReLU(t)", hoverinfo="skip"),
-            row=1, col=1,
+        shade = go.Scatter(
+            **band, fill="toself", mode="lines", line={"width": 0}, fillcolor=_faint(green), hoverinfo="skip",
+            name="ReLU(t) − 0.2785·η … ReLU(t)",
         )  # fmt: skip
-        figure.add_trace(_line(t, relu, "ReLU(t)", green, 4), row=1, col=1)
-    figure.add_trace(_line(t, t * weight, "η·SiLU(t/η)" if gap is not None else "SiLU(t)", blue, 1.8), row=1, col=1)
+        traces += [(shade, 1), (_line(t, relu, "ReLU(t)", green, 4), 1)]
+    traces.append((_line(t, t * weight, "SiLU(t)" if gap is None else "η·SiLU(t/η)", blue, 1.8), 1))
     if measured is not None:
-        figure.add_trace(
-            go.Scatter(x=measured[0], y=measured[1], mode="markers", name="the model's head", hoverinfo="skip",
-                       marker={"size": 6, "color": BACKGROUND[theme], "line": {"width": 1.4, "color": INK[theme]}}),
-            row=1, col=1,
+        marker = {"size": 6, "color": BACKGROUND[theme], "line": {"width": 1.4, "color": INK[theme]}}
+        name = "the model's head"
+        points = go.Scatter(
+            x=measured[0], y=measured[1], mode="markers", name=name, hoverinfo="skip", marker=marker
         )  # fmt: skip
-    figure.add_trace(_line(t, weight, "weight σ(t/η)", orange, 1.8), row=2, col=1)
-    if at is not None:
-        figure.add_vline(x=at, line={"width": 1.5, "color": INK[theme]})
-    _axes(figure, theme)
-    figure.update_xaxes(title_text="t: what the head reads", row=2, col=1)
-    figure.update_yaxes(title_text="its result", row=1, col=1)
-    figure.update_yaxes(title_text="weight on itself", range=[-0.04, 1.04], row=2, col=1)
-    figure.update_layout(legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"}, hovermode="x unified")
-    figure.update_layout(meta={"eta": eta})
-    return figure
+        traces.append((points, 1))
+    return [*traces, (_line(t, weight, "weight σ(t/η)", orange, 1.8), 2)]
 
 
 def mask_maps(

@@ -34,7 +34,7 @@ def fact_tiles(facts: Sequence[Fact]) -> list[html.Div]:
 
 def layers_table(rows: Sequence[dict[str, Any]]) -> html.Table:
     """A row a layer; the last three columns are heads: built here, stated by the theorem, needed by its proof."""
-    titles = ("layer", "units", "η", "a unit is off by", "heads", "stated", "its proof needs")
+    titles = ("layer", "units", "η", "a unit is off by", "heads here", "Thm 4.1 states", "its proof needs")
     head = html.Tr([html.Th(title, scope="col", className="number") for title in titles])
     body = [
         html.Tr(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from aotlens.plots import Theme, attention_map, error_lines, error_surfaces, gate, mask_maps
 from app.services import nonlinearity_words as words
 from app.services.nonlinearity import Compiled, Look, target
+from app.urlstate import format_nonlinearity
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -103,6 +104,8 @@ def error_figure(made: Compiled, x: tuple[float, ...] | None, log: bool, theme: 
         at = None if x is None else (x[0], x[1])
         figure = error_surfaces(curve, proven, kinks=_kink_lines(made), at=at, log=log, theme=theme)  # type: ignore[arg-type]
     figure.update_layout(meta={"name": f"{words.NAMES[made.state.preset]}: FFN, attention model and error"})
+    # Zoomed in, it stays so while η slides.
+    figure.update_layout(uirevision=format_nonlinearity(replace(made.state, eta=None)) + str(log))
     return figure
 
 
@@ -117,6 +120,8 @@ def gate_figure(made: Compiled, look: Look, theme: Theme) -> go.Figure | None:
     here = float(look.read[0])
     reach = 1.05 * float(max(np.abs(look.bend).max(), abs(here), 1e-3))
     t, weight = gate_curve(role.eta, reach=reach)
+    kept = (t >= min(look.bend.min(), here, -8 * role.eta)) & (t <= max(look.bend.max(), here, 8 * role.eta))
+    t, weight = t[kept], weight[kept]
     order = np.argsort(look.bend)
     as_relu = role.job == "unit" and made.state.activation == "relu"
     figure = gate(

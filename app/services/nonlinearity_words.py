@@ -137,7 +137,7 @@ def kink(made: Compiled, role: HeadRole) -> str:
         return ""
     kinks = made.curve.kinks  # type: ignore[union-attr]
     here = np.unique(kinks.x[(kinks.layer == role.layer) & (kinks.unit == role.unit)].round(12))
-    return ", ".join(_cut([_number(float(x)) for x in here])) or "none here"
+    return ", ".join(_cut([_number(float(x)) for x in here])) or "–"
 
 
 def head(made: Compiled, look: Look) -> list[str]:
@@ -154,9 +154,9 @@ def head(made: Compiled, look: Look) -> list[str]:
     as_relu = role.job == "unit" and made.state.activation == "relu"
     silu, relu = t * weight, max(t, 0.0)
     what = {
-        "unit": f"It is hidden {job(role)}: t = {reads(made, role)} = {_number(t)} at this x.",
+        "unit": f"It is hidden {job(role)}: t = {reads(made, role)} = {_number(t)} at {look.tokens[1]}.",
         "cancel": f"With another it cancels the skip connection, SiLU(−z) − SiLU(z) = −z (Lemma E.3): t = "
-        f"{reads(made, role)} = {_number(t)} at this x.",
+        f"{reads(made, role)} = {_number(t)} at {look.tokens[1]}.",
     }.get(role.job, f"It carries the constant 1 to the next layer: t = {_number(t)}, at which SiLU(t) = 1.")
     gap = f": {_number(relu - silu)} below ReLU(t) = {_number(relu)}, at most 0.2785·η = {0.2785 * role.eta:.3g}."
     lines = [
@@ -178,7 +178,7 @@ def gate(made: Compiled, look: Look) -> str:
         return "Exactly SiLU(t) = t·σ(t): η = 1."
     return (
         f"η·SiLU(t/η) at η = {role.eta:.3g}: below ReLU(t) by at most 0.2785·η = {0.2785 * role.eta:.3g}, at "
-        f"t = ±{1.2785 * role.eta:.3g}; shaded. Zoom in by dragging."
+        f"t = ±{1.2785 * role.eta:.3g}; shaded."
     )
 
 

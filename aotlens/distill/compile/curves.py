@@ -95,6 +95,7 @@ def find_kinks(ffn: FeedForward, bound: float | int) -> Kinks:
         before = ffn.pre_activations(knots[:, None])[layer]
         left, right = before[:-1], before[1:]
         crosses = (left < 0) != (right < 0)
+        crosses[0] |= (left[0] == 0) & (right[0] > 0)  # at the range's left end; one at its right end counts above
         interval, unit = crosses.nonzero(as_tuple=True)
         start, width = knots[:-1][interval], knots.diff()[interval]
         from_, to = left[interval, unit], right[interval, unit]

@@ -44,7 +44,8 @@ _EXPLAIN_ONE = (
 )
 _EXPLAIN_GATE = (
     "Above, the head's result against what it reads, t, beside ReLU; circles are the model's own at inputs over the "
-    "whole range. Below, the softmax weight that the token gives itself. The upright is your x."
+    "whole range. Below, the softmax weight that the token gives itself. The upright is your x; at the right, the "
+    "same close to 0."
 )
 _EXPLAIN_MASK = (
     "Which keys each query may attend to. A token sees itself and the auxiliary token (position 0), never another "
@@ -142,7 +143,7 @@ def _network_panel(state: NonlinearityState) -> html.Section:
             {"lean": "leaner", "narrow": "heads of size 1", "paper": "the paper's"},
         ),
         dmc.Select(
-            id=ids.NONLINEARITY_AUXILIARY, label="Auxiliary token", value=kind, allowDeselect=False, w=220, size="sm",
+            id=ids.NONLINEARITY_AUXILIARY, label="Auxiliary token", value=kind, allowDeselect=False, w=250, size="sm",
             data=[{"value": value, "label": label} for value, label in _AUXILIARY.items()],
         ),
         dmc.TextInput(

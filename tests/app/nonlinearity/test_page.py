@@ -212,7 +212,7 @@ def test_what_a_head_says(compiler: Nonlinearity):
     assert [row["writes"] for row in rows[1:]] == ["1 × into f", "−2 × into f", "1 × into f"]
     assert [row["kink"] for row in rows] == ["", "−1", "0", "1"]
     said = " ".join(words.head(made, compiler.look(made, 0, 1, (-0.5,))))
-    assert "hidden unit 0: t = x + 1 = 0.5" in said and "σ(t/η) = 0.73106" in said and "0.139" in said
+    assert "hidden unit 0: t = x + 1 = 0.5 at x=−0.5" in said and "σ(t/η) = 0.73106" in said and "0.139" in said
     assert "sees its own token only" in " ".join(words.head(made, compiler.look(made, 0, 0, (0.0,))))
     with pytest.raises(RequestError, match=r"No head 0\.9"):
         compiler.look(made, 0, 9, (0.0,))
