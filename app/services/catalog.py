@@ -105,8 +105,9 @@ class Catalog:
         history = [] if info.problem is not None else info.history()
         if not history:
             return None
-        bigram = info.metrics.get("bigram_loss")
-        return training_curve(history, references={"bigram": bigram} if bigram else None, theme=theme)
+        measured = {kind: info.metrics.get(f"{kind}_loss") for kind in ("bigram", "unigram")}
+        references = {kind: level for kind, level in measured.items() if level}
+        return training_curve(history, references=references, theme=theme)
 
     def tensors(self, info: CheckpointInfo) -> builtins.list[dict[str, Any]]:
         """Name, shape, dtype and size of every tensor of the checkpoint's file, without reading the weights."""

@@ -26,7 +26,7 @@ def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Services:
     metrics = {"masked_loss": 5.0, "unigram_loss": 6.0}
     folder = tmp_path / "checkpoints"
     save_checkpoint(folder / "masked", AttentionOnlyTransformer(cfg, tokenizer), CheckpointInfo(
-        name="masked", metrics=metrics))  # fmt: skip
+        name="masked", metrics=metrics), history=[{"tokens": 8, "loss": 6.0, "masked_loss": 5.0}])  # fmt: skip
     return Services.start(Settings(checkpoints=(folder,), device="cpu"))
 
 
@@ -43,3 +43,8 @@ def test_predictions_are_of_the_position_itself(services: Services) -> None:
     assert "sees both sides" in str(predictions_table(before, "e").to_plotly_json())
     assert export.predictions_csv(result, hidden).name == f"masked-at-{where}.csv"
     assert result.patterns.visible.all()
+
+
+def test_its_training_curve_has_the_unigram_models_loss_beside_it(services: Services) -> None:
+    curve = services.catalog.curve("masked", "light")
+    assert curve is not None and any("unigram 6.000" in note.text for note in curve.layout.annotations)
