@@ -73,11 +73,11 @@ def error_surfaces(
 
     `kinks` are lines (x₁, x₂) to draw over both; `at` is a chosen point. With `log`, the error's scale is log₁₀.
     """
-    figure = make_subplots(cols=2, horizontal_spacing=0.2, subplot_titles=["f(x₁, x₂)", "|model − FFN|"])
+    figure = make_subplots(cols=2, horizontal_spacing=0.14, subplot_titles=["f(x₁, x₂)", "|model − FFN|"])
     figure.update_layout(base_layout(theme))
     top = float(np.abs(surface.ffn).max(initial=0.0)) or 1.0
     figure.add_trace(
-        _heat(surface.x, surface.ffn, colorscale("diverging", theme), -top, top, "f", "f %{z:.4f}", 0.4), row=1, col=1
+        _heat(surface.x, surface.ffn, colorscale("diverging", theme), -top, top, "f", "f %{z:.4f}", 0.215), row=1, col=1
     )
     shown, least, most, title, form = surface.error, 0.0, proven, "error", "%{z:.3e}"
     if log:
@@ -86,7 +86,7 @@ def error_surfaces(
         title, form = "log₁₀ error", "10^%{z:.2f}"
         least = min(least, most - 1)
     figure.add_trace(
-        _heat(surface.x, shown, colorscale("sequential", theme), least, most, title, f"error {form}", 1.02),
+        _heat(surface.x, shown, colorscale("sequential", theme), least, most, title, f"error {form}", 0.785),
         row=1, col=2,
     )  # fmt: skip
     for column in (1, 2):
@@ -227,8 +227,8 @@ def _level(figure: go.Figure, ends: Any, value: float, name: str, theme: Theme, 
 def _heat(x: Any, z: Any, scale: Any, least: float, most: float, title: str, hover: str, where: float) -> go.Heatmap:
     return go.Heatmap(
         x=x, y=x, z=z.astype(np.float32), zmin=least, zmax=most, colorscale=scale,
-        colorbar={"thickness": 10, "outlinewidth": 0, "title": {"text": title, "side": "right"}, "x": where,
-                  "exponentformat": "power"},
+        colorbar={"thickness": 10, "outlinewidth": 0, "title": {"text": title, "side": "bottom"}, "orientation": "h",
+                  "x": where, "xanchor": "center", "y": -0.2, "yanchor": "top", "len": 0.42, "exponentformat": "power"},
         hovertemplate=f"x₁ %{{x:.3g}}<br>x₂ %{{y:.3g}}<br><b>{hover}</b><extra></extra>",
     )  # fmt: skip
 

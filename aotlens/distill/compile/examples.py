@@ -13,6 +13,8 @@ from torch import Tensor
 from aotlens.distill.compile.ffn import Activation, FeedForward
 
 Target = Literal["square", "sine"]
+#: Slopes that differ by less, as a share of the largest, are one.
+_ON_A_LINE = 1e-14
 #: What `fit` fits: x² and sin(πx).
 TARGETS: dict[Target, Callable[[Tensor], Tensor]] = {"square": torch.square, "sine": lambda x: torch.sin(torch.pi * x)}
 
@@ -22,8 +24,8 @@ def interpolate(x: Sequence[float | int], y: Sequence[float | int]) -> FeedForwa
 
         f(t) = y_0 + Σ_i (s_i − s_{i−1}) ReLU(t − x_i),   s_i = (y_{i+1} − y_i)/(x_{i+1} − x_i),   0 beyond both ends.
 
-    A unit a point; points at which the slope does not change need none. The points may come in any order. Raises
-    `ValueError` for fewer than two, for two at the same x, and for numbers that are not finite.
+    A unit a point; points at which the slope does not change (by more than rounding) need none. The points may come in
+    any order. Raises `ValueError` for fewer than two, for two at the same x, and for numbers that are not finite.
     """
     at, to = torch.tensor(x, dtype=torch.float64), torch.tensor(y, dtype=torch.float64)
     if at.ndim != 1 or at.shape != to.shape or len(at) < 2:
@@ -39,6 +41,7 @@ def interpolate(x: Sequence[float | int], y: Sequence[float | int]) -> FeedForwa
     if not slopes.isfinite().all():
         raise ValueError("interpolate: two points are so close that the slope between them is no finite number.")
     turns = slopes.diff()
+    turns[turns.abs() <= _ON_A_LINE * slopes.abs().max()] = 0.0
     kept = turns != 0 if turns.any() else torch.arange(len(at)) == 0
     n = int(kept.sum())
     return _network([(at.new_ones(1, n), -at[kept]), (turns[kept][:, None], to[:1])])
@@ -49,7 +52,8 @@ def fit(target: Target, *, width: int, bound: float | int) -> FeedForward:
     if width < 1 or not bound > 0:
         raise ValueError(f"fit: expected width ≥ 1 and bound > 0, got {width} and {bound}.")
     x = torch.linspace(-bound, bound, width + 1, dtype=torch.float64)
-    return interpolate(x.tolist(), TARGETS[target](x).tolist())
+    y = TARGETS[target](x)
+    return interpolate(x.tolist(), torch.where(y.abs() < 1e-15, 0.0, y).tolist())  # sin(π) is 1.2e-16 in float64
 
 
 def absolute_value() -> FeedForward:
