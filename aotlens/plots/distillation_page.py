@@ -89,6 +89,7 @@ def error_grids(
         axis = figure.get_subplot(1, place)
         figure.add_annotation(
             text=f"<b>{plotly_text(grid.name)}</b>", x=sum(axis.xaxis.domain) / 2, y=1, xref="paper", yref="paper",
+            xanchor="center",
             yanchor="bottom", showarrow=False, yshift=4,
         )  # fmt: skip
         if chosen is not None and chosen[0] == grid.key:
@@ -259,7 +260,9 @@ def class_bars(
         )
     )  # fmt: skip
     _lay_out(figure, theme)
-    figure.update_xaxes(title={"text": "error among tokens of the kind"}, rangemode="tozero")
+    figure.update_xaxes(
+        title={"text": "error among tokens of the kind"}, range=[0, 1.75 * max(float(errors.max()), 1e-6)]
+    )
     figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
     return figure
 

@@ -20,14 +20,14 @@ from app.services import distillation_words as words
 from app.urlstate import MAX_RESULTS, DistillationState, HeadsState, format_heads, parse_distillation
 
 _EXPLAIN_GRID = (
-    "Row = layer, column = head; the number is the error with the chosen hidden units, mean over seeds. Pale: an FFN "
-    "does it; dark: it needs other tokens. Point at a head for its interval; click it to see it closely."
+    "Row = layer, column = head; the number is the error with the chosen hidden units, mean over seeds. The "
+    "stronger the colour, the less an FFN can do it without other tokens. Point at a head for its interval; click it to see it closely."
 )
 _EXPLAIN_WIDTHS = (
     "Mean over a model’s heads (bars: 95% interval over heads); dotted: the chosen head. Left of the line: FFNs by "
     "hidden units; the linear map passes through no bottleneck, so it may beat a narrow FFN. Right of it: what else "
-    "was tried on the same heads. “Least of all” is the smallest error that anything reached, an estimate from above of "
-    "what any function of the token’s own input could."
+    "was tried on the same heads. “Least of all” is the smallest error that anything reached, an estimate from above "
+    "of what any function of the token’s own input could."
 )
 _EXPLAIN_CLOUD = (
     "A point is a head: colour says where it attends most, shape its model, bars the 95% interval. Left: against its "
@@ -35,7 +35,8 @@ _EXPLAIN_CLOUD = (
 )
 _EXPLAIN_COSTS = (
     "Is the error a good standard to choose heads by? Heads are replaced by their FFNs together, the most FFN-like "
-    "first, beside the same heads’ means or zeros, and other orders (grey: random ones). Below the others is better."
+    "first, beside the same heads’ means or zeros, and other orders (grey: random ones). Below the others is better. "
+    "Click a name in the legend to leave its curve out."
 )
 _EXPLAIN_TABLE = "Click a column’s name to sort, a head (or Enter on it) to see it closely."
 _EXPLAIN_HEAD = "Errors are on held-out documents. Which tokens is the FFN wrong about?"

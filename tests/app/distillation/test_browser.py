@@ -1,0 +1,180 @@
+"""The Distillation page in a real Chromium: look, click a head, read a text, distil, go back; a console without errors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+import numpy as np
+
+from app import ids
+from app.services import Services
+from app.urlstate import DistillationState, format_distillation
+from tests.app.conftest import query, written
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+BOTH = ("tiny-mhsa", "tiny-mssa")
+SHORT = "The captain bowed to the captain."
+
+
+def distillation(**state: Any) -> str:
+    return format_distillation(DistillationState(**{"results": BOTH, "width": 4, "text": SHORT, **state}))
+
+
+def drawn(page: Page, title: str | None = None) -> None:
+    """Waits until every figure is there, and the head is the one of `title`."""
+    page.wait_for_function(
+        """title => ["distilled-grid", "distilled-map"].every(
+                id => document.querySelector(`#${id}-graph .heatmaplayer image`))
+            && ["distilled-widths", "distilled-cloud", "distilled-curve"].every(
+                id => document.querySelector(`#${id}-graph .scatterlayer .trace`))
+            && document.querySelector("#distilled-classes-graph .barlayer .trace")
+            && document.querySelectorAll("#distilled-strip .chip").length
+            && (!title || document.getElementById("distilled-head-title").textContent === title)""",
+        arg=title,
+    )
+
+
+def test_models_stand_side_by_side(open_page, distilled: Services):
+    page = open_page(distillation())
+    found = distilled.distillations.record("tiny-mhsa").distillation
+    first = found.order(4)[0]
+    drawn(page, f"Head {first[0]}.{first[1]} of tiny-mhsa")
+    assert page.locator("#distilled-grid-graph .heatmaplayer image").count() == 2
+    shown = page.evaluate(
+        """() => [...document.querySelectorAll("#distilled-grid-graph .heatmap-label text, "
+            + "#distilled-grid-graph .heatmap-label")].map(one => one.textContent)"""
+    )
+    for error in found.mean_error(4):
+        assert any(f"{error:.2f}" in text for text in shown)
+    lines = page.locator(f"#{ids.DISTILLATION_DATA} li").all_inner_texts()
+    assert len(lines) == 2 and "MSSA, 3 × 2 heads" in lines[1]
+    assert "says nothing of architectures" in page.locator(f"#{ids.DISTILLATION_MEANING}").inner_text()
+    page.wait_for_selector("#distilled-costs-graph .scatterlayer .trace", state="attached")
+    assert "Not measured for tiny-mssa" in page.locator(f"#{ids.DISTILLED_COSTS_CAPTION}").inner_text()
+
+
+def test_click_a_head(open_page, distilled: Services):
+    page = open_page(distillation())
+    drawn(page)
+    box = page.locator("#distilled-grid-graph .heatmaplayer image").nth(1).bounding_box()
+    x, y = box["x"] + 0.75 * box["width"], box["y"] + box["height"] * 5 / 6  # 3 layers × 2 heads: head 2.1
+    page.mouse.move(x - 3, y - 3)
+    page.mouse.move(x, y)
+    page.locator("#distilled-grid-graph .hovertext").first.wait_for()
+    page.mouse.click(x, y)
+    drawn(page, "Head 2.1 of tiny-mssa")
+    written(page, "head", "2.1")
+    written(page, "of", "tiny-mssa")
+    found = distilled.distillations.record("tiny-mssa").distillation
+    assert (
+        f"error {found.mean_error(4)[found.place((2, 1))]:.3f}" in page.locator(f"#{ids.DISTILLED_SAID}").inner_text()
+    )
+    # The buttons are now this model's; and the table leads back.
+    page.click('#distillation-heads .pick-head[data-layer="1"][data-head="0"]')
+    drawn(page, "Head 1.0 of tiny-mssa")
+    row = page.locator("#distilled-table-grid .ag-row[row-id='tiny-mhsa:0.2'] [col-id=name]")
+    row.click()
+    drawn(page, "Head 0.2 of tiny-mhsa")
+    row.focus()
+    page.locator("#distilled-table-grid .ag-row[row-id='tiny-mhsa:0.1'] [col-id=name]").focus()
+    page.keyboard.press("Enter")
+    drawn(page, "Head 0.1 of tiny-mhsa")
+
+
+def test_the_whole_state_is_in_the_address(open_page):
+    state = {"width": 2, "across": "previous", "of": "tiny-mssa", "head": (1, 1), "results": ("tiny-mssa",)}
+    page = open_page(distillation(**state), load=True)
+    drawn(page, "Head 1.1 of tiny-mssa")
+    expected = {
+        "results": "tiny-mssa",
+        "width": "2",
+        "across": "previous",
+        "of": "tiny-mssa",
+        "head": "1.1",
+        "text": SHORT,
+    }
+    for key, value in expected.items():
+        written(page, key, value)
+    assert query(page) == expected
+    first = page.url
+    page.reload()
+    drawn(page, "Head 1.1 of tiny-mssa")
+    assert page.url == first
+    assert page.locator(f"#{ids.DISTILLATION_TEXT}").input_value() == SHORT
+    page.click(f"#{ids.DISTILLATION_WIDTH} >> text='4'")
+    written(page, "width", "4")
+
+
+def test_a_text_is_coloured_by_the_error_and_opens_in_heads(open_page, distilled: Services):
+    page = open_page(distillation(of="tiny-mhsa", head=(1, 2)))
+    drawn(page, "Head 1.2 of tiny-mhsa")
+    shown, _ = distilled.distillations.describe(DistillationState(results=BOTH, width=4, of="tiny-mhsa", head=(1, 2)))
+    other = "She said that he danced."
+    page.fill(f"#{ids.DISTILLATION_TEXT}", other)
+    page.keyboard.press("Control+Enter")
+    written(page, "text", other)
+    assert shown is not None
+    errors, _, result = distilled.distillations.on_text(shown, other)
+    assert errors is not None
+    page.wait_for_function(
+        "n => document.querySelectorAll('#distilled-strip .chip').length === n", arg=result.patterns.n_pos
+    )
+    page.locator(f"#{ids.DISTILLED_TEXT_SAID} >> text={errors.error:.3f}").wait_for()
+    values = page.evaluate("() => [...document.querySelectorAll('#distilled-strip .chip')].map(c => c.dataset.value)")
+    np.testing.assert_allclose([float(value) for value in values], errors.relative, atol=0.006)
+    heats = page.evaluate(
+        "() => [...document.querySelectorAll('#distilled-strip .chip')].map(c => parseInt(c.style.getPropertyValue('--heat')))"
+    )
+    assert int(np.argmax(heats)) == int(np.argmax(errors.relative))
+    page.fill(f"#{ids.DISTILLATION_TEXT}", "captain " * 200)
+    page.click(f"#{ids.DISTILLATION_RUN}")
+    page.locator(f"#{ids.notice(ids.DISTILLED_TEXT_PANEL)} >> text=Nothing was cut").wait_for()
+    page.fill(f"#{ids.DISTILLATION_TEXT}", SHORT)
+    page.click(f"#{ids.DISTILLATION_RUN}")
+    page.wait_for_function("() => document.querySelectorAll('#distilled-strip .chip').length")
+    page.click(f"#{ids.DISTILLED_OPEN}")
+    page.wait_for_selector("#grid-picture")
+    opened = parse_qs(urlsplit(page.url).query)
+    assert opened["checkpoint"] == ["tiny-mhsa"] and opened["head"] == ["1.2"] and opened["text"] == [SHORT]
+
+
+def test_what_is_wrong_is_said(open_page):
+    page = open_page(distillation(results=("bad", "tiny-mssa", "nobody")))
+    drawn(page)
+    notices = page.locator(f"#{ids.notice(ids.DISTILLATION_PANEL)} .notice")
+    notices.nth(1).wait_for()
+    assert "bad can't be read" in notices.nth(0).inner_text() and "nobody" in notices.nth(1).inner_text()
+    page = open_page(distillation(results=("bad",)))
+    notices.first.wait_for()
+    page.wait_for_selector("#distillation-body[data-empty]")
+    assert "Nothing to show" in page.evaluate(
+        "() => getComputedStyle(document.querySelector('#distilled-grid .panel-content'), '::before').content"
+    )
+
+
+def test_a_checkpoint_is_distilled_here(open_page, distilled: Services):
+    page = open_page(distillation(results=("tiny-mhsa",)))
+    drawn(page)
+    page.fill(f"#{ids.DISTIL_HEADS}", "nonsense")
+    page.click(f"#{ids.DISTIL_START}")
+    page.locator(f"#{ids.notice(ids.DISTIL)} >> text=layer.head").wait_for()
+    page.fill(f"#{ids.DISTIL_HEADS}", "1.1")
+    page.fill(f"#{ids.DISTIL_SEEDS}", "1")
+    page.click(f"#{ids.DISTIL_START}")
+    page.locator(f"#{ids.DISTIL_PROGRESS} >> text=done.").wait_for()
+    made = [entry.key for entry in distilled.distillations.list() if entry.source == "made here"]
+    assert len(made) == 1
+    written(page, "results", f"tiny-mhsa,{made[0]}")
+    page.wait_for_function("() => document.querySelectorAll('#distilled-grid-graph .heatmaplayer image').length === 2")
+    assert "book.txt" in page.locator(f"#{ids.DISTILLATION_DATA} li").nth(1).inner_text()
+
+
+def test_narrow_and_dark(open_page):
+    page = open_page(distillation(), width=800, scheme="dark")
+    drawn(page)
+    assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+    frame = "() => document.getElementById('distilled-grid').getBoundingClientRect().width"
+    assert page.evaluate(frame) > 700

@@ -1,0 +1,35 @@
+"""The Distillation page of an app without corpora and without results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app import ids
+from app.factory import create_app
+from app.services import Services
+from app.settings import Settings
+from tests.app.conftest import save_tiny, serve
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("models")
+    save_tiny(folder, "tiny-mhsa")
+    settings = Settings(checkpoints=(folder,), device="cpu")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AOTLENS_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setattr("aotlens.checkpoints.catalog.bundled_folder", lambda: Path("/nonexistent"))
+        patch.setattr("aotlens.distill.records.bundled_distillations_folder", lambda: Path("/nonexistent"))
+        with serve(create_app(settings, Services.start(settings))) as address:
+            yield address
+
+
+def test_the_page_says_what_to_do(open_page):
+    page = open_page("/distillation")
+    page.locator(f"#{ids.notice(ids.DISTILLATION_PANEL)} >> text=--distillation FILE").wait_for()
+    page.wait_for_selector("#distillation-body[data-empty]")
+    page.locator(f"#{ids.DISTIL} >> text=--corpus dir:PATH").wait_for()
+    assert page.locator(f"#{ids.DISTIL_START}").is_disabled()
