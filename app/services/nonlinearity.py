@@ -169,7 +169,7 @@ class Nonlinearity:
         return Look(
             role=role,
             x=x,
-            tokens=("auxiliary", *(_token(one) for one in others)),
+            tokens=("aux.", *(_token(one) for one in others)),
             pattern=pattern[0],
             visible=mask[0 if len(mask) == 1 else head],
             read=stream[0, 1] @ reads,
