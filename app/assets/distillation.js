@@ -27,9 +27,14 @@
                 if (by === "distillation-picked") {
                     return picked && shown ? { of: shown.of, layer: picked[0], head: picked[1] } : none();
                 }
-                const click = by === "distilled-grid-graph" ? inGrid : inCloud;
-                const point = click && click.points && click.points[0];
-                if (!point || !point.customdata || point.z === null) return none();
+                if (by === "distilled-grid-graph") {
+                    // dcc.Graph leaves a heatmap's customdata out; its grids stand in the order of the results.
+                    const cell = inGrid && inGrid.points && inGrid.points[0];
+                    if (!cell || !shown || cell.z === null) return none();
+                    return { of: shown.results[cell.curveNumber], layer: Number(cell.y), head: Number(cell.x) };
+                }
+                const point = inCloud && inCloud.points && inCloud.points[0];
+                if (!point || !point.customdata) return none();
                 const [of, layer, head] = point.customdata;
                 return { of: of, layer: layer, head: head };
             },

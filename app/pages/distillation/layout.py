@@ -20,8 +20,9 @@ from app.services import distillation_words as words
 from app.urlstate import MAX_RESULTS, DistillationState, HeadsState, format_heads, parse_distillation
 
 _EXPLAIN_GRID = (
-    "Row = layer, column = head; the number is the error with the chosen hidden units, mean over seeds. The "
-    "stronger the colour, the less an FFN can do it without other tokens. Point at a head for its interval; click it to see it closely."
+    "Row = layer, column = head; the number is the error with the chosen hidden units, mean over seeds. The stronger "
+    "the colour, the less an FFN can do it without other tokens. Point at a head for its interval; click it to see it "
+    "closely."
 )
 _EXPLAIN_WIDTHS = (
     "Mean over a model’s heads (bars: 95% interval over heads); dotted: the chosen head. Left of the line: FFNs by "

@@ -1,4 +1,4 @@
-"""The Distillation page in a real Chromium: look, click a head, read a text, distil, go back; a console without errors."""
+"""The Distillation page in a real Chromium: look, click a head, read a text, distil; a console without errors."""
 
 from __future__ import annotations
 
@@ -126,7 +126,8 @@ def test_a_text_is_coloured_by_the_error_and_opens_in_heads(open_page, distilled
     values = page.evaluate("() => [...document.querySelectorAll('#distilled-strip .chip')].map(c => c.dataset.value)")
     np.testing.assert_allclose([float(value) for value in values], errors.relative, atol=0.006)
     heats = page.evaluate(
-        "() => [...document.querySelectorAll('#distilled-strip .chip')].map(c => parseInt(c.style.getPropertyValue('--heat')))"
+        """() => [...document.querySelectorAll('#distilled-strip .chip')]
+            .map(chip => parseInt(chip.style.getPropertyValue('--heat')))"""
     )
     assert int(np.argmax(heats)) == int(np.argmax(errors.relative))
     page.fill(f"#{ids.DISTILLATION_TEXT}", "captain " * 200)
