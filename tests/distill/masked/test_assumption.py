@@ -70,3 +70,12 @@ def test_many_violations_are_counted():
     X = torch.ones(30, 4, 3)
     with pytest.raises(ValueError, match=r"sequences 0, 1, 2, 3, 4, 5, 6, 7, … \(30 in all\)"):
         check_assumption(X)
+
+
+def test_minus_zero_is_zero():
+    X, _, _, mask = masked_sequences(6, seed=3)
+    X[2] = X[1].flip(0)
+    other = int((check_assumption(X[1:2], mask).positions[0] + 1) % 6)
+    X[1, other, 0], X[2, 5 - other, 0] = 0.0, -0.0
+    with pytest.raises(ValueError, match=r"condition 3 .* is violated by sequences 1, 2 "):
+        check_assumption(X)

@@ -83,3 +83,13 @@ def test_what_is_refused():
     ):
         with pytest.raises(ValueError, match=message):
             distinguish_mask(X, **arguments)
+
+
+def test_scores_are_as_far_apart_as_asked_for():
+    X, _, _, _ = masked_sequences(3, length=4, vocabulary=40, seed=5)
+    found = distinguish_mask(X, score_separation=0.7)
+    q, k, v = (getattr(found.model, f"W_{name}")[0, 0, :, 0] for name in "QKV")
+    tokens = torch.unique(X.flatten(0, 1), dim=0)
+    scores = (found.data.mask @ q) * (tokens @ k)
+    assert float(scores.sort().values.diff().min()) == pytest.approx(0.7, rel=1e-9)
+    assert torch.equal(scores.argsort(), (tokens @ v).argsort())  # β > 0: the largest v·x has the largest score
