@@ -2,9 +2,10 @@
 
 In this order, the first that fits:
 
-    copying       the out is the source but for case and spaces at its ends, or one continues or begins the other
-    punctuation   the out has no letter and no digit
-    names         the out begins a word with a capital letter
+    copying       the out is the source but for case and spaces at its ends, or one begins the other and has 3
+                  characters at least (' captain' → ' cap'; not ' he' → ' her')
+    punctuation   the out has no letter and no digit; spaces and line ends are punctuation, copied or not
+    names         the out begins with a capital letter, after a space or not
     morphology    the out goes on with a word: letters, and no space before them
     other         the rest
 
