@@ -107,8 +107,15 @@ class FFNBatch:
     def squared_errors(
         self, x: Float[Tensor, "layer d tokens"], t: Float[Tensor, "head out tokens"]
     ) -> Float[Tensor, "problem tokens"]:
-        """‖t̂ − t‖² at every token, of the problems that are trained now."""
-        return self.residual(self.hidden(x), t).square_().sum(1)
+        """‖t̂ − t‖² at every token, of the problems that are trained now. Memory: 256 MB beside the result."""
+        size = self.columns_at_once(t.shape[1])
+        parts = zip(x.split(size, dim=2), t.split(size, dim=2), strict=True)
+        return torch.cat([self.residual(self.hidden(a), b).square_().sum(1) for a, b in parts], dim=1)
+
+    def columns_at_once(self, n_out: int) -> int:
+        """How many tokens' hidden units and outputs, of all problems, are held at once outside of training."""
+        numbers = max(1, len(self.active)) * (self.width + 1 + 2 * n_out)
+        return min(4096, max(64, 2**25 // numbers))
 
     def note(self, errors: Float[Tensor, " problem"], tokens: int, tolerance: float, patience: int) -> None:
         """Take the errors of the active problems on validation text: keep the best weights, stop who has settled.
@@ -169,9 +176,13 @@ def start_batch(
     W1 = W1.to(dtype=dtype, device=device)
     W2 = torch.zeros(len(problems), t.shape[1], width + 1, dtype=dtype, device=device)
     batch = FFNBatch(width, problems, W1, W2, learning_rate)
-    hidden = batch.hidden(x)
-    gram = torch.bmm(hidden, hidden.transpose(1, 2)).double() / x.shape[2]
-    cross = torch.bmm(hidden, t[batch.places].transpose(1, 2)).double() / x.shape[2]
+    gram = torch.zeros(len(problems), width + 1, width + 1, dtype=torch.float64, device=device)
+    cross = torch.zeros(len(problems), width + 1, t.shape[1], dtype=torch.float64, device=device)
+    size = batch.columns_at_once(t.shape[1])
+    for some_x, some_t in zip(x.split(size, dim=2), t.split(size, dim=2), strict=True):
+        hidden = batch.hidden(some_x)
+        gram += torch.bmm(hidden, hidden.transpose(1, 2)).double() / x.shape[2]
+        cross += torch.bmm(hidden, some_t[batch.places].transpose(1, 2)).double() / x.shape[2]
     diagonal = gram.diagonal(dim1=1, dim2=2)
     gram = gram + torch.diag_embed(1e-4 * diagonal.clamp(min=1e-6))
     batch.W2 = torch.linalg.solve(gram, cross).transpose(1, 2).to(dtype)

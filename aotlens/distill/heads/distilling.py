@@ -82,12 +82,12 @@ def distill_heads(
     texts = _texts(reader, corpus, settings, held_out, sequence_length)
     found = attending(reader, source.heads, texts.held_out[_spread(len(texts.held_out), _PATTERN_WINDOWS)])
     total = _Counter(progress)
-    training = _start(source, settings, texts, checkpoint, total)
-    identity = _identity(source, settings, texts)
+    identity = None if checkpoint is None else _identity(source, settings, texts)
+    training = _start(source, settings, texts, checkpoint, identity, total)
 
     def after_piece(state: Training) -> None:
         if checkpoint is not None:
-            save_training(Path(checkpoint), state, identity)
+            save_training(Path(checkpoint), state, identity or {})
         total.at(state.tokens_done)
 
     train(training, after_piece)
@@ -204,8 +204,8 @@ def _identity(source: Source, settings: Settings, texts: Texts) -> dict[str, Any
     for windows in (texts.train, texts.validation):
         digest.update(windows.numpy().tobytes())
     weights = hashlib.sha256()
-    for layer in source.layers:
-        weights.update(source.reader.W_O(layer).float().cpu().numpy().tobytes())
+    for parameter in source.reader.model.parameters():
+        weights.update(parameter.detach().float().cpu().numpy().tobytes())
     return {
         "settings": {**dataclasses.asdict(settings), "hidden": list(settings.hidden)},
         "heads": [list(head) for head in source.heads],
@@ -215,11 +215,16 @@ def _identity(source: Source, settings: Settings, texts: Texts) -> dict[str, Any
 
 
 def _start(
-    source: Source, settings: Settings, texts: Texts, checkpoint: str | Path | None, total: _Counter
+    source: Source,
+    settings: Settings,
+    texts: Texts,
+    checkpoint: str | Path | None,
+    identity: dict[str, Any] | None,
+    total: _Counter,
 ) -> Training:
     saved, progress = None, None
-    if checkpoint is not None and Path(checkpoint).exists():
-        saved, progress = read_saved(Path(checkpoint), _identity(source, settings, texts))
+    if checkpoint is not None and identity is not None and Path(checkpoint).exists():
+        saved, progress = read_saved(Path(checkpoint), identity)
     training = start_training(source, settings, texts.train, texts.validation, saved)
     if saved is not None and progress is not None:
         restore(training, saved, progress)

@@ -80,7 +80,7 @@ def fit_scaling(
     heads: Sequence[Head],
     target: str,
     inputs: Sequence[Float[Tensor, "tokens d_model"]],
-    zs: Sequence[Float[Tensor, "tokens head d_head"]],
+    zs: Sequence[Float[Tensor, "tokens _head d_head"]],
 ) -> Scaling:
     """From a first piece of text: one x and one z (of the chosen heads) a layer."""
     x_means, whitens, bases, backs, means, scales, warms = ([] for _ in range(7))

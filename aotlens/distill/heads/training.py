@@ -20,7 +20,7 @@ from aotlens.distill.heads.scaling import Scaling, fit_scaling
 from aotlens.distill.heads.settings import Settings
 from aotlens.distill.heads.stream import Piece, Source, order_of_tokens, windows_of_piece
 
-_COLUMNS = 4096  # of an evaluation at once
+_FIRST = 4096  # tokens that initial output weights are fitted to
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,11 +112,7 @@ class Training:
             last = self.curve[-1].squared_errors[len(found)] if self.curve else [0.0] * len(batch.problems)
             errors = list(last)
             if batch.active:
-                total = torch.zeros(len(batch.active), dtype=torch.float64)
-                for start in range(0, self.validation.n_tokens, _COLUMNS):
-                    x = self.validation.x[:, :, start : start + _COLUMNS]
-                    t = self.validation.t[:, :, start : start + _COLUMNS]
-                    total += batch.squared_errors(x, t).sum(1).double().cpu()
+                total = batch.squared_errors(self.validation.x, self.validation.t).double().sum(1).cpu()
                 for row, index in enumerate(batch.active):
                     if not batch.stopped_at[index]:
                         errors[index] = float(total[row])
@@ -134,8 +130,9 @@ class Training:
 def _windows_per_piece(source: Source, settings: Settings, length: int) -> int:
     """As many as half the buffer holds, or a share of the text that gives the wanted number of evaluations."""
     fits = settings.buffer_bytes // 2 // source.bytes_per_token()
-    if fits < max(length, settings.batch_size):
-        needed = 2 * source.bytes_per_token() * max(length, settings.batch_size)
+    least = -(-settings.batch_size // length) * length
+    if fits < least:
+        needed = 2 * source.bytes_per_token() * least
         raise ValueError(
             f"buffer_bytes={settings.buffer_bytes:,}: a window of {length} tokens and a batch of {settings.batch_size} "
             f"need {needed:,} with this model; give more, or a smaller batch_size or sequence_length."
@@ -154,6 +151,7 @@ def start_training(
 ) -> Training:
     """Scaling and initial weights from a first piece of text, or from what a run has saved."""
     length = windows.shape[1]
+    fits = settings.buffer_bytes // 2 // source.bytes_per_token() // length  # half of that: a quarter of the buffer
     per_piece = _windows_per_piece(source, settings, length)
     if saved is None:
         first, _ = windows_of_piece(windows, per_piece, settings.text_seed, 0)
@@ -183,12 +181,18 @@ def start_training(
         scaling=scaling,
         moments=moments,
         batches=batches,
-        validation=source.piece(validation_windows, scaling),
+        validation=source.piece(_some(validation_windows, fits), scaling),
     )
 
 
+def _some(windows: Tensor, n: int) -> Tensor:
+    """`n` of them, one at least, spread evenly."""
+    n = max(1, min(n, len(windows)))
+    return windows[torch.arange(n) * len(windows) // n]
+
+
 def _start_windows(length: int) -> int:
-    return max(1, _COLUMNS // length)
+    return max(1, _FIRST // length)
 
 
 def _groups(settings: Settings) -> list[tuple[int, range]]:
