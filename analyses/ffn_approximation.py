@@ -2,14 +2,14 @@
 
     python -m analyses.ffn_approximation [--quick] [--figure 4] [--batch 16] [--out DIR]
 
-Trains F (a fixed vector appended; a token sees itself and that vector) and S (standard attention) on a random FFN: over
-epochs (Figure 4), for 5 to 100 heads (Figure 5), and an FFN of depth 5 for 1 to 10 layers (Figure 6). The paper's text
-says batch size 1, its captions 16; both are run. Errors are test mean squared errors, also relative to the best
+Trains F (a fixed vector appended; a token sees itself and that vector) and S (standard attention) on a random FFN:
+over epochs (Figure 4), for 5 to 100 heads (Figure 5), and an FFN of depth 5 for 1 to 10 layers (Figure 6). The paper's
+text says batch size 1, its captions 16; both are run. Errors are test mean squared errors, also relative to the best
 constant's, without which a small error says little: a random FFN of torch's initial weights has outputs of variance
 8e-4 (depth 3) or 2e-5 (depth 5), while leaving the skip connection as it is costs 1; Figure 4 is therefore run with an
-FFN of larger weights as well, whose outputs are as large as its inputs. S, which costs
-eight times as much, and F in batches of 1 are run at fewer numbers of heads (and S of layers). About 20 minutes of one
-core; `--quick`, half a minute: fewer heads, layers and epochs. Results so far are kept in DIR/parts.
+FFN of larger weights as well, whose outputs are as large as its inputs. S, which costs eight times as much, and F in
+batches of 1 are run at fewer numbers of heads (and S of layers). An estimated 20 minutes of one core; `--quick`, half
+a minute: fewer heads, layers and epochs. Results so far are kept in DIR/parts.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Figures 7 and 8: training losses of S, F, F+T, F+R and F+R+noF (`aotlens.train.t
 1,024 heads a layer, 200 epochs in batches of 128. The paper does not say how the token is read; both ways are run, as
 classes (main) and as the token's number, or one of them with --readout. With --heads-needed, Figure 9 instead: the
 least heads of 32, 64, …, 608 with which F's loss on n sequences falls below 0.05, n = 512, 1024, …, 4608 (or those of
---sequences), by bisection. Figures 7 and 8 take about 20 minutes of one core, Figure 9 in full some 2 hours;
+--sequences), by bisection. Figures 7 and 8 take an estimated 20 minutes of one core, Figure 9 in full 2 hours;
 `--quick`, a minute: fewer sequences and heads. Results so far are kept in DIR/parts.
 """
 
