@@ -42,10 +42,6 @@
     document.addEventListener("keydown", function (event) {
         const chip = chipOf(event.target);
         if (chip) dash_clientside.shell.moveChip(event, chip);
-        const cell = event.target instanceof Element && event.target.closest("#path-heads-table .ag-cell");
-        if (cell && event.key === "Enter") {
-            useCell(cell.getAttribute("col-id"), cell.closest(".ag-row").getAttribute("row-id"));
-        }
     });
 
     window.dash_clientside = Object.assign({}, window.dash_clientside, {

@@ -87,6 +87,12 @@
         return context.triggered.length ? context.triggered[0].prop_id.split(".")[0] : null;
     }
 
+    // In a grid, Enter does to the focused cell what a click does.
+    document.addEventListener("keydown", function (event) {
+        if (event.key !== "Enter" || !(event.target instanceof Element)) return;
+        if (event.target.matches(".ag-cell")) event.target.click();
+    });
+
     window.dash_clientside = Object.assign({}, window.dash_clientside, {
         shell: {
             chooseTheme: function (chosen) {

@@ -125,7 +125,8 @@ def test_a_click_on_the_whole_matrix_shows_its_block(open_page, services: Servic
 def test_walk_along_the_composition(open_page):
     page = open_page(circuits(z=0))
     drawn(page, "Map of QK of head 1.0")
-    page.locator("#composition-table .ag-row[row-index='0'] [col-id='head']").click()
+    page.locator("#composition-table .ag-row[row-index='0'] [col-id='head']").focus()
+    page.keyboard.press("Enter")  # as a click
     page.wait_for_function("() => new URLSearchParams(location.search).get('head')?.startsWith('0.')")
     drawn(page, f"Map of QK of head {query(page)['head']}")
     page.locator("#composition-table >> text=is read by").first.wait_for()
