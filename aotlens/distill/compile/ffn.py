@@ -16,6 +16,7 @@ Layers: TypeAlias = Sequence[tuple[Tensor, Tensor | None]]
 
 _ACTIVATIONS: dict[type[nn.Module], Activation] = {nn.ReLU: "relu", nn.SiLU: "silu"}
 _FUNCTIONS = {"relu": torch.relu, "silu": F.silu}
+_POINTS = 32
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -72,17 +73,18 @@ def read_ffn(ffn: nn.Module | Layers | FeedForward, activation: Activation | Non
     activation without a Linear before it, or at the end, gets an identity beside it. Weights are copied.
 
     Raises `ValueError` for anything else, with the module and the reason: a network that is read wrongly would be
-    compiled wrongly.
+    compiled wrongly. For that a module is also run, in float64 at a few random points, and refused if it differs from
+    what was read.
     """
     if isinstance(ffn, FeedForward):
         return ffn
     if isinstance(ffn, nn.Module):
         if activation is not None:
             raise ValueError("activation is for pairs (W, b); a module has activations of its own.")
-        parts = list(_parts(ffn, "ffn"))
-    else:
-        parts = _from_pairs(ffn, activation)
-    return _alternate(parts)
+        found = _alternate(list(_parts(ffn, "ffn")))
+        _expect_same(ffn, found)
+        return found
+    return _alternate(_from_pairs(ffn, activation))
 
 
 _Part: TypeAlias = tuple[str, Tensor, Tensor] | tuple[str, Activation]
@@ -92,10 +94,14 @@ def _parts(module: nn.Module, name: str) -> Iterator[_Part]:
     hooks = (module._forward_hooks, module._forward_pre_hooks)
     if any(hooks):
         raise ValueError(f"{name} ({type(module).__name__}) has forward hooks, which may change what it computes.")
+    if "forward" in vars(module):
+        raise ValueError(
+            f"{name} ({type(module).__name__}) has a forward of its own, which may compute something else."
+        )
     kind = type(module)  # exactly: a subclass may compute something else
     if kind is nn.Sequential:
-        for key, child in module.named_children():
-            yield from _parts(child, f"{name}.{key}")
+        for key in module._modules:  # named_children() leaves out a module that stood there before
+            yield from _parts(getattr(module, key), f"{name}.{key}")
     elif kind is nn.Linear:
         assert isinstance(module, nn.Linear)
         yield name, *_affine(module.weight.T, module.bias, name)
@@ -107,6 +113,37 @@ def _parts(module: nn.Module, name: str) -> Iterator[_Part]:
         raise ValueError(f"{name}: dropout in training is random, and a compiled network is not; call .eval() first.")
     else:
         raise ValueError(f"{name}: {kind.__name__} {_reason(module)}")
+
+
+def _expect_same(module: nn.Module, read: FeedForward) -> None:
+    """Refuse a module that computes something else than `read`, by more than both may round."""
+    generator = torch.Generator().manual_seed(0)
+    scales = torch.logspace(-2, 2, _POINTS, dtype=torch.float64)[:, None]
+    x = torch.randn(_POINTS, read.d_in, generator=generator, dtype=torch.float64) * scales
+    tensors = {name: tensor.detach().to("cpu", torch.float64) for name, tensor in module.named_parameters()}
+    try:
+        with torch.no_grad():
+            out = torch.func.functional_call(module, tensors, (x.clone(),))
+    except RuntimeError as error:
+        raise ValueError(f"ffn: it cannot be run in float64, to see that it was read rightly ({error}).") from error
+    # Every number on the way is at most `size`, and a rounding grows by the weights and by SiLU's slope, below 1.1.
+    size, rounding = x.abs(), 2.0**-48
+    for weight, bias in zip(read.weights, read.biases, strict=True):
+        size = size @ weight.abs() + bias.abs()
+        rounding = 1.1 * rounding + len(weight) * 2.0**-50
+    difference = (out - read(x)).abs()
+    if (size.isfinite() & ~(difference <= rounding * size + 1e-290)).any():
+        raise ValueError(
+            f"ffn: it was read as {_words(read)}, but what it computes differs from that by "
+            f"{float(difference.max()):.2g} at a random point. If something was patched, give pairs (W, b) instead."
+        )
+
+
+def _words(read: FeedForward) -> str:
+    names = [f"{weight.shape[0]} → {weight.shape[1]}" for weight in read.weights]
+    for layer, activation in reversed(list(enumerate(read.activations))):
+        names.insert(layer + 1, activation)
+    return ", ".join(names)
 
 
 def _drops(module: nn.Dropout) -> bool:

@@ -45,9 +45,59 @@ def test_the_network_is_copied():
     assert compiled.measured_error(n=50) <= 1e-6
 
 
+def shared(*widths: int, activation: nn.Module) -> nn.Sequential:
+    """One activation module between and after the layers; `nn.Sequential` lists it once among its children."""
+    network = mlp(*widths)
+    return nn.Sequential(*(activation if isinstance(one, nn.ReLU) else one for one in network), activation)
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU(), nn.SiLU()])
+@pytest.mark.parametrize("widths", [(3, 4, 2), (3, 4, 4, 2)])
+def test_a_module_that_stands_twice_is_read_twice(widths, activation):
+    network = shared(*widths, activation=activation)
+    compiled = compile_ffn(network, bound=1, tolerance=1e-3)
+    x = uniform(500, 3, 1)
+    assert compiled.ffn.depth == len(widths) - 1
+    assert (compiled(x) - network(x)).abs().max() <= compiled.proven_error <= 1e-3
+
+
+def test_a_linear_map_that_stands_twice_is_read_twice():
+    linear, act = mlp(3, 3)[0], nn.ReLU()
+    for network in (nn.Sequential(linear, act, linear, act), nn.Sequential(nn.Sequential(linear, act), act, linear)):
+        compiled = compile_ffn(network, bound=1, tolerance=1e-3)
+        x = uniform(500, 3, 1)
+        assert (compiled(x) - network(x)).abs().max() <= compiled.proven_error
+
+
+def test_reading_leaves_the_module_and_its_precision_alone():
+    linear = nn.Linear(3, 4).to(torch.bfloat16)
+    network = nn.Sequential(nn.ReLU(inplace=True), linear, nn.ReLU(inplace=True), linear.__class__(4, 2, bias=False))
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    assert read_ffn(network).widths == (3, 4)
+    for name, tensor in network.state_dict().items():
+        assert tensor.dtype == before[name].dtype and torch.equal(tensor, before[name])
+    assert all(parameter.requires_grad for parameter in network.parameters())
+
+
+def test_what_a_module_computes_is_compared_with_what_was_read(monkeypatch):
+    network = mlp(3, 4, 4, 2)
+    monkeypatch.setattr(nn.ReLU, "forward", lambda self, x: torch.relu(x) + 1e-9)
+    with pytest.raises(ValueError, match=r"read as 3 → 4, relu, 4 → 4, relu, 4 → 2, but what it computes differs"):
+        read_ffn(network)
+    monkeypatch.setattr(nn.ReLU, "forward", lambda self, x: x @ x)
+    with pytest.raises(ValueError, match="cannot be run in float64, to see that it was read rightly"):
+        read_ffn(network)
+
+
 class Doubled(nn.Linear):
     def forward(self, x):
         return 2 * super().forward(x)
+
+
+def replaced() -> nn.Module:
+    network = mlp(3, 4, 2)
+    network[0].forward = lambda x: torch.zeros(len(x), 4, dtype=x.dtype)
+    return network
 
 
 def hooked() -> nn.Module:
@@ -66,6 +116,7 @@ def hooked() -> nn.Module:
         (nn.Sequential(Doubled(3, 4), nn.ReLU()), r"ffn\.0: Doubled is a subclass"),
         (nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(3, 4)), nn.ReLU()), "is a subclass"),
         (hooked(), r"ffn\.1 \(ReLU\) has forward hooks"),
+        (replaced(), r"ffn\.0 \(Linear\) has a forward of its own"),
         (nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2), nn.ReLU()), "linear maps in a row"),
         (nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(5, 2)), "reads 5 numbers, but the .* writes 4"),
         (nn.Sequential(nn.Linear(3, 4)), "at least one ReLU or SiLU"),
