@@ -1,0 +1,68 @@
+"""What the tests of the Skip-trigrams page share: small checkpoints, a folder of text, a table held against it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from aotlens.checkpoints import CheckpointInfo, save_checkpoint
+from aotlens.checkpoints import load as load_checkpoint
+from app.services import Services
+from app.services.jobs import Job
+from app.services.trigrams import Choice, Reading
+from app.settings import Settings
+from tests.app.conftest import TEXT, save_tiny
+
+READING = Reading(text="books", tokens=3000)
+
+
+@pytest.fixture(scope="module")
+def books(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("somewhere") / "books"
+    folder.mkdir()
+    for name in ("one", "two"):
+        (folder / f"{name}.txt").write_text(TEXT * 12, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def more(tmp_path_factory: pytest.TempPathFactory, checkpoints: Path, books: Path) -> Iterator[Services]:
+    folder = tmp_path_factory.mktemp("trigrams")
+    save_tiny(folder, "tiny-one", n_layers=1, norm=None, positions="qk")
+    save_tiny(folder, "tiny-nowhere", n_layers=1, norm=None, positions=None)
+    counted = load_checkpoint(folder / "tiny-one", "cpu")
+    counted.unigram_counts = torch.arange(1, 301)
+    save_checkpoint(folder / "tiny-counted", counted, CheckpointInfo(name="tiny-counted"), history=[])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AOTLENS_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setattr("aotlens.checkpoints.catalog.bundled_folder", lambda: Path("/nonexistent"))
+        corpora = (f"dir:{books}", f"file:{books / 'one.txt'}")
+        yield Services.start(Settings(checkpoints=(checkpoints, folder), device="cpu", corpora=corpora))
+
+
+def choice(**changes: Any) -> Choice:
+    usual = {"checkpoint": "tiny-one", "layer": 0, "head": 1, "score": "effect", "end": "top", "distance": None}
+    return Choice(**{**usual, "k": 40, **changes})
+
+
+def wait(job: Job) -> Job:
+    deadline = time.monotonic() + 60
+    while job.active and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not job.active
+    return job
+
+
+@pytest.fixture(scope="module")
+def checked(more: Services) -> Choice:
+    """A table that has been held against text."""
+    wanted = choice(source="captain", destination="·")  # tokens that are in the text
+    assert wait(more.trigrams.search(wanted)).state == "done"
+    job = wait(more.trigrams.check(wanted, READING))
+    assert job.state == "done", job.error
+    return wanted
