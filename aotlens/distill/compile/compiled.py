@@ -88,9 +88,10 @@ class CompiledFFN:
 
         `proven_error` is proven for x within the bound; elsewhere the model runs, and nothing is proven.
 
-        Raises `ValueError` for rows of another width and for numbers that are not finite.
+        Raises `ValueError` for rows of another width, for numbers that are not finite, and for inputs so far outside
+        the bound that the model overflows.
         """
-        if x.shape[1] != self.ffn.d_in:
+        if x.ndim != 2 or x.shape[1] != self.ffn.d_in:
             raise ValueError(f"expected rows of {self.ffn.d_in} numbers, as the FFN reads, got {list(x.shape)}.")
         if not x.isfinite().all():
             raise ValueError("expected finite inputs.")
@@ -98,12 +99,20 @@ class CompiledFFN:
         padding = -len(rows) % self.n_tokens
         sequences = torch.cat([rows, rows.new_zeros(padding, rows.shape[1])]).unflatten(0, (-1, self.n_tokens))
         outputs = [self.model(self.embed(part)) for part in sequences.split(_SEQUENCES_AT_ONCE)]
-        return torch.cat(outputs)[:, 1:, : self.ffn.d_out].flatten(0, 1)[: len(rows)]
+        return self._finite(torch.cat(outputs)[:, 1:, : self.ffn.d_out].flatten(0, 1)[: len(rows)], x)
 
     @torch.no_grad()
     def error(self, x: Float[Tensor, "n d_in"]) -> Float[Tensor, "n d_out"]:
-        """|model(x) − f(x)|, both in float64."""
-        return (self(x) - self.ffn(x.to(torch.float64)).to(self.model.device)).abs()
+        """|model(x) − f(x)|, both in float64. Raises `ValueError` as a call does."""
+        return self._finite((self(x) - self.ffn(x.to(torch.float64)).to(self.model.device)).abs(), x)
+
+    def _finite(self, found: Tensor, x: Tensor) -> Tensor:
+        if not found.isfinite().all():
+            raise ValueError(
+                f"numbers beyond float64 occur at inputs of up to {float(x.abs().max()):.3g}; the proof is for "
+                f"[-{self.bound:g}, {self.bound:g}]. Give inputs nearer to that."
+            )
+        return found
 
     def adversarial_points(self, n: int = 2000, seed: int = 0) -> Float[Tensor, "point d_in"]:
         """Points within the bound where the error is likely to be large: kinks, corners, random ones, climbs.
@@ -118,7 +127,12 @@ class CompiledFFN:
     def measured_error(
         self, points: Float[Tensor, "point d_in"] | None = None, *, n: int = 2000, seed: int = 0
     ) -> float:
-        """The largest error of any output at `points`, or at `adversarial_points(n, seed)`. A measurement, no bound."""
+        """The largest error of any output at `points`, or at `adversarial_points(n, seed)`. A measurement, no bound.
+
+        Raises `ValueError` for points outside the bound, and for none.
+        """
+        if points is not None and (points.ndim != 2 or len(points) == 0):
+            raise ValueError(f"points: expected at least one row of {self.ffn.d_in} numbers, got {list(points.shape)}.")
         if points is not None and points.abs().max() > self.bound:
             raise ValueError(f"points: expected them in [-{self.bound:g}, {self.bound:g}], where the bound holds.")
         return float(self.error(self.adversarial_points(n, seed) if points is None else points).max())
@@ -182,9 +196,9 @@ def compile_ffn(
         construction  heads of layer ℓ              d_head               d_model
         "lean"        W_ℓ + 1                       the widest W_{ℓ−1}*  max{D, W_1, …, W_{L−1}, D'} + 2
         "narrow"      W_ℓ + W_{ℓ−1}*                1                    the same
-        "paper"       (W_ℓ + 1) + 2(W_{ℓ−1} + 1)    1                    max{D, W, D'} + 2
+        "paper"       (W_ℓ + 1†) + 2(W_{ℓ−1} + 1)   1                    max{D, W, D'} + 2
 
-    (* and one more in the last layer, if the network has a last bias.)
+    (* and one more in the last layer, if the network has a last bias; † not in the last layer, if it has none.)
 
     Theorem 4.1 states max{W, D} + 1; its proof needs what the last row says. "lean" cancels the skip connection by
     one wide head that sees its own token only, "narrow" by such heads of size 1. Units whose weights are all zero need
@@ -199,7 +213,7 @@ def compile_ffn(
     """
     network = read_ffn(ffn, activation)
     for name, value in (("bound", bound), ("tolerance", tolerance)):
-        if not (value > 0 and math.isfinite(value)):
+        if isinstance(value, bool) or not (value > 0 and math.isfinite(value)):
             raise ValueError(f"{name}={value}: expected a positive finite number.")
     if construction not in CONSTRUCTIONS:
         raise ValueError(f"construction={construction!r}: expected one of {', '.join(map(repr, CONSTRUCTIONS))}.")
@@ -229,7 +243,7 @@ def _build(
             raise ValueError(f"{name} would need numbers that float64 cannot hold; give a larger tolerance or η.")
     proof = bound_error(network, layers, bound=bound, v=v)
     proven = proof.total
-    if tolerance is None and not (math.isfinite(proven) and proof.largest <= _LARGEST):
+    if not (math.isfinite(proven) and proof.largest <= _LARGEST):
         raise ValueError(f"etas={etas}: numbers above {_LARGEST:g} would occur, which float64 cannot hold.")
     assert tolerance is None or proven <= tolerance, (proven, tolerance)
     return CompiledFFN(

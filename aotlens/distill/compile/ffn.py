@@ -54,7 +54,9 @@ class FeedForward:
         return tuple(weight.shape[1] for weight in self.weights[:-1])
 
     def pre_activations(self, x: Float[Tensor, "n d_in"]) -> tuple[Float[Tensor, "n _"], ...]:
-        """a_1 … a_{L+1}, the last of which is f(x)."""
+        """a_1 … a_{L+1}, the last of which is f(x). Raises `ValueError` for rows of another width."""
+        if x.ndim != 2 or x.shape[1] != self.d_in:
+            raise ValueError(f"expected rows [n, {self.d_in}], as the FFN reads, got {list(x.shape)}.")
         found = [x @ self.weights[0] + self.biases[0]]
         for weight, bias, activation in zip(self.weights[1:], self.biases[1:], self.activations, strict=True):
             found.append(_FUNCTIONS[activation](found[-1]) @ weight + bias)

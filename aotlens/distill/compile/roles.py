@@ -67,15 +67,15 @@ def head_roles(compiled: CompiledFFN) -> tuple[HeadRole, ...]:
 def heads_needed(ffn: FeedForward, construction: Construction) -> tuple[int, ...]:
     """Heads of each layer, as `compile_ffn` lists them; units whose weights are all zero are counted here.
 
-    "paper" is what Theorem 4.1's proof needs, of which the theorem states max{W, D} + 1.
+    "paper" is what Theorem 4.1's proof needs, of which the theorem states max{W, D} + 1. The last layer's constant
+    carries the last bias on; without one it needs no head.
     """
     before = (ffn.d_in, *ffn.widths[:-1])
     counts = []
     for layer, (inputs, width) in enumerate(zip(before, ffn.widths, strict=True)):
-        bias = layer == ffn.depth - 1 and bool(ffn.biases[-1].any())
-        counts.append(
-            {"lean": width + 1, "narrow": width + inputs + bias, "paper": width + 1 + 2 * (inputs + 1)}[construction]
-        )
+        last, bias = layer == ffn.depth - 1, bool(ffn.biases[-1].any())
+        narrow, paper = width + inputs + (last and bias), width + (bias or not last) + 2 * (inputs + 1)
+        counts.append({"lean": width + 1, "narrow": narrow, "paper": paper}[construction])
     return tuple(counts)
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 
+import jaxtyping
 import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -40,3 +43,13 @@ def mlp(*widths: int, activation: type[nn.Module] = nn.ReLU, bias: bool = True) 
 def uniform(n: int, d: int, bound: float, seed: int = 0) -> Tensor:
     """n points of [-bound, bound]^d."""
     return (2 * torch.rand(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) - 1) * bound
+
+
+@contextmanager
+def unchecked_shapes() -> Iterator[None]:
+    """As users call it: the suite's own check of annotated shapes would refuse before the library's does."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    try:
+        yield
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)

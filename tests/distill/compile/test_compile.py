@@ -14,6 +14,7 @@ from torch.testing import assert_close
 
 from aotlens.distill import compile_ffn, read_ffn
 from aotlens.distill.compile.layers import stream_width
+from aotlens.distill.compile.roles import heads_needed
 from tests.distill.compile.networks import mlp, networks, uniform
 
 CONSTRUCTIONS = ("lean", "narrow", "paper")
@@ -151,6 +152,15 @@ def test_heads_are_counted_by_their_weights(widths, heads, construction):
     assert model.cfg.attn_scale is None and not model.cfg.bias and model.cfg.norm is None
     if construction != "lean":
         assert model.cfg.d_head == 1
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("construction", CONSTRUCTIONS)
+def test_heads_are_foretold_with_and_without_biases(construction, bias):
+    compiled = compile_ffn(mlp(3, 5, 4, 2, bias=bias), bound=1, tolerance=0.1, construction=construction)
+    assert heads_needed(compiled.ffn, construction) == compiled.heads_per_layer
+    if construction == "paper":
+        assert compiled.heads_per_layer == (5 + 1 + 2 * 4, 4 + bias + 2 * 6)
 
 
 def test_units_without_weights_need_no_head():

@@ -8,7 +8,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from aotlens.distill import compile_ffn, read_ffn
-from tests.distill.compile.networks import mlp, uniform
+from tests.distill.compile.networks import mlp, unchecked_shapes, uniform
 
 
 @pytest.mark.parametrize(
@@ -141,6 +141,8 @@ def test_weights_that_are_not_finite_are_refused():
     ("change", "message"),
     [
         ({"bound": 0}, "bound=0: expected a positive"),
+        ({"bound": True}, "bound=True: expected a positive"),
+        ({"tolerance": True}, "tolerance=True: expected a positive"),
         ({"bound": float("inf")}, "bound=inf"),
         ({"tolerance": -1.0}, "tolerance=-1.0: expected a positive"),
         ({"tolerance": float("nan")}, "tolerance=nan"),
@@ -187,3 +189,37 @@ def test_inputs_that_are_not_the_networks():
         compiled(torch.full((1, 3), float("nan")))
     with pytest.raises(ValueError, match=r"expected them in \[-1, 1\]"):
         compiled.measured_error(torch.full((1, 3), 2.0))
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3, 3), (5, 4)])
+def test_inputs_of_another_shape(shape):
+    compiled = compile_ffn(mlp(3, 4, 2), bound=1, tolerance=0.1)
+    with unchecked_shapes():
+        for use in (compiled, compiled.error, compiled.ffn):
+            with pytest.raises(ValueError, match=r"expected rows .* got \[") as caught:
+                use(torch.zeros(shape))
+            assert str(list(shape)) in str(caught.value)
+        with pytest.raises(ValueError, match=r"rows? of 3 numbers"):
+            compiled.measured_error(torch.zeros(shape))
+
+
+def test_no_points_have_no_largest_error():
+    compiled = compile_ffn(mlp(3, 4, 2), bound=1, tolerance=0.1)
+    with pytest.raises(ValueError, match=r"at least one row of 3 numbers, got \[0, 3\]"):
+        compiled.measured_error(torch.zeros(0, 3))
+    assert compiled(torch.zeros(0, 3)).shape == (0, 2)
+
+
+def test_inputs_beyond_float64_are_refused():
+    compiled = compile_ffn(mlp(3, 4, 2), bound=1, tolerance=0.1)
+    far = torch.full((2, 3), 1e308, dtype=torch.float64)
+    for use in (compiled, compiled.error):
+        with pytest.raises(ValueError, match=r"at inputs of up to 1e\+308; the proof is for \[-1, 1\]"):
+            use(far)
+    assert compiled(far * 1e-200).isfinite().all()
+
+
+def test_etas_whose_scores_float64_cannot_hold_are_never_built(monkeypatch):
+    monkeypatch.setattr("aotlens.distill.compile.compiled.choose_etas", lambda *_, **__: (1e-303,))
+    with pytest.raises(ValueError, match=r"numbers above 1e\+300 would occur"):
+        compile_ffn(mlp(3, 4, 2), bound=1000, tolerance=0.1)
