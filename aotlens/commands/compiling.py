@@ -42,6 +42,9 @@ def compile_command(
 
     Prints heads and η of each layer, the model's shape, the proven bound on the error over all inputs, and the largest
     error measured at kinks, corners and random points. In a script: aotlens.distill.compile_ffn.
+
+    A state dict does not show activations: the network is taken to have --activation between its layers and none after
+    the last. For one that ends with an activation, or has different ones, give compile_ffn the module itself.
     """
     from aotlens.distill.compile import compile_ffn, load_ffn
 

@@ -18,6 +18,10 @@ def load_ffn(path: str | Path, activation: Activation) -> FeedForward:
 
         safetensors.torch.save_file(ffn.state_dict(), "ffn.safetensors")
 
+    **What a state dict cannot show.** An activation has no tensors: one after the last layer is not in the file, nor
+    which activations there are, nor dropout or a module that stands twice. The network is taken to end with a Linear
+    and to have `activation` between all of them. For another one give `read_ffn` the module itself.
+
     Raises `ValueError` for other names, for more than one prefix and for layers that do not fit together, and `OSError`
     for a file that cannot be read.
     """

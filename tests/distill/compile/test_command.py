@@ -45,6 +45,17 @@ def test_a_state_dict_is_the_network(activation: Any, tmp_path: Path) -> None:
     assert_close(load_ffn(tmp_path / "ffn.safetensors", activation)(x), network(x), atol=1e-13, rtol=0)
 
 
+def test_what_a_state_dict_cannot_show_is_said(tmp_path: Path, capsys: Any) -> None:
+    """The same tensors with an activation at the end: read without it, as help and docstring say."""
+    network = nn.Sequential(*mlp(3, 4, 2), nn.ReLU())
+    save_file(network.state_dict(), tmp_path / "ffn.safetensors")
+    x = uniform(20, 3, 2)
+    assert_close(load_ffn(tmp_path / "ffn.safetensors", "relu")(x), network[:-1](x), atol=1e-13, rtol=0)
+    assert "one after the last layer is not in the file" in (load_ffn.__doc__ or "")
+    code, out, _ = run(capsys, "--help")
+    assert code == 0 and "A state dict does not show activations" in " ".join(out.replace("│", " ").split())
+
+
 def test_it_prints_heads_and_errors(file: Path, network: nn.Sequential, capsys: Any) -> None:
     code, out, err = run(capsys, str(file), "--bound", "2", "--tolerance", "1e-3", "--points", "200")
     compiled = compile_ffn(network, bound=2, tolerance=1e-3)
