@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+_SHORTEST, _LONGEST = 1e-100, 1e100
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MaskedSequences:
@@ -40,18 +42,26 @@ def check_assumption(
     set: reported).   3. No two sequences are equal up to the order of their tokens.   4. No sequence has a token twice.
     `mask` is [MASK]; without it, the one token that is in every sequence.
 
-    Raises `ValueError` naming the condition and the sequences (from 0) that violate it. Cost: O(nND log nN).
+    Raises `ValueError` naming the condition and the sequences (from 0) that violate it, and for tokens so short or so
+    long (largest coordinate outside 1e-100 … 1e100) that float64 loses their products. Cost: O(nND log nN).
     """
-    n, length, _ = X.shape
-    if not X.is_floating_point() or 0 in X.shape:
+    if X.ndim != 3 or not X.is_floating_point() or 0 in X.shape:
         raise ValueError(f"expected vectors [sequence, position, d_model] of floats, got {list(X.shape)} {X.dtype}.")
+    n, length, _ = X.shape
     X = X.detach().to("cpu", torch.float64)
     if not X.isfinite().all():
         raise ValueError(f"sequences {_some(~X.isfinite().flatten(1).all(1))}: expected finite numbers.")
-    lengths = X.norm(dim=-1)
-    if (lengths == 0).any():
-        zero = (lengths == 0).any(1)
+    sizes = X.abs().amax(-1)
+    if (sizes == 0).any():
+        zero = (sizes == 0).any(1)
         raise ValueError(f"Assumption 3.1, condition 1 (no token has length 0) is violated by sequences {_some(zero)}.")
+    beyond = ((sizes < _SHORTEST) | (sizes > _LONGEST)).any(1)
+    if beyond.any():
+        raise ValueError(
+            f"sequences {_some(beyond)}: expected tokens whose largest coordinate is {_SHORTEST:g} … {_LONGEST:g} in "
+            "size, or their products are lost in float64. Multiply X by a number."
+        )
+    lengths = X.norm(dim=-1)
     tokens, ids = torch.unique(X.flatten(0, 1) + 0.0, dim=0, return_inverse=True)  # + 0.0: no −0, which sorts apart
     ids = ids.view(n, length)
     in_order = ids.sort(1).values

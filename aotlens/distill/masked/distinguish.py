@@ -49,6 +49,8 @@ class DistinguishedMasks:
 
     def __call__(self, X: Float[Tensor, "n pos d_model"]) -> Float[Tensor, "n pos width"]:
         """The stream after the layer; for the sequences it was made for, its rows at the masks are all different."""
+        if X.ndim != 3 or X.shape[1:] != self.data.X.shape[1:]:
+            raise ValueError(f"expected sequences {list(self.data.X.shape[1:])}, got {list(X.shape[1:])}.")
         stream = X.to(torch.float64)
         if self.ffn is not None:
             values = self.ffn(stream.flatten(0, 1)).view(stream.shape[:2])
@@ -105,6 +107,7 @@ def distinguish_mask(
 
 def _attention(data: MaskedSequences, generator: torch.Generator, separation: float | int | None) -> DistinguishedMasks:
     best = (-1.0, torch.zeros(0), 0.0)
+    overflowed = False
     for v in _directions(data.X.shape[2], generator):
         projected = data.tokens @ v
         own = float(data.mask @ v)
@@ -114,11 +117,20 @@ def _attention(data: MaskedSequences, generator: torch.Generator, separation: fl
         betas = [b / spread for b in _SHARPNESS] if separation is None else [separation / float(least_gap(projected))]
         for beta in betas:
             p = data.X @ v
+            if not math.isfinite(2 * beta * float(p.abs().max())) or not math.isfinite(beta / own):
+                overflowed = True
+                continue
             contexts = ((beta * p).softmax(1) * p).sum(1)
             quality = float(least_gap(contexts) / contexts.abs().max().clamp_min(1e-300))
             if quality > best[0]:
                 best = (quality, v, beta / own)
     _, v, scale = best
+    if not len(v) and overflowed:
+        raise ValueError(
+            f"score_separation={separation:g}: scores so far apart are beyond float64; give a smaller number."
+            if separation is not None
+            else "tokens are so near to each other that β is beyond float64; multiply X by a number."
+        )
     if not len(v):
         raise ValueError("no direction tried gives distinct tokens distinct projections in float64.")
     model = _layer(data.X.shape[1], len(v), v, _away_from(data.mask))

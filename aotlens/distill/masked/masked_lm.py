@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Real
 from torch import Tensor
 
 from aotlens.distill.compile.assemble import assemble, count_heads
@@ -63,9 +63,9 @@ class MaskedLanguageModel:
 
     def predict(self, X: Float[Tensor, "m pos d_model"]) -> Float[Tensor, "m pos"]:
         """The model's output number at every position; at a mask, the id of the token that was there."""
+        if X.ndim != 3 or X.shape[1:] != self.data.X.shape[1:]:
+            raise ValueError(f"expected sequences {list(self.data.X.shape[1:])}, got {list(X.shape[1:])}.")
         m, length, d = X.shape
-        if (length, d) != self.data.X.shape[1:]:
-            raise ValueError(f"expected sequences {list(self.data.X.shape[1:])}, got {[length, d]}.")
         stream = torch.zeros(m, length + 1, d + 2, dtype=torch.float64)
         stream[:, 0, -1] = 1.0
         stream[:, 1:, :d], stream[:, 1:, d] = X, 1.0
@@ -92,7 +92,7 @@ class MaskedLanguageModel:
 
 def masked_lm(
     X: Float[Tensor, "n pos d_model"],
-    y: Int[Tensor, " target"],
+    y: Real[Tensor, " target"],
     tolerance: float | int,
     *,
     mask: Float[Tensor, " d_mask"] | None = None,
@@ -110,17 +110,22 @@ def masked_lm(
     K ~ n², and a context's rounding of some 1e-16 is amplified by K·|y|: `condition` is the first factor. Of 2,000
     random sequences (ids to 4,000) all were recovered, within 2.4e-5; at 300 the error was 3e-8. More were not run.
 
-    `y` are token ids, whole numbers. `mask` is [MASK]; without it, the token that is in every sequence.
+    **How large tokens may be.** Layer 1's wide head takes [MASK] off the stream while the units add y, so of its first
+    coordinate a rounding of some 1e-16 stays in the output, whatever n: 10 sequences err by 5e-10 with tokens of some
+    1e6, by 5e-4 at 1e12. Dividing X by a number mends that, as the contexts' conditioning has no scale.
 
-    Raises `ValueError` where Assumption 3.1 is violated (which condition, which sequences), and where float64 does not
-    reach the tolerance, with the error that it does reach. Cost: O(n) heads, so O(n²·N·(N + D)) to run on all n.
+    `y` are token ids, whole numbers of any dtype, at most 2⁵³. `mask` is [MASK]; without it, the token that is in
+    every sequence.
+
+    Raises `ValueError` where Assumption 3.1 is violated (which condition, which sequences), for y of another shape or
+    not whole, and where float64 does not reach the tolerance, with the error that it does reach and what limits it.
+    Cost: O(n) heads, so O(n²·N·(N + D)) to run on all n.
     """
-    if not (tolerance > 0 and math.isfinite(tolerance)):
+    if isinstance(tolerance, bool) or not (tolerance > 0 and math.isfinite(tolerance)):
         raise ValueError(f"tolerance={tolerance}: expected a positive finite number (below 0.5, to name tokens).")
-    if len(y) != len(X):
-        raise ValueError(f"expected one target a sequence, got {len(y)} for {len(X)} sequences.")
+    targets = _whole(y, X)
     masks = distinguish_mask(X, mask=mask, seed=seed)
-    data, targets = masks.data, y.to("cpu", torch.float64)
+    data = masks.data
     first = masks.model.blocks[0].attn
     out = first.W_O[0, 0]
     d = len(out)
@@ -154,12 +159,29 @@ def masked_lm(
     predictions = result.predict(data.X)[rows, data.positions]
     worst = float((predictions - targets).abs().max())
     if not worst <= tolerance:
+        taken_off = float(after[:, 0].abs().max())
+        from_contexts = fit.sharpness * float(after.abs().max()) * float(targets.abs().max())
         raise ValueError(
-            f"tolerance={tolerance:g}: in float64 this model of {len(y)} sequences errs by up to {worst:.2g}. The "
-            f"largest context is {masks.condition:.1g} times the least difference of two; give a larger tolerance or "
-            "fewer sequences."
+            f"tolerance={tolerance:g}: in float64 this model of {len(y)} sequences errs by up to {worst:.2g}. "
+            + (
+                f"[MASK]'s first coordinate is up to {taken_off:.1g}, and what rounding takes from it stays in the "
+                "output; give a larger tolerance or divide X by a number."
+                if taken_off > from_contexts
+                else f"The largest context is {masks.condition:.1g} times the least difference of two; give a larger "
+                "tolerance or fewer sequences."
+            )
         )
     return dataclasses.replace(result, predictions=predictions)
+
+
+def _whole(y: Tensor, X: Tensor) -> Float[Tensor, " n"]:
+    """y as float64: one id a sequence."""
+    if y.ndim != 1 or y.shape != X.shape[:1]:
+        raise ValueError(f"y: expected one target a sequence, got {list(y.shape)} for X {list(X.shape)}.")
+    ids = y.detach().to("cpu", torch.float64)
+    if not ((ids == ids.round()) & (ids.abs() <= 2.0**53)).all():
+        raise ValueError("y: expected token ids, whole numbers of at most 2⁵³ in size.")
+    return ids
 
 
 def _pad(weight: Tensor, padding: tuple[int, ...]) -> Tensor:

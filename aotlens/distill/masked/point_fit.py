@@ -56,12 +56,15 @@ def point_fit(
     **Conditioning.** K·|v·x| is about 2 · spread / gap, and the gap of n random numbers is about spread / n². Each of
     the 3n units rounds by some 1e-16 of K·|v·x|, so errors grow about as n^2.5 · |y| · 1e-16.
 
-    Raises `ValueError` for equal points (which ones), for points that no direction separates in float64, and for
-    numbers that are not finite. Cost: O(n²) numbers to evaluate at all points, O(n (log n + d)) a direction.
+    Raises `ValueError` for other shapes, for equal points (which ones), for points that no direction separates in
+    float64, and for numbers that are not finite.
+    Cost: O(n²) numbers to evaluate at all points, O(n (log n + d)) a direction.
     """
     x, y = (t.detach().to("cpu", torch.float64) for t in (x, y))
-    if len(x) == 0 or len(x) != len(y):
-        raise ValueError(f"expected as many values as points, and at least one; got {len(x)} points, {len(y)} values.")
+    if x.ndim != 2 or y.ndim != 1 or 0 in x.shape:
+        raise ValueError(f"expected points [n, d] and values [n], got {list(x.shape)} and {list(y.shape)}.")
+    if len(x) != len(y):
+        raise ValueError(f"expected as many values as points, got {len(x)} points, {len(y)} values.")
     if not (x.isfinite().all() and y.isfinite().all()):
         raise ValueError("expected finite points and values.")
     _refuse_equal(x)

@@ -7,6 +7,7 @@ import torch
 from scipy.spatial.distance import pdist
 
 from aotlens.distill import check_assumption, distinguish_mask, masked_lm
+from tests.distill.compile.networks import unchecked_shapes
 from tests.distill.masked.sequences import masked_sequences
 
 
@@ -70,6 +71,21 @@ def test_many_violations_are_counted():
     X = torch.ones(30, 4, 3)
     with pytest.raises(ValueError, match=r"sequences 0, 1, 2, 3, 4, 5, 6, 7, … \(30 in all\)"):
         check_assumption(X)
+
+
+def test_other_shapes_are_refused():
+    with unchecked_shapes():
+        for X in (torch.ones(6, 5), torch.ones(5), torch.ones(1, 1, 6, 5)):
+            with pytest.raises(ValueError, match=r"expected vectors \[sequence, position, d_model\] of floats"):
+                check_assumption(X)
+
+
+@pytest.mark.parametrize("scale", [1e-160, 1e-200, 1e150])
+@pytest.mark.parametrize("use", [check_assumption, lambda X: masked_lm(X, torch.arange(12), 0.1)])
+def test_tokens_whose_products_float64_loses(scale, use):
+    X, _, _, _ = masked_sequences(12, seed=3)
+    with pytest.raises(ValueError, match=r"whose largest coordinate is 1e-100 … 1e\+100 .* Multiply X by a number"):
+        use(X * scale)
 
 
 def test_minus_zero_is_zero():

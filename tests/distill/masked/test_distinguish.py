@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from aotlens.distill import distinguish_mask
+from tests.distill.compile.networks import unchecked_shapes
 from tests.distill.masked.sequences import masked_sequences
 
 
@@ -79,6 +80,7 @@ def test_what_is_refused():
         ({"method": "random", "pattern": torch.zeros(6, 6)}, "finite positive"),
         ({"method": "random", "pattern": torch.ones(5, 6)}, r"expected \[6, 6\]"),
         ({"pattern": torch.ones(6, 6)}, "pattern is for method='random'"),
+        ({"score_separation": 1e308}, r"score_separation=1e\+308: scores so far apart are beyond float64"),
         ({"method": "fixed", "score_separation": 1.0}, "with method='attention'"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -93,3 +95,9 @@ def test_scores_are_as_far_apart_as_asked_for():
     scores = (found.data.mask @ q) * (tokens @ k)
     assert float(scores.sort().values.diff().min()) == pytest.approx(0.7, rel=1e-9)
     assert torch.equal(scores.argsort(), (tokens @ v).argsort())  # β > 0: the largest v·x has the largest score
+
+
+def test_sequences_of_another_shape_are_refused():
+    X, _, _, _ = masked_sequences(3)
+    with unchecked_shapes(), pytest.raises(ValueError, match=r"expected sequences \[6, 5\], got \[5\]"):
+        distinguish_mask(X)(X[0])

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from aotlens.distill import masked_lm
+from tests.distill.compile.networks import unchecked_shapes
 from tests.distill.masked.sequences import masked_sequences
 
 
@@ -75,10 +76,37 @@ def test_what_float64_does_not_reach_is_said():
         masked_lm(X, y, 1e-14)
     with pytest.raises(ValueError, match="tolerance=0: expected a positive"):
         masked_lm(X, y, 0)
-    with pytest.raises(ValueError, match="got 59 for 60"):
+    with pytest.raises(ValueError, match=r"got \[59\] for X \[60, 6, 1\]"):
         masked_lm(X, y[:59], 0.1)
     with pytest.raises(ValueError, match=r"expected sequences \[6, 1\], got \[5, 1\]"):
         masked_lm(X, y, 0.1).predict(X[:, :5])
+
+
+def test_the_tokens_size_is_named_where_it_limits():
+    X, y, _, _ = masked_sequences(10)
+    assert masked_lm(X * 1e6, y, 1e-6).recovered.all()
+    with pytest.raises(ValueError, match=r"first coordinate is up to \de\+1\d, .* or divide X by a number") as caught:
+        masked_lm(X * 1e15, y, 0.1)
+    assert "fewer sequences" not in str(caught.value)
+
+
+def test_targets_are_whole_numbers_one_a_sequence():
+    X, y, _, _ = masked_sequences(6)
+    assert masked_lm(X, y.double(), 0.1).recovered.all()
+    for wrong in (y + 0.9375, torch.full((6,), float("nan")), y.double() * 2.0**60 + 2.0**60):
+        with pytest.raises(ValueError, match="whole numbers of at most"):
+            masked_lm(X, wrong, 0.1)
+    with pytest.raises(ValueError, match="tolerance=True"):
+        masked_lm(X, y, True)
+    with unchecked_shapes():
+        found = masked_lm(X, y, 0.1)
+        for wrong in (y[:, None], y[0]):
+            with pytest.raises(ValueError, match=r"y: expected one target a sequence, got \["):
+                masked_lm(X, wrong, 0.1)
+        with pytest.raises(ValueError, match=r"expected sequences \[6, 5\], got \[5\]"):
+            found.predict(X[0])
+        with pytest.raises(ValueError, match="of floats"):
+            masked_lm(X[0], y, 0.1)
 
 
 @pytest.mark.long

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from aotlens.distill import compile_ffn, point_fit
+from tests.distill.compile.networks import unchecked_shapes
 
 
 @settings(max_examples=40)
@@ -67,3 +68,13 @@ def test_points_that_cannot_be_told_apart_are_named():
         point_fit(torch.eye(2), torch.zeros(3))
     with pytest.raises(ValueError, match="2 finite numbers, not all 0"):
         point_fit(torch.eye(2), torch.zeros(2), direction=torch.zeros(2))
+
+
+def test_points_and_values_of_another_shape_are_refused():
+    x, y = torch.eye(2), torch.tensor([0.0, 4.0])
+    with unchecked_shapes():
+        for points, values in ((x, y[:, None]), (x[0], y), (x[None], y), (x, y[0]), (x[:0], y[:0])):
+            with pytest.raises(ValueError, match=r"expected points \[n, d\] and values \[n\], got"):
+                point_fit(points, values)
+        with pytest.raises(ValueError, match=r"expected rows \[n, 2\].*got \[2\]"):
+            point_fit(x, y)(x[0])
