@@ -325,6 +325,8 @@ def _parse_head(what: str) -> Head | None:
 def _notes(loaded: LoadedModel) -> tuple[str, ...]:
     cfg = loaded.model.cfg
     notes = []
+    if loaded.model.sees_later_keys:
+        notes.append("This model sees both sides: what it predicts at a token is that token, not the next one.")
     if cfg.n_layers == 1:
         notes.append("This model has one layer: no path passes more than one head.")
     if cfg.phi == "fixed":

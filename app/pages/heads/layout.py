@@ -29,7 +29,8 @@ _EXPLAIN_GRID = (
     "Click one, or move with the arrow keys."
 )
 _EXPLAIN_NEXT = (
-    "What the model expects after the locked token, or after the last one. Probabilities are over the whole vocabulary."
+    "What the model expects after the locked token, or after the last one; a masked language model, which sees both "
+    "sides: at it. Probabilities are over the whole vocabulary."
 )
 
 
@@ -81,7 +82,7 @@ def _tokens_panel(state: HeadsState) -> html.Section:
 
 def _next_panel() -> html.Section:
     table = html.Div(id=ids.NEXT_TABLE, className="next-box")
-    return panel(ids.NEXT, "Next token", _EXPLAIN_NEXT, table, exports=("csv", "json"))
+    return panel(ids.NEXT, "Predicted token", _EXPLAIN_NEXT, table, exports=("csv", "json"))
 
 
 def _view_bar(state: HeadsState) -> html.Div:

@@ -27,7 +27,7 @@ _EXPLAIN_TEXT = (
     "holds everything you choose here."
 )
 _EXPLAIN_STRIP = (
-    "Click a token to explain what is predicted after it. Shading: what all paths that start at a token add to the "
+    "Click a token to explain what is predicted there. Shading: what all paths that start at a token add to the "
     "chosen logit (blue) or take from it (orange)."
 )
 _EXPLAIN_ORDERS = "All paths by the number of heads that they pass. The bars add up to the logit."

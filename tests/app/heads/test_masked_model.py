@@ -45,6 +45,10 @@ def test_predictions_are_of_the_position_itself(services: Services) -> None:
     assert result.patterns.visible.all()
 
 
+def test_the_paths_page_says_what_is_predicted(services: Services):
+    assert "not the next one" in services.paths.expand("masked", "a b").notes[0]
+
+
 def test_its_training_curve_has_the_unigram_models_loss_beside_it(services: Services) -> None:
     curve = services.catalog.curve("masked", "light")
     assert curve is not None and any("unigram 6.000" in note.text for note in curve.layout.annotations)
