@@ -115,8 +115,7 @@ def test_errors_on_a_text_are_the_tokens(found, model):
 @pytest.mark.usefixtures("real_bundled_folder")
 def test_a_bundled_one_is_of_its_checkpoint_and_its_errors_hold_on_other_text(tmp_path: Path):
     bundled = bundled_distillations()
-    if not bundled:
-        pytest.skip("none are bundled yet: python -m analyses.bundle_distillations --help")
+    assert {"novels-12l-mssa", "novels-6l-mhsa", "novels-2l-gpt"} <= bundled.keys()
     book = tmp_path / "book.txt"
     book.write_text("The captain bowed, and Mrs. Pendlebury smiled at him. How well he danced, she said! " * 60)
     for name, record in bundled.items():
