@@ -117,7 +117,7 @@ def test_a_bundled_one_is_of_its_checkpoint_and_its_errors_hold_on_other_text(tm
     bundled = bundled_distillations()
     assert {"novels-12l-mssa", "novels-6l-mhsa", "novels-2l-gpt"} <= bundled.keys()
     book = tmp_path / "book.txt"
-    book.write_text("The captain bowed, and Mrs. Pendlebury smiled at him. How well he danced, she said! " * 60)
+    book.write_text("The captain bowed, and Mrs. Pendlebury smiled at him. How well he danced, she said! " * 600)
     for name, record in bundled.items():
         info = aotlens.checkpoints.find_checkpoint(name)
         assert record.checkpoint == name and record.belongs_to(info), name
