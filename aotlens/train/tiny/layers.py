@@ -89,13 +89,16 @@ class AuxiliaryAttention(StackedHeads):
 class PatternAttention(StackedHeads):
     """Heads that share one pattern, whatever the tokens (Definition 5.1): `pattern [run, query, key]`.
 
-    Σ_h pattern x W_V W_O is one matrix of rank at most min(heads, d) on pattern x, so d heads are as good as more.
+    Σ_h pattern x W_V W_O is one matrix on pattern x, which d heads can hold already. But more heads learn sooner: Adam
+    moves each weight by about its learning rate, so the product moves in proportion to the heads.
     """
 
     pattern: Tensor
 
-    def __init__(self, d: int, n_pos: int, generators: Sequence[torch.Generator], *, learned: bool) -> None:
-        super().__init__(d, [d] * len(generators), generators, query_key=False)
+    def __init__(
+        self, d: int, heads: Sequence[int], n_pos: int, generators: Sequence[torch.Generator], *, learned: bool
+    ) -> None:
+        super().__init__(d, heads, generators, query_key=False)
         scores = torch.stack([torch.randn(n_pos, n_pos, generator=generator) for generator in generators])
         if learned:
             self.pattern = nn.Parameter(scores.softmax(-1))

@@ -75,7 +75,7 @@ class _Network(nn.Module):
         if kind in ("S", "F"):
             self.mix = SelfAttention(d, heads, made)
         else:
-            self.mix = PatternAttention(d, n_pos, made, learned=kind == "F+T")
+            self.mix = PatternAttention(d, heads, n_pos, made, learned=kind == "F+T")
         self.after: nn.Module
         self.after = FeedForward(d, n_heads, made) if kind == "S" else AuxiliaryAttention(d, heads, made)
         self.W_out, self.b_out = (nn.Parameter(w) for w in linear(d, n_out, made))

@@ -64,14 +64,16 @@ def test_auxiliary_attention_is_the_transformer_with_a_mask() -> None:
 
 
 @pytest.mark.parametrize("learned", [False, True])
-def test_pattern_attention_is_the_transformer_with_a_given_pattern(learned: bool) -> None:
-    layer, x = PatternAttention(D, N_POS, generators_of(SEEDS, 0), learned=learned).double(), tokens()
+@pytest.mark.parametrize("n_heads", [2, D, 2 * D])
+def test_pattern_attention_is_the_transformer_with_a_given_pattern(learned: bool, n_heads: int) -> None:
+    made = generators_of(SEEDS, 0)
+    layer, x = PatternAttention(D, [n_heads] * len(made), N_POS, made, learned=learned).double(), tokens()
     at = torch.tensor([[0, 3, 1], [2, 2, 0]])
     out = layer(x, at)
     assert isinstance(layer.pattern, torch.nn.Parameter) == learned
     for run in range(2):
         cfg = ModelConfig(
-            n_layers=1, d_model=D, n_heads=D, d_head=1, n_ctx=N_POS, norm=None, positions=None, causal=False,
+            n_layers=1, d_model=D, n_heads=n_heads, d_head=1, n_ctx=N_POS, norm=None, positions=None, causal=False,
             phi="fixed", fixed_pattern="given", read_in="vectors", read_out="vectors",
         )  # fmt: skip
         model = AttentionOnlyTransformer(cfg, pattern=layer.pattern[run].detach()).double()
