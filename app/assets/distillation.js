@@ -8,14 +8,6 @@
         return of === undefined ? null : { of: of, layer: Number(layer), head: Number(head) };
     }
 
-    // In the table of heads, Enter does what a click does.
-    document.addEventListener("keydown", function (event) {
-        const cell = event.target instanceof Element && event.target.closest("#distilled-table-grid .ag-cell");
-        if (!cell || event.key !== "Enter" || cell.getAttribute("col-id") !== "name") return;
-        const asked = fromId(cell.closest(".ag-row").getAttribute("row-id"));
-        if (asked) dash_clientside.set_props("distillation-asked", { data: asked });
-    });
-
     window.dash_clientside = Object.assign({}, window.dash_clientside, {
         distillation: {
             // A click in the grids, among the points or in the table, or a button of the head picker -> a head.
