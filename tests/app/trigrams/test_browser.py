@@ -167,7 +167,7 @@ def test_check_read_and_open_in_heads(open_page):
     attention = link.locator(".occurrence-note").inner_text()
     position = parse_qs(urlsplit(link.get_attribute("href") or "").query)["position"][-1]
     link.click()
-    page.wait_for_function("() => document.querySelector('.chip-locked')")
+    page.locator(f".chip-locked[data-position='{position}']").wait_for()
     chip = page.locator(".chip-locked")
     assert chip.inner_text() == destination and chip.get_attribute("data-position") == position
     assert urlsplit(page.url).path == "/heads" and parse_qs(urlsplit(page.url).query)["head"] == ["0.1"]
@@ -211,8 +211,7 @@ def test_a_check_can_be_stopped_and_every_head_checked(open_page, served, monkey
 def test_the_keyboard_reaches_rows_and_heads(open_page):
     page = open_page(trigrams(k=60))
     listed(page, "60 rows.")
-    page.click("#trigram-grid .ag-header-cell[col-id=rank]")  # the focus is in the grid, on no row
-    page.keyboard.press("ArrowDown")
+    page.locator("#trigram-grid .ag-row[row-index='0'] [col-id=rank]").focus()
     for _ in range(3):
         page.keyboard.press("ArrowDown")
     page.locator("#trigram-grid .ag-row[row-index='3'] .ag-cell-focus").wait_for()
@@ -220,8 +219,7 @@ def test_the_keyboard_reaches_rows_and_heads(open_page):
     page.keyboard.press("Enter")
     page.locator("#one-trigram-title >> text='Row 4'").wait_for()
     written(page, "row", "4")
-    page.click("#trigram-heads-table .ag-header-cell[col-id=head]")
-    page.keyboard.press("ArrowDown")
+    page.locator("#trigram-heads-table .ag-row[row-index='0'] [col-id=head]").focus()
     page.keyboard.press("Enter")
     written(page, "head", "0.0")
 
