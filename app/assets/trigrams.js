@@ -2,18 +2,6 @@
 (function () {
     "use strict";
 
-    // Enter does to a focused cell what a click does: explain its row, or go to its head.
-    document.addEventListener("keydown", function (event) {
-        if (event.key !== "Enter" || !(event.target instanceof Element)) return;
-        const row = event.target.closest("#trigram-grid .ag-center-cols-container .ag-row");
-        if (row && event.target.closest(".ag-cell")) {
-            const node = window.dash_ag_grid.getApi("trigram-grid").getRowNode(row.getAttribute("row-id"));
-            if (node) node.setSelected(true, true);
-        }
-        const head = event.target.closest("#trigram-heads-table .ag-row")?.querySelector("[col-id=head]");
-        if (head) dash_clientside.pickHeads.choose("trigrams-heads", ...head.textContent.split(".").map(Number));
-    });
-
     window.dash_clientside = Object.assign({}, window.dash_clientside, {
         trigrams: {
             // Which rows the grid shall ask for: the table, and the filters. The grid sends them back with each request.
