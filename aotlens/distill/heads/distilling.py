@@ -204,8 +204,10 @@ def _identity(source: Source, settings: Settings, texts: Texts) -> dict[str, Any
     for windows in (texts.train, texts.validation):
         digest.update(windows.numpy().tobytes())
     weights = hashlib.sha256()
-    for parameter in source.reader.model.parameters():
-        weights.update(parameter.detach().float().cpu().numpy().tobytes())
+    model = source.reader.model
+    for tensor in (*model.parameters(), *model.buffers()):  # a given pattern is a buffer
+        weights.update(tensor.detach().double().cpu().numpy().tobytes())
+    weights.update(repr(getattr(getattr(model, "cfg", None), "attn_mask", None)).encode())  # a mask is in the config
     return {
         "settings": {**dataclasses.asdict(settings), "hidden": list(settings.hidden)},
         "heads": [list(head) for head in source.heads],

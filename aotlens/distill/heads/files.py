@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ from torch import Tensor
 from aotlens.distill.heads.attending import Attending
 from aotlens.distill.heads.result import Distillation, FFNWeights
 from aotlens.distill.heads.settings import Settings
-from aotlens.distill.heads.state import read_tensors, write_tensors
+from aotlens.distill.heads.state import contents_hash, read_tensors, write_tensors
 
 SCHEMA_VERSION = 1
 _ARRAYS = (
@@ -51,7 +49,7 @@ def save_distillation(path: str | Path, distillation: Distillation) -> None:
         "held_out_documents": list(distillation.held_out_documents),
         "settings": dataclasses.asdict(distillation.settings),
     }
-    write_tensors(path, tensors, {"distillation": about, "sha256": _hash(tensors, about)})
+    write_tensors(path, tensors, {"distillation": about, "sha256": contents_hash(tensors, about)})
 
 
 def load_distillation(path: str | Path) -> Distillation:
@@ -66,7 +64,7 @@ def load_distillation(path: str | Path) -> Distillation:
             f"{path}: expected schema version {SCHEMA_VERSION}, found {about.get('schema_version')!r}; it was written "
             "by another version of aotlens."
         )
-    if metadata.get("sha256") != _hash(tensors, about):
+    if metadata.get("sha256") != contents_hash(tensors, about):
         raise ValueError(f"{path}: damaged: its contents are not what was saved. Copy or make it again.")
     try:
         return _build(tensors, about)
@@ -96,12 +94,3 @@ def _build(tensors: dict[str, Tensor], about: dict[str, Any]) -> Distillation:
         },
         mean_z=tensors["mean_z"],
     )
-
-
-def _hash(tensors: dict[str, Tensor], about: dict[str, Any]) -> str:
-    """SHA-256 over the JSON and over every tensor's name, type, shape and bytes, by name."""
-    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()

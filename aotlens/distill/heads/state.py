@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -45,6 +46,15 @@ def read_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, An
         raise ValueError(f"{path}: expected {what}, found what cannot be read ({error}).") from error
 
 
+def contents_hash(tensors: dict[str, Tensor], about: dict[str, Any]) -> str:
+    """SHA-256 over the JSON and over every tensor's name, type, shape and bytes, by name."""
+    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
 def save_training(path: Path, training: Training, identity: dict[str, Any]) -> None:
     """`identity` is what the run was started with: `load_training` refuses another."""
     tensors = {f"scaling.{name}": tensor for name, tensor in training.scaling.tensors().items()}
@@ -64,7 +74,8 @@ def save_training(path: Path, training: Training, identity: dict[str, Any]) -> N
         "active": batches,
         "curve": [[e.tokens, e.seconds, e.squared_errors] for e in training.curve],
     }
-    write_tensors(path, tensors, {"progress": progress, "identity": identity})
+    about = {"progress": progress, "identity": identity}
+    write_tensors(path, tensors, {**about, "sha256": contents_hash(tensors, about)})
 
 
 def read_saved(path: Path, identity: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -72,6 +83,8 @@ def read_saved(path: Path, identity: dict[str, Any]) -> tuple[dict[str, Tensor],
     tensors, metadata = read_tensors(path, "the state of a distillation")
     if not {"progress", "identity"} <= metadata.keys():
         raise ValueError(f"{path}: expected the state of a distillation, found another safetensors file.")
+    if metadata.pop("sha256", None) != contents_hash(tensors, metadata):
+        raise ValueError(f"{path}: damaged: its contents are not what was saved. Delete it to start afresh.")
     saved, expected = metadata["identity"], json.loads(json.dumps(identity))
     different = sorted(key for key in {*saved, *expected} if saved.get(key) != expected.get(key))
     if different:

@@ -166,7 +166,11 @@ def test_another_run_is_not_resumed(model, windows, tmp_path: Path):
         distill_heads(model, (windows[0][1:], *windows[1:]), 4, checkpoint=path, **FAST)
     with pytest.raises(ValueError, match="another model"):
         distill_heads(build(attention="mssa", bias=True, positions="qk", seed=5), windows, 4, checkpoint=path, **FAST)
-    path.write_bytes(path.read_bytes()[:-7])
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-5] + bytes([whole[-5] ^ 1]) + whole[-4:])
+    with pytest.raises(ValueError, match="damaged: its contents"):
+        distill_heads(model, windows, 4, checkpoint=path, **FAST)
+    path.write_bytes(whole[:-7])
     with pytest.raises(ValueError, match="cannot be read"):
         distill_heads(model, windows, 4, checkpoint=path, **FAST)
 
