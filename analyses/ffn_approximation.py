@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import scipy.stats
 
 from analyses._nonlinearity import Clock, Finding, Results, command_of, kept, options, publish
 from aotlens.plots.curves import seed_curves
@@ -89,7 +90,7 @@ def figure_5(work: Work, batch: int, quick: bool) -> Results:
         for kind in KINDS
     }
     f, s = (by_seed(found[kind], found[kind].test_loss[:, -1]) for kind in KINDS)
-    falls = [float(np.corrcoef(np.arange(len(every)), np.argsort(np.argsort(row)))[0, 1]) for row in f]
+    falls = [float(scipy.stats.spearmanr(every, row).statistic) for row in f]
     findings = [
         Finding(claim=f"Figure 5, batch {batch}: rank correlation of F's error with its heads", expected="falls",
                 bounds=(-1, -0.7), measured=tuple(falls)),
