@@ -98,7 +98,7 @@ def test_the_whole_state_is_in_the_address(open_page):
     drawn(page)
     page.wait_for_function("() => document.getElementById('one-head-title').textContent === 'Head 1.4'")
     assert query(page) == first
-    assert page.locator(f"#{ids.COMPILED_ERROR_GRAPH} .heatmaplayer image").count() == 2
+    page.wait_for_function("() => document.querySelectorAll('#compiled-error-graph .heatmaplayer image').length === 2")
 
 
 def test_draw_with_the_mouse_and_with_the_keyboard(open_page):

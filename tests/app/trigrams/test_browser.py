@@ -154,12 +154,27 @@ def test_check_read_and_open_in_heads(open_page):
     listed(page, rare.split(" too rare")[0].split(", ")[-1])
     page.click("#trigram-verdict ~ * button, .mantine-Select-root:has(#trigram-verdict) button")
     listed(page, "60 rows.")
-    page.click("#trigram-grid .ag-header-cell[col-id=occurrences]")
-    page.wait_for_timeout(300)
-    page.click("#trigram-grid .ag-header-cell[col-id=occurrences]")
-    page.wait_for_function("""() => Number(
-        document.querySelector("#trigram-grid .ag-row[row-index='0'] [col-id=occurrences]")?.textContent) > 5""")
+    header = "#trigram-grid .ag-header-cell[col-id=occurrences]"
+    for order in ("ascending", "descending"):
+        page.click(header)
+        page.wait_for_selector(f"{header}[aria-sort={order}]")
+    # Sorted by the server, so the first row changes some time after the header: the most frequent is on top.
+    page.wait_for_function("""() => {
+        const counts = [...document.querySelectorAll("#trigram-grid .ag-row [col-id=occurrences]")]
+            .map(cell => [Number(cell.closest(".ag-row").getAttribute("row-index")), Number(cell.textContent)])
+            .sort((a, b) => a[0] - b[0]).map(([_, count]) => count);
+        return counts[0] > 5 && counts.every((count, row) => !row || count <= counts[row - 1]);
+    }""")
+    cells = [
+        page.locator(f"#trigram-grid .ag-row[row-index='0'] [col-id={name}]").inner_text()
+        for name in ("rank", "source_shown", "destination_shown", "out_shown")
+    ]
     page.click("#trigram-grid .ag-row[row-index='0'] [col-id=out_shown]")
+    written(page, "row", cells[0])
+    page.wait_for_function(
+        "(shown) => document.querySelector('#one-trigram-body .trigram-big')?.textContent === shown",
+        arg=f"{cells[1]}…{cells[2]}→{cells[3]}",
+    )
     link = page.locator("#one-trigram-body a.occurrence").first
     link.wait_for()
     assert link.locator(".role-source").count() and link.locator(".role-destination").count()
