@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 import pytest
 
@@ -104,18 +104,32 @@ def serve(app: Dash) -> Iterator[str]:
 # ── the browser ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
+#: How long a test waits for what it looks at, in milliseconds: only a test that fails waits that long.
+PATIENCE = 120_000
+
+
+@contextmanager
+def new_page(chromium: Browser, **options: Any) -> Iterator[Page]:
+    """A tab in a context of its own; whatever waits in it, and every `expect`, has the same patience."""
+    from playwright.sync_api import expect
+
+    expect.set_options(timeout=PATIENCE)
+    context = chromium.new_context(**options)
+    context.set_default_timeout(PATIENCE)
+    yield context.new_page()
+    context.close()
+
+
 @pytest.fixture(scope="module")
 def tab(chromium: Browser, address: str) -> Iterator[tuple[Page, list[str]]]:
     """One tab for all tests of a module, since each load parses megabytes of scripts; and what went wrong in it."""
-    context = chromium.new_context(viewport={"width": 1440, "height": 900}, color_scheme="light")
-    context.set_default_timeout(60_000)
-    page, trouble = context.new_page(), []
-    page.on("console", lambda m: trouble.append(m.text) if m.type in ("error", "warning") else None)
-    page.on("pageerror", lambda error: trouble.append(f"{error}\n{error.stack}"))
-    page.on("requestfailed", lambda request: trouble.append(f"{request.url}: {request.failure}"))
-    page.on("request", lambda request: trouble.append(request.url) if not _own(request.url, address) else None)
-    yield page, trouble
-    context.close()
+    trouble: list[str] = []
+    with new_page(chromium, viewport={"width": 1440, "height": 900}, color_scheme="light") as page:
+        page.on("console", lambda m: trouble.append(m.text) if m.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: trouble.append(f"{error}\n{error.stack}"))
+        page.on("requestfailed", lambda request: trouble.append(f"{request.url}: {request.failure}"))
+        page.on("request", lambda request: trouble.append(request.url) if not _own(request.url, address) else None)
+        yield page, trouble
 
 
 def _own(url: str, address: str) -> bool:
@@ -144,16 +158,59 @@ def open_page(tab: tuple[Page, list[str]], address: str) -> Iterator[Callable[..
         return page
 
     yield open_at
+    if page.url.startswith(address):
+        settled(page)  # so that what goes wrong late is this test's, and the next one starts from rest
     # What a page that is left still had under way isn't an error.
     assert [one for one in trouble if "ERR_ABORTED" not in one] == []
 
 
 def query(page: Page) -> dict[str, str]:
     """What the address says."""
-    return {key: values[-1] for key, values in parse_qs(urlsplit(page.url).query).items()}
+    return {key: values[-1] for key, values in parse_qs(page.evaluate("location.search.slice(1)")).items()}
 
 
 def written(page: Page, key: str, value: str | None) -> None:
     """Waits until the address says so; the browser writes it after it has shown what it says."""
     there = "([key, value]) => new URLSearchParams(location.search).get(key) === value"
     page.wait_for_function(there, arg=[key, value])
+
+
+def settled(page: Page) -> None:
+    """Waits until Dash has nothing under way: all that was asked is answered, and a frame has shown what follows.
+
+    Not what works outside of Dash's callbacks: a field that waits for more typing (`debounce`), a grid that fetches its
+    rows, a figure that plotly is about to draw. A test waits for those by what they show.
+    """
+    page.wait_for_function(
+        """async () => {
+            const stages = ["requested", "prioritized", "blocked", "executing", "watched", "executed"];
+            const idle = () => window.store && stages.every(stage => !window.store.getState().callbacks[stage].length);
+            if (!idle()) return false;
+            await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
+            return idle();
+        }"""
+    )
+
+
+def head_drawn(page: Page, title: str) -> None:
+    """Waits until the Heads page's large map is that head's: its title, the figure's data and its picture."""
+    page.wait_for_function(
+        """title => {
+            const meta = document.querySelector("#map-graph .js-plotly-plot")?.layout?.meta;
+            return document.getElementById("map-title")?.textContent === title
+                && meta && `Head ${meta.layer}.${meta.head}` === title
+                && document.querySelector("#map-graph .heatmaplayer image");
+        }""",
+        arg=title,
+    )
+
+
+def focused(page: Page, selector: str) -> None:
+    """Waits until the keyboard's focus is on what `selector` finds."""
+    page.wait_for_function("selector => document.activeElement?.matches(selector)", arg=selector)
+
+
+def fits(page: Page) -> None:
+    """Nothing sticks out of the window, once all is there."""
+    settled(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= page.evaluate("innerWidth")

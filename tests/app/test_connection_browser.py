@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from socketserver import ThreadingMixIn
@@ -16,6 +15,7 @@ from dash import Dash
 
 from app import ids
 from app.urlstate import HeadsState, format_heads
+from tests.app.conftest import head_drawn, new_page, settled
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -48,18 +48,8 @@ NOTICE = f"#{ids.CONNECTION}"
 
 @pytest.fixture
 def page(chromium: Browser) -> Iterator[Page]:
-    context = chromium.new_context(viewport={"width": 800, "height": 900})
-    context.set_default_timeout(30_000)
-    yield context.new_page()
-    context.close()
-
-
-def drawn(page: Page, title: str) -> None:
-    page.wait_for_function(
-        """title => document.getElementById("map-title")?.textContent === title
-            && document.querySelector("#map-graph .js-plotly-plot .heatmaplayer image")""",
-        arg=title,
-    )
+    with new_page(chromium, viewport={"width": 800, "height": 900}) as page:
+        yield page
 
 
 def test_a_stopped_server_is_named_and_what_was_asked_is_answered_when_it_is_back(page: Page, app: Dash):
@@ -68,7 +58,8 @@ def test_a_stopped_server_is_named_and_what_was_asked_is_answered_when_it_is_bac
     page.on("console", lambda message: trouble.append(message.text) if message.type == "error" else None)
     with serve(app) as address:
         page.goto(address + format_heads(HeadsState(checkpoint="tiny-mhsa", text="The captain bowed to the captain.")))
-        drawn(page, "Head 0.0")
+        head_drawn(page, "Head 0.0")
+        settled(page)
         assert not page.locator(NOTICE).is_visible()
     assert trouble == []
 
@@ -76,7 +67,8 @@ def test_a_stopped_server_is_named_and_what_was_asked_is_answered_when_it_is_bac
     page.click('#grid-cells .cell[data-layer="0"][data-head="1"]')
     page.locator(NOTICE).wait_for(state="visible")
     page.click('#grid-cells .cell[data-layer="1"][data-head="2"]')
-    time.sleep(0.5)
+    with page.expect_event("requestfailed", lambda request: request.url.endswith("/health")):
+        page.locator(f"{NOTICE} button").click()
     assert page.locator(NOTICE).is_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 800
     assert all("ERR_CONNECTION_REFUSED" in one for one in trouble), trouble
@@ -85,9 +77,9 @@ def test_a_stopped_server_is_named_and_what_was_asked_is_answered_when_it_is_bac
     with serve(app, port=urlsplit(address).port or 0):
         page.locator(f"{NOTICE} button").click()
         page.locator(NOTICE).wait_for(state="hidden")
-        drawn(page, "Head 1.2")
+        head_drawn(page, "Head 1.2")
         page.click('#grid-cells .cell[data-layer="1"][data-head="0"]')
-        drawn(page, "Head 1.0")
+        head_drawn(page, "Head 1.0")
     assert all("ERR_CONNECTION_REFUSED" in one for one in trouble), trouble
 
 
@@ -95,6 +87,7 @@ def test_it_goes_by_itself(page: Page, app: Dash):
     with serve(app) as address:
         page.goto(address + "/checkpoints")
         page.wait_for_selector("#checkpoints-table .ag-row")
+        settled(page)
     page.click("nav >> text=Heads")
     page.locator(NOTICE).wait_for(state="visible")
     with serve(app, port=urlsplit(address).port or 0):

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from playwright.sync_api import expect
+
 from app import ids
 from app.urlstate import HeadsState, format_heads
+from tests.app.conftest import head_drawn, settled
 
 
 def test_the_theme_is_chosen_and_kept(open_page):
     page = open_page(format_heads(HeadsState(checkpoint="tiny-mhsa", text="The captain bowed.")))
-    page.wait_for_selector("#map-graph .js-plotly-plot .heatmaplayer image")
+    head_drawn(page, "Head 0.0")
     page.click(f"#{ids.THEME_CHOICE} >> text=Dark")
     page.wait_for_function("() => document.documentElement.dataset.mantineColorScheme === 'dark'")
+    settled(page)
     page.reload()
-    page.wait_for_selector("#map-graph .js-plotly-plot .heatmaplayer image")
-    assert page.locator("html").get_attribute("data-mantine-color-scheme") == "dark"
+    head_drawn(page, "Head 0.0")
+    settled(page)
+    expect(page.locator("html")).to_have_attribute("data-mantine-color-scheme", "dark")
     page.click(f"#{ids.THEME_CHOICE} >> text=System")
     page.wait_for_function("() => document.documentElement.dataset.mantineColorScheme === 'light'")

@@ -10,12 +10,13 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
+from playwright.sync_api import expect
 
 from app import ids
 from app.components.examples import FIRST
 from app.services import Services
 from app.urlstate import HeadsState, format_heads
-from tests.app.conftest import query
+from tests.app.conftest import PATIENCE, fits, focused, head_drawn, query, settled, written
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -29,12 +30,13 @@ def heads(**state: Any) -> str:
 
 def drawn(page: Page, title: str) -> None:
     """Waits until the large map is that head's, and the picture of all heads is there."""
-    page.wait_for_function(
-        """title => document.getElementById("map-title")?.textContent === title
-            && document.querySelector("#map-graph .js-plotly-plot .heatmaplayer image")
-            && document.getElementById("grid-picture").naturalWidth > 0""",
-        arg=title,
-    )
+    head_drawn(page, title)
+    page.wait_for_function("() => document.getElementById('grid-picture').naturalWidth > 0")
+
+
+def locked(page: Page, position: int) -> None:
+    at = "position => document.querySelector('.chip-locked')?.dataset.position === String(position)"
+    page.wait_for_function(at, arg=position)
 
 
 def test_the_first_page_shows_the_first_example(open_page):
@@ -43,14 +45,18 @@ def test_the_first_page_shows_the_first_example(open_page):
     assert page.locator("#grid-cells .cell").count() == 6
     assert page.locator("#tokens-strip .chip").first.inner_text() == "<|endoftext|>"
     # One picture, and the cells lie exactly over it.
-    boxes = [page.locator(f"#{name}").bounding_box() for name in (ids.GRID_PICTURE, ids.GRID_CELLS)]
-    assert boxes[0] == boxes[1]
+    settled(page)
+    boxes = page.evaluate(
+        "ids => ids.map(id => document.getElementById(id).getBoundingClientRect().toJSON())",
+        [ids.GRID_PICTURE, ids.GRID_CELLS],
+    )
+    assert boxes[0] == boxes[1] and boxes[0]["width"] > 0
 
 
 def test_nothing_in_the_address_means_the_first_checkpoint_and_example(open_page, services: Services):
     page = open_page("/")
-    page.wait_for_url(re.compile("/heads"))
-    assert page.locator(f"#{ids.TEXT}").input_value() == FIRST
+    page.wait_for_function("() => location.pathname === '/heads'")
+    expect(page.locator(f"#{ids.TEXT}")).to_have_value(FIRST)
     assert query(page)["checkpoint"] == services.catalog.default()
 
 
@@ -68,12 +74,14 @@ def test_type_run_click_and_lock(open_page, services: Services):
     chip = page.locator("#tokens-strip .chip").nth(4)
     chip.click()
     page.wait_for_function("() => document.getElementById('next-table').textContent.includes('at position 4')")
-    page.wait_for_function("() => document.querySelector('.chip-locked')?.dataset.position === '4'")
-    assert query(page)["head"] == "1.2" and query(page)["position"] == "4"
+    locked(page, 4)
+    written(page, "head", "1.2")
+    written(page, "position", "4")
 
     # The numbers on the chips are the head's row.
     text = page.input_value(f"#{ids.TEXT}")
     row = services.inference.analyse("tiny-mhsa", text).patterns.pattern[1, 2, 4]
+    page.wait_for_function("() => document.querySelector('#tokens-strip .chip[data-value]')")
     found = page.eval_on_selector_all("#tokens-strip .chip", "chips => chips.map(c => c.dataset.value ?? null)")
     largest = int(row.argmax())
     assert float(found[largest]) == pytest.approx(float(row[largest]), abs=0.006)
@@ -81,9 +89,11 @@ def test_type_run_click_and_lock(open_page, services: Services):
 
     page.click(f"#{ids.DIRECTION} >> text=who attends to it")
     column = services.inference.analyse("tiny-mhsa", text).patterns.pattern[1, 2, :, 4]
-    page.wait_for_function("() => location.search.includes('direction=from')")
-    page.wait_for_function("() => document.querySelectorAll('#tokens-strip .chip')[0].dataset.value === undefined")
+    written(page, "direction", "from")
+    # A row ends at its token, and a column begins there.
+    page.wait_for_function("() => document.querySelector('.chip-locked ~ .chip[data-value]')")
     found = page.eval_on_selector_all("#tokens-strip .chip", "chips => chips.map(c => c.dataset.value ?? null)")
+    assert found[:4] == [None] * 4
     assert float(found[int(column.argmax())]) == pytest.approx(float(column.max()), abs=0.006)
 
 
@@ -91,17 +101,19 @@ def test_arrows_move_between_heads(open_page):
     page = open_page(heads(head=(0, 1)))
     drawn(page, "Head 0.1")
     page.locator('#grid-cells .cell[data-layer="0"][data-head="1"]').focus()
-    for key in ("ArrowRight", "ArrowDown", "ArrowDown", "ArrowLeft"):
+    for key, head in (("ArrowRight", 2), ("ArrowDown", 2), ("ArrowDown", 2), ("ArrowLeft", 1)):
         page.keyboard.press(key)
+        focused(page, f"[data-head='{head}']")
     drawn(page, "Head 1.1")
-    assert query(page)["head"] == "1.1"
+    written(page, "head", "1.1")
 
 
 def test_a_link_reopens_the_view(open_page):
     state = {"head": (1, 0), "position": 3, "view": "scores", "direction": "from", "hide_first": True}
     page = open_page(heads(**state))
     drawn(page, "Head 1.0")
-    page.wait_for_function("() => document.querySelector('.chip-locked')?.dataset.position === '3'")
+    locked(page, 3)
+    settled(page)
     assert page.locator(f"#{ids.VIEW} input:checked").get_attribute("value") == "scores"
     assert page.locator(f"#{ids.DIRECTION} input:checked").get_attribute("value") == "from"
     assert page.locator(f"#{ids.HIDE_FIRST}").is_checked()
@@ -109,7 +121,8 @@ def test_a_link_reopens_the_view(open_page):
     # The address that the browser wrote leads to the same view again.
     again = open_page(urlsplit(first).path + "?" + urlsplit(first).query, load=True)
     drawn(again, "Head 1.0")
-    again.wait_for_function("() => document.querySelector('.chip-locked')?.dataset.position === '3'")
+    locked(again, 3)
+    settled(again)
     assert again.url == first
 
 
@@ -122,7 +135,7 @@ def test_going_away_and_back_restores_the_view(open_page):
     page.wait_for_selector("#checkpoints-table .ag-row")
     page.go_back()
     drawn(page, "Head 1.1")
-    assert page.input_value(f"#{ids.TEXT}") == SHORT
+    expect(page.locator(f"#{ids.TEXT}")).to_have_value(SHORT)
 
 
 def test_too_long_a_text_is_counted_and_not_cut(open_page):
@@ -140,8 +153,10 @@ def test_too_long_a_text_is_counted_and_not_cut(open_page):
     notice.locator("text=30,000 characters").wait_for()
     page.fill(f"#{ids.TEXT}", SHORT)
     page.click(f"#{ids.RUN}")
+    expect(notice).to_have_text("")
+    expect(page.locator("#tokens-strip .chip")).not_to_have_count(0)
+    settled(page)
     drawn(page, "Head 0.0")
-    assert notice.inner_text() == ""
 
 
 @pytest.mark.parametrize("text", ["a\u0301🙂\u200d", "<b>x</b> &amp; %{y} $x$", "\ufeff\u202e"])
@@ -150,13 +165,14 @@ def test_strange_text_is_shown_as_it_is(open_page, services: Services, text: str
     drawn(page, "Head 0.0")
     names = services.inference.analyse("tiny-mhsa", text).patterns.str_tokens
     assert page.locator("#tokens-strip .chip").count() == len(names)
-    assert query(page)["text"] == text
+    written(page, "text", text)
 
 
 def test_a_lone_surrogate_is_named(open_page):
     page = open_page(heads())
     drawn(page, "Head 0.0")
     page.evaluate("id => dash_clientside.set_props(id, {value: 'ab\\ud800'})", ids.TEXT)
+    page.wait_for_function("id => document.getElementById(id).value.length === 3", arg=ids.TEXT)
     page.click(f"#{ids.RUN}")
     page.locator(f"#{ids.notice(ids.PROMPT_PANEL)} >> text=can't be tokenised").wait_for()
 
@@ -169,7 +185,7 @@ def test_an_answer_that_comes_late_is_dropped(open_page, services: Services, mon
 
     def slow(result: Any, layer: int, head: int, *rest: Any) -> Any:
         if (layer, head) == (0, 1):
-            release.wait(20)
+            release.wait(PATIENCE / 1000)
         return draw(result, layer, head, *rest)
 
     monkeypatch.setattr(views, "head_figure", slow)
@@ -178,10 +194,19 @@ def test_an_answer_that_comes_late_is_dropped(open_page, services: Services, mon
     page.click('#grid-cells .cell[data-layer="0"][data-head="1"]')
     page.click('#grid-cells .cell[data-layer="1"][data-head="2"]')
     drawn(page, "Head 1.2")
+    page.evaluate(
+        """() => { const title = document.getElementById("map-title"); window.titles = [];
+                   const see = () => window.titles.push(title.textContent);
+                   new MutationObserver(see).observe(title, {childList: true, characterData: true, subtree: true}); }"""
+    )
     with page.expect_response(lambda answer: "Head 0.1" in answer.text()):
         release.set()
-    page.wait_for_timeout(300)
-    assert page.locator("#map-title").inner_text() == "Head 1.2"
+    # What is asked after it and answered has come later; and then nothing is under way.
+    page.locator("#tokens-strip .chip").nth(2).click()
+    page.locator("#next-table >> text=at position 2").wait_for()
+    settled(page)
+    assert page.locator("#map-title").inner_text() == "Head 1.2" and page.evaluate("titles") == []
+    drawn(page, "Head 1.2")
 
 
 def test_the_picture_holds_the_values(open_page, services: Services):
@@ -202,10 +227,9 @@ def test_the_picture_holds_the_values(open_page, services: Services):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_sticks_out_at_800_pixels(open_page, scheme: str):
     page = open_page(heads(), width=800, scheme=scheme)
-    page.wait_for_selector("#grid-cells .cell")
-    page.wait_for_timeout(200)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 800
-    assert page.locator("html").get_attribute("data-mantine-color-scheme") == scheme
+    drawn(page, "Head 0.0")
+    fits(page)
+    expect(page.locator("html")).to_have_attribute("data-mantine-color-scheme", scheme)
 
 
 def test_maximise_and_export(open_page):
