@@ -152,6 +152,26 @@ class FFNBatch:
                 moments = {name: state[name][rows].contiguous() for name in ("exp_avg", "exp_avg_sq")}
                 self.optimiser.state[parameter] = {"step": state["step"], **moments}
 
+    def offer(
+        self,
+        W1: Float[Tensor, "head width d"],
+        W2: Float[Tensor, "head out width_1"],
+        x: Float[Tensor, "layer d tokens"],
+        t: Float[Tensor, "head out tokens"],
+    ) -> list[int]:
+        """Take other networks, one a head, where they do better on validation text; which problems did. Call it after
+        `restore_best`."""
+        own = self.W1, self.W2
+        of_problem = torch.tensor([problem.place for problem in self.problems], device=W1.device)
+        self._place(self.active, W1[of_problem].to(own[0]), W2[of_problem].to(own[1]))
+        errors = self.squared_errors(x, t).sum(1).double().cpu()
+        better = (errors < self.best).nonzero().flatten().tolist()
+        for row in better:
+            self.best[row] = errors[row]
+            self.best_W1[row], self.best_W2[row] = self.W1[row], self.W2[row]
+        self.restore_best()
+        return better
+
     def restore_best(self) -> None:
         """All problems again, each with its best weights; training is over."""
         self._place(list(range(len(self.problems))), self.best_W1, self.best_W2)

@@ -54,7 +54,8 @@ def distill_heads(
     queries and keys only), y `[d_model]` the head's result there (`target="z"`: its z `[d_head]`), ȳ the mean of y over
     training tokens. Errors are on held-out documents. Width 0 is the best linear map, in closed form. Beside them stand
     the position's mean, and two estimates of what any function of x could reach: the mean over nearest neighbours, and
-    an FFN of `wide` hidden units.
+    an FFN of `wide` hidden units. No FFN does worse on validation text than the best map of rank `width`: that is an
+    FFN of that width too, and taken where training has not got there.
 
     `corpus` is a `Corpus` (held-out documents: `held_out` as names or a fraction; None takes those that the model's
     card kept from its own training, or else a tenth, one at least), or token ids `[windows, pos]` as (train, held-out)
@@ -279,7 +280,7 @@ def _result(training: Training, texts: Texts, sums: Sums, neighbours: Any, found
 
 def _divide(above: Tensor, below: Tensor) -> np.ndarray:
     """0 where a head writes the same always."""
-    return torch.where(below > 1e-20, above / below.clamp(min=1e-20), 0.0).numpy()
+    return torch.where(below > 0, above / torch.where(below > 0, below, 1.0), 0.0).numpy()
 
 
 def _curve(training: Training, n_heads: int, n_trained: int) -> np.ndarray:

@@ -79,7 +79,8 @@ class Distillation:
     curve_tokens: Int64[np.ndarray, " evaluation"]
     curve_seconds: Float64[np.ndarray, " evaluation"]
     curve: Float64[np.ndarray, "evaluation head trained seed"]
-    """Error on validation text (from training documents) as training goes on; of the widths above 0."""
+    """Error on validation text (from training documents) as training goes on; of the widths above 0. Where the best map
+    of rank `width` did better than what was trained, it is the FFN, and one more entry at the last token says so."""
     stopped_at: Int64[np.ndarray, "head trained seed"]
     """Tokens after which an FFN had settled; 0 where it was trained to the end."""
     attending: Attending
@@ -101,6 +102,12 @@ class Distillation:
     @property
     def error(self) -> Float64[np.ndarray, "head width seed"]:
         return _ratio(self.squared_error.sum(3), self.baseline.sum(1)[:, None, None])
+
+    @property
+    def error_after_first(self) -> Float64[np.ndarray, "head width seed"]:
+        """`error` without position 0. Every window begins with the same token where the model has one for beginnings:
+        any FFN gets that one right, and its y can be most of what there is to explain."""
+        return _ratio(self.squared_error[..., 1:].sum(3), self.baseline[:, 1:].sum(1)[:, None, None])
 
     @property
     def linear_error(self) -> Float64[np.ndarray, " head"] | None:
@@ -220,9 +227,10 @@ class Distillation:
             low, high = self.interval(width).T
             for seed in range(1 if width == 0 else self.n_seeds):
                 columns = {"hidden": width, "seed": self.settings.seed + seed, "error": self.error[:, index, seed]}
+                columns["error_after_first"] = self.error_after_first[:, index, seed]
                 rows.append(about.assign(**columns, low=low, high=high))
         frame = pd.concat(rows, ignore_index=True)
-        first = ["layer", "head", "hidden", "seed", "error", "low", "high"]
+        first = ["layer", "head", "hidden", "seed", "error", "low", "high", "error_after_first"]
         return frame[first + [name for name in frame if name not in first]]
 
     def class_frame(self) -> pd.DataFrame:
@@ -252,8 +260,8 @@ class Distillation:
 
 
 def _ratio(above: np.ndarray | np.float64, below: np.ndarray | np.float64) -> np.ndarray:
-    """above / below; 0 where there is nothing to explain but rounding."""
-    constant = below <= 1e-20
+    """above / below; 0 where there is nothing to explain."""
+    constant = below <= 0
     return np.where(constant, 0.0, above / np.where(constant, 1.0, below))
 
 

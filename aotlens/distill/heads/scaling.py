@@ -25,7 +25,7 @@ from torch import Tensor
 from aotlens.conventions import Head
 from aotlens.distill.heads.reader import HeadReader
 
-_SMALLEST_VARIANCE = 1e-7  # of the largest: directions below are rounding (a norm removes one exactly)
+_ROUNDING = 25  # times the spacing of the activations' type: what varies by less, relative to the largest, is rounding
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -41,6 +41,7 @@ class Scaling:
     """S⁻¹ Uᵀ, or I: from t to z."""
     t_mean: Float[Tensor, "head out"]
     scale: Float[Tensor, " head"]
+    """0 where a head writes a constant, up to rounding: its targets are then 0."""
     warm: Float[Tensor, "head d_model out"]
     """The best linear map from x̃ to t on the first piece of text: where FFNs' first layers begin to look."""
 
@@ -56,7 +57,7 @@ class Scaling:
         """t of the heads of one layer, as columns."""
         dtype = z.dtype
         t = torch.bmm(self.basis[heads].transpose(1, 2).to(dtype), z.permute(1, 2, 0))
-        return (t - self.t_mean[heads, :, None].to(dtype)) / self.scale[heads, None, None].to(dtype)
+        return (t - self.t_mean[heads, :, None].to(dtype)) * _inverse(self.scale[heads])[:, None, None].to(dtype)
 
     def to_z(self, head: int, t: Float[Tensor, "... out"]) -> Float[Tensor, "... d_head"]:
         """From the coordinates of training to z."""
@@ -85,11 +86,14 @@ def fit_scaling(
     """From a first piece of text: one x and one z (of the chosen heads) a layer."""
     x_means, whitens, bases, backs, means, scales, warms = ([] for _ in range(7))
     for (layer, place), x, z in zip(group_by_layer(heads).items(), inputs, zs, strict=True):
+        rounding = _ROUNDING * torch.finfo(x.dtype).eps
         x, z = x.double(), z.double()
         mean = x.mean(0)
         shifted = x - mean
         variances, directions = torch.linalg.eigh(shifted.T @ shifted / len(x))
-        kept = variances > max(_SMALLEST_VARIANCE * float(variances[-1]), 1e-30)
+        # A norm removes one direction exactly; the decomposition itself rounds too.
+        smallest = max(rounding**2, 4 * x.shape[1] * torch.finfo(torch.float64).eps) * float(variances[-1])
+        kept = variances > max(smallest, 1e-30)
         whiten = torch.where(kept, directions / variances.clamp(min=1e-30).sqrt(), 0.0)
         x_means.append(mean)
         whitens.append(whiten)
@@ -98,15 +102,16 @@ def fit_scaling(
         for i, (_, head) in enumerate(heads[place]):
             basis, back = _output_basis(W_O[head], target)
             t = z[:, i] @ basis
+            size = t.pow(2).mean().sqrt()
             t_mean = t.mean(0)
             t = t - t_mean
             scale = t.pow(2).mean().sqrt()
-            scale = scale if float(scale) > 1e-12 else torch.ones_like(scale)  # writes a constant
+            scale = torch.where(scale > rounding * size, scale, 0.0)
             bases.append(basis)
             backs.append(back)
             means.append(t_mean)
             scales.append(scale)
-            warms.append(whitened.T @ (t / scale) / len(x))
+            warms.append(whitened.T @ (t * _inverse(scale)) / len(x))
     return Scaling(
         x_mean=torch.stack(x_means),
         whiten=torch.stack(whitens),
@@ -116,6 +121,10 @@ def fit_scaling(
         scale=torch.stack(scales),
         warm=torch.stack(warms),
     )
+
+
+def _inverse(scale: Tensor) -> Tensor:
+    return torch.where(scale > 0, 1 / torch.where(scale > 0, scale, 1.0), 0.0)
 
 
 def _output_basis(W_O: Float[Tensor, "d_head d_model"], target: str) -> tuple[Tensor, Tensor]:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from aotlens.distill.heads.batch import FFNBatch, Problem, start_batch
 from aotlens.distill.heads.moments import Moments
+from aotlens.distill.heads.reduced_rank import as_network
 from aotlens.distill.heads.scaling import Scaling, fit_scaling
 from aotlens.distill.heads.settings import Settings
 from aotlens.distill.heads.stream import Piece, Source, order_of_tokens, windows_of_piece
@@ -122,9 +123,22 @@ class Training:
         self.curve.append(Evaluation(tokens=self.tokens_done, seconds=seconds, squared_errors=found))
 
     def finish(self) -> None:
-        """Every FFN with its best weights, ready to be judged."""
+        """Every FFN with its best weights, ready to be judged; where the best map of rank `width` does better on
+        validation text, that map as a network of the same width."""
         for batch in self.batches:
             batch.restore_best()
+        if not self.batches:
+            return
+        linear, piece = self.moments.linear(), self.validation
+        errors = [row[:] for row in self.curve[-1].squared_errors]
+        better = 0
+        for number, batch in enumerate(self.batches):
+            W1, W2 = as_network(self.moments, linear, batch.width, piece.x)
+            for row in batch.offer(W1, W2, piece.x, piece.t):
+                errors[number][row] = float(batch.best[row])
+                better += 1
+        if better:
+            self.curve.append(Evaluation(tokens=self.tokens_done, seconds=self.seconds, squared_errors=errors))
 
 
 def _windows_per_piece(source: Source, settings: Settings, length: int) -> int:
