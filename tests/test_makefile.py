@@ -21,7 +21,10 @@ case "$*" in
     *"version_info[:2]"*) echo 3.11 ;;
     --version) echo Python 3.9.2 ;;
     "-m venv .venv") echo venv >> calls; mkdir -p .venv/bin; cp "$0" .venv/bin/python ;;
-    "-m pip install"*) echo pip >> calls; sleep ${PIP_SECONDS:-0}; exit ${PIP_FAILS:-0} ;;
+    "-m pip install"*)
+        echo pip >> calls
+        while [ -n "$PIP_WAITS_FOR" ] && [ ! -e "$PIP_WAITS_FOR" ]; do sleep 0.05; done
+        exit ${PIP_FAILS:-0} ;;
     *) echo "ran: $*" ;;
 esac
 """
@@ -118,14 +121,16 @@ def test_a_half_made_environment_is_rebuilt(project: Path):
 
 
 def test_two_at_once_set_up_once(project: Path):
-    first = start(project, "setup", PIP_SECONDS="1")
-    while not (project / ".venv" / ".installing").exists():
+    first = start(project, "setup", PIP_WAITS_FOR=str(project / "go on"))
+    while not (project / "calls").exists() or "pip" not in (project / "calls").read_text():
         assert first.poll() is None
         time.sleep(0.01)
-    second = make(project, "test")
+    second = start(project, "test")
+    assert second.stdout is not None and "Waiting for process" in second.stdout.readline()
+    (project / "go on").touch()
     assert finish(first).returncode == 0
-    assert second.returncode == 0
-    assert "Waiting for process" in second.stdout and "ran: -m pytest -n auto" in second.stdout
+    done = finish(second)
+    assert done.returncode == 0 and "ran: -m pytest -n auto" in done.stdout
     assert calls(project) == ["venv", "pip", "pip"]
 
 

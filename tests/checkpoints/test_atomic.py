@@ -119,17 +119,19 @@ def test_readers_and_a_kill_while_another_process_saves(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         try:
             assert process.stdout is not None and process.stdout.readline() == "ready\n"
-            seen = set()
-            for _ in range(20):
+            seen: set[int] = set()
+            reads = 0
+            while reads < 20 or len(seen) < 2:  # a busy machine may let this process read often before the other saves
+                assert process.poll() is None
                 loaded = load_folder(folder, device="cpu")
                 assert loaded.card.seed == loaded.cfg.seed
                 expected = AttentionOnlyTransformer(loaded.cfg).state_dict()
                 assert all(torch.equal(tensor, expected[name]) for name, tensor in loaded.state_dict().items())
                 seen.add(loaded.cfg.seed)
+                reads += 1
                 time.sleep(0.003)
         finally:
             process.kill()
-    assert len(seen) > 1, "the other process saved meanwhile"
     assert verify(folder) == []
     save_checkpoint(folder, loaded, CheckpointInfo(name="m"))
     assert verify(folder) == [] and sorted(os.listdir(folder)) == sorted({*layout.FILES} - {"tokenizer.json"})

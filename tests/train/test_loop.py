@@ -64,19 +64,23 @@ def test_killed_and_resumed_a_run_ends_with_the_same_weights(
     recipe_path: Path, corpus: str, home: Path, data: TrainingData, unbroken: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "tiny"
-    slow = (
-        "import sys, time, aotlens.train.loop as loop\n"
+    arguments = _command(recipe_path, corpus, out)[2:]
+    saved = (out.with_name("tiny.training") / "state.safetensors", out / "config.json")
+    # Once it has saved it makes no further step, so that it can't end before it is killed.
+    waiting = (
+        "import os, sys, time, aotlens.train.loop as loop\n"
         "update = loop._update\n"
-        "def slowly(*args): time.sleep(0.2); return update(*args)\n"
-        "loop._update = slowly\n"
+        f"saved = {list(map(str, saved))}\n"
+        "def waits(*args):\n"
+        "    while all(map(os.path.exists, saved)): time.sleep(0.1)\n"
+        "    return update(*args)\n"
+        "loop._update = waits\n"
         "from aotlens.cli import main; sys.argv = sys.argv[1:]; sys.exit(main())"
     )
-    arguments = _command(recipe_path, corpus, out)[2:]
     process = subprocess.Popen(
-        [sys.executable, "-c", slow, *arguments], env=_environment(home), stderr=subprocess.DEVNULL
+        [sys.executable, "-c", waiting, *arguments], env=_environment(home), stderr=subprocess.DEVNULL
     )
-    saved = (out.with_name("tiny.training") / "state.safetensors", out / "config.json")
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 200
     while not all(path.exists() for path in saved) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)

@@ -51,7 +51,7 @@ def choice(**changes: Any) -> Choice:
 
 
 def wait(job: Job) -> Job:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while job.active and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not job.active
