@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from playwright.sync_api import expect
 
 from app import ids
 from app.services import Services
 from app.urlstate import HeadsState, PathsState, format_heads, format_paths
-from tests.app.conftest import query, written
+from tests.app.conftest import fits, focused, head_drawn, query, settled, written
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -22,7 +24,7 @@ def paths(**state: Any) -> str:
 
 
 def drawn(page: Page, n_paths: int = 20) -> None:
-    """Waits until the table, both figures and the address are there."""
+    """Waits until the table, both figures and the address are there, and nothing is under way."""
     page.wait_for_function(
         """n => document.querySelectorAll("table.paths tbody tr").length === n
             && document.querySelectorAll("#path-orders-graph .bars .point").length > 0
@@ -31,6 +33,7 @@ def drawn(page: Page, n_paths: int = 20) -> None:
             && location.search.includes("target=")""",
         arg=n_paths,
     )
+    settled(page)
 
 
 def test_a_text_is_explained(open_page, services: Services):
@@ -52,6 +55,7 @@ def test_the_whole_state_is_in_the_address(open_page):
     page = open_page(paths(**state))
     drawn(page, 7)
     page.wait_for_selector("table.effect")
+    settled(page)
     found = query(page)
     assert {key: found[key] for key in state} == {key: str(value) for key, value in state.items()}
     assert "Without the path" in page.locator(f"#{ids.title(ids.WITHOUT)}").inner_text()
@@ -66,19 +70,19 @@ def test_choose_a_token_a_target_and_a_contrast(open_page, services: Services):
     page = open_page(paths())
     drawn(page)
     page.locator("#paths-strip .chip").nth(3).click()
-    page.wait_for_function("() => location.search.includes('position=3')")
+    written(page, "position", "3")
     labels = services.paths.labels("tiny-mhsa")
     for id, key, text in ((ids.PATHS_TARGET, "target", "captain"), (ids.PATHS_VERSUS, "versus", "bow")):
         wanted = labels.search(text, 1)[0]
         page.click(f"#{id}")
         page.fill(f"#{id}", text)
-        option = page.get_by_role("option", name=labels.shown(wanted), exact=True)
-        option.first.click()
-        page.wait_for_function("want => location.search.includes(want)", arg=f"{key}={wanted}")
+        settled(page)
+        page.get_by_role("option", name=labels.shown(wanted), exact=True).first.click()
+        written(page, key, str(wanted))
     drawn(page)
     page.locator("table.paths tbody tr .end >> text=−").first.wait_for()
     page.click(f"#{ids.PATHS_BY} >> text=most for it")
-    page.wait_for_function("() => location.search.includes('by=pos')")
+    written(page, "by", "pos")
 
 
 def test_take_a_path_and_a_head_away(open_page, services: Services):
@@ -89,44 +93,55 @@ def test_take_a_path_and_a_head_away(open_page, services: Services):
     key = button.get_attribute("data-without")
     button.click()
     page.wait_for_selector("table.effect")
-    assert query(page)["without"] == key
-    assert button.get_attribute("aria-pressed") == "true"
+    assert key
+    written(page, "without", key)
+    expect(button).to_have_attribute("aria-pressed", "true")
     page.click("#path-heads-table .ag-row [col-id='head'] >> nth=0")
     page.wait_for_function("() => document.getElementById('without-title').textContent.startsWith('Without head')")
     head = query(page)["without"]
     question = services.paths.question(services.paths.expand("tiny-mhsa", SHORT), 4, None, None, "abs", 20)
     forward = services.paths.without(question, head).frame.loc["logit", "forward"]
     assert f"{abs(forward):.3f}" in page.locator("table.effect").inner_text()
-    assert page.locator("table.paths .take-away[aria-pressed='true']").count() == 0
+    expect(page.locator("table.paths .take-away[aria-pressed='true']")).to_have_count(0)
 
 
 def test_the_table_of_heads_by_mouse_and_by_keys(open_page):
     """Enter does what a click does: on a head, take it away or put it back; on its sum, list the paths through it."""
     page = open_page(paths(position=4))
     drawn(page)
-    head = page.locator("#path-heads-table .ag-row [col-id='head']").nth(0)
+    head = page.locator("#path-heads-table .ag-row[row-index='0'] [col-id='head']")
+    expect(head).to_have_text(re.compile(r"\d\.\d"))
     name = head.inner_text()
     head.click()
     written(page, "without", name)
+    settled(page)
     head.click()
     written(page, "without", None)
     page.locator(f"#{ids.WITHOUT_BODY} >> text=Click “without”").wait_for()
+    settled(page)
+    focused(page, "#path-heads-table .ag-row[row-index='0'] [col-id='head']")
     page.keyboard.press("Enter")
     written(page, "without", name)
     page.keyboard.press("ArrowRight")
+    focused(page, "#path-heads-table .ag-row[row-index='0'] [col-id='through']")
     page.keyboard.press("Enter")
     written(page, "through", name)
-    page.wait_for_function(
-        """name => [...document.querySelectorAll("table.paths .sentence")].every(
-            one => [...one.querySelectorAll(".step")].some(step => step.textContent === name))""",
-        arg=name,
+    title = page.locator(f"#{ids.title(ids.TOP_PATHS)}")
+    expect(title).to_have_text(f"Largest paths through {name}")
+    settled(page)
+    steps = page.evaluate(
+        """() => [...document.querySelectorAll("table.paths .sentence")].map(
+            one => [...one.querySelectorAll(".step")].map(step => step.textContent))"""
     )
-    assert page.locator(f"#{ids.title(ids.TOP_PATHS)}").inner_text() == f"Largest paths through {name}"
-    assert f"through head {name}" in page.locator(f"#{ids.TOP_PATHS_CAPTION}").inner_text()
-    other = page.locator("#path-heads-table .ag-row [col-id='through']").nth(1)
-    row = other.locator("xpath=..").get_attribute("row-id")
-    other.click()
+    assert steps and all(name in one for one in steps)
+    expect(page.locator(f"#{ids.TOP_PATHS_CAPTION}")).to_contain_text(f"through head {name}")
+    other = page.locator("#path-heads-table .ag-row[row-index='1']")
+    row = other.get_attribute("row-id")
+    assert row and row != name
+    other.locator("[col-id='through']").click()
     written(page, "through", row)
+    expect(title).to_have_text(f"Largest paths through {row}")
+    settled(page)
     # In the table of paths, too, keys reach the heads and the buttons.
     button = page.locator("table.paths .take-away").first
     page.locator("table.paths .step").first.focus()
@@ -138,11 +153,11 @@ def test_the_table_of_heads_by_mouse_and_by_keys(open_page):
 
 def test_a_head_on_a_text_leads_to_the_paths_through_it(open_page):
     page = open_page(format_heads(HeadsState(checkpoint="tiny-mhsa", text=SHORT, head=(1, 2), position=4)))
-    page.wait_for_function(
-        "() => document.getElementById('heads-open-paths')?.getAttribute('href').includes('through=1.2')"
-    )
+    head_drawn(page, "Head 1.2")
+    expect(page.locator(f"#{ids.OPEN_PATHS}")).to_have_attribute("href", re.compile("position=4.*through=1.2"))
     page.click(f"#{ids.OPEN_PATHS}")
-    page.wait_for_selector("table.paths")
+    page.wait_for_selector("table.paths tbody tr")
+    settled(page)
     drawn(page, page.locator("table.paths tbody tr").count())
     found = query(page)
     assert (found["checkpoint"], found["text"], found["position"], found["through"]) == ("tiny-mhsa", SHORT, "4", "1.2")
@@ -150,6 +165,8 @@ def test_a_head_on_a_text_leads_to_the_paths_through_it(open_page):
     assert "1.2" in steps.all_inner_texts()
     steps.first.click()
     page.wait_for_selector("#map-title")
+    page.wait_for_function("() => location.pathname === '/heads'")
+    settled(page)
     assert query(page)["text"] == SHORT and query(page)["checkpoint"] == "tiny-mhsa"
 
 
@@ -159,7 +176,7 @@ def test_a_head_of_a_path_opens_on_the_heads_page(open_page):
     link = page.locator("table.paths .step").first
     head = link.inner_text()
     link.click()
-    page.wait_for_function("head => document.getElementById('map-title')?.textContent === 'Head ' + head", arg=head)
+    head_drawn(page, f"Head {head}")
     assert query(page)["text"] == SHORT
     page.go_back()
     drawn(page)
@@ -171,18 +188,20 @@ def test_a_new_text_is_run_and_one_that_is_too_long_is_refused(open_page):
     drawn(page)
     page.fill(f"#{ids.PATHS_TEXT}", "She bowed. She")
     page.keyboard.press("Control+Enter")
-    page.wait_for_function("() => new URLSearchParams(location.search).get('text') === 'She bowed. She'")
+    written(page, "text", "She bowed. She")
     drawn(page)
     assert query(page)["target"] != "40"
     notice = page.locator(f"#{ids.notice(ids.PATHS_PANEL)}")
     page.fill(f"#{ids.PATHS_TEXT}", " " * 10_000)
     page.click(f"#{ids.PATHS_RUN}")
     notice.locator("text=at most 48").wait_for()
+    page.locator("table.paths").wait_for(state="hidden")
     assert len(page.input_value(f"#{ids.PATHS_TEXT}")) == 10_000
     page.fill(f"#{ids.PATHS_TEXT}", "x" * 30_000)
     page.click(f"#{ids.PATHS_RUN}")
     notice.locator("text=30,000 characters").wait_for()
-    assert page.locator("table.paths").count() == 0 or not page.locator("table.paths").is_visible()
+    settled(page)
+    page.locator("table.paths").wait_for(state="hidden")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -190,7 +209,7 @@ def test_nothing_sticks_out_at_800_pixels(open_page, scheme: str):
     page = open_page(paths(without="1.0"), width=800, scheme=scheme)
     drawn(page)
     page.wait_for_selector("table.effect")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 800
+    fits(page)
 
 
 def test_export(open_page):
