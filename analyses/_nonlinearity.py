@@ -103,21 +103,34 @@ def options(description: str | None) -> argparse.ArgumentParser:
     return made
 
 
-def kept(chosen: argparse.Namespace, work: Callable[..., Any]) -> Callable[..., Any]:
+def kept(chosen: argparse.Namespace, work: Callable[..., Any], clock: Clock) -> Callable[..., Any]:
     """`work` with its results kept in --out/parts, so that a run that was killed goes on where it was."""
     from joblib import Memory
 
-    return Memory(chosen.out / "parts", verbose=0).cache(work)
+    remembered = Memory(chosen.out / "parts", verbose=0).cache(work)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        known = remembered.check_call_in_cache(*args, **kwargs)
+        found = remembered.call_and_shelve(*args, **kwargs)
+        if known:
+            clock.add(found.duration)
+        return found.get()
+
+    return call
 
 
 class Clock:
-    """Seconds since it was made, and lines on stderr saying what is done."""
+    """Seconds since it was made, those of an earlier run whose results are read included; lines on stderr."""
 
     def __init__(self) -> None:
         self._start = time.perf_counter()
 
     def __call__(self) -> float:
         return time.perf_counter() - self._start
+
+    def add(self, seconds: float) -> None:
+        """What a result that is read took when it was made."""
+        self._start -= seconds
 
     def say(self, message: str) -> None:
         print(f"[{self():.0f} s] {message}", file=sys.stderr, flush=True)

@@ -166,11 +166,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--figure", type=int, choices=list(FIGURES), help="one of them, not all")
     parser.add_argument("--batch", type=int, choices=list(BATCHES), help="one batch size, not both")
     chosen = parser.parse_args(argv)
-    work = kept(chosen, approximate_ffn)
     for figure in [chosen.figure] if chosen.figure else list(FIGURES):
         for batch in [chosen.batch] if chosen.batch else BATCHES:
             clock = Clock()
-            results = FIGURES[figure](work, batch, chosen.quick)
+            results = FIGURES[figure](kept(chosen, approximate_ffn, clock), batch, chosen.quick)
             command = command_of("ffn_approximation", chosen, f"--figure {figure} --batch {batch}")
             publish(results, chosen, command, clock())
     return 0

@@ -19,7 +19,10 @@ minutes).
 from __future__ import annotations
 
 import argparse
+import math
 import sys
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -83,57 +86,75 @@ def _load(name: str) -> Any:
     return TransformerBridge.boot_transformers(BERT)
 
 
-def labels(found: dict[str, Distillation]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Of all heads of all models: label, attention to the first token and separators, variation, error by seed."""
-    label = np.array([one for d in found.values() for one in d.attending.label])
-    special = np.concatenate([d.attending.attention[:, :2].sum(1) for d in found.values()])
-    variation = np.concatenate([d.attending.variation for d in found.values()])
-    errors = np.concatenate([d.error[:, d.width_index(WIDTH)] for d in found.values()])
-    return label, special, variation, errors
+class Heads:
+    """What is correlated over the heads of one model: mean errors over seeds, where they attend."""
+
+    def __init__(self, found: Distillation) -> None:
+        index = found.width_index(WIDTH)
+        self.label = np.array(found.attending.label)
+        self.special = found.attending.attention[:, :2].sum(1)
+        self.variation = found.attending.variation
+        self.error = found.error[:, index].mean(1)
+        self.error_after_first = found.error_after_first[:, index].mean(1)
+
+    def difference(self, kind: str, heads: np.ndarray | None = None) -> float:
+        """Mean error of the heads with that label minus the others'; NaN where there is none of either."""
+        heads = np.arange(len(self.label)) if heads is None else heads
+        of, error = self.label[heads] == kind, self.error[heads]
+        return float(error[of].mean() - error[~of].mean()) if of.any() and (~of).any() else math.nan
+
+    def correlation(self, name: str, error: str = "error", heads: np.ndarray | None = None) -> float:
+        """Spearman's, over heads; NaN where one of the two is constant."""
+        heads = np.arange(len(self.label)) if heads is None else heads
+        x, y = getattr(self, name)[heads], getattr(self, error)[heads]
+        return math.nan if np.ptp(x) == 0 or np.ptp(y) == 0 else float(scipy.stats.spearmanr(x, y).statistic)
+
+    def interval(self, statistic: Callable[[np.ndarray], float]) -> tuple[float, float]:
+        """95%, by bootstrap over heads; draws for which the statistic does not exist are left out."""
+        draws = np.random.default_rng(0).integers(len(self.label), size=(2000, len(self.label)))
+        values = np.array([statistic(heads) for heads in draws])
+        low, high = np.nanquantile(values, (0.025, 0.975))
+        return float(low), float(high)
 
 
 def findings(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) -> list[Finding]:
-    """Each a number a seed, over the heads of all models together."""
-    label, special, variation, errors = labels(found)
+    """Those about heads: a number a checkpoint that has such heads, in the order of the first table."""
+    models = [Heads(d) for d in found.values()]
     below, above = (-np.inf, 0.0), (0.0, np.inf)
 
-    def difference(kind: str) -> tuple[float, ...]:
-        of = label == kind
-        return tuple(float(row[of].mean() - row[~of].mean()) for row in errors.T) if of.any() and (~of).any() else ()
-
-    def correlation(x: np.ndarray) -> tuple[float, ...]:
-        return tuple(float(scipy.stats.spearmanr(x, row).statistic) for row in errors.T)
+    def there(values: Iterable[float]) -> tuple[float, ...]:
+        return tuple(value for value in values if not math.isnan(value))
 
     made = [
         Finding(
-            claim="Heads on the first token distil better: their mean error minus other heads'",
+            claim="Heads on the first token distil better: their mean error minus other heads', by checkpoint",
             expected="below 0 (Figure 2: heads on [CLS] or [SEP] are the most like an FFN)",
             bounds=below,
-            measured=difference(FIRST),
+            measured=there(heads.difference(FIRST) for heads in models),
         ),
         Finding(
-            claim="Rank correlation of error with attention to the first token and separators, all heads",
+            claim="Rank correlation of error with attention to the first token and separators, by checkpoint",
             expected="below 0",
             bounds=below,
-            measured=correlation(special),
+            measured=there(heads.correlation("special") for heads in models),
         ),
         Finding(
-            claim="Heads on the previous token distil worst: their mean error minus other heads'",
-            expected="above 0 (what they move is not in their own token)",
+            claim="Heads on the previous token distil worst: their mean error minus other heads', by checkpoint",
+            expected="above 0 (ours: what they move is not in their own token)",
             bounds=above,
-            measured=difference(PREVIOUS),
+            measured=there(heads.difference(PREVIOUS) for heads in models),
         ),
         Finding(
-            claim="Rank correlation of error with how much the pattern varies with the text, all heads",
+            claim="Rank correlation of error with how much the pattern varies with the text, by checkpoint",
             expected="above 0 (Figure 2's worse heads attend to data tokens)",
             bounds=above,
-            measured=correlation(variation),
+            measured=there(heads.correlation("variation") for heads in models),
         ),
         Finding(
             claim="16 units do what the best of all does: (1 − error at 16) ÷ (1 − least error), mean over heads",
-            expected="near 1 (the paper takes 16)",
+            expected="near 1 (ours; the paper takes 16 units and does not say why)",
             bounds=(0.9, np.inf),
-            measured=_share(found),
+            measured=tuple(_share(d) for d in found.values()),
         ),
     ]
     for name, cost in costs.items():
@@ -172,9 +193,8 @@ def findings(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]
     return [finding for finding in made if finding.measured]
 
 
-def _share(found: dict[str, Distillation]) -> tuple[float, ...]:
-    parts = [(1 - d.error[:, d.width_index(WIDTH)]) / np.maximum(1 - d.floor, 1e-3)[:, None] for d in found.values()]
-    return tuple(np.concatenate(parts).mean(0))
+def _share(found: Distillation) -> float:
+    return float(((1 - found.mean_error(WIDTH)) / np.maximum(1 - found.floor, 1e-3)).mean())
 
 
 def tables(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) -> dict[str, Any]:
@@ -184,11 +204,21 @@ def tables(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) 
         row: list[Any] = [name, len(d.heads)]
         row += [_interval(d.over_heads(width)) for width in WIDTHS]
         by_model.append([*row, float(d.position_error.mean()), float(d.neighbour_error.mean()), float(d.floor.mean())])
-    label, _, variation, errors = labels(found)
+    models = {name: Heads(d) for name, d in found.items()}
+    label, variation, error = (
+        np.concatenate([getattr(heads, part) for heads in models.values()]) for part in ("label", "variation", "error")
+    )
     by_label = [
-        [kind, int((label == kind).sum()), float(errors[label == kind].mean()), _spread(errors[label == kind].mean(1)),
+        [kind, int((label == kind).sum()), float(error[label == kind].mean()), _spread(error[label == kind]),
          float(variation[label == kind].mean())]
-        for kind in sorted(set(label.tolist()), key=lambda kind: float(errors[label == kind].mean()))
+        for kind in sorted(set(label.tolist()), key=lambda kind: float(error[label == kind].mean()))
+    ]  # fmt: skip
+    by_checkpoint = [
+        [name, len(heads.label), _estimate(heads, partial(heads.difference, FIRST)),
+         _estimate(heads, partial(heads.correlation, "special", "error")),
+         _estimate(heads, partial(heads.correlation, "special", "error_after_first")),
+         _estimate(heads, partial(heads.correlation, "variation", "error"))]
+        for name, heads in models.items()
     ]  # fmt: skip
     best = []
     for name, d in found.items():
@@ -211,6 +241,10 @@ def tables(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) 
         ),
         f"By where heads attend most, {WIDTH} units, all checkpoints": (
             ["label", "heads", "mean error", "least to greatest", "variation of the pattern"], by_label),
+        f"What goes with the error, {WIDTH} units (95% interval, bootstrap over heads)": (
+            ["checkpoint", "heads", "error of heads on the first token − others'",
+             "rank correlation with attention to the first token and separators", "the same, error without position 0",
+             "rank correlation with the pattern's variation"], by_checkpoint),
         f"The two best and worst heads of each, {WIDTH} units (95% interval over text and seeds)": (
             ["checkpoint", "head", "attends to", "error", "linear", "floor", "variation"], best),
     }  # fmt: skip
@@ -234,12 +268,23 @@ def _interval(values: tuple[float, float, float]) -> str:
     return f"{mean:.3f} ({max(low, 0.0):.3f} to {high:.3f})"
 
 
+def _estimate(heads: Heads, statistic: Callable[..., float]) -> str:
+    value = statistic()
+    if math.isnan(value):
+        return "no such heads"
+    low, high = heads.interval(lambda drawn: statistic(heads=drawn))
+    return f"{value:.2f} ({low:.2f} to {high:.2f})"
+
+
 def _spread(values: np.ndarray) -> str:
     return f"{values.min():.3f} to {values.max():.3f}"
 
 
 def plots(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) -> dict[str, Any]:
-    label, special, variation, _ = labels(found)
+    models = [Heads(d) for d in found.values()]
+    label, special, variation = (
+        np.concatenate([getattr(heads, part) for heads in models]) for part in ("label", "special", "variation")
+    )
     names = [f"{name} {layer}.{head}" for name, d in found.items() for layer, head in d.heads]
     means = np.concatenate([d.mean_error(WIDTH) for d in found.values()])
     intervals = np.concatenate([d.interval(WIDTH) for d in found.values()])

@@ -164,12 +164,14 @@ def main(argv: list[str] | None = None) -> int:
         for readout in [chosen.readout] if chosen.readout else list(UNITS):
             clock = Clock()
             seeds = list(range(chosen.seeds))
-            results = curves(kept(chosen, train_recall), chosen.quick, readout, seeds, clock)
+            results = curves(kept(chosen, train_recall, clock), chosen.quick, readout, seeds, clock)
             command = command_of("masked_language_modeling", chosen, f"--readout {readout} --seeds {chosen.seeds}")
             publish(results, chosen, command, clock())
         return 0
     clock = Clock()
-    results = figure_9(kept(chosen, heads_needed), chosen.quick, chosen.sequences, list(range(chosen.seeds)), clock)
+    results = figure_9(
+        kept(chosen, heads_needed, clock), chosen.quick, chosen.sequences, list(range(chosen.seeds)), clock
+    )
     more = ["--heads-needed", *(["--sequences", *map(str, chosen.sequences)] if chosen.sequences else [])]
     return publish(results, chosen, command_of("masked_language_modeling", chosen, *more), clock())
 

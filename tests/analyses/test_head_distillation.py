@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -61,3 +63,25 @@ def test_it_runs_and_writes_what_it_found(
     assert (out / "novels-2l-gpt.safetensors").read_bytes() == before
     again = capsys.readouterr().out
     assert again.splitlines()[2:] == printed.splitlines()[2:], "the same numbers from what was kept"
+
+
+def test_heads_are_compared_within_a_checkpoint() -> None:
+    """Intervals hold the estimate, and what a checkpoint has no heads for is left out, not a number."""
+    generator = np.random.default_rng(0)
+    label = np.array(["first token"] * 6 + ["self"] * 10)
+    error = np.where(label == "first token", 0.2, 0.5) + 0.01 * generator.standard_normal(16)
+    attending = SimpleNamespace(label=tuple(label), attention=generator.random((16, 5)), variation=error**2)
+    found = SimpleNamespace(
+        attending=attending,
+        width_index=lambda width: 0,
+        error=error[:, None, None],
+        error_after_first=-error[:, None, None],
+    )
+    heads = head_distillation.Heads(found)  # type: ignore[arg-type]
+    assert heads.difference("first token") == pytest.approx(-0.3, abs=0.02)
+    low, high = heads.interval(lambda drawn: heads.difference("first token", drawn))
+    assert -0.33 < low < heads.difference("first token") < high < -0.27
+    assert heads.correlation("variation") == pytest.approx(1.0)
+    assert heads.correlation("variation", "error_after_first") == pytest.approx(-1.0)
+    assert np.isnan(heads.difference("previous"))
+    assert head_distillation._estimate(heads, partial(heads.difference, "previous")) == "no such heads"

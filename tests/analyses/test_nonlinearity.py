@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from analyses import (
     nonlinearity_page,
     value_norms,
 )
-from analyses._nonlinearity import Finding, Results, options, publish
+from analyses._nonlinearity import Clock, Finding, Results, kept, options, publish
 from aotlens.checkpoints import CheckpointInfo, save_checkpoint
 from aotlens.data import Tokenizer, open_corpus
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
@@ -74,11 +76,25 @@ def test_findings_hold_only_where_every_seed_does(tmp_path: Path, capsys: pytest
     assert [f["holds"] for f in written(tmp_path, "both")["findings"]] == [True, False]
 
 
+def _slow_square(x: int) -> int:
+    time.sleep(0.05)
+    return x * x
+
+
+def test_what_is_kept_counts_with_the_time_that_it_took(tmp_path: Path) -> None:
+    chosen = argparse.Namespace(out=tmp_path)
+    made, read = Clock(), Clock()
+    assert kept(chosen, _slow_square, made)(7) == kept(chosen, _slow_square, read)(7) == 49
+    before = read()
+    assert kept(chosen, _slow_square, read)(7) == 49
+    assert read() - before >= 0.05
+
+
 def test_ffn_approximation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     full = ffn_approximation.approximate_ffn
     monkeypatch.setattr(ffn_approximation, "approximate_ffn", lambda *a, **k: full(*a, **{**k, **TINY}))
     monkeypatch.setattr(ffn_approximation, "EPOCHS_QUICK", 2)
-    monkeypatch.setattr(ffn_approximation, "kept", lambda chosen, work: work)
+    monkeypatch.setattr(ffn_approximation, "kept", lambda chosen, work, clock: work)
     assert ffn_approximation.main(["--quick", "--out", str(tmp_path)]) == 0
     for figure in (4, 5, 6):
         for batch in (16, 1):
@@ -97,7 +113,7 @@ def test_masked_language_modeling(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         masked_language_modeling, "train_recall",
         lambda kind, heads, n, seeds, **k: full(kind, 8, 16, seeds, **{**k, **small}),
     )  # fmt: skip
-    monkeypatch.setattr(masked_language_modeling, "kept", lambda chosen, work: work)
+    monkeypatch.setattr(masked_language_modeling, "kept", lambda chosen, work, clock: work)
     assert masked_language_modeling.main(["--quick", "--seeds", "2", "--out", str(tmp_path)]) == 0
     for readout in ("classes", "number"):
         found = written(tmp_path, f"masked_language_modeling_{readout}")
