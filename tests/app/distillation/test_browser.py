@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
+from playwright.sync_api import expect
 
 from app import ids
 from app.services import Services
 from app.urlstate import DistillationState, format_distillation
-from tests.app.conftest import query, written
+from tests.app.conftest import fits, focused, head_drawn, query, settled, written
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -24,16 +24,17 @@ def distillation(**state: Any) -> str:
 
 
 def drawn(page: Page, title: str | None = None) -> None:
-    """Waits until every figure is there, and the head is the one of `title`."""
+    """Waits until the head is the one of `title`, nothing is under way, and every figure is there."""
+    if title:
+        page.locator(f"#distilled-head-title >> text='{title}'").wait_for()
+    settled(page)
     page.wait_for_function(
-        """title => ["distilled-grid", "distilled-map"].every(
+        """() => ["distilled-grid", "distilled-map"].every(
                 id => document.querySelector(`#${id}-graph .heatmaplayer image`))
             && ["distilled-widths", "distilled-cloud", "distilled-curve"].every(
                 id => document.querySelector(`#${id}-graph .scatterlayer .trace`))
             && document.querySelector("#distilled-classes-graph .barlayer .trace")
-            && document.querySelectorAll("#distilled-strip .chip").length
-            && (!title || document.getElementById("distilled-head-title").textContent === title)""",
-        arg=title,
+            && document.querySelectorAll("#distilled-strip .chip").length"""
     )
 
 
@@ -42,44 +43,45 @@ def test_models_stand_side_by_side(open_page, distilled: Services):
     found = distilled.distillations.record("tiny-mhsa").distillation
     first = found.order(4)[0]
     drawn(page, f"Head {first[0]}.{first[1]} of tiny-mhsa")
-    assert page.locator("#distilled-grid-graph .heatmaplayer image").count() == 2
+    expect(page.locator("#distilled-grid-graph .heatmaplayer image")).to_have_count(2)
     shown = page.evaluate(
         """() => [...document.querySelectorAll("#distilled-grid-graph .heatmap-label text, "
             + "#distilled-grid-graph .heatmap-label")].map(one => one.textContent)"""
     )
     for error in found.mean_error(4):
         assert any(f"{error:.2f}" in text for text in shown)
-    lines = page.locator(f"#{ids.DISTILLATION_DATA} li").all_inner_texts()
-    assert len(lines) == 2 and "MSSA, 3 × 2 heads" in lines[1]
-    assert "says nothing of architectures" in page.locator(f"#{ids.DISTILLATION_MEANING}").inner_text()
+    expect(page.locator(f"#{ids.DISTILLATION_DATA} li")).to_have_count(2)
+    expect(page.locator(f"#{ids.DISTILLATION_DATA} li").nth(1)).to_contain_text("MSSA, 3 × 2 heads")
+    expect(page.locator(f"#{ids.DISTILLATION_MEANING}")).to_contain_text("says nothing of architectures")
     page.wait_for_selector("#distilled-costs-graph .scatterlayer .trace", state="attached")
-    assert "Not measured for tiny-mssa" in page.locator(f"#{ids.DISTILLED_COSTS_CAPTION}").inner_text()
+    expect(page.locator(f"#{ids.DISTILLED_COSTS_CAPTION}")).to_contain_text("Not measured for tiny-mssa")
 
 
 def test_click_a_head(open_page, distilled: Services):
     page = open_page(distillation())
     drawn(page)
-    box = page.locator("#distilled-grid-graph .heatmaplayer image").nth(1).bounding_box()
-    x, y = box["x"] + 0.75 * box["width"], box["y"] + box["height"] * 5 / 6  # 3 layers × 2 heads: head 2.1
-    page.mouse.move(x - 3, y - 3)
-    page.mouse.move(x, y)
+    grid = page.locator("#distilled-grid-graph .nsewdrag").nth(1)
+    grid.scroll_into_view_if_needed()
+    box = grid.bounding_box()
+    assert box is not None
+    place = {"x": 0.75 * box["width"], "y": box["height"] * 5 / 6}  # 3 layers × 2 heads: head 2.1
+    grid.hover(position=place)
     page.locator("#distilled-grid-graph .hovertext").first.wait_for()
-    page.mouse.click(x, y)
+    grid.click(position=place)
     drawn(page, "Head 2.1 of tiny-mssa")
     written(page, "head", "2.1")
     written(page, "of", "tiny-mssa")
     found = distilled.distillations.record("tiny-mssa").distillation
-    assert (
-        f"error {found.mean_error(4)[found.place((2, 1))]:.3f}" in page.locator(f"#{ids.DISTILLED_SAID}").inner_text()
-    )
+    error = found.mean_error(4)[found.place((2, 1))]
+    expect(page.locator(f"#{ids.DISTILLED_SAID}")).to_contain_text(f"error {error:.3f}")
     # The buttons are now this model's; and the table leads back.
     page.click('#distillation-heads .pick-head[data-layer="1"][data-head="0"]')
     drawn(page, "Head 1.0 of tiny-mssa")
     row = page.locator("#distilled-table-grid .ag-row[row-id='tiny-mhsa:0.2'] [col-id=name]")
     row.click()
     drawn(page, "Head 0.2 of tiny-mhsa")
-    row.focus()
     page.locator("#distilled-table-grid .ag-row[row-id='tiny-mhsa:0.1'] [col-id=name]").focus()
+    focused(page, ".ag-row[row-id='tiny-mhsa:0.1'] [col-id=name]")
     page.keyboard.press("Enter")
     drawn(page, "Head 0.1 of tiny-mhsa")
 
@@ -103,7 +105,7 @@ def test_the_whole_state_is_in_the_address(open_page):
     page.reload()
     drawn(page, "Head 1.1 of tiny-mssa")
     assert page.url == first
-    assert page.locator(f"#{ids.DISTILLATION_TEXT}").input_value() == SHORT
+    expect(page.locator(f"#{ids.DISTILLATION_TEXT}")).to_have_value(SHORT)
     page.click(f"#{ids.DISTILLATION_WIDTH} >> text='4'")
     written(page, "width", "4")
 
@@ -123,6 +125,7 @@ def test_a_text_is_coloured_by_the_error_and_opens_in_heads(open_page, distilled
         "n => document.querySelectorAll('#distilled-strip .chip').length === n", arg=result.patterns.n_pos
     )
     page.locator(f"#{ids.DISTILLED_TEXT_SAID} >> text={errors.error:.3f}").wait_for()
+    settled(page)
     values = page.evaluate("() => [...document.querySelectorAll('#distilled-strip .chip')].map(c => c.dataset.value)")
     np.testing.assert_allclose([float(value) for value in values], errors.relative, atol=0.006)
     heats = page.evaluate(
@@ -136,10 +139,11 @@ def test_a_text_is_coloured_by_the_error_and_opens_in_heads(open_page, distilled
     page.fill(f"#{ids.DISTILLATION_TEXT}", SHORT)
     page.click(f"#{ids.DISTILLATION_RUN}")
     page.wait_for_function("() => document.querySelectorAll('#distilled-strip .chip').length")
+    settled(page)
     page.click(f"#{ids.DISTILLED_OPEN}")
-    page.wait_for_selector("#grid-picture")
-    opened = parse_qs(urlsplit(page.url).query)
-    assert opened["checkpoint"] == ["tiny-mhsa"] and opened["head"] == ["1.2"] and opened["text"] == [SHORT]
+    head_drawn(page, "Head 1.2")
+    opened = query(page)
+    assert opened["checkpoint"] == "tiny-mhsa" and opened["head"] == "1.2" and opened["text"] == SHORT
 
 
 def test_what_is_wrong_is_said(open_page):
@@ -170,12 +174,12 @@ def test_a_checkpoint_is_distilled_here(open_page, distilled: Services):
     assert len(made) == 1
     written(page, "results", f"tiny-mhsa,{made[0]}")
     page.wait_for_function("() => document.querySelectorAll('#distilled-grid-graph .heatmaplayer image').length === 2")
-    assert "book.txt" in page.locator(f"#{ids.DISTILLATION_DATA} li").nth(1).inner_text()
+    expect(page.locator(f"#{ids.DISTILLATION_DATA} li").nth(1)).to_contain_text("book.txt")
 
 
 def test_narrow_and_dark(open_page):
     page = open_page(distillation(), width=800, scheme="dark")
     drawn(page)
-    assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+    fits(page)
     frame = "() => document.getElementById('distilled-grid').getBoundingClientRect().width"
     assert page.evaluate(frame) > 700

@@ -101,9 +101,9 @@ def test_arrows_move_between_heads(open_page):
     page = open_page(heads(head=(0, 1)))
     drawn(page, "Head 0.1")
     page.locator('#grid-cells .cell[data-layer="0"][data-head="1"]').focus()
-    for key, head in (("ArrowRight", 2), ("ArrowDown", 2), ("ArrowDown", 2), ("ArrowLeft", 1)):
+    for key, layer, head in (("ArrowRight", 0, 2), ("ArrowDown", 1, 2), ("ArrowDown", 1, 2), ("ArrowLeft", 1, 1)):
         page.keyboard.press(key)
-        focused(page, f"[data-head='{head}']")
+        focused(page, f"[data-layer='{layer}'][data-head='{head}']")
     drawn(page, "Head 1.1")
     written(page, "head", "1.1")
 
