@@ -129,6 +129,14 @@ def test_masked_language_modeling(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert line["holds"] and line["measured"] == pytest.approx([1, 1, 1])
     assert slope["measured"] == pytest.approx([62.5] * 3)
     assert found["data"]["heads_needed"][0] == [32.0, 40.0, 48.0, None]
+    # Too few sizes for a line: the table only.
+    assert masked_language_modeling.main([*arguments[:3], "--out", str(tmp_path)]) == 0
+    assert written(tmp_path, "heads_needed")["findings"] == []
+    # All alike: no R², a slope of 0, which is not what the paper says.
+    monkeypatch.setattr(masked_language_modeling, "heads_needed", lambda n, grid, seed, epochs: 32)
+    assert masked_language_modeling.main(arguments) == 0
+    (slope,) = written(tmp_path, "heads_needed")["findings"]
+    assert slope["measured"] == [0, 0, 0] and not slope["holds"]
 
 
 def test_epochs_to_a_level_count_from_one() -> None:
