@@ -11,7 +11,7 @@ from aotlens.commands.choosing import layer_and_head
 from aotlens.commands.shared import Checkpoint, Csv, Device, Folders, Force, check_csv, print_text, table, write_csv
 
 if TYPE_CHECKING:
-    from aotlens.distill import Distillation
+    from aotlens.distill import Distillation, SubstitutionCosts
 
 
 def distill_command(
@@ -44,7 +44,17 @@ def distill_command(
     neighbours: Annotated[
         int, typer.Option(min=0, metavar="N", help="Training tokens to look for nearest neighbours in; 0 for none.")
     ] = 16_384,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Keep the networks and errors here.")] = None,
+    replace: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Held-out tokens on which heads are also replaced by their widest networks; 0 for none.",
+        ),
+    ] = 0,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Keep the networks and errors here, in NAME.safetensors.")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run to --out that was stopped.")] = False,
     csv: Csv = None,
     force: Force = False,
@@ -57,18 +67,30 @@ def distill_command(
     better than a constant. floor is the least error found by any means (networks, nearest neighbours), an estimate from
     above of what any function of the same input could reach. Intervals: 95%, over text and seeds.
 
-    With --out, a stopped run goes on with --resume, and aotlens.distill.load_distillation reads the result.
+    With --replace, cost is the loss that the model gains with the head's widest network in its place, in nats a token.
+
+    With --out, a stopped run goes on with --resume. The result is NAME.safetensors, and NAME.json beside it says of
+    what it is and holds the costs: aotlens.distill.load_record reads both; the app shows them with --distillation FILE.
     """
     from tqdm import tqdm
 
-    from aotlens.checkpoints import load
+    from aotlens.checkpoints import find_checkpoint, load
     from aotlens.data import open_corpus
-    from aotlens.distill import distill_heads, load_distillation, save_distillation
+    from aotlens.distill import (
+        Record,
+        distill_heads,
+        held_out_windows,
+        load_distillation,
+        save_record,
+        substitution_costs,
+    )
 
     check_csv(csv, force)
     widths = _widths(hidden)
     if out is None and resume:
         raise ValueError("--resume: needs --out FILE, the one that the stopped run was given.")
+    if out is not None and out.suffix != ".safetensors":
+        raise ValueError(f"--out {out}: expected a name that ends in .safetensors, as {out.name}.safetensors.")
     if out is not None and out.exists():
         if not force:
             raise ValueError(f"{out}: exists already. Choose another file, or overwrite it with --force.")
@@ -77,7 +99,7 @@ def distill_command(
     if state is not None and state.exists() and not resume:
         raise ValueError(f"{state}: a stopped run's. Go on with it with --resume, or delete it to begin again.")
     text = open_corpus(corpus)
-    model = load(checkpoint, device, folders=folders)
+    info, model = find_checkpoint(checkpoint, folders), load(checkpoint, device, folders=folders)
     with tqdm(unit=" tokens", unit_scale=True, disable=None, leave=False) as bar:
 
         def progress(done: int, total: int) -> None:
@@ -99,12 +121,26 @@ def distill_command(
             wide=wide or None,
             neighbours=neighbours,
         )
+    costs = None
+    if replace:
+        windows = held_out_windows(model, text, replace, held_out=document or None)
+        costs = substitution_costs(model, found, windows, width=found.hidden[-1])
     if out is not None:
-        save_distillation(out, found)
+        save_record(
+            out,
+            Record(
+                distillation=found,
+                checkpoint=info.name,
+                weights_sha256=info.weights_sha256,
+                corpus=corpus,
+                command=f"aotlens distill {info.name} --corpus {corpus}",
+                costs=costs,
+            ),
+        )
     if csv is not None:
         write_csv(found.to_frame(), csv)
     else:
-        print_text(_as_text(found))
+        print_text(_as_text(found, costs))
     documents = f" of {', '.join(found.held_out_documents[:3])}" + (" ..." if len(found.held_out_documents) > 3 else "")
     print_text(
         f"\n{found.train_tokens:,} training tokens ({found.distinct_tokens:,} different), {found.held_out_tokens:,} "
@@ -121,17 +157,19 @@ def _widths(hidden: str) -> list[int]:
         raise ValueError(f"--hidden {hidden}: expected whole numbers with commas between, as 0,4,16.") from None
 
 
-def _as_text(found: Distillation) -> str:
+def _as_text(found: Distillation, costs: SubstitutionCosts | None) -> str:
     """One line a head, the most like an FFN (of the largest width) first."""
     intervals: dict[int, Any] = {width: found.interval(width) for width in found.hidden}
     titles = ("linear" if width == 0 else f"{width} units" for width in found.hidden)
-    lines: list[tuple[str, ...]] = [("head", "attends to", *titles, "position", "floor")]
+    lines: list[tuple[str, ...]] = [("head", "attends to", *titles, "position", "floor", *(["cost"] if costs else []))]
     for head in found.order(found.hidden[-1]):
         place = found.place(head)
         errors = []
         for width in found.hidden:
             low, high = intervals[width][place]
             errors.append(f"{found.mean_error(width)[place]:.3f} ({low:.3f}-{high:.3f})")
-        rest = (f"{value:.3f}" for value in (found.position_error[place], found.floor[place]))
+        rest = [f"{value:.3f}" for value in (found.position_error[place], found.floor[place])]
+        if costs is not None:
+            rest.append(f"{costs.alone[costs.heads.index(head), 0]:.4f}")
         lines.append((f"{head[0]}.{head[1]}", found.attending.label[place], *errors, *rest))
     return table(lines)

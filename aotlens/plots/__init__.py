@@ -12,6 +12,7 @@ eigenvalues.py  a circuit's eigenvalues in the complex plane
 composition.py  a head between those it reads and those that read it
 nonlinearity.py a compiled network: error over the inputs, a head as a gate, masks
 distillation.py heads as feed-forward networks: error by head, width and kind; what replacing heads costs
+distillation_page.py  several models' distillations side by side, on one scale
 paths.py        what paths of each length add to a logit, and its flow from tokens through heads
 """
 

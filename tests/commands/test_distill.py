@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from aotlens.distill import load_distillation
+from aotlens.distill import load_distillation, load_record
 
 from .conftest import Run
 
@@ -35,11 +35,27 @@ def test_a_table_and_a_file(run: Run, corpus: str, tmp_path: Path):
     found = load_distillation(out)
     assert found.hidden == (0, 4) and found.model_name == "small" and found.n_seeds == 2
     assert lines[1].split()[0] == "{}.{}".format(*found.order(4)[0])
-    assert [file.name for file in tmp_path.glob("heads*")] == ["heads.safetensors"]
+    assert {file.name for file in tmp_path.glob("heads*")} == {"heads.safetensors", "heads.json"}
+    record = load_record(out)
+    assert record.checkpoint == "small" and record.corpus == corpus and record.costs is None and record.weights_sha256
     code, _, error = run(*arguments, "--out", str(out))
     assert code == 2 and "exists already" in error
     assert run(*arguments, "--head", "1.1", "--out", str(out), "--force")[0] == 0
     assert load_distillation(out).heads == ((1, 1),)
+
+
+def test_what_the_model_loses(run: Run, corpus: str, tmp_path: Path):
+    out = tmp_path / "heads.safetensors"
+    options = ("--document", "two", "--hidden", "0,4", "--replace", "200", "--out", str(out))
+    code, text, error = run("distill", "small", "--corpus", corpus, *QUICK, *options)
+    assert code == 0 and error == ""
+    costs = load_record(out).costs
+    assert costs is not None and costs.width == 4 and costs.n_tokens >= 200
+    lines = [line.split() for line in text.splitlines()]
+    assert lines[0][-1] == "cost"
+    for line in lines[1:5]:
+        layer, head = map(int, line[0].split("."))
+        assert float(line[-1]) == pytest.approx(costs.alone[costs.heads.index((layer, head)), 0], abs=5e-5)
 
 
 def test_a_csv(run: Run, corpus: str, tmp_path: Path):
@@ -55,14 +71,16 @@ def test_mistakes_are_one_line(run: Run, corpus: str, tmp_path: Path):
         (("--head", "7.0"), "head 7.0: this model has layers 0–1"),
         (("--target", "pattern"), "'result' or 'z'"),
         (("--resume",), "--resume: needs --out FILE"),
+        (("--out", str(tmp_path / "a")), "expected a name that ends in .safetensors, as a.safetensors"),
     ]:
         code, _, error = run("distill", "small", "--corpus", corpus, *QUICK, *more)
         assert code == 2 and message in error and error.count("\n") == 1
-    (tmp_path / "a.state").write_bytes(b"")
-    code, _, error = run("distill", "small", "--corpus", corpus, *QUICK, "--out", str(tmp_path / "a"))
+    a, b = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    a.with_name("a.safetensors.state").write_bytes(b"")
+    code, _, error = run("distill", "small", "--corpus", corpus, *QUICK, "--out", str(a))
     assert code == 2 and "a stopped run's" in error
-    code, _, error = run("distill", "small", "--corpus", corpus, *QUICK, "--out", str(tmp_path / "a"), "--resume")
+    code, _, error = run("distill", "small", "--corpus", corpus, *QUICK, "--out", str(a), "--resume")
     assert code == 2 and "expected the state of a distillation" in error
-    (tmp_path / "b").write_text("mine")
-    code, _, error = run("distill", "small", "--corpus", corpus, *QUICK, "--out", str(tmp_path / "b"), "--force")
-    assert code == 2 and "expected a distillation" in error and (tmp_path / "b").read_text() == "mine"
+    b.write_text("mine")
+    code, _, error = run("distill", "small", "--corpus", corpus, *QUICK, "--out", str(b), "--force")
+    assert code == 2 and "expected a distillation" in error and b.read_text() == "mine"
