@@ -162,15 +162,16 @@ def _register_follow(app: Dash, services: Services) -> None:
         choice, reading = chosen(data), reading_of(read)
         if choice is None:
             return None, no_update, [], None, "", "hidden", True
-        asked = ctx.triggered_id
-        if asked in (ids.EVIDENCE_CHECK, ids.EVIDENCE_CHECK_ALL):
+        # A click and an answer that it waited for come as one call.
+        asked = set(ctx.triggered_prop_ids.values())
+        if asked & {ids.EVIDENCE_CHECK, ids.EVIDENCE_CHECK_ALL}:
             if reading is None:
                 raise RequestError(_NO_TEXT if not trigrams.corpora.names else "Paste a text first, above.")
             # The chosen head first, since somebody is looking at it.
             trigrams.check(choice, reading)
-        if asked == ids.EVIDENCE_CHECK_ALL:
+        if ids.EVIDENCE_CHECK_ALL in asked:
             check_every_head(services, choice, reading, (data["layers"], data["heads"]))
-        if asked == ids.TRIGRAMS_STOP:
+        if ids.TRIGRAMS_STOP in asked:
             trigrams.checks.stop()
         searching = trigrams.searching(choice)
         if searching is not None and searching.state == "failed":

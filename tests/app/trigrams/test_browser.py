@@ -200,6 +200,7 @@ def test_check_read_and_open_in_heads(open_page):
     )
     link = page.locator("#one-trigram-body a.occurrence").first
     link.wait_for()
+    settled(page)
     assert link.locator(".role-source").count() and link.locator(".role-destination").count()
     destination = link.locator(".role-destination").inner_text()
     attention = link.locator(".occurrence-note").inner_text()
@@ -275,6 +276,27 @@ def test_pasted_text_is_a_corpus(open_page):
     page.locator(f"#{ids.EVIDENCE_ABOUT} >> text=a pasted text of").wait_for()
     page.click(f"#{ids.EVIDENCE_CHECK}")
     checked(page)
+
+
+def test_a_click_that_waits_for_another_answer_is_heard(open_page, monkeypatch: pytest.MonkeyPatch):
+    """The check needs to know the text, whose choice the server has not answered yet."""
+    from app.services import trigram_words
+
+    release, rule = threading.Event(), trigram_words.rule
+
+    def late() -> str:
+        release.wait(PATIENCE / 1000)
+        return rule()
+
+    page = open_page(trigrams(k=20))
+    listed(page, "20 rows.")
+    settled(page)
+    monkeypatch.setattr(trigram_words, "rule", late)
+    page.click(f"#{ids.EVIDENCE_CORPUS}")
+    page.click("[role=option] >> text='pasted text'")
+    page.click(f"#{ids.EVIDENCE_CHECK}")
+    release.set()
+    page.locator(f"#{ids.notice(ids.EVIDENCE_CHECK)} >> text=Paste a text first").wait_for()
 
 
 def test_what_there_is_not_is_said(open_page):
