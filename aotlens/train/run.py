@@ -87,6 +87,8 @@ class _Bar:
             self._bar.n = self._bar.last_print_n = tokens
         self._bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
         self._bar.update(tokens - self._bar.n)
+        if tokens >= total_tokens:
+            self._bar.set_description(f"{self._bar.desc.removesuffix(': ')}, trained; measuring on held-out text")
 
     def __enter__(self) -> _Bar:
         return self
