@@ -1,7 +1,8 @@
 """How a token is written where whitespace and control characters must be told apart.
 
-`glyphs` is for people: a space is ·, a newline ⏎, a tab →, other invisible characters their code. It isn't reversible
-(a real middle dot looks the same); `describe` is the unambiguous form for tooltips and exports.
+`glyphs` is for people: a space is ·, a newline ⏎, a tab →, other invisible characters their code: few fonts
+have the pictures that Unicode gives control characters. It isn't reversible (a real middle dot looks the same);
+`describe` is the unambiguous form for tooltips and exports.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import html
 import unicodedata
 from collections.abc import Sequence
 
-_WHITESPACE = {" ": "·", "\n": "⏎", "\t": "→", "\r": "␍"}
+_WHITESPACE = {" ": "·", "\n": "⏎", "\t": "→"}
 
 #: Unicode categories with nothing to see: control, format, private, unassigned, surrogates, other separators.
 _INVISIBLE = {"Cc", "Cf", "Co", "Cn", "Cs", "Zl", "Zp", "Zs"}
@@ -46,10 +47,6 @@ def _glyph(char: str) -> str:
     if char in _WHITESPACE:
         return _WHITESPACE[char]
     code = ord(char)
-    if code < 0x20:
-        return chr(0x2400 + code)
-    if code == 0x7F:
-        return "␡"
     category = unicodedata.category(char)
     if category in _INVISIBLE:
         return f"⟨{code:04X}⟩"
