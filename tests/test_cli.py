@@ -59,6 +59,10 @@ def test_list(home: Path, capsys: Any) -> None:
     weights = 2 * 50 * 8 + 5 * 8 + 4 * 2 * 8 * 4 + 2 * 2 * 8  # embeddings, positions, heads, norms
     assert weights == 1128
     assert row == f"tiny  1 layer × 2 heads, mhsa  {weights:,}    4.250  4.500"
+    config = home / "tiny" / "config.json"
+    measured = json.loads(config.read_text())
+    config.write_text(json.dumps({**measured, "metrics": {"masked_loss": 4.8, "unigram_loss": 6.5}}))
+    assert run(capsys, "checkpoints", "list")[1].splitlines()[1].endswith("  4.800 masked  6.500 unigram")
     (home / "tiny" / "model.safetensors").write_bytes(b"")
     code, out, _ = run(capsys, "checkpoints", "list")
     assert code == 0 and "damaged" in out and "tiny: can't be loaded: " in out

@@ -28,7 +28,8 @@ def list_command(folders: Folders = [], as_json: AsJson = False) -> None:  # noq
     """List the checkpoints at hand.
 
     Those are the bundled ones, your own ($AOTLENS_HOME/checkpoints), and those in --checkpoints DIR. Losses
-    are validation losses in nats per token, beside a smoothed bigram model's.
+    are validation losses in nats per token, beside a smoothed bigram model's; of a masked model, in nats per hidden
+    token, beside a unigram model's.
     """
     infos = list_checkpoints(folders)
     if as_json:
@@ -116,14 +117,16 @@ def _row(info: CheckpointInfo) -> tuple[str, ...]:
     model = info.model
     shape = f"{several(model.get('n_layers'), 'layer')} × {several(model.get('n_heads'), 'head')}"
     shape = f"{shape}, {model.get('attention')}"
+    metrics = info.metrics
+    masked = "masked_loss" in metrics and "validation_loss" not in metrics
     return (
         info.name,
         f"{shape} + MLP" if model.get("d_mlp") else shape,
         f"{info.n_weights:,}",
-        _loss(info.metrics.get("validation_loss")),
-        _loss(info.metrics.get("bigram_loss")),
+        _loss(metrics.get("masked_loss"), " masked") if masked else _loss(metrics.get("validation_loss")),
+        _loss(metrics.get("unigram_loss"), " unigram") if masked else _loss(metrics.get("bigram_loss")),
     )
 
 
-def _loss(value: Any) -> str:
-    return f"{value:.3f}" if isinstance(value, int | float) else "-"
+def _loss(value: Any, of: str = "") -> str:
+    return f"{value:.3f}{of}" if isinstance(value, int | float) else "-"

@@ -13,6 +13,12 @@ from app.components.notices import empty
 COLUMN: dict[str, Any] = {"sortable": True, "resizable": True, "suppressMovable": True, "wrapHeaderText": True}
 
 
+MASKED_NOTE = (
+    "A masked language model: nats per hidden token, which it predicts from both sides, beside a unigram model's on "
+    "the same tokens. Not to be compared with losses of next tokens."
+)
+
+
 def number(field: str, title: str, form: str, help: str = "", **rest: Any) -> dict[str, Any]:
     """A numeric column. The formatter is an expression that dash-ag-grid reads without eval."""
     return {
@@ -25,13 +31,20 @@ def number(field: str, title: str, form: str, help: str = "", **rest: Any) -> di
     }
 
 
+def _loss(field: str, title: str, help: str, **rest: Any) -> dict[str, Any]:
+    """A loss, with a dagger where it is a masked model's, whose numbers are no next-token losses."""
+    column = number(field, title, ".3f", help, flex=1, tooltipField="loss_note", **rest)
+    shown = column["valueFormatter"]["function"]
+    return {**column, "valueFormatter": {"function": f"({shown}) + (params.data.loss_note ? ' †' : '')"}}
+
+
 CHECKPOINT_COLUMNS: list[dict[str, Any]] = [
     {"field": "name", "headerName": "Name", "minWidth": 136, "flex": 2, "cellClass": "mono",
      "cellClassRules": {"broken": "params.data.status == 'broken'"}, "tooltipField": "problem"},
     {"field": "kind", "headerName": "Attention", "minWidth": 70, "flex": 1,
      "headerTooltip": "mhsa: separate query, key and value matrices; mssa: one matrix per head for all three"},
-    number("validation_loss", "Validation loss", ".3f", "Nats per token on held-out text", flex=1, minWidth=74),
-    number("bigram_loss", "Bigram loss", ".3f", "A smoothed bigram model on the same text", flex=1, minWidth=60),
+    _loss("loss", "Validation loss", "Nats per token on held-out text; †: per hidden token", minWidth=74),
+    _loss("baseline", "Bigram loss", "A smoothed bigram model on the same text; †: a unigram model", minWidth=64),
     number("layers", "Layers", "d", flex=1, minWidth=56),
     number("heads", "Heads", "d", "Heads per layer", flex=1, minWidth=54),
     number("d_model", "d_model", "d", "Width of the residual stream", flex=1, minWidth=66),
@@ -65,6 +78,8 @@ def options(*, selectable: bool = False) -> dict[str, Any]:
 def checkpoint_row(info: CheckpointInfo) -> dict[str, Any]:
     """What the table says of a checkpoint; a broken one has its name and its problem."""
     model = info.model
+    metrics = info.metrics
+    masked = "masked_loss" in metrics and "validation_loss" not in metrics
     kind = model.get("attention")
     phi = model.get("phi", "softmax")
     return {
@@ -75,8 +90,9 @@ def checkpoint_row(info: CheckpointInfo) -> dict[str, Any]:
         "d_model": model.get("d_model"),
         "parameters": info.n_weights,
         "tokens": info.tokens_seen or None,
-        "validation_loss": info.metrics.get("validation_loss"),
-        "bigram_loss": info.metrics.get("bigram_loss"),
+        "loss": metrics.get("masked_loss" if masked else "validation_loss"),
+        "baseline": metrics.get("unigram_loss" if masked else "bigram_loss"),
+        "loss_note": MASKED_NOTE if masked else None,
         "status": "broken" if info.problem else "ready",
         "problem": info.problem,
     }

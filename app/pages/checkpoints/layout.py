@@ -16,7 +16,8 @@ from app.urlstate import HeadsState, format_heads, parse_checkpoints
 _EXPLAIN_CATALOG = (
     "Every model at hand: those given with --checkpoints, your own, and the bundled ones. Losses are nats per token on "
     "held-out text; the bigram loss is that of a smoothed bigram model on the same text, so the difference is what the "
-    "model gets from more than the token before. Choose a row."
+    "model gets from more than the token before. †: of a masked model, per hidden token, beside a unigram model's. "
+    "Choose a row."
 )
 _EXPLAIN_CARD = "What the model was trained on, how, and what it is for."
 _EXPLAIN_CURVE = (
