@@ -72,7 +72,8 @@ def base_layout(theme: Theme) -> dict[str, Any]:
         "colorway": list(LINES[theme]),
         "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
         "hoverlabel": {"bgcolor": BACKGROUND[theme], "font": {"color": INK[theme]}, "bordercolor": INK[theme]},
-        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": QUIET_INK[theme], "activecolor": INK[theme]},
+        # Shown while a pointer is over the figure, where a legend may be: text under its buttons would be unreadable.
+        "modebar": {"bgcolor": BACKGROUND[theme], "color": QUIET_INK[theme], "activecolor": INK[theme]},
         "xaxis": axis,
         "yaxis": axis,
     }

@@ -12,6 +12,7 @@ from app import ids
 
 _THEME: dict[str, Any] = {
     "primaryColor": "blue",
+    "primaryShade": 8,  # white text on the lighter ones has too little contrast
     "fontFamily": "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif",
     "fontFamilyMonospace": "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace",
     "defaultRadius": "sm",

@@ -33,13 +33,13 @@ def rows_grid(id: str) -> dag.AgGrid:
 
 def row_columns(*, checked: bool, score: str = "effect") -> list[dict[str, Any]]:
     """Rank, the three tokens, then the weights' numbers and, where there is evidence, the text's."""
-    token: dict[str, Any] = {"cellClass": "mono pick", "minWidth": 92, "flex": 2}
+    token: dict[str, Any] = {"cellClass": "mono pick", "minWidth": 76, "flex": 2}
     columns = [
-        {"field": "rank", "headerName": "", "width": 56, "cellClass": "rank", "type": "rightAligned",
+        {"field": "rank", "headerName": "", "width": 46, "cellClass": "rank", "type": "rightAligned",
          "headerTooltip": "Rank by the chosen score"},
         {"field": "source_shown", "headerName": "source", "headerTooltip": "Earlier in the text", **token},
         {"field": "destination_shown", "headerName": "… destination", "headerTooltip": "The current token", **token,
-         "minWidth": 104},
+         "minWidth": 86},
         {"field": "out_shown", "headerName": "→ out", "headerTooltip": "The token whose logit moves", **token},
     ]  # fmt: skip
     if score != "effect":
@@ -55,60 +55,60 @@ def row_columns(*, checked: bool, score: str = "effect") -> list[dict[str, Any]]
         )
     columns.append(
         number("effect", "effect (logits)", "+.3f", "attention × ov: what the source adds to the out's logit",
-               minWidth=80, flex=1)
+               minWidth=66, flex=1)
     )  # fmt: skip
     if checked:
         columns += [
-            {"field": "verdict", "headerName": "verdict", "minWidth": 112, "flex": 1,
+            {"field": "verdict", "headerName": "verdict", "minWidth": 94, "flex": 1,
              "cellClassRules": {"good": "params.value == 'confirmed'", "rank": "params.value == 'too rare'"}},
             number("lift", "lift", ".2f", "P(out | source … destination) ÷ P(out | destination) in the text",
-                   minWidth=70, flex=1),
-            number("occurrences", "places", ",d", "Where source … destination occurs in the text", minWidth=76, flex=1),
+                   minWidth=52, flex=1),
+            number("occurrences", "places", ",d", "Where source … destination occurs in the text", minWidth=58, flex=1),
         ]  # fmt: skip
     columns += [
-        {"field": "kind", "headerName": "kind", "minWidth": 104, "flex": 1,
+        {"field": "kind", "headerName": "kind", "minWidth": 86, "flex": 1,
          "headerTooltip": "By rules that read the strings; they stand below"},
-        number("attention", "attention", ".2%", "The source's share against tokens of background", minWidth=88, flex=1),
-        number("qk", "z (nats)", ".2f", "What the destination scores the source, above the background", minWidth=72,
+        number("attention", "attention", ".2%", "The source's share against tokens of background", minWidth=70, flex=1),
+        number("qk", "z (nats)", ".2f", "What the destination scores the source, above the background", minWidth=56,
                flex=1),
         number("ov", "ov (logits)", "+.2f", "What all attention on the source would add to the out's logit, above "
-               "the mean over outs", minWidth=80, flex=1),
+               "the mean over outs", minWidth=60, flex=1),
     ]  # fmt: skip
     if checked:
         columns += [
-            number("followed", "followed", ",d", "Occurrences that the out follows", minWidth=84, flex=1),
+            number("followed", "followed", ",d", "Occurrences that the out follows", minWidth=66, flex=1),
             number("measured_attention", "attention in text", ".2%", "The head's mean attention from destination to "
-                   "source where they occur", minWidth=88, flex=1),
+                   "source where they occur", minWidth=70, flex=1),
             number("measured_effect", "effect in text", "+.3f", "What this attention adds to the out's logit, mean, in "
-                   "logits", minWidth=84, flex=1),
+                   "logits", minWidth=66, flex=1),
             number("ablation_change", "without the head", "+.3f", "Mean change of the out's log-probability when the "
-                   "head writes nothing, nats; below 0 the head helps", minWidth=84, flex=1),
-            number("q_value", "q", ".2g", "p-value adjusted for the false discovery rate", minWidth=70, flex=1),
+                   "head writes nothing, nats; below 0 the head helps", minWidth=66, flex=1),
+            number("q_value", "q", ".2g", "p-value adjusted for the false discovery rate", minWidth=54, flex=1),
         ]  # fmt: skip
     return columns
 
 
 def bugs_grid(id: str) -> dag.AgGrid:
     """A row a forced triple: two confirmed rows, what they force, and what the text says of that."""
-    pair = {"cellClass": "mono", "minWidth": 138, "flex": 2}
+    pair = {"cellClass": "mono", "minWidth": 100, "flex": 2}
     columns = [
-        {"field": "source", "headerName": "source", "cellClass": "mono", "minWidth": 84, "flex": 1,
+        {"field": "source", "headerName": "source", "cellClass": "mono", "minWidth": 62, "flex": 1,
          "headerTooltip": "Of both confirmed rows"},
         {"field": "one", "headerName": "true", "headerTooltip": "A confirmed row with this source", **pair},
-        number("one_followed", "followed", ",d", "How often its out follows its pair", minWidth=82, flex=1),
+        number("one_followed", "followed", ",d", "How often its out follows its pair", minWidth=66, flex=1),
         {"field": "other", "headerName": "and true", "headerTooltip": "Another, with the same source", **pair},
-        number("other_followed", "followed", ",d", "How often its out follows its pair", minWidth=82, flex=1),
+        number("other_followed", "followed", ",d", "How often its out follows its pair", minWidth=66, flex=1),
         {"field": "forced", "headerName": "forced", "headerTooltip": "The one's destination with the other's out: the "
          "head's score factors, so it says this too", **pair},
-        {"field": "judgement", "headerName": "in the text", "minWidth": 122, "flex": 1,
+        {"field": "judgement", "headerName": "in the text", "minWidth": 90, "flex": 1,
          "cellClassRules": {"broken": "params.value == 'false'", "good": "params.value == 'confirmed'",
                             "rank": "params.value == 'too rare'"},
          "headerTooltip": "false: enough places, and the out comes less often than after the destination anyway"},
-        number("followed", "followed", ",d", "How often the forced out follows the pair", minWidth=82, flex=1),
-        number("occurrences", "places", ",d", "Where source … destination occurs", minWidth=76, flex=1),
+        number("followed", "followed", ",d", "How often the forced out follows the pair", minWidth=66, flex=1),
+        number("occurrences", "places", ",d", "Where source … destination occurs", minWidth=54, flex=1),
         number("lift", "lift", ".2f", "P(forced out | source … destination) ÷ P(forced out | destination)",
-               minWidth=66, flex=1),
-        number("effect", "forced effect", "+.3f", "attention of the one row × ov of the other, logits", minWidth=76,
+               minWidth=46, flex=1),
+        number("effect", "forced effect", "+.3f", "attention of the one row × ov of the other, logits", minWidth=60,
                flex=1),
     ]  # fmt: skip
     return dag.AgGrid(
@@ -144,12 +144,12 @@ def heads_grid(id: str) -> dag.AgGrid:
 def head_columns() -> list[dict[str, Any]]:
     """Verdicts, then kinds."""
     return [
-        {"field": "head", "headerName": "head", "flex": 1, "minWidth": 66, "cellClass": "mono pick",
+        {"field": "head", "headerName": "head", "flex": 1, "minWidth": 50, "cellClass": "mono pick",
          "cellClassRules": {"here": "params.data.chosen"},
          "headerTooltip": "layer.head; click or press Enter to go there"},
-        number("rows", "rows", ",d", "Rows in the head's table", flex=1, minWidth=66),
-        number("confirmed", "confirmed", ",d", "In the chosen text", flex=1, minWidth=92),
-        number("not confirmed", "not confirmed", ",d", "In the chosen text", flex=1, minWidth=92),
-        number("too rare", "too rare", ",d", "In the chosen text", flex=1, minWidth=76),
-        *(number(kind, kind, ",d", "Rows of this kind", flex=1, minWidth=112) for kind in TRIGRAM_KINDS),
+        number("rows", "rows", ",d", "Rows in the head's table", flex=1, minWidth=50),
+        number("confirmed", "confirmed", ",d", "In the chosen text", flex=1, minWidth=76),
+        number("not confirmed", "not confirmed", ",d", "In the chosen text", flex=1, minWidth=76),
+        number("too rare", "too rare", ",d", "In the chosen text", flex=1, minWidth=50),
+        *(number(kind, kind, ",d", "Rows of this kind", flex=1, minWidth=84) for kind in TRIGRAM_KINDS),
     ]  # fmt: skip
