@@ -204,14 +204,14 @@ def learning_curves(
             hovertemplate="%{y:.4f}",
         )  # fmt: skip
     for name, level in (references or {}).items():
-        figure.add_hline(
-            y=level,
-            line={"dash": "dot", "width": 1.2, "color": INK[theme]},
-            annotation={"text": f"{plotly_text(name)} {level:.3f}", "font": {"size": 11, "color": INK[theme]}},
-            annotation_position="top right",
-        )
+        # In the legend, since beside its line the name would lie on the curves.
+        figure.add_scatter(
+            x=[0, tokens[-1]], y=[level, level], name=f"{plotly_text(name)} {level:.3f}", mode="lines",
+            line={"dash": "dot", "width": 1.4, "color": INK[theme]}, hoverinfo="skip",
+        )  # fmt: skip
     figure.update_layout(base_layout(theme))
-    figure.update_layout(hovermode="x unified", margin={"t": 24})
+    figure.update_layout(hovermode="x unified", margin={"t": 40})
+    figure.update_layout(legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"}, showlegend=True)
     figure.update_xaxes(title={"text": "training tokens"}, rangemode="tozero", showgrid=False)
     figure.update_yaxes(title={"text": "error on validation text"}, rangemode="tozero")
     return figure

@@ -255,13 +255,13 @@ def class_bars(
             y=list(names), x=errors.astype(np.float32), orientation="h", marker={"color": LINES[theme][0]},
             text=[f"{_percent(share)} of tokens, {_percent(part)} of the error"
                   for share, part in zip(shares, of_error, strict=True)],
-            textposition="auto", insidetextanchor="start",
+            textposition="outside", cliponaxis=False,
             hovertemplate="%{y}: error <b>%{x:.3f}</b><br>%{text}<extra></extra>",
         )
     )  # fmt: skip
     _lay_out(figure, theme)
     figure.update_xaxes(
-        title={"text": "error among tokens of the kind"}, range=[0, 1.75 * max(float(errors.max()), 1e-6)]
+        title={"text": "error among tokens of the kind"}, range=[0, 2.4 * max(float(errors.max()), 1e-6)]
     )
     figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
     return figure

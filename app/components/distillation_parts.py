@@ -32,17 +32,17 @@ def heads_table(id: str) -> dag.AgGrid:
 
 def _columns() -> list[dict[str, Any]]:
     def share(field: str, title: str, help: str) -> dict[str, Any]:
-        return number(field, title, ".2f", help, minWidth=max(82, 34 + 7 * max(map(len, title.split()))), flex=1)
+        return number(field, title, ".2f", help, minWidth=max(56, 22 + 7 * max(map(len, title.split()))), flex=1)
 
     return [
-        {"field": "name", "headerName": "head", "pinned": "left", "width": 72, "cellClass": "mono pick",
+        {"field": "name", "headerName": "head", "pinned": "left", "width": 58, "cellClass": "mono pick",
          "headerTooltip": "layer.head; click or Enter to see it above"},
-        {"field": "result", "headerName": "result", "minWidth": 150, "flex": 2, "cellClass": "mono"},
-        number("error", "error", ".3f", "Of the FFN of the chosen width, held out, mean over seeds", minWidth=96,
+        {"field": "result", "headerName": "result", "minWidth": 124, "flex": 2, "cellClass": "mono"},
+        number("error", "error", ".3f", "Of the FFN of the chosen width, held out, mean over seeds", minWidth=72,
                flex=1, sort="asc"),
-        number("low", "95% from", ".3f", "Over text and seeds", minWidth=78, flex=1),
-        number("high", "to", ".3f", "Over text and seeds", minWidth=70, flex=1),
-        {"field": "attends", "headerName": "attends to", "minWidth": 104, "flex": 1,
+        number("low", "95% from", ".3f", "Over text and seeds", minWidth=58, flex=1),
+        number("high", "to", ".3f", "Over text and seeds", minWidth=52, flex=1),
+        {"field": "attends", "headerName": "attends to", "minWidth": 84, "flex": 1,
          "headerTooltip": "The target with the most attention, mixed where none has 0.4"},
         share("variation", "pattern varies", "How much of the pattern varies with the text: 0, the same on every text"),
         share("linear", "linear map", "Error of the best linear map of the token's input"),
@@ -54,9 +54,9 @@ def _columns() -> list[dict[str, Any]]:
         share("previous", "to previous", "Mean attention to the previous token"),
         share("self", "to self", "Mean attention to the token itself"),
         share("induction", "induction", "Mean attention to what followed the token before, where there is one"),
-        number("cost_ffn", "cost: FFN", "+.3f", _NATS, minWidth=82, flex=1),
-        number("cost_mean", "cost: mean", "+.3f", _NATS, minWidth=82, flex=1),
-        number("cost_zero", "cost: zero", "+.3f", _NATS, minWidth=82, flex=1),
+        number("cost_ffn", "cost: FFN", "+.3f", _NATS, minWidth=62, flex=1),
+        number("cost_mean", "cost: mean", "+.3f", _NATS, minWidth=62, flex=1),
+        number("cost_zero", "cost: zero", "+.3f", _NATS, minWidth=62, flex=1),
     ]  # fmt: skip
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
 from typing import Any
 
 from dash import dcc, html
 
+from aotlens.plots import Theme
+from aotlens.plots.colours import base_layout
 from app import ids
 
 #: dcc.Graph would offer a button that sends the figure to a cloud service.
@@ -23,8 +26,16 @@ EMPTY: dict[str, Any] = {
         "plot_bgcolor": "rgba(0,0,0,0)",
         "xaxis": {"visible": False},
         "yaxis": {"visible": False},
+        "modebar": {"remove": ["toimage", "zoom", "pan", "zoomin", "zoomout", "resetscale"]},
     },
 }
+
+
+def blank(sentence: str, theme: Theme) -> dict[str, Any]:
+    """An empty figure that says why it is empty."""
+    text = {"text": "<br>".join(wrap(sentence, 56)), "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5,
+            "showarrow": False, "font": {**base_layout(theme)["font"], "size": 13}}  # fmt: skip
+    return {"data": [], "layout": {**EMPTY["layout"], "annotations": [text]}}
 
 
 def graph(id: str, class_name: str) -> html.Div:

@@ -77,7 +77,7 @@ def widths_figure(page: Distillations, shown: Shown, theme: Theme) -> go.Figure:
     place = found.place((shown.layer, shown.head))
     head = (words.name(shown), profile(found, lambda errors: errors[place]))
     figure = width_profiles([*names, *others], len(names), means, intervals, head, theme=theme)
-    figure.update_xaxes(title={"text": "hidden units · other means"})
+    figure.update_xaxes(title={"text": "FFNs, by hidden units · other predictors"})
     return _named(figure, shown, "error by width")
 
 
@@ -124,7 +124,7 @@ def classes_figure(page: Distillations, shown: Shown, theme: Theme) -> go.Figure
     """The chosen head's error by kind of token."""
     frame = classes_frame(page, shown)
     figure = class_bars(
-        frame["class"].tolist(), frame["error"].to_numpy(), frame["tokens"].to_numpy(),
+        frame["class"].replace("first", "first token").tolist(), frame["error"].to_numpy(), frame["tokens"].to_numpy(),
         frame["share_of_error"].to_numpy(), theme=theme,
     )  # fmt: skip
     return _named(figure, shown, f"{words.name(shown)}, error by kind of token")

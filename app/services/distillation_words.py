@@ -25,7 +25,7 @@ ATTENTION = {
 
 MEANING = (
     "Can a small feed-forward network (FFN) that sees only a token’s own vector stand in for a head? Error = "
-    "Σ‖y − ŷ‖² ÷ Σ‖y − ȳ‖² on documents that the FFN was not trained on, with y what the head writes, ŷ the FFN’s, ȳ "
+    "Σ‖y − ŷ‖² ÷ Σ‖y − ȳ‖² on documents that the FFN was not trained on, with y what the head writes, ŷ the FFN’s, ȳ "
     "the head’s mean. 0: the FFN does all that the head does. 1: it does no better than always writing the mean; then "
     "what the head moves comes from other tokens."
 )
@@ -46,6 +46,13 @@ NO_CORPUS = (
 def units(width: int) -> str:
     """`16 hidden units`."""
     return "linear map" if width == 0 else f"{width} hidden unit{'' if width == 1 else 's'}"
+
+
+def no_curve(shown: Shown) -> str:
+    """Why there is no learning curve."""
+    if shown.width:
+        return f"The result {shown.of} has kept no learning curves."
+    return "The linear map is solved for, not trained: choose a number of hidden units above to see how FFNs learnt."
 
 
 def name(shown: Shown) -> str:

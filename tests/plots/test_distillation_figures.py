@@ -73,6 +73,6 @@ def test_costs_have_a_band_for_random_orders():
 def test_learning_curves_have_their_references():
     figure = learning_curves([10, 20], {"16 units": np.array([0.9, 0.5])}, {"linear": 0.7})
     np.testing.assert_allclose(figure.data[0].y, [0.9, 0.5], rtol=1e-6)
-    assert figure.layout.annotations[0].text == "linear 0.700"
+    assert figure.data[1].name == "linear 0.700" and figure.data[1].y == (0.7, 0.7)
     with pytest.raises(ValueError, match="16 units: expected 2 values"):
         learning_curves([10, 20], {"16 units": np.zeros(3)})

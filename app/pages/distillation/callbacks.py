@@ -10,7 +10,7 @@ from aotlens.plots import Theme
 from app import ids
 from app.components.choices import head_buttons
 from app.components.distillation_parts import error_chips
-from app.components.graph import EMPTY
+from app.components.graph import EMPTY, blank
 from app.components.notices import problem
 from app.pages.guard import guarded
 from app.services import Services, views
@@ -111,7 +111,9 @@ def _register_figure(app: Dash, services: Services, panel: str, graph: str, make
     @guarded(EMPTY)
     def draw(data: Any, theme: Theme | None) -> tuple[Any, ...]:
         shown = chosen(data)
-        return ((None if shown is None else make(services.distillations, shown, theme or "light")) or EMPTY,)
+        figure = None if shown is None else make(services.distillations, shown, theme or "light")
+        # Of these, only learning curves can be missing where there is a result.
+        return (figure or (EMPTY if shown is None else blank(words.no_curve(shown), theme or "light")),)
 
 
 def _register_head(app: Dash, services: Services) -> None:

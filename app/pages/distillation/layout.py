@@ -194,8 +194,10 @@ def _distil_panel(services: Services) -> html.Section:
                 placeholder="none was given", disabled=not corpora, className="choice",
             ),
             dmc.MultiSelect(
-                id=ids.DISTIL_HIDDEN, label="Hidden units", data=["0", "2", "4", "8", "16", "32", "64", "128"],
-                value=["0", "4", "16"], className="choice", maxValues=5,
+                id=ids.DISTIL_HIDDEN, label="Hidden units",
+                data=[{"value": str(n), "label": words.units(n) if n == 0 else str(n)}
+                      for n in (0, 2, 4, 8, 16, 32, 64, 128)],
+                value=["0", "4", "16"], className="choice-units", maxValues=5,
             ),
             dmc.TextInput(
                 id=ids.DISTIL_HEADS, label="Heads", placeholder="all; or 0.1, 1.3", value="", className="choice-short"
@@ -205,10 +207,12 @@ def _distil_panel(services: Services) -> html.Section:
                 className="number",
             ),
             dmc.Select(
-                id=ids.DISTIL_TOKENS, label="Trained on at most", allowDeselect=False, w=150,
+                id=ids.DISTIL_TOKENS, label="Trained on at most", allowDeselect=False, w=170,
                 data=[{"value": str(n), "label": f"{n:,} tokens"} for n in tokens], value=str(tokens[1]),
             ),
-            dmc.Switch(id=ids.DISTIL_COSTS, label="replace heads too", checked=True, className="distil-costs"),
+            dmc.Switch(
+                id=ids.DISTIL_COSTS, label="measure what replacing heads costs", checked=True, className="distil-costs"
+            ),
             dmc.Button("Distil", id=ids.DISTIL_START, n_clicks=0, disabled=not corpora, className="distil-start"),
         ],
         className="distil-form",
