@@ -28,7 +28,7 @@ def error_lines(
     target: Float[np.ndarray, " point"] | None = None,
     theme: Theme = "light",
 ) -> go.Figure:
-    """Above, the network (wide) and the model that it was compiled into (thin); below, |model − network|.
+    """Above, the network (wide, pale) and the model that it was compiled into (thin); below, |model − network|.
 
     Dotted uprights are the network's kinks, the dashed line is the proven bound, `at` a chosen x. `target` is what the
     network was fitted to. With `log`, the error's axis is logarithmic; an error of exactly 0 is then a gap.
@@ -38,7 +38,7 @@ def error_lines(
     blue, orange, green = LINES[theme][:3]
     if target is not None:
         figure.add_trace(_line(curve.x, target, "fitted to", QUIET_INK[theme], 1.4, dash="dot"), row=1, col=1)
-    figure.add_trace(_line(curve.x, curve.ffn[:, 0], "FFN", green, 5), row=1, col=1)
+    figure.add_trace(_line(curve.x, curve.ffn[:, 0], "FFN", green, 6).update(opacity=0.5), row=1, col=1)
     figure.add_trace(_line(curve.x, curve.model[:, 0], "attention model", blue, 1.6), row=1, col=1)
     error = np.where(curve.error > 0, curve.error, np.nan) if log else curve.error
     figure.add_trace(_line(curve.x, error, "|model − FFN|", orange, 1.6, form=".3e"), row=2, col=1)
@@ -145,6 +145,9 @@ def gate(
         near = min(8 * eta, float(np.abs(t).max()))
         figure.update_xaxes(range=[-near, near], col=2)
         figure.update_yaxes(range=[-0.1 * near, 0.6 * near], row=1, col=2)
+    # Not 400µ: these numbers have no unit.
+    figure.update_xaxes(exponentformat="power")
+    figure.update_yaxes(exponentformat="power")
     figure.update_yaxes(title_text="its result", row=1, col=1)
     figure.update_yaxes(range=[-0.04, 1.04], row=2)
     figure.update_yaxes(title_text="weight on itself", row=2, col=1)
@@ -171,7 +174,7 @@ def _gate_traces(
             **band, fill="toself", mode="lines", line={"width": 0}, fillcolor=_faint(green), hoverinfo="skip",
             name="ReLU(t) − 0.2785·η … ReLU(t)",
         )  # fmt: skip
-        traces += [(shade, 1), (_line(t, relu, "ReLU(t)", green, 4), 1)]
+        traces += [(shade, 1), (_line(t, relu, "ReLU(t)", green, 6).update(opacity=0.5), 1)]
     traces.append((_line(t, t * weight, "SiLU(t)" if gap is None else "η·SiLU(t/η)", blue, 1.8), 1))
     if measured is not None:
         marker = {"size": 6, "color": BACKGROUND[theme], "line": {"width": 1.4, "color": INK[theme]}}

@@ -89,17 +89,17 @@ def _button(layer: int, head: int, gated: bool) -> html.Button:
 
 
 _NAMES = {"relu": "ReLU", "silu": "SiLU"}
-_TEXT: dict[str, Any] = {"flex": 2, "minWidth": 120, "cellClass": "formula"}
+_TEXT: dict[str, Any] = {"flex": 3, "minWidth": 130, "cellClass": "formula"}
 _HEADS = [
-    {"field": "head", "headerName": "head", "flex": 1, "minWidth": 60, "cellClass": "mono pick",
+    {"field": "head", "headerName": "head", "width": 54, "cellClass": "mono pick",
      "headerTooltip": "layer.head; click or press Enter to look at it below"},
-    {"field": "job", "headerName": "what it is", "flex": 1, "minWidth": 104, "tooltipField": "job",
+    {"field": "job", "headerName": "what it is", "flex": 1, "minWidth": 100, "tooltipField": "job",
      "headerTooltip": "A hidden unit of the FFN, or what the construction needs besides"},
     {"field": "reads", "headerName": "t: what it reads", "tooltipField": "reads", **_TEXT,
      "headerTooltip": "x, x₁, x₂ are the input, h₀, h₁, … the layer before, 1 the constant that carries biases"},
-    {"field": "kink", "headerName": "kinks (x)", "flex": 1, "minWidth": 70, "tooltipField": "kink",
+    {"field": "kink", "headerName": "kinks (x)", "flex": 1, "minWidth": 74, "tooltipField": "kink",
      "headerTooltip": "Inputs at which a ReLU unit's t is 0, for networks of one number"},
     {"field": "writes", "headerName": "what it writes", "tooltipField": "writes", **_TEXT,
      "headerTooltip": "Its result, t·σ(t/η), times these weights, is added to the stream"},
-    number("eta", "η", ".3", "1 for SiLU; – for heads that see their own token only", flex=1, minWidth=92),
+    number("eta", "η", ".3", "1 for SiLU; – for heads that see their own token only", width=80),
 ]  # fmt: skip

@@ -42,7 +42,9 @@ def facts(made: Compiled) -> list[Fact]:
         Fact(
             name="heads that write something",
             value=f"{compiled.n_heads}",
-            why=f"{' + '.join(map(str, compiled.heads_per_layer))} by layer; stated: {stated} a layer",
+            why=f"{' + '.join(map(str, compiled.heads_per_layer))} by layer; stated: {stated} in each"
+            if ffn.depth > 1
+            else f"stated: {stated}",
         ),
         Fact(name="attention layers", value=str(cfg.n_layers), why="L, one a hidden layer; no MLP, no norm, no biases"),
         Fact(
