@@ -33,6 +33,11 @@ ONE_OF_EACH = (
     "One checkpoint in each column: a difference between columns is one between these checkpoints and says nothing of "
     "architectures."
 )
+#: What the progress of a phase counts.
+_UNITS = {
+    "reading text": " tokens", "training FFNs": " tokens (those that errors are measured on, too)",
+    "replacing heads": " passes over the text",
+}  # fmt: skip
 NO_RESULT = (
     "No distillation is here. Distil a checkpoint below, or start the app with --distillation FILE, a file that "
     "aotlens.distill.save_distillation wrote."
@@ -157,7 +162,8 @@ def progress(job: Job) -> str:
     """What is under way."""
     if job.state == "waiting":
         return f"{job.label}: waiting."
-    share = f", {job.done:,} of {job.total:,}" if job.total else ""
+    unit = _UNITS.get(job.phase, "")
+    share = f", {job.done:,} of {job.total:,}{unit}" if job.total else ""
     return f"{job.label}: {job.phase or 'starting'}{share}."
 
 

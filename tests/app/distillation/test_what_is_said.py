@@ -1,0 +1,29 @@
+"""What the Distillation page says where there is nothing to draw, and while something runs."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from app.components.graph import blank
+from app.services import distillation_words as words
+
+
+def shown(width: int) -> Any:
+    return SimpleNamespace(of="a-result", width=width)
+
+
+def test_a_missing_learning_curve_is_explained():
+    assert "not trained" in words.no_curve(shown(0))
+    assert "a-result has kept no learning curves" in words.no_curve(shown(16))
+    figure = blank(words.no_curve(shown(0)), "dark")
+    assert not figure["data"]
+    assert figure["layout"]["annotations"][0]["text"].replace("<br>", " ") == words.no_curve(shown(0))
+    assert figure["layout"]["modebar"]["remove"]  # nothing to zoom
+
+
+def test_progress_says_what_it_counts():
+    job: Any = SimpleNamespace(state="running", label="Distilling m", phase="training FFNs", done=1000, total=2000)
+    assert words.progress(job).startswith("Distilling m: training FFNs, 1,000 of 2,000 tokens")
+    job.phase = "replacing heads"
+    assert words.progress(job).endswith("of 2,000 passes over the text.")
