@@ -4,7 +4,7 @@
     python -m analyses.bundle_distillations DIR --corpus dir:PATH [--code stdlib] [NAME ...]
 
 Of each checkpoint: every error and curve, the FFNs of 16 hidden units of its best seed in float16, and what replacing
-heads costs on held-out documents, measured here (8,192 tokens; a few minutes for twelve layers). It prints their sizes,
+heads costs on held-out documents, measured here (4,096 tokens, as in docs/distillation.md; minutes for twelve layers). It prints their sizes,
 and fails above 1.5 MB in all.
 """
 
@@ -31,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", default=NAMES, help="checkpoints (all that are in DIR)")
     parser.add_argument("--corpus", required=True, metavar="SPEC", help="the novels, as dir:PATH")
     parser.add_argument("--code", default="stdlib", metavar="SPEC", help="text for the model of code (stdlib)")
-    parser.add_argument("--tokens", type=int, default=8192, help="held-out tokens to replace heads on (%(default)s)")
+    parser.add_argument("--tokens", type=int, default=4096, help="held-out tokens to replace heads on (%(default)s)")
     parser.add_argument("--out", type=Path, default=bundled_distillations_folder(), help="folder (the package's own)")
     chosen = parser.parse_args(argv)
     for name in chosen.names:
