@@ -122,6 +122,8 @@ def width_profiles(
     """Mean error over a model's heads at each width, and beside them what else was tried; NaN where it was not.
 
     The first `n_lines` of the categories are widths, joined by a line; the others stand alone. `head` is one more line.
+    The picture reaches from 0 to above the largest mean, at least to 1: an interval over two or three heads may be many
+    times as long, and its bar then leaves the picture.
     """
     figure = go.Figure()
     series = [(name, values, LINES[theme][k], "solid") for k, (name, values) in enumerate(means.items())]
@@ -151,7 +153,8 @@ def width_profiles(
         range=[-0.4, len(categories) - 0.6],
     )  # fmt: skip
     figure.add_vline(x=n_lines - 0.5, line={"width": 1, "dash": "dot", "color": QUIET_INK[theme]})
-    figure.update_yaxes(title={"text": "held-out error"}, rangemode="tozero")
+    known = np.concatenate([values[np.isfinite(values)] for _, values, _, _ in series])
+    figure.update_yaxes(title={"text": "held-out error"}, range=[0, 1.07 * max(1.0, float(known.max(initial=0.0)))])
     figure.update_xaxes(tickangle=0)
     return figure
 

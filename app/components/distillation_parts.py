@@ -37,7 +37,8 @@ def _columns() -> list[dict[str, Any]]:
     return [
         {"field": "name", "headerName": "head", "pinned": "left", "width": 58, "cellClass": "mono pick",
          "headerTooltip": "layer.head; click or Enter to see it above"},
-        {"field": "result", "headerName": "result", "minWidth": 124, "flex": 2, "cellClass": "mono", "tooltipField": "result"},
+        {"field": "result", "headerName": "result", "minWidth": 124, "flex": 2, "cellClass": "mono",
+         "tooltipField": "result"},
         number("error", "error", ".3f", "Of the FFN of the chosen width, held out, mean over seeds", minWidth=72,
                flex=1, sort="asc"),
         number("low", "95% from", ".3f", "Over text and seeds", minWidth=58, flex=1),

@@ -25,10 +25,10 @@ _EXPLAIN_GRID = (
     "closely."
 )
 _EXPLAIN_WIDTHS = (
-    "Mean over a model’s heads (bars: 95% interval over heads); dotted: the chosen head. Left of the line: FFNs by "
-    "hidden units; the linear map passes through no bottleneck, so it may beat a narrow FFN. Right of it: what else "
-    "was tried on the same heads. “Least of all” is the smallest error that anything reached, an estimate from above "
-    "of what any function of the token’s own input could."
+    "Mean over a model’s heads (bars: 95% interval over heads, long where there are few); dotted: the chosen head. "
+    "Left of the line: FFNs by hidden units; the linear map passes through no bottleneck, so it may beat a narrow one. "
+    "Right of it: what else was tried on the same heads. “Least of all” is the smallest error that anything reached, "
+    "an estimate from above of what any function of the token’s own input could."
 )
 _EXPLAIN_CLOUD = (
     "A point is a head: colour says where it attends most, shape its model, bars the 95% interval. Left: against its "
