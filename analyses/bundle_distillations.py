@@ -4,8 +4,8 @@
     python -m analyses.bundle_distillations DIR --corpus dir:PATH [--code stdlib] [NAME ...]
 
 Of each checkpoint: every error and curve, the FFNs of 16 hidden units of its best seed in float16, and what replacing
-heads costs on held-out documents, measured here (4,096 tokens, as in docs/distillation.md; minutes for twelve layers). It prints their sizes,
-and fails above 1.5 MB in all.
+heads costs on held-out documents, measured here (4,096 tokens, as in docs/distillation.md; minutes for twelve layers).
+It prints their sizes, and fails above 1.5 MB in all.
 """
 
 from __future__ import annotations

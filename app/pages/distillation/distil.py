@@ -47,9 +47,10 @@ def register(app: Dash, services: Services) -> None:
     def follow(
         start: Any, stop: Any, ticks: Any, watched: str | None, results: list[str] | None, *form: Any
     ) -> tuple[Any, ...]:
-        if ctx.triggered_id == ids.DISTIL_START:
+        asked = set(ctx.triggered_prop_ids.values())  # a click may come together with a tick
+        if ids.DISTIL_START in asked:
             watched = page.start(order_of(services, *form)).key
-        elif ctx.triggered_id == ids.DISTIL_STOP:
+        elif ids.DISTIL_STOP in asked:
             page.jobs.stop()
         job = page.jobs.get(watched) if watched else page.jobs.running()
         if job is None:
