@@ -185,3 +185,12 @@ def test_narrow_and_dark(open_page):
     fits(page)
     frame = "() => document.getElementById('distilled-grid').getBoundingClientRect().width"
     assert page.evaluate(frame) > 700
+
+
+def test_the_text_is_whole_and_a_linear_map_has_no_curve(open_page):
+    page = open_page(distillation(text="The captain\nbowed\nto the\ncaptain.", of="tiny-mhsa", head=(0, 1)), load=True)
+    drawn(page)
+    box = page.locator(f"#{ids.DISTILLATION_TEXT}")
+    assert box.evaluate("box => box.scrollHeight <= box.clientHeight + 1")
+    page.click(f"#{ids.DISTILLATION_WIDTH} >> text='linear'")
+    page.locator("#distilled-curve-graph .annotation-text >> text=not trained").wait_for()

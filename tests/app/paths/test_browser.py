@@ -226,3 +226,15 @@ def test_export(open_page):
                 page.click(f"#{ids.export(panel, kind)}")
             with open(download.value.path(), "rb") as file:
                 assert file.read(40).startswith(starts[kind]), (panel, kind)
+
+
+def test_numbers_under_tokens_are_whole_and_buttons_over_graphs_are_icons(open_page):
+    page = open_page(paths(position=4))
+    drawn(page)
+    cut = """() => [...document.querySelectorAll("#paths-strip .chip")]
+        .filter(chip => chip.scrollWidth > chip.clientWidth).map(chip => chip.dataset.value)"""
+    assert page.evaluate(cut) == []
+    page.locator("#path-orders-graph .nsewdrag").hover()
+    behind = """() => [...document.querySelectorAll("#path-orders-graph .modebar-btn svg")]
+        .map(icon => getComputedStyle(icon).backgroundColor)"""
+    assert set(page.evaluate(behind)) == {"rgba(0, 0, 0, 0)"}
