@@ -23,7 +23,8 @@ MAX_KNOTS = 40
 #: What a drawing starts from.
 FIRST_KNOTS = "-2,0;-1,1;0,-0.5;1,0.8;2,0"
 
-_NUMBER = r"[-+]?(\d{1,17}\.?\d{0,17}|\.\d{1,17})(e[-+]?\d{1,3})?"
+#: Python writes 0.0001234… without an exponent, with up to 20 digits after the point.
+_NUMBER = r"[-+]?(\d{1,17}\.?\d{0,21}|\.\d{1,21})(e[-+]?\d{1,3})?"
 _FLOAT = re.compile(_NUMBER, re.ASCII | re.IGNORECASE)
 #: Points `x,y` with semicolons between; as many as somebody likes: too many are refused on the page, with a reason.
 _KNOTS = re.compile(rf"{_NUMBER},{_NUMBER}(;{_NUMBER},{_NUMBER}){{0,199}}", re.ASCII | re.IGNORECASE)
