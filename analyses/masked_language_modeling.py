@@ -1,17 +1,20 @@
 """*nonlinearity*, Figures 7 to 9: which attention can memorise masked tokens, and how many heads that takes.
 
     python -m analyses.masked_language_modeling [--quick] [--readout HOW] [--seeds N] [--heads-needed] [--sequences N …]
+        [--step N] [--most N]
 
 Figures 7 and 8: training losses of S, F, F+T, F+R and F+R+noF (`aotlens.train.tiny.recall`) on 1,024 sequences with
 1,024 heads a layer, 200 epochs in batches of 128. The paper does not say how the token is read; both ways are run, as
 classes (main) and as the token's number, or one of them with --readout. With --heads-needed, Figure 9 instead: the
 least heads of 32, 64, …, 608 with which F's loss on n sequences falls below 0.05, n = 512, 1024, …, 4608 (or those of
---sequences), by bisection. Figures 7 and 8 take an estimated 20 minutes of one core, Figure 9 in full 2 hours;
-`--quick`, a minute: fewer sequences and heads. Results so far are kept in DIR/parts.
+--sequences), by bisection; --step 4 --most 96 tries 4, 8, …, 96 instead. Figures 7 and 8 take some 40 minutes of one
+core, Figure 9 in full an estimated 2 hours; `--quick`, a minute: fewer sequences and heads. Results so far are kept in
+DIR/parts.
 """
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import math
 import sys
@@ -26,6 +29,7 @@ from aotlens.train.tiny import MODELS, Recall, heads_needed, train_recall
 from aotlens.train.tiny.recall import Readout
 
 SEEDS = (0, 1, 2)
+STEP, MOST = 32, 608
 UNITS: dict[Readout, str] = {"classes": "nats", "number": "squared error ÷ variance"}
 INF = float("inf")
 FAST, SLOW = ("F+T", "F+R"), ("S", "F")
@@ -107,9 +111,10 @@ def curves(work: Callable[..., Recall], quick: bool, readout: Readout, seeds: Se
 
 
 def figure_9(
-    work: Callable[..., int | None], quick: bool, sequences: list[int] | None, seeds: Sequence[int], clock: Clock
+    work: Callable[..., int | None], chosen: argparse.Namespace, seeds: Sequence[int], clock: Clock
 ) -> Results:
-    grid = list(range(32, 609, 32))
+    quick, sequences = chosen.quick, chosen.sequences
+    grid = list(range(chosen.step, chosen.most + 1, chosen.step))
     sizes = sequences or ([64, 128] if quick else list(range(512, 4609, 512)))
     epochs = 100 if quick else 200
     needed = np.full((len(seeds), len(sizes)), np.nan)
@@ -125,21 +130,21 @@ def figure_9(
         Finding(claim="Figure 9: heads needed per 1,000 sequences, slope", expected="positive",
                 bounds=(1, INF), measured=tuple(1000 * slope for slope, _ in fits if not np.isnan(slope))),
     ]  # fmt: skip
-    tried = "32, 64, …, 608"
     return Results(
-        name="heads_needed",
+        name="heads_needed" if chosen.step == STEP else f"heads_needed_step_{chosen.step}",
         findings=[finding for finding in findings if finding.measured],
-        settings={"model": "F", "read as": "classes", "loss below": 0.05, "epochs": epochs, "heads tried": tried},
+        settings={"model": "F", "read as": "classes", "loss below": 0.05, "epochs": epochs, 
+                  "heads tried": f"{grid[0]}, {grid[0] + chosen.step}, …, {grid[-1]}"},
         seeds=seeds,
         data={"sequences": sizes, "heads_needed": needed},
         tables={
-            "Least heads by seed (“more” where 608 are too few)": (
+            f"Least heads by seed (“more” where {grid[-1]} are too few)": (
                 ["sequences", *(f"seed {seed}" for seed in seeds)],
                 [[n, *("more" if np.isnan(v) else int(v) for v in needed[:, i])] for i, n in enumerate(sizes)],
             )
         },
         plots={
-            "heads-needed": seed_curves(
+            "heads-needed" if chosen.step == STEP else f"heads-needed-step-{chosen.step}": seed_curves(
                 np.array(sizes), {"F": needed}, x_title="training sequences", y_title="heads for a loss below 0.05"
             )
         },
@@ -162,7 +167,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--readout", choices=list(UNITS), help="how the token is read, where not both ways")
     parser.add_argument("--seeds", type=int, default=len(SEEDS), metavar="N", help="how many (3)")
     parser.add_argument("--sequences", type=int, nargs="+", metavar="N", help="Figure 9's n, where not all of them")
+    parser.add_argument("--step", type=int, default=STEP, metavar="N", help="heads tried are multiples of it (32)")
+    parser.add_argument("--most", type=int, default=MOST, metavar="N", help="most heads tried (608)")
     chosen = parser.parse_args(argv)
+    if not 1 <= chosen.step < chosen.most:
+        parser.error(f"--step {chosen.step} --most {chosen.most}: expected 1 or more, and less than --most.")
     if not chosen.heads_needed:
         for readout in [chosen.readout] if chosen.readout else list(UNITS):
             clock = Clock()
@@ -172,10 +181,10 @@ def main(argv: list[str] | None = None) -> int:
             publish(results, chosen, command, clock())
         return 0
     clock = Clock()
-    results = figure_9(
-        kept(chosen, heads_needed, clock), chosen.quick, chosen.sequences, list(range(chosen.seeds)), clock
-    )
+    results = figure_9(kept(chosen, heads_needed, clock), chosen, list(range(chosen.seeds)), clock)
     more = ["--heads-needed", *(["--sequences", *map(str, chosen.sequences)] if chosen.sequences else [])]
+    if (chosen.step, chosen.most) != (STEP, MOST):
+        more += ["--step", str(chosen.step), "--most", str(chosen.most)]
     return publish(results, chosen, command_of("masked_language_modeling", chosen, *more), clock())
 
 

@@ -129,6 +129,11 @@ def test_masked_language_modeling(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert line["holds"] and line["measured"] == pytest.approx([1, 1, 1])
     assert slope["measured"] == pytest.approx([62.5] * 3)
     assert found["data"]["heads_needed"][0] == [32.0, 40.0, 48.0, None]
+    monkeypatch.setattr(masked_language_modeling, "heads_needed", lambda n, grid, seed, epochs: grid[n // 512])
+    assert masked_language_modeling.main([*arguments, "--step", "4", "--most", "20"]) == 0
+    fine = written(tmp_path, "heads_needed_step_4")
+    assert fine["data"]["heads_needed"][0] == [8.0, 8.0, 8.0, 12.0] and "--step 4 --most 20" in fine["command"]
+    assert fine["settings"]["heads tried"] == "4, 8, …, 20"
     # Too few sizes for a line: the table only.
     assert masked_language_modeling.main([*arguments[:3], "--out", str(tmp_path)]) == 0
     assert written(tmp_path, "heads_needed")["findings"] == []
