@@ -101,6 +101,7 @@ def _serve(settings: Settings) -> None:
             services = Services.start(settings)
         except ValueError as error:
             raise StartError(f"--corpus {error}") from error
+        _check_distillations(settings)
         try:
             found = services.catalog.list()
         except CheckpointError as error:
@@ -121,6 +122,17 @@ def _serve(settings: Settings) -> None:
     threading.Thread(target=_warm_up, args=(services,), daemon=True).start()
     print(f"aotlens is at {address(settings)} ({_count(len(found))}). Ctrl+C stops it.", flush=True)
     server.run()
+
+
+def _check_distillations(settings: Settings) -> None:
+    if settings.distillations:
+        from aotlens.distill import load_record
+
+        try:
+            for file in settings.distillations:
+                load_record(file.expanduser())
+        except ValueError as error:
+            raise StartError(f"--distillation {error}") from error
 
 
 def address(settings: Settings) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,11 @@ class CheckpointInfo:
             raise CheckpointError(
                 f"expected seconds and tokens_seen of at least 0, found {self.seconds} and {self.tokens_seen}."
             )
+
+    def held_out(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Those of a corpus's documents that were kept from training; none of a corpus that was not its text."""
+        held_out = set(self.corpus.get("validation") or ())
+        return tuple(name for name in names if name in held_out)
 
     def to_config(self) -> dict[str, Any]:
         """The content of config.json."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aotlens.commands.choosing import layer_and_head
+from aotlens.commands.choosing import AllDocuments, documents_to_read, layer_and_head
 from aotlens.commands.shared import Checkpoint, Csv, Device, Folders, Force, check_csv, print_text, table, write_csv
 from aotlens.commands.trigrams import quoted, token_or_id
 
@@ -42,6 +42,7 @@ def bigrams_command(
     document: Annotated[
         list[str], typer.Option(metavar="NAME", help="Read this document of the text only. Several times for more.")
     ] = [],  # noqa: B006
+    all_documents: AllDocuments = False,
     max_tokens: Annotated[int, typer.Option(min=2, metavar="N", help="How much of the text to read.")] = 1_000_000,
     kl: Annotated[
         bool, typer.Option("--kl", help="With --corpus: tokens instead of entries, by their part of the distance.")
@@ -65,13 +66,17 @@ def bigrams_command(
     check_csv(csv, force)
     if kl and corpus is None:
         raise ValueError("--kl: a distance from text needs one: --corpus SPEC.")
-    if document and corpus is None:
-        raise ValueError("--document: names a part of a text: --corpus SPEC.")
+    for option, value in (("--document", document), ("--all-documents", all_documents)):
+        if value and corpus is None:
+            raise ValueError(f"{option}: names a part of a text: --corpus SPEC.")
     text = None if corpus is None else open_corpus(corpus)
     model = load(checkpoint, device, folders=folders)
     heads = [layer_and_head(name) for name in head]
     chosen = [token_or_id(word) for word in token]
-    counts = None if text is None else count_bigrams(model, text, max_tokens=max_tokens, documents=document or None)
+    counts, which = None, ""
+    if text is not None:
+        documents, which = documents_to_read(model, text, str(corpus), document, all_documents)
+        counts = count_bigrams(model, text, max_tokens=max_tokens, documents=documents)
     held = None if counts is None else zero_layer(model, counts, heads=heads)
     found = bigrams(model, k, tokens=chosen or None, heads=heads, corpus=counts)
     if held is not None and kl:
@@ -90,7 +95,7 @@ def bigrams_command(
         print_text(f"W_E W_U{names}" + (f". Relative, since {found.relative}" if found.relative else "") + "\n")
         print_text(_tokens_as_text(frame) if kl else _as_text(frame))
     if held is not None and counts is not None:
-        print_text(("" if csv is not None else "\n") + _summary(held, counts.n, str(corpus)))
+        print_text(("" if csv is not None else "\n") + _summary(held, counts.n, which))
 
 
 def _summary(held: ZeroLayer, n: int, corpus: str) -> str:

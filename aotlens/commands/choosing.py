@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,6 +12,7 @@ from aotlens.conventions import Head
 
 if TYPE_CHECKING:
     from aotlens.circuits import Circuit, Side
+    from aotlens.data import Corpus
     from aotlens.models import AttentionOnlyTransformer
 
 HeadName = Annotated[str, typer.Option("--head", metavar="L.H", help="Layer and head, from 0: 1.4.")]
@@ -31,6 +32,11 @@ Right = Annotated[
         help="Columns, the sources of QK: as --left. Of OV: logits, residual, or a later head L.H. Default: tokens "
         "or logits.",
     ),
+]
+
+AllDocuments = Annotated[
+    bool,
+    typer.Option("--all-documents", help="Read all documents; default: of its training text, only those held out."),
 ]
 
 _HEAD = re.compile(r"(\d+)\.(\d+)", re.ASCII)
@@ -92,3 +98,20 @@ def describe_circuit(circuit: Circuit) -> str:
 
 def _lower(text: str) -> str:
     return text[:1].lower() + text[1:]
+
+
+def documents_to_read(
+    model: AttentionOnlyTransformer, corpus: Corpus, spec: str, named: Sequence[str], everything: bool
+) -> tuple[tuple[str, ...] | None, str]:
+    """The documents (None: all), and which they are in words: of text that the model was trained on, those held out."""
+    from aotlens.commands.shared import several
+
+    if named and everything:
+        raise ValueError("--document and --all-documents: choose one of the two.")
+    if named:
+        return tuple(named), f"{', '.join(named)} in {spec}"
+    held_out = () if everything else model.card.held_out(corpus.names())  # type: ignore[union-attr]
+    if held_out:
+        which = f"{several(len(held_out), 'document')} in {spec} that {model.card.name} was not trained on"  # type: ignore[union-attr]
+        return held_out, f"the {which} (--all-documents reads all)"
+    return None, spec

@@ -25,6 +25,9 @@ def distill_command(
     head: Annotated[
         list[str], typer.Option("--head", metavar="L.H", help="Only this head. Several times for more; default: all.")
     ] = [],  # noqa: B006 (Typer copies it)
+    sequence_length: Annotated[
+        int | None, typer.Option(min=3, metavar="N", help="Tokens of a window; default: the context, at most 512.")
+    ] = None,
     target: Annotated[
         str, typer.Option(metavar="result|z", help="What to imitate: what the head writes, or its z before W_O.")
     ] = "result",
@@ -72,6 +75,17 @@ def distill_command(
     With --out, a stopped run goes on with --resume. The result is NAME.safetensors, and NAME.json beside it says of
     what it is and holds the costs: aotlens.distill.load_record reads both; the app shows them with --distillation FILE.
     """
+    check_csv(csv, force)
+    if out is not None and out.suffix != ".safetensors":
+        raise ValueError(f"--out {out}: expected a name that ends in .safetensors, as {out.name}.safetensors.")
+    if out is not None and out.exists() and not force:
+        raise ValueError(f"{out}: exists already. Choose another file, or overwrite it with --force.")
+    if out is None and resume:
+        raise ValueError("--resume: needs --out FILE, the one that the stopped run was given.")
+    state = None if out is None else out.with_name(f"{out.name}.state")
+    if state is not None and state.exists() and not resume:
+        raise ValueError(f"{state}: a stopped run's. Go on with it with --resume, or delete it to begin again.")
+    widths = _widths(hidden)
     from tqdm import tqdm
 
     from aotlens.checkpoints import find_checkpoint, load
@@ -85,19 +99,8 @@ def distill_command(
         substitution_costs,
     )
 
-    check_csv(csv, force)
-    widths = _widths(hidden)
-    if out is None and resume:
-        raise ValueError("--resume: needs --out FILE, the one that the stopped run was given.")
-    if out is not None and out.suffix != ".safetensors":
-        raise ValueError(f"--out {out}: expected a name that ends in .safetensors, as {out.name}.safetensors.")
     if out is not None and out.exists():
-        if not force:
-            raise ValueError(f"{out}: exists already. Choose another file, or overwrite it with --force.")
         load_distillation(out)  # only a distillation is overwritten
-    state = None if out is None else out.with_name(f"{out.name}.state")
-    if state is not None and state.exists() and not resume:
-        raise ValueError(f"{state}: a stopped run's. Go on with it with --resume, or delete it to begin again.")
     text = open_corpus(corpus)
     info, model = find_checkpoint(checkpoint, folders), load(checkpoint, device, folders=folders)
     with tqdm(unit=" tokens", unit_scale=True, disable=None, leave=False) as bar:
@@ -114,6 +117,7 @@ def distill_command(
             target=target,
             seeds=seeds,
             held_out=document or None,
+            sequence_length=sequence_length,
             checkpoint=state,
             progress=progress,
             train_tokens=tokens,
@@ -123,7 +127,7 @@ def distill_command(
         )
     costs = None
     if replace:
-        windows = held_out_windows(model, text, replace, held_out=document or None)
+        windows = held_out_windows(model, text, replace, held_out=document or None, sequence_length=sequence_length)
         costs = substitution_costs(model, found, windows, width=found.hidden[-1])
     if out is not None:
         save_record(
@@ -141,7 +145,9 @@ def distill_command(
         write_csv(found.to_frame(), csv)
     else:
         print_text(_as_text(found, costs))
-    documents = f" of {', '.join(found.held_out_documents[:3])}" + (" ..." if len(found.held_out_documents) > 3 else "")
+    documents = f" of {', '.join(found.held_out_documents[:3])}"
+    if len(found.held_out_documents) > 3:
+        documents += f" and {len(found.held_out_documents) - 3} more"
     print_text(
         f"\n{found.train_tokens:,} training tokens ({found.distinct_tokens:,} different), {found.held_out_tokens:,} "
         f"held-out ones{documents}."

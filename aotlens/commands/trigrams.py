@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aotlens.commands.choosing import HeadName, layer_and_head
+from aotlens.commands.choosing import AllDocuments, HeadName, documents_to_read, layer_and_head
 from aotlens.commands.shared import (
     Checkpoint,
     Csv,
@@ -72,6 +72,7 @@ def trigrams_command(
     document: Annotated[
         list[str], typer.Option(metavar="NAME", help="Read this document of the text only. Several times for more.")
     ] = [],  # noqa: B006
+    all_documents: AllDocuments = False,
     max_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="How much of the text to read.")] = 1_000_000,
     bugs: Annotated[
         str | None,
@@ -108,7 +109,7 @@ def trigrams_command(
     check_csv(csv, force)
     if bugs not in (None, "confirmed", "all"):
         raise ValueError(f"--bugs {bugs}: expected confirmed or all.")
-    for option, value in (("--bugs", bugs), ("--document", document)):
+    for option, value in (("--bugs", bugs), ("--document", document), ("--all-documents", all_documents)):
         if value and evidence is None:
             raise ValueError(f"{option}: needs text to hold the rows against: --evidence SPEC.")
     corpus = None if evidence is None else open_corpus(evidence)
@@ -131,11 +132,12 @@ def trigrams_command(
     if corpus is None:
         frame, summary, columns = found.to_frame(), "", _WEIGHTS
     else:
-        read: dict[str, Any] = {"max_tokens": max_tokens, "documents": document or None}
+        documents, which = documents_to_read(model, corpus, str(evidence), document, all_documents)
+        read: dict[str, Any] = {"max_tokens": max_tokens, "documents": documents}
         with _Bar(max_tokens) as bar:
             held = find_evidence(model, found, corpus, progress=bar, **read)
         verdicts = ", ".join(f"{number} {word}" for word, number in held.summary().items())
-        frame, summary, columns = held.to_frame(), f"{held.n_tokens:,} tokens of {evidence}: {verdicts}.", _EVIDENCE
+        frame, summary, columns = held.to_frame(), f"{held.n_tokens:,} tokens of {which}: {verdicts}.", _EVIDENCE
         if bugs is not None:
             with _Bar(max_tokens) as bar:
                 forced = skip_trigram_bugs(

@@ -7,7 +7,7 @@ records.py   distillations with their origin, on disk and bundled
 on_text.py   where on a text an FFN fails
 """
 
-from aotlens.distill.compile import CompiledFFN, FeedForward, compile_ffn, read_ffn
+from aotlens.distill.compile import CompiledFFN, FeedForward, compile_ffn, load_ffn, read_ffn
 from aotlens.distill.heads import (
     Distillation,
     SubstitutionCosts,
@@ -60,6 +60,7 @@ __all__ = [
     "held_out_windows",
     "lighten",
     "load_distillation",
+    "load_ffn",
     "load_record",
     "masked_lm",
     "point_fit",

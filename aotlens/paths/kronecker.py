@@ -28,6 +28,10 @@ class Kronecker:
     pattern: Float[Tensor, "m n"]
     weight: Float[Tensor, "p q"]
 
+    def __post_init__(self) -> None:
+        shapes = [list(self.pattern.shape), list(self.weight.shape)]
+        _require([len(shape) for shape in shapes] == [2, 2], f"expected two matrices, got {shapes[0]} and {shapes[1]}.")
+
     def __call__(self, x: Float[Tensor, "n p"]) -> Float[Tensor, "m q"]:
         """pattern @ x @ weight. Raises `ValueError` where `x` is not `[n, p]`."""
         _require(x.shape == self.in_shape, f"expected x {list(self.in_shape)}, got {list(x.shape)}.")
@@ -53,6 +57,8 @@ class Kronecker:
 
         Raises `ValueError` where the shapes do not chain.
         """
+        if isinstance(first, Tensor):
+            raise TypeError("@ chains operators; apply one to x by calling it: operator(x).")
         if isinstance(first, KroneckerSum):
             return KroneckerSum((self,)) @ first
         _require(

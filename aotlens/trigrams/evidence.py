@@ -30,7 +30,7 @@ class Evidence:
 
     table: TrigramTable
     n_tokens: int
-    """Positions read, start tokens included."""
+    """Read, without the start token of each window."""
     counts: Counts
     association: Association
     verdict: tuple[str, ...]
@@ -141,7 +141,7 @@ def evidence(
             for i, values in enumerate(measured[:3]):
                 sums[i] += np.bincount(found.row, values, minlength=len(table))
             keeper.add(tokens, found, measured)
-        n_tokens += tokens.size
+        n_tokens += tokens.size - len(tokens)  # every window begins with the start token
         if progress is not None:
             progress(n_tokens)
     counts = counter.counts()

@@ -75,8 +75,7 @@ class Corpora:
         first; None where there is none."""
         if name in self._corpora:
             return name
-        held_out = set() if info is None else set(info.corpus.get("validation") or ())
-        fitting = (one for one, corpus in self._corpora.items() if held_out.intersection(corpus.names()))
+        fitting = (one for one, corpus in self._corpora.items() if info is not None and info.held_out(corpus.names()))
         return next(fitting, next(iter(self._corpora), None))
 
     def text(self, name: str | None, info: CheckpointInfo) -> Text:
@@ -86,8 +85,7 @@ class Corpora:
             known = ", ".join(self._corpora) or "none"
             raise RequestError(f"No text is called {name!r} here. There are: {known}. Choose one, or paste a text.")
         names = corpus.names()
-        held_out = set(info.corpus.get("validation") or ())
-        documents = tuple(document for document in names if document in held_out)
+        documents = info.held_out(names)
         if documents:
             return Text(
                 key=f"{name}:held out",

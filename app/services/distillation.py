@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -239,7 +239,6 @@ class Distillations:
             held_out_tokens=min(65_536, tokens), validation_tokens=min(8192, tokens // 4),
             neighbours=min(16_384, tokens), progress=lambda done, total: report(done, total, "training FFNs"),
         )  # fmt: skip
-        found = replace(found, model_name=order.checkpoint)
         costs = None
         if order.costs:
             width = _WIDTH if _WIDTH in order.hidden else order.hidden[-1]

@@ -54,6 +54,13 @@ def test_a_missing_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     assert "there is no such folder" in capsys.readouterr().err
 
 
+def test_what_is_no_distillation(capsys: pytest.CaptureFixture[str], checkpoints: Path, tmp_path: Path):
+    file = tmp_path / "a.safetensors"
+    file.write_bytes(b"mine")
+    assert main(["--checkpoints", str(checkpoints), "--distillation", str(file), "--port", str(free_port())]) == 2
+    assert f"--distillation {file}: expected a distillation" in capsys.readouterr().err
+
+
 def test_no_checkpoints(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("AOTLENS_HOME", str(tmp_path))
     monkeypatch.setattr("aotlens.checkpoints.catalog.bundled_folder", lambda: tmp_path)

@@ -27,6 +27,12 @@ def test_the_card_of_a_saved_model(saved: Path) -> None:
     assert "```\naotlens train small\n```" in card and rows["learning_rate"] == "0.001"
 
 
+def test_which_documents_were_held_out() -> None:
+    info = CheckpointInfo(name="a", corpus={"validation": ["rats", "cats"]})
+    assert info.held_out(["dogs", "rats", "cats"]) == ("rats", "cats")
+    assert info.held_out(["dogs"]) == CheckpointInfo(name="b").held_out(["rats"]) == ()
+
+
 def test_a_model_worse_than_bigrams_says_so() -> None:
     info = CheckpointInfo(name="m", metrics={"validation_loss": 5.0, "bigram_loss": 4.5})
     assert "0.50 nats above" in render_card(info)

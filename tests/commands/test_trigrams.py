@@ -36,6 +36,45 @@ def text(tmp_path: Path) -> str:
     return f"file:{tmp_path / 'text.txt'}"
 
 
+@pytest.fixture
+def texts(tmp_path: Path) -> str:
+    (tmp_path / "texts").mkdir()
+    for name in ("one", "two", "three"):
+        (tmp_path / "texts" / f"{name}.txt").write_text(f"{name} {TEXT}")
+    return f"dir:{tmp_path / 'texts'}"
+
+
+@pytest.mark.parametrize("command", ["trigrams", "bigrams"])
+def test_of_training_text_the_documents_held_out_are_read(
+    run: Run, home: Path, small: AttentionOnlyTransformer, texts: str, command: str
+) -> None:
+    small.unigram_counts = torch.arange(1, small.cfg.d_vocab + 1)
+    try:
+        save_checkpoint(
+            home / "trained", small, CheckpointInfo(name="trained", corpus={"validation": ["two", "four"]}), history=[]
+        )
+    finally:
+        small.unigram_counts = None
+    arguments = ["trigrams", "trained", "--head", "0.1", "--k", "3", "--evidence", texts]
+    if command == "bigrams":
+        arguments = ["bigrams", "trained", "--k", "3", "--corpus", texts]
+
+    def last(*more: str) -> str:
+        code, out, err = run(*arguments, *more)
+        assert code == 0 and err == ""
+        return out.strip().splitlines()[-1]
+
+    def count(line: str) -> int:
+        return int(line.split()[0].replace(",", ""))
+
+    usual, named, every = last(), last("--document", "two"), last("--all-documents")
+    assert f"of the 1 document in {texts} that trained was not trained on (--all-documents reads all)" in usual
+    assert f"two in {texts}" in named and count(usual) == count(named)
+    assert "not trained on" not in every and 2.9 * count(usual) < count(every) < 3.1 * count(usual)
+    code, _, err = run(*arguments, "--document", "two", "--all-documents")
+    assert code == 2 and "choose one of the two" in err
+
+
 def test_the_table(run: Run, counted: str) -> None:
     code, out, err = run("trigrams", counted, "--head", "0.1", "--k", "4")
     assert (code, err) == (0, "")

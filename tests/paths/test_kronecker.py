@@ -107,6 +107,13 @@ def test_a_virtual_weight_is_block_diagonal() -> None:
 def test_mistakes_are_named(first: Kronecker, second: Kronecker) -> None:
     with pytest.raises(ValueError, match=r"expected x \[4, 5\], got \[5, 4\]"):
         first(random(5, 4))
+    row = object.__new__(Kronecker)  # without the checks of types that tests have: as users call it
+    for name, factor in (("pattern", torch.rand(3)), ("weight", torch.eye(2))):
+        object.__setattr__(row, name, factor)
+    with pytest.raises(ValueError, match=r"expected two matrices, got \[3\] and \[2, 2\]"):
+        row.__post_init__()
+    with pytest.raises(TypeError, match=r"apply one to x by calling it"):
+        getattr(Kronecker.__matmul__, "__wrapped__", Kronecker.__matmul__)(first, random(4, 5))
     with pytest.raises(ValueError, match=r"onto \[4, 5\], got one onto \[6, 7\]"):
         first @ second
     with pytest.raises(ValueError, match="one shape"):

@@ -213,8 +213,8 @@ def compile_ffn(
     """
     network = read_ffn(ffn, activation)
     for name, value in (("bound", bound), ("tolerance", tolerance)):
-        if isinstance(value, bool) or not (value > 0 and math.isfinite(value)):
-            raise ValueError(f"{name}={value}: expected a positive finite number.")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not (value > 0 and math.isfinite(value)):
+            raise ValueError(f"{name}={value!r}: expected a positive finite number.")
     if construction not in CONSTRUCTIONS:
         raise ValueError(f"construction={construction!r}: expected one of {', '.join(map(repr, CONSTRUCTIONS))}.")
     if n_tokens < 1:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 import torch
@@ -80,12 +81,20 @@ def read_ffn(ffn: nn.Module | Layers | FeedForward, activation: Activation | Non
     """
     if isinstance(ffn, FeedForward):
         return ffn
+    if isinstance(ffn, str | Path | Mapping):
+        kind = "a state dict" if isinstance(ffn, Mapping) else "a path"
+        raise ValueError(
+            f"ffn: expected an nn.Sequential, pairs (W, b) or a FeedForward, got {kind}; load_ffn(path, activation) "
+            "reads a safetensors file of a state dict."
+        )
     if isinstance(ffn, nn.Module):
         if activation is not None:
             raise ValueError("activation is for pairs (W, b); a module has activations of its own.")
         found = _alternate(list(_parts(ffn, "ffn")))
         _expect_same(ffn, found)
         return found
+    if not (isinstance(ffn, Sequence) and all(isinstance(pair, Sequence) and len(pair) == 2 for pair in ffn)):
+        raise ValueError("ffn: expected pairs (W [input, output], b [output] or None), one a layer.")
     return _alternate(_from_pairs(ffn, activation))
 
 
@@ -161,7 +170,7 @@ def _reason(module: nn.Module) -> str:
         )
     if isinstance(module, nn.Linear | nn.ReLU | nn.SiLU | nn.Sequential):
         return f"is a subclass that may compute something else (parametrised?); expected plain {known}."
-    return f"is not compiled; expected {known}."
+    return f"is not compiled; expected {known}, or its layers' weights as pairs (W, b) with activation= between them."
 
 
 def _affine(weight: Tensor, bias: Tensor | None, name: str) -> tuple[Tensor, Tensor]:

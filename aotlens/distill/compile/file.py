@@ -30,7 +30,8 @@ def load_ffn(path: str | Path, activation: Activation) -> FeedForward:
 
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file.")
+        what = "a folder" if path.is_dir() else "no such file"
+        raise FileNotFoundError(f"{path}: {what}; expected a safetensors file.")
     try:
         tensors = load_file(path)
     except SafetensorError as error:

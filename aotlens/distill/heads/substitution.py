@@ -39,8 +39,8 @@ def substitute(
     `reset_hooks` leaves the FFNs in place. `width` is needed where several were distilled; `seed` None takes the one
     that did best on validation text. FFNs are no parameters: gradients flow through them to x, not into them.
 
-    Raises `ValueError` for a width, seed or head that was not distilled, and for a distillation of another model's
-    shape. Memory: a second model.
+    Raises `ValueError` for a width, seed or head that was not distilled, and for a distillation of another model (by
+    its name, where both have one, or by its shape). Memory: a second model.
     """
     changed = copy.deepcopy(model)
     for name, function in replacement_hooks(changed, *_ffns(model, distillation, heads, width, seed)):
@@ -78,6 +78,12 @@ def _ffns(
         raise ValueError(
             f"the distillation is of heads of size {weights.b_out.shape[2]} up to layer {max(distillation.heads)[0]}; "
             f"this model has size {reader.d_head} and layers 0–{reader.n_layers - 1}."
+        )
+    own = getattr(getattr(model, "card", None), "name", "") or ""
+    if own and distillation.model_name and own != distillation.model_name:
+        raise ValueError(
+            f"the distillation is of {distillation.model_name}, and this model is {own}: another model's networks mean "
+            "nothing here. If they are the same model, say so: dataclasses.replace(distillation, model_name='')."
         )
     places = {head: distillation.place(head) for head in chosen}
     seeds = {head: distillation.seed_index(head, width, seed) for head in chosen}

@@ -125,6 +125,7 @@ class Training:
     def finish(self) -> None:
         """Every FFN with its best weights, ready to be judged; where the best map of rank `width` does better on
         validation text, that map as a network of the same width."""
+        began = time.perf_counter()
         for batch in self.batches:
             batch.restore_best()
         if not self.batches:
@@ -137,6 +138,7 @@ class Training:
             for row in batch.offer(W1, W2, piece.x, piece.t):
                 errors[number][row] = float(batch.best[row])
                 better += 1
+        self.seconds += time.perf_counter() - began
         if better:
             self.curve.append(Evaluation(tokens=self.tokens_done, seconds=self.seconds, squared_errors=errors))
 

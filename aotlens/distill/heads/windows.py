@@ -71,8 +71,8 @@ def sides(
     where the corpus has all of them, and a tenth otherwise: the last of few documents, the end of a single one."""
     if held_out is None:
         card = getattr(reader.model, "card", None)
-        named = tuple((getattr(card, "corpus", None) or {}).get("validation") or ())
-        held_out = named if named and set(named) < set(corpus.names()) else 0.1
+        named = () if card is None else card.held_out(corpus.names())
+        held_out = named if 0 < len(named) < len(corpus.names()) else 0.1
         if held_out == 0.1 and 1 < len(corpus.names()) < _FEW:
             held_out = corpus.names()[-1:]
     if isinstance(held_out, float) and len(corpus.names()) == 1:

@@ -122,7 +122,7 @@ def masked_lm(
     Cost: O(n) heads, so O(n²·N·(N + D)) to run on all n.
     """
     if isinstance(tolerance, bool) or not (tolerance > 0 and math.isfinite(tolerance)):
-        raise ValueError(f"tolerance={tolerance}: expected a positive finite number (below 0.5, to name tokens).")
+        raise ValueError(f"tolerance={tolerance}: expected a positive finite number; below 0.5, every token is named.")
     targets = _whole(y, X)
     masks = distinguish_mask(X, mask=mask, seed=seed)
     data = masks.data

@@ -109,6 +109,8 @@ def test_files_that_are_no_network(tensors: dict[str, torch.Tensor], message: st
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="a folder; expected a safetensors file"):
+        load_ffn(tmp_path, "relu")
     with pytest.raises(FileNotFoundError, match="no such file"):
         load_ffn(tmp_path / "none.safetensors", "relu")
     (tmp_path / "text").write_text("no tensors")

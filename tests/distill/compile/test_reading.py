@@ -106,6 +106,10 @@ def hooked() -> nn.Module:
     return network
 
 
+class Own(nn.Module):
+    pass
+
+
 @pytest.mark.parametrize(
     ("network", "message"),
     [
@@ -123,11 +127,22 @@ def hooked() -> nn.Module:
         (nn.Sequential(nn.ReLU()), "at least one nn.Linear"),
         (nn.Sequential(), "at least one ReLU or SiLU"),
         ([(torch.eye(2), None), (torch.eye(2), None)], "need 'relu' or 'silu'"),
+        (nn.Sequential(nn.Linear(3, 4), nn.ReLU(), Own()), r"Own is not compiled; expected .* or its layers'"),
     ],
 )  # fmt: skip
 def test_what_is_refused(network, message):
     with pytest.raises(ValueError, match=message):
         compile_ffn(network, bound=1, tolerance=0.1)
+
+
+def test_what_is_read_otherwise_says_how():
+    """Without the checks of types that tests have: as users call it."""
+    read = getattr(read_ffn, "__wrapped__", read_ffn)
+    for network, kind in ((mlp(3, 4, 2).state_dict(), "a state dict"), ("ffn.safetensors", "a path")):
+        with pytest.raises(ValueError, match=rf"got {kind}; load_ffn\(path, activation\) reads"):
+            read(network, "relu")
+    with pytest.raises(ValueError, match=r"expected pairs \(W \[input, output\], b \[output\] or None\)"):
+        read([torch.eye(2), torch.eye(2)], "relu")
 
 
 def test_weights_that_are_not_finite_are_refused():

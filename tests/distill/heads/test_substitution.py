@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from aotlens.checkpoints import CheckpointInfo
 from aotlens.distill import distill_heads, substitute, substitution_costs, substitution_hooks, token_errors
 from aotlens.distill.heads.reader import HeadReader
 from aotlens.distill.heads.substitution import constant_hooks, replacement_hooks
@@ -144,7 +147,7 @@ def test_a_model_that_sees_later_tokens_is_judged_by_divergence():
     assert costs.by_error[0, -1] == pytest.approx(float(expected))
 
 
-def test_mistakes_are_named(model, found):
+def test_mistakes_are_named(model, found, windows):
     with pytest.raises(ValueError, match="width=None: expected one of those distilled, 0, 4"):
         substitute(model, found)
     with pytest.raises(ValueError, match="seed=7: expected 0 to 1"):
@@ -157,3 +160,9 @@ def test_mistakes_are_named(model, found):
     with pytest.raises(ValueError, match=r"head 1\.1 was not distilled; 0\.1 were"):
         substitute(model, few, [(1, 1)])
     assert np.isfinite(few.error).all()
+    other = dataclasses.replace(found, model_name="other")
+    assert_same(*(substitute(model, one, width=4)(windows[2]) for one in (found, other)))  # a model without a name
+    model.card = CheckpointInfo(name="own")
+    with pytest.raises(ValueError, match="the distillation is of other, and this model is own"):
+        substitute(model, other, width=4)
+    substitute(model, dataclasses.replace(other, model_name=""), width=4)
