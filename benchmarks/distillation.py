@@ -11,8 +11,8 @@ One run measures both, on novels-12l-mssa: 48 heads × 4, 16 and 64 hidden units
                    fitted to --heads heads, spread over the layers, at each width with one seed, on 65,536 tokens; its
                    time for all 432 is each width's mean time × 48 × 3. Reading the activations is not counted.
     ours           `distill_heads` on 640,000 tokens, all 432 networks (and the linear maps, which are not counted off),
-                   until each of the fitted heads has, with all three seeds, reached scikit-learn's final error on the same held-out
-                   tokens. Everything counts: loading what it starts from, running the model, evaluations.
+                   until each of the fitted heads has, with all three seeds, reached scikit-learn's final error on the
+                   same held-out tokens. Everything counts: loading what it starts from, running the model, evaluations.
 
 Memory is the peak of our process minus its size before the call; scikit-learn's user holds one head's activations.
 
