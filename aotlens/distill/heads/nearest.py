@@ -22,6 +22,12 @@ _ROWS = 512
 
 
 @torch.no_grad()
+def n_queries(training: Training, held_out: Int64[Tensor, "held_out pos"]) -> int:
+    """How many `step` will have been told of."""
+    queries = (_spread(training.validation_windows, _VALIDATION), _spread(held_out, _HELD_OUT))
+    return len(training.source.layers) * sum(windows.numel() for windows in queries)
+
+
 def nearest_neighbour_errors(
     training: Training, held_out: Int64[Tensor, "held_out pos"], step: Callable[[int], None] | None = None
 ) -> tuple[Float64[Tensor, " head"], Int64[Tensor, " head"]]:

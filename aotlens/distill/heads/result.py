@@ -156,13 +156,15 @@ class Distillation:
         return np.stack([np.maximum(mean - reach, 0.0), mean + reach], axis=1)
 
     def over_heads(self, width: int | None = None, confidence: float = 0.95) -> tuple[float, float, float]:
-        """(mean, low, high) of `mean_error` over heads: Student's t, heads taken as independent. Raises `ValueError`
-        for a single head."""
+        """(mean, low, high) of `mean_error` over heads: Student's t, heads taken as independent, low at least 0.
+
+        Raises `ValueError` for a single head.
+        """
         errors = self.mean_error(width)
         if len(errors) < 2:
             raise ValueError("an interval over heads needs at least 2 heads, got 1.")
         reach = scipy.stats.t.ppf((1 + confidence) / 2, len(errors) - 1) * scipy.stats.sem(errors)
-        return float(errors.mean()), float(errors.mean() - reach), float(errors.mean() + reach)
+        return float(errors.mean()), max(float(errors.mean() - reach), 0.0), float(errors.mean() + reach)
 
     def order(self, width: int | None = None) -> tuple[Head, ...]:
         """Heads, the most like an FFN first."""

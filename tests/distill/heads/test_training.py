@@ -152,6 +152,14 @@ def test_a_killed_run_resumes_to_the_same_weights(model, windows, tmp_path: Path
     assert resumed.distinct_tokens == whole.distinct_tokens
 
 
+def test_progress_ends_with_the_work(model, windows):
+    seen: list[tuple[int, int]] = []
+    options = {**FAST, "neighbours": 300, "wide": 6}
+    distill_heads(model, windows, [0, 4], seeds=1, progress=lambda *one: seen.append(one), **options)
+    done, totals = zip(*seen, strict=True)
+    assert list(done) == sorted(done) and len(set(totals)) == 1 and seen[-1][0] == seen[-1][1] > 2400
+
+
 def test_another_run_is_not_resumed(model, windows, tmp_path: Path):
     path = tmp_path / "run.safetensors"
 
