@@ -35,6 +35,7 @@ def top_of_page() -> str:
 
 Made by `python -m analyses.skip_trigrams --corpus dir:PATH --out docs/skip_trigrams.md`, with the novels that the
 checkpoint's card names in PATH. Nothing here was picked by hand.
+`aotlens trigrams NAME --head L.H --k 100 --evidence dir:PATH --max-tokens 2000000` does the same for one head.
 
 *structures*, Table 1 (from Elhage et al. 2021), shows six skip-trigrams `[source] … [destination] → [out]` that
 somebody chose. Here they are searched: the 100 best of all V³ triples of every head, by effect = attention × ov, from
