@@ -94,9 +94,19 @@ def serve(app: Dash) -> Iterator[str]:
     from waitress import create_server
 
     server = create_server(app.server, host="127.0.0.1", port=0, threads=8)
-    thread = threading.Thread(target=server.run, daemon=True)
+    closing = threading.Event()
+
+    def run() -> None:
+        try:
+            server.run()
+        except (OSError, ValueError):  # its socket was closed while it waited for it
+            if not closing.is_set():
+                raise
+
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{server.effective_port}"
+    closing.set()
     server.close()
     thread.join(timeout=5)
 
