@@ -5,6 +5,7 @@ masked/    masked tokens told apart and recovered by construction: `masked_lm`
 heads/     head → FFN: `distill_heads`, and the model with FFNs in heads' places: `substitute`
 records.py   distillations with their origin, on disk and bundled
 on_text.py   where on a text an FFN fails
+tensors.py   arguments that must be tensors
 """
 
 from aotlens.distill.compile import CompiledFFN, FeedForward, compile_ffn, load_ffn, read_ffn

@@ -25,6 +25,7 @@ from aotlens.distill.compile.choose_eta import choose_etas
 from aotlens.distill.compile.ffn import Activation, FeedForward, Layers, read_ffn
 from aotlens.distill.compile.heads import HeadGroup, layer_heads
 from aotlens.distill.compile.layers import CONSTRUCTIONS, Construction, stream_width, unit_layers
+from aotlens.distill.tensors import require_tensors
 from aotlens.models import AttentionOnlyTransformer
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ class CompiledFFN:
         Raises `ValueError` for rows of another width, for numbers that are not finite, and for inputs so far outside
         the bound that the model overflows.
         """
+        require_tensors(x=x)
         if x.ndim != 2 or x.shape[1] != self.ffn.d_in:
             raise ValueError(f"expected rows of {self.ffn.d_in} numbers, as the FFN reads, got {list(x.shape)}.")
         if not x.isfinite().all():

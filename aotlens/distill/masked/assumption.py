@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from aotlens.distill.tensors import require_tensors
+
 _SHORTEST, _LONGEST = 1e-100, 1e100
 
 
@@ -45,6 +47,7 @@ def check_assumption(
     Raises `ValueError` naming the condition and the sequences (from 0) that violate it, and for tokens so short or so
     long (largest coordinate outside 1e-100 … 1e100) that float64 loses their products. Cost: O(nND log nN).
     """
+    require_tensors(X=X)
     if X.ndim != 3 or not X.is_floating_point() or 0 in X.shape:
         raise ValueError(f"expected vectors [sequence, position, d_model] of floats, got {list(X.shape)} {X.dtype}.")
     n, length, _ = X.shape

@@ -18,6 +18,7 @@ from aotlens.distill.compile.layers import unit_layers
 from aotlens.distill.masked.assumption import MaskedSequences
 from aotlens.distill.masked.distinguish import distinguish_mask
 from aotlens.distill.masked.point_fit import PointFit, point_fit
+from aotlens.distill.tensors import require_tensors
 from aotlens.models import AttentionOnlyTransformer
 
 if TYPE_CHECKING:
@@ -123,6 +124,7 @@ def masked_lm(
     """
     if isinstance(tolerance, bool) or not (tolerance > 0 and math.isfinite(tolerance)):
         raise ValueError(f"tolerance={tolerance}: expected a positive finite number; below 0.5, every token is named.")
+    require_tensors(X=X, y=y)
     targets = _whole(y, X)
     masks = distinguish_mask(X, mask=mask, seed=seed)
     data = masks.data

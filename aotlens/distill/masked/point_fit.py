@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aotlens.distill.compile.ffn import FeedForward
+from aotlens.distill.tensors import require_tensors
 
 _DIRECTIONS = 256
 
@@ -60,6 +61,7 @@ def point_fit(
     float64, and for numbers that are not finite.
     Cost: O(n²) numbers to evaluate at all points, O(n (log n + d)) a direction.
     """
+    require_tensors(x=x, y=y)
     x, y = (t.detach().to("cpu", torch.float64) for t in (x, y))
     if x.ndim != 2 or y.ndim != 1 or 0 in x.shape:
         raise ValueError(f"expected points [n, d] and values [n], got {list(x.shape)} and {list(y.shape)}.")
