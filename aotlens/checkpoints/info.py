@@ -107,6 +107,15 @@ class CheckpointInfo:
                 f"expected seconds and tokens_seen of at least 0, found {self.seconds} and {self.tokens_seen}."
             )
 
+    @property
+    def losses(self) -> tuple[float | None, float | None, bool]:
+        """The loss on held-out text and its baseline's, in nats, and whether the model is a masked one: then per hidden
+        token beside a unigram model's, else per token beside a bigram model's. None where it was not measured."""
+        metrics = self.metrics
+        masked = "masked_loss" in metrics and "validation_loss" not in metrics
+        loss, baseline = ("masked_loss", "unigram_loss") if masked else ("validation_loss", "bigram_loss")
+        return metrics.get(loss), metrics.get(baseline), masked
+
     def held_out(self, names: Iterable[str]) -> tuple[str, ...]:
         """Those of a corpus's documents that were kept from training; none of a corpus that was not its text."""
         held_out = set(self.corpus.get("validation") or ())

@@ -117,16 +117,15 @@ def _row(info: CheckpointInfo) -> tuple[str, ...]:
     model = info.model
     shape = f"{several(model.get('n_layers'), 'layer')} × {several(model.get('n_heads'), 'head')}"
     shape = f"{shape}, {model.get('attention')}"
-    metrics = info.metrics
-    masked = "masked_loss" in metrics and "validation_loss" not in metrics
+    loss, baseline, masked = info.losses
     return (
         info.name,
         f"{shape} + MLP" if model.get("d_mlp") else shape,
         f"{info.n_weights:,}",
-        _loss(metrics.get("masked_loss"), " masked") if masked else _loss(metrics.get("validation_loss")),
-        _loss(metrics.get("unigram_loss"), " unigram") if masked else _loss(metrics.get("bigram_loss")),
+        _loss(loss, " masked" if masked else ""),
+        _loss(baseline, " unigram" if masked else ""),
     )
 
 
-def _loss(value: Any, of: str = "") -> str:
+def _loss(value: Any, of: str) -> str:
     return f"{value:.3f}{of}" if isinstance(value, int | float) else "-"

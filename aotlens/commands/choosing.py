@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from aotlens.commands.shared import several
 from aotlens.conventions import Head
 
 if TYPE_CHECKING:
@@ -104,14 +105,12 @@ def documents_to_read(
     model: AttentionOnlyTransformer, corpus: Corpus, spec: str, named: Sequence[str], everything: bool
 ) -> tuple[tuple[str, ...] | None, str]:
     """The documents (None: all), and which they are in words: of text that the model was trained on, those held out."""
-    from aotlens.commands.shared import several
-
     if named and everything:
         raise ValueError("--document and --all-documents: choose one of the two.")
     if named:
         return tuple(named), f"{', '.join(named)} in {spec}"
-    held_out = () if everything else model.card.held_out(corpus.names())  # type: ignore[union-attr]
-    if held_out:
-        which = f"{several(len(held_out), 'document')} in {spec} that {model.card.name} was not trained on"  # type: ignore[union-attr]
-        return held_out, f"the {which} (--all-documents reads all)"
-    return None, spec
+    held_out = () if everything else model.card.held_out(corpus.names())
+    if not held_out:
+        return None, spec
+    which = f"{several(len(held_out), 'document')} in {spec} that {model.card.name} was not trained on"
+    return held_out, f"the {which} (--all-documents reads all)"

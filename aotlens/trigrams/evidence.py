@@ -112,7 +112,8 @@ def evidence(
 
     `run_model=False` counts only: verdicts need no more, and what the head does is NaN, without examples.
 
-    `max_tokens` (None: all) limits what is read; `documents` names some of a corpus. `progress(positions)` is called
+    `max_tokens` (None: all) limits what is read; `documents` names some of a corpus:
+    `model.card.held_out(corpus.names())` are those that training did not see. `progress(positions)` is called
     after each batch. Time: two forward passes of the windows that hold a row, with logits at its destinations, and
     counting. Memory: one batch. Raises `ValueError` for text that the model cannot read, and for a head that it does
     not have.

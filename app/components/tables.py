@@ -78,8 +78,7 @@ def options(*, selectable: bool = False) -> dict[str, Any]:
 def checkpoint_row(info: CheckpointInfo) -> dict[str, Any]:
     """What the table says of a checkpoint; a broken one has its name and its problem."""
     model = info.model
-    metrics = info.metrics
-    masked = "masked_loss" in metrics and "validation_loss" not in metrics
+    loss, baseline, masked = info.losses
     kind = model.get("attention")
     phi = model.get("phi", "softmax")
     return {
@@ -90,8 +89,8 @@ def checkpoint_row(info: CheckpointInfo) -> dict[str, Any]:
         "d_model": model.get("d_model"),
         "parameters": info.n_weights,
         "tokens": info.tokens_seen or None,
-        "loss": metrics.get("masked_loss" if masked else "validation_loss"),
-        "baseline": metrics.get("unigram_loss" if masked else "bigram_loss"),
+        "loss": loss,
+        "baseline": baseline,
         "loss_note": MASKED_NOTE if masked else None,
         "status": "broken" if info.problem else "ready",
         "problem": info.problem,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,10 +20,21 @@ if TYPE_CHECKING:
     from dash import Dash
     from playwright.sync_api import Browser, Page
 
+    from app.services.jobs import Job
+
 TEXT = (
     "The captain bowed, and Mrs. Pendlebury smiled at the captain. She said that the captain of a ship must dance, "
     "and the captain danced.\n\tHow well he danced! "
 )
+
+
+def wait(job: Job) -> Job:
+    """Until it has ended, whatever the end."""
+    deadline = time.monotonic() + 120
+    while job.active and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not job.active
+    return job
 
 
 def save_tiny(folder: Path, name: str, *, n_layers: int = 2, n_heads: int = 3, history: bool = True, **rest) -> None:

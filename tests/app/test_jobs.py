@@ -9,14 +9,7 @@ from typing import Any
 import pytest
 
 from app.services.jobs import Job, Jobs, Stopped
-
-
-def wait(job: Job) -> Job:
-    deadline = time.monotonic() + 120
-    while job.active and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not job.active
-    return job
+from tests.app.conftest import wait
 
 
 def test_jobs_take_turns_and_each_runs_once():

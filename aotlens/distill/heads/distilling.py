@@ -82,7 +82,7 @@ def distill_heads(
         raise ValueError(f"distillation runs on cpu and cuda (it sums in float64); this model is on {reader.device}.")
     source = Source(reader=reader, heads=reader.require_heads(heads))
     texts = _texts(reader, corpus, settings, held_out, sequence_length)
-    found = attending(reader, source.heads, texts.held_out[_spread(len(texts.held_out), _PATTERN_WINDOWS)])
+    found = attending(reader, source.heads, texts.held_out[text.spread(len(texts.held_out), _PATTERN_WINDOWS)])
     total = _Counter(progress)
     identity = None if checkpoint is None else _identity(source, settings, texts)
     training = _start(source, settings, texts, checkpoint, identity, total)
@@ -151,7 +151,7 @@ def _split(training: Tensor, judged: Tensor, settings: Settings, documents: tupl
         raise ValueError("expected at least 2 training windows, one of them for validation, got 1; give more text.")
     wanted = max(1, min(settings.validation_tokens // training.shape[1], len(training) // 4))
     aside = torch.zeros(len(training), dtype=torch.bool)
-    aside[_spread(len(training), wanted)] = True
+    aside[text.spread(len(training), wanted)] = True
     return Texts(train=training[~aside], validation=training[aside], held_out=judged, held_out_documents=documents)
 
 
@@ -193,11 +193,6 @@ def _length(reader: HeadReader, sequence_length: int | None) -> int:
     if not 3 <= length <= reader.n_ctx:
         raise ValueError(f"sequence_length={length}: expected 3 to {reader.n_ctx} (the model's context).")
     return length
-
-
-def _spread(n: int, wanted: int) -> Tensor:
-    wanted = min(n, wanted)
-    return torch.arange(wanted) * n // wanted
 
 
 def _identity(source: Source, settings: Settings, texts: Texts) -> dict[str, Any]:

@@ -15,19 +15,20 @@ from torch import Tensor
 
 from aotlens.distill.heads.stream import windows_of_piece
 from aotlens.distill.heads.training import Training
+from aotlens.distill.heads.windows import spread
 
 _KS = (1, 2, 4, 8, 16, 32, 64, 128)
 _VALIDATION, _HELD_OUT = 2048, 4096  # queries: each is compared with the whole bank
 _ROWS = 512
 
 
-@torch.no_grad()
 def n_queries(training: Training, held_out: Int64[Tensor, "held_out pos"]) -> int:
     """How many `step` will have been told of."""
     queries = (_spread(training.validation_windows, _VALIDATION), _spread(held_out, _HELD_OUT))
     return len(training.source.layers) * sum(windows.numel() for windows in queries)
 
 
+@torch.no_grad()
 def nearest_neighbour_errors(
     training: Training, held_out: Int64[Tensor, "held_out pos"], step: Callable[[int], None] | None = None
 ) -> tuple[Float64[Tensor, " head"], Int64[Tensor, " head"]]:
@@ -62,8 +63,7 @@ def nearest_neighbour_errors(
 
 
 def _spread(windows: Tensor, n_tokens: int) -> Tensor:
-    wanted = max(1, min(len(windows), n_tokens // windows.shape[1]))
-    return windows[torch.arange(wanted) * len(windows) // wanted]
+    return windows[spread(len(windows), max(1, n_tokens // windows.shape[1]))]
 
 
 def _errors(

@@ -20,6 +20,7 @@ from aotlens.distill.heads.reduced_rank import as_network
 from aotlens.distill.heads.scaling import Scaling, fit_scaling
 from aotlens.distill.heads.settings import Settings
 from aotlens.distill.heads.stream import Piece, Source, order_of_tokens, windows_of_piece
+from aotlens.distill.heads.windows import spread
 
 _FIRST = 4096  # tokens that initial output weights are fitted to
 
@@ -197,14 +198,8 @@ def start_training(
         scaling=scaling,
         moments=moments,
         batches=batches,
-        validation=source.piece(_some(validation_windows, fits), scaling),
+        validation=source.piece(validation_windows[spread(len(validation_windows), max(1, fits))], scaling),
     )
-
-
-def _some(windows: Tensor, n: int) -> Tensor:
-    """`n` of them, one at least, spread evenly."""
-    n = max(1, min(n, len(windows)))
-    return windows[torch.arange(n) * len(windows) // n]
 
 
 def _start_windows(length: int) -> int:

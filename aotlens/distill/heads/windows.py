@@ -64,6 +64,12 @@ class Texts:
     """Names; `()` where windows were given."""
 
 
+def spread(n: int, wanted: int) -> Int64[Tensor, " chosen"]:
+    """Up to `wanted` of the places 0, …, n − 1, evenly."""
+    wanted = min(n, wanted)
+    return torch.arange(wanted) * n // wanted
+
+
 def sides(
     reader: HeadReader, corpus: Corpus, held_out: Collection[str] | float | None
 ) -> tuple[Corpus, tuple[str, ...], tuple[str, ...]]:

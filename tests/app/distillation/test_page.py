@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import time
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from app.services import distillation_words as words
 from app.services.distillation import Order, Shown, heads_of
 from app.services.errors import RequestError
 from app.urlstate import DistillationState, format_distillation, parse_distillation
+from tests.app.conftest import wait
 
 BOTH = ("tiny-mhsa", "tiny-mssa")
 PROMPT = {"text": "The captain bowed to the captain."}
@@ -179,13 +179,6 @@ def test_ffns_of_other_weights_are_refused(distilled: Services, monkeypatch: pyt
 
 
 # ── distil ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def wait(job: Any) -> Any:
-    end = time.monotonic() + 120
-    while job.active and time.monotonic() < end:
-        time.sleep(0.05)
-    return job
 
 
 def test_a_distillation_is_made_kept_and_shown(distilled: Services):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,9 @@ import torch
 from aotlens.checkpoints import CheckpointInfo, save_checkpoint
 from aotlens.checkpoints import load as load_checkpoint
 from app.services import Services
-from app.services.jobs import Job
 from app.services.trigrams import Choice, Reading
 from app.settings import Settings
-from tests.app.conftest import TEXT, save_tiny
+from tests.app.conftest import TEXT, save_tiny, wait
 
 READING = Reading(text="books", tokens=3000)
 
@@ -48,14 +46,6 @@ def more(tmp_path_factory: pytest.TempPathFactory, checkpoints: Path, books: Pat
 def choice(**changes: Any) -> Choice:
     usual = {"checkpoint": "tiny-one", "layer": 0, "head": 1, "score": "effect", "end": "top", "distance": None}
     return Choice(**{**usual, "k": 40, **changes})
-
-
-def wait(job: Job) -> Job:
-    deadline = time.monotonic() + 120
-    while job.active and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not job.active
-    return job
 
 
 @pytest.fixture(scope="module")

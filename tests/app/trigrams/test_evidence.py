@@ -23,8 +23,8 @@ from app.services.errors import RequestError
 from app.services.occurrences import _address, occurrences
 from app.services.trigrams import Choice, Reading
 from app.urlstate import TrigramsState, parse_heads
-from tests.app.conftest import TEXT
-from tests.app.trigrams.conftest import READING, choice, wait
+from tests.app.conftest import TEXT, wait
+from tests.app.trigrams.conftest import READING, choice
 
 # ── evidence ─────────────────────────────────────────────────────────────────────────────────────────────────
 

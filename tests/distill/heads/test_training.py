@@ -152,6 +152,17 @@ def test_a_killed_run_resumes_to_the_same_weights(model, windows, tmp_path: Path
     assert resumed.distinct_tokens == whole.distinct_tokens
 
 
+def test_nothing_is_kept_for_gradients(model, windows, monkeypatch):
+    """A model whose parameters want gradients, every sum of the run included."""
+    from aotlens.distill.heads import nearest
+
+    wanted: list[bool] = []
+    errors = nearest._errors
+    monkeypatch.setattr(nearest, "_errors", lambda *args: wanted.append(torch.is_grad_enabled()) or errors(*args))
+    distill_heads(model.requires_grad_(True), windows, 4, seeds=1, **{**FAST, "neighbours": 300})
+    assert wanted and not any(wanted)
+
+
 def test_progress_ends_with_the_work(model, windows):
     seen: list[tuple[int, int]] = []
     options = {**FAST, "neighbours": 300, "wide": 6}
