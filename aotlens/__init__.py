@@ -5,9 +5,29 @@
     for info in aotlens.list_checkpoints():
         print(info.name, info.metrics)
     model = aotlens.load("novels-2l-mhsa")
+    aotlens.heads.motif_scores(model)
 
-The names below are resolved on first use (PEP 562). Importing TransformerLens costs some two seconds, and
-``import aotlens.plots`` or a listing of checkpoints must not pay them.
+Packages, each with its own `help`, for instance `help(aotlens.heads)`:
+
+    checkpoints   trained models on disk: list, load, save, verify, import and export
+    circuits      what each head looks for (QK) and writes (OV), read from the weights; spectra, copying, composition
+    conventions   orientation, shapes and units, stated once
+    data          text as tokens: corpora by name, the tokenizer, token files, batches
+    denoise       attention as denoising: subspaces, Bayes predictors, associative memory
+    distill       heads as feed-forward networks, and feed-forward networks as attention
+    evaluate      losses, what a model predicts next, repeated text, bigram baselines
+    heads         attention patterns, motifs, ablations, what heads attend to
+    interop       models from and to TransformerLens and Hugging Face
+    models        the attention-only transformer and its configuration
+    paths         a prompt's logits as a sum over paths through heads
+    plots         figures of results; `aotlens.plot(result)` chooses the one that fits
+    results       what every result has in common: a line that says what it is, and a table
+    statistics    rank correlations, fitted lines and bootstrap intervals, from scipy
+    train         training from recipes, on one device or several
+    trigrams      skip-trigrams of heads, held against text
+
+A package is imported when it is first used (PEP 562), so that ``import aotlens`` takes no time; the first
+that reads a model imports PyTorch and TransformerLens, which takes some seconds.
 """
 
 from __future__ import annotations
@@ -16,26 +36,72 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from aotlens import (
+        checkpoints,
+        circuits,
+        conventions,
+        data,
+        denoise,
+        distill,
+        evaluate,
+        heads,
+        interop,
+        models,
+        paths,
+        plots,
+        results,
+        statistics,
+        train,
+        trigrams,
+    )
     from aotlens.checkpoints import list_checkpoints, load
     from aotlens.models import AttentionOnlyTransformer, ModelConfig
+    from aotlens.plots import plot
 
 __version__ = "0.1.0"
 
-__all__ = ["AttentionOnlyTransformer", "ModelConfig", "__version__", "list_checkpoints", "load"]
+__all__ = [
+    "AttentionOnlyTransformer",
+    "ModelConfig",
+    "__version__",
+    "checkpoints",
+    "circuits",
+    "conventions",
+    "data",
+    "denoise",
+    "distill",
+    "evaluate",
+    "heads",
+    "interop",
+    "list_checkpoints",
+    "load",
+    "models",
+    "paths",
+    "plot",
+    "plots",
+    "results",
+    "statistics",
+    "train",
+    "trigrams",
+]
 
+#: The module of each name that is not a module itself.
 _HOME = {
     "AttentionOnlyTransformer": "aotlens.models",
     "ModelConfig": "aotlens.models",
     "list_checkpoints": "aotlens.checkpoints",
     "load": "aotlens.checkpoints",
+    "plot": "aotlens.plots",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'aotlens' has no attribute {name!r}; it has {', '.join(sorted(_HOME))}")
-    return getattr(import_module(_HOME[name]), name)
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    if name in __all__:
+        return import_module(f"aotlens.{name}")
+    raise AttributeError(f"module 'aotlens' has no attribute {name!r}; it has {', '.join(__all__)}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+    return sorted({*globals(), *__all__})

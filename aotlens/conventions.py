@@ -22,9 +22,8 @@ and multiply by them: their φ(…) is our pattern's transpose. aot's U_k, W_k^Q
 already, our [d_model, d_head], and its U_k U_kᵀ Z φ(…) has W_O = U_kᵀ here. in-context denoising's W_KQ =
 W_Kᵀ W_Q is [key, query]: our W_QK is its transpose; its W_PV is our W_OV transposed.
 
-**φ, over keys, after masking.** softmax; thresholded: h(softmax(scores)) with h(x) = τ·1{x > τ}; linear:
-scores ÷ the number of visible keys (i + 1 for query i when causal); fixed: the pattern as given, its top-left
-block. Rows of a pattern sum to 1 for softmax only.
+**φ, over keys, after masking.** `aotlens.models.PHIS` has each: its function of the scores, or a fixed pattern whose
+top-left block serves shorter sequences, and whether the rows of its pattern sum to 1.
 
 **Scale.** Scores are multiplied by `attn_scale`: 1/√d_head by default for both kinds of attention, as in the
 code that the papers build on, or 1.0, which is aot's Eq. (4) as printed. A QK circuit, in whatever basis,
@@ -46,10 +45,17 @@ model's own are labelled relative.
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+import re
+from collections.abc import Iterable
+from operator import index
+from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 #: (layer, head), from 0.
 Head: TypeAlias = tuple[int, int]
+#: A head as an argument: (1, 0), whole numbers of any type, or "1.0", as results and pages print it (`as_head`).
+HeadLike: TypeAlias = Any
+#: How a head is written.
+HEAD_NAME: Final = re.compile(r"(\d{1,9})\.(\d{1,9})", re.ASCII)
 
 #: The names of dimensions in annotations and docstrings. `n_…` is how many of a thing there are.
 DIMENSIONS: Final[dict[str, str]] = {
@@ -74,3 +80,54 @@ UNITS: Final[dict[str, str]] = {
     "seconds": "durations",
     "bytes": "sizes of memory and of files; MB is 10⁶ bytes",
 }
+
+
+@runtime_checkable
+class HasHeads(Protocol):
+    """What says how many heads there are: a model's configuration, an expansion, a reader."""
+
+    @property
+    def n_layers(self) -> int: ...
+    @property
+    def n_heads(self) -> int: ...
+
+
+def as_head(head: HeadLike, sizes: HasHeads | None = None) -> Head:
+    """The head that `(1, 0)` or `"1.0"` names. Every function that takes a head takes these.
+
+    Raises `ValueError` for anything else, and for a head that is not among the model's, of `sizes`.
+    """
+    match = HEAD_NAME.fullmatch(head) if isinstance(head, str) else None
+    try:
+        layer, number = map(int, match.groups()) if match else map(_whole, () if isinstance(head, str) else head)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f'head {head!r}: expected a layer and a head, whole numbers from 0, as (1, 0) or "1.0".'
+        ) from None
+    if sizes is not None and not (0 <= layer < sizes.n_layers and 0 <= number < sizes.n_heads):
+        raise ValueError(
+            f"head {layer}.{number}: this model has layers 0 to {sizes.n_layers - 1} and heads 0 to "
+            f"{sizes.n_heads - 1}."
+        )
+    return layer, number
+
+
+def as_heads(heads: HeadLike | Iterable[HeadLike], sizes: HasHeads, *, at_least: int = 1) -> tuple[Head, ...]:
+    """One head, or several, each once and in the order given.
+
+    Raises `ValueError` as `as_head` does, and for fewer than `at_least`.
+    """
+    if isinstance(heads, str) or not isinstance(heads, Iterable):
+        return (as_head(heads, sizes),)
+    several = list(heads)
+    if several and not any(isinstance(part, Iterable) and getattr(part, "ndim", 1) for part in several):
+        return (as_head(several, sizes),)
+    if len(several) < at_least:
+        raise ValueError(f'heads: expected at least {at_least}, as (1, 0) or "1.0", got {len(several)}.')
+    return tuple(dict.fromkeys(as_head(head, sizes) for head in several))
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool):
+        raise TypeError
+    return index(value)

@@ -20,12 +20,11 @@ from aotlens.checkpoints.archive import export_checkpoint, import_checkpoint
 from aotlens.checkpoints.card import render_card
 from aotlens.checkpoints.catalog import bundled_folder, find_checkpoint, home_folder, list_checkpoints, load
 from aotlens.checkpoints.errors import CheckpointError
-from aotlens.checkpoints.info import Card, CheckpointInfo, read_info
+from aotlens.checkpoints.info import CheckpointInfo, read_info
 from aotlens.checkpoints.reading import load_folder, verify
 from aotlens.checkpoints.writing import save_checkpoint
 
 __all__ = [
-    "Card",
     "CheckpointError",
     "CheckpointInfo",
     "bundled_folder",

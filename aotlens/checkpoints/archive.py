@@ -8,7 +8,6 @@ nor a damaged archive leaves anything behind.
 from __future__ import annotations
 
 import lzma
-import os
 import re
 import shutil
 import struct
@@ -27,6 +26,7 @@ from aotlens.checkpoints.errors import CheckpointError
 from aotlens.checkpoints.info import CheckpointInfo, read_info
 from aotlens.checkpoints.layout import CONFIG, FILES, WEIGHTS, is_checkpoint, locate, replacing
 from aotlens.checkpoints.reading import verify
+from aotlens.files import force_to_disk, replacing_file
 
 #: Opens one file of a checkpoint, wherever it is; its bytes can be read from what this returns.
 Open = Callable[[], Any]
@@ -63,25 +63,22 @@ def export_checkpoint(folder: str | Path, destination: str | Path) -> Path:
     if destination.exists():
         raise CheckpointError(f"{destination}: exists already. Choose another name, or remove it first.")
     name = read_info(folder).name
-    unfinished = destination.with_name(f".{destination.name}.partial")
     try:
-        destination.parent.mkdir(parents=True, exist_ok=True)
         if not str(destination).endswith(_SUFFIXES):
             with replacing(destination) as incoming:
                 for part in _parts(folder):
                     _copy(part, incoming / part.name)
             return destination
-        if destination.suffix == ".zip":
-            _write_zip(unfinished, name, folder)
-        else:
-            _write_tar(unfinished, name, folder)
-        os.rename(unfinished, destination)
+        with replacing_file(destination) as unfinished:
+            if destination.suffix == ".zip":
+                _write_zip(unfinished, name, folder)
+            else:
+                mode = {".gz": "w:gz", ".tgz": "w:gz", ".xz": "w:xz"}.get(destination.suffix, "w")
+                _write_tar(unfinished, mode, name, folder)
     except OSError as error:
         raise CheckpointError(
             f"{destination}: could not be written: {error.strerror or error}. Free some space, or choose another place."
         ) from error
-    finally:
-        unfinished.unlink(missing_ok=True)
     return destination
 
 
@@ -94,7 +91,7 @@ def import_checkpoint(source: str | Path, *, name: str | None = None, into: str 
     source = Path(source).expanduser()
     try:
         with _opened(source) as members:
-            name = _checked_name(name or members.name)
+            name = _checked_name(members.name if name is None else name)
             target = (home_folder() if into is None else Path(into).expanduser()) / name
             if target.exists():
                 raise CheckpointError(f"{target}: exists already. Give another name, or remove it first.")
@@ -240,13 +237,11 @@ def _copy(source: Path, destination: Path) -> None:
 def _write_stream(stream: Any, path: Path) -> None:
     with open(path, "wb") as file:
         shutil.copyfileobj(stream, file, 1 << 20)
-        file.flush()
-        os.fsync(file.fileno())
+    force_to_disk(path)
 
 
-def _write_tar(path: Path, name: str, folder: Path) -> None:
+def _write_tar(path: Path, mode: str, name: str, folder: Path) -> None:
     """Owner, times and modes are left out: the same checkpoint gives the same bytes (but for a gzip time)."""
-    mode = {".gz": "w:gz", "tgz": "w:gz", ".xz": "w:xz"}.get(path.name.removesuffix(".partial")[-3:], "w")
     with tarfile.open(path, mode) as archive:  # type: ignore[call-overload]
         for part in _parts(folder):
             member = tarfile.TarInfo(f"{name}/{part.name}")

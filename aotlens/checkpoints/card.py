@@ -40,17 +40,13 @@ def _figures(metrics: dict[str, Any]) -> str:
     rows = [(name.replace("_", " "), value) for name, value in _flat(metrics)]
     lines = ["## Figures", "", "Measured on the stored weights; losses in nats per token.", ""]
     lines.append(_table(("", ""), rows))
-    loss, bigram = metrics.get("validation_loss"), metrics.get("bigram_loss")
-    if isinstance(loss, int | float) and isinstance(bigram, int | float):
-        side = "below" if loss < bigram else "above"
-        lines += [
-            "",
-            f"Its validation loss is {abs(bigram - loss):.2f} nats {side} a smoothed bigram model's.",
-        ]
-    masked, unigram = metrics.get("masked_loss"), metrics.get("unigram_loss")
-    if isinstance(masked, int | float) and isinstance(unigram, int | float):
-        side = "below" if masked < unigram else "above"
-        lines += ["", f"Its loss on hidden tokens is {abs(unigram - masked):.2f} nats {side} a unigram model's."]
+    for name, baseline, sentence in (
+        ("validation_loss", "bigram_loss", "Its validation loss is {:.2f} nats {} a smoothed bigram model's."),
+        ("masked_loss", "unigram_loss", "Its loss on hidden tokens is {:.2f} nats {} a unigram model's."),
+    ):
+        loss, other = metrics.get(name), metrics.get(baseline)
+        if isinstance(loss, int | float) and isinstance(other, int | float):
+            lines += ["", sentence.format(abs(other - loss), "below" if loss < other else "above")]
     return "\n".join(lines)
 
 

@@ -162,10 +162,6 @@ class CheckpointInfo:
         return [_object(line, f"{path}, line {i}") for i, line in enumerate(lines, start=1) if line.strip()]
 
 
-#: The name under which a model carries its CheckpointInfo.
-Card = CheckpointInfo
-
-
 def _check_types(values: dict[str, Any]) -> None:
     for name, types in _TYPES.items():
         value = values[name]

@@ -26,6 +26,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from aotlens.checkpoints.errors import CheckpointError
+from aotlens.files import force_to_disk
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -80,10 +81,10 @@ def replacing(folder: Path) -> Iterator[Path]:
         finish_interrupted(folder)
         incoming.mkdir()
         yield incoming
-        _sync_folder(incoming)
+        force_to_disk(incoming)
         os.rename(incoming, folder / _COMMIT)
         committed = True
-        _sync_folder(folder)
+        force_to_disk(folder)
     except OSError as error:
         raise _save_error(folder, error) from error
     finally:
@@ -99,10 +100,8 @@ def replacing(folder: Path) -> Iterator[Path]:
 
 def write_file(path: Path, data: bytes) -> None:
     """Writes `data` and returns once the disk has it."""
-    with open(path, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    path.write_bytes(data)
+    force_to_disk(path)
 
 
 def finish_interrupted(folder: Path) -> None:
@@ -118,18 +117,8 @@ def _move_into_place(folder: Path) -> None:
     for name in FILES:
         if (commit / name).exists():
             os.replace(commit / name, folder / name)
-    _sync_folder(folder)
+    force_to_disk(folder)
     commit.rmdir()
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "nt":  # Windows opens no folders, and orders its renames itself
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _save_error(folder: Path, error: OSError) -> CheckpointError:

@@ -4,18 +4,20 @@ corpus.py        documents, their hash, and a split by whole documents
 sources.py       open_corpus: the standard library, files, folders, Hugging Face datasets
 tokenizer.py     byte-level BPE
 token_file.py    a corpus as a memory-mapped array of token ids
-sampler.py       training batches, validation windows, repeated random tokens
+sampler.py       training batches, repeated random tokens
+windows.py       text as windows: every token once, spread over documents, or of a token file
 masking.py       rows with hidden tokens, for masked language models
 """
 
 from __future__ import annotations
 
-from aotlens.data.corpus import Corpus, Document, Split, TailHeldOut, documents_sha256
+from aotlens.data.corpus import Corpus, Document, Split, TailHeldOut, documents_sha256, hold_out
 from aotlens.data.masking import IGNORED, MASK_FRACTION, mask_tokens
-from aotlens.data.sampler import BatchSampler, repeated_random_tokens, validation_windows
+from aotlens.data.sampler import BatchSampler, repeated_random_tokens
 from aotlens.data.sources import open_corpus
 from aotlens.data.token_file import TokenFile
 from aotlens.data.tokenizer import END_OF_TEXT, MASK, Tokenizer
+from aotlens.data.windows import Encoding, spread_windows, validation_windows
 
 __all__ = [
     "END_OF_TEXT",
@@ -25,13 +27,16 @@ __all__ = [
     "BatchSampler",
     "Corpus",
     "Document",
+    "Encoding",
     "Split",
     "TailHeldOut",
     "TokenFile",
     "Tokenizer",
     "documents_sha256",
+    "hold_out",
     "mask_tokens",
     "open_corpus",
     "repeated_random_tokens",
+    "spread_windows",
     "validation_windows",
 ]

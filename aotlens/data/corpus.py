@@ -116,6 +116,17 @@ class TailHeldOut(Corpus):
         return self._whole.sha256()
 
 
+def hold_out(corpus: Corpus, held_out: Collection[str] | float) -> tuple[Corpus, Split]:
+    """The corpus with its split: whole documents, by name or a fraction of them, or of a single document its end.
+
+    Raises ValueError as `Corpus.split` does.
+    """
+    if isinstance(held_out, float) and len(corpus.names()) == 1:
+        corpus = TailHeldOut(corpus, held_out)
+        held_out = (corpus.tail,)
+    return corpus, corpus.split(held_out)
+
+
 class DocumentHash:
     """SHA-256 over names and texts in order, in UTF-8, each after its length (8 bytes, little-endian)."""
 

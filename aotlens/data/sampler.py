@@ -76,7 +76,7 @@ class BatchSampler:
                     f"{self.tokens.d_vocab} in {self.tokens.path}; use the tokenizer that the file was built "
                     "with"
                 )
-            _require_length(self.tokens, self.sequence_length)
+            require_length(self.tokens, self.sequence_length)
 
     def batch(self, step: int) -> Int64[Tensor, "batch pos"]:
         """The rows of one step, [batch_size, sequence_length]; some 0.3 ms for 32 × 256."""
@@ -110,38 +110,11 @@ class BatchSampler:
                 f"expected token ids below d_vocab = {self.d_vocab}, got {int(filled.max())} at step {step}; "
                 "build the token file again"
             )
-        return torch.from_numpy(_with_start(filled, eot_id))
-
-
-def validation_windows(
-    tokens: TokenFile, sequence_length: int, max_windows: int | None = None
-) -> Int64[Tensor, "windows pos"]:
-    """Cut a token file into windows without overlap: each the separator and ``sequence_length - 1`` tokens.
-
-    The file's leading separator is skipped, and what is left over at the end is dropped. With
-    ``max_windows``, that many (n) are taken, spread evenly over all there are: the i-th is number ⌊i·all/n⌋.
-    Raises ValueError for a file shorter than one window.
-    """
-    if sequence_length < 2:
-        raise ValueError(f"expected sequence_length ≥ 2, got {sequence_length}")
-    if max_windows is not None and max_windows < 1:
-        raise ValueError(f"expected max_windows ≥ 1 or None, got {max_windows}")
-    _require_length(tokens, sequence_length)
-    width = sequence_length - 1
-    available = (len(tokens) - 1) // width
-    chosen = min(available, max_windows or available)
-    first = 1 + np.arange(chosen) * available // chosen * width
-    filled = np.asarray(tokens.tokens)[first[:, None] + np.arange(width)].astype(np.int64)
-    if int(filled.max()) >= tokens.d_vocab:
-        raise ValueError(
-            f"{tokens.path}: expected token ids below d_vocab = {tokens.d_vocab}, got {int(filled.max())}; "
-            "build the file again"
-        )
-    return torch.from_numpy(_with_start(filled, tokens.eot_id))
+        return torch.from_numpy(with_start(filled, eot_id))
 
 
 def repeated_random_tokens(
-    d_vocab: int, batch_size: int, half_length: int, seed: int, *, eot_id: int = 0
+    d_vocab: int, batch_size: int, half_length: int, seed: int, *, eot_id: int | None = 0
 ) -> Int64[Tensor, "batch pos"]:
     """Rows of the separator, then ``half_length`` uniformly random other tokens, then the same ones again.
 
@@ -152,8 +125,10 @@ def repeated_random_tokens(
             "expected d_vocab ≥ 2, batch_size ≥ 1 and half_length ≥ 1, got "
             f"d_vocab={d_vocab}, batch_size={batch_size}, half_length={half_length}"
         )
+    if eot_id is not None and not 0 <= eot_id < d_vocab:
+        raise ValueError(f"expected a separator from 0 to {d_vocab - 1}, got eot_id={eot_id}")
     half = _random_tokens(uniform_words(seed, _REPEATED_STREAM, 0, (batch_size, half_length)), d_vocab, eot_id)
-    return torch.from_numpy(_with_start(np.concatenate([half, half], axis=1), eot_id))
+    return torch.from_numpy(with_start(np.concatenate([half, half], axis=1), eot_id))
 
 
 def uniform_words(seed: int, stream: int, step: int, shape: tuple[int, int]) -> np.ndarray:
@@ -168,17 +143,23 @@ def _below(words: np.ndarray, bound: np.ndarray | int) -> np.ndarray:
     return (words % np.asarray(bound, dtype=np.uint64)).astype(np.int64)
 
 
-def _random_tokens(words: np.ndarray, d_vocab: int, eot_id: int) -> np.ndarray:
+def _random_tokens(words: np.ndarray, d_vocab: int, eot_id: int | None) -> np.ndarray:
     """Uniform over all token ids but the separator."""
+    if eot_id is None:
+        return _below(words, d_vocab)
     drawn = _below(words, d_vocab - 1)
     return drawn + (drawn >= eot_id)
 
 
-def _with_start(filled: np.ndarray, eot_id: int) -> np.ndarray:
+def with_start(filled: np.ndarray, eot_id: int | None) -> np.ndarray:
+    """`filled` `[rows, tokens]` with the start token before each row, or as they are where there is none."""
+    if eot_id is None:
+        return filled
     return np.concatenate([np.full((len(filled), 1), eot_id, dtype=np.int64), filled], axis=1)
 
 
-def _require_length(tokens: TokenFile, sequence_length: int) -> None:
+def require_length(tokens: TokenFile, sequence_length: int) -> None:
+    """Raise `ValueError` for a token file that is too short for one row of `sequence_length` tokens."""
     if len(tokens) < sequence_length:
         raise ValueError(
             f"{tokens.path}: expected at least {sequence_length} tokens (one row), got {len(tokens)}; "

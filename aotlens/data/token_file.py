@@ -22,6 +22,7 @@ from jaxtyping import Int64
 
 from aotlens.data.corpus import Document, DocumentHash
 from aotlens.data.tokenizer import Tokenizer
+from aotlens.files import replacing_file
 
 MAGIC = b"AOTLTOK1"
 _PREAMBLE = struct.Struct("<8sQQQQ24x")  # magic, tokens, documents, trailer's length, bytes a token
@@ -49,20 +50,8 @@ class TokenFile:
         documents, or for a lone surrogate in one, and OSError (a full disk, say) with the path.
         """
         path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            with temporary.open("wb") as file:
-                _write(file, documents, tokenizer)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except OSError as error:
-            if error.filename is None:  # a failed write does not know its file
-                raise OSError(error.errno, f"{error.strerror} while writing tokens", str(path)) from error
-            raise
-        finally:
-            temporary.unlink(missing_ok=True)
+        with replacing_file(path) as temporary, temporary.open("wb") as file:
+            _write(file, documents, tokenizer)
         return cls.open(path)
 
     @classmethod

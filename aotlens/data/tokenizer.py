@@ -102,24 +102,11 @@ class Tokenizer:
     def from_gpt2_files(cls, encoder_json: str | PathLike[str], vocab_bpe: str | PathLike[str]) -> Tokenizer:
         """GPT-2's published files: ``encoder.json`` (token to id) and ``vocab.bpe`` (merges, best first)."""
         try:
-            vocabulary = json.loads(Path(encoder_json).read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ValueError(f"{encoder_json}: expected JSON, got {error}") from error
-        if not isinstance(vocabulary, dict) or END_OF_TEXT not in vocabulary:
-            raise ValueError(f"{encoder_json}: expected a JSON object of tokens to ids with {END_OF_TEXT!r}")
-        lines = Path(vocab_bpe).read_text(encoding="utf-8").split("\n")
-        merges: list[tuple[str, str]] = []
-        for number, line in enumerate(lines, start=1):
-            if not line or (number == 1 and line.startswith("#version")):
-                continue
-            parts = line.split(" ")
-            if len(parts) != 2:
-                raise ValueError(f"{vocab_bpe}, line {number}: expected two tokens to merge, got {line!r}")
-            merges.append((parts[0], parts[1]))
-        try:
-            backend = _untrained(models.BPE(vocabulary, merges))
+            backend = _untrained(models.BPE.from_file(str(encoder_json), str(vocab_bpe)))
         except Exception as error:  # the library raises bare Exception
-            raise ValueError(f"{encoder_json} and {vocab_bpe} do not belong together: {error}") from error
+            raise ValueError(f"{encoder_json} and {vocab_bpe}: expected GPT-2's two files, got {error}") from error
+        if backend.token_to_id(END_OF_TEXT) is None:
+            raise ValueError(f"{encoder_json}: expected tokens and ids with {END_OF_TEXT!r}")
         backend.add_special_tokens([END_OF_TEXT])
         return cls(backend)
 

@@ -11,7 +11,9 @@ from jaxtyping import Float, Int, Int64
 from torch import Tensor
 
 from aotlens.data import repeated_random_tokens
+from aotlens.data.windows import start_id
 from aotlens.models import AttentionOnlyTransformer
+from aotlens.results import Result
 
 
 @torch.no_grad()
@@ -41,12 +43,16 @@ def validation_loss(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RepeatLosses:
+class RepeatLosses(Result):
     """Losses on a start token and twice the same random tokens, nats a token."""
 
     first_half: float
     second_half: float
     per_position: Float[np.ndarray, " targets"]
+
+    @property
+    def headline(self) -> str:
+        return f"{self.first_half:.3f} nats a token, and {self.second_half:.3f} when it comes again"
 
     @property
     def gain(self) -> float:
@@ -65,7 +71,7 @@ def repeat_losses(
     if model.cfg.read_in != "tokens" or model.cfg.d_vocab is None:
         raise ValueError(f"repeated tokens need a model of tokens; this one reads {model.cfg.read_in}.")
     half_length = min(half_length, (model.cfg.n_ctx - 1) // 2)
-    start = 0 if model.tokenizer is None else model.tokenizer.eot_id
+    start = start_id(model.tokenizer) or 0
     tokens = repeated_random_tokens(model.cfg.d_vocab, n_sequences, half_length, seed, eot_id=start)
     per_position = model.loss_per_token(tokens.to(model.device)).cpu().double().mean(0).numpy()
     # Index i is the loss of token i + 1.
@@ -77,7 +83,7 @@ def repeat_losses(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class BigramModel:
+class BigramModel(Result):
     """Absolute discounting, backing off to unigrams that are themselves discounted towards uniform:
 
         p(w | v) = max(c(v, w) − D, 0) / c(v) + D · N(v) / c(v) · p(w)
@@ -94,6 +100,10 @@ class BigramModel:
     pair_counts: Int64[np.ndarray, " pairs"]
     unigram: Float[np.ndarray, " d_vocab"]
     """p(w)."""
+
+    @property
+    def headline(self) -> str:
+        return f"{len(self.pair_keys):,} pairs of {self.d_vocab:,} tokens"
 
     @classmethod
     def fit(cls, tokens: np.ndarray, d_vocab: int, discount: float = 0.75) -> BigramModel:
@@ -112,9 +122,13 @@ class BigramModel:
         return cls(discount=discount, d_vocab=d_vocab, pair_keys=keys, pair_counts=counts, unigram=unigram)
 
     def loss(self, tokens: np.ndarray) -> float:
-        """Mean −log p(w | v) over consecutive pairs of `tokens`, nats a token."""
+        """Mean −log p(w | v) over consecutive pairs of `tokens` `[..., pos]`, nats a token.
+
+        Of windows `[windows, pos]` no pair reaches from one into the next, so this is of the tokens that a model
+        predicts when it reads the same windows.
+        """
         ids = np.asarray(tokens, dtype=np.int64)
-        previous, following = ids[:-1], ids[1:]
+        previous, following = ids[..., :-1].ravel(), ids[..., 1:].ravel()
         first = self.pair_keys // self.d_vocab
         totals = np.bincount(first, weights=self.pair_counts, minlength=self.d_vocab)
         kinds = np.bincount(first, minlength=self.d_vocab)

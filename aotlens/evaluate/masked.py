@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -12,10 +13,14 @@ from torch import Tensor
 
 from aotlens.data import IGNORED, MASK_FRACTION, mask_tokens
 from aotlens.models import AttentionOnlyTransformer
+from aotlens.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class MaskedLoss:
+class MaskedLoss(Result):
     """The losses of hidden tokens, one a token, in the order of the text."""
 
     targets: Int64[np.ndarray, " hidden"]
@@ -24,6 +29,16 @@ class MaskedLoss:
     """−log p(token | the rest), nats."""
     guessed: Int64[np.ndarray, " hidden"]
     """The likeliest token instead."""
+
+    @property
+    def headline(self) -> str:
+        return f"{self.loss:.3f} nats a hidden token, {self.accuracy:.1%} guessed"
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a hidden token: its id, the guessed one's, and its loss in nats."""
+        import pandas as pd
+
+        return pd.DataFrame({"target_id": self.targets, "guessed_id": self.guessed, "loss": self.losses})
 
     @property
     def loss(self) -> float:

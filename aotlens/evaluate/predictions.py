@@ -11,13 +11,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from aotlens.models import AttentionOnlyTransformer
+from aotlens.results import Result
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class NextToken:
+class NextToken(Result):
     """The token that did come next (or stands there), and how expected it was."""
 
     token_id: int
@@ -27,13 +28,17 @@ class NextToken:
     """1 for the likeliest token of the vocabulary."""
 
     @property
+    def headline(self) -> str:
+        return f"{self.str_token!r} has probability {self.probability:.3g}, rank {self.rank}"
+
+    @property
     def loss(self) -> float:
         """−log probability, nats."""
         return float(-np.log(self.probability)) if self.probability > 0 else float("inf")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class NextTokenPredictions:
+class NextTokenPredictions(Result):
     """The likeliest tokens after one position, or at it, best first."""
 
     position: int
@@ -48,6 +53,10 @@ class NextTokenPredictions:
     """Of the whole distribution, nats."""
     actual: NextToken | None
     """What the prompt has at the next position (at this one, if `at_position`); None after its last, or at a mask."""
+
+    @property
+    def headline(self) -> str:
+        return f"{self.str_tokens[0]!r} is likeliest, with probability {self.probabilities[0]:.3g}"
 
     def to_frame(self) -> pd.DataFrame:
         """One row a token: rank, token_id, token, probability, logit."""

@@ -22,7 +22,7 @@ from transformer_lens.utilities.tl_checkpoint_conversion import convert_tl_check
 
 from aotlens.data import Tokenizer
 from aotlens.interop.tokenizers import to_hugging_face
-from aotlens.models import AttentionOnlyTransformer, ModelConfig
+from aotlens.models import PHIS, AttentionOnlyTransformer, ModelConfig
 
 
 @torch.no_grad()
@@ -59,7 +59,7 @@ def query_factor(cfg: ModelConfig) -> float:
 
 def _cannot_express(cfg: ModelConfig) -> list[str]:
     reasons = []
-    if cfg.phi != "softmax":
+    if not PHIS[cfg.phi].sdpa:
         reasons.append(f"phi={cfg.phi!r}")
     if cfg.positions == "qk":
         reasons.append("positions='qk' (added to queries and keys only)")

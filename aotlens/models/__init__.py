@@ -5,6 +5,19 @@ from __future__ import annotations
 from aotlens.models.config import ModelConfig
 from aotlens.models.count import count_parameters
 from aotlens.models.device import resolve_device
+from aotlens.models.folding import FoldedNorm, folded_norm
+from aotlens.models.phi import PHIS, Phi
 from aotlens.models.transformer import AttentionOnlyTransformer
+from aotlens.models.weights import widened
 
-__all__ = ["AttentionOnlyTransformer", "ModelConfig", "count_parameters", "resolve_device"]
+__all__ = [
+    "PHIS",
+    "AttentionOnlyTransformer",
+    "FoldedNorm",
+    "ModelConfig",
+    "Phi",
+    "count_parameters",
+    "folded_norm",
+    "resolve_device",
+    "widened",
+]

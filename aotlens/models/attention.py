@@ -1,4 +1,4 @@
-"""The attention operators: MHSA and MSSA, and every φ.
+"""The attention operators: MHSA and MSSA, with any φ (`aotlens.models.phi`).
 
 With x the layer's (normalised) input `[batch, pos, d_model]`, head k computes
 
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from transformer_lens.hook_points import HookPoint
 
 from aotlens.models.config import ModelConfig
+from aotlens.models.phi import PHIS, apply_phi
 
 
 def visible_keys(
@@ -40,7 +41,7 @@ def visible_keys(
         real = attention_mask[:, None, None, :]
         itself = torch.eye(n_pos, dtype=torch.bool, device=device) & ~attention_mask[:, None, :, None]
         visible = (real if visible is None else visible & real) | itself
-    if mask is not None and cfg.phi in ("softmax", "thresholded_softmax"):
+    if mask is not None and PHIS[cfg.phi].normalises:
         assert visible is not None
         if not visible.is_meta and not visible.any(-1).all():
             raise ValueError(
@@ -48,22 +49,6 @@ def visible_keys(
                 f"give {cfg.n_ctx} unpadded positions or another mask."
             )
     return visible
-
-
-def apply_phi(cfg: ModelConfig, scores: Tensor, visible: Tensor | None) -> Tensor:
-    """φ over keys: softmax; τ·1{softmax > τ}; or scores ÷ number of visible keys. Hidden keys get 0.
-
-    `scores [batch, head, query, key]` are −∞ where hidden. The thresholded softmax is aot's (Theorem 3.1).
-    """
-    if cfg.phi == "linear":
-        if visible is None:
-            return scores / scores.shape[-1]
-        return torch.where(visible, scores, 0.0) / visible.sum(-1, keepdim=True).clamp(min=1)
-    pattern = F.softmax(scores, dim=-1)
-    if cfg.phi == "thresholded_softmax":
-        assert cfg.threshold is not None
-        return cfg.threshold * (pattern > cfg.threshold).to(pattern.dtype)
-    return pattern
 
 
 class Attention(nn.Module):
@@ -111,7 +96,7 @@ class Attention(nn.Module):
         return q, k, v
 
     def _needs_pattern(self) -> bool:
-        return self.cfg.phi != "softmax" or self.hook_attn_scores.has_hooks() or self.hook_pattern.has_hooks()
+        return not PHIS[self.cfg.phi].sdpa or self.hook_attn_scores.has_hooks() or self.hook_pattern.has_hooks()
 
     def forward(self, x: Tensor, x_qk: Tensor, visible: Tensor | None, causal_only: bool) -> Tensor:
         """The layer's output `[batch, pos, d_model]`.

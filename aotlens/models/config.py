@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from aotlens.models.phi import PHIS
+
 AttentionKind = Literal["mhsa", "mssa"]
-Phi = Literal["softmax", "thresholded_softmax", "linear", "fixed"]
 FixedPattern = Literal["given", "random", "learned"]
 Positions = Literal["learned", "qk"]
 ReadIn = Literal["tokens", "patches", "vectors"]
@@ -23,7 +24,6 @@ ReadOut = Literal["tokens", "classes", "vectors"]
 ACTIVATIONS = ("gelu", "gelu_new", "relu", "silu")
 _CHOICES: dict[str, tuple[object, ...]] = {
     "attention": ("mhsa", "mssa"),
-    "phi": ("softmax", "thresholded_softmax", "linear", "fixed"),
     "fixed_pattern": ("given", "random", "learned", None),
     "act_fn": ACTIVATIONS,
     "norm": ("layernorm", None),
@@ -77,10 +77,10 @@ class ModelConfig:
     """W_O = step_size · U_kᵀ (MSSA only) instead of a learned W_O."""
     step_size: float = 1.0
     """η of aot Eq. (3); acts only on a tied output."""
-    phi: Phi = "softmax"
-    """What turns scores into a pattern (design: rows, over keys, after masking)."""
+    phi: str = "softmax"
+    """What turns scores into a pattern: a name in `aotlens.models.PHIS`."""
     threshold: float | None = None
-    """τ of h(x) = τ·1{x > τ}, for `phi="thresholded_softmax"`."""
+    """τ of h(x) = τ·1{x > τ}, for a thresholded φ."""
     fixed_pattern: FixedPattern | None = None
     """Where a fixed pattern comes from: `given` to the constructor, `random` (frozen) or `learned`."""
     d_mlp: int | None = None
@@ -127,7 +127,7 @@ class ModelConfig:
     """Seed of the initial weights (and of a random pattern)."""
 
     def __post_init__(self) -> None:
-        for name, choices in _CHOICES.items():
+        for name, choices in {**_CHOICES, "phi": tuple(PHIS)}.items():
             value = getattr(self, name)
             if value not in choices:
                 raise ValueError(f"{name}={value!r}: expected one of {', '.join(map(repr, choices))}.")
@@ -160,18 +160,11 @@ class ModelConfig:
             )
         if self.attn_scale is not None and self.attn_scale <= 0:
             raise ValueError(f"attn_scale={self.attn_scale}: expected a positive multiplier, or None.")
-        if self.phi == "thresholded_softmax":
-            if self.threshold is None or not 0 < self.threshold < 1:
-                raise ValueError(f"phi='thresholded_softmax' needs 0 < threshold < 1, got {self.threshold}.")
-        elif self.threshold is not None:
-            raise ValueError(f"threshold={self.threshold} needs phi='thresholded_softmax', got {self.phi!r}.")
-        if (self.phi == "fixed") != (self.fixed_pattern is not None):
-            raise ValueError(
-                f"phi={self.phi!r} with fixed_pattern={self.fixed_pattern!r}: phi='fixed' needs "
-                "fixed_pattern 'given', 'random' or 'learned', and no other phi takes one."
-            )
-        if self.phi == "fixed" and self.positions == "qk":
-            raise ValueError("positions='qk' are added to queries and keys, and phi='fixed' has neither.")
+        for name, phi in PHIS.items():
+            for parameter in set(phi.parameters) - set(PHIS[self.phi].parameters):
+                if (value := getattr(self, parameter)) is not None:
+                    raise ValueError(f"{parameter}={value!r} needs phi={name!r}, got {self.phi!r}.")
+        PHIS[self.phi].check(self)
         if self.norm_eps <= 0:
             raise ValueError(f"norm_eps={self.norm_eps}: expected a positive number.")
         for name in ("init_std", "position_init_std"):
@@ -179,7 +172,7 @@ class ModelConfig:
             if value is not None and value < 0:
                 raise ValueError(f"{name}={value}: expected a standard deviation of at least 0.")
         if self.attn_mask is not None:
-            mask = _as_mask(self.attn_mask, self.n_heads, self.n_ctx, self.phi)
+            mask = _as_mask(self.attn_mask, self.n_heads, self.n_ctx, PHIS[self.phi].normalises)
             object.__setattr__(self, "attn_mask", mask)
 
     def _check_ends(self) -> None:
@@ -233,7 +226,7 @@ class ModelConfig:
     @property
     def has_query_key(self) -> bool:
         """False for fixed patterns, which need neither queries nor keys."""
-        return self.phi != "fixed"
+        return PHIS[self.phi].needs_query_key
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-able dictionary with every field; `from_dict` undoes it."""
@@ -260,7 +253,7 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
-def _as_mask(mask: Any, n_heads: int, n_ctx: int, phi: str) -> Mask:
+def _as_mask(mask: Any, n_heads: int, n_ctx: int, needs_key: bool) -> Mask:
     """Nested tuples of bools, so that configurations compare, hash and serialise."""
     rows = mask.tolist() if hasattr(mask, "tolist") else mask
     expected = f"attn_mask: expected [1 or {n_heads} heads, {n_ctx} queries, {n_ctx} keys]"
@@ -276,7 +269,7 @@ def _as_mask(mask: Any, n_heads: int, n_ctx: int, phi: str) -> Mask:
         strange = next((seen for row in head for seen in row if seen not in (0, 1)), None)
         if strange is not None:
             raise ValueError(f"{expected}, True where a query sees a key, got an entry {strange!r}.")
-    if phi in ("softmax", "thresholded_softmax"):
+    if needs_key:
         for h, head in enumerate(rows):
             for query, row in enumerate(head):
                 if not any(row):

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator
+
 import torch
+from torch import Tensor
+
+#: Largest difference of two float32 products, over the largest entry: some hundred times what rounding makes of it.
+_TOLERANCE = 1e-4
 
 
 def resolve_device(device: str | torch.device = "auto") -> torch.device:
-    """The device to use: `"auto"` is cuda, then mps, then cpu.
+    """The device to use: `"auto"` is cuda, else cpu.
 
-    Raises `ValueError` for a device that this machine or this build of torch does not have.
+    `"mps"` is used only where it is named: there are reports of float32 products that are silently wrong there. Its
+    first use in a process multiplies contiguous and transposed matrices on it and on the CPU.
+
+    Raises `ValueError` for a device that this machine or this build of torch does not have, and for an `"mps"` whose
+    products differ from the CPU's.
     """
     if isinstance(device, str) and device == "auto":
-        if torch.cuda.is_available():
-            return torch.device("cuda")
-        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         resolved = torch.device(device)
     except RuntimeError as error:
@@ -25,4 +34,35 @@ def resolve_device(device: str | torch.device = "auto") -> torch.device:
         raise ValueError(f"device {device!r} is not available to torch {torch.__version__}; use 'auto'.")
     if resolved.type == "cuda" and resolved.index is not None and resolved.index >= torch.cuda.device_count():
         raise ValueError(f"device {device!r}: this machine has {torch.cuda.device_count()} CUDA device(s).")
+    if resolved.type == "mps":
+        _check_products(resolved)
     return resolved
+
+
+@functools.cache  # a check that raised is made again
+def _check_products(device: torch.device) -> None:
+    for name, left, right in _pairs():
+        expected = left @ right
+        difference = float((_product(left, right, device) - expected).abs().max() / expected.abs().max())
+        if not difference <= _TOLERANCE:
+            raise ValueError(
+                f"device {str(device)!r}: the product of {name} differs from the CPU's by {difference:.1g} of its "
+                f"largest entry (torch {torch.__version__}), so every result could be wrong; use device='cpu'."
+            )
+
+
+def _pairs() -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Pairs of matrices, and of batches of matrices, each side contiguous or transposed, in the sizes of heads."""
+    generator = torch.Generator().manual_seed(0)
+    for kind, batch in (("matrices", ()), ("batches of matrices", (3, 4))):
+        for left_is, left_transposed in (("contiguous", False), ("transposed", True)):
+            for right_is, right_transposed in (("contiguous", False), ("transposed", True)):
+                sides = []
+                for shape, transposed in (((65, 48), left_transposed), ((48, 130), right_transposed)):
+                    stored = torch.randn(*batch, *(shape[::-1] if transposed else shape), generator=generator)
+                    sides.append(stored.mT if transposed else stored)
+                yield f"{kind}, {left_is} and {right_is},", sides[0], sides[1]
+
+
+def _product(left: Tensor, right: Tensor, device: torch.device) -> Tensor:
+    return (left.to(device) @ right.to(device)).cpu()

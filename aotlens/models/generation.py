@@ -31,7 +31,8 @@ def generate(
     `stop_token` again).
 
     A string comes back as a string (prompt included, start token left out), ids `[batch, pos]` or `[pos]` as
-    ids. `seed` makes the draw repeatable. Raises `ValueError` where prompt and new tokens exceed `n_ctx`.
+    ids. `seed` makes the draw repeatable. Raises `ValueError` where prompt and new tokens exceed `n_ctx`, and where the
+    logits have no finite maximum (NaN, for one), at every temperature.
     """
     if model.cfg.read_in != "tokens" or model.cfg.read_out != "tokens" or model.sees_later_keys:
         raise ValueError("generate needs a causal model that reads and writes tokens.")
@@ -72,7 +73,16 @@ def sample(
     top_k: int | None,
     generator: torch.Generator | None,
 ) -> Int[Tensor, " batch"]:
-    """One draw a row from softmax(logits / temperature) over its `top_k` largest entries."""
+    """One draw a row from softmax(logits / temperature) over its `top_k` largest entries.
+
+    A token may have the logit −∞ and is then never drawn. Raises `ValueError` for a row that holds NaN or +∞, or
+    nothing but −∞: it gives no distribution over tokens.
+    """
+    if not logits.amax(-1).isfinite().all():
+        raise ValueError(
+            "the model's logits contain NaN or +inf, or are all -inf, so no next token can be drawn; check the weights "
+            "and hooks, or use a wider dtype: model.float()."
+        )
     if temperature == 0:
         return logits.argmax(-1)
     values, ids = logits.topk(min(top_k or logits.shape[-1], logits.shape[-1]), dim=-1)

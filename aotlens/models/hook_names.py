@@ -1,4 +1,4 @@
-"""Every hook name of the family, as TransformerLens names them.
+"""Hook names of the family that are asked for by name, as TransformerLens has them.
 
 `blocks.{l}.attn.hook_pattern` and so on: one place, so that a listener's name and the model's cannot
 drift apart.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 EMBED = "hook_embed"  # [batch, pos, d_model]
 POS_EMBED = "hook_pos_embed"  # [batch, pos, d_model], positions added to the stream
-QK_POS_EMBED = "hook_qk_pos_embed"  # [batch, pos, d_model], positions added to queries and keys only
 FINAL_SCALE = "ln_final.hook_scale"  # [batch, pos, 1]
 
 Q, K, V, Z = "hook_q", "hook_k", "hook_v", "hook_z"  # [batch, pos, head, d_head]
@@ -32,10 +31,6 @@ def resid_pre(layer: int) -> str:
 
 def resid_post(layer: int) -> str:
     return block(layer, "hook_resid_post")
-
-
-def attn_out(layer: int) -> str:
-    return block(layer, "hook_attn_out")
 
 
 def norm_scale(layer: int) -> str:

@@ -59,6 +59,18 @@ class TextInterface:
         lengths = torch.tensor([len(row) for row in rows], device=self.device)
         return tokens, torch.arange(longest, device=self.device) < lengths[:, None]
 
+    def to_batch(self, inputs: Tensor | str | list[str]) -> tuple[Tensor, Tensor | None]:
+        """What the model reads as a batch on its device, and which positions are text where a text is padded.
+
+        `inputs` is a text, a list of texts, one sequence or image, or a batch of them. Raises `ValueError` as
+        `to_tokens` does.
+        """
+        if isinstance(inputs, Tensor):
+            single = {"tokens": 1, "vectors": 2, "patches": 3}[self.cfg.read_in]
+            return (inputs[None] if inputs.ndim == single else inputs).to(self.device), None
+        tokens, mask = self.to_tokens(inputs, return_mask=True)
+        return tokens, None if bool(mask.all()) else mask
+
     def to_str_tokens(self, text: str | Tensor | list[int], prepend_bos: bool = True) -> list[str]:
         """One string a token, for a text or for one sequence of ids."""
         tokenizer = self._tokenizer()

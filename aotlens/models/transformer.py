@@ -17,7 +17,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformer_lens import ActivationCache
 from transformer_lens.hook_points import HookPoint
-from transformer_lens.HookedRootModule import HookedRootModule
 
 from aotlens.models import attention, hook_names
 from aotlens.models.config import ModelConfig
@@ -25,6 +24,7 @@ from aotlens.models.ends import PositionEmbedding, Unembed, make_embedding
 from aotlens.models.generation import generate
 from aotlens.models.initialise import initialise
 from aotlens.models.layers import Block, LayerNorm
+from aotlens.models.run_lock import ThreadSafeHooks
 from aotlens.models.text import TextInterface, TextTokenizer
 from aotlens.models.weights import StackedWeights
 
@@ -32,12 +32,12 @@ ReturnType = Literal["logits", "loss", "both"]
 _IGNORED = -100  # cross_entropy's mark of a target that does not count
 
 
-class AttentionOnlyTransformer(StackedWeights, TextInterface, HookedRootModule):
+class AttentionOnlyTransformer(StackedWeights, TextInterface, ThreadSafeHooks):
     """A hooked transformer described by a `ModelConfig`.
 
     `tokenizer` turns text into ids (optional); `pattern [n_layers, n_heads, n_ctx, n_ctx]` (or what
     broadcasts to it) is needed for `fixed_pattern="given"` and refused elsewhere. Weights are a function of
-    `cfg.seed`.
+    `cfg.seed`. Threads may share a model; see `ThreadSafeHooks` for who waits for whom.
     """
 
     card: Any = None
@@ -198,7 +198,7 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, HookedRootModule):
     def _counts_absolutely(self) -> bool:
         """Whether a mask, pattern or read-out names positions by number, so that a row cannot be shifted."""
         first = self.cfg.read_out == "classes" and self.cfg.pooling == "first"
-        return first or self.attn_mask is not None or self.cfg.phi == "fixed"
+        return first or self.attn_mask is not None or not self.cfg.has_query_key
 
     def visible_keys(self, n_pos: int, attention_mask: Tensor | None, device: torch.device) -> Tensor | None:
         """bool `[1 or batch, 1 or n_heads, query, key]`: which keys a query sees; None where it sees all."""

@@ -11,6 +11,15 @@ if TYPE_CHECKING:
     from aotlens.models.config import ModelConfig
 
 
+def widened(values: Tensor) -> Tensor:
+    """Half precision as float32, float32 and float64 as they are, without a gradient.
+
+    A product in bfloat16 is wrong in its third digit, whatever it is widened to afterwards: widen the factors first.
+    """
+    values = values.detach()
+    return values if values.dtype in (torch.float32, torch.float64) else values.float()
+
+
 class StackedWeights:
     """`W_Q [n_layers, n_heads, d_model, d_head]` and so on, the same for every kind of attention.
 
@@ -43,7 +52,7 @@ class StackedWeights:
         return torch.zeros(self.cfg.n_layers, *shape, dtype=reference.dtype, device=reference.device)
 
     def _no_query_key(self, name: str) -> str:
-        return f"{name}: a model with phi='fixed' has no queries or keys; no input changes its pattern."
+        return f"{name}: a model with phi={self.cfg.phi!r} has no queries or keys; no input changes its pattern."
 
     @property
     def W_E(self) -> Tensor:

@@ -147,6 +147,11 @@ def test_names_that_are_none(saved: Path, tmp_path: Path, name: str) -> None:
     assert "expected up to 100 letters" in refused(saved, tmp_path / "into", name)
 
 
+def test_an_empty_name_is_not_taken_for_none(saved: Path, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="expected up to 100 letters"):
+        import_checkpoint(saved, name="", into=tmp_path / "into")
+
+
 def test_an_archive_larger_than_the_disk(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = type("Usage", (), {"free": 1000})
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage)

@@ -44,7 +44,7 @@ SIZES = {"n_layers": 1, "d_model": 4, "n_heads": 2, "d_head": 2, "n_ctx": 3, "d_
         ({"phi": "thresholded_softmax", "threshold": 1.0}, "needs 0 < threshold < 1, got 1.0"),
         ({"threshold": 0.5}, "threshold=0.5 needs phi='thresholded_softmax', got 'softmax'"),
         ({"phi": "fixed"}, "phi='fixed' needs fixed_pattern 'given', 'random' or 'learned'"),
-        ({"fixed_pattern": "random"}, "and no other phi takes one"),
+        ({"fixed_pattern": "random"}, "fixed_pattern='random' needs phi='fixed', got 'softmax'"),
         ({"phi": "fixed", "fixed_pattern": "random", "positions": "qk"}, "phi='fixed' has neither"),
         ({"norm_eps": 0.0}, "norm_eps=0.0: expected a positive number."),
         ({"init_std": -1.0}, "init_std=-1.0: expected a standard deviation of at least 0."),

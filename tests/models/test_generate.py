@@ -46,6 +46,22 @@ def test_a_tiny_temperature_is_greedy_not_nan():
     assert sample(logits, 1e-38, None, torch.Generator().manual_seed(0)).tolist() == [1]
 
 
+@pytest.mark.parametrize("temperature", [0, 1e-38, 1.0])
+@pytest.mark.parametrize("top_k", [None, 2])
+def test_logits_that_are_no_distribution_are_refused_at_every_temperature(make, tokens, temperature, top_k):
+    infinite = float("inf")
+    for row in ([0.0, float("nan"), 1.0], [0.0, infinite, 1.0], [-infinite] * 3):
+        with pytest.raises(ValueError, match="NaN or"):
+            sample(torch.tensor([[0.0, 1.0, 2.0], row]), temperature, top_k, None)
+    model = make()
+    with torch.no_grad():
+        model.unembed.W_U[:, 3] = float("nan")
+    with pytest.raises(ValueError, match="no next token can be drawn"):
+        model.generate(tokens[:, :3], 2, temperature=temperature, top_k=top_k)
+    hidden = torch.tensor([[-infinite, 2.0, -infinite]])
+    assert sample(hidden, temperature, top_k, None).tolist() == [1]
+
+
 def test_the_stop_token_ends_each_row(make, tokens):
     """Rows that have stopped repeat the stop token; generation ends when all have."""
     model = make()

@@ -1,0 +1,110 @@
+"""Files that are whole at every moment, and the saved state from which a killed run resumes. Never pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@contextmanager
+def replacing_file(path: Path) -> Iterator[Path]:
+    """Yield the path of a temporary file to write, which takes the place of `path` once the disk has all of it.
+
+    Until then, and whatever fails or is killed, `path` is what it was before. Folders above it are made. Raises
+    `OSError`, which names `path`, for a full disk.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        force_to_disk(temporary)
+        os.replace(temporary, path)
+    except OSError as error:
+        if error.filename is None:  # a write that fails does not know its file
+            reason = f"{error.strerror} while writing; nothing was replaced"
+            raise OSError(error.errno, reason, str(path)) from error
+        raise
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def force_to_disk(path: Path) -> None:
+    """Return once the disk has the file, or the listing of the folder, at `path` (fsync)."""
+    if os.name == "nt" and path.is_dir():  # Windows opens no folders, and orders its renames itself
+        return
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
+    """Write a safetensors file with JSON metadata as `replacing_file` does; raises `OSError` for a full disk."""
+    from safetensors.torch import save
+
+    own = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    data = save(own, metadata={name: json.dumps(value) for name, value in metadata.items()})
+    with replacing_file(path) as temporary:
+        temporary.write_bytes(data)  # save_file's files nobody else may read
+
+
+def read_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the metadata of a safetensors file; `what` says in errors what was expected.
+
+    Raises `ValueError` for a file that is missing, damaged or something else.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = {name: json.loads(value) for name, value in (file.metadata() or {}).items()}
+            # Copied, since sums over memory that is aligned otherwise differ in their last bits.
+            return {name: file.get_tensor(name).clone() for name in file.keys()}, metadata  # noqa: SIM118 (no dictionary)
+    except (OSError, SafetensorError, ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: expected {what}, found what cannot be read ({error}).") from error
+
+
+def contents_hash(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> str:
+    """SHA-256 over the metadata as JSON and over every tensor's name, type, shape and bytes, in the order of names."""
+    import torch
+
+    digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def save_run(
+    path: Path, tensors: Mapping[str, Tensor], progress: Mapping[str, Any], identity: Mapping[str, Any]
+) -> None:
+    """Write the state of a run; `identity` is what it was started with. Raises `OSError` for a full disk."""
+    metadata = {"progress": progress, "identity": identity}
+    write_tensors(path, tensors, {**metadata, "sha256": contents_hash(tensors, metadata)})
+
+
+def load_run(path: Path, identity: Mapping[str, Any], run: str, remedy: str) -> tuple[dict[str, Tensor], Any]:
+    """The tensors and the progress of a run that was started with this `identity`.
+
+    `run` names the run in errors ("the training run") and `remedy` says what to do about a run of another identity.
+    Raises `ValueError` for a file that is damaged or no such state, and for another run's, naming what differs.
+    """
+    tensors, metadata = read_tensors(path, f"the state of {run}")
+    if not {"progress", "identity"} <= metadata.keys():
+        raise ValueError(f"{path}: expected the state of {run}, found another safetensors file.")
+    if metadata.pop("sha256", None) != contents_hash(tensors, metadata):
+        raise ValueError(f"{path}: damaged: its contents are not what was saved. Delete it to start afresh.")
+    saved, expected = metadata["identity"], json.loads(json.dumps(identity))
+    different = sorted(key for key in {*saved, *expected} if saved.get(key) != expected.get(key))
+    if different:
+        raise ValueError(f"{path}: {run} was started with another {', '.join(different)}; {remedy}")
+    return tensors, metadata["progress"]

@@ -1,0 +1,77 @@
+"""A norm folded into the maps around it: its gain, its bias, its centring, and the scale that a side is divided by.
+
+    norm(x) = centre(x) / s · w + b,    centre(x) = x − mean(x),    s = √(mean(centre(x)²) + ε)    for each position
+
+Centring and gain are linear and can be part of the map that reads the norm, `into`, or of the rows that it reads,
+`read`; the bias goes through that map alone. The scale s depends on the input. It is known where a row is alone in the
+stream (`scale`), or once a prompt has been run (the activation `scale_hook`). Without a norm this changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from aotlens.models import hook_names
+from aotlens.models.weights import widened
+
+if TYPE_CHECKING:
+    from aotlens.models.transformer import AttentionOnlyTransformer
+
+
+@dataclass(frozen=True, eq=False)
+class FoldedNorm:
+    """What a norm does to rows `[..., d_model]` besides dividing by their scale; nothing where the model has none.
+
+    Results have the dtype and the device of what is given.
+    """
+
+    gain: Float[Tensor, " d_model"]
+    """w, ones without a norm."""
+    bias: Float[Tensor, " d_model"]
+    """b, zeros without a norm."""
+    eps: float | None
+    """ε; None without a norm."""
+    scale_hook: str
+    """The hook whose activation is s."""
+
+    def centre(self, rows: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_model"]:
+        """Rows without their mean."""
+        return rows if self.eps is None else rows - rows.mean(-1, keepdim=True)
+
+    def scale(self, rows: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows 1"]:
+        """s of rows that are alone in the stream; 1 without a norm."""
+        if self.eps is None:
+            return torch.ones_like(rows[..., :1])
+        return (self.centre(rows).pow(2).mean(-1, keepdim=True) + self.eps).sqrt()
+
+    def gained(self, normalised: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_model"]:
+        """Rows times the gain."""
+        return normalised if self.eps is None else normalised * self.gain.to(normalised)
+
+    def read(
+        self, rows: Float[Tensor, "*rows d_model"], scale: Tensor | float | int = 1.0
+    ) -> Float[Tensor, "*rows d_model"]:
+        """centre(x) / s · w: what a map behind the norm reads of rows in the stream; the bias is apart."""
+        return rows if self.eps is None else self.gained(self.centre(rows) / scale)
+
+    def into(self, weight: Float[Tensor, "*maps d_model out"]) -> Float[Tensor, "*maps d_model out"]:
+        """The map W behind the norm as one on what is written to the stream: x ↦ centre(x) · w W is x ↦ x @ into(W)."""
+        if self.eps is None:
+            return weight
+        gained = self.gain.to(weight)[:, None] * weight
+        return gained - gained.mean(-2, keepdim=True)
+
+
+def folded_norm(model: AttentionOnlyTransformer, layer: int | None) -> FoldedNorm:
+    """The norm before the heads of `layer` (None: before the unembedding), in float32 at least."""
+    hook = hook_names.FINAL_SCALE if layer is None else hook_names.norm_scale(layer)
+    if not model.cfg.norm:
+        ones = torch.ones(model.cfg.d_model, dtype=model.dtype, device=model.device)
+        return FoldedNorm(gain=widened(ones), bias=widened(torch.zeros_like(ones)), eps=None, scale_hook=hook)
+    norm: Any = model.ln_final if layer is None else model.blocks[layer].ln1
+    return FoldedNorm(gain=widened(norm.w), bias=widened(norm.b), eps=model.cfg.norm_eps, scale_hook=hook)

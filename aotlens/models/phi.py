@@ -1,0 +1,116 @@
+"""φ: what turns a query's scores into its attention. `PHIS` is the one table of them; an entry is all that a φ needs.
+
+In rows, over keys, after masking (aot's and nonlinearity's φ, in columns, is the transpose: `aotlens.conventions`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from aotlens.models.config import ModelConfig
+
+
+def _takes_nothing(cfg: ModelConfig) -> None:
+    """The check of a φ without parameters of its own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phi:
+    """One φ: its function, and what the rest of the library has to know of it."""
+
+    pattern: Callable[[ModelConfig, Tensor, Tensor | None], Tensor] | None
+    """`(cfg, scores, visible)` → the pattern, both `[batch, head, query, key]`: scores are −∞ where hidden, `visible`
+    is bool and broadcasts to them (None: all are visible), and hidden keys get 0. None where the pattern is a tensor of
+    the model: it then needs no queries and keys."""
+    rows_sum_to_one: bool
+    """Whether a query's attention over all keys is 1."""
+    normalises: bool
+    """Whether a constant added to a query's scores changes nothing, so that one key alone gets a fixed share. Over no
+    key at all it is undefined."""
+    ranks_as_softmax: bool
+    """Whether skip-trigrams, ranked by a softmax's attention, can be read of it: it is one, or it thresholds one."""
+    sdpa: bool = False
+    """Whether it is the softmax that `scaled_dot_product_attention` and TransformerLens compute."""
+    parameters: tuple[str, ...] = ()
+    """Fields of `ModelConfig` that belong to it: with another φ that does not have them they stay None."""
+    check: Callable[[ModelConfig], None] = _takes_nothing
+    """Raises `ValueError` for parameters that do not fit."""
+    untrainable: str | None = None
+    """Why a model with it cannot be trained, as a clause, or None."""
+
+    @property
+    def needs_query_key(self) -> bool:
+        """Whether the pattern depends on queries and keys."""
+        return self.pattern is not None
+
+
+def apply_phi(cfg: ModelConfig, scores: Tensor, visible: Tensor | None) -> Tensor:
+    """The pattern that `cfg`'s φ makes of `scores [batch, head, query, key]`, −∞ where hidden. Hidden keys get 0.
+
+    Raises `ValueError` for a φ whose pattern is not made of scores.
+    """
+    pattern = PHIS[cfg.phi].pattern
+    if pattern is None:
+        raise ValueError(f"phi={cfg.phi!r} makes no pattern of scores; read the model's fixed_pattern.")
+    return pattern(cfg, scores, visible)
+
+
+def _softmax(cfg: ModelConfig, scores: Tensor, visible: Tensor | None) -> Tensor:
+    return F.softmax(scores, dim=-1)
+
+
+def _thresholded_softmax(cfg: ModelConfig, scores: Tensor, visible: Tensor | None) -> Tensor:
+    """τ·1{softmax > τ} (aot, Theorem 3.1)."""
+    assert cfg.threshold is not None
+    softmax = F.softmax(scores, dim=-1)
+    return cfg.threshold * (softmax > cfg.threshold).to(softmax.dtype)
+
+
+def _linear(cfg: ModelConfig, scores: Tensor, visible: Tensor | None) -> Tensor:
+    """Scores ÷ the number of visible keys."""
+    if visible is None:
+        return scores / scores.shape[-1]
+    return torch.where(visible, scores, 0.0) / visible.sum(-1, keepdim=True).clamp(min=1)
+
+
+def _check_threshold(cfg: ModelConfig) -> None:
+    if cfg.threshold is None or not 0 < cfg.threshold < 1:
+        raise ValueError(f"phi={cfg.phi!r} needs 0 < threshold < 1, got {cfg.threshold}.")
+
+
+def _check_fixed(cfg: ModelConfig) -> None:
+    if cfg.fixed_pattern is None:
+        raise ValueError(f"phi={cfg.phi!r} needs fixed_pattern 'given', 'random' or 'learned', got None.")
+    if cfg.positions == "qk":
+        raise ValueError(f"positions='qk' are added to queries and keys, and phi={cfg.phi!r} has neither.")
+
+
+PHIS: dict[str, Phi] = {
+    "softmax": Phi(pattern=_softmax, rows_sum_to_one=True, normalises=True, ranks_as_softmax=True, sdpa=True),
+    "thresholded_softmax": Phi(
+        pattern=_thresholded_softmax,
+        rows_sum_to_one=False,
+        normalises=True,
+        ranks_as_softmax=True,
+        parameters=("threshold",),
+        check=_check_threshold,
+        untrainable="it is a step, without a gradient to its scores, so W_Q and W_K would never change; train with "
+        "phi='softmax' and threshold the trained model",
+    ),
+    "linear": Phi(pattern=_linear, rows_sum_to_one=False, normalises=False, ranks_as_softmax=False),
+    "fixed": Phi(
+        pattern=None,
+        rows_sum_to_one=False,
+        normalises=False,
+        ranks_as_softmax=False,
+        parameters=("fixed_pattern",),
+        check=_check_fixed,
+    ),
+}

@@ -1,0 +1,105 @@
+"""What every result of an analysis has in common: it says in a line what it is, how large, and what it shows.
+
+    >>> aotlens.heads.motif_scores(model)
+    MotifScores(motifs of 7, values [7, 2, 8], …): induction is highest in head 1.4 (0.83)
+
+In a notebook the table of `to_frame()` stands below that line, where a result is a table. `aotlens.plot(result)` gives
+its figure; results know no plots.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import inspect
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+#: The most characters that a result prints.
+MAX_CHARACTERS = 400
+
+_MAX_FIELD = 48
+_MAX_ROWS = 12
+
+
+class Result:
+    """The base of the frozen dataclasses that analyses return."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__repr__" not in cls.__dict__:  # or `dataclass` writes one that prints every array
+            cls.__repr__ = Result.__repr__  # type: ignore[method-assign]
+
+    @property
+    def headline(self) -> str:
+        """The result's main figures in some words; empty where no figure stands out."""
+        return ""
+
+    def __repr__(self) -> str:
+        return describe(self, self.headline)
+
+    def _repr_html_(self) -> str | None:
+        """The table below the line for a notebook; None, which shows the line alone, where there is no table."""
+        frame = self._table()
+        if frame is None:
+            return None
+        return f"<p>{html.escape(repr(self))}</p>{frame.to_html(max_rows=_MAX_ROWS, max_cols=20, border=0)}"
+
+    def _table(self) -> pd.DataFrame | None:
+        """What a notebook shows: `to_frame()`, unless there is none or it asks for arguments."""
+        to_frame = getattr(self, "to_frame", None)
+        if to_frame is None:
+            return None
+        parameters = inspect.signature(to_frame).parameters.values()
+        return None if any(each.default is each.empty for each in parameters) else to_frame()
+
+
+def describe(result: Any, headline: str = "") -> str:
+    """`Type(field size, …): headline` of a dataclass or named tuple, in at most `MAX_CHARACTERS` characters."""
+    names = getattr(result, "_fields", None) or [field.name for field in dataclasses.fields(result) if field.repr]
+    fields = [f"{name} {_size(getattr(result, name))}" for name in names if getattr(result, name) is not None]
+    name = type(result).__name__
+    ending = f"): {headline}" if headline else ")"
+    text = f"{name}({', '.join(fields)}{ending}"
+    while len(text) > MAX_CHARACTERS and fields:
+        fields.pop()
+        text = f"{name}({', '.join([*fields, '…'])}{ending}"
+    return text if len(text) <= MAX_CHARACTERS else f"{text[: MAX_CHARACTERS - 1]}…"
+
+
+def top_head(values: np.ndarray, heads: Sequence[tuple[int, int]] | None = None) -> str:
+    """The head with the largest value, `head 1.4 (0.83)`; values are `[layer, head]`, or one for each of `heads`."""
+    import numpy as np
+
+    if not np.isfinite(values).any():
+        return "no head (not measured)"
+    best = int(np.argmax(np.where(np.isfinite(values), values, -np.inf)))
+    layer, head = divmod(best, values.shape[-1]) if heads is None else heads[best]
+    return f"head {layer}.{head} ({values.flat[best]:.3g})"
+
+
+def _size(value: Any) -> str:
+    """A number or a short text as it is; of everything larger, how much there is."""
+    if isinstance(value, bool | int) or value is None:
+        return str(value)
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if getattr(value, "shape", None) is not None:
+        return str(list(value.shape))
+    if not isinstance(value, str | tuple | list) and (
+        dataclasses.is_dataclass(value) or not isinstance(value, Collection)
+    ):
+        return type(value).__name__
+    if isinstance(value, Mapping) and any(hasattr(each, "shape") for each in value.values()):
+        return f"of {len(value)}"
+    if not isinstance(value, str) and len(value) > 12:
+        return f"of {len(value)}"
+    plain = all(isinstance(each, str | int | float | tuple) for each in value)
+    text = repr(value) if isinstance(value, str) or plain else f"of {len(value)}"
+    if len(text) <= _MAX_FIELD:
+        return text
+    return f"{text[: _MAX_FIELD - 2]}…'" if isinstance(value, str) else f"of {len(value)}"

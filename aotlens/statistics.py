@@ -1,0 +1,72 @@
+"""Statistics of a few numbers, as scipy computes them, with what is undefined as NaN."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+
+class Line(NamedTuple):
+    """y ≈ intercept + slope · x, by least squares."""
+
+    slope: float
+    intercept: float
+    r_squared: float
+
+
+def rank_correlation(x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> float:
+    """Spearman's rank correlation; NaN for fewer than two points, or where one of the two is constant."""
+    import scipy.stats
+
+    if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return math.nan
+    return float(scipy.stats.spearmanr(x, y).statistic)
+
+
+def fit_line(x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> Line:
+    """The least-squares line through the points whose y is a number; NaN for fewer than three of them.
+
+    R² is NaN where all of these y are the same.
+    """
+    import scipy.stats
+
+    known = np.isfinite(y)
+    if known.sum() < 3:
+        return Line(math.nan, math.nan, math.nan)
+    fit = scipy.stats.linregress(x[known], y[known])
+    r_squared = float(fit.rvalue**2) if np.ptp(y[known]) else math.nan
+    return Line(float(fit.slope), float(fit.intercept), r_squared)
+
+
+def bootstrap_interval(
+    statistic: Callable[[Int[np.ndarray, " n"]], float],
+    n: int,
+    *,
+    confidence: float = 0.95,
+    n_resamples: int = 2000,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """The percentile bootstrap interval of a statistic of n independent units, which gets the drawn units' indices.
+
+    Draws for which it is NaN (a mean over units of a kind, where none was drawn) are left out; both ends are NaN where
+    it is for all. The units are what varies: heads, sequences or seeds, as the caller has them.
+    """
+    import scipy.stats
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", scipy.stats.DegenerateDataWarning)  # its own interval is NaN with a NaN draw
+        result = scipy.stats.bootstrap(
+            (np.arange(n),), statistic, n_resamples=n_resamples, vectorized=False, method="percentile",
+            rng=np.random.default_rng(seed),
+        )  # fmt: skip
+    drawn = result.bootstrap_distribution
+    known = drawn[np.isfinite(drawn)]
+    if not len(known):
+        return math.nan, math.nan
+    low, high = np.quantile(known, ((1 - confidence) / 2, (1 + confidence) / 2))
+    return float(low), float(high)

@@ -1,0 +1,69 @@
+"""Files are replaced whole or not at all, and a run resumes from its own state only."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from aotlens.files import load_run, replacing_file, save_run
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from aotlens.files import replacing_file
+with replacing_file(Path(sys.argv[1])) as temporary:
+    temporary.write_text("half of the new")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "figures.json"
+    with replacing_file(path) as temporary:
+        temporary.write_text("old")
+        assert not path.exists()
+    with pytest.raises(KeyboardInterrupt), replacing_file(path) as temporary:
+        temporary.write_text("new")
+        raise KeyboardInterrupt
+    assert path.read_text() == "old" and os.listdir(path.parent) == ["figures.json"]
+    with replacing_file(path) as temporary:
+        temporary.write_text("new")
+    assert path.read_text() == "new" and os.listdir(path.parent) == ["figures.json"]
+    assert path.stat().st_mode & 0o777 == 0o666 & ~_umask(), "others may read what they may read otherwise"
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def test_a_killed_process_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "figures.json"
+    path.write_text("old")
+    process = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False, timeout=60)
+    assert process.returncode == -signal.SIGKILL and path.read_text() == "old"
+
+
+def test_a_run_resumes_from_its_own_state_only(tmp_path: Path) -> None:
+    path = tmp_path / "state.safetensors"
+    tensors = {"weights": torch.arange(6.0).view(2, 3), "step": torch.tensor(4), "half": torch.ones(2).bfloat16()}
+    save_run(path, tensors, {"step": 4}, {"seed": 0, "heads": [(0, 1)]})
+    loaded, progress = load_run(path, {"seed": 0, "heads": [(0, 1)]}, "the run", "resume it as it was")
+    assert progress == {"step": 4}
+    for name, tensor in tensors.items():
+        torch.testing.assert_close(loaded[name], tensor, rtol=0, atol=0)
+    with pytest.raises(ValueError, match="the run was started with another device, seed; resume it as it was"):
+        load_run(path, {"seed": 1, "heads": [(0, 1)], "device": "cpu"}, "the run", "resume it as it was")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(ValueError, match="damaged: its contents are not what was saved"):
+        load_run(path, {"seed": 0, "heads": [(0, 1)]}, "the run", "resume it as it was")
+    with pytest.raises(ValueError, match="expected the state of the run, found what cannot be read"):
+        load_run(tmp_path / "none", {}, "the run", "resume it as it was")

@@ -1,0 +1,47 @@
+"""Rank correlations, lines and bootstrap intervals against closed forms; what is undefined is NaN."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from aotlens.statistics import bootstrap_interval, fit_line, rank_correlation
+
+
+def test_rank_correlation_is_pearsons_of_ranks() -> None:
+    x, y = np.array([3.0, 1.0, 4.0, 10.0, 5.0]), np.array([1.0, 0.0, 8.0, 2.0, 3.0])
+    ranks = np.argsort(np.argsort(np.stack([x, y]), axis=1), axis=1)
+    assert rank_correlation(x, y) == pytest.approx(np.corrcoef(ranks)[0, 1])
+    assert rank_correlation(x, -np.exp(x)) == pytest.approx(-1)
+    assert math.isnan(rank_correlation(x, np.ones(5))) and math.isnan(rank_correlation(x[:1], y[:1]))
+
+
+def test_a_line_is_fitted_through_the_points_that_are_there() -> None:
+    x = np.array([0.0, 1.0, 2.0, 3.0])
+    assert fit_line(x, np.array([1.0, 3.0, np.nan, 7.0])) == pytest.approx((2, 1, 1))
+    y = np.array([0.0, 1.0, 1.0, 3.0])
+    slope, intercept = np.polyfit(x, y, 1)
+    residual = ((y - intercept - slope * x) ** 2).sum() / ((y - y.mean()) ** 2).sum()
+    assert fit_line(x, y) == pytest.approx((slope, intercept, 1 - residual))
+    level = fit_line(x, np.full(4, 2.0))
+    assert level.slope == 0 and math.isnan(level.r_squared)
+    assert all(math.isnan(value) for value in fit_line(x, np.array([1.0, np.nan, np.nan, 2.0])))
+
+
+def test_bootstrap_intervals_cover_and_leave_out_what_is_undefined() -> None:
+    generator = np.random.default_rng(1)
+    covered = 0
+    for _ in range(200):
+        sample = generator.normal(size=40)
+        low, high = bootstrap_interval(lambda drawn, sample=sample: float(sample[drawn].mean()), 40, n_resamples=300)
+        covered += low < 0 < high
+    assert 0.88 <= covered / 200 <= 0.99
+    kind, values = np.array([True, False, False]), np.array([5.0, 1.0, 2.0])
+
+    def of_kind(drawn: np.ndarray) -> float:
+        return float(values[drawn][kind[drawn]].mean()) if kind[drawn].any() else math.nan
+
+    assert bootstrap_interval(of_kind, 3) == (5.0, 5.0)
+    assert all(math.isnan(end) for end in bootstrap_interval(lambda drawn: math.nan, 3))
