@@ -1,21 +1,25 @@
 """QK and OV circuits: what each head looks for and what it writes, read from the weights alone.
 
 circuit.py   the factored matrix that every function here takes and gives
+labelled.py  entries as tables, with the names of rows and columns
 sides.py     what a head can read: tokens, positions, biases, a prompt, another head's output
 qk_ov.py     `qk_circuit`, `ov_circuit`
 overview.py  a whole circuit in one small picture, and exact pieces of it
-composition.py  what later heads read of what earlier ones write, beside random heads
+composition.py  what later heads read of what earlier ones write, beside the same heads turned at random
+    random_rotation.py      what turning one matrix against another at random does to their product
 spectrum.py  eigenvalues, singular pairs, the copying score
 copying.py   how often a head, or a sum of heads, raises a token's own logit most
 topk.py      the largest entries of a circuit or of each of its rows: exact, streamed, at any vocabulary
-    per_row.py, whole.py    the two searches; tiles.py, fused_maxima.py: products of which only maxima are kept
+    per_row.py, whole.py    the two searches; plain.py, the first of them for small matrices
+    tiles.py                products of which only maxima are kept
     bounds.py, exact.py     what rounding can do, and float64 values whose bits depend on nothing but the factors
 rows.py      mean, log-mean-exp and spread of every row; the rank of its diagonal
 """
 
 from aotlens.circuits.circuit import Circuit, Side, sum_of_circuits
-from aotlens.circuits.composition import Composition, composition, virtual_head_norms
+from aotlens.circuits.composition import Composition, all_compositions, composition
 from aotlens.circuits.copying import CopyingRate, copying_rate
+from aotlens.circuits.labelled import CircuitTable
 from aotlens.circuits.overview import Overview, block_overview, exact_block
 from aotlens.circuits.qk_ov import ov_circuit, qk_circuit
 from aotlens.circuits.rows import RowStatistics, above_row_level, diagonal_rank, row_statistics
@@ -32,6 +36,7 @@ from aotlens.circuits.topk import (
 
 __all__ = [
     "Circuit",
+    "CircuitTable",
     "Composition",
     "CopyingRate",
     "Ends",
@@ -43,6 +48,7 @@ __all__ = [
     "TopEntries",
     "TopPerLine",
     "above_row_level",
+    "all_compositions",
     "block_overview",
     "composition",
     "copying_rate",
@@ -57,5 +63,4 @@ __all__ = [
     "top_entries",
     "top_per_column",
     "top_per_row",
-    "virtual_head_norms",
 ]

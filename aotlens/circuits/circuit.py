@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from transformer_lens import FactoredMatrix
 
+from aotlens.circuits.labelled import CircuitTable, entries_table, labels, line_table
 from aotlens.conventions import Head
 
 Kind = Literal["qk", "ov"]
@@ -23,14 +25,24 @@ class Side:
 
     `name` is what was asked for. `index` says what row i is: `"token"` i of the vocabulary, `"position"` i, the one
     `"bias"`, `"direction"` i of the residual stream, or `"class"` i of a classifier. `through` names the other head
-    whose output (as a query, key or value) or input (as an output) this side is.
+    whose output (as a query, key or value) or input (as an output) this side is. `undivided` marks positions that a
+    norm divides by a scale which is not known here: they are divided by 1, and cannot be compared with tokens. A part
+    of a circuit names in `ids` the rows that it has; None means all of them, in order.
     """
 
     name: SideName
     index: Literal["token", "position", "bias", "direction", "class"]
     through: Head | None = None
+    undivided: bool = False
+    ids: tuple[int, ...] | None = None
+
+    def ids_of(self, places: Sequence[int]) -> list[int]:
+        """What stands at these places: token ids, positions, directions or classes."""
+        return list(places) if self.ids is None else [self.ids[place] for place in places]
 
     def __str__(self) -> str:
+        if self.undivided:
+            return f"{self.name}, undivided"
         return self.name if self.through is None else f"{self.index}s through {self.through[0]}.{self.through[1]}"
 
 
@@ -39,9 +51,12 @@ class Circuit(FactoredMatrix):
 
     QK circuits are `[destination, source]` in nats, OV circuits `[source, out]` in logits, or in units of the residual
     stream where `right="residual"`; `unit` says which. `exact` says that an entry is that very term of the model's own
-    score or logit, patterns given, up to rounding in the model's dtype; where it is not, `relative` says why in a
-    sentence. `psd_because` is not empty where the circuit is, by the model's construction, similar to a positive
-    semidefinite matrix.
+    score or logit, patterns given, up to rounding in the model's dtype; where it is not, `relative` says why, in a
+    sentence for each of `reasons`. `psd_because` is not empty where the circuit is, by the model's construction,
+    similar to a positive semidefinite matrix.
+
+    `circuit[rows, columns]` is a part of it that keeps its unit, its names and `exact`. `top()`, `row(" the")` and
+    `column(" the")` are tables of entries with the names of their rows and columns.
     """
 
     def __init__(
@@ -53,24 +68,31 @@ class Circuit(FactoredMatrix):
         heads: Sequence[Head],
         left: Side,
         right: Side,
-        relative: str = "",
+        reasons: Iterable[str] = (),
         psd_because: str = "",
         unit: str | None = None,
+        tokenizer: Any = None,
     ) -> None:
         super().__init__(A, B)
         self.kind: Kind = kind
         self.heads = tuple(heads)
         self.left, self.right = left, right
-        self.relative = relative
+        self.reasons = tuple(dict.fromkeys(reasons))
         self.psd_because = psd_because
         if unit is None:
             unit = "nats" if kind == "qk" else "residual stream" if right.name == "residual" else "logits"
         self.unit = unit
+        self.tokenizer = tokenizer
+
+    @property
+    def relative(self) -> str:
+        """Why entries are not the model's own terms, one sentence a reason; empty where they are."""
+        return " ".join(self.reasons)
 
     @property
     def exact(self) -> bool:
         """Whether entries are terms of the model's own scores or logits, on any input."""
-        return not self.relative
+        return not self.reasons
 
     @property
     def T(self) -> Circuit:
@@ -82,10 +104,55 @@ class Circuit(FactoredMatrix):
             heads=self.heads,
             left=self.right,
             right=self.left,
-            relative=self.relative,
+            reasons=self.reasons,
             psd_because=self.psd_because,
             unit=self.unit,
+            tokenizer=self.tokenizer,
         )
+
+    def __getitem__(self, index: Any) -> Any:
+        """The rows, or rows and columns, of an index: integers, slices, masks, or lists and arrays of places."""
+        part = super().__getitem__(index)
+        indices = index if isinstance(index, tuple) else (index,)
+        if part.ndim != 2 or any(each is None or each is Ellipsis for each in indices):
+            return part  # not rows and columns any more: a plain factored matrix
+        sides = [
+            replace(side, ids=tuple(side.ids_of(np.atleast_1d(np.arange(n)[_as_numpy(each)]).tolist())))
+            for side, n, each in zip((self.left, self.right), self.shape, (*indices, slice(None))[:2], strict=True)
+        ]
+        return Circuit(
+            part.A,
+            part.B,
+            kind=self.kind,
+            heads=self.heads,
+            left=sides[0],
+            right=self.right if len(indices) == 1 else sides[1],
+            reasons=self.reasons,
+            unit=self.unit,
+            tokenizer=self.tokenizer,
+        )
+
+    def labels(self, side: Literal["left", "right"]) -> tuple[str, ...]:
+        """What each row (left) or column (right) is: tokens as their strings, other things as `position 3`."""
+        chosen, n = (self.left, self.ldim) if side == "left" else (self.right, self.rdim)
+        return labels(chosen, chosen.ids_of(range(n)), self.tokenizer)
+
+    def top(self, k: int = 20, *, largest: bool = True) -> CircuitTable:
+        """The k largest (or smallest) entries of the whole circuit, as `top_entries` finds them, with their names; all
+        of them where there are no more than k."""
+        from aotlens.circuits.topk import top_entries
+
+        best = top_entries(self, min(k, self.ldim * self.rdim), largest)
+        return entries_table(self, best.rows.tolist(), best.columns.tolist(), best.values.numpy())
+
+    def row(self, which: int | str, k: int | None = 20, *, largest: bool = True) -> CircuitTable:
+        """The k largest (or smallest) entries of one row, or all of them; `which` is a token's text or id, a position,
+        a direction or a class. Raises `ValueError` for one that the circuit does not have."""
+        return line_table(self, which, k, largest, column=False)
+
+    def column(self, which: int | str, k: int | None = 20, *, largest: bool = True) -> CircuitTable:
+        """The same for a column."""
+        return line_table(self, which, k, largest, column=True)
 
     def entries(self, rows: Int[Tensor, " n"], columns: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
         """Single entries, (rows[i], columns[i]) each, as float64 dot products on the CPU."""
@@ -97,6 +164,10 @@ class Circuit(FactoredMatrix):
         heads = "+".join(f"{layer}.{head}" for layer, head in self.heads)
         sides = f"{self.left} [{self.ldim}] × {self.right} [{self.rdim}]"
         return f"{self.kind.upper()} circuit of {heads}: {sides}, {self.unit}, {'exact' if self.exact else 'relative'}"
+
+
+def _as_numpy(index: Any) -> Any:
+    return index.cpu().numpy() if isinstance(index, Tensor) else index
 
 
 def sum_of_circuits(circuits: Sequence[Circuit]) -> Circuit:
@@ -122,7 +193,9 @@ def sum_of_circuits(circuits: Sequence[Circuit]) -> Circuit:
         heads=[head for c in circuits for head in c.heads],
         left=first.left,
         right=first.right,
-        relative=next((c.relative for c in circuits if c.relative), ""),
+        reasons=[reason for c in circuits for reason in c.reasons],
+        unit=first.unit,
+        tokenizer=first.tokenizer,
         # A sum of such circuits is one only if all are similar to positive matrices in one and the same basis.
         psd_because=because.pop() if len(because) == 1 else "",
     )

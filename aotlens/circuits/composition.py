@@ -1,4 +1,4 @@
-"""How much a later head reads of what an earlier one writes, beside heads that know nothing of each other.
+"""How much a later head reads of what an earlier one writes, beside the same two heads turned at random.
 
 With W_OV = W_V W_O and W_QK = W_Q W_Kᵀ (rows; see `aotlens.conventions`), the composition of an earlier head e and a
 later head l is (Elhage et al. 2021, "Analyzing a two-layer model"; there W is the transpose)
@@ -9,10 +9,18 @@ later head l is (Elhage et al. 2021, "Analyzing a two-layer model"; there W is t
 
 in Frobenius norms. An MSSA head has W_QK = U Uᵀ, which is symmetric: its q and k composition are one number.
 
-The number alone says little: it is never 0, since two random subspaces overlap. If the one head is turned at random
-against the other, its mean square is 1/d_model exactly, whatever the heads (E[Q P Qᵀ] = tr P / d_model · I); its mean
-lies below 1/√d_model and depends on the shapes. So a score stands beside the mean and standard deviation over random
-heads of the same shapes, and as a z-score.
+**The null.** The number alone says little: it is never 0, since two subspaces of one stream overlap. So its numerator,
+squared, T = ‖A B‖² with A the earlier head's matrix and B the later one's, stands beside T = ‖A R B‖² with R a random
+rotation of the stream: the same two heads, with all their singular values, whose directions know nothing of each other.
+(Independent Gaussian heads are no such null: a trained head has a few large singular values, which leaves the mean as
+it is and spreads T three to four times wider.) R turns the later head as a whole, so that ties inside a head (MSSA's
+one matrix, a tied output) are kept. `aotlens.circuits.random_rotation` derives mean and variance of T and draws its
+tails. R acts on D dimensions: d_model, or d_model − 1 where a norm's centring leaves one out (`folded`).
+
+**What it does not say.** A stream that all heads share (an embedding whose variance lies in few directions, say)
+rejects this null for many pairs; the rank among the later head's partners tells which of them stand out. A score far
+below its null is no absence of composition: the head reads mostly something else, and still reads this. Neither score
+nor z sees size: a head that writes next to nothing can have the score of a strong one, so look at the product's norm.
 
 A virtual head's product is [d_model, d_model]; it is never formed. With later = F Sᵀ and X = W_O^e F [d_head, d_head],
 ‖W_V W_O F Sᵀ‖² = ⟨W_VᵀW_V X, X SᵀS⟩: Gram matrices, in float64, right to 1e-8.
@@ -20,122 +28,170 @@ A virtual head's product is [d_model, d_model]; it is never formed. With later =
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64, Int64
+from scipy.stats import false_discovery_control
 from torch import Tensor
 
-from aotlens.models import AttentionOnlyTransformer
+from aotlens.circuits.random_rotation import TIED, rotation_mean, rotation_std, squared_corners
+from aotlens.models import AttentionOnlyTransformer, folded_norm
+from aotlens.results import Result
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Mode = Literal["q", "k", "v"]
-_MODES = ("q", "k", "v")
+_MODES: tuple[Mode, ...] = ("q", "k", "v")
+
+#: Share of false edges among `Composition.edges` that is accepted on average (Benjamini and Hochberg 1995).
+FALSE_DISCOVERY_RATE = 0.05
+#: Rotations at least, and rotations for each pair, so that the smallest p-value can pass as the only edge of all pairs.
+LEAST_ROTATIONS, ROTATIONS_PER_PAIR = 2000, 20
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Composition:
-    """Every pair's score, indexed [earlier layer, earlier head, later layer, later head]."""
+class Composition(Result):
+    """Every pair's score, indexed [earlier layer, earlier head, later layer, later head].
+
+    Where the earlier layer is not before the later one there is no pair: 0 in `values`, `norms` and `rank`, False in
+    `edges`, NaN elsewhere.
+    """
 
     mode: Mode
     folded: bool
-    """Whether the norms' gains and centring are in the weights."""
+    """Whether the norms' gains and centring are in the weights, those of the score and those of the null alike."""
     values: Float64[np.ndarray, "layer head layer head"]
-    """The ratios, 0 to 1; 0 unless the earlier layer is before the later one, and for a head that is zero."""
+    """The ratios, 0 to 1; 0 for a head that is zero."""
     norms: Float64[np.ndarray, "layer head layer head"]
-    """Their numerators."""
+    """Their numerators, the Frobenius norms of the products: how large what the later head reads is."""
+    rank: Int64[np.ndarray, "layer head layer head"]
+    """The place of the earlier head among all that the later head can read, by `values`: 1 is the highest."""
     z: Float64[np.ndarray, "layer head layer head"]
-    """(values − random_mean) / random_std; NaN where there is no such pair."""
+    """(norms² − random_mean) / random_std: of the square, which is skewed, so no p-value can be read off it. NaN also
+    where no rotation changes the product."""
+    p_above: Float64[np.ndarray, "layer head layer head"]
+    """(1 + rotations that reach norms²) / (1 + n_random): one-sided, small where the pair composes."""
+    p_below: Float64[np.ndarray, "layer head layer head"]
+    """The same for rotations that stay at or below norms²: small where the two heads avoid each other."""
+    random_mean: Float64[np.ndarray, "layer head layer head"]
+    """The mean of the squared norm over rotations of the later head, exactly."""
+    random_std: Float64[np.ndarray, "layer head layer head"]
+    """Its standard deviation, exactly; NaN where no rotation changes the product."""
+    edges: Bool[np.ndarray, "layer head layer head"]
+    """Pairs above their null: Benjamini and Hochberg on `p_above` over all pairs, at a false discovery rate of 5%."""
     random_rms: float | int
-    """Root mean square over independent random heads: 1/√width, analytically."""
-    random_mean: float | int
-    random_std: float | int
+    """Root mean square of `values` over rotations: 1/√D, whatever the two heads."""
     n_random: int
-    """The pairs drawn for mean and standard deviation."""
+    """The rotations drawn for `p_above` and `p_below`; all pairs share them."""
+
+    @property
+    def headline(self) -> str:
+        n_pairs = int(_is_pair(*self.values.shape[:2]).sum())
+        return f"{int(self.edges.sum())} of {n_pairs} pairs of heads are above random rotations"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a pair, the highest z-score first; no rows for a model of one layer."""
+        """One row a pair, the highest score first; no rows for a model of one layer."""
         import pandas as pd
 
-        e_layer, e_head, l_layer, l_head = np.nonzero(~np.isnan(self.z))
-        at = (e_layer, e_head, l_layer, l_head)
-        frame = pd.DataFrame(
-            {
-                "earlier_layer": e_layer,
-                "earlier_head": e_head,
-                "later_layer": l_layer,
-                "later_head": l_head,
-                "composition": self.values[at],
-                "z": self.z[at],
-                "norm": self.norms[at],
-            }
-        )
-        return frame.sort_values("z", ascending=False, kind="stable", ignore_index=True)
+        pair = _is_pair(*self.values.shape[:2])
+        names = ("earlier_layer", "earlier_head", "later_layer", "later_head")
+        columns = dict(zip(names, np.nonzero(pair), strict=True)) | {"composition": self.values[pair]}
+        columns |= {"rank": self.rank[pair], "edge": self.edges[pair], "z": self.z[pair]}
+        columns |= {"p_above": self.p_above[pair], "p_below": self.p_below[pair], "norm": self.norms[pair]}
+        columns |= {"random_mean": self.random_mean[pair], "random_std": self.random_std[pair]}
+        return pd.DataFrame(columns).sort_values("composition", ascending=False, kind="stable", ignore_index=True)
 
 
-@torch.no_grad()
 def composition(
-    model: AttentionOnlyTransformer, mode: str = "q", *, folded: bool = False, n_random: int = 1024, seed: int = 0
+    model: AttentionOnlyTransformer,
+    mode: str = "q",
+    *,
+    folded: bool = False,
+    n_random: int | None = None,
+    seed: int = 0,
 ) -> Composition:
     """The q, k or v composition of every pair of heads in different layers, and how far it is from chance.
 
-    Formulas at the head of this module. The weights are the model's own, as TransformerLens's
-    `all_composition_scores` takes them: no gain folded in, no centring, no biases, whatever the scale of scores.
-    `folded=True` takes what the heads do to the stream instead: the norm's gain and centring in what a head reads, and
-    centring in what it writes (it removes what no later head can see, which in a trained model may be most of a
-    head's norm). Without a norm the two are the same.
+    Formulas, the null and what it does not say stand at the head of this module. The weights are the model's own, as
+    TransformerLens's `all_composition_scores` takes them: no gain folded in, no centring, no biases, whatever the scale
+    of scores. `folded=True` takes what the heads do to the stream instead: the norm's gain and centring in what a head
+    reads, and centring in what it writes (it removes what no later head can see, which in a trained model may be most
+    of a head's norm). Without a norm the two are the same. Score and null always have the same weights.
 
-    `random_mean`, `random_std` and `z` come from `n_random` independent pairs of heads with Gaussian weights (drawn
-    from `seed`), of the model's shapes and kind: W_Q = W_K = W_V for MSSA, W_O = W_Vᵀ where tied. With `folded` they
-    live in the d_model − 1 dimensions that centring leaves, and the gains are taken to be equal.
+    `n_random` is the number of rotations drawn from `seed`, by default 20 for each pair and at least 2,000: with fewer
+    than 20 a pair, no single pair can pass as the only edge.
 
     A model of one layer has no pairs: zeros, and an empty `to_frame()`.
 
-    Time: O(pairs · d_model · d_head²) in float64 on the CPU. Memory: one layer's heads against another's.
+    Time: O(pairs · d_model · d_head²) in float64 on the CPU, and O(n_random · (d_head³ + heads · d_head² +
+    pairs · d_head)) for the rotations. Memory: one layer's heads against another's, and some 64 MB of rotations.
 
-    Raises `ValueError` for another mode, for q and k where `phi="fixed"` leaves no queries and keys, and for weights
-    that are not finite.
+    Raises `ValueError` for another mode, for q and k where `phi="fixed"` leaves no queries and keys, for fewer than one
+    rotation, and for weights that are not finite.
     """
-    chosen = _checked_mode(model, mode)
-    if n_random < 2:
-        raise ValueError(f"n_random={n_random}: expected at least 2 pairs, for a standard deviation.")
-    norms, values = _norms_and_values(model, chosen, folded)
-    cfg = model.cfg
-    width = cfg.d_model - 1 if folded and cfg.norm and cfg.d_model > 1 else cfg.d_model
-    # Which of its two matrices a random head shares: those of W_OV where tied, those of W_QK in every MSSA head.
-    tied_later = cfg.tied_output if chosen == "v" else cfg.attention == "mssa"
-    mean, std = _random_level(width, cfg.d_head, cfg.tied_output, tied_later, n_random, seed)
-    layers = np.arange(cfg.n_layers)
-    pair = np.broadcast_to((layers[:, None] < layers)[:, None, :, None], values.shape)
-    distance = (values - mean) / std if std else np.zeros_like(values)
-    return Composition(
-        mode=chosen,
-        folded=folded,
-        values=values,
-        norms=norms,
-        z=np.where(pair, distance, np.nan),
-        random_rms=width**-0.5,
-        random_mean=mean,
-        random_std=std,
-        n_random=n_random,
-    )
+    return _compositions(model, [_checked_mode(model, mode)], folded, n_random, seed)[0]
+
+
+def all_compositions(
+    model: AttentionOnlyTransformer, *, folded: bool = False, n_random: int | None = None, seed: int = 0
+) -> dict[Mode, Composition]:
+    """`composition` in every mode that the model has (v alone where `phi="fixed"`), by mode.
+
+    The rotations are drawn once for all modes, which takes about a third of the time of three calls, and gives the same
+    numbers. Arguments and errors are those of `composition`.
+    """
+    modes = [mode for mode in _MODES if mode == "v" or model.cfg.has_query_key]
+    return dict(zip(modes, _compositions(model, modes, folded, n_random, seed), strict=True))
 
 
 @torch.no_grad()
-def virtual_head_norms(
-    model: AttentionOnlyTransformer, *, folded: bool = False
-) -> Float64[np.ndarray, "layer head layer head"]:
-    """‖W_OV^earlier W_OV^later‖ (Frobenius) of every virtual head, [earlier layer, head, later layer, head].
-
-    0 unless the earlier layer is before the later one. Divided by the two heads' own norms it is
-    `composition(model, "v").values`. `folded`, cost and memory as there.
-    """
-    return _norms_and_values(model, "v", folded)[0]
+def _compositions(
+    model: AttentionOnlyTransformer, modes: Sequence[Mode], folded: bool, n_random: int | None, seed: int
+) -> list[Composition]:
+    cfg = model.cfg
+    pair = _is_pair(cfg.n_layers, cfg.n_heads)
+    n_pairs = int(pair.sum())
+    n_rotations = max(LEAST_ROTATIONS, ROTATIONS_PER_PAIR * n_pairs) if n_random is None else n_random
+    if n_rotations < 1:
+        raise ValueError(f"n_random={n_random}: expected at least 1 rotation, or None for 20 a pair.")
+    width = cfg.d_model - 1 if folded and cfg.norm and cfg.d_model > 1 else cfg.d_model
+    measured = [_Pairs(model, mode, folded) for mode in modes]
+    nulls = (
+        _tail_counts(measured, width, n_rotations, seed)
+        if n_pairs
+        else [torch.zeros(2, *pair.shape, dtype=torch.float64)] * len(modes)
+    )
+    results = []
+    for mode, pairs, counts in zip(modes, measured, nulls, strict=True):
+        s, t = (values[..., : min(cfg.d_head, width)] for values in (pairs.earlier, pairs.later))
+        mean, std = rotation_mean(s, t, width).numpy(), rotation_std(s, t, width).numpy()
+        above, below = np.where(pair, (1 + counts.numpy()) / (1 + n_rotations), np.nan)
+        edges = np.zeros_like(pair)
+        if n_pairs:
+            edges[pair] = false_discovery_control(above[pair]) <= FALSE_DISCOVERY_RATE
+        results.append(
+            Composition(
+                mode=mode,
+                folded=folded,
+                values=pairs.values.numpy(),
+                norms=pairs.norms.numpy(),
+                rank=_ranks(pairs.values, pair),
+                z=np.where(pair, (pairs.norms.numpy() ** 2 - mean) / std, np.nan),
+                p_above=above,
+                p_below=below,
+                random_mean=np.where(pair, mean, np.nan),
+                random_std=np.where(pair, std, np.nan),
+                edges=edges,
+                random_rms=width**-0.5,
+                n_random=n_rotations,
+            )
+        )
+    return results
 
 
 def _checked_mode(model: AttentionOnlyTransformer, mode: str) -> Mode:
@@ -143,33 +199,93 @@ def _checked_mode(model: AttentionOnlyTransformer, mode: str) -> Mode:
         if mode == known:
             if known != "v" and not model.cfg.has_query_key:
                 raise ValueError(
-                    f"mode={mode!r}: a model with phi='fixed' has no queries or keys to compose with; use mode='v'."
+                    f"mode={mode!r}: a model with phi={model.cfg.phi!r} has no queries or keys to compose with; use "
+                    "mode='v'."
                 )
-            return known  # type: ignore[return-value]
+            return known
     raise ValueError(f"mode={mode!r}: expected 'q', 'k' or 'v'.")
 
 
-def _norms_and_values(model: AttentionOnlyTransformer, mode: Mode, folded: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Numerators and ratios, both [earlier layer, head, later layer, head]."""
-    _check_finite(model, mode)
-    W_V, W_O = _reads(model, "W_V", folded), _writes(model, folded)
-    if mode == "v":
-        F, S = W_V, W_O.mT  # the later head's product is F Sᵀ
-    else:
-        W_Q, W_K = _reads(model, "W_Q", folded), _reads(model, "W_K", folded)
-        F, S = (W_Q, W_K) if mode == "q" else (W_K, W_Q)
-    grams_V, grams_S = W_V.mT @ W_V, S.mT @ S
-    earlier_norms = (grams_V * (W_O @ W_O.mT)).sum((-2, -1)).sqrt()
-    later_norms = ((F.mT @ F) * grams_S).sum((-2, -1)).sqrt()
-    n_layers, n_heads = W_V.shape[:2]
-    squares = torch.zeros(n_layers, n_heads, n_layers, n_heads, dtype=torch.float64)
-    for i in range(n_layers):
-        for j in range(i + 1, n_layers):
-            X = W_O[i][:, None] @ F[j]  # [earlier head, later head, d_head, d_head]
-            squares[i, :, j] = ((grams_V[i][:, None] @ X) * (X @ grams_S[j])).sum((-2, -1))
-    norms = squares.clamp(min=0).sqrt()  # rounding can leave −1e-16 where nothing is read
-    scale = earlier_norms[:, :, None, None] * later_norms
-    return norms.numpy(), torch.where(scale > 0, norms / scale, 0.0).numpy()
+def _is_pair(n_layers: int, n_heads: int) -> np.ndarray:
+    """Where the earlier layer is before the later one, `[layer, head, layer, head]`."""
+    layers = np.arange(n_layers)
+    return np.broadcast_to((layers[:, None] < layers)[:, None, :, None], (n_layers, n_heads) * 2)
+
+
+class _Pairs:
+    """The products of every earlier head with every later one, in one mode, float64."""
+
+    norms: Float64[Tensor, "layer head layer head"]
+    values: Float64[Tensor, "layer head layer head"]
+    earlier: Float64[Tensor, "layer head singular"]
+    """Singular values of the matrix that a head, as the earlier one, writes with: W_OV."""
+    later: Float64[Tensor, "layer head singular"]
+    """Those of the matrix that a head, as the later one, reads with."""
+
+    def __init__(self, model: AttentionOnlyTransformer, mode: Mode, folded: bool) -> None:
+        _check_finite(model, mode)
+        W_V, W_O = _reads(model, "W_V", folded), _writes(model, folded)
+        if mode == "v":
+            F, S = W_V, W_O.mT  # the later head's product is F Sᵀ
+        else:
+            W_Q, W_K = _reads(model, "W_Q", folded), _reads(model, "W_K", folded)
+            F, S = (W_Q, W_K) if mode == "q" else (W_K, W_Q)
+        self.earlier, self.later = _singular_values(W_V, W_O.mT), _singular_values(F, S)
+        grams_V, grams_S = W_V.mT @ W_V, S.mT @ S
+        n_layers, n_heads = W_V.shape[:2]
+        squares = torch.zeros(n_layers, n_heads, n_layers, n_heads, dtype=torch.float64)
+        for i in range(n_layers):
+            for j in range(i + 1, n_layers):
+                X = W_O[i][:, None] @ F[j]  # [earlier head, later head, d_head, d_head]
+                squares[i, :, j] = ((grams_V[i][:, None] @ X) * (X @ grams_S[j])).sum((-2, -1))
+        self.norms = squares.clamp(min=0).sqrt()  # rounding can leave −1e-16 where nothing is read
+        scale = self.earlier.norm(dim=-1)[:, :, None, None] * self.later.norm(dim=-1)
+        self.values = torch.where(scale > 0, self.norms / scale, 0.0)
+
+
+def _singular_values(left: Tensor, right: Tensor) -> Tensor:
+    """Those of every left rightᵀ, falling: min(d_model, d_head) of them, from the small side."""
+    triangles = [torch.linalg.qr(factor, mode="r").R for factor in (left, right)]
+    return torch.linalg.svdvals(triangles[0] @ triangles[1].mT)
+
+
+def _tail_counts(measured: Sequence[_Pairs], width: int, n: int, seed: int) -> list[Tensor]:
+    """How many of `n` rotations reach each pair's norm², and how many stay at or below it.
+
+    `[2, layer, head, layer, head]` for each of `measured`. A rotation that comes within `TIED` of it counts in both.
+    """
+    n_layers, n_heads, n_singular = measured[0].earlier.shape
+    size = min(n_singular, width)
+    # Of matrices of norm 1: float32 would take the squares of a head that writes next to nothing for 0.
+    write = _of_norm_1(measured[0].earlier)[..., :size].square().float().flatten(0, 1)  # [earlier layer · head, ...]
+    reads = [_of_norm_1(pairs.later)[..., :size].square().float() for pairs in measured]
+    squares = [pairs.values.square().float().flatten(0, 1) for pairs in measured]
+    counts = [torch.zeros(2, n_layers * n_heads, n_layers, n_heads) for _ in measured]
+    for corners in squared_corners(width, size, n, seed):
+        turned = write @ corners  # [rotation, earlier layer · head, singular]
+        for read, square, count in zip(reads, squares, counts, strict=True):
+            for j in range(1, n_layers):
+                earlier = slice(j * n_heads)
+                random = turned[:, earlier] @ read[j].T
+                slack = TIED * torch.maximum(random.mean(0), square[earlier, j])
+                count[0, earlier, j] += (random >= square[earlier, j] - slack).sum(0)
+                count[1, earlier, j] += (random <= square[earlier, j] + slack).sum(0)
+    return [count.view(2, n_layers, n_heads, n_layers, n_heads).double() for count in counts]
+
+
+def _of_norm_1(singular: Tensor) -> Tensor:
+    """The singular values `[..., singular]` of every matrix divided by its norm; zeros stay."""
+    norm = singular.norm(dim=-1, keepdim=True)
+    return torch.where(norm > 0, singular / norm, 0.0)
+
+
+def _ranks(values: Tensor, pair: np.ndarray) -> np.ndarray:
+    """1 + how many of the heads in earlier layers have a higher score with the same later head; 0 for no pair."""
+    ranks = np.zeros(values.shape, dtype=np.int64)
+    for j in range(1, len(values)):
+        scores = values[:j, :, j].flatten(0, 1).numpy()  # [earlier layer · head, later head]
+        ranks[:j, :, j] = (1 + (scores[:, None] < scores).sum(1)).reshape(j, *values.shape[1::2])
+    return np.where(pair, ranks, 0)
 
 
 def _check_finite(model: AttentionOnlyTransformer, mode: Mode) -> None:
@@ -183,66 +299,10 @@ def _check_finite(model: AttentionOnlyTransformer, mode: Mode) -> None:
 def _reads(model: AttentionOnlyTransformer, name: str, folded: bool) -> Tensor:
     """W_Q, W_K or W_V `[layer, head, d_model, d_head]`, in float64; `folded`: behind its layer's norm."""
     weight = getattr(model, name).detach().cpu().double()
-    if folded and model.cfg.norm:
-        gains = torch.stack([block.ln1.w.detach().cpu().double() for block in model.blocks])
-        weight = weight * gains[:, None, :, None]
-        weight = weight - weight.mean(2, keepdim=True)
-    return weight
+    return torch.stack([folded_norm(model, i).into(W) for i, W in enumerate(weight)]) if folded else weight
 
 
 def _writes(model: AttentionOnlyTransformer, folded: bool) -> Tensor:
-    """W_O `[layer, head, d_head, d_model]`, in float64; `folded`: as a norm centres it."""
+    """W_O `[layer, head, d_head, d_model]`, in float64; `folded`: as every later norm centres it."""
     weight = model.W_O.detach().cpu().double()
-    return weight - weight.mean(-1, keepdim=True) if folded and model.cfg.norm else weight
-
-
-@lru_cache(maxsize=64)
-def _random_level(
-    d_model: int, d_head: int, tied_earlier: bool, tied_later: bool, n_pairs: int, seed: int
-) -> tuple[float, float]:
-    """Mean and standard deviation of the ratio over independent pairs of Gaussian heads.
-
-    The earlier head is A B with A `[d_model, d_head]`, B `[d_head, d_model]`, the later one C Dᵀ; A = Bᵀ and D = C
-    where tied. The ratio depends on small matrices alone, whose distributions are known: with B = L Qᵀ (Q orthonormal),
-    L is triangular (Bartlett); QᵀC = G is Gaussian and independent of L; what C has outside of Q's span enters CᵀC
-    only, again through a triangular factor. Then
-
-        ‖A B C Dᵀ‖² = ⟨P G, G DᵀD⟩    ‖A B‖² = tr P    ‖C Dᵀ‖² = ⟨CᵀC, DᵀD⟩,    P = Lᵀ AᵀA L
-
-    The mean square is known, so the mean follows from the variance, with far less noise than a mean of ratios has.
-    """
-    rng = np.random.default_rng(seed)
-    size = min(d_model, d_head)
-    batch = max(1, min(n_pairs, 2**20 // d_head**2))  # some 100 MB
-    ratios = []
-    for start in range(0, n_pairs, batch):
-        n = min(batch, n_pairs - start)
-        L = _triangular(rng, n, d_model, d_head).mT
-        G = torch.from_numpy(rng.standard_normal((n, size, d_head)))
-        CC = G.mT @ G + _gram(_triangular(rng, n, d_model - size, d_head))
-        AA = L @ L.mT if tied_earlier else _gram(_triangular(rng, n, d_model, d_head))
-        DD = CC if tied_later else _gram(_triangular(rng, n, d_model, d_head))
-        P = L.mT @ AA @ L
-        square = ((P @ G) * (G @ DD)).sum((-2, -1))
-        scale = P.diagonal(dim1=-2, dim2=-1).sum(-1) * (CC * DD).sum((-2, -1))
-        ratios.append((square / scale).sqrt())
-    variance = torch.cat(ratios).var().item()
-    if variance < 1e-18:  # in one dimension every ratio is 1
-        return d_model**-0.5, 0.0
-    return max(0.0, 1 / d_model - variance) ** 0.5, variance**0.5
-
-
-def _triangular(rng: np.random.Generator, n: int, rows: int, columns: int) -> Tensor:
-    """`n` independent R of Gaussian matrices `[rows, columns]` = Q R (Bartlett 1933).
-
-    Normal above the diagonal; χ with rows − i degrees of freedom on it.
-    """
-    size = min(rows, columns)
-    R = np.triu(rng.standard_normal((n, size, columns)))
-    on = np.arange(size)
-    R[:, on, on] = np.sqrt(rng.chisquare(rows - on, (n, size)))
-    return torch.from_numpy(R)
-
-
-def _gram(R: Tensor) -> Tensor:
-    return R.mT @ R
+    return folded_norm(model, None).centre(weight) if folded else weight

@@ -23,11 +23,15 @@ def dot_products(left: Tensor, right: Tensor, i: Tensor, j: Tensor, *, chunk_byt
     for start in range(0, len(i), chunk):
         pairs = slice(start, start + chunk)
         terms = left.index_select(0, i[pairs]).double()
-        terms.mul_(right.index_select(0, j[pairs]).double())
-        width = terms.shape[1]
-        while width > 1:
-            half = (width + 1) // 2
-            terms[:, : width - half].add_(terms[:, half:width])
-            width = half
-        torch.add(terms[:, 0], 0.0, out=result[pairs])  # −0 + 0 = 0
+        result[pairs] = sum_of_terms(terms.mul_(right.index_select(0, j[pairs]).double()))
     return result
+
+
+def sum_of_terms(terms: Tensor) -> Tensor:
+    """Σ over the last dimension of float64 `[..., inner]`, in the order of `dot_products`; overwrites `terms`."""
+    width = terms.shape[-1]
+    while width > 1:
+        half = (width + 1) // 2
+        terms[..., : width - half].add_(terms[..., half:width])
+        width = half
+    return terms[..., 0] + 0.0  # −0 + 0 = 0

@@ -16,12 +16,13 @@ from torch import Tensor
 from transformer_lens import FactoredMatrix
 
 from aotlens.circuits.factors import check
+from aotlens.results import Result
 
 Statistic = Literal["extreme", "mean"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Overview:
+class Overview(Result):
     """One number of each block of a matrix, `values[row block, column block]`.
 
     Row block i holds the rows from i · row_size up to, not including, (i + 1) · row_size; the last one may be smaller.
@@ -34,6 +35,11 @@ class Overview:
     column_size: int
     n_rows: int
     n_columns: int
+
+    @property
+    def headline(self) -> str:
+        block = self.extreme_block()
+        return f"{self.n_rows:,} × {self.n_columns:,}, largest in block {block}: {self.values[block]:.3g}"
 
     def rows(self, block: int) -> range:
         """The matrix's rows in a row block."""

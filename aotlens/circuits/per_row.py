@@ -8,7 +8,8 @@ Rows are taken in strips. In a strip, for every row i with error bound e_ij (`bo
    ℓ_i − e_ij are candidates: every entry that is at least ℓ_i is among them, so the k best are.
 4. Candidates are computed in float64 and ordered by that, ties by column.
 
-A candidate too many costs one dot product; ties by the thousand make it slow, never wrong.
+A candidate too many costs one dot product; ties by the thousand make it slow, never wrong. Small matrices take a
+shorter road to the same answer (`plain.py`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from aotlens.circuits import plain
 from aotlens.circuits.best import MERGE_BYTES, Best
 from aotlens.circuits.factors import Factors
 from aotlens.circuits.tiles import Tiles, block_maxima, tile_sizes
@@ -77,6 +79,9 @@ def best_per_row(factors: Factors, k: int, max_bytes: int) -> tuple[Tensor, Tens
     n_rows = factors.shape[0]
     device = factors.rows32.device
     kept = factors.copied_bytes + 16 * n_rows * k
+    small_strip = plain.strip_rows(factors, k, max_bytes - kept)
+    if small_strip:
+        return plain.best_per_row(factors, k, small_strip)
     n = n_workers(device, factors.shape[0] * factors.shape[1])
     try:
         sizes = plan(factors.shape, factors.inner, k, kept + (max_bytes - kept) // n, kept, device)

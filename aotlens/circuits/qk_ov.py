@@ -13,67 +13,64 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from transformer_lens import ActivationCache
 
 from aotlens.circuits.circuit import Circuit, Side
-from aotlens.circuits.sides import (
-    Reading,
-    SideSpec,
-    check_head,
-    gain,
-    read_side,
-    reader_of_layer,
-    reader_of_logits,
-)
-from aotlens.conventions import Head
-from aotlens.models import AttentionOnlyTransformer
+from aotlens.circuits.sides import Frozen, Reading, SideSpec, as_side, read_side
+from aotlens.conventions import Head, HeadLike, as_head
+from aotlens.models import AttentionOnlyTransformer, folded_norm, widened
 
 
 @torch.no_grad()
 def qk_circuit(
     model: AttentionOnlyTransformer,
-    layer: int,
-    head: int,
+    head: HeadLike,
     left: SideSpec = "tokens",
     right: SideSpec = "tokens",
     *,
-    frozen: ActivationCache | dict[str, torch.Tensor] | None = None,
+    frozen: Frozen = None,
     biases: bool = False,
 ) -> Circuit:
-    """s · left W_Q (right W_K)ᵀ as a factored `[destination, source]` matrix in nats.
+    """s · left W_Q (right W_K)ᵀ of `head`, (1, 0) or "1.0", as a factored `[destination, source]` matrix in nats.
 
     `left` (destinations) and `right` (sources) each are one of
 
         "tokens"      a row a token of the vocabulary
-        "positions"   a row a position of the context, learned or in queries and keys only
+        "positions"   a row a position of the context, learned or in queries and keys only; learned ones behind a norm
+                      need `frozen` to be on one scale with tokens, and are then the prompt's positions
         "bias"        one row: b_Q or b_K, and the norm's bias through W_Q or W_K
         "residual"    a row a direction of the (centred) residual stream
         "prompt"      a row a position of a prompt; needs `frozen`, its cache, and takes the scales from it
-        (l, h)        a row a token, as the earlier head l.h writes it: what this head looks for in what l.h moved
+        (l, h), "l.h" a row a token, as the earlier head l.h writes it: what this head looks for in what l.h moved
 
     A score is bilinear, so the circuits of all pairs of sides add up to it: with the cache of a prompt,
     prompt×prompt + prompt×bias + bias×prompt + bias×bias (and the same with positions where they are added to queries
     and keys only) is `hook_attn_scores`, before masking. `biases=True` adds the bias row to every row of both sides, so
     that tokens×tokens is the whole score of one token for another.
 
-    `.exact` says whether an entry is a term of the model's own scores on any input; `.relative` why not. An MSSA head's
-    circuit is symmetric positive semidefinite where both sides are the same.
+    `.exact` says whether an entry is a term of the model's own scores on any input; `.relative` why not: a scale that
+    depends on the input, or an MLP of an earlier layer, which has read what is in the stream and added what no circuit
+    of heads shows. "prompt" has both as they were on the prompt and is exact. An MSSA head's circuit is symmetric
+    positive semidefinite where both sides are the same.
+
+    A model in half precision is widened to float32 before anything is multiplied; so it is in `ov_circuit`.
 
     Memory: d_head numbers a row. Raises `ValueError` for a head or side that the model does not have, for a model
     with `phi="fixed"`, and for "prompt" without `frozen`.
     """
-    check_head(model, (layer, head))
-    queries = read_side(model, layer, head, "Q", left, frozen)
-    keys = read_side(model, layer, head, "K", right, frozen)
+    head = as_head(head, model.cfg)
+    left, right = as_side(model, left), as_side(model, right)
+    queries = read_side(model, head, "Q", left, frozen)
+    keys = read_side(model, head, "K", right, frozen)
     same = model.cfg.attention == "mssa" and left == right and model.cfg.score_scale > 0
     return Circuit(
-        _with_bias(model, layer, head, "Q", queries, biases) * model.cfg.score_scale,
-        _with_bias(model, layer, head, "K", keys, biases).T,
+        _with_bias(model, head, "Q", queries, biases) * model.cfg.score_scale,
+        _with_bias(model, head, "K", keys, biases).T,
         kind="qk",
-        heads=[(layer, head)],
+        heads=[head],
         left=queries.side,
         right=keys.side,
-        relative=queries.relative or keys.relative,
+        reasons=(*queries.reasons, *keys.reasons),
+        tokenizer=model.tokenizer,
         psd_because="MSSA has one matrix for queries and keys, and both sides are the same." if same else "",
     )
 
@@ -81,94 +78,95 @@ def qk_circuit(
 @torch.no_grad()
 def ov_circuit(
     model: AttentionOnlyTransformer,
-    layer: int,
-    head: int,
+    head: HeadLike,
     left: SideSpec = "tokens",
-    right: str | Head = "logits",
+    right: SideSpec = "logits",
     *,
-    frozen: ActivationCache | dict[str, torch.Tensor] | None = None,
+    frozen: Frozen = None,
 ) -> Circuit:
-    """left W_V W_O right as a factored `[source, out]` matrix, in logits.
+    """left W_V W_O right of `head` as a factored `[source, out]` matrix, in logits.
 
     `left` (sources) is as in `qk_circuit`: tokens, positions, bias, residual, prompt, or an earlier head (its output
     moved once more, the virtual head of the two). `right` is
 
         "logits"      through the final norm's gain and the unembedding; the final norm's scale is 1
-        (l, h)        the same, after the later head l.h has moved it once more
+        (l, h), "l.h" the same, after the later head l.h has moved it once more
         "residual"    what is written to the residual stream, as it is: `[source, d_model]`
 
     b_O belongs to no head, and a norm's bias or b_V is the "bias" side: its one row times the pattern's row sums is
     what a head writes whatever it attends to. `.exact`, `.relative` as in `qk_circuit`: with a final norm, logits are
-    relative, since its scale depends on the input.
+    relative, since its scale depends on the input, and in a model with MLPs, since those read what the head writes.
 
     Memory: d_head numbers a row and a column. Raises `ValueError` for a head or side that the model does not have, for
     positions that enter only queries and keys, and for a model that writes no logits.
     """
-    check_head(model, (layer, head))
-    values = read_side(model, layer, head, "V", left, frozen)
-    out, side, relative = _output(model, layer, head, right)
+    head = as_head(head, model.cfg)
+    left, right = as_side(model, left), as_side(model, right, ("logits", "residual"))
+    values = read_side(model, head, "V", left, frozen)
+    out, side, reasons = _output(model, head, right)
     return Circuit(
         values.rows,
         out,
         kind="ov",
-        heads=[(layer, head)],
+        heads=[head],
         left=values.side,
         right=side,
-        relative=values.relative or relative,
-        psd_because=_tied_because(model, layer, left, right),
+        reasons=(*values.reasons, *reasons),
+        tokenizer=model.tokenizer,
+        psd_because=_tied_because(model, head[0], left, right),
     )
 
 
 def _with_bias(
-    model: AttentionOnlyTransformer, layer: int, head: int, matrix: str, reading: Reading, biases: bool
+    model: AttentionOnlyTransformer, head: Head, matrix: str, reading: Reading, biases: bool
 ) -> torch.Tensor:
     if not biases or reading.side.name == "bias":
         return reading.rows
     assert matrix in ("Q", "K")
-    return reading.rows + read_side(model, layer, head, "Q" if matrix == "Q" else "K", "bias", None).rows
+    return reading.rows + read_side(model, head, "Q" if matrix == "Q" else "K", "bias", None).rows
 
 
-def _output(
-    model: AttentionOnlyTransformer, layer: int, head: int, right: str | Head
-) -> tuple[torch.Tensor, Side, str]:
+def _output(model: AttentionOnlyTransformer, head: Head, right: str | Head) -> tuple[torch.Tensor, Side, list[str]]:
     """The right factor `[d_head, out]`, what its columns are, and what is relative about it."""
-    weight = model.W_O[layer, head]
+    weight = widened(model.W_O[head])
     if right == "residual":
-        return weight, Side(name="residual", index="direction"), ""
-    if right != "logits" and not isinstance(right, tuple):
-        raise ValueError(f"right={right!r}: expected 'logits', 'residual' or a later head (layer, head).")
+        return weight, Side(name="residual", index="direction"), []
     if model.cfg.read_out == "vectors":
         raise ValueError(f"right={right!r}: this model writes vectors, not logits; use right='residual'.")
     index: Literal["class", "token"] = "class" if model.cfg.read_out == "classes" else "token"
-    relative = "logits: the final norm divides by the stream's scale; here by 1." if model.cfg.norm else ""
+    reasons = ["logits: the final norm divides by the stream's scale; here by 1."] if model.cfg.norm else []
     if index == "class" and model.cfg.pooling == "mean":
-        relative = "logits: classes are read from the mean over positions; here a position counts as if it were alone."
-    logits = reader_of_logits(model)
+        reasons.append(
+            "logits: classes are read from the mean over positions; here a position counts as if it were alone."
+        )
+    if not model.cfg.attn_only:
+        reasons.append(
+            f"logits: the MLPs from layer {head[0]} on read what the head writes; what they add is left out."
+        )
+    logits = folded_norm(model, None).into(widened(model.W_U))
     if isinstance(right, str):
-        return weight @ logits, Side(name="logits", index=index), relative
-    check_head(model, right)
-    if right[0] <= layer:
+        return weight @ logits, Side(name="logits", index=index), reasons
+    if right[0] <= head[0]:
         raise ValueError(
-            f"right={right}: expected a head of a layer after {layer}, since only those read what this one writes; "
+            f"right={right}: expected a head of a layer after {head[0]}, since only those read what this one writes; "
             f"got layer {right[0]}."
         )
-    moved = weight @ reader_of_layer(model, right) @ model.W_O[right]
-    return moved @ logits, Side(name="head", index=index, through=right), relative
+    moved = weight @ folded_norm(model, right[0]).into(widened(model.W_V[right])) @ widened(model.W_O[right])
+    return moved @ logits, Side(name="head", index=index, through=right), reasons
 
 
-def _tied_because(model: AttentionOnlyTransformer, layer: int, left: SideSpec, right: str | Head) -> str:
+def _tied_because(model: AttentionOnlyTransformer, layer: int, left: str | Head, right: str | Head) -> str:
     """Why the circuit is similar to a positive semidefinite matrix whatever the weights, or nothing."""
     cfg = model.cfg
     if not cfg.tied_output or cfg.step_size <= 0:
         return ""
     if (left, right) == ("residual", "residual"):
-        w = gain(model, layer)
-        if w is None:
+        if not cfg.norm:
             return "a tied output makes W_V W_O = η U Uᵀ."
         # D P has the eigenvalues of √D P √D for a diagonal D ≥ 0.
         # Named by layer: a sum over layers with different D is no such product.
         because = f"a tied output makes W_V W_O = η U Uᵀ, and no gain of layer {layer} is negative."
-        return because if bool((w >= 0).all()) else ""
+        return because if bool((folded_norm(model, layer).gain >= 0).all()) else ""
     if (left, right) == ("tokens", "logits") and cfg.tied_embeddings and not cfg.norm:
         return "a tied output and a tied unembedding without a norm make the circuit η W_E U Uᵀ W_Eᵀ."
     return ""

@@ -14,13 +14,14 @@ from aotlens.circuits.circuit import Circuit
 from aotlens.circuits.factors import Factors, check, prepare
 from aotlens.circuits.tiles import Tiles, tile_sizes
 from aotlens.circuits.topk import MAX_BYTES
+from aotlens.results import Result
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RowStatistics:
+class RowStatistics(Result):
     """Of every row, on the CPU, in the matrix's unit (nats or logits)."""
 
     mean: Float64[Tensor, " row"]

@@ -7,6 +7,9 @@ the input; a side divides by
     tokens      the token's own centred RMS √(mean(centre(W_E[t])²) + ε), which is the stream's own where a token is
                 alone in it: layer 0 of a model whose positions are not added to the stream
     prompt      the scale frozen on the prompt
+    positions   the prompt's scale where one is given, position by position (so no more rows than the prompt has);
+                otherwise 1, and then they cannot be compared with tokens: a row of W_pos may be many times smaller or
+                larger than what is left of it behind the norm
     the others  1
 
 b and the matrices' own biases are a side of their own, `bias`, so that no other side counts them.
@@ -14,7 +17,7 @@ b and the matrices' own biases are a side of their own, `bias`, so that no other
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 
@@ -24,11 +27,13 @@ from torch import Tensor
 from transformer_lens import ActivationCache
 
 from aotlens.circuits.circuit import Side, SideName
-from aotlens.conventions import Head
-from aotlens.models import AttentionOnlyTransformer, hook_names
+from aotlens.conventions import HEAD_NAME, Head, HeadLike, as_head
+from aotlens.models import AttentionOnlyTransformer, FoldedNorm, folded_norm, hook_names, widened
 
 #: One of `_READABLE`, or an earlier head; a wrong word gets an error that lists the right ones.
-SideSpec: TypeAlias = str | Head
+SideSpec: TypeAlias = str | HeadLike
+#: The cache of one prompt.
+Frozen: TypeAlias = ActivationCache | dict[str, Tensor] | None
 _READABLE = ("tokens", "positions", "bias", "residual", "prompt")
 
 
@@ -38,87 +43,62 @@ class Reading:
 
     rows: Float[Tensor, "row d_head"]
     side: Side
-    relative: str = ""
+    reasons: Sequence[str] = ()
 
 
 def read_side(
     model: AttentionOnlyTransformer,
-    layer: int,
-    head: int,
+    head: Head,
     matrix: Literal["Q", "K", "V"],
-    spec: SideSpec,
-    frozen: ActivationCache | dict[str, Tensor] | None,
+    spec: str | Head,
+    frozen: Frozen,
 ) -> Reading:
-    """The rows of `spec` through norm and W_Q, W_K or W_V of head (layer, head): `[row, d_head]`."""
-    weight = getattr(model, f"W_{matrix}")[layer, head]
+    """The rows of `spec` through norm and W_Q, W_K or W_V of a head: `[row, d_head]`."""
+    layer, weight = head[0], widened(getattr(model, f"W_{matrix}")[head])
+    norm = folded_norm(model, layer)
     if isinstance(spec, tuple):
-        return _through(model, layer, weight, spec)
-    if spec not in _READABLE:
-        raise ValueError(f"side {spec!r}: expected one of {', '.join(_READABLE)}, or an earlier head (layer, head).")
+        return _through(model, layer, norm.into(weight), spec)
     if spec == "prompt" and frozen is None:
         raise ValueError("side 'prompt': give frozen=cache, from `_, cache = model.run_with_cache(tokens)`.")
     if spec == "bias":
-        bias = getattr(model, f"b_{matrix}")[layer, head]
-        return Reading(rows=(_norm_bias(model, layer) @ weight + bias)[None], side=Side(name="bias", index="bias"))
-    rows: dict[str, Callable[[], tuple[Tensor, str]]] = {
-        "tokens": lambda: _tokens(model, layer),
-        "positions": lambda: _positions(model, layer, matrix),
-        "residual": lambda: _residual(model, layer),
-        "prompt": lambda: _prompt(model, layer, frozen),
+        bias = widened(getattr(model, f"b_{matrix}")[head])
+        return Reading(rows=(norm.bias @ weight + bias)[None], side=Side(name="bias", index="bias"))
+    rows: dict[str, Callable[[], tuple[Tensor, list[str]]]] = {
+        "tokens": lambda: _tokens(model, layer, norm),
+        "positions": lambda: _positions(model, layer, matrix, norm, frozen),
+        "residual": lambda: _residual(model, norm),
+        "prompt": lambda: _prompt(layer, norm, frozen),
     }
-    read, relative = rows[spec]()
+    read, reasons = rows[spec]()
     index: dict[str, Literal["token", "position", "direction"]] = {"tokens": "token", "residual": "direction"}
-    return Reading(
-        rows=read @ weight, side=Side(name=cast(SideName, spec), index=index.get(spec, "position")), relative=relative
+    side = Side(
+        name=cast(SideName, spec),
+        index=index.get(spec, "position"),
+        undivided=spec == "positions" and model.cfg.positions == "learned" and bool(model.cfg.norm) and frozen is None,
     )
+    return Reading(rows=read.to(weight) @ weight, side=side, reasons=reasons)
 
 
-def centre(model: AttentionOnlyTransformer, rows: Float[Tensor, "row d_model"]) -> Float[Tensor, "row d_model"]:
-    """Rows without their mean, as a norm takes it off; unchanged where the model has no norm."""
-    return rows - rows.mean(-1, keepdim=True) if model.cfg.norm else rows
+def _tokens(model: AttentionOnlyTransformer, layer: int, norm: FoldedNorm) -> tuple[Tensor, list[str]]:
+    reasons = _of_mlps(model, layer, "tokens")
+    if model.cfg.norm and layer > 0:
+        reasons.append(f"tokens: layer {layer}'s norm divides by the whole stream's scale; here by the token's own.")
+    elif model.cfg.norm and model.cfg.positions == "learned":
+        reasons.append("tokens: the norm divides by the scale of token and position together; here by the token's own.")
+    embedding = widened(model.W_E)
+    return norm.read(embedding, norm.scale(embedding)), reasons
 
 
-def gain(model: AttentionOnlyTransformer, layer: int | None) -> Float[Tensor, " d_model"] | None:
-    """The gain of the norm before `layer` (None: before the unembedding), or None without a norm."""
-    if not model.cfg.norm:
-        return None
-    norm = model.ln_final if layer is None else model.blocks[layer].ln1
-    return cast(Tensor, norm.w)
+def _of_mlps(model: AttentionOnlyTransformer, layer: int, side: str) -> list[str]:
+    """What a circuit leaves out of a side that the MLPs before `layer` have read; nothing where there are none."""
+    if model.cfg.attn_only or layer == 0:
+        return []
+    return [f"{side}: an MLP stands before layer {layer} and has read them too; what it adds is left out."]
 
 
-def _gained(model: AttentionOnlyTransformer, layer: int, rows: Tensor) -> Tensor:
-    w = gain(model, layer)
-    return rows if w is None else rows * w
-
-
-def _norm_bias(model: AttentionOnlyTransformer, layer: int) -> Tensor:
-    if model.cfg.norm:
-        return model.blocks[layer].ln1.b
-    return torch.zeros(model.cfg.d_model, dtype=model.dtype, device=model.device)
-
-
-def _tokens(model: AttentionOnlyTransformer, layer: int) -> tuple[Tensor, str]:
-    rows = normalised_tokens(model)
-    if not model.cfg.norm:
-        return rows, ""
-    if layer > 0:
-        why = f"tokens: layer {layer}'s norm divides by the whole stream's scale; here by the token's own."
-    elif model.cfg.positions == "learned":
-        why = "tokens: the norm divides by the scale of token and position together; here by the token's own."
-    else:
-        why = ""
-    return _gained(model, layer, rows), why
-
-
-def normalised_tokens(model: AttentionOnlyTransformer) -> Float[Tensor, "d_vocab d_model"]:
-    """W_E, centred and divided by each row's own scale where the model has a norm."""
-    rows = centre(model, model.W_E)
-    if model.cfg.norm:
-        rows = rows / (rows.pow(2).mean(-1, keepdim=True) + model.cfg.norm_eps).sqrt()
-    return rows
-
-
-def _positions(model: AttentionOnlyTransformer, layer: int, matrix: str) -> tuple[Tensor, str]:
+def _positions(
+    model: AttentionOnlyTransformer, layer: int, matrix: str, norm: FoldedNorm, frozen: Frozen
+) -> tuple[Tensor, list[str]]:
     if model.cfg.positions is None:
         raise ValueError("side 'positions': this model has positions=None; use 'tokens', 'residual' or 'bias'.")
     if model.cfg.positions == "qk":
@@ -127,30 +107,34 @@ def _positions(model: AttentionOnlyTransformer, layer: int, matrix: str) -> tupl
                 "side 'positions': this model adds positions to queries and keys only (positions='qk'), so its OV "
                 "circuits have none."
             )
-        return model.W_pos, ""  # added after the norm: no centring, no gain, no scale
-    rows = _gained(model, layer, centre(model, model.W_pos))
-    return rows, "positions: the norm divides by the stream's scale; here by 1." if model.cfg.norm else ""
+        return widened(model.W_pos), []  # added after the norm: no centring, no gain, no scale
+    rows, reasons = widened(model.W_pos), _of_mlps(model, layer, "positions")
+    if norm.eps is not None and frozen is not None:
+        scale = _one_row(frozen, norm.scale_hook)
+        return norm.read(rows[: len(scale)], scale), reasons
+    if norm.eps is not None:
+        reasons.append(
+            "positions: the norm divides by the stream's scale; here by 1, so that these rows cannot be compared with "
+            "those of tokens (frozen=cache divides by a prompt's scale)."
+        )
+    return norm.read(rows), reasons
 
 
-def _residual(model: AttentionOnlyTransformer, layer: int) -> tuple[Tensor, str]:
-    rows = _gained(model, layer, torch.eye(model.cfg.d_model, dtype=model.dtype, device=model.device))
-    return rows, "residual: of the centred stream; the norm divides by its scale; here by 1." if model.cfg.norm else ""
+def _residual(model: AttentionOnlyTransformer, norm: FoldedNorm) -> tuple[Tensor, list[str]]:
+    rows = torch.diag(norm.gain)
+    why = "residual: of the centred stream; the norm divides by its scale; here by 1."
+    return rows, [why] if model.cfg.norm else []
 
 
-def _prompt(
-    model: AttentionOnlyTransformer, layer: int, cache: ActivationCache | dict[str, Tensor] | None
-) -> tuple[Tensor, str]:
-    assert cache is not None
-    stream = _one_row(cache, hook_names.resid_pre(layer))
-    if not model.cfg.norm:
-        return stream, ""
-    scale = _one_row(cache, hook_names.norm_scale(layer))
-    return _gained(model, layer, centre(model, stream) / scale), ""
+def _prompt(layer: int, norm: FoldedNorm, frozen: Frozen) -> tuple[Tensor, list[str]]:
+    stream = _one_row(frozen, hook_names.resid_pre(layer))
+    return norm.read(stream, 1.0 if norm.eps is None else _one_row(frozen, norm.scale_hook)), []
 
 
-def _one_row(cache: ActivationCache | dict[str, Tensor], name: str) -> Tensor:
+def _one_row(frozen: Frozen, name: str) -> Tensor:
+    assert frozen is not None
     try:
-        value = (cache if isinstance(cache, dict) else cache.cache_dict)[name]
+        value = widened((frozen if isinstance(frozen, dict) else frozen.cache_dict)[name])
     except KeyError:
         raise ValueError(
             f"frozen: expected a cache with {name}, got one without it; run model.run_with_cache(tokens) without a "
@@ -161,52 +145,28 @@ def _one_row(cache: ActivationCache | dict[str, Tensor], name: str) -> Tensor:
     return value[0] if value.ndim == 3 else value
 
 
-def _through(model: AttentionOnlyTransformer, layer: int, weight: Tensor, earlier: Head) -> Reading:
-    """Token t, moved by the earlier head and read by this one: norm(W_E[t]) W_V W_O, centred, gained."""
-    check_head(model, earlier)
+def _through(model: AttentionOnlyTransformer, layer: int, reader: Tensor, earlier: Head) -> Reading:
+    """Token t, moved by the earlier head and read by this one: norm(W_E[t]) W_V W_O `reader`."""
     if earlier[0] >= layer:
         raise ValueError(
             f"side {earlier}: expected a head of a layer before {layer}, since a head reads only what was written "
             f"before it; got layer {earlier[0]}."
         )
-    moved = model.W_O[earlier] @ _reader(model, layer, weight)
-    values = read_side(model, *earlier, "V", "tokens", None)
-    relative = values.relative
+    moved = widened(model.W_O[earlier]) @ reader
+    values = read_side(model, earlier, "V", "tokens", None)
+    name = f"through {earlier[0]}.{earlier[1]}"
+    reasons = [*values.reasons]
     if model.cfg.norm:
-        relative = f"through {earlier[0]}.{earlier[1]}: layer {layer}'s norm divides by the stream's scale; here by 1."
-    return Reading(rows=values.rows @ moved, side=Side(name="head", index="token", through=earlier), relative=relative)
+        reasons.append(f"{name}: layer {layer}'s norm divides by the stream's scale; here by 1.")
+    if not model.cfg.attn_only:
+        reasons.append(f"{name}: an MLP stands between the two heads; what it makes of the first one's is left out.")
+    return Reading(rows=values.rows @ moved, side=Side(name="head", index="token", through=earlier), reasons=reasons)
 
 
-def _reader(model: AttentionOnlyTransformer, layer: int, weight: Tensor) -> Tensor:
-    """What a row that is written to the stream meets on its way into `weight`: centring, gain, weight."""
-    w = gain(model, layer)
-    if w is None:
-        return weight
-    gained = w[:, None] * weight
-    return gained - gained.mean(0)  # x ↦ centre(x) @ gained, as one matrix
-
-
-def reader_of_layer(model: AttentionOnlyTransformer, later: Head) -> Float[Tensor, "d_model d_head"]:
-    """Centring, gain and W_V of a head, as one matrix on what is written to the stream."""
-    return _reader(model, later[0], model.W_V[later])
-
-
-def reader_of_logits(model: AttentionOnlyTransformer) -> Float[Tensor, "d_model d_vocab"]:
-    """Centring, gain and unembedding, as one matrix on what is written to the stream."""
-    w = gain(model, None)
-    if w is None:
-        return model.W_U
-    gained = w[:, None] * model.W_U
-    return gained - gained.mean(0)
-
-
-def check_head(model: AttentionOnlyTransformer, head: Head) -> None:
-    """Raise `ValueError` for a head that the model does not have."""
-    cfg = model.cfg
-    if len(head) != 2 or not all(isinstance(part, int) for part in head):
-        raise ValueError(f"head {head!r}: expected (layer, head), two whole numbers.")
-    layer, index = head
-    if not (0 <= layer < cfg.n_layers and 0 <= index < cfg.n_heads):
-        raise ValueError(
-            f"head {layer}.{index}: this model has layers 0 to {cfg.n_layers - 1} and heads 0 to {cfg.n_heads - 1}."
-        )
+def as_side(model: AttentionOnlyTransformer, spec: SideSpec, words: Sequence[str] = _READABLE) -> str | Head:
+    """A side's word, or the head that it names. Raises `ValueError` for another word and as `as_head` does."""
+    if isinstance(spec, str) and not HEAD_NAME.fullmatch(spec):
+        if spec not in words:
+            raise ValueError(f'side {spec!r}: expected one of {", ".join(words)}, or a head as (1, 0) or "1.0".')
+        return spec
+    return as_head(spec, model.cfg)

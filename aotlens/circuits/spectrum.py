@@ -21,12 +21,14 @@ from jaxtyping import Complex128, Float64, Int64
 from torch import Tensor
 from transformer_lens import FactoredMatrix
 
+from aotlens.results import Result
+
 if TYPE_CHECKING:
     import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Ends:
+class Ends(Result):
     """The k rows (or columns) at both ends of every singular vector: the highest entries, and the lowest."""
 
     highest: Int64[np.ndarray, "vector k"]
@@ -38,7 +40,7 @@ class Ends:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Spectrum:
+class Spectrum(Result):
     """Eigenvalues, copying score and singular pairs of one circuit."""
 
     eigenvalues: Complex128[np.ndarray, " n"] | None
@@ -60,6 +62,11 @@ class Spectrum:
     down; the lowest on the left do the opposite."""
     right: Ends
     """Column ids at both ends of the right vectors."""
+
+    @property
+    def headline(self) -> str:
+        score = "no eigenvalues" if self.copying_score is None else f"copying score {self.copying_score:.3f}"
+        return f"{score}, largest singular value {self.singular_values.max(initial=0.0):.3g}"
 
     def to_frame(
         self, row_labels: Sequence[str] | None = None, column_labels: Sequence[str] | None = None
@@ -149,7 +156,7 @@ def _eigenvalues(circuit: FactoredMatrix, A: Tensor, B: Tensor) -> tuple[np.ndar
     rows, columns = A.shape[0], B.shape[1]
     sides = [getattr(circuit, name, None) for name in ("left", "right")]
     kinds = [getattr(side, "index", None) for side in sides]
-    if kinds[0] != kinds[1]:
+    if kinds[0] != kinds[1] or getattr(sides[0], "ids", None) != getattr(sides[1], "ids", None):
         return None, None, f"rows are {sides[0]}, columns are {sides[1]}: no eigenvalues between different things."
     if rows != columns:
         return None, None, f"{rows} rows and {columns} columns: only a square matrix has eigenvalues."

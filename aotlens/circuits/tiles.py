@@ -16,17 +16,13 @@ CUDA_TILE = (4096, 8192)
 
 @dataclass(kw_only=True, eq=False)
 class Tiles:
-    """Products of `rows` by `columns` at most, in one buffer that is allocated once.
-
-    On CUDA, where Triton is installed, block maxima come from one fused kernel that writes no product
-    (`fused_maxima.py`); the buffer then serves products only.
-    """
+    """Products of `rows` by `columns` at most, in one buffer that is allocated once."""
 
     rows: int
     columns: int
     device: torch.device
     _buffer: Tensor = field(init=False)
-    _last: Tensor | None = field(init=False, default=None)
+    _last: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
         self._buffer = torch.empty(self.rows * self.columns, dtype=torch.float32, device=self.device)
@@ -38,17 +34,11 @@ class Tiles:
 
     def maxima(self, left: Tensor, right: Tensor, block: int) -> Tensor:
         """The largest of every `block` consecutive entries of each row of `left @ right.T`: `[rows, blocks]`."""
-        fused = _fused(self.device)
-        if fused is not None:
-            self._last = None
-            return fused(left, right, block)
         self._last = self.product(left, right)
         return block_maxima(self._last, block)
 
-    def some_rows(self, left: Tensor, right: Tensor, rows: Tensor) -> Tensor:
-        """`left[rows] @ right.T`, right after `maxima` of the same factors: from its product where there is one."""
-        if self._last is None:
-            return self.product(left.index_select(0, rows), right)
+    def some_rows(self, rows: Tensor) -> Tensor:
+        """These rows of the product that `maxima` was last asked about."""
         return self._last.index_select(0, rows)
 
 
@@ -62,17 +52,6 @@ def block_maxima(values: Tensor, block: int) -> Tensor:
     if whole < n_columns:
         torch.amax(values[:, whole:], 1, out=result[:, -1])
     return result
-
-
-def _fused(device: torch.device):  # type: ignore[no-untyped-def]
-    """The fused kernel where it can run, else None."""
-    if device.type != "cuda":
-        return None
-    try:
-        from aotlens.circuits.fused_maxima import fused_block_maxima
-    except ImportError:  # a build of PyTorch without Triton
-        return None
-    return fused_block_maxima
 
 
 def tile_sizes(

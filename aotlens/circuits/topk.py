@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -12,18 +12,11 @@ from transformer_lens import FactoredMatrix
 
 from aotlens.circuits.factors import check, prepare
 from aotlens.circuits.per_row import best_per_row
-from aotlens.circuits.whole import best_of_all
+from aotlens.circuits.whole import EntrySearch, TopEntries, best_of_all
+from aotlens.results import describe
 
 #: Bytes that a search may use beyond the circuit's own factors, its result included.
 MAX_BYTES = 512 * 10**6
-
-
-class TopEntries(NamedTuple):
-    """Entries of a matrix, best first, on the CPU."""
-
-    values: Float64[Tensor, " k"]
-    rows: Int64[Tensor, " k"]
-    columns: Int64[Tensor, " k"]
 
 
 class TopPerLine(NamedTuple):
@@ -33,16 +26,8 @@ class TopPerLine(NamedTuple):
     indices: Int64[Tensor, "line k"]
     """Columns, for rows; rows, for columns."""
 
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class EntrySearch:
-    """What `top_entries` found, and how much of the matrix it had to compute."""
-
-    entries: TopEntries
-    share_skipped: float
-    """Share of the matrix in tiles that could not hold one of the k best, by their norms, and were never computed."""
-    n_candidates: int
-    """Entries that were computed in float64, k included; like the share, with several threads a matter of timing."""
+    def __repr__(self) -> str:
+        return describe(self)
 
 
 @torch.no_grad()
@@ -73,12 +58,9 @@ def search_entries(circuit: FactoredMatrix, k: int, largest: bool = True, *, max
     factors = prepare(circuit, max_bytes, largest=largest)
     _check_k(k, size, f"entries of a {circuit.shape[-2]} × {circuit.shape[-1]} matrix")
     found = best_of_all(factors, k, max_bytes)
-    values = found.values if largest else found.values.neg().add_(0.0)
-    return EntrySearch(
-        entries=TopEntries(values, found.rows, found.columns),
-        share_skipped=found.n_skipped / size,
-        n_candidates=found.n_candidates,
-    )
+    if largest:
+        return found
+    return replace(found, entries=found.entries._replace(values=found.entries.values.neg().add_(0.0)))
 
 
 @torch.no_grad()

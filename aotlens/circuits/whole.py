@@ -10,34 +10,50 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from threading import Lock
+from typing import NamedTuple
 
 import torch
+from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from aotlens.circuits.best import MERGE_BYTES, Best
 from aotlens.circuits.factors import Factors
 from aotlens.circuits.tiles import LARGE_CPU_TILE, Tiles, tile_sizes
 from aotlens.circuits.workers import n_workers, share
+from aotlens.results import Result, describe
 
 #: Bytes of an entry of a recomputed row if it becomes a candidate: product, mask, indices and their copies.
 ENTRY_BYTES = 64
 
 
+class TopEntries(NamedTuple):
+    """Entries of a matrix, best first, on the CPU."""
+
+    values: Float64[Tensor, " k"]
+    rows: Int64[Tensor, " k"]
+    columns: Int64[Tensor, " k"]
+
+    def __repr__(self) -> str:
+        return describe(self)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Found:
-    """The k best `entries`, and how much work they took."""
+class EntrySearch(Result):
+    """What `top_entries` found, and how much of the matrix it had to compute."""
 
-    values: Tensor
-    rows: Tensor
-    columns: Tensor
-    n_skipped: int
-    """Entries in tiles that were never computed, or in rows and columns of zeros."""
+    entries: TopEntries
+    share_skipped: float
+    """Share of the matrix in tiles that could not hold one of the k best, by their norms, and were never computed."""
     n_candidates: int
-    """Entries that were computed in float64."""
+    """Entries that were computed in float64, k included; like the share, with several threads a matter of timing."""
+
+    @property
+    def headline(self) -> str:
+        return f"{self.share_skipped:.0%} of the matrix was skipped"
 
 
-def best_of_all(factors: Factors, k: int, max_bytes: int) -> Found:
-    """Values (float64, times the sign), rows and columns (int64) of the k best entries, `[k]`, on the CPU.
+def best_of_all(factors: Factors, k: int, max_bytes: int) -> EntrySearch:
+    """The k best entries, `[k]`: values (float64, times the sign), rows and columns (int64).
 
     `factors` from `prepare(…)` with one scale for all rows.
     """
@@ -47,11 +63,10 @@ def best_of_all(factors: Factors, k: int, max_bytes: int) -> Found:
     search.settle()
     best = search.best
     n_columns = factors.shape[1]
-    return Found(
-        values=best.value.cpu(),
-        rows=(best.key // n_columns).cpu(),
-        columns=(best.key % n_columns).cpu(),
-        n_skipped=factors.shape[0] * n_columns - search.n_computed,
+    size = factors.shape[0] * n_columns
+    return EntrySearch(
+        entries=TopEntries(best.value.cpu(), (best.key // n_columns).cpu(), (best.key % n_columns).cpu()),
+        share_skipped=(size - search.n_computed) / size,
         n_candidates=search.n_candidates,
     )
 
@@ -137,7 +152,7 @@ class _Search:
         with self.lock:
             self.n_computed += len(left) * len(right)
         for part in hit.split(self.recomputed_rows):
-            product = tiles.some_rows(left, right, part)
+            product = tiles.some_rows(part)
             row, column = (product >= self.cut - error).nonzero().unbind(1)
             if len(row) > self.k:
                 # The k largest products here reach their least less the bound: so does the k-th best of all.

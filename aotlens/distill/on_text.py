@@ -3,24 +3,39 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float64, Int
 from torch import Tensor
 
-from aotlens.conventions import Head
+from aotlens.conventions import HeadLike
 from aotlens.distill.heads import Distillation, token_errors
-from aotlens.distill.heads.reader import Model
+from aotlens.heads.reader import Model
+from aotlens.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TextErrors:
+class TextErrors(Result):
     """One number a token: ‖y − ŷ‖² and ‖y − ȳ‖² over the mean ‖y − ȳ‖² of a held-out token."""
 
     relative: Float64[np.ndarray, " pos"]
     """0: the FFN does what the head does; 1: as far off as a constant is on average."""
     movement: Float64[np.ndarray, " pos"]
     """How far the head is from its mean here: what a constant would be off by."""
+
+    @property
+    def headline(self) -> str:
+        return f"error {self.error:.3f} on {len(self.relative)} tokens"
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a token: relative, movement."""
+        import pandas as pd
+
+        return pd.DataFrame({"relative": self.relative, "movement": self.movement})
 
     @property
     def error(self) -> float:
@@ -30,7 +45,7 @@ class TextErrors:
 
 
 def text_errors(
-    model: Model, distillation: Distillation, tokens: Int[Tensor, " pos"], head: Head, *, width: int | None = None
+    model: Model, distillation: Distillation, tokens: Int[Tensor, " pos"], head: HeadLike, *, width: int | None = None
 ) -> TextErrors:
     """Of one head's FFN (of `width`, its best seed) at every token of one text.
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,8 @@ import torch
 
 from aotlens.checkpoints import CheckpointInfo, home_folder
 from aotlens.distill.heads import Distillation, FFNWeights, SubstitutionCosts, load_distillation, save_distillation
+from aotlens.files import replacing_file
+from aotlens.results import Result
 
 SCHEMA_VERSION = 1
 _SUFFIX = ".safetensors"
@@ -28,7 +29,7 @@ _ORIGIN = ("checkpoint", "weights_sha256", "corpus", "command")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Record:
+class Record(Result):
     """A distillation and its origin; what is not known is empty."""
 
     distillation: Distillation
@@ -41,6 +42,10 @@ class Record:
     command: str = ""
     """What made it."""
     costs: SubstitutionCosts | None = None
+
+    @property
+    def headline(self) -> str:
+        return self.distillation.headline
 
     def belongs_to(self, info: CheckpointInfo) -> bool:
         """Whether it is of this checkpoint: by its weights, or where they are not known by its name."""
@@ -77,12 +82,8 @@ def save_record(path: str | Path, record: Record) -> None:
     about: dict[str, Any] = {"schema_version": SCHEMA_VERSION, **{name: getattr(record, name) for name in _ORIGIN}}
     about["costs"] = None if record.costs is None else _costs_to_json(record.costs)
     save_distillation(path, record.distillation)
-    beside, temporary = path.with_suffix(".json"), path.with_name(f".{path.stem}.{os.getpid()}.tmp")
-    try:
+    with replacing_file(path.with_suffix(".json")) as temporary:
         temporary.write_text(json.dumps(about, allow_nan=False, indent=1) + "\n", encoding="utf-8")
-        os.replace(temporary, beside)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def load_record(path: str | Path) -> Record:

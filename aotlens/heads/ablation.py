@@ -1,105 +1,203 @@
-"""What a model loses without some of its heads."""
+"""What a model loses without some of its heads: on its own next tokens, on labels, or by any measure of its logits.
+
+A head writes z W_O with z = pattern · v. What stands in the place of its z or of its pattern:
+
+    "zero"            z = 0: the head writes nothing
+    "mean"            z's mean over all positions: the head writes a constant
+    "position_mean"   z's mean at each position: what the head does whatever the sequence is
+    "uniform"         each query's attention spread evenly over the keys that it sees, values as computed
+    "fixed_pattern"   the pattern's mean, values as computed: what the head does if its queries and keys have no say
+    "resample"        the z that the head has on another sequence
+
+Means and other sequences are those of `reference`. Without it they come from the sequences themselves, each left out
+of its own mean, (n·mean − own)/(n − 1): a mean that the sequence is part of leaks. b_O stays. With heads in several
+layers, later means are those of the clean run.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+import scipy.stats
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float64
 from torch import Tensor
 
-from aotlens.models import AttentionOnlyTransformer, hook_names
+from aotlens.conventions import Head, HeadLike, as_heads
+from aotlens.heads.replacement import Batch, Replacement
+from aotlens.models import AttentionOnlyTransformer
+from aotlens.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Logits of a batch and its targets (None where there are none) → a number for each sequence.
+Metric: TypeAlias = Callable[[Tensor, Tensor | None], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Ablation:
-    """Losses with and without `heads`, in nats a token."""
+class Ablation(Result):
+    """A number for each sequence, with and without `heads`."""
 
-    heads: tuple[tuple[int, int], ...]
-    """(layer, head) of every ablated head."""
+    heads: tuple[Head, ...]
+    """Every ablated head, all of them at once."""
     how: str
-    clean_loss_per_token: Float[Tensor, "batch targets"]
-    ablated_loss_per_token: Float[Tensor, "batch targets"]
+    unit: str
+    """What the numbers are: `"nats"` (the loss), `"squared error"` (of a model of vectors), or the metric's."""
+    clean: Float64[np.ndarray, " sequence"]
+    """Of the whole model. A loss is the mean over the sequence's targets that count."""
+    ablated: Float64[np.ndarray, " sequence"]
+    """Of the model without the heads."""
+    clean_loss_per_token: Float[Tensor, ...] | None
+    """The loss of each target, a row a sequence, 0 where ignored or padding; None with a metric."""
+    ablated_loss_per_token: Float[Tensor, ...] | None
 
     @property
-    def clean_loss(self) -> float:
-        """Mean next-token loss of the whole model."""
-        return self.clean_loss_per_token.cpu().double().mean().item()
+    def clean_mean(self) -> float:
+        """The mean of `clean`; every sequence counts once, however many targets it has."""
+        return float(self.clean.mean())
 
     @property
-    def ablated_loss(self) -> float:
-        """Mean next-token loss without the heads."""
-        return self.ablated_loss_per_token.cpu().double().mean().item()
+    def ablated_mean(self) -> float:
+        """The mean of `ablated`."""
+        return float(self.ablated.mean())
+
+    @property
+    def changes(self) -> Float64[np.ndarray, " sequence"]:
+        """What the ablation adds to each sequence's number."""
+        return self.ablated - self.clean
 
     @property
     def change(self) -> float:
-        """How much loss the ablation adds (negative where the model does better without)."""
-        return self.ablated_loss - self.clean_loss
+        """What the ablation adds on average (of a loss, negative where the model does better without)."""
+        return float(self.changes.mean())
+
+    def interval(self, confidence: float = 0.95) -> tuple[float, float]:
+        """(low, high) of `change`: Student's t of the paired differences, the sequence being the unit.
+
+        It assumes sequences that are independent of each other, which windows of one document are not, and enough of
+        them that their mean is about normal. NaN for one sequence.
+        """
+        if len(self.changes) < 2:
+            return float("nan"), float("nan")
+        reach = scipy.stats.t.ppf((1 + confidence) / 2, len(self.changes) - 1) * scipy.stats.sem(self.changes)
+        return self.change - float(reach), self.change + float(reach)
+
+    @property
+    def headline(self) -> str:
+        low, high = self.interval()
+        interval = "" if np.isnan(low) else f" (95% {low:+.4f} to {high:+.4f})"
+        what = "the loss" if self.clean_loss_per_token is not None else "it"
+        return f"{what} changes by {self.change:+.4f}{interval} {self.unit}, from {self.clean_mean:.3f}"
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a sequence: sequence, clean, ablated, change."""
+        import pandas as pd
+
+        columns = {"clean": self.clean, "ablated": self.ablated, "change": self.changes}
+        return pd.DataFrame({"sequence": range(len(self.clean)), **columns})
 
 
 @torch.no_grad()
 def ablate(
     model: AttentionOnlyTransformer,
-    tokens: Int[Tensor, "batch pos"],
-    heads: Iterable[Any],
+    inputs: Tensor | str | list[str],
+    heads: HeadLike | Iterable[HeadLike],
     how: str = "zero",
+    *,
+    targets: Tensor | None = None,
+    metric: Metric | None = None,
+    unit: str | None = None,
+    attention_mask: Tensor | None = None,
+    reference: Tensor | str | list[str] | None = None,
+    seed: int = 0,
+    batch_size: int = 8,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Ablation:
-    """Replace the output z of some heads and measure the next-token loss on `tokens`.
+    """Run `model` with and without `heads` (one, (1, 0) or "1.0", or several at once) and compare them by sequence.
 
-    `heads` is (layer, head) pairs, or one. `"zero"` sets z = pattern · v to 0, so that the head writes nothing;
-    `"mean"` sets it to its mean over all positions of `tokens` in the clean run, so that the head writes a constant.
-    b_O stays either way. With several layers of heads, later means are still those of the clean run.
+    `inputs` is what the model reads: a text or texts, ids `[pos]` or `[sequence, pos]`, vectors, images; texts of
+    different lengths are padded, which `attention_mask` says of ids. `how` and `reference` (sequences of one length)
+    are explained at the head of this module; `seed` chooses whose z a sequence gets by `"resample"`.
 
-    Raises `ValueError` for a head that the model does not have, or another `how`.
+    Measured is the loss, as the model's own forward has it: of the next token, or of `targets`, labels in place of the
+    next tokens: ids `[sequence, pos]` (−100 is ignored), classes `[sequence]`, or vectors. (They are not the `target`
+    of `aotlens.paths`, one output whose logit is taken apart.) `metric(logits, targets)` measures another thing, a
+    number for each sequence, in `unit` (by default the function's name), such as a difference of two logits:
+
+        ablate(model, tokens, "1.0", metric=lambda logits, _: logits[:, -1, right] - logits[:, -1, wrong])
+
+    Cost: two forward passes, three where each sequence is left out of a mean, four with `"resample"` (less what the
+    reference saves); memory: the logits and, of the heads' layers, z or patterns of `batch_size` sequences.
+
+    Raises `ValueError` for a head that the model does not have, another `how`, a mean or another sequence of a single
+    one, sequences of which no target counts, padding where positions are compared, and a metric of another shape.
     """
-    if how not in ("zero", "mean"):
-        raise ValueError(f"how={how!r}: expected 'zero' or 'mean'.")
-    pairs = _as_pairs(model, heads)
-    by_layer: dict[int, list[int]] = defaultdict(list)
-    for layer, head in pairs:
-        by_layer[layer].append(head)
-    tokens = tokens.to(model.device)
-    names = [hook_names.attn(layer, hook_names.Z) for layer in by_layer]
-    clean, cache = model.run_with_cache(
-        tokens, return_type="loss", loss_per_token=True, names_filter=names, return_cache_object=False
+    batch = Batch.of(model, inputs, attention_mask, targets)
+    pairs = as_heads(heads, model.cfg)
+    others = None if reference is None else Batch.of(model, reference)
+    replacement = Replacement(model, pairs, how, batch, others, seed=seed, batch_size=batch_size)
+    numbers: list[list[np.ndarray]] = [[], []]
+    losses: list[list[Tensor]] = [[], []]
+    for start in range(0, len(batch), batch_size):
+        rows = slice(start, start + batch_size)
+        part = batch[rows]
+        for run, logits in enumerate(replacement.run(part, rows)):
+            if metric is None:
+                per_sequence, per_token = _losses(model, logits, part, start)
+                losses[run].append(per_token)
+            else:
+                per_sequence = _measured(metric, logits, part)
+            numbers[run].append(per_sequence)
+        if progress is not None:
+            progress(start + len(part), len(batch))
+    if unit is None:
+        unit = getattr(metric, "__name__", "metric") if metric is not None else _unit(model)
+    clean, ablated = (np.concatenate(parts) for parts in numbers)
+    clean_losses, ablated_losses = (torch.cat(parts) if parts else None for parts in losses)
+    return Ablation(
+        heads=pairs,
+        how=how,
+        unit=unit,
+        clean=clean,
+        ablated=ablated,
+        clean_loss_per_token=clean_losses,
+        ablated_loss_per_token=ablated_losses,
     )
 
-    def replacement(layer: int, chosen: list[int]) -> tuple[str, Callable[..., Tensor]]:
-        name = hook_names.attn(layer, hook_names.Z)
-        mean = cache[name][:, :, chosen].mean((0, 1))  # [chosen, d_head]
 
-        def replace(z: Tensor, hook: object) -> Tensor:
-            z = z.clone()
-            z[:, :, chosen] = 0.0 if how == "zero" else mean.to(z.dtype)
-            return z
-
-        return name, replace
-
-    hooks: list[tuple[str | Callable[..., object], Callable[..., object]]] = [
-        replacement(layer, chosen) for layer, chosen in by_layer.items()
-    ]
-    ablated = model.run_with_hooks(tokens, return_type="loss", loss_per_token=True, fwd_hooks=hooks)
-    return Ablation(heads=pairs, how=how, clean_loss_per_token=clean, ablated_loss_per_token=ablated)
+def _unit(model: AttentionOnlyTransformer) -> str:
+    return "squared error" if model.cfg.read_out == "vectors" else "nats"
 
 
-def _as_pairs(model: AttentionOnlyTransformer, heads: Iterable[Any]) -> tuple[tuple[int, int], ...]:
-    listed = list(heads)
-    if len(listed) == 2 and not any(isinstance(item, Iterable) for item in listed):
-        listed = [listed]
-    n_layers, n_heads = model.cfg.n_layers, model.cfg.n_heads
-    pairs = []
-    for pair in listed:
+def _losses(
+    model: AttentionOnlyTransformer, logits: Tensor, part: Batch, first: int
+) -> tuple[Float64[np.ndarray, " sequence"], Tensor]:
+    """The model's own loss of each sequence, and unreduced."""
+
+    def loss(rows: slice, per_token: bool) -> Tensor:
+        own = part[rows]
+        return model._loss(logits[rows], own.x, own.targets, own.attention_mask, per_token)
+
+    means = []
+    for row in range(len(part)):
         try:
-            layer, head = (index(item) for item in pair)
-        except (TypeError, ValueError):
-            raise ValueError(f"expected (layer, head) pairs of whole numbers, got {pair!r}.") from None
-        if not (0 <= layer < n_layers and 0 <= head < n_heads):
-            raise ValueError(f"head {layer}.{head}: this model has layers 0–{n_layers - 1} and heads 0–{n_heads - 1}.")
-        pairs.append((layer, head))
-    if not pairs:
-        raise ValueError("expected at least one (layer, head) pair, got none.")
-    return tuple(dict.fromkeys(pairs))
+            means.append(float(loss(slice(row, row + 1), False)))
+        except ValueError as error:
+            raise ValueError(f"sequence {first + row}: {error}") from None
+    return np.array(means), loss(slice(None), True)
+
+
+def _measured(metric: Metric, logits: Tensor, part: Batch) -> Float64[np.ndarray, " sequence"]:
+    """The metric's number of each sequence."""
+    values: Any = metric(logits, part.targets)
+    numbers = torch.as_tensor(values).detach().cpu().double().numpy()
+    if numbers.shape != (len(part),) or not np.isfinite(numbers).all():
+        raise ValueError(
+            f"metric: expected {len(part)} finite numbers, one for each sequence, got "
+            + (f"shape {list(numbers.shape)}." if numbers.shape != (len(part),) else "others among them.")
+        )
+    return numbers

@@ -15,20 +15,25 @@ import torch
 from jaxtyping import Float64, Int
 from torch import Tensor
 
-from aotlens.heads.reading import AnyModel, listen_by_layer, require_tokens
+from aotlens.heads.reader import HeadReader, Model
 from aotlens.models import hook_names
+from aotlens.results import Result
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class MaskSimilarity:
+class MaskSimilarity(Result):
     """Cosines of the residual stream at one position of pairs of sequences."""
 
     position: int
     cosine: Float64[np.ndarray, "depth pair"]
     """Before the first layer, then after each."""
+
+    @property
+    def headline(self) -> str:
+        return f"mean cosine {self.cosine[0].mean():.3f} before the layers, {self.cosine[-1].mean():.3f} after them"
 
     def to_frame(self) -> pd.DataFrame:
         """One row a depth and pair: depth (0 is before the first layer), pair, cosine."""
@@ -39,7 +44,7 @@ class MaskSimilarity:
 
 
 def mask_similarity(
-    model: AnyModel,
+    model: Model,
     one: Int[Tensor, "pair pos"],
     other: Int[Tensor, ...],
     position: int,
@@ -51,31 +56,30 @@ def mask_similarity(
     Cost: a forward pass of every sequence. Raises `ValueError` for pairs of different shapes, none, a position outside
     them, and different tokens there, which differ before any layer.
     """
-    require_tokens(model, "mask similarity")
+    reader = HeadReader.of(model, "mask similarity")
     if one.shape != other.shape or len(one) == 0:
         raise ValueError(f"expected pairs of sequences of one length, got {list(one.shape)} and {list(other.shape)}.")
     if not 0 <= position < one.shape[1]:
         raise ValueError(f"position={position}: expected 0 to {one.shape[1] - 1}.")
     if not torch.equal(one[:, position], other[:, position]):
         raise ValueError(f"expected the same token, the mask, at position {position} of both sequences of each pair.")
-    n_layers = model.cfg.n_layers
     parts: list[np.ndarray] = []
     for start in range(0, len(one), batch_size):
         ends = [start, start + batch_size]
-        first, second = _streams(model, one[slice(*ends)], position), _streams(model, other[slice(*ends)], position)
+        first, second = _streams(reader, one[slice(*ends)], position), _streams(reader, other[slice(*ends)], position)
         parts.append(torch.nn.functional.cosine_similarity(first, second, dim=-1).numpy())
     cosine = np.concatenate(parts, axis=1)
-    assert cosine.shape == (n_layers + 1, len(one))
+    assert cosine.shape == (reader.n_layers + 1, len(one))
     return MaskSimilarity(position=position, cosine=cosine)
 
 
-def _streams(model: AnyModel, tokens: Tensor, position: int) -> Float64[Tensor, "depth pair d_model"]:
+def _streams(reader: HeadReader, tokens: Tensor, position: int) -> Float64[Tensor, "depth pair d_model"]:
     """The stream at `position` before the first layer and after each."""
     found: dict[int, Tensor] = {}
 
     def keep(layer: int, stream: Tensor) -> None:
         found[layer] = stream[:, position].detach().float().cpu().double()
 
-    listen_by_layer(model, tokens, hook_names.resid_pre, keep)
-    listen_by_layer(model, tokens, hook_names.resid_post, lambda layer, stream: keep(layer + 1, stream))
+    reader.listen(tokens, hook_names.resid_pre, keep)
+    reader.listen(tokens, hook_names.resid_post, lambda layer, stream: keep(layer + 1, stream))
     return torch.stack([found[depth] for depth in range(len(found))])

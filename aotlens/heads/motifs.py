@@ -1,130 +1,140 @@
-"""How much each head behaves like a named motif, read from its attention patterns.
+"""The motifs: where a head may look, each with the keys that it would look at.
 
-For a query at position i ≥ 2 of a sequence with tokens t, the attention of a head that goes to
+    previous_token    i − 1
+    current_token     i
+    next_token        i + 1
+    first_token       0, a start token or [CLS]
+    last_token        n − 1, [SEP] where a sequence ends in one
+    induction         every j + 1 ≤ i where an earlier token t_j (1 ≤ j < i) equals t_i (Olsson et al. 2022)
+    separator         every special token after position 0
 
-    previous token    position i − 1
-    current token     position i
-    first token       position 0
-    induction         every position j + 1 ≤ i where an earlier token t_j (1 ≤ j < i) equals t_i
-
-averaged over queries; induction over the queries that have such a position. (At i = 1 the previous token *is* the
-first one, so it would count for both.) On repeated random tokens the induction score is the usual one: attention
-from the second occurrence of a token to what followed the first (Olsson et al. 2022).
+for a query at position i of n tokens t. `aotlens.heads.attention_to` measures them: the attention that goes there,
+averaged over the queries that see such a key (`Inputs.targets` says which count). A new motif is one more entry here;
+scores, commands, distillations and the app's pages take it from `MOTIFS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
-import numpy as np
 import torch
-from jaxtyping import Float64, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from aotlens.data import repeated_random_tokens
-from aotlens.models import AttentionOnlyTransformer, hook_names
+from aotlens.heads.inputs import Inputs, Targets
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-MOTIFS = ("previous_token", "current_token", "first_token", "induction")
+Mask: TypeAlias = Callable[[Inputs], Targets]
+PatternScore: TypeAlias = Callable[[Float[Tensor, "batch head query key"]], Float[Tensor, "batch head"]]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class MotifScores:
-    """Mean attention (0 to 1 for softmax) of every head to each motif's targets, `[n_layers, n_heads]`."""
+@dataclass(frozen=True, kw_only=True)
+class Motif:
+    """Something that a head may do, as a number from its attention patterns: give either a `mask` or a `score`."""
 
-    previous_token: Float64[np.ndarray, "layer head"]
-    current_token: Float64[np.ndarray, "layer head"]
-    first_token: Float64[np.ndarray, "layer head"]
-    induction: Float64[np.ndarray, "layer head"]
-    """NaN where no token of the sequences occurs twice."""
+    name: str
+    """In code, files and addresses: lower-case letters, digits and underscores."""
+    badge: str
+    """At most four letters, for a head's cell in a picture of all heads."""
+    sentence: str
+    """What a head with a high score does."""
+    mask: Mask | None = None
+    """The keys of each query, and the queries that count: the score is their mean attention to those keys."""
+    score: PatternScore | None = None
+    """For what the pattern alone shows: a number a sequence and head, averaged over sequences."""
+    threshold: float = 0.4
+    """A head is labelled with its highest motif among those that reach theirs."""
 
-    def __getitem__(self, motif: str) -> Float64[np.ndarray, "layer head"]:
-        if motif not in MOTIFS:
-            raise KeyError(f"{motif!r}: expected one of {', '.join(MOTIFS)}")
-        return getattr(self, motif)
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
+            raise ValueError(f"name={self.name!r}: expected lower-case letters, digits and underscores.")
+        if not 1 <= len(self.badge) <= 4:
+            raise ValueError(f"{self.name}: badge={self.badge!r}: expected one to four letters.")
+        if (self.mask is None) == (self.score is None):
+            raise ValueError(
+                f"{self.name}: expected either a mask or a score, got {'neither' if self.mask is None else 'both'}."
+            )
 
-    def to_frame(self) -> pd.DataFrame:
-        """One row a head: layer, head, and a column a motif."""
-        import pandas as pd
-
-        layers, heads = np.indices(self.previous_token.shape)
-        columns = {motif: self[motif].ravel() for motif in MOTIFS}
-        return pd.DataFrame({"layer": layers.ravel(), "head": heads.ravel(), **columns})
-
-
-def motif_scores(
-    model: AttentionOnlyTransformer,
-    tokens: Int[Tensor, "batch pos"] | None = None,
-    *,
-    n_sequences: int = 16,
-    half_length: int = 50,
-    seed: int = 0,
-    batch_size: int = 8,
-    progress: Callable[[int, int], None] | None = None,
-) -> MotifScores:
-    """Score every head on `tokens`, or on `n_sequences` of the start token and twice the same random tokens.
-
-    Definitions at the head of this module. `progress(done, total)` is called after each batch of sequences. Memory:
-    one layer's patterns for `batch_size` sequences. Raises `ValueError` for sequences shorter than 3 tokens or longer
-    than the model's context, and for a model that doesn't read tokens.
-    """
-    if model.cfg.read_in != "tokens":
-        raise ValueError(f"motif scores need a model of tokens; this one reads {model.cfg.read_in}.")
-    if tokens is None:
-        assert model.cfg.d_vocab is not None
-        half_length = min(half_length, (model.cfg.n_ctx - 1) // 2)
-        start = 0 if model.tokenizer is None else model.tokenizer.eot_id
-        tokens = repeated_random_tokens(model.cfg.d_vocab, n_sequences, half_length, seed, eot_id=start)
-    if tokens.shape[1] < 3:
-        raise ValueError(f"expected sequences of at least 3 tokens, got {tokens.shape[1]}.")
-    totals = {motif: torch.zeros(model.cfg.n_layers, model.cfg.n_heads, dtype=torch.float64) for motif in MOTIFS}
-    n_queries, n_repeats = 0, 0
-    for start in range(0, len(tokens), batch_size):
-        batch = tokens[start : start + batch_size].to(model.device)
-        targets = _induction_targets(batch)  # [batch, query, key]
-        has_target = targets.any(-1)
-        _add_scores(model, batch, targets, totals)
-        n_queries += batch.shape[0] * (batch.shape[1] - 2)
-        n_repeats += int(has_target.sum())
-        if progress is not None:
-            progress(start + len(batch), len(tokens))
-    divisors = {motif: n_repeats if motif == "induction" else n_queries for motif in MOTIFS}
-    means = {
-        motif: (total / divisors[motif] if divisors[motif] else torch.full_like(total, torch.nan)).numpy()
-        for motif, total in totals.items()
-    }
-    return MotifScores(**means)
+    @property
+    def title(self) -> str:
+        """The name in words."""
+        return self.name.replace("_", " ")
 
 
-def _induction_targets(tokens: Tensor) -> Tensor:
-    """bool `[batch, query, key]`: the key follows an earlier occurrence of the query's token."""
-    same = tokens[:, :, None] == tokens[:, None, :]  # [batch, query, key]: equal tokens
-    same = same.tril(-1)
-    same[:, :, 0] = False  # the start token
-    targets = torch.zeros_like(same)
-    targets[:, :, 1:] = same[:, :, :-1]
-    targets[:, :2] = False
-    return targets
+def offset(by: int) -> Mask:
+    """The key `by` positions after the query (before it where negative)."""
+
+    def mask(inputs: Inputs) -> Targets:
+        position = torch.arange(inputs.n_pos)
+        return inputs.targets(position - position[:, None] == by)
+
+    return mask
 
 
-@torch.no_grad()
-def _add_scores(model: AttentionOnlyTransformer, tokens: Tensor, targets: Tensor, totals: dict[str, Tensor]) -> None:
-    """Add each head's summed attention on one batch to `totals`, layer by layer as the model runs."""
+def position(at: int) -> Mask:
+    """The key at one position, counted from the end where negative; not the query itself."""
 
-    def listen(pattern: Tensor, hook: object) -> None:
-        layer = int(str(getattr(hook, "name", "")).split(".")[1])
-        wide = pattern if pattern.dtype == torch.float64 else pattern.float()  # MPS has no float64
-        sums = {
-            "previous_token": wide.diagonal(-1, -2, -1)[..., 1:].sum((0, -1)),
-            "current_token": wide.diagonal(0, -2, -1)[..., 2:].sum((0, -1)),
-            "first_token": wide[:, :, 2:, 0].sum((0, -1)),
-            "induction": (wide * targets[:, None]).sum((0, -2, -1)),
-        }
-        for motif, value in sums.items():
-            totals[motif][layer] += value.cpu().double()
+    def mask(inputs: Inputs) -> Targets:
+        keys = torch.zeros(inputs.n_pos, inputs.n_pos, dtype=torch.bool)
+        keys[:, at] = True
+        keys.fill_diagonal_(False)
+        return inputs.targets(keys)
 
-    model.run_with_hooks(tokens, fwd_hooks=[(lambda name: name.endswith(hook_names.PATTERN), listen)])
+    return mask
+
+
+def after_earlier(inputs: Inputs) -> Targets:
+    """What followed each earlier occurrence of the query's token, the start token's aside."""
+    same = (inputs.tokens[:, :, None] == inputs.tokens[:, None, :]).tril(-1)  # [batch, query, key]
+    same[:, :, 0] = False
+    return inputs.targets(torch.nn.functional.pad(same[:, :, :-1], (1, 0)))
+
+
+def special(inputs: Inputs) -> Targets:
+    """Special tokens after the first position."""
+    ids = torch.tensor(sorted(inputs.need(inputs.special_ids, "the ids of special tokens")))
+    keys = torch.isin(inputs.tokens, ids)
+    keys[:, 0] = False
+    return inputs.targets(keys[:, None, :].expand(-1, inputs.n_pos, -1))
+
+
+#: Every motif by its name; iterating gives names.
+MOTIFS: dict[str, Motif] = {
+    motif.name: motif
+    for motif in (
+        Motif(
+            name="previous_token", badge="prev", sentence="It attends to the token before.", mask=offset(-1)
+        ),
+        Motif(name="current_token", badge="self", sentence="It attends to the query's own token.", mask=offset(0)),
+        Motif(name="next_token", badge="next", sentence="It attends to the token after.", mask=offset(1)),
+        Motif(
+            name="first_token", badge="1st", sentence="It attends to the first position, mostly a start token.",
+            mask=position(0),
+        ),
+        Motif(name="last_token", badge="last", sentence="It attends to the last position.", mask=position(-1)),
+        Motif(
+            name="induction", badge="ind", mask=after_earlier,
+            sentence="It attends to what followed an earlier occurrence of the query's token.",
+        ),
+        Motif(
+            name="separator", badge="sep", mask=special,
+            sentence="It attends to special tokens after the first position, such as those between texts.",
+        ),
+    )
+}  # fmt: skip
+#: The motifs of position, whatever the tokens: the patterns of *nonlinearity*, Figure 1 (after Clark et al. 2019).
+PLACES = ("previous_token", "current_token", "next_token", "first_token", "last_token")
+
+
+def as_motifs(motifs: Iterable[str | Motif] | str | Motif | None) -> tuple[Motif, ...]:
+    """The motifs that were named or given; all for None. Raises `ValueError` for another name, or none."""
+    if motifs is None:
+        return tuple(MOTIFS.values())
+    listed = [motifs] if isinstance(motifs, str | Motif) else list(motifs)
+    unknown = [motif for motif in listed if not isinstance(motif, Motif) and motif not in MOTIFS]
+    if unknown or not listed:
+        what = f"no motif {unknown[0]!r}" if unknown else "expected at least one motif"
+        raise ValueError(f"{what}; there are {', '.join(MOTIFS)}.")
+    return tuple(motif if isinstance(motif, Motif) else MOTIFS[motif] for motif in listed)

@@ -23,10 +23,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from aotlens.models import AttentionOnlyTransformer, hook_names
+from aotlens.results import Result
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class AttentionPatterns:
+class AttentionPatterns(Result):
     """Patterns, scores and value norms of every head on one prompt, on the CPU in float32."""
 
     tokens: Int[np.ndarray, " pos"]
@@ -41,6 +42,10 @@ class AttentionPatterns:
     """‖v‖ at each key."""
     visible: Bool[np.ndarray, "mask query key"]
     """Which keys a query may see: one mask for all heads, or one per head."""
+
+    @property
+    def headline(self) -> str:
+        return f"{self.n_layers} layers × {self.n_heads} heads on {self.n_pos} tokens"
 
     @property
     def n_layers(self) -> int:
@@ -65,12 +70,14 @@ class AttentionPatterns:
         return self.pattern * self.value_norms[:, :, None, :]
 
 
-def attention_patterns(model: AttentionOnlyTransformer, tokens: Int[Tensor, ...]) -> AttentionPatterns:
-    """The patterns of one prompt, token ids `[pos]` or `[1, pos]`.
+def attention_patterns(model: AttentionOnlyTransformer, tokens: Int[Tensor, ...] | str) -> AttentionPatterns:
+    """The patterns of one prompt: a text, or token ids `[pos]` or `[1, pos]`.
 
     Raises `ValueError` for a batch, for ids out of range and for a prompt longer than the model's context.
     Not safe to call from two threads on one model: hooks are the model's state.
     """
+    if isinstance(tokens, str):
+        tokens, _ = model.to_batch(tokens)
     if tokens.ndim == 2 and tokens.shape[0] == 1:
         tokens = tokens[0]
     if tokens.ndim != 1 or tokens.numel() == 0:

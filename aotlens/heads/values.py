@@ -16,15 +16,16 @@ import torch
 from jaxtyping import Float64, Int, Int64
 from torch import Tensor
 
-from aotlens.heads.reading import AnyModel, listen_by_layer, require_tokens
+from aotlens.heads.reader import HeadReader, Model
 from aotlens.models import hook_names
+from aotlens.results import Result
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ValueNorms:
+class ValueNorms(Result):
     """Mean norms by layer, head and class of tokens."""
 
     names: tuple[str, ...]
@@ -33,6 +34,10 @@ class ValueNorms:
     """Tokens of each class."""
     norms: Float64[np.ndarray, "layer head kind"]
     """Mean ‖v‖; NaN for a class without tokens."""
+
+    @property
+    def headline(self) -> str:
+        return ", ".join(f"{name} {mean:.3g}" for name, mean in zip(self.names, self.norms.mean((0, 1)), strict=True))
 
     def by_layer(self) -> Float64[np.ndarray, "layer kind"]:
         """The mean over heads: what Figure 10 draws."""
@@ -55,7 +60,7 @@ class ValueNorms:
 
 
 def value_norms(
-    model: AnyModel,
+    model: Model,
     batches: Iterable[tuple[Int[Tensor, ...], Int[Tensor, ...]]],
     names: Sequence[str],
 ) -> ValueNorms:
@@ -64,8 +69,8 @@ def value_norms(
     Sequences of a batch have one length, without padding. Cost: a forward pass. Raises `ValueError` for no batches,
     classes of another shape or out of range, and a model that doesn't read tokens.
     """
-    require_tokens(model, "value norms")
-    n_layers, n_heads = model.cfg.n_layers, model.cfg.n_heads
+    reader = HeadReader.of(model, "value norms")
+    n_layers, n_heads = reader.n_layers, reader.n_heads
     totals = torch.zeros(n_layers, n_heads, len(names), dtype=torch.float64)
     counts = torch.zeros(len(names), dtype=torch.long)
     for tokens, kinds in batches:
@@ -81,7 +86,7 @@ def value_norms(
             norms = v.detach().float().cpu().double().norm(dim=-1).flatten(0, 1)  # [token, head]
             totals[layer] += (member @ norms).T
 
-        listen_by_layer(model, tokens, lambda layer: hook_names.attn(layer, hook_names.V), add)
+        reader.listen(tokens, lambda layer: hook_names.attn(layer, hook_names.V), add)
     if not counts.any():
         raise ValueError("expected at least one token of a class, got none.")
     norms = torch.where(counts > 0, totals / counts.clamp(min=1), torch.nan)

@@ -18,7 +18,7 @@ importance.py     the loss with short paths only; layers and heads alone and giv
 superposition/    more features than dimensions (*structures* §7)
 """
 
-from aotlens.paths.attribution import DirectLogitAttribution, direct_logit_attribution
+from aotlens.paths.attribution import direct_logit_attribution
 from aotlens.paths.enumeration import AllPaths
 from aotlens.paths.expansion import PathExpansion, expand
 from aotlens.paths.groups import ByHead, BySource
@@ -35,7 +35,6 @@ __all__ = [
     "AllPaths",
     "ByHead",
     "BySource",
-    "DirectLogitAttribution",
     "Intervention",
     "Kronecker",
     "KroneckerSum",

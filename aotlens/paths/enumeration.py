@@ -19,13 +19,14 @@ from aotlens.paths.frozen import Frozen
 from aotlens.paths.path import Path, SourceName
 from aotlens.paths.streams import head_gradients, root_gradient, stream_gradients
 from aotlens.paths.target import direction
+from aotlens.results import Result
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class AllPaths:
+class AllPaths(Result):
     """Each path's contribution to one logit, in logits: `values[source, i]` for head sequence i.
 
     The digits of i in base n_heads + 1, layer 0 first, are 0 where the path skips the layer and 1 + head elsewhere.
@@ -35,6 +36,10 @@ class AllPaths:
     values: Float[Tensor, "source sequence"]
     n_layers: int
     n_heads: int
+
+    @property
+    def headline(self) -> str:
+        return f"{self.values.numel():,} paths, together {float(self.values.sum()):+.3f} logits"
 
     def heads(self, sequence: int) -> tuple[Head, ...]:
         """The heads of sequence i."""
@@ -57,6 +62,9 @@ class AllPaths:
         """The path of an entry of `values`."""
         return Path(self.names[source], self.heads(sequence))
 
+    def _table(self) -> pd.DataFrame:
+        return self.to_frame(12)  # there may be millions
+
     def to_frame(self, k: int | None = None) -> pd.DataFrame:
         """The k largest in size (or all): source, heads, order, logits. Raises `ValueError` for k below 1."""
         import pandas as pd
@@ -76,7 +84,7 @@ class AllPaths:
         )
 
 
-def all_paths(frozen: Frozen, position: int, token: int | tuple[int, int], max_paths: int) -> AllPaths:
+def all_paths(frozen: Frozen, position: int, target: int | tuple[int, int], max_paths: int) -> AllPaths:
     """O((H+1)^⌈L/2⌉ · pos · d_model) memory; time as at the head of this module.
 
     Raises `ValueError` for more than `max_paths` head sequences; `top` finds the largest without forming them.
@@ -88,7 +96,7 @@ def all_paths(frozen: Frozen, position: int, token: int | tuple[int, int], max_p
             "by_head, or raise max_paths."
         )
     middle = frozen.n_layers // 2
-    to = direction(frozen, token)
+    to = direction(frozen, target)
     upper, entering = _upper(frozen, middle, root_gradient(frozen, position, to.column))
     rows = [torch.einsum("upd,spd->su", upper, _lower(frozen, middle, x)).flatten() for x in frozen.sources.values()]
     names: list[SourceName] = [*frozen.sources]

@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aotlens.conventions import Head
+from aotlens.conventions import HeadLike, as_head
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.paths import groups
 from aotlens.paths.bounds import Bounds, prepare
@@ -35,6 +35,7 @@ from aotlens.paths.sankey import Sankey, sankey
 from aotlens.paths.search import TopPaths, top_paths
 from aotlens.paths.streams import order_streams
 from aotlens.paths.target import Target, checked_position, direction, output
+from aotlens.results import Result
 
 
 @torch.no_grad()
@@ -58,8 +59,12 @@ def expand(model: AttentionOnlyTransformer, tokens: Tensor | str, *, split_sourc
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class PathExpansion:
-    """All paths of a model on one prompt. Every contribution is in logits; `token` may be (token, versus)."""
+class PathExpansion(Result):
+    """All paths of a model on one prompt.
+
+    Every contribution is in logits, of `target`: an output, or (token, versus), the first's minus the second's. A head
+    is (1, 0) or "1.0".
+    """
 
     frozen: Frozen
     split_sources: bool
@@ -207,7 +212,7 @@ class PathExpansion:
         return self.source("bias", path.source_position)
 
     def _check(self, path: Path) -> None:
-        check_heads(path.heads, self.n_layers, self.n_heads)
+        check_heads(path.heads, self)
         if path.source not in self.source_names:
             raise ValueError(f"path {path}: expected a source among {', '.join(self.source_names)}.")
         if path.source_position is not None and not 0 <= path.source_position < self.n_pos:
@@ -220,55 +225,54 @@ class PathExpansion:
         return order_streams(self.frozen)
 
     @torch.no_grad()
-    def by_order(self, token: Target = None) -> Float[Tensor, "order pos *out"]:
+    def by_order(self, target: Target = None) -> Float[Tensor, "order pos *out"]:
         """The exact contribution of all paths with k heads, k = 0 … n_layers: `[order, pos, vocab]`.
 
-        For one `token`, or (token, versus), `[order, pos]`. O(L²) head evaluations, once for all targets; the whole
+        For one `target`, or (token, versus), `[order, pos]`. O(L²) head evaluations, once for all targets; the whole
         vocabulary costs n_layers + 1 unembeddings more, and as many logits of memory.
 
-        Raises `ValueError` where the whole vocabulary would take more than 2 GB; give a token.
+        Raises `ValueError` where the whole vocabulary would take more than 2 GB; give a target.
         """
-        if token is None:
+        if target is None:
             groups.check_size("by_order", self.frozen, (self.n_layers + 1) * self.frozen.logits.numel())
-        return output(self.frozen, self._orders, token, bias_row=0)
+        return output(self.frozen, self._orders, target, bias_row=0)
 
     @torch.no_grad()
-    def by_head(self, token: Target = None) -> ByHead:
+    def by_head(self, target: Target = None) -> ByHead:
         """All paths grouped by their last head, which is what each head itself adds to the logits; see `ByHead`."""
-        return groups.by_head(self.frozen, token)
+        return groups.by_head(self.frozen, target)
 
     @torch.no_grad()
-    def through(self, head: Head, token: Target = None) -> Float[Tensor, " pos *out"]:
+    def through(self, head: HeadLike, target: Target = None) -> Float[Tensor, " pos *out"]:
         """All paths that pass `head`, wherever: what the logits would lose without it, patterns and scales frozen.
 
         Heads overlap: the sum over heads counts a path once for each of its heads.
         """
-        check_heads([head], self.n_layers, self.n_heads)
-        return groups.through(self.frozen, head, token)
+        return groups.through(self.frozen, as_head(head, self), target)
 
     @torch.no_grad()
-    def through_each(self, position: int, token: int | tuple[int, int]) -> Float[Tensor, "layer head"]:
+    def through_each(self, position: int, target: int | tuple[int, int]) -> Float[Tensor, "layer head"]:
         """`through` of every head for one logit at once, from one pass backwards."""
-        return groups.through_each(self.frozen, checked_position(self.frozen, position), token)
+        return groups.through_each(self.frozen, checked_position(self.frozen, position), target)
 
     @torch.no_grad()
-    def by_source(self, token: Target = None) -> BySource:
+    def by_source(self, target: Target = None) -> BySource:
         """All paths grouped by where they start; see `BySource`."""
-        return groups.by_source(self.frozen, token)
+        return groups.by_source(self.frozen, target)
 
     @torch.no_grad()
-    def by_source_position(self, position: int, token: int | tuple[int, int]) -> Float[Tensor, "source pos"]:
+    def by_source_position(self, position: int, target: int | tuple[int, int]) -> Float[Tensor, "source pos"]:
         """All paths to one logit, by source and the position where it stands; rows as `source_names`."""
-        return groups.by_source_position(self.frozen, checked_position(self.frozen, position), token)
+        return groups.by_source_position(self.frozen, checked_position(self.frozen, position), target)
 
     @torch.no_grad()
-    def by_virtual_head(self, token: Target = None) -> Float[Tensor, "layer head layer head pos *out"]:
+    def by_virtual_head(self, target: Target = None) -> Float[Tensor, "layer head layer head pos *out"]:
         """All paths with at least two heads, grouped by their last two.
 
         Indexed [earlier layer, head, later layer, head, pos]. Each entry is a virtual head's direct effect on the logit
         at each position; 0 unless the layers increase.
         """
-        return groups.by_virtual_head(self.frozen, token)
+        return groups.by_virtual_head(self.frozen, target)
 
     @torch.no_grad()
     def residual(self) -> Residual:
@@ -286,43 +290,43 @@ class PathExpansion:
         self,
         k: int,
         position: int = -1,
-        token: Target = None,
+        target: Target = None,
         by: str = "abs",
         *,
-        through: Head | None = None,
+        through: HeadLike | None = None,
         budget: int = 1000,
     ) -> TopPaths:
         """The k largest paths to a logit or a logit difference, by best-first search; see `aotlens.paths.search`.
 
-        `by="abs"` ranks by size, "pos" by the largest, "neg" by the smallest contribution. `token=None` takes the
+        `by="abs"` ranks by size, "pos" by the largest, "neg" by the smallest contribution. `target=None` takes the
         model's own first choice at `position`. With `through`, of the paths that pass that head. `budget` is how many
         nodes may be expanded.
 
         Raises `ValueError` for k or budget below 1, another `by`, and a position, output or head that there is not.
         """
         at = checked_position(self.frozen, position)
-        target = int(self.frozen.logits[at].argmax()) if token is None else token
+        target = int(self.frozen.logits[at].argmax()) if target is None else target
         passing = None
         if through is not None:
-            check_heads([through], self.n_layers, self.n_heads)
+            through = as_head(through, self)
             passing = (through, float(groups.through(self.frozen, through, target)[at]))
         return top_paths(self.frozen, self._bounds, k, at, target, by, budget, passing)
 
     @torch.no_grad()
-    def all_paths(self, position: int, token: int | tuple[int, int], *, max_paths: int = 2_000_000) -> AllPaths:
+    def all_paths(self, position: int, target: int | tuple[int, int], *, max_paths: int = 2_000_000) -> AllPaths:
         """Every single path's contribution to one logit, sources not split; see `AllPaths`."""
-        return all_paths(self.frozen, checked_position(self.frozen, position), token, max_paths)
+        return all_paths(self.frozen, checked_position(self.frozen, position), target, max_paths)
 
     @torch.no_grad()
-    def sankey(self, position: int, token: int | tuple[int, int], *, max_links: int = 60) -> Sankey:
+    def sankey(self, position: int, target: int | tuple[int, int], *, max_links: int = 60) -> Sankey:
         """The flow of a logit back through heads to the source tokens; see `Sankey`."""
-        return sankey(self.frozen, checked_position(self.frozen, position), token, max_links)
+        return sankey(self.frozen, checked_position(self.frozen, position), target, max_links)
 
     @torch.no_grad()
-    def logit(self, position: int, token: int | tuple[int, int]) -> float:
+    def logit(self, position: int, target: int | tuple[int, int]) -> float:
         """The model's own logit, or difference of two, at `position`."""
         at = checked_position(self.frozen, position)
-        return float(direction(self.frozen, token).of(self.frozen.logits[at]))
+        return float(direction(self.frozen, target).of(self.frozen.logits[at]))
 
     def token_name(self, token: int) -> str:
         """A token in quotes, or its number without a tokenizer."""
@@ -330,7 +334,7 @@ class PathExpansion:
             return f"output {token}"
         return _quoted(self.model.tokenizer.str_tokens([token])[0])
 
-    def describe(self, path: Path, token: int | tuple[int, int] | None = None, value: float | None = None) -> str:
+    def describe(self, path: Path, target: int | tuple[int, int] | None = None, value: float | None = None) -> str:
         """A path as a sentence: `" Mr"@3 → 0.5 → 1.2 → logit " Darcy" +1.84`."""
         start: str = path.source
         if path.source_position is not None:
@@ -339,10 +343,10 @@ class PathExpansion:
             if path.source == "token":
                 start = f"{_quoted(self.str_tokens[at])}@{at}" if self.str_tokens else f"token {self.tokens[at]}@{at}"
         end = "logits"
-        if isinstance(token, tuple):
-            end = f"logit {self.token_name(token[0])} − {self.token_name(token[1])}"
-        elif token is not None:
-            end = f"logit {self.token_name(token)}"
+        if isinstance(target, tuple):
+            end = f"logit {self.token_name(target[0])} − {self.token_name(target[1])}"
+        elif target is not None:
+            end = f"logit {self.token_name(target)}"
         steps = [start, *(f"{layer}.{head}" for layer, head in path.heads), end]
         return " → ".join(steps) + ("" if value is None else f" {value:+.3g}")
 

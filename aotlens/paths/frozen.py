@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aotlens.models import AttentionOnlyTransformer, hook_names
+from aotlens.models import AttentionOnlyTransformer, folded_norm, hook_names
 from aotlens.paths.path import SourceName
 
 
@@ -180,10 +179,8 @@ def freeze(model: AttentionOnlyTransformer, tokens: Tensor | str) -> Frozen:
 
 def one_input(model: AttentionOnlyTransformer, tokens: Tensor | str) -> Tensor:
     """The prompt as a batch of one, on the model's device. Raises `ValueError` for a batch of several."""
-    inputs = model.to_tokens(tokens) if isinstance(tokens, str) else tokens
+    inputs, _ = model.to_batch(tokens)
     single = {"tokens": 1, "vectors": 2, "patches": 3}[model.cfg.read_in]
-    if inputs.ndim == single:
-        inputs = inputs[None]
     if inputs.ndim != single + 1 or inputs.shape[0] != 1 or inputs.numel() == 0:
         what = "token ids [pos] or [1, pos] of one prompt" if single == 1 else f"one input of {model.cfg.read_in}"
         raise ValueError(
@@ -194,19 +191,10 @@ def one_input(model: AttentionOnlyTransformer, tokens: Tensor | str) -> Tensor:
 
 def _layer_maps(model: AttentionOnlyTransformer, layer: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """V `[head, d_model, d_head]` and v_bias `[head, d_head]` of a layer."""
-    attn = model.blocks[layer].attn
+    attn, norm = model.blocks[layer].attn, folded_norm(model, layer)
     weight = attn.W_V.detach().to(dtype)
     bias = torch.zeros_like(weight[:, 0]) if attn.b_V is None else attn.b_V.detach().to(dtype)
-    if not model.cfg.norm:
-        return weight, bias
-    norm = model.blocks[layer].ln1
-    return _centred_gain(norm, weight), bias + norm.b.detach().to(dtype) @ weight
-
-
-def _centred_gain(norm: Any, weight: Tensor) -> Tensor:
-    """C w W: centring and gain of a norm, as part of the map after them."""
-    gained = norm.w.detach().to(weight.dtype)[:, None] * weight
-    return gained - gained.mean(-2, keepdim=True)
+    return norm.into(weight), bias + norm.bias.to(dtype) @ weight
 
 
 def _read_out(model: AttentionOnlyTransformer, dtype: torch.dtype) -> dict[str, Tensor]:
@@ -217,10 +205,8 @@ def _read_out(model: AttentionOnlyTransformer, dtype: torch.dtype) -> dict[str, 
         bias = torch.zeros_like(weight[0])
     else:
         weight, bias = model.W_U.detach().to(dtype), model.b_U.detach().to(dtype)
-    if not model.cfg.norm:
-        return {"R": weight, "out_bias": bias}
-    norm: Any = model.ln_final
-    return {"R": _centred_gain(norm, weight), "out_bias": bias + norm.b.detach().to(dtype) @ weight}
+    norm = folded_norm(model, None)
+    return {"R": norm.into(weight), "out_bias": bias + norm.bias.to(dtype) @ weight}
 
 
 def _inverse(scale: Tensor | None, stream: Tensor) -> Tensor:

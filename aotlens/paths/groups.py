@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -14,6 +15,7 @@ from aotlens.paths.frozen import Frozen
 from aotlens.paths.path import SourceName
 from aotlens.paths.streams import carried, head_results, source_streams, total_gradients
 from aotlens.paths.target import Target, direction, output
+from aotlens.results import Result, top_head
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,7 +24,7 @@ _MAX_BYTES = 2 * 10**9
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ByHead:
+class ByHead(Result):
     """A partition of all paths by their last head: `heads.sum((0, 1)) + Σ direct` is the logits.
 
     A head's entry is its whole direct effect, with everything that it read; `direct` are the paths without heads, by
@@ -31,51 +33,70 @@ class ByHead:
 
     heads: Float[Tensor, "layer head pos *out"]
     direct: dict[SourceName, Float[Tensor, " pos *out"]]
+    logit: Float[Tensor, " pos *out"]
+    """The model's own logit, difference, or all logits."""
+
+    @property
+    def headline(self) -> str:
+        if self.heads.ndim != 3:
+            return ""
+        most = top_head(self.heads[:, :, -1].cpu().numpy())
+        return f"{most} adds most at the last position, where the logit is {float(self.logit[-1]):.3f}"
 
     def total(self) -> Float[Tensor, " pos *out"]:
         """The sum over all paths."""
         return self.heads.sum((0, 1)) + torch.stack([*self.direct.values()]).sum(0)
 
+    def _table(self) -> pd.DataFrame | None:
+        return self.to_frame() if self.heads.ndim == 3 else None  # the values of one target
+
     def to_frame(self, position: int = -1) -> pd.DataFrame:
-        """One row a head and source at `position`, largest first: name, logits. For one target only."""
+        """One row a term at `position`, the largest first: layer, head (missing for sources), term, logits.
+
+        Raises `ValueError` for the values of all outputs.
+        """
         import pandas as pd
 
         if self.heads.ndim != 3:
-            raise ValueError("ByHead.to_frame: expected the values of one target; ask by_head(token) for them.")
-        rows: list[tuple[str, float]] = [(f"{name} (direct)", float(v[position])) for name, v in self.direct.items()]
-        for layer, row in enumerate(self.heads[:, :, position].tolist()):
-            rows += [(f"{layer}.{head}", value) for head, value in enumerate(row)]
-        frame = pd.DataFrame(rows, columns=["term", "logits"])
+            raise ValueError("ByHead.to_frame: expected the values of one target; ask by_head(target) for them.")
+        rows: list[tuple[int | None, int | None, str, float]] = [
+            (None, None, name, float(values[position])) for name, values in self.direct.items()
+        ]
+        for (layer, head), value in np.ndenumerate(self.heads[:, :, position].cpu().numpy()):
+            rows.append((layer, head, f"{layer}.{head}", float(value)))
+        frame = pd.DataFrame(rows, columns=["layer", "head", "term", "logits"])
+        frame = frame.astype({"layer": "Int64", "head": "Int64"})
         return frame.sort_values("logits", key=abs, ascending=False, kind="stable", ignore_index=True)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class BySource:
+class BySource(Result):
     """A partition of all paths by where they start: `values.sum(0)` is the logits."""
 
     names: tuple[SourceName, ...]
     values: Float[Tensor, "source pos *out"]
 
 
-def by_head(frozen: Frozen, token: Target) -> ByHead:
+def by_head(frozen: Frozen, target: Target) -> ByHead:
     """Needs one forward pass, and for the whole vocabulary an unembedding a head.
 
-    Raises `ValueError` where the whole vocabulary would take more than 2 GB; give a token.
+    Raises `ValueError` where the whole vocabulary would take more than 2 GB; give a target.
     """
-    if token is None:
+    if target is None:
         check_size("by_head", frozen, frozen.n_layers * frozen.n_heads * frozen.logits.numel())
     results = head_results(frozen)
     direct: dict[SourceName, Tensor] = {
-        name: output(frozen, x[None], token, None)[0] for name, x in frozen.sources.items()
+        name: output(frozen, x[None], target, None)[0] for name, x in frozen.sources.items()
     }
     if frozen.has_bias:
         bias = frozen.bias_before[-1].expand(1, frozen.n_pos, -1)
-        direct["bias"] = output(frozen, bias, token, bias_row=0)[0]
-    heads = output(frozen, results.flatten(0, 1), token, None).unflatten(0, results.shape[:2])
-    return ByHead(heads=heads, direct=direct)
+        direct["bias"] = output(frozen, bias, target, bias_row=0)[0]
+    heads = output(frozen, results.flatten(0, 1), target, None).unflatten(0, results.shape[:2])
+    logit = frozen.logits if target is None else direction(frozen, target).of(frozen.logits)
+    return ByHead(heads=heads, direct=direct, logit=logit)
 
 
-def through(frozen: Frozen, head: Head, token: Target) -> Tensor:
+def through(frozen: Frozen, head: Head, target: Target) -> Tensor:
     """The head's output on the prompt, carried to the end."""
     layer, index = head
     x = torch.stack([*frozen.sources.values()]).sum(0)
@@ -83,25 +104,25 @@ def through(frozen: Frozen, head: Head, token: Target) -> Tensor:
         z = frozen.moved(earlier, frozen.values(earlier, x) + frozen.v_bias[earlier][:, None])
         x = x + frozen.written(earlier, z) + frozen.b_O[earlier]
     written = frozen.head_step((layer, index), x, bias=True)
-    return output(frozen, carried(frozen, written, layer + 1)[None], token, None)[0]
+    return output(frozen, carried(frozen, written, layer + 1)[None], target, None)[0]
 
 
-def through_each(frozen: Frozen, position: int, token: int | tuple[int, int]) -> Tensor:
+def through_each(frozen: Frozen, position: int, target: int | tuple[int, int]) -> Tensor:
     """⟨what a head writes, ∂ logit / ∂ the stream after its layer⟩."""
-    streams, _ = total_gradients(frozen, position, direction(frozen, token).column)
+    streams, _ = total_gradients(frozen, position, direction(frozen, target).column)
     return torch.einsum("lhpd,lpd->lh", head_results(frozen), streams[1:])
 
 
-def by_source(frozen: Frozen, token: Target) -> BySource:
+def by_source(frozen: Frozen, target: Target) -> BySource:
     """One stream a source, through all layers."""
     streams = source_streams(frozen)
-    values = output(frozen, torch.stack([*streams.values()]), token, len(streams) - 1 if frozen.has_bias else None)
+    values = output(frozen, torch.stack([*streams.values()]), target, len(streams) - 1 if frozen.has_bias else None)
     return BySource(names=tuple(streams), values=values)
 
 
-def by_source_position(frozen: Frozen, position: int, token: int | tuple[int, int]) -> Tensor:
+def by_source_position(frozen: Frozen, position: int, target: int | tuple[int, int]) -> Tensor:
     """Sources times the gradient at their position; a bias stands at every position that it is added at."""
-    to = direction(frozen, token)
+    to = direction(frozen, target)
     streams, heads = total_gradients(frozen, position, to.column)
     rows = [(streams[0] * x).sum(-1) for x in frozen.sources.values()]
     if frozen.has_bias:
@@ -112,29 +133,29 @@ def by_source_position(frozen: Frozen, position: int, token: int | tuple[int, in
     return torch.stack(rows)
 
 
-def by_virtual_head(frozen: Frozen, token: Target) -> Tensor:
+def by_virtual_head(frozen: Frozen, target: Target) -> Tensor:
     """P_later ((out_earlier / s) · V W_O r): for one target the later head's map shrinks to one column r.
 
     O((L·H)² · pos · (d_model + pos)) time for one target; for all outputs d_model · d_head and an unembedding more.
 
-    Raises `ValueError` where the whole vocabulary would take more than 2 GB; give a token.
+    Raises `ValueError` where the whole vocabulary would take more than 2 GB; give a target.
     """
     results = head_results(frozen)
     n_layers, n_heads = results.shape[:2]
-    n_out = frozen.R.shape[1] if token is None else 1
+    n_out = frozen.R.shape[1] if target is None else 1
     check_size("by_virtual_head", frozen, (n_layers * n_heads) ** 2 * frozen.read.shape[0] * n_out)
-    column = frozen.R if token is None else direction(frozen, token).column[:, None]
+    column = frozen.R if target is None else direction(frozen, target).column[:, None]
     values = results.new_zeros(n_layers, n_heads, n_layers, n_heads, frozen.read.shape[0], n_out)
     for later in range(1, n_layers):
         for head in range(n_heads):
             writes = frozen.W_V[later, head] @ (frozen.W_O[later, head] @ column)  # [d_model, out]
             read = (results[:later] @ writes) * frozen.inverse_scale[later][:, None]
             values[:later, :, later, head] = frozen.read @ (frozen.patterns[later, head] @ read)
-    return values if token is None else values[..., 0]
+    return values if target is None else values[..., 0]
 
 
 def check_size(name: str, frozen: Frozen, n_numbers: int) -> None:
     """Raises `ValueError` for more than 2 GB of logits."""
     n_bytes = n_numbers * frozen.R.element_size()
     if n_bytes > _MAX_BYTES:
-        raise ValueError(f"{name}: {n_numbers:,} logits are {n_bytes:,} bytes, above {_MAX_BYTES:,}; give one token.")
+        raise ValueError(f"{name}: {n_numbers:,} logits are {n_bytes:,} bytes, above {_MAX_BYTES:,}; give one target.")

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from jaxtyping import Float64, Int
+from jaxtyping import Float64
 from torch import Tensor
 
+from aotlens.data import IGNORED
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.paths.frozen import Frozen, freeze
 from aotlens.paths.streams import masked_streams, order_streams
 from aotlens.paths.target import output
+from aotlens.results import Result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,8 +30,8 @@ _CHUNK_BYTES = 256 * 10**6
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TermImportance:
-    """Losses in nats a token, next-token, over all tokens given."""
+class TermImportance(Result):
+    """Losses in nats a target, over all that count: next tokens, or the labels given as `targets`."""
 
     loss: float
     """Of the model itself."""
@@ -44,6 +45,10 @@ class TermImportance:
     """With all paths but those through the layer."""
     heads_alone: Float64[np.ndarray, "layer head"]
     heads_without: Float64[np.ndarray, "layer head"]
+
+    @property
+    def headline(self) -> str:
+        return f"loss {self.loss_up_to[0]:.3f} nats a token without heads, {self.loss:.3f} with all"
 
     @property
     def by_order(self) -> Float64[np.ndarray, " order"]:
@@ -98,8 +103,9 @@ class TermImportance:
 @torch.no_grad()
 def term_importance(
     model: AttentionOnlyTransformer,
-    tokens: Int[Tensor, "batch pos"] | Int[Tensor, " pos"] | str,
+    tokens: Tensor | str | list[str],
     *,
+    targets: Tensor | None = None,
     heads: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> TermImportance:
@@ -108,37 +114,44 @@ def term_importance(
     `heads=False` leaves out layers and heads (their arrays are NaN), which cost 2·(L + L·H) frozen passes a sequence;
     orders cost O(L²) head evaluations. `progress(done, total)` is called after each sequence.
 
-    Raises `ValueError` for a model with MLPs, one that does not predict its next token, and fewer than 2 positions.
+    `targets` are labels that the loss is of in place of the next tokens, as the model's own forward takes them: ids
+    `[batch, pos]` (−100 is ignored), classes `[batch]`, or vectors (squared errors then, not nats). They are not a
+    `target`, one output whose logit `expand` takes apart.
+
+    Raises `ValueError` for a model with MLPs, texts of different lengths, a model that does not predict its next token
+    without `targets`, and where no target counts.
     """
     cfg = model.cfg
-    if cfg.read_in != "tokens" or cfg.read_out != "tokens" or model.sees_later_keys:
+    inputs, text_mask = model.to_batch(tokens)
+    if targets is not None and isinstance(tokens, Tensor) and tokens.ndim < inputs.ndim:
+        targets = targets[None]
+    if text_mask is not None or not len(inputs) or (targets is not None and len(targets) != len(inputs)):
         raise ValueError(
-            "term_importance: expected a causal model from tokens to tokens; only that has a next-token loss."
+            "term_importance: expected sequences of one length, at least one, and as many rows of targets; got "
+            f"{list(inputs.shape)} and {None if targets is None else list(targets.shape)}."
         )
-    ids: Tensor = model.to_tokens(tokens) if isinstance(tokens, str) else tokens
-    if ids.ndim == 1:
-        ids = ids[None]
-    if ids.shape[1] < 2 or len(ids) == 0:
-        raise ValueError(f"term_importance: expected sequences of at least 2 tokens, got {list(ids.shape)}.")
     masks = _masks(cfg.n_layers, cfg.n_heads)
-    total, orders, subsets = 0.0, np.zeros(cfg.n_layers + 1), np.zeros(len(masks))
-    for row in range(len(ids)):
-        frozen = freeze(model, ids[row])
-        targets = ids[row, 1:].to(frozen.R.device).long()
-        total += float(F.cross_entropy(frozen.logits[:-1], targets))
-        orders += _losses(frozen, order_streams(frozen).cumsum(0), targets)
+    total, orders, subsets, n_targets = 0.0, np.zeros(cfg.n_layers + 1), np.zeros(len(masks)), 0
+    for row in range(len(inputs)):
+        x = inputs[row : row + 1]
+        frozen = freeze(model, x)
+        labels = None if targets is None else targets[row : row + 1].to(frozen.R.device)
+        loss = _Loss(model, x, labels)
+        total += loss.n * loss.of(frozen.logits)
+        orders += loss.n * _losses(frozen, order_streams(frozen).cumsum(0), loss)
         if heads:
-            subsets += _subset_losses(frozen, masks, targets)
+            subsets += loss.n * _subset_losses(frozen, masks, loss)
+        n_targets += loss.n
         if progress is not None:
-            progress(row + 1, len(ids))
-    n, n_layers, n_heads = len(ids), cfg.n_layers, cfg.n_heads
+            progress(row + 1, len(inputs))
+    n, n_layers, n_heads = n_targets, cfg.n_layers, cfg.n_heads
     subsets = subsets / n if heads else np.full(len(masks), np.nan)
     layers_alone, layers_without, heads_alone, heads_without = np.split(
         subsets, np.cumsum([n_layers, n_layers, n_layers * n_heads])
     )
     return TermImportance(
         loss=total / n,
-        n_tokens=n * (ids.shape[1] - 1),
+        n_tokens=n,
         loss_up_to=orders / n,
         layers_alone=layers_alone,
         layers_without=layers_without,
@@ -154,16 +167,28 @@ def _masks(n_layers: int, n_heads: int) -> Tensor:
     return torch.cat([layers, 1 - layers, heads, 1 - heads])
 
 
-def _subset_losses(frozen: Frozen, masks: Tensor, targets: Tensor) -> np.ndarray:
+def _subset_losses(frozen: Frozen, masks: Tensor, loss: _Loss) -> np.ndarray:
     chunk = max(1, _CHUNK_BYTES // (frozen.logits.numel() * frozen.logits.element_size()))
-    losses = [_losses(frozen, masked_streams(frozen, part.to(frozen.R)), targets) for part in masks.split(chunk)]
+    losses = [_losses(frozen, masked_streams(frozen, part.to(frozen.R)), loss) for part in masks.split(chunk)]
     return np.concatenate(losses)
 
 
-def _losses(frozen: Frozen, streams: Tensor, targets: Tensor) -> np.ndarray:
-    """The mean next-token loss of each of several final streams `[variant, pos, d_model]`, biases included."""
-    losses = []
-    for stream in streams:
-        logits = output(frozen, stream[None], None, bias_row=0)[0]
-        losses.append(float(F.cross_entropy(logits[:-1], targets)))
-    return np.array(losses)
+class _Loss:
+    """The model's own loss of one prompt, from logits that are not its own, and over how many targets it is."""
+
+    def __init__(self, model: AttentionOnlyTransformer, x: Tensor, targets: Tensor | None) -> None:
+        self.model, self.x, self.targets = model, x, targets
+        if targets is None:
+            self.n = x.shape[1] - 1
+        else:
+            self.n = targets[..., 0].numel() if model.cfg.read_out == "vectors" else int((targets != IGNORED).sum())
+
+    def of(self, logits: Tensor) -> float:
+        """Logits as `Frozen` has them: `[pos, out]`, of classes `[1, out]`."""
+        whole = logits if self.model.cfg.read_out == "classes" else logits[None]
+        return float(self.model._loss(whole, self.x, self.targets, None, False))
+
+
+def _losses(frozen: Frozen, streams: Tensor, loss: _Loss) -> np.ndarray:
+    """The loss of each of several final streams `[variant, pos, d_model]`, biases included."""
+    return np.array([loss.of(output(frozen, stream[None], None, bias_row=0)[0]) for stream in streams])

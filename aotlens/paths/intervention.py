@@ -19,10 +19,12 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aotlens.conventions import Head
+from aotlens.conventions import Head, HeadLike, as_head
+from aotlens.data import IGNORED
 from aotlens.models import AttentionOnlyTransformer, hook_names
-from aotlens.paths.path import Path, check_heads
+from aotlens.paths.path import Path
 from aotlens.paths.target import checked_outputs, in_range
+from aotlens.results import Result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,11 +35,12 @@ _Hooks: TypeAlias = list[tuple[str | Callable[..., Any], Callable[..., Any]]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Intervention:
+class Intervention(Result):
     """The logits of one prompt with everything, and without a head or a path."""
 
     without: Head | Path
-    tokens: Int[Tensor, " pos"]
+    next_tokens: Int[Tensor, " pos"] | None
+    """What the model predicts at each position, −100 at the last; None for a model that predicts no next token."""
     clean: Float[Tensor, "pos out"]
     """The model's own."""
     forward: Float[Tensor, "pos out"]
@@ -45,14 +48,20 @@ class Intervention:
     linear: Float[Tensor, "pos out"]
     """The model's own minus its paths' contribution: patterns and norm scales frozen."""
 
-    def to_frame(self, position: int, target: int | tuple[int, int]) -> pd.DataFrame:
+    @property
+    def headline(self) -> str:
+        return f"the largest change of a logit is {float((self.forward - self.clean).abs().max()):.3f}"
+
+    def to_frame(self, position: int, target: int | tuple[int, int], targets: Tensor | None = None) -> pd.DataFrame:
         """One row a quantity, by name: unit, clean, forward, linear.
 
-        "logit" is the target's, or the difference; "probability" the (first) target's; "loss" that of the token that
-        comes after `position`, missing after the last; "mean_loss" the prompt's, missing for a single token. Losses are
-        in nats a token.
+        `target` is the output whose logit is looked at, or (token, versus); `targets` are the labels that losses are of
+        instead of the next tokens, ids `[pos]` (−100 is ignored) or one class. "logit" is the target's, or the
+        difference; "probability" the (first) target's; "loss" is that of the label at `position` and "mean_loss" that
+        of all labels, nats; they are missing where there is no label.
 
-        Raises `ValueError` for a position or an output that there is not, and for an output minus itself.
+        Raises `ValueError` for a position or an output that there is not, for an output minus itself, and for targets
+        that are not ids, one for each position.
         """
         import pandas as pd
 
@@ -63,32 +72,43 @@ class Intervention:
         sign = torch.tensor([1.0, -1.0][: len(ids)], dtype=self.clean.dtype, device=self.clean.device)
         rows.append(("logit", "logits", *(float(x[position, list(ids)] @ sign) for x in streams)))
         rows.append(("probability", "probability", *(float(x[position].softmax(-1)[ids[0]]) for x in streams)))
-        if len(self.tokens) > 1:
-            losses = [F.cross_entropy(x[:-1], self.tokens[1:], reduction="none") for x in streams]
-            if position + 1 < len(self.tokens):
+        labels = self.next_tokens if targets is None else self._labels(targets)
+        if labels is not None and bool((labels != IGNORED).any()):
+            losses = [F.cross_entropy(x, labels, reduction="none") for x in streams]
+            if labels[position] != IGNORED:
                 rows.append(("loss", "nats", *(float(loss[position]) for loss in losses)))
-            rows.append(("mean_loss", "nats", *(float(loss.mean()) for loss in losses)))
+            rows.append(("mean_loss", "nats", *(float(loss[labels != IGNORED].mean()) for loss in losses)))
         return pd.DataFrame(rows, columns=["quantity", "unit", "clean", "forward", "linear"]).set_index("quantity")
+
+    def _labels(self, targets: Tensor) -> Tensor:
+        labels, (n, n_out) = targets.reshape(-1).to(self.clean.device), self.clean.shape
+        counted = labels[labels != IGNORED]
+        whole = not labels.is_floating_point() and labels.dtype != torch.bool
+        if not whole or len(labels) != n or not bool(((counted >= 0) & (counted < n_out)).all()):
+            raise ValueError(
+                f"targets: expected {n} labels 0 to {n_out - 1} (or −100 to ignore one), got {list(targets.shape)} of "
+                f"{targets.dtype}."
+            )
+        return labels.long()
 
 
 @torch.no_grad()
-def without_head(expansion: PathExpansion, head: Head) -> Intervention:
+def without_head(expansion: PathExpansion, head: HeadLike) -> Intervention:
     """Zero a head's output z at every position; linear: minus all paths through it. b_O stays.
 
     One forward pass; hooks the model, and leaves no hook behind. Raises `ValueError` for a head that the model does not
-    have, and for a model that is not causal from tokens to tokens.
+    have, and for a model that writes vectors.
     """
-    model, tokens = _model_of(expansion)
-    check_heads([head], expansion.n_layers, expansion.n_heads)
-    layer, index = head
+    model, inputs = _model_of(expansion)
+    layer, index = head = as_head(head, expansion)
 
     def silence(z: Tensor, hook: object) -> Tensor:
         z = z.clone()
         z[:, :, index] = 0
         return z
 
-    forward = model.run_with_hooks(tokens[None], fwd_hooks=[(hook_names.attn(layer, hook_names.Z), silence)])[0]
-    return _intervention(expansion, tokens, head, forward, expansion.through(head))
+    forward = model.run_with_hooks(inputs, fwd_hooks=[(hook_names.attn(layer, hook_names.Z), silence)])
+    return _intervention(expansion, head, forward, expansion.through(head))
 
 
 @torch.no_grad()
@@ -99,7 +119,7 @@ def without_path(expansion: PathExpansion, path: Path) -> Intervention:
     One forward pass of two rows for each head and one more; hooks the model, and leaves no hook behind. Raises
     `ValueError` as `without_head` does.
     """
-    model, tokens = _model_of(expansion)
+    model, inputs = _model_of(expansion)
     contribution = expansion.logits(path)  # checks the path
     frozen = expansion.frozen
     biases = path.source == "bias"
@@ -110,16 +130,16 @@ def without_path(expansion: PathExpansion, path: Path) -> Intervention:
         removed = expansion.source(path.source, path.source_position)
     for index, head in enumerate(path.heads):
         own = ones * frozen.v_bias[head] if biases and index == 0 else None
-        removed = _missing(model, tokens, head, removed, own)
+        removed = _missing(model, inputs, head, removed, own)
     last = hook_names.resid_post(expansion.n_layers - 1)
-    forward = model.run_with_hooks(tokens[None], fwd_hooks=[(last, lambda x, hook: x - removed.to(x.dtype))])[0]
+    forward = model.run_with_hooks(inputs, fwd_hooks=[(last, lambda x, hook: x - removed.to(x.dtype))])
     if biases and not path.heads:
-        forward = forward - ones * frozen.out_bias.to(forward.dtype)
-    return _intervention(expansion, tokens, path, forward, contribution)
+        forward = forward - (frozen.pool @ ones * frozen.out_bias).to(forward.dtype)
+    return _intervention(expansion, path, forward, contribution)
 
 
 def _missing(
-    model: AttentionOnlyTransformer, tokens: Tensor, head: Head, removed: Tensor, own_bias: Tensor | None
+    model: AttentionOnlyTransformer, inputs: Tensor, head: Head, removed: Tensor, own_bias: Tensor | None
 ) -> Tensor:
     """What a head no longer writes `[pos, d_model]` when it reads the stream without `removed`.
 
@@ -143,26 +163,31 @@ def _missing(
     ]
     if own_bias is not None:
         hooks.append((hook_names.attn(layer, hook_names.V), take_bias))
-    model.run_with_hooks(tokens.expand(2, -1), return_type=None, fwd_hooks=hooks)
+    model.run_with_hooks(torch.cat([inputs, inputs]), return_type=None, fwd_hooks=hooks)
     z = seen[0]
     return (z[0] - z[1]) @ model.W_O[layer, index]
 
 
 def _model_of(expansion: PathExpansion) -> tuple[AttentionOnlyTransformer, Tensor]:
     model = expansion.model
-    if model.cfg.read_in != "tokens" or model.cfg.read_out != "tokens" or model.sees_later_keys:
-        raise ValueError("intervention: expected a causal model from tokens to tokens; only that has a next token.")
-    return model, torch.tensor(expansion.tokens, device=model.device)
+    if model.cfg.read_out == "vectors":
+        raise ValueError(
+            "intervention: expected a model that writes logits, of tokens or classes; this one's are vectors."
+        )
+    return model, expansion.inputs
 
 
 def _intervention(
-    expansion: PathExpansion, tokens: Tensor, without: Head | Path, forward: Tensor, contribution: Tensor
+    expansion: PathExpansion, without: Head | Path, forward: Tensor, contribution: Tensor
 ) -> Intervention:
-    clean = expansion.frozen.logits
+    clean, model = expansion.frozen.logits, expansion.model
+    next_tokens = None
+    if (model.cfg.read_in, model.cfg.read_out) == ("tokens", "tokens") and not model.sees_later_keys:
+        next_tokens = torch.tensor([*expansion.tokens[1:], IGNORED], device=clean.device)
     return Intervention(
         without=without,
-        tokens=tokens,
+        next_tokens=next_tokens,
         clean=clean,
-        forward=forward.to(clean.dtype),
+        forward=forward.reshape(clean.shape).to(clean.dtype),
         linear=clean - contribution,
     )

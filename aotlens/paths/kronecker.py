@@ -87,7 +87,7 @@ class Kronecker:
         return Kronecker(self.pattern.mT, self.weight.mT)
 
     def dense(self, max_bytes: int = _MAX_DENSE_BYTES) -> Float[Tensor, "out in"]:
-        """`torch.kron(pattern, weight.T)`, which acts on `x.reshape(-1)`.
+        """pattern ⊗ weightᵀ, which acts on `x.reshape(-1)`.
 
         Memory: m·q·n·p numbers. Raises `ValueError` above `max_bytes`.
         """
@@ -98,7 +98,8 @@ class Kronecker:
             f"a dense [{out}, {inside}] matrix takes {n_bytes:,} bytes, above max_bytes={max_bytes:,}; apply the "
             "operator to x instead, or raise max_bytes.",
         )
-        return torch.kron(self.pattern.contiguous(), self.weight.mT.contiguous())
+        # torch.kron of 2.13 views its product and cannot where a dimension of 1 has another stride than it expects.
+        return torch.einsum("mn,pq->mqnp", self.pattern, self.weight).reshape(out, inside)
 
     def norm(self) -> float:
         """The Frobenius norm of the dense matrix: ‖pattern‖·‖weight‖."""

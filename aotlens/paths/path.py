@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from aotlens.conventions import Head
+from aotlens.conventions import HasHeads, HeadLike, as_head
 
 #: What enters the residual stream: token embeddings (for other models their "input"), learned positions, and biases.
 SourceName = Literal["token", "input", "position", "bias"]
@@ -21,8 +21,11 @@ class Path:
     """
 
     source: SourceName
-    heads: tuple[Head, ...] = ()
+    heads: tuple[HeadLike, ...] = ()
     source_position: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "heads", tuple(map(as_head, self.heads)))
 
     @property
     def order(self) -> int:
@@ -34,14 +37,8 @@ class Path:
         return " → ".join([start, *(f"{layer}.{head}" for layer, head in self.heads), "logits"])
 
 
-def check_heads(heads: Iterable[Head], n_layers: int, n_heads: int) -> None:
+def check_heads(heads: Iterable[HeadLike], sizes: HasHeads) -> None:
     """Raise `ValueError` for heads that the model does not have, or that are not in increasing layers."""
-    listed = list(heads)
-    for layer, head in listed:
-        if not (0 <= layer < n_layers and 0 <= head < n_heads):
-            raise ValueError(
-                f"head {layer}.{head}: this model has layers 0 to {n_layers - 1} and heads 0 to {n_heads - 1}."
-            )
-    for (earlier, _), (later, _) in pairwise(listed):
+    for (earlier, _), (later, _) in pairwise(as_head(head, sizes) for head in heads):
         if earlier >= later:
             raise ValueError(f"path: expected heads in increasing layers, got layer {earlier} before layer {later}.")

@@ -10,12 +10,13 @@ from torch import Tensor
 
 from aotlens.paths.frozen import Frozen
 from aotlens.paths.target import output
+from aotlens.results import Result
 
 _UNITS = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Residual:
+class Residual(Result):
     """Σ over all paths − the model's logits, in logits. Rounding is all there is to it."""
 
     largest: float | int
@@ -28,6 +29,10 @@ class Residual:
 
     For a model in half precision, whose own pass rounds more than any sum: 4e-3 (float16) or 3e-2 (bfloat16) × this.
     """
+
+    @property
+    def headline(self) -> str:
+        return str(self)
 
     @property
     def within_tolerance(self) -> bool:

@@ -22,6 +22,7 @@ from aotlens.conventions import Head
 from aotlens.paths.frozen import Frozen
 from aotlens.paths.streams import head_results, stream_gradients, total_gradients
 from aotlens.paths.target import direction
+from aotlens.results import Result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,7 +43,7 @@ class Node:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Sankey:
+class Sankey(Result):
     """Nodes and signed links (logits), the largest links in size."""
 
     nodes: tuple[Node, ...]
@@ -58,6 +59,10 @@ class Sankey:
     shown: float
     """Σ |value| of the links that are here, as a share of all."""
 
+    @property
+    def headline(self) -> str:
+        return f"{len(self.values)} of {self.n_links} links, with {self.shown:.0%} of the flow"
+
     def to_frame(self) -> pd.DataFrame:
         """One row a link, largest first: from, to, logits."""
         import pandas as pd
@@ -71,14 +76,14 @@ class Sankey:
         )
 
 
-def sankey(frozen: Frozen, position: int, token: int | tuple[int, int], max_links: int) -> Sankey:
+def sankey(frozen: Frozen, position: int, target: int | tuple[int, int], max_links: int) -> Sankey:
     """O((L·H)² · pos · d_model) time; memory of one stream a head.
 
     Raises `ValueError` for max_links below 1.
     """
     if max_links < 1:
         raise ValueError(f"sankey: expected max_links ≥ 1, got {max_links}.")
-    to = direction(frozen, token)
+    to = direction(frozen, target)
     flow, nodes = _flows(frozen, position, to.column, to.bias)
     # Each head's outflow, and for the logit its inflow.
     through = flow.sum(1)

@@ -24,6 +24,7 @@ from aotlens.paths.frozen import Frozen
 from aotlens.paths.path import Path, SourceName
 from aotlens.paths.streams import root_gradient
 from aotlens.paths.target import direction, whole_number
+from aotlens.results import Result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,7 +34,7 @@ _SIGNS: dict[str, float] = {"pos": 1.0, "neg": -1.0}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TopPaths:
+class TopPaths(Result):
     """The largest paths found, largest first, and what is proven of them. Contributions in logits."""
 
     paths: tuple[Path, ...]
@@ -60,6 +61,12 @@ class TopPaths:
     """Paths whose contribution was computed."""
     n_paths: int
     """How many paths there are (through the head)."""
+
+    @property
+    def headline(self) -> str:
+        return (
+            f"{self.n_proven} of {len(self.paths)} ranks are proven; all other paths add {self.remainder:+.3f} logits"
+        )
 
     @property
     def complete(self) -> bool:

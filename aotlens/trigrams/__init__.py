@@ -10,8 +10,10 @@ find.py         `skip_trigrams`, `score_triples`
 kinds.py        copying, punctuation, names, morphology: read from a row's tokens
 
 text.py         text as windows of a model's context
+strata.py       counts by stretches of a document
 counting.py     how often source … destination occurs, and what follows
-verdict.py      lift, its interval, the test and the rule
+hypergeometric.py   the exact test's tail
+verdict.py      lift within strata, its interval, the tests and the rule
 measuring.py    what the head does there
 examples.py     a few occurrences to read
 evidence.py     `evidence`: all of that, in one pass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from jaxtyping import Float64, Int64
@@ -12,11 +12,15 @@ from jaxtyping import Float64, Int64
 from aotlens.data import Corpus, TokenFile
 from aotlens.evaluate import BigramModel
 from aotlens.models import AttentionOnlyTransformer
+from aotlens.results import Result
 from aotlens.trigrams.text import Text, read_ids
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class CorpusBigrams:
+class CorpusBigrams(Result):
     """Every pair seen, sorted by first, then second."""
 
     first: Int64[np.ndarray, " pairs"]
@@ -28,6 +32,10 @@ class CorpusBigrams:
     """first · d_vocab + second."""
 
     @property
+    def headline(self) -> str:
+        return f"{self.n:,} bigrams, {len(self.count):,} different"
+
+    @property
     def d_vocab(self) -> int:
         return len(self.totals)
 
@@ -35,6 +43,13 @@ class CorpusBigrams:
     def n(self) -> int:
         """Bigrams counted."""
         return int(self.count.sum())
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a pair that occurs, the most frequent first: first_id, second_id, count."""
+        import pandas as pd
+
+        frame = pd.DataFrame({"first_id": self.first, "second_id": self.second, "count": self.count})
+        return frame.sort_values("count", ascending=False, kind="stable", ignore_index=True)
 
     def of(self, first: Int64[np.ndarray, " n"], second: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
         """How often each of these pairs occurs."""

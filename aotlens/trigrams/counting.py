@@ -12,7 +12,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int64
+from jaxtyping import Bool, Int64
+
+from aotlens.results import Result
+from aotlens.trigrams.strata import Strata, StrataCounter, window_sums
+from aotlens.trigrams.text import Windows
 
 
 class Occurrences(NamedTuple):
@@ -28,8 +32,8 @@ class Occurrences(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Counts:
-    """Positions, row by row; `moments` has what a variance between windows needs."""
+class Counts(Result):
+    """Places of every row in a text, in all and by strata."""
 
     pair: Int64[np.ndarray, " rows"]
     """Positions with source … destination."""
@@ -40,19 +44,17 @@ class Counts:
     destination_out: Int64[np.ndarray, " rows"]
     windows: Int64[np.ndarray, " rows"]
     """Windows with source … destination."""
-    windows_out: Int64[np.ndarray, " rows"]
-    """Windows where the out follows such a position."""
-    moments: Float64[np.ndarray, "rows 4 4"]
-    """Σ over windows of products of (pair_out, pair, destination_out, destination) within the window."""
-    fourth: Float64[np.ndarray, "rows 5"]
-    """Σ over windows of destination_out^(4 − j) · destination^j, j = 0 … 4."""
+    strata: Strata
+    """By strata of 8 consecutive windows of a document."""
+    documents: Strata
+    """By whole documents."""
 
 
 class TrigramCounter:
     """Counts rows (source, destination, out) over batches of windows.
 
     Time of a batch: its positions that hold a destination, once for every row with that destination; memory likewise,
-    and rows × windows.
+    and rows × windows; and 40 bytes a row and stratum that holds its destination.
     """
 
     def __init__(self, source: np.ndarray, destination: np.ndarray, out: np.ndarray, d_vocab: int) -> None:
@@ -65,17 +67,18 @@ class TrigramCounter:
         self._n_sources = len(distinct)
         self._source_of_token = np.full(d_vocab, -1)
         self._source_of_token[distinct] = np.arange(len(distinct))
-        self._windows = np.zeros((self._n_rows, 2), dtype=np.int64)
-        self._totals = np.zeros((self._n_rows, 4), dtype=np.int64)
-        self._moments = np.zeros((self._n_rows, 4, 4))
-        self._fourth = np.zeros((self._n_rows, 5))
+        self._windows = np.zeros(self._n_rows, dtype=np.int64)
+        self._totals = np.zeros((4, self._n_rows), dtype=np.int64)
+        self._strata, self._documents = StrataCounter(self._n_rows), StrataCounter(self._n_rows)
 
-    def add(self, tokens: Int64[np.ndarray, "windows pos"]) -> Occurrences:
-        """Count a batch, and say where the pairs are."""
+    def add(self, batch: Windows) -> Occurrences:
+        """Count a batch, which goes on where the last one ended, and say where the pairs are."""
+        tokens = batch.tokens
         n_windows, n_pos = tokens.shape
         here = tokens[:, :-1].ravel()
         n_rows_here = self._first[here + 1] - self._first[here]
         n_rows_here[:: n_pos - 1] = 0  # the start tokens
+        n_rows_here[(np.arange(n_pos - 1) >= batch.length[:, None] - 1).ravel()] = 0  # no token follows
         at = np.repeat(np.arange(len(here)), n_rows_here)
         within = np.arange(len(at)) - np.repeat(np.cumsum(n_rows_here) - n_rows_here, n_rows_here)
         row = self._rows[self._first[here[at]] + within]
@@ -88,14 +91,12 @@ class TrigramCounter:
             return np.bincount(cells, minlength=self._n_rows * n_windows).reshape(self._n_rows, n_windows)
 
         everywhere = np.ones(len(row), dtype=bool)
-        counts = np.stack([per_window(chosen) for chosen in (pair & follows, pair, follows, everywhere)], axis=1)
-        self._totals += counts.sum(2)
-        self._windows += (counts[:, :2] > 0).sum(2)
-        wide = counts.astype(np.float64)
-        self._moments += wide @ wide.transpose(0, 2, 1)
-        out2, both, all2 = wide[:, 2] ** 2, wide[:, 2] * wide[:, 3], wide[:, 3] ** 2
-        for j, (one, other) in enumerate(((out2, out2), (out2, both), (both, both), (both, all2), (all2, all2))):
-            self._fourth[:, j] += np.einsum("rw,rw->r", one, other)
+        both, with_source, followed, places = map(per_window, (pair & follows, pair, follows, everywhere))
+        self._totals += np.stack([part.sum(1) for part in (with_source, both, places, followed)])
+        self._windows += (with_source > 0).sum(1)
+        sums = window_sums(both, with_source, followed, places)
+        self._strata.add(sums, batch.stratum)
+        self._documents.add(sums, batch.document)
         return Occurrences(window[pair], position[pair], row[pair], follows[pair])
 
     def _first_source(self, tokens: np.ndarray) -> Int64[np.ndarray, "windows sources"]:
@@ -110,15 +111,14 @@ class TrigramCounter:
         return first
 
     def counts(self) -> Counts:
-        """What has been counted so far."""
-        pair_out, pair, destination_out, destination = self._totals.T
+        """What has been counted; nothing can be added any more."""
+        pair, pair_out, destination, destination_out = self._totals
         return Counts(
             pair=pair,
             pair_out=pair_out,
             destination=destination,
             destination_out=destination_out,
-            windows=self._windows[:, 1],
-            windows_out=self._windows[:, 0],
-            moments=self._moments,
-            fourth=self._fourth,
+            windows=self._windows,
+            strata=self._strata.strata(),
+            documents=self._documents.strata(),
         )

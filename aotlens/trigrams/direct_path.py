@@ -15,8 +15,7 @@ part of the path, but it belongs to the prediction (`zero_layer`). What position
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,10 +26,10 @@ from torch import Tensor
 from transformer_lens import FactoredMatrix
 
 from aotlens.circuits import ov_circuit, top_entries, top_per_row
-from aotlens.circuits.sides import normalised_tokens, reader_of_logits
-from aotlens.conventions import Head
-from aotlens.models import AttentionOnlyTransformer
-from aotlens.models.attention import apply_phi
+from aotlens.conventions import Head, HeadLike, as_heads
+from aotlens.models import AttentionOnlyTransformer, folded_norm, widened
+from aotlens.models.phi import PHIS, apply_phi
+from aotlens.results import Result
 from aotlens.trigrams.corpus_bigrams import BigramSource, count_bigrams
 from aotlens.trigrams.find import Tokens, token_ids
 
@@ -42,7 +41,7 @@ _PAIRS = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Bigrams:
+class Bigrams(Result):
     """Entries `[first] → [second]` of the direct path, best first, beside a corpus."""
 
     first: Int64[np.ndarray, " rows"]
@@ -61,6 +60,12 @@ class Bigrams:
     """Whose OV circuits are added to the direct path."""
     relative: str
 
+    @property
+    def headline(self) -> str:
+        if not len(self.first):
+            return "no rows"
+        return f"[{self.first_token[0]}] → [{self.second_token[0]}] first, {self.logit[0]:+.2f} logits"
+
     def to_frame(self) -> pd.DataFrame:
         """One row a bigram."""
         import pandas as pd
@@ -72,7 +77,7 @@ class Bigrams:
         return pd.DataFrame(columns)
 
 
-def direct_path(model: AttentionOnlyTransformer, heads: Sequence[Head] = ()) -> FactoredMatrix:
+def direct_path(model: AttentionOnlyTransformer, heads: HeadLike | Iterable[HeadLike] = ()) -> FactoredMatrix:
     """The path as a factored `[first, second]` matrix, formula at the head of this module, logits.
 
     Raises `ValueError` for a model that does not read and write tokens, and for heads that read or are read through
@@ -83,11 +88,11 @@ def direct_path(model: AttentionOnlyTransformer, heads: Sequence[Head] = ()) -> 
             f"the direct path from tokens to tokens: this model reads {model.cfg.read_in} and writes "
             f"{model.cfg.read_out}."
         )
-    model = _widened(model)
-    left, right = normalised_tokens(model).detach(), reader_of_logits(model).detach()
-    circuits = [ov_circuit(model, layer, head) for layer, head in _checked(model, heads)]
-    left = torch.cat([left, *(_whole_attention(model) * circuit.A.detach() for circuit in circuits)], dim=1)
-    right = torch.cat([right, *(circuit.B.detach() for circuit in circuits)], dim=0)
+    norm, embedding = folded_norm(model, None), widened(model.W_E)
+    left, right = norm.centre(embedding) / norm.scale(embedding), norm.into(widened(model.W_U))
+    circuits = [ov_circuit(model, head) for head in _checked(model, heads)]
+    left = torch.cat([left, *(_whole_attention(model) * circuit.A for circuit in circuits)], dim=1)
+    right = torch.cat([right, *(circuit.B for circuit in circuits)], dim=0)
     return FactoredMatrix(left, right - right.mean(1, keepdim=True))
 
 
@@ -98,7 +103,7 @@ def bigrams(
     *,
     per_token: bool = False,
     tokens: Tokens | None = None,
-    heads: Sequence[Head] = (),
+    heads: HeadLike | Iterable[HeadLike] = (),
     corpus: BigramSource | None = None,
     max_tokens: int | None = None,
     documents: Collection[str] | None = None,
@@ -143,27 +148,27 @@ def bigrams(
         predicted=np.exp(log_p),
         count=None if counts is None else counts.of(first, second),
         probability=None if counts is None else counts.of(first, second) / counts.totals_or_nan[first],
-        heads=tuple(heads),
+        heads=as_heads(heads, model.cfg, at_least=0),
         relative=relative_because(model),
     )
 
 
-def constant_logits(model: AttentionOnlyTransformer, heads: Sequence[Head] = ()) -> Float[Tensor, " d_vocab"]:
+def constant_logits(
+    model: AttentionOnlyTransformer, heads: HeadLike | Iterable[HeadLike] = ()
+) -> Float[Tensor, " d_vocab"]:
     """What the prediction adds to `direct_path` whatever the token: the norm's bias through W_U, b_U, and with `heads`
     their b_V through W_O, and b_O, logits.
 
     Raises `ValueError` as `direct_path` does.
     """
-    model = _widened(model)
-    constant = model.b_U.detach().clone()
-    if model.cfg.norm:
-        norm: Any = model.ln_final
-        constant += norm.b.detach() @ model.W_U.detach()
-    for layer, head in _checked(model, heads):
-        written = model.b_V[layer, head].detach() @ model.W_O[layer, head].detach()
-        constant += _whole_attention(model) * written @ model.W_U.detach()
+    W_U = widened(model.W_U)
+    constant = widened(model.b_U) + folded_norm(model, None).bias @ W_U
+    heads = _checked(model, heads)
+    for head in heads:
+        written = widened(model.b_V[head]) @ widened(model.W_O[head])
+        constant += _whole_attention(model) * written @ W_U
     if heads:
-        constant += model.b_O[0].detach() @ model.W_U.detach()
+        constant += widened(model.b_O[0]) @ W_U
     return constant
 
 
@@ -211,30 +216,24 @@ def relative_because(model: AttentionOnlyTransformer) -> str:
     return "direct path: the final norm divides by the whole stream's scale; here by the token's own."
 
 
-def _widened(model: AttentionOnlyTransformer) -> AttentionOnlyTransformer:
-    """Half precision as float32; the rest as it is."""
-    return model if model.dtype in (torch.float32, torch.float64) else copy.deepcopy(model).float()
-
-
 def _whole_attention(model: AttentionOnlyTransformer) -> float:
     """What a head multiplies the only token's value by: φ of a pattern that is 1."""
     one = torch.zeros(1, 1, 1, 1, dtype=torch.float64)  # [batch, head, query, key]
     return float(apply_phi(model.cfg, one, None))
 
 
-def _checked(model: AttentionOnlyTransformer, heads: Sequence[Head]) -> Sequence[Head]:
+def _checked(model: AttentionOnlyTransformer, heads: HeadLike | Iterable[HeadLike]) -> tuple[Head, ...]:
+    heads = as_heads(heads, model.cfg, at_least=0)
     if heads and model.cfg.norm:
         raise ValueError(
             "heads: with a final norm, the scale of the direct path and that of what a head writes differ, so they do "
             "not add up; leave heads out, or take a model without norms."
         )
-    if heads and model.cfg.phi not in ("softmax", "thresholded_softmax"):
+    if heads and not PHIS[model.cfg.phi].normalises:
         raise ValueError(
             f"heads: with phi={model.cfg.phi!r} a head attends to one token by no fixed share; leave heads out."
         )
     later = [f"{layer}.{head}" for layer, head in heads if layer != 0]
     if later:
         raise ValueError(f"heads: expected heads of the first layer, which read tokens alone, got {', '.join(later)}.")
-    if len(set(heads)) < len(heads):
-        raise ValueError(f"heads: expected each once, got {', '.join(f'{layer}.{head}' for layer, head in heads)}.")
     return heads

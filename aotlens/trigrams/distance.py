@@ -9,16 +9,15 @@ from scipy.special import logsumexp
 from torch import Tensor
 
 from aotlens.circuits import qk_circuit
-from aotlens.circuits.sides import centre
-from aotlens.models import AttentionOnlyTransformer
+from aotlens.conventions import HeadLike, as_head
+from aotlens.models import AttentionOnlyTransformer, folded_norm
 from aotlens.trigrams.normaliser import background_distribution
 
 
 @torch.no_grad()
 def distance_scores(
     model: AttentionOnlyTransformer,
-    layer: int,
-    head: int,
+    head: HeadLike,
     *,
     background: Shaped[Tensor, " d_vocab"] | Shaped[np.ndarray, " d_vocab"] | None = None,
 ) -> Float64[np.ndarray, " distances"]:
@@ -36,10 +35,10 @@ def distance_scores(
         raise ValueError(
             "distance: this model has positions=None, so no head tells one distance from another; leave distance=None."
         )
-    between = qk_circuit(model, layer, head, "positions", "positions")
-    from_bias = qk_circuit(model, layer, head, "bias", "positions")
+    between = qk_circuit(model, head, "positions", "positions")
+    from_bias = qk_circuit(model, head, "bias", "positions")
     query, key = _wide(between.A), _wide(between.B)
-    if relative_positions(model, layer):
+    if relative_positions(model, between.heads[0][0]):
         scale = _stream_scale(model, background_distribution(model, background))
         query, key = query / scale[:, None], key / scale
     scores = ((query + _wide(from_bias.A)) @ key).numpy()
@@ -61,7 +60,8 @@ def relative_positions(model: AttentionOnlyTransformer, layer: int) -> str:
 def _stream_scale(
     model: AttentionOnlyTransformer, distribution: Float64[np.ndarray, " d_vocab"]
 ) -> Float64[Tensor, " pos"]:
-    tokens, positions = (centre(model, _wide(rows)) for rows in (model.W_E, model.W_pos))
+    centre = folded_norm(model, 0).centre
+    tokens, positions = (centre(_wide(rows)) for rows in (model.W_E, model.W_pos))
     u = torch.from_numpy(distribution)
     squares = u @ tokens.pow(2).sum(1) + 2 * positions @ (u @ tokens) + positions.pow(2).sum(1)
     return (squares / model.cfg.d_model + model.cfg.norm_eps).sqrt()
@@ -73,8 +73,7 @@ def _wide(values: Tensor) -> Float64[Tensor, ...]:
 
 def distance_shares(
     model: AttentionOnlyTransformer,
-    layer: int,
-    head: int,
+    head: HeadLike,
     *,
     background: Shaped[Tensor, " d_vocab"] | Shaped[np.ndarray, " d_vocab"] | None = None,
 ) -> Float64[np.ndarray, " distances"]:
@@ -84,16 +83,16 @@ def distance_shares(
     Raises `ValueError` as `distance_scores`, and for a layer after the first whose norm reads tokens and positions
     together: what earlier heads write decides the scale there.
     """
+    layer, _ = as_head(head, model.cfg)
     if layer > 0 and (relative := relative_positions(model, layer)):
         raise ValueError(f"distance_shares: {relative}")
-    scores = distance_scores(model, layer, head, background=background)[: max(model.cfg.n_ctx // 2, 1) + 1]
+    scores = distance_scores(model, head, background=background)[: max(model.cfg.n_ctx // 2, 1) + 1]
     return np.exp(scores - logsumexp(scores))
 
 
 def log_competition(
     model: AttentionOnlyTransformer,
-    layer: int,
-    head: int,
+    head: HeadLike,
     distance: int | np.integer | str,
     n_background: int,
     background: Shaped[Tensor, " d_vocab"] | Shaped[np.ndarray, " d_vocab"] | None = None,
@@ -103,7 +102,7 @@ def log_competition(
     A background token at every other distance up to n competes with the source at δ. Raises `ValueError` for a distance
     outside 1 to n, and for a model without positions.
     """
-    scores = distance_scores(model, layer, head, background=background)[: n_background + 1]
+    scores = distance_scores(model, head, background=background)[: n_background + 1]
     n = len(scores) - 1
     if n < 1:
         raise ValueError("distance: this model's context is too short to tell distances apart; leave distance=None.")

@@ -13,19 +13,20 @@ and divided by the frozen scale, with the gain folded into the next matrix and t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import torch
 from jaxtyping import Float64, Int
 from torch import Tensor
 
-from aotlens.circuits.sides import centre, gain
-from aotlens.models import AttentionOnlyTransformer, hook_names
+from aotlens.models import AttentionOnlyTransformer, folded_norm, hook_names
+from aotlens.results import Result
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class EnsembleCheck:
+class EnsembleCheck(Result):
     """The terms of every position's logits, and what is left between their sum and the model's own."""
 
     terms: dict[str, Float64[Tensor, "batch pos d_vocab"]]
@@ -34,6 +35,10 @@ class EnsembleCheck:
     """max over the vocabulary of |Σ terms − logits|."""
     largest: float | int
     """The largest magnitude among terms and logits: what a relative tolerance is relative to."""
+
+    @property
+    def headline(self) -> str:
+        return f"the sum of terms is at most {self.residual:.2g} logits from the model"
 
     @property
     def residual(self) -> float:
@@ -62,14 +67,14 @@ def ensemble_check(model: AttentionOnlyTransformer, tokens: Int[Tensor, "batch p
     if cfg.norm:
         names |= {hook_names.norm_scale(0), hook_names.FINAL_SCALE}
     logits, cache = model.run_with_cache(tokens, names_filter=lambda name: name in names, return_cache_object=False)
-    final = _Norm(model, None, cache.get(hook_names.FINAL_SCALE))
-    before = _Norm(model, 0, cache.get(hook_names.norm_scale(0)))
+    before, final = _frozen(model, 0, cache), _frozen(model, None, cache)
+    biases = [_wide(folded_norm(model, layer).bias) for layer in (0, None)]
     W_U = _wide(model.W_U)
     streams = {"bigram": _wide(model.W_E)[tokens.cpu()]}
     if cfg.positions == "learned":
         streams["positions"] = _wide(model.W_pos)[: tokens.shape[1]].expand_as(streams["bigram"]).clone()
     terms = {name: final(stream) @ W_U for name, stream in streams.items()}
-    constant = (final.bias @ W_U + _wide(model.b_U)).expand(*tokens.shape, -1)
+    constant = (biases[1] @ W_U + _wide(model.b_U)).expand(*tokens.shape, -1)
     constant = constant + final(_wide(model.b_O[0]).expand_as(streams["bigram"])) @ W_U
     pattern = _wide(cache[hook_names.attn(0, hook_names.PATTERN)])  # [batch, head, query, key]
     for head in range(cfg.n_heads):
@@ -81,7 +86,7 @@ def ensemble_check(model: AttentionOnlyTransformer, tokens: Int[Tensor, "batch p
         terms[f"head {head}"] = moved(before(streams["bigram"]) @ W_V)
         if "positions" in streams:
             terms["positions"] += moved(before(streams["positions"]) @ W_V)
-        bias = before.bias @ W_V + _wide(model.b_V[0, head])
+        bias = biases[0] @ W_V + _wide(model.b_V[0, head])
         constant = constant + moved(bias.expand(*tokens.shape, -1))
     if cfg.bias or cfg.norm:
         terms["biases"] = constant
@@ -94,22 +99,11 @@ def ensemble_check(model: AttentionOnlyTransformer, tokens: Int[Tensor, "batch p
     )
 
 
-class _Norm:
-    """A norm with its scale frozen: linear in what is written to the stream, and a bias apart."""
-
-    def __init__(self, model: AttentionOnlyTransformer, layer: int | None, scale: Any) -> None:
-        self._model = model
-        self._scale = None if scale is None else _wide(scale)  # [batch, pos, 1]
-        w = gain(model, layer)
-        self._gain = None if w is None else _wide(w)
-        norm: Any = model.ln_final if layer is None else model.blocks[layer].ln1
-        self.bias = _wide(norm.b) if model.cfg.norm else torch.zeros(model.cfg.d_model, dtype=torch.float64)
-
-    def __call__(self, stream: Tensor) -> Tensor:
-        if self._gain is None or self._scale is None:
-            return stream
-        flat = centre(self._model, stream.flatten(0, -2)).view_as(stream)
-        return flat / self._scale * self._gain
+def _frozen(model: AttentionOnlyTransformer, layer: int | None, cache: dict[str, Tensor]) -> Callable[[Tensor], Tensor]:
+    """A norm with its scale frozen: linear in what is written to the stream, its bias apart."""
+    norm = folded_norm(model, layer)
+    scale = cache.get(norm.scale_hook)  # [batch, pos, 1]
+    return partial(norm.read, scale=1.0 if scale is None else _wide(scale))
 
 
 def _wide(values: Tensor) -> Tensor:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float64
 
-from aotlens.circuits.sides import check_head
+from aotlens.conventions import as_head
+from aotlens.data.windows import WINDOWS_A_STRATUM
 from aotlens.models import AttentionOnlyTransformer
+from aotlens.results import Result
 from aotlens.trigrams.counting import Counts, TrigramCounter
 from aotlens.trigrams.examples import Example, ExampleKeeper
 from aotlens.trigrams.measuring import HeadInText
@@ -25,14 +27,20 @@ _LOGITS_BYTES = 64 * 10**6
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Evidence:
+class Evidence(Result):
     """A table's rows beside real text. NaN where source … destination never occurs."""
 
     table: TrigramTable
     n_tokens: int
     """Read, without the start token of each window."""
     counts: Counts
+    n_documents: int
+    """That were read."""
     association: Association
+    """Within strata of 8 consecutive windows of a document."""
+    by_document: Association
+    """The same within whole documents, to be held beside it: its own false discovery rate, and too rare with fewer than
+    5 documents."""
     verdict: tuple[str, ...]
     """`confirmed`, `not confirmed` or `too rare`; the rule stands in `aotlens.trigrams.verdict`."""
     attention: Float64[np.ndarray, " rows"]
@@ -45,6 +53,10 @@ class Evidence:
     """A few occurrences of every row, those that the out follows first."""
 
     @property
+    def headline(self) -> str:
+        return f"{self.n_confirmed} of {self.n_testable} rows that can be tested are confirmed"
+
+    @property
     def n_confirmed(self) -> int:
         return self.verdict.count(CONFIRMED)
 
@@ -52,6 +64,17 @@ class Evidence:
     def n_testable(self) -> int:
         """Rows that are not too rare."""
         return len(self.verdict) - self.verdict.count(TOO_RARE)
+
+    @property
+    def assumption(self) -> str:
+        """What the verdicts assume of this text, in a sentence."""
+        strata = f"stretches of {WINDOWS_A_STRATUM} windows are taken as independent of each other"
+        if self.n_documents > 1:
+            return f"Places are compared within stretches of one document; {strata}."
+        return (
+            f"What was read is one document, so the verdicts speak of that document alone: {strata} although one "
+            "document holds them all, and whole documents cannot be held beside them."
+        )
 
     @property
     def share_confirmed(self) -> float:
@@ -63,7 +86,7 @@ class Evidence:
         return {word: self.verdict.count(word) for word in (CONFIRMED, NOT_CONFIRMED, TOO_RARE)}
 
     def to_frame(self) -> pd.DataFrame:
-        """The table's columns, then counts, lift with its interval, and what the head does."""
+        """The table's columns, then counts, lifts and verdicts, and what the head does."""
         counts, lift = self.counts, self.association
         with np.errstate(divide="ignore", invalid="ignore"):
             after_pair = counts.pair_out / counts.pair
@@ -75,11 +98,17 @@ class Evidence:
             "p_out_after_pair": after_pair,
             "p_out_after_destination": after_destination,
             "lift": lift.lift,
-            "lift_low": lift.low,
-            "lift_high": lift.high,
+            "lift_within": lift.lift_within,
+            "lift_within_low": lift.low,
+            "lift_within_high": lift.high,
+            "lifts_disagree": lift.lifts_disagree,
             "p_value": lift.p_value,
             "q_value": lift.q_value,
             "verdict": list(self.verdict),
+            "lift_within_by_document": self.by_document.lift_within,
+            "p_value_by_document": self.by_document.p_value,
+            "q_value_by_document": self.by_document.q_value,
+            "verdict_by_document": list(self.by_document.verdicts),
             "measured_attention": self.attention,
             "measured_effect": self.direct_effect,
             "ablation_change": self.ablation_change,
@@ -101,11 +130,12 @@ def evidence(
 ) -> Evidence:
     """Hold every row of `table` against text, in one pass.
 
-    Text is cut into windows of the model's context. For each row: how often source … destination occurs (the source
-    anywhere before the destination, in the same window); how often the out follows, against how often it follows the
-    destination anyway (the lift, with a 95% interval and a test between windows, see `aotlens.trigrams.verdict`); and,
-    at those very positions, the head's attention to the source, what that adds to the out's logit directly, and the
-    change of the out's log-probability without the head (z set to 0, as `aotlens.heads.ablate`).
+    Text is cut into windows of the model's context, anew at each document. For each row: how often source … destination
+    occurs (the source anywhere before the destination, in the same window); how often the out follows, against how
+    often it follows the destination anyway, pooled (`lift`) and within strata of 8 consecutive windows of a document
+    (`lift_within`, with a 95% interval and a test, see `aotlens.trigrams.verdict`), and the same within whole
+    documents; and, at those very positions, the head's attention to the source, what that adds to the out's logit
+    directly, and the change of the out's log-probability without the head (z set to 0, as `aotlens.heads.ablate`).
 
     The direct effect is Σ over the source's copies of attention · (v − bias) · W_O · W_U[out], centred over outs and
     divided by the final norm's scale there: `effect` of the table, with the attention and scales of the text.
@@ -121,39 +151,42 @@ def evidence(
     assert model.cfg.d_vocab is not None
     if model.sees_later_keys:
         raise ValueError("evidence needs a causal model: only its next token is not visible to it.")
-    check_head(model, (table.layer, table.head))
+    head = as_head((table.layer, table.head), model.cfg)
     largest_id = max((int(ids.max(initial=0)) for ids in (table.source, table.destination, table.out)), default=0)
     if largest_id >= model.cfg.d_vocab:
         raise ValueError(f"the table has token {largest_id}, but this model's are 0 to {model.cfg.d_vocab - 1}.")
     counter = TrigramCounter(table.source, table.destination, table.out, model.cfg.d_vocab)
-    reader = HeadInText(model, table.layer, table.head, table.out) if run_model else None
+    reader = HeadInText(model, head, table.out) if run_model else None
     keeper = ExampleKeeper(len(table), n_examples)
     sums = np.zeros((3, len(table)))
-    n_tokens = 0
+    n_tokens = n_documents = 0
     n_windows = (
         batch_size
         if batch_size is not None
         else max(1, min(32, _LOGITS_BYTES // (4 * model.cfg.n_ctx * model.cfg.d_vocab)))
     )
-    for tokens in windows(model, corpus, batch_size=n_windows, max_tokens=max_tokens, documents=documents):
-        found = counter.add(tokens)
+    for batch in windows(model, corpus, batch_size=n_windows, max_tokens=max_tokens, documents=documents):
+        found = counter.add(batch)
         if reader is not None and len(found.row):
-            measured = reader.measure(tokens, table.source, found)
+            measured = reader.measure(batch.tokens, table.source, found)
             for i, values in enumerate(measured[:3]):
                 sums[i] += np.bincount(found.row, values, minlength=len(table))
-            keeper.add(tokens, found, measured)
-        n_tokens += tokens.size - len(tokens)  # every window begins with the start token
+            keeper.add(batch.tokens, found, measured)
+        n_tokens += int((batch.length - 1).sum())  # every window begins with the start token
+        n_documents = int(batch.document[-1]) + 1
         if progress is not None:
             progress(n_tokens)
     counts = counter.counts()
-    association = associate(counts, upwards=table.upwards)
+    association = associate(counts.strata, upwards=table.upwards)
     with np.errstate(divide="ignore", invalid="ignore"):
         means = sums / (counts.pair if run_model else 0 * counts.pair)
     return Evidence(
         table=table,
         n_tokens=n_tokens,
+        n_documents=n_documents,
         counts=counts,
         association=association,
+        by_document=associate(counts.documents, upwards=table.upwards),
         verdict=association.verdicts,
         attention=means[0],
         direct_effect=means[1],

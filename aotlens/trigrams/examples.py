@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int64
 
+from aotlens.results import Result
 from aotlens.trigrams.counting import Occurrences
 from aotlens.trigrams.measuring import Measured
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Example:
+class Example(Result):
     """One occurrence: the window's tokens up to the one that came next."""
 
     row: int

@@ -25,7 +25,8 @@ from scipy.special import expit
 from torch import Tensor
 
 from aotlens.circuits import Circuit, ov_circuit, qk_circuit
-from aotlens.models import AttentionOnlyTransformer
+from aotlens.conventions import Head, HeadLike, as_head
+from aotlens.models import PHIS, AttentionOnlyTransformer
 from aotlens.trigrams.distance import log_competition
 
 #: Counts or probabilities of tokens; None: the training counts stored with the checkpoint.
@@ -64,8 +65,7 @@ class HeadFactors:
 class HeadCircuits:
     """A head's two circuits between tokens, and what is relative about them."""
 
-    layer: int
-    head: int
+    head: Head
     qk: Circuit
     ov: Circuit
     n_background: int
@@ -83,15 +83,15 @@ class HeadCircuits:
         self, normaliser: Float64[np.ndarray, " d_vocab"], log_competition: Float64[np.ndarray, " distances"]
     ) -> HeadFactors:
         """Both circuits with the normaliser N in place, for all tokens of the vocabulary."""
-        query = wide(self.qk.A)
+        query = self.qk.A
         minus_n = torch.as_tensor(-normaliser, dtype=query.dtype)[:, None].to(query.device)
-        key = wide(self.qk.B).T
-        out = wide(self.ov.B).T
+        key = self.qk.B.T
+        out = self.ov.B.T
         everything = np.arange(len(query), dtype=np.int64)
         return HeadFactors(
             query=torch.cat([query, minus_n], dim=1),
             key=torch.cat([key, torch.ones_like(key[:, :1])], dim=1),
-            value=wide(self.ov.A),
+            value=self.ov.A,
             out=out - out.mean(0),
             sources=everything,
             destinations=everything,
@@ -100,8 +100,8 @@ class HeadCircuits:
         )
 
 
-def head_circuits(model: AttentionOnlyTransformer, layer: int, head: int) -> HeadCircuits:
-    """The two circuits of head (layer, head) between tokens.
+def head_circuits(model: AttentionOnlyTransformer, head: HeadLike) -> HeadCircuits:
+    """The two circuits of a head between tokens.
 
     Raises `ValueError` for a head that the model does not have, and for a model that does not read and write tokens or
     whose attention is no softmax: no source has a share of attention there.
@@ -112,16 +112,15 @@ def head_circuits(model: AttentionOnlyTransformer, layer: int, head: int) -> Hea
             f"skip-trigrams need a model that reads and writes tokens; this one reads {cfg.read_in} and writes "
             f"{cfg.read_out}."
         )
-    if cfg.phi not in ("softmax", "thresholded_softmax"):
+    if not PHIS[cfg.phi].ranks_as_softmax:
         raise ValueError(
             f"skip-trigrams are ranked by a softmax's attention; this model has phi={cfg.phi!r}. Read its circuits "
             "with aotlens.circuits."
         )
     return HeadCircuits(
-        layer=layer,
-        head=head,
-        qk=qk_circuit(model, layer, head, biases=True),
-        ov=ov_circuit(model, layer, head),
+        head=as_head(head, cfg),
+        qk=qk_circuit(model, head, biases=True),
+        ov=ov_circuit(model, head),
         n_background=max(cfg.n_ctx // 2, 1),
         masked=model.attn_mask is not None,
     )
@@ -136,7 +135,7 @@ def competition(
     """log C: what a source competes with, at each of the distances that attention is averaged over."""
     if distance is None:
         return np.log(np.array([circuits.n_background], dtype=np.float64))
-    return log_competition(model, circuits.layer, circuits.head, distance, circuits.n_background, background)
+    return log_competition(model, circuits.head, distance, circuits.n_background, background)
 
 
 def restrict(
@@ -159,8 +158,3 @@ def restrict(
 
 def _take(rows: Tensor, ids: np.ndarray) -> Tensor:
     return rows[torch.from_numpy(ids).to(rows.device)]
-
-
-def wide(factor: Tensor) -> Tensor:
-    """Half precision is widened; float32 and float64 stay as they are."""
-    return factor.detach() if factor.dtype == torch.float64 else factor.detach().float()

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float64, Int64, Integer
 from torch import Tensor
 
+from aotlens.conventions import HeadLike
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.trigrams.distance import relative_positions
 from aotlens.trigrams.factors import Background, HeadCircuits, HeadFactors, competition, head_circuits, restrict
@@ -25,8 +26,7 @@ _SCORES = ("effect", "sum", "product")
 @torch.no_grad()
 def skip_trigrams(
     model: AttentionOnlyTransformer,
-    layer: int,
-    head: int,
+    head: HeadLike,
     *,
     k: int = 1000,
     score: str = "effect",
@@ -59,10 +59,11 @@ def skip_trigrams(
     `score` is what ranks: `"effect"`; `"sum"`, z + ov, the logarithm of how strongly a token is looked for times how
     strongly it is written (odds multiplied, whatever the context's length); or `"product"`, z × ov over z > 0, which
     asks that both be large and never lets a small one be made up for. `largest=False` gives the lowest, lowest first:
-    what the head suppresses. Ties go by source, destination, out. Filters are token ids or strings of one token;
-    `min_count` admits, on the sides that have no filter of their own, only tokens with at least that in `background`:
-    a score says nothing of how often its tokens occur, and rare ones, whose vectors training has hardly touched, crowd
-    the top.
+    what the head suppresses. Ties go by source, destination, out; scores that are equal in exact arithmetic only may
+    differ by float64 rounding, some 1e-15 of their size, and are no ties then. Filters are token ids or strings of one
+    token; `min_count` admits, on the sides that have no filter of their own, only tokens with at least that in
+    `background`: a score says nothing of how often its tokens occur, and rare ones, whose vectors training has hardly
+    touched, crowd the top.
 
     `background` is counts or probabilities of tokens, by default the training counts stored with the checkpoint.
     `normaliser` is log Σ_b u_b e^{q[d, b]} where it is known (`log_background`); the ranking is exact for the
@@ -83,7 +84,7 @@ def skip_trigrams(
     if not isinstance(k, int | np.integer) or isinstance(k, bool) or k < 1:
         raise ValueError(f"k={k!r}: expected a whole number, at least 1.")
     k = int(k)
-    circuits = head_circuits(model, layer, head)
+    circuits = head_circuits(model, head)
     common = frequent_tokens(model, min_count, background).tolist() if min_count else None
     filters = [
         common if chosen is None else token_ids(model, chosen, name)
@@ -113,8 +114,7 @@ def skip_trigrams(
 @torch.no_grad()
 def score_triples(
     model: AttentionOnlyTransformer,
-    layer: int,
-    head: int,
+    head: HeadLike,
     sources: Tokens,
     destinations: Tokens,
     outs: Tokens,
@@ -132,7 +132,7 @@ def score_triples(
     if not len(source) == len(destination) == len(out):
         got = [len(source), len(destination), len(out)]
         raise ValueError(f"expected as many sources as destinations and outs, got {got}.")
-    circuits = head_circuits(model, layer, head)
+    circuits = head_circuits(model, head)
     log_c = competition(model, circuits, distance, background)
     factors = circuits.factors(log_background(circuits.qk, background_distribution(model, background)), log_c)
 
@@ -233,7 +233,7 @@ def _table(
     distance: int | np.integer | str | None,
 ) -> TrigramTable:
     source, destination, out = ids
-    reasons = [circuits.relative, "" if distance is None else relative_positions(model, circuits.layer)]
+    reasons = [circuits.relative, "" if distance is None else relative_positions(model, circuits.head[0])]
 
     def strings(tokens: np.ndarray) -> tuple[str, ...]:
         return ("",) * len(tokens) if model.tokenizer is None else tuple(model.tokenizer.str_tokens(tokens.tolist()))
@@ -241,8 +241,8 @@ def _table(
     attention = factors.attention(z)
     effect = attention * ov
     return TrigramTable(
-        layer=circuits.layer,
-        head=circuits.head,
+        layer=circuits.head[0],
+        head=circuits.head[1],
         source=source,
         destination=destination,
         out=out,

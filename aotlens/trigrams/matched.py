@@ -43,7 +43,7 @@ def matched_random(
         _nearby(distribution, ids[rows], generator) for ids in (table.source, table.destination, table.out)
     )
     random = score_triples(
-        model, table.layer, table.head, source, destination, out, background=background, distance=table.distance
+        model, (table.layer, table.head), source, destination, out, background=background, distance=table.distance
     )
     return replace(random, upwards=table.upwards[rows], largest=table.largest)
 

@@ -11,10 +11,10 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from aotlens.circuits import ov_circuit
-from aotlens.models import AttentionOnlyTransformer, hook_names
-from aotlens.models.attention import apply_phi
+from aotlens.conventions import Head
+from aotlens.models import AttentionOnlyTransformer, hook_names, widened
+from aotlens.models.phi import apply_phi
 from aotlens.trigrams.counting import Occurrences
-from aotlens.trigrams.factors import wide
 
 
 class Measured(NamedTuple):
@@ -33,13 +33,14 @@ class Measured(NamedTuple):
 class HeadInText:
     """Runs a model twice on a batch, once without the head, and reads its attention and values."""
 
-    def __init__(self, model: AttentionOnlyTransformer, layer: int, head: int, outs: np.ndarray) -> None:
-        self.model, self.layer, self.head = model, layer, head
-        writes = wide(ov_circuit(model, layer, head).B)
+    def __init__(self, model: AttentionOnlyTransformer, head: Head, outs: np.ndarray) -> None:
+        self.model = model
+        self.layer, self.head = head
+        writes = ov_circuit(model, head).B
         self._distinct, self._column = np.unique(outs, return_inverse=True)
         centred = writes - writes.mean(1, keepdim=True)
         self._writes = centred[:, torch.from_numpy(self._distinct).to(centred.device)]  # [d_head, distinct outs]
-        self._bias = wide(ov_circuit(model, layer, head, "bias").A)  # [1, d_head]
+        self._bias = ov_circuit(model, head, "bias").A  # [1, d_head]
 
     @torch.no_grad()
     def measure(
@@ -60,7 +61,7 @@ class HeadInText:
             names.append(hook_names.FINAL_SCALE)
 
         def keep(value: Tensor, hook: Any) -> None:
-            kept[hook.name] = wide(value if hook.name == hook_names.FINAL_SCALE else value[:, :, self.head])
+            kept[hook.name] = widened(value if hook.name == hook_names.FINAL_SCALE else value[:, :, self.head])
 
         outs = torch.from_numpy(self._distinct[self._column[found.row]]).to(ids.device)
 
@@ -69,16 +70,17 @@ class HeadInText:
 
         def log_probability(hooks: list[tuple[str | Callable[..., Any], Callable[..., Any]]]) -> Tensor:
             logits = model.run_with_hooks(ids, fwd_hooks=hooks)  # [destinations, d_vocab]
-            logits = wide(logits)
+            logits = widened(logits)
             normaliser = logits.logsumexp(-1)
             return (logits[place, outs] - normaliser[place]).cpu().double()
 
-        handle = model.unembed.register_forward_pre_hook(at_destinations)
-        try:
-            clean = log_probability([(name, keep) for name in names])
-            without = log_probability([(hook_names.attn(self.layer, hook_names.Z), self._ablated)])
-        finally:
-            handle.remove()
+        with model.hooks():  # the model is this thread's alone while its unembedding reads only these places
+            handle = model.unembed.register_forward_pre_hook(at_destinations)
+            try:
+                clean = log_probability([(name, keep) for name in names])
+                without = log_probability([(hook_names.attn(self.layer, hook_names.Z), self._ablated)])
+            finally:
+                handle.remove()
         pattern = self._pattern(kept[names[0]], kept[names[1]])
         writes = (kept[names[2]] - self._bias) @ self._writes  # [windows, pos, distinct outs]
         scale = kept[hook_names.FINAL_SCALE][..., 0].cpu().double().numpy() if model.cfg.norm else None

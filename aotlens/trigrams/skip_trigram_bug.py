@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
 from aotlens.models import AttentionOnlyTransformer
+from aotlens.results import Result
 from aotlens.trigrams.counting import Counts, TrigramCounter
 from aotlens.trigrams.evidence import Evidence
 from aotlens.trigrams.table import TrigramTable
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class SkipTrigramBugs:
+class SkipTrigramBugs(Result):
     """Pairs of rows (a, b → c), (a, b' → c'), each with one triple that they force: (a, b → c')."""
 
     table: TrigramTable
@@ -49,6 +50,10 @@ class SkipTrigramBugs:
     second_counts: Int64[np.ndarray, " bugs"]
 
     @property
+    def headline(self) -> str:
+        return f"the text contradicts {self.false.sum()} of {len(self)} forced triples"
+
+    @property
     def verdict(self) -> tuple[str, ...]:
         """Of each forced triple: where it is `confirmed` the head is right about it, and it is no bug."""
         return self.association.verdicts
@@ -56,9 +61,10 @@ class SkipTrigramBugs:
     @property
     def false(self) -> Bool[np.ndarray, " bugs"]:
         """Whether the text contradicts the forced triple: it has the pair often enough to be judged (not `too rare`),
-        and the out follows it less often than it follows the destination anyway (lift below 1), or never; for a
-        suppressed out, more often. A point estimate, not a test."""
-        lift, seen, upwards = self.association.lift, ~self.association.too_rare, self.table.upwards[self.second]
+        and the out follows it less often than it follows the destination anyway, within strata (lift_within below 1),
+        or never; for a suppressed out, more often. A point estimate, not a test."""
+        lift, seen = self.association.lift_within, ~self.association.too_rare
+        upwards = self.table.upwards[self.second]
         with np.errstate(invalid="ignore"):
             return seen & np.where(upwards, (self.counts.pair_out == 0) | (lift < 1), lift > 1)
 
@@ -92,6 +98,7 @@ class SkipTrigramBugs:
                 "forced_occurrences": self.counts.pair,
                 "forced_followed": self.counts.pair_out,
                 "forced_lift": self.association.lift,
+                "forced_lift_within": self.association.lift_within,
                 "forced_verdict": list(self.verdict),
                 "false": self.false,
             }
@@ -132,9 +139,9 @@ def skip_trigram_bugs(
     counter = TrigramCounter(*ids, model.cfg.d_vocab)
     if len(first):
         n = 0
-        for tokens in windows(model, corpus, batch_size=32, max_tokens=max_tokens, documents=documents):
-            counter.add(tokens)
-            n += tokens.size
+        for batch in windows(model, corpus, batch_size=32, max_tokens=max_tokens, documents=documents):
+            counter.add(batch)
+            n += int((batch.length - 1).sum())
             if progress is not None:
                 progress(n)
     counts = counter.counts()
@@ -144,7 +151,7 @@ def skip_trigram_bugs(
         second=second,
         effect=table.attention[first] * table.ov[second],
         counts=counts,
-        association=associate(counts, upwards=table.upwards[second]),
+        association=associate(counts.strata, upwards=table.upwards[second]),
         first_counts=found.counts.pair_out[first],
         second_counts=found.counts.pair_out[second],
     )

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
+from aotlens.results import Result
+
 if TYPE_CHECKING:
     import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TrigramTable:
+class TrigramTable(Result):
     """Rows `[source] … [destination] → [out]` of one head, best first."""
 
     layer: int
@@ -43,6 +45,13 @@ class TrigramTable:
     n_background: int
     relative: str
     """Why the numbers are not the model's own on every input; empty where the circuits are exact."""
+
+    @property
+    def headline(self) -> str:
+        if not len(self):
+            return f"head {self.layer}.{self.head}, no rows"
+        words = f"[{self.source_token[0]}] … [{self.destination_token[0]}] → [{self.out_token[0]}]"
+        return f"head {self.layer}.{self.head}: {words} first, effect {self.effect[0]:+.2f} logits"
 
     def __len__(self) -> int:
         return len(self.source)

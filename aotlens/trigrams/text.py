@@ -4,19 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from itertools import islice
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Int64, Integer
 from torch import Tensor
 
 from aotlens.data import Corpus, TokenFile, Tokenizer
+from aotlens.data.windows import start_id, windows_of_documents
 from aotlens.models import AttentionOnlyTransformer
 
 #: A corpus (encoded as it is read), a token file, or ids `[tokens]` in memory.
 Text: TypeAlias = Corpus | TokenFile | Integer[np.ndarray, " tokens"] | Integer[Tensor, " tokens"]
 _BLOCK = 1 << 20
 _NO_TEXT = "expected text, got none: is the corpus empty, or max_tokens 0?"
+
+
+class Windows(NamedTuple):
+    """Some consecutive windows, each a start token and then text of one document."""
+
+    tokens: Int64[np.ndarray, "windows pos"]
+    """A shorter window is filled up with start tokens."""
+    length: Int64[np.ndarray, " windows"]
+    """Its tokens, the start token included."""
+    stratum: Int64[np.ndarray, " windows"]
+    """The running number of its stratum in the text: 8 consecutive windows of one document, and at the document's end
+    up to 7 more."""
+    document: Int64[np.ndarray, " windows"]
+    """The running number of its document."""
 
 
 def windows(
@@ -26,35 +41,36 @@ def windows(
     batch_size: int,
     max_tokens: int | None = None,
     documents: Collection[str] | None = None,
-) -> Iterator[Int64[np.ndarray, "windows pos"]]:
-    """Batches of windows without overlap: the start token, then n_ctx − 1 tokens, as the models were trained.
+) -> Iterator[Windows]:
+    """Batches of windows without overlap: the start token, then up to n_ctx − 1 tokens of one document.
 
-    What is left over at the end is one shorter window. Documents follow each other, each after its separator.
-    `documents` chooses some of a corpus, by name. Raises `ValueError` for text of another vocabulary, a corpus where
-    the model has no tokenizer, or no text at all.
+    Windows begin anew at each document, so a document's last window may be shorter. A token file and a corpus know
+    their documents; in ids, each separator (the tokenizer's start token) begins one, and ids for a model without a
+    tokenizer are one document. `documents` chooses some of a corpus, by name. Raises `ValueError` for text of another
+    vocabulary, a corpus where the model has no tokenizer, or no text at all.
     """
     assert model.cfg.d_vocab is not None
-    start = 0 if model.tokenizer is None else model.tokenizer.eot_id
-    width = model.cfg.n_ctx - 1
+    start = start_id(model.tokenizer) or 0
     if batch_size < 1:
         raise ValueError(f"batch_size={batch_size}: expected at least 1.")
-    if width < 1:
+    if model.cfg.n_ctx < 2:
         raise ValueError("evidence needs a context of at least 2 positions.")
-    held, n = np.empty(0, dtype=np.int64), 0
-    for ids in _checked_ids(model, text, documents, max_tokens):
-        n += len(ids)
-        held = np.concatenate([held, ids])
-        whole = len(held) // (width * batch_size) * (width * batch_size)
-        for begin in range(0, whole, width * batch_size):
-            yield _with_start(held[begin : begin + width * batch_size].reshape(batch_size, width), start)
-        held = held[whole:]
-    if not n:
+    blocks = _checked_ids(model, text, documents, max_tokens)
+    each, any_text = windows_of_documents(blocks, _separator(model, text), model.cfg.n_ctx - 1), False
+    while batch := list(islice(each, batch_size)):
+        any_text = True
+        length = np.array([1 + len(ids) for ids, _, _ in batch])
+        tokens = np.full((len(batch), length.max()), start, dtype=np.int64)
+        for row, (ids, _, _) in zip(tokens, batch, strict=True):
+            row[1 : 1 + len(ids)] = ids
+        _, stratum, document = zip(*batch, strict=True)
+        yield Windows(tokens, length, np.array(stratum), np.array(document))
+    if not any_text:
         raise ValueError(_NO_TEXT)
-    whole = len(held) // width * width
-    if whole:
-        yield _with_start(held[:whole].reshape(-1, width), start)
-    if len(held) > whole:
-        yield _with_start(held[None, whole:], start)
+
+
+def _separator(model: AttentionOnlyTransformer, text: Text) -> int | None:
+    return text.eot_id if isinstance(text, TokenFile) else start_id(model.tokenizer)
 
 
 def read_ids(
@@ -66,7 +82,8 @@ def read_ids(
 ) -> Int64[np.ndarray, " tokens"]:
     """Text as ids in memory, 8 bytes a token: encoded once, it can be read any number of times.
 
-    The same tokens, in the same order, as `windows` cuts up. Raises `ValueError` as `windows` does.
+    The same tokens, in the same order, as `windows` cuts up, with the separators between documents. Raises
+    `ValueError` as `windows` does.
     """
     blocks, n = [np.empty(0, dtype=np.int64)], 0
     for ids in _checked_ids(model, text, documents, max_tokens):
@@ -75,10 +92,6 @@ def read_ids(
     if not n:
         raise ValueError(_NO_TEXT)
     return np.concatenate(blocks)
-
-
-def _with_start(rows: np.ndarray, start: int) -> np.ndarray:
-    return np.concatenate([np.full((len(rows), 1), start, dtype=np.int64), rows], axis=1)
 
 
 def _checked_ids(

@@ -1,33 +1,43 @@
-"""What counts say about a row: lift, its interval, a test, a verdict.
+"""What counts say about a row: how much likelier the out is after the source, a test, a verdict.
 
-With m positions of the destination in the text, y of them followed by the out, x of them preceded by the source and a
-both, and a_w, x_w, y_w, m_w the same within window w:
+What a document is about decides both whether a source has been seen and how often an out follows, so places of the
+whole text must not be pooled: if two of five novels are not hard-wrapped, "a newline was seen" tells which novel it is.
+Places are compared within strata, 8 consecutive windows of one document. In stratum b the destination stands at m_b
+places; before x_b of them the source was seen, y_b of them the out follows, a_b are both. Sums over strata have no b.
 
-    lift = (a / x) / (y / m)                                 P(out | source … destination) / P(out | destination)
-    log lift ± t₀.₉₇₅ · s,  s² = Σ_w (a_w/a − x_w/x − y_w/y + m_w/m)²                  its 95% interval
+    E_b = x_b·y_b/m_b      expected of a_b, were the source and the out independent within the stratum
+    T_b = a_b − E_b
+    lift_within = a / E    log-interval ± t₀.₉₇₅·s, s² = Σ_b (a_b/a − E_b/E)², with one degree of freedom less than
+                           there are strata with a_b > 0 (with one such stratum 0 to ∞); for a = 0 < E from 0 to
+                           (1 − 0.025^(1/x))·x/E
+    lift = (a/x) / (y/m)   of all places pooled: P(out | source … destination) / P(out | destination)
 
-The interval is the delta method's on the log scale, as Katz's for a ratio of proportions, with the two proportions
-nested, and windows, not positions, taken as independent: a name that fills one page is one observation, not fifty.
-t₀.₉₇₅ is Student's, with one degree of freedom less than there are windows where the out follows the pair. (Windows of
-one document are not independent either; that is left out.)
+Where the two lie on different sides of 1, the pooled lift tells documents or passages apart, not places.
 
-Tests of lift = 1, one-sided, and the largest of their p-values counts:
+Three tests of T = 0, one-sided in the row's direction; the largest of their p-values counts, since each fails where
+another holds:
 
-    exact      Fisher's: a of x positions, drawn from m of which y are followed by the out. Right for small counts, but
-               takes positions as independent.
-    null       (a − x·y/m) / √((x/m)(1 − x/m) Σ_w r_w²), r_w = y_w − m_w·y/m, against Student's distribution with
-               (Σ_w r_w²)² / Σ_w r_w⁴ degrees: as if the source stood in a share x/m of all windows with the destination
-               at random. The degrees are how many windows there would be if all had the out equally often, so that a
-               few windows full of it are as few as they are.
-    sample     log lift / s against Student's distribution, as for the interval. Upwards only: downwards, where a few
-               windows full of the out were missed, s is small just when lift is.
+    sample   ΣT_b / √(ΣT_b²) against Student's t with (ΣT_b²)² / ΣT_b⁴ degrees: strata are the units. Wrong alone where
+             the source is rare or nearly always there, as T_b is skewed then.
+    null     ΣT_b / √(ΣV_b), V_b = Σ_{w∈b} v_w, with v_w of `aotlens.trigrams.strata` over the stratum's windows w,
+             against Student's t with max(1, (Σ_w v_w)² / Σ_w v_w²) degrees: as if the source stood in a share x_b/m_b
+             of the windows at random. Outs that come in bursts count as the few windows that they are. Left out where
+             ΣV_b = 0.
+    exact    a against the sum of independent hypergeometrics given m_b, x_b, y_b (`aotlens.trigrams.hypergeometric`):
+             right for small counts, but takes places as independent. 1 where every T_b is 0.
 
-Verdict. `too rare`: fewer than 10 positions with source … destination, or in fewer than 5 windows, or fewer than 10
-positions with the destination alone: where the source nearly always precedes it, there is nothing to compare with, and
-lift is 1 by construction. `confirmed`: among the other rows of the table, the null is rejected at a false discovery
-rate of 5% (Benjamini and Hochberg 1995). `not confirmed`: the rest; which is not the same as refuted. The tests are
-one-sided, the interval is two-sided, so that of a confirmed row may hold 1. A row is asked what it says: that the out
-becomes likelier where its effect is positive, less likely where it is negative (`TrigramTable.upwards`).
+What is assumed: strata are independent of each other, and within one its windows are exchangeable. A text whose subject
+changes within some thirty windows breaks the second; docs/skip_trigrams.md says how often p is small then.
+Within a window they are taken as if the source stood where it does whatever follows the destination. A row that copies
+(its source is its out) breaks this: each out is the source of the places after it, which takes `lift_within` below 1 by
+chance alone, so that raised rows lose power and suppressed ones are confirmed too often (figures there).
+
+Verdict. `too rare`, counted only in strata that hold places with and without the source (0 < x_b < m_b), since the
+others have nothing to compare: fewer than 10 places with it, or fewer than 10 without, or fewer than 5 such strata.
+`confirmed`: among the other rows of the table, the null is rejected at a false discovery rate of 5% (Benjamini and
+Hochberg 1995). `not confirmed`: the rest; which is not the same as refuted. The tests are one-sided, the interval is
+two-sided, so that of a confirmed row may hold 1. A row is asked what it says: that the out becomes likelier where its
+effect is positive, less likely where it is negative (`TrigramTable.upwards`).
 """
 
 from __future__ import annotations
@@ -38,26 +48,41 @@ import numpy as np
 from jaxtyping import Bool, Float64
 from scipy import stats
 
-from aotlens.trigrams.counting import Counts
+from aotlens.results import Result
+from aotlens.trigrams.hypergeometric import upper_tail
+from aotlens.trigrams.strata import Strata
 
 MIN_OCCURRENCES = 10
-MIN_WINDOWS = 5
+MIN_STRATA = 5
 FALSE_DISCOVERY_RATE = 0.05
 CONFIRMED, NOT_CONFIRMED, TOO_RARE = "confirmed", "not confirmed", "too rare"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Association:
+class Association(Result):
     """Row by row; NaN where a ratio has no meaning (nothing to divide by)."""
 
     lift: Float64[np.ndarray, " rows"]
+    """Of all places pooled."""
+    lift_within: Float64[np.ndarray, " rows"]
+    """Within strata."""
     low: Float64[np.ndarray, " rows"]
-    """The 95% interval's ends. Where the out never follows the pair: 0, and the exact bound of a proportion of 0."""
+    """The ends of the 95% interval of `lift_within`."""
     high: Float64[np.ndarray, " rows"]
+    p_sample: Float64[np.ndarray, " rows"]
+    p_null: Float64[np.ndarray, " rows"]
+    """NaN where it is left out."""
+    p_exact: Float64[np.ndarray, " rows"]
     p_value: Float64[np.ndarray, " rows"]
+    """The largest of the three."""
     q_value: Float64[np.ndarray, " rows"]
     """p-values adjusted for the false discovery rate; NaN for rows that are too rare."""
     too_rare: Bool[np.ndarray, " rows"]
+
+    @property
+    def lifts_disagree(self) -> Bool[np.ndarray, " rows"]:
+        """Whether `lift` and `lift_within` lie on different sides of 1."""
+        return ((self.lift > 1) & (self.lift_within < 1)) | ((self.lift < 1) & (self.lift_within > 1))
 
     @property
     def verdicts(self) -> tuple[str, ...]:
@@ -67,47 +92,78 @@ class Association:
         return tuple(np.where(self.too_rare, TOO_RARE, words).tolist())
 
 
-def associate(counts: Counts, *, upwards: Bool[np.ndarray, " rows"] | bool = True) -> Association:
-    """Formulas and rule at the head of this module. `upwards` (of all rows, or row by row) False tests lift < 1."""
-    a, x, y, m = (
-        column.astype(np.float64)
-        for column in (counts.pair_out, counts.pair, counts.destination_out, counts.destination)
-    )
-    degrees = (counts.windows_out - 1).astype(np.float64)
+def associate(strata: Strata, *, upwards: Bool[np.ndarray, " rows"] | bool = True) -> Association:
+    """Formulas and rule at the head of this module. `upwards` (of all rows, or row by row) False tests for suppression.
+
+    Time: a few milliseconds a row with some hundreds of strata.
+    """
+    upwards = np.broadcast_to(upwards, strata.n_rows)
+    sign = np.where(upwards, 1.0, -1.0)
+    m, x, y, a = (part.astype(np.float64) for part in (strata.places, strata.with_source, strata.followed, strata.both))
+    expected = x * y / m
+    difference = a - expected
+    total, second, fourth = (strata.total(difference**power) for power in (1, 2, 4))
+    p_exact = _exact(strata, upwards, second > 0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        lift = (a / x) / (y / m)
-        error = np.sqrt(_quadratic(counts.moments, np.stack([1 / a, -1 / x, -1 / y, 1 / m], axis=1)))
-        quantile = np.where(degrees > 0, stats.t.ppf(0.975, np.maximum(degrees, 1)), np.inf)
-        low, high = lift * np.exp(-quantile * error), lift * np.exp(quantile * error)
-        never = (a == 0) & (x > 0) & (y > 0)
-        low = np.where(never, 0.0, low)
-        high = np.where(never, -np.expm1(np.log(0.025) / x) / (y / m), high)
-        sample = np.where(degrees > 0, stats.t.sf(np.log(lift) / error, np.maximum(degrees, 1)), 1.0)
-        statistic, null_degrees = _against_null(counts, a, x, y, m)
-        up = [stats.hypergeom.sf(a - 1, m, y, x), stats.t.sf(statistic, null_degrees), sample]
-        down = [stats.hypergeom.cdf(a, m, y, x), stats.t.cdf(statistic, null_degrees)]
-    above, below = (np.nan_to_num(np.stack(tests), nan=1.0).max(0) for tests in (up, down))
-    p_value = np.where(upwards, above, below)
-    alone = counts.destination - counts.pair
-    too_rare = (counts.pair < MIN_OCCURRENCES) | (counts.windows < MIN_WINDOWS) | (alone < MIN_OCCURRENCES)
-    q_value = np.full(len(a), np.nan)
+        sample = stats.t.sf(sign * total / np.sqrt(second), second**2 / fourth)
+        p_sample = np.where(second > 0, sample, 1.0)
+        degrees = np.maximum(strata.variance**2 / strata.variance_squared, 1.0)
+        p_null = stats.t.sf(sign * total / np.sqrt(strata.variance), degrees)
+        p_null = np.where((second > 0) & (strata.variance > 0), p_null, np.nan)
+        lift = strata.total(a) / strata.total(x) / (strata.total(y) / strata.total(m))
+    lift_within, low, high = _lift_within(strata, a, x, expected)
+    p_value = np.fmax(np.maximum(p_sample, p_exact), p_null)
+    mixed = (x > 0) & (x < m)
+    too_rare = (
+        (strata.total(x * mixed) < MIN_OCCURRENCES)
+        | (strata.total((m - x) * mixed) < MIN_OCCURRENCES)
+        | (strata.total(mixed.astype(np.float64)) < MIN_STRATA)
+    )
+    q_value = np.full(strata.n_rows, np.nan)
     if not too_rare.all():
         q_value[~too_rare] = stats.false_discovery_control(p_value[~too_rare])
-    return Association(lift=lift, low=low, high=high, p_value=p_value, q_value=q_value, too_rare=too_rare)
+    return Association(
+        lift=lift,
+        lift_within=lift_within,
+        low=low,
+        high=high,
+        p_sample=p_sample,
+        p_null=p_null,
+        p_exact=p_exact,
+        p_value=p_value,
+        q_value=q_value,
+        too_rare=too_rare,
+    )
 
 
-def _against_null(
-    counts: Counts, a: np.ndarray, x: np.ndarray, y: np.ndarray, m: np.ndarray
-) -> tuple[Float64[np.ndarray, " rows"], Float64[np.ndarray, " rows"]]:
-    """The `null` test's statistic and its degrees of freedom; NaN where there is nothing to test."""
-    p = y / m
-    second = _quadratic(counts.moments, np.stack([0 * a, 0 * a, np.ones_like(a), -p], axis=1))
-    binomial = np.array([1, 4, 6, 4, 1]) * (-p[:, None]) ** np.arange(5)
-    # Rounding must not give more degrees than there are windows, of which there are m at most.
-    fourth = np.maximum((counts.fourth * binomial).sum(1), second**2 / np.maximum(counts.destination, 1))
-    return (a - x * p) / np.sqrt(x / m * (1 - x / m) * second), np.maximum(second**2 / fourth, 1.0)
+def _lift_within(
+    strata: Strata, a: np.ndarray, x: np.ndarray, expected: np.ndarray
+) -> tuple[Float64[np.ndarray, " rows"], Float64[np.ndarray, " rows"], Float64[np.ndarray, " rows"]]:
+    """a/E with its interval."""
+    all_a, all_x, all_expected = (strata.total(part) for part in (a, x, expected))
+    degrees = strata.total((a > 0).astype(np.float64)) - 1
+    with np.errstate(divide="ignore", invalid="ignore"):
+        lift = all_a / all_expected
+        shares = a / all_a[strata.row] - expected / all_expected[strata.row]
+        spread = np.sqrt(strata.total(shares**2))
+        reach = np.where(degrees > 0, stats.t.ppf(0.975, np.maximum(degrees, 1)) * spread, np.inf)
+        low, high = lift * np.exp(-reach), lift * np.exp(reach)
+        never = (all_a == 0) & (all_expected > 0)
+        low = np.where(never, 0.0, low)
+        high = np.where(never, -np.expm1(np.log(0.025) / all_x) * all_x / all_expected, high)
+    return lift, low, high
 
 
-def _quadratic(moments: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-    """Σ_w (gradient · counts_w)², from second moments; rounding may leave less than 0."""
-    return np.maximum(np.einsum("ri,rij,rj->r", gradient, moments, gradient), 0.0)
+def _exact(strata: Strata, upwards: np.ndarray, tested: np.ndarray) -> Float64[np.ndarray, " rows"]:
+    """The exact test of the rows that are tested; 1 for the others."""
+    p_value = np.ones(strata.n_rows)
+    first = np.searchsorted(strata.row, np.arange(strata.n_rows + 1))
+    for row in np.flatnonzero(tested):
+        cells = slice(first[row], first[row + 1])
+        m, x, y = strata.places[cells], strata.with_source[cells], strata.followed[cells]
+        a = int(strata.both[cells].sum())
+        if upwards[row]:
+            p_value[row] = upper_tail(m, x, y, a)
+        else:
+            p_value[row] = upper_tail(m, x, m - y, int(x.sum()) - a)
+    return p_value

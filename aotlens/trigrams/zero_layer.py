@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from jaxtyping import Float64
 
-from aotlens.conventions import Head
+from aotlens.conventions import Head, HeadLike, as_heads
 from aotlens.models import AttentionOnlyTransformer
+from aotlens.results import Result
 from aotlens.trigrams.corpus_bigrams import BigramSource, count_bigrams
 from aotlens.trigrams.direct_path import constant_logits, direct_path, log_normalisers, logits_of, relative_because
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ZeroLayer:
+class ZeroLayer(Result):
     """The direct path's predictions against a corpus's bigram table, nats."""
 
     token: tuple[str, ...]
@@ -38,6 +39,10 @@ class ZeroLayer:
     heads: tuple[Head, ...]
     """Whose OV circuits are added to the direct path."""
     relative: str
+
+    @property
+    def headline(self) -> str:
+        return f"{self.mean_kl:.3f} nats from the corpus's bigrams (unigrams: {self.unigram_kl:.3f})"
 
     @property
     def mean_kl(self) -> float:
@@ -74,7 +79,7 @@ def zero_layer(
     model: AttentionOnlyTransformer,
     corpus: BigramSource,
     *,
-    heads: Sequence[Head] = (),
+    heads: HeadLike | Iterable[HeadLike] = (),
     max_tokens: int | None = None,
     documents: Collection[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -106,6 +111,6 @@ def zero_layer(
         frequency=counts.totals / count.sum(),
         entropy=float(-(share * log_p).sum()),
         unigram_kl=float((share * (log_p - np.log(followers[b] / count.sum()))).sum()),
-        heads=tuple(heads),
+        heads=as_heads(heads, model.cfg, at_least=0),
         relative=relative_because(model),
     )

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformer_lens import FactoredMatrix
 
-from aotlens.circuits import diagonal_rank, row_statistics, top_entries, top_per_column, top_per_row
+from aotlens.circuits import diagonal_rank, plain, row_statistics, top_entries, top_per_column, top_per_row
 
 
 class Live(TorchDispatchMode):
@@ -66,6 +66,15 @@ def test_the_measure_itself() -> None:
         del y
         z = (x + 1) * 2
     assert live.peak == 8000 and live.bytes == z.nbytes
+
+
+@pytest.mark.parametrize("kind", ["normal", "ties"])
+def test_peak_of_the_road_for_small_matrices(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    searched, search, strips = circuit(kind, 700), plain.best_per_row, []
+    monkeypatch.setattr(plain, "best_per_row", lambda *given: strips.append(given[2]) or search(*given))
+    with Live(searched.A, searched.B) as live:
+        top_per_row(searched, 10, max_bytes=12_000_000)
+    assert live.peak <= 12_000_000 and strips and strips[0] < 700
 
 
 @pytest.mark.parametrize("name", SEARCHES)

@@ -106,11 +106,11 @@ def test_no_score_is_no_number() -> None:
 
 def test_only_like_things_have_eigenvalues(make: Make) -> None:
     model = make(n_ctx=11)  # as many positions as tokens
-    assert spectrum(qk_circuit(model, 0, 0)).copying_score is not None
-    assert spectrum(qk_circuit(model, 0, 0, "positions", "positions")).copying_score is not None
-    assert spectrum(ov_circuit(model, 0, 0)).copying_score is not None
-    assert spectrum(ov_circuit(model, 1, 0, (0, 1))).copying_score is not None  # a virtual head, tokens to tokens
-    mixed = spectrum(qk_circuit(model, 0, 0, "tokens", "positions"))
+    assert spectrum(qk_circuit(model, (0, 0))).copying_score is not None
+    assert spectrum(qk_circuit(model, (0, 0), "positions", "positions")).copying_score is not None
+    assert spectrum(ov_circuit(model, (0, 0))).copying_score is not None
+    assert spectrum(ov_circuit(model, (1, 0), (0, 1))).copying_score is not None  # a virtual head, tokens to tokens
+    mixed = spectrum(qk_circuit(model, (0, 0), "tokens", "positions"))
     assert mixed.eigenvalues is None and "rows are tokens, columns are positions" in mixed.why
 
 
@@ -120,7 +120,7 @@ def test_by_construction(make: Make) -> None:
     copies = {"tied_embeddings": True, "norm": None}
 
     def ov(right: str = "logits", left: str = "tokens", **changes: object) -> tuple[bool, float | None]:
-        result = spectrum(ov_circuit(make(**changes), 1, 0, left, right))
+        result = spectrum(ov_circuit(make(**changes), (1, 0), left, right))
         assert bool(result.why) == result.by_construction
         return result.by_construction, result.copying_score
 
@@ -145,13 +145,13 @@ def test_by_construction(make: Make) -> None:
     model = make(**tied, tied_embeddings=True)
     with torch.no_grad():
         model.ln_final.w[:6] *= -1
-    score = spectrum(ov_circuit(model, 1, 0)).copying_score
+    score = spectrum(ov_circuit(model, (1, 0))).copying_score
     assert score is not None and score < 0.99
     assert not ov("residual", "residual", attention="mssa")[0]
     model = make(**tied)
     with torch.no_grad():
         model.blocks[1].ln1.w[:6] = -1.0
-    negative = spectrum(ov_circuit(model, 1, 0, "residual", "residual"))
+    negative = spectrum(ov_circuit(model, (1, 0), "residual", "residual"))
     assert not negative.by_construction and negative.copying_score is not None and negative.copying_score < 0.999
 
 
@@ -159,7 +159,7 @@ def test_a_sum_over_layers_with_other_gains_is_not_positive_by_construction(make
     """D₁P₁ + D₂P₂ need not be similar to a positive matrix; D(P₁ + P₂) is."""
     model = make(attention="mssa", tied_output=True)
     one, same_layer, other_layer = (
-        ov_circuit(model, layer, head, "residual", "residual") for layer, head in ((0, 0), (0, 1), (1, 0))
+        ov_circuit(model, (layer, head), "residual", "residual") for layer, head in ((0, 0), (0, 1), (1, 0))
     )
     assert spectrum(sum_of_circuits([one, same_layer])).by_construction
     assert not spectrum(sum_of_circuits([one, other_layer])).by_construction
@@ -169,7 +169,7 @@ def test_a_zero_circuit_is_nothing_by_construction(make: Make) -> None:
     model = make(attention="mssa", tied_output=True, norm=None)
     with torch.no_grad():
         model.blocks[0].attn.W_Q[0] = 0.0
-    result = spectrum(ov_circuit(model, 0, 0, "residual", "residual"))
+    result = spectrum(ov_circuit(model, (0, 0), "residual", "residual"))
     assert result.copying_score is None and not result.by_construction and "every eigenvalue is 0" in result.why
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
 
 import hypothesis.strategies as st
@@ -11,7 +12,16 @@ from hypothesis import given, settings
 from torch import Tensor
 from transformer_lens import FactoredMatrix
 
-from aotlens.circuits import bounds, search_entries, top_entries, top_per_column, top_per_row, workers
+from aotlens.circuits import (
+    bounds,
+    diagonal_rank,
+    plain,
+    search_entries,
+    top_entries,
+    top_per_column,
+    top_per_row,
+    workers,
+)
 from aotlens.circuits.exact import dot_products
 from aotlens.circuits.tiles import Tiles
 
@@ -49,6 +59,14 @@ def dense(circuit: FactoredMatrix) -> Tensor:
     n_rows, n_columns = circuit.shape
     i, j = torch.arange(n_rows).repeat_interleave(n_columns), torch.arange(n_columns).repeat(n_rows)
     return dot_products(circuit.A, circuit.B.T.contiguous(), i, j).view(n_rows, n_columns)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def tiled() -> Iterator[None]:
+    """Rows of small matrices have a road of their own, which is held against the tiled one below."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plain, "MOST_ENTRIES", 0)
+        yield
 
 
 def check_everything(circuit: FactoredMatrix, k: int, largest: bool, max_bytes: int) -> None:
@@ -91,6 +109,41 @@ def test_dense_brute_force(kind, shape, dtype, share, largest, max_bytes, seed) 
 @pytest.mark.parametrize("largest", [True, False])
 def test_every_kind_at_a_size_with_several_tiles(kind: str, largest: bool) -> None:
     check_everything(factors(kind, (300, 500, 16), 1), 10, largest, 1_000_000)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_small_matrices_have_the_same_rows_bit_for_bit(
+    monkeypatch: pytest.MonkeyPatch, kind: str, dtype: torch.dtype
+) -> None:
+    """Ties within the candidates and beyond them, rows of zeros, one row, one column, as many entries as there are."""
+    roads: list[list[Tensor]] = []
+    for most in (0, 2**25):
+        monkeypatch.setattr(plain, "MOST_ENTRIES", most)
+        roads.append([])
+        for shape, k in (((300, 500, 16), 10), ((70, 40, 3), 38), ((1, 13, 1), 7), ((150, 1, 4), 1)):
+            for largest in (True, False):
+                roads[-1] += top_per_row(factors(kind, shape, 1, dtype), k, largest)
+    for ours, theirs in zip(*roads, strict=True):
+        assert torch.equal(ours.view(torch.int64), theirs.view(torch.int64))
+
+
+def test_small_matrices_are_exact_whatever_rounding_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products moved by almost the bound change no bit of the answer."""
+    product = Tiles.product
+    circuit = factors("near_ties", (200, 300, 24), 3)
+    expected = top_per_row(circuit, 10)
+    monkeypatch.setattr(plain, "MOST_ENTRIES", 2**25)
+    calls: list[int] = []
+
+    def noisy(tiles: Tiles, left: Tensor, right: Tensor) -> Tensor:
+        exact = product(tiles, left, right)
+        bound = bounds.coefficient(left.shape[1]) * torch.outer(left.norm(dim=1), right.norm(dim=1))
+        calls.append(len(left))
+        return exact + 0.4 * bound * torch.randn(exact.shape, generator=torch.Generator().manual_seed(1)).sign()
+
+    monkeypatch.setattr(Tiles, "product", noisy)
+    assert all(torch.equal(a, b) for a, b in zip(top_per_row(circuit, 10), expected, strict=True)) and calls
 
 
 def test_every_entry_in_order() -> None:
@@ -278,3 +331,12 @@ def test_k_is_a_whole_number_within_the_matrix(k: int) -> None:
     for search in (top_entries, top_per_row, top_per_column):
         with pytest.raises(ValueError, match="expected k between 1 and"):
             search(circuit, k)
+
+
+@pytest.mark.gpu
+def test_a_gpu_gives_the_same_bits() -> None:
+    g = torch.Generator().manual_seed(1)
+    a, b = torch.randn(3000, 64, generator=g), torch.randn(64, 3000, generator=g)
+    here, there = FactoredMatrix(a, b), FactoredMatrix(a.cuda(), b.cuda())
+    for search in (lambda c: top_per_row(c, 10), lambda c: top_entries(c, 500), lambda c: (diagonal_rank(c),)):
+        assert all(torch.equal(x, y) for x, y in zip(search(here), search(there), strict=True))

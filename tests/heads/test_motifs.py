@@ -1,4 +1,4 @@
-"""Motif scores against loops over every query, and heads whose motif is built in."""
+"""Attention to motifs against loops over every query, and heads whose motif is built in."""
 
 from __future__ import annotations
 
@@ -7,41 +7,66 @@ import pytest
 import torch
 from torch import Tensor
 
-from aotlens.heads import MOTIFS, motif_scores
+from aotlens.data import Tokenizer
+from aotlens.data.windows import start_id
+from aotlens.heads import MOTIFS, Inputs, Motif, attention_to, motif_scores
+from aotlens.heads.inputs import special_ids, vocabulary
+from aotlens.heads.motifs import offset
+from aotlens.heads.reader import HeadReader
+from aotlens.interop import to_transformer_lens
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
+
+SEEN = ("previous_token", "current_token", "first_token", "induction")  # by a causal model, without a tokenizer
 
 
 def _model(**changes: object) -> AttentionOnlyTransformer:
     cfg = {"n_layers": 2, "d_model": 12, "n_heads": 3, "d_head": 4, "n_ctx": 24, "d_vocab": 9} | changes
-    pattern = cfg.pop("pattern", None)
-    return AttentionOnlyTransformer(ModelConfig(**cfg), pattern=pattern).double()
+    pattern, tokenizer = cfg.pop("pattern", None), cfg.pop("tokenizer", None)
+    return AttentionOnlyTransformer(ModelConfig(**cfg), tokenizer, pattern=pattern).double()
 
 
-def _naive(pattern: Tensor, tokens: Tensor) -> dict[str, list[float]]:
+def _naive(pattern: Tensor, tokens: Tensor, special: int | None, causal: bool) -> dict[str, list[float]]:
     """Every motif's attention, a list over queries, for one head's pattern `[batch, query, key]`."""
     found: dict[str, list[float]] = {motif: [] for motif in MOTIFS}
     for b, row in enumerate(tokens.tolist()):
-        for i in range(2, len(row)):
-            found["previous_token"].append(pattern[b, i, i - 1].item())
-            found["current_token"].append(pattern[b, i, i].item())
-            found["first_token"].append(pattern[b, i, 0].item())
-            targets = [j + 1 for j in range(1, i) if row[j] == row[i]]
-            if targets:
-                found["induction"].append(sum(pattern[b, i, t].item() for t in targets))
+        n = len(row)
+        for i in range(2, n if causal else n - 2):
+            targets = {
+                "previous_token": [i - 1],
+                "current_token": [i],
+                "next_token": [] if causal else [i + 1],
+                "first_token": [0],
+                "last_token": [] if causal else [n - 1],
+                "induction": [j + 1 for j in range(1, i) if row[j] == row[i]],
+                "separator": [j for j in range(1, i + 1 if causal else n) if row[j] == special],
+            }
+            for motif, keys in targets.items():
+                if keys:
+                    found[motif].append(sum(pattern[b, i, key].item() for key in keys))
     return found
 
 
-@pytest.mark.parametrize("attention", ["mhsa", "mssa"])
-def test_scores_equal_a_loop_over_queries(attention: str) -> None:
-    model = _model(attention=attention)
+@pytest.mark.parametrize(
+    "changes", [{"attention": "mhsa"}, {"attention": "mssa"}, {"causal": False}], ids=["mhsa", "mssa", "both sides"]
+)
+def test_scores_equal_a_loop_over_queries(changes: dict[str, object]) -> None:
+    tokenizer = Tokenizer.train(["the cat sat on the mat"], 257)
+    model = _model(d_vocab=257, tokenizer=tokenizer, **changes)
     tokens = torch.randint(1, 9, (5, 20), generator=torch.Generator().manual_seed(1))
+    tokens[:, [0, 7, 12]] = tokenizer.eot_id
     _, cache = model.run_with_cache(tokens)
-    scores = motif_scores(model, tokens, batch_size=2)
+    causal = not model.sees_later_keys
+    scores = attention_to(model, tokens, batch_size=2)
     for layer in range(2):
         for head in range(3):
-            naive = _naive(cache["pattern", layer][:, head], tokens)
-            for motif in MOTIFS:
-                assert scores[motif][layer, head] == pytest.approx(np.mean(naive[motif]), abs=1e-12), motif
+            naive = _naive(cache["pattern", layer][:, head], tokens, tokenizer.eot_id, causal)
+            for motif, values in naive.items():
+                assert scores.n_queries[scores.motifs.index(motif)] == len(values), motif
+                if values:
+                    assert scores[motif][layer, head] == pytest.approx(np.mean(values), abs=1e-12), motif
+                else:
+                    assert np.isnan(scores[motif]).all() and "no query" in scores.reasons[motif]
+    assert ("next_token" in scores.reasons) == ("last_token" in scores.reasons) == causal
 
 
 def test_heads_that_are_motifs_score_one() -> None:
@@ -53,18 +78,79 @@ def test_heads_that_are_motifs_score_one() -> None:
     induction[torch.arange(11, n), torch.arange(2, n - 9)] = 1.0
     pattern = torch.stack([previous, current, first, induction])[None]
     model = _model(n_layers=1, n_heads=4, n_ctx=n, d_vocab=5000, phi="fixed", fixed_pattern="given", pattern=pattern)
-    scores = motif_scores(model, n_sequences=3, half_length=10)
-    expected = np.zeros((4, 4))
-    for index, motif in enumerate(MOTIFS):
-        expected[index, index] = 1.0
-        np.testing.assert_allclose(scores[motif][0], expected[index], atol=0.02, err_msg=motif)
+    scores = motif_scores(model, motifs=SEEN, n_sequences=3, half_length=10)
+    np.testing.assert_allclose(scores.values[:, 0], np.eye(4), atol=0.02)
+    assert scores.labels() == [list(SEEN)] and scores.best("induction") == ((0, 3), pytest.approx(1))
     frame = scores.to_frame()
-    assert list(frame.columns) == ["layer", "head", *MOTIFS] and len(frame) == 4
+    assert list(frame.columns) == ["layer", "head", *SEEN] and len(frame) == 4
 
 
-def test_without_a_repeated_token_induction_is_undefined() -> None:
+def test_the_start_token_is_what_was_asked_for_and_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Tensor] = []
+    real = HeadReader.listen_to_patterns
+    monkeypatch.setattr(
+        HeadReader, "listen_to_patterns", lambda self, tokens, add: (read.append(tokens), real(self, tokens, add))[1]
+    )
+    for start, expected in (("own", 0), (5, 5), (None, None)):
+        scores = motif_scores(_model(), n_sequences=4, half_length=7, start=start)
+        tokens = read.pop()
+        assert scores.start == expected and not read
+        half = tokens[:, 1:] if expected is not None else tokens
+        assert torch.equal(half[:, :7], half[:, 7:]) and half.shape == (4, 14)
+        if expected is None:
+            assert "without a start token" in scores.about
+        else:
+            assert (tokens[:, 0] == expected).all() and (half != expected).all()
+            assert f"start token {expected}" in scores.about
+    with pytest.raises(ValueError, match="beside tokens"):
+        motif_scores(_model(), torch.zeros(1, 5, dtype=torch.long), start=3)
+    with pytest.raises(ValueError, match="eot_id=9"):
+        motif_scores(_model(), start=9)
+
+
+def test_a_bridge_scores_as_the_model_that_it_was_made_from() -> None:
+    model = _model(d_vocab=50).float()
+    ours, theirs = motif_scores(model, n_sequences=3), motif_scores(to_transformer_lens(model), n_sequences=3)
+    assert theirs.start == ours.start == 0 and theirs.reasons.keys() == ours.reasons.keys()
+    np.testing.assert_allclose(theirs.values, ours.values, atol=1e-5)
+
+
+def test_what_the_inputs_lack_is_nan_with_the_reason() -> None:
     scores = motif_scores(_model(), torch.tensor([[0, 1, 2, 3, 4]]))
-    assert np.isnan(scores.induction).all() and np.isfinite(scores.previous_token).all()
+    assert np.isnan(scores["induction"]).all() and np.isfinite(scores["previous_token"]).all()
+    assert scores.reasons.keys() == {"next_token", "last_token", "induction", "separator"}
+    assert "ids of special tokens" in scores.reasons["separator"] and "tokenizer" in scores.reasons["separator"]
+    assert "no query" in scores.reasons["induction"] and scores.best("induction") is None
+    assert scores.n_queries.tolist() == [3, 3, 0, 3, 0, 0, 0]
+
+
+def test_other_motifs_are_given_as_values() -> None:
+    """One of offset two with a mask, one of strings, and two scores of the pattern alone."""
+    tokenizer = Tokenizer.train(["the cat sat on the mat"], 257)
+    model = _model(d_vocab=257, tokenizer=tokenizer)
+    tokens = model.to_tokens("no. yes. oh. no.")
+    size = tokens.shape[1]
+
+    def points(inputs: Inputs) -> object:
+        strings = inputs.need(inputs.vocabulary, "the strings of tokens")
+        ends = torch.tensor([[strings[index] == "." for index in row] for row in inputs.tokens.tolist()])
+        return inputs.targets(ends[:, None, :].expand(-1, size, -1))
+
+    wanted = (
+        Motif(name="before_last", badge="two", sentence="It attends two back.", mask=offset(-2)),
+        Motif(name="points", badge="pt", sentence="It attends to full stops.", mask=points),
+        Motif(name="peak", badge="peak", sentence="It attends to one key.", score=lambda A: A.amax(-1).mean(-1)),
+    )
+    scores = attention_to(model, tokens, wanted)
+    _, cache = model.run_with_cache(tokens)
+    A = torch.stack([cache["pattern", layer][0] for layer in range(2)]).detach()
+    np.testing.assert_allclose(scores["before_last"], A.diagonal(-2, -2, -1).mean(-1).numpy(), atol=1e-12)
+    np.testing.assert_allclose(scores["peak"], A.amax(-1).mean(-1).numpy(), atol=1e-12)
+    stops = [i for i, text in enumerate(model.to_str_tokens(tokens[0])) if text == "."]
+    rows = A[:, :, [i for i in range(size) if i >= stops[0]]]
+    np.testing.assert_allclose(scores["points"], rows[..., stops].sum(-1).mean(-1).numpy(), atol=1e-12)
+    assert scores.n_queries.tolist() == [size - 2, size - stops[0], 1]
+    assert "strings" in attention_to(_model(), torch.zeros(1, 6, dtype=torch.long), wanted[1]).reasons["points"]
 
 
 def test_bad_input_is_named() -> None:
@@ -72,6 +158,50 @@ def test_bad_input_is_named() -> None:
         motif_scores(_model(), torch.tensor([[0, 1]]))
     with pytest.raises(KeyError, match="expected one of previous_token"):
         motif_scores(_model())["copying"]
+    with pytest.raises(ValueError, match="no motif 'copying'; there are previous_token"):
+        motif_scores(_model(), motifs="copying")
+    with pytest.raises(ValueError, match="expected at least one motif"):
+        attention_to(_model(), torch.zeros(1, 5, dtype=torch.long), [])
+    with pytest.raises(ValueError, match=r"token ids 0 to 8, got 0 to 9"):
+        attention_to(_model(), torch.tensor([[0, 9, 1]]))
+    with pytest.raises(ValueError, match="expected 1 to 24 positions"):
+        attention_to(_model(), torch.zeros(1, 25, dtype=torch.long))
     vectors = _model(d_vocab=None, read_in="vectors", read_out="vectors")
     with pytest.raises(ValueError, match="reads vectors"):
         motif_scores(vectors)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"name": "Two words", "badge": "two", "mask": offset(1)}, "name='Two words'"),
+        ({"name": "long", "badge": "longer", "mask": offset(1)}, "one to four letters"),
+        ({"name": "neither", "badge": "no"}, "got neither"),
+        ({"name": "both", "badge": "both", "mask": offset(1), "score": lambda A: A.sum((-1, -2))}, "got both"),
+    ],
+)
+def test_a_motif_says_what_it_is(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Motif(sentence="It does.", **fields)  # type: ignore[arg-type]
+
+
+def test_tokenizers_of_others_say_their_special_tokens() -> None:
+    """GPT-2's end of text is its unknown word too; [MASK] and [UNK] of BERT stand for words."""
+
+    class Fake:
+        bos_token_id = eos_token_id = cls_token_id = sep_token_id = pad_token_id = mask_token_id = unk_token_id = None
+
+        def __init__(self, **ids: object) -> None:
+            self.__dict__ |= ids
+
+        def __len__(self) -> int:
+            return 3
+
+        def convert_ids_to_tokens(self, ids: range) -> list[str]:
+            return ["Ġthe", "Ċ", "##s"][: len(ids)]
+
+    gpt2 = Fake(bos_token_id=7, eos_token_id=7, unk_token_id=7, all_special_ids=[7])
+    bert = Fake(cls_token_id=1, sep_token_id=2, mask_token_id=3, unk_token_id=4, all_special_ids=[1, 2, 3, 4])
+    assert special_ids(gpt2) == {7} and start_id(gpt2) == 7
+    assert special_ids(bert) == {1, 2} and start_id(bert) == 1
+    assert vocabulary(bert, 5) == (" the", "\n", "##s", "", "")

@@ -24,9 +24,9 @@ def test_heads_that_look_at_one_place_are_found() -> None:
     pattern = torch.cat([pattern, torch.full((1, N_POS, N_POS), 1 / N_POS)])
     cfg = ModelConfig(n_layers=1, n_heads=6, phi="fixed", fixed_pattern="given", **SMALL)
     found = attention_by_place(AttentionOnlyTransformer(cfg, pattern=pattern[None]), TOKENS, batch_size=2)
-    np.testing.assert_allclose(found.shares[:, 0, :5], np.eye(5))
-    np.testing.assert_allclose(found.shares[:, 0, 5], 1 / N_POS, rtol=1e-6)
-    assert found.labels() == [[*PLACES, "elsewhere"]]
+    np.testing.assert_allclose(found.values[:, 0, :5], np.eye(5))
+    np.testing.assert_allclose(found.values[:, 0, 5], 1 / N_POS, rtol=1e-6)
+    assert found.labels() == [[*PLACES, "mixed"]]
     frame = found.to_frame()
     assert list(frame.columns) == ["layer", "head", *PLACES] and len(frame) == 6
     with pytest.raises(KeyError, match="previous_token"):
@@ -42,7 +42,7 @@ def test_shares_are_those_of_a_loop() -> None:
         for query in range(2, N_POS - 2):
             for place, key in enumerate((query - 1, query, query + 1, 0, N_POS - 1)):
                 expected[place] += pattern[:, :, query, key] / (5 * (N_POS - 4))
-    np.testing.assert_allclose(found.shares, expected, rtol=1e-5)
+    np.testing.assert_allclose(found.values, expected, rtol=1e-5)
 
 
 def test_too_short_is_refused() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from aotlens.heads import attention_by_place, attention_patterns, mask_similarity, value_norms
-from aotlens.heads.reading import require_tokens
+from aotlens.heads.reader import HeadReader
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 
 CFG = ModelConfig(n_layers=2, d_model=12, n_heads=3, d_head=4, n_ctx=8, d_vocab=20, seed=2, causal=False)
@@ -94,5 +94,8 @@ def test_bert_through_a_bridge_is_as_hugging_face_has_it(tiny_bert: Path) -> Non
 
 
 def test_other_objects_are_refused() -> None:
-    with pytest.raises(ValueError, match="expected an AttentionOnlyTransformer or a TransformerBridge, got Linear"):
-        require_tokens(torch.nn.Linear(2, 2), "value norms")
+    with pytest.raises(
+        ValueError,
+        match="value norms: expected an AttentionOnlyTransformer or a TransformerLens TransformerBridge, got Linear",
+    ):
+        HeadReader.of(torch.nn.Linear(2, 2), "value norms")

@@ -81,7 +81,7 @@ def test_csv_has_the_paths_unrounded(checkpoint: Path, capsys: Any, tmp_path: Pa
         (["--target-id", "270"], "--target-id 270: expected an id from 0 to 269"),
         (["--target", " cat", "--target-id", "3"], "expected one of them, got both"),
         (["--position", "9"], "--position 9: expected -8 to 7"),
-        (["--through", "nine"], "--through nine: expected a layer and a head"),
+        (["--through", "nine"], "head 'nine': expected a layer and a head"),
         (["--through", "9.9"], "head 9.9: this model has layers 0 to 1"),
         (["--by", "size"], "expected 'abs', 'pos' or 'neg'"),
     ],

@@ -212,7 +212,7 @@ def test_an_image_is_expanded_by_its_patches(make: MakeModel) -> None:
     assert expansion.n_pos == 5 and expansion.tokens == ()
     torch.testing.assert_close(expansion.by_order().sum(0), model(image[None]))
     assert expansion.residual().within_tolerance
-    assert expansion.top(3, token=(0, 2), budget=100).complete
+    assert expansion.top(3, target=(0, 2), budget=100).complete
     assert "logit output 0 − output 2" in expansion.describe(Path("input"), (0, 2))
 
 

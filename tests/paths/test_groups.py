@@ -205,7 +205,7 @@ def test_whole_vocabularies_that_do_not_fit_are_refused(
     expected, orders = expansion.residual(), expansion.by_order()
     monkeypatch.setattr("aotlens.paths.groups._MAX_BYTES", expansion.frozen.logits.numel() * 8 * 4 - 1)
     for ask in (expansion.by_order, expansion.by_head, expansion.by_virtual_head):
-        with pytest.raises(ValueError, match="give one token"):
+        with pytest.raises(ValueError, match="give one target"):
             ask()
     assert expansion.by_order(3).shape == (4, 5) and expansion.by_head(3).heads.shape == (3, 2, 5)
     assert expansion.residual() == expected

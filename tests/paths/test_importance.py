@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -29,7 +30,8 @@ def elhage(model: AttentionOnlyTransformer, tokens: Tensor, order: int) -> float
     logits = None
     for _ in range(order + 1):
         replaced = [
-            (hook_names.attn_out(layer), _replace_and_keep(outputs, layer)) for layer in range(model.cfg.n_layers)
+            (hook_names.block(layer, "hook_attn_out"), _replace_and_keep(outputs, layer))
+            for layer in range(model.cfg.n_layers)
         ]
         logits = model.run_with_hooks(tokens, fwd_hooks=[*hooks, *replaced])
     assert logits is not None
@@ -108,8 +110,36 @@ def test_one_prompt_may_come_without_its_batch(make: MakeModel) -> None:
         term_importance(model, "a text")
 
 
+@pytest.mark.parametrize("changes", [{}, {"causal": False}, {"read_out": "classes", "d_out": 3, "pooling": "mean"}])
+def test_labels_in_place_of_next_tokens(make: MakeModel, changes: dict[str, Any]) -> None:
+    """The last order is the model's own loss on the same targets, and a head alone is a model of that head."""
+    model = make(bias=True, norm=None, **changes)
+    targets = (
+        torch.tensor([2, 0]) if "read_out" in changes else torch.tensor([[1, 2, -100, 0, 3], [-100, 1, -100, 0, 2]])
+    )
+    found = term_importance(model, TOKENS, targets=targets)
+    own = model(TOKENS, return_type="loss", targets=targets).item()
+    assert found.loss == pytest.approx(own, abs=1e-10) and found.loss_up_to[-1] == pytest.approx(own, abs=1e-10)
+    assert found.n_tokens == int((targets != -100).sum())
+    bare = copy.deepcopy(model)
+    with torch.no_grad():
+        for block in bare.blocks:
+            block.attn.W_O.zero_()
+    assert found.loss_up_to[0] == pytest.approx(bare(TOKENS, return_type="loss", targets=targets).item(), abs=1e-10)
+    with torch.no_grad():
+        bare.blocks[0].attn.W_O[1] = model.blocks[0].attn.W_O[1]  # it reads tokens alone, so its pattern is the same
+    alone = bare(TOKENS, return_type="loss", targets=targets).item()
+    assert found.heads_alone[0, 1] == pytest.approx(alone, abs=1e-10)
+    row = term_importance(model, TOKENS[0], targets=targets[0], heads=False)
+    assert row.loss == pytest.approx(model(TOKENS[:1], return_type="loss", targets=targets[:1]).item(), abs=1e-10)
+
+
 def test_what_has_no_next_token_loss_is_refused(make: MakeModel) -> None:
     with pytest.raises(ValueError, match="causal"):
         term_importance(make(causal=False), TOKENS)
-    with pytest.raises(ValueError, match="at least 2 tokens"):
+    with pytest.raises(ValueError, match="at least 2 positions"):
         term_importance(make(), TOKENS[:, :1])
+    with pytest.raises(ValueError, match="as many rows of targets"):
+        term_importance(make(), TOKENS, targets=TOKENS[:1])
+    with pytest.raises(ValueError, match="nothing to average"):
+        term_importance(make(), TOKENS, targets=torch.full_like(TOKENS, -100))

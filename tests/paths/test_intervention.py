@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import Tensor
@@ -76,8 +78,8 @@ def test_without_a_head_is_its_ablation(make: MakeModel, tokens: Tensor, kind: s
     found = without_head(expansion, (1, 1))
     ablated = ablate(model, tokens[None], (1, 1))
     frame = found.to_frame(2, 4)
-    assert frame.loc["mean_loss", "clean"] == pytest.approx(ablated.clean_loss, abs=1e-9)
-    assert frame.loc["mean_loss", "forward"] == pytest.approx(ablated.ablated_loss, abs=1e-9)
+    assert frame.loc["mean_loss", "clean"] == pytest.approx(ablated.clean_mean, abs=1e-9)
+    assert frame.loc["mean_loss", "forward"] == pytest.approx(ablated.ablated_mean, abs=1e-9)
     assert frame.loc["loss", "forward"] == pytest.approx(float(ablated.ablated_loss_per_token[0, 2]), abs=1e-9)
     through = expansion.through((1, 1), 4)[2]
     change = frame.loc["logit", "linear"] - frame.loc["logit", "clean"]
@@ -120,5 +122,32 @@ def test_the_model_is_as_before_and_what_cannot_be_done_is_refused(make: MakeMod
         without_head(expansion, (2, 0))
     with pytest.raises(ValueError, match="source position"):
         without_path(expansion, Path("token", ((0, 0),), 9))
-    with pytest.raises(ValueError, match="causal model"):
-        without_head(expand(make(causal=False), tokens), (0, 0))
+    with pytest.raises(ValueError, match="writes logits"):
+        without_head(expand(make(read_out="vectors", d_out=None), tokens), (0, 0))
+
+
+@pytest.mark.parametrize("changes", [{}, {"causal": False}, {"read_out": "classes", "d_out": 3, "pooling": "mean"}])
+def test_losses_of_labels(make: MakeModel, tokens: Tensor, changes: dict):
+    """`targets` are labels, whose losses are those of the model's own forward without the head's output matrix."""
+    model = make(norm="layernorm", bias=True, **changes)
+    classes = "read_out" in changes
+    targets = torch.tensor([2]) if classes else torch.tensor([1, -100, 0, -100, 2])
+    lesser = copy.deepcopy(model)
+    with torch.no_grad():
+        lesser.blocks[1].attn.W_O[1] = 0.0
+    found = without_head(expand(model, tokens), "1.1")
+    frame = found.to_frame(0, 2, targets)
+    labels = targets if classes else targets[None]
+    for column, of in (("clean", model), ("forward", lesser)):
+        losses = of(tokens[None], return_type="loss", loss_per_token=True, targets=labels).flatten()
+        assert frame.loc["loss", column] == pytest.approx(losses[0].item())
+        assert frame.loc["mean_loss", column] == pytest.approx(losses.sum().item() / int((targets != -100).sum()))
+    path = Path("token", ((1, 1),)) if classes else Path("bias")
+    whole = without_path(expand(model, tokens), path)
+    assert whole.forward.shape == whole.clean.shape
+    assert ("loss" in found.to_frame(0, 2).index) == (not changes)
+    if not classes:
+        assert "loss" not in found.to_frame(1, 2, targets).index
+        for wrong in (targets[:3], targets.double(), targets + 99):
+            with pytest.raises(ValueError, match="targets: expected 5 labels"):
+                found.to_frame(0, 2, wrong)

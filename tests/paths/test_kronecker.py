@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from aotlens.paths import Kronecker, KroneckerSum, virtual_weight
+from aotlens.paths import Kronecker, KroneckerSum, Path, expand, virtual_weight
+from tests.small_models import maker
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:
@@ -124,3 +126,20 @@ def test_mistakes_are_named(first: Kronecker, second: Kronecker) -> None:
         first.dense(max_bytes=959)
     with pytest.raises(ValueError, match="above max_bytes"):
         (first + first).dense(max_bytes=959)
+
+
+@pytest.mark.parametrize("shape", [(3, 3, 1, 4), (1, 3, 4, 1), (3, 1, 1, 1), (1, 1, 1, 5)])
+def test_a_width_of_1_is_dense_whatever_its_strides(shape: tuple[int, int, int, int]) -> None:
+    m, n, p, q = shape
+    for pattern in (random(m, n), random(n, m).T, random(m, 7)[:, :1].expand(m, n)):
+        for weight in (random(p, q), random(q, p).T, random(1, q).expand(p, q)[:, :q]):
+            operator, x = Kronecker(pattern, weight), random(n, p)
+            torch.testing.assert_close(operator.dense() @ x.reshape(-1), operator(x).reshape(-1))
+            torch.testing.assert_close(operator.dense(), torch.from_numpy(np.kron(pattern, weight.T)))
+
+
+def test_a_bias_path_is_dense() -> None:
+    model = maker(dtype=torch.float64)(bias=True)
+    operator = expand(model, torch.tensor([[1, 2, 3]])).operator(Path("bias"))
+    x = random(*operator.in_shape)
+    torch.testing.assert_close(operator.dense() @ x.reshape(-1), operator(x).reshape(-1))

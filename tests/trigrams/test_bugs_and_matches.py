@@ -40,7 +40,7 @@ def idioms(rng: np.random.Generator) -> np.ndarray:
 def test_keep_in_mind_and_keep_at_bay_force_keep_in_bay(make, rng) -> None:
     model = make(n_ctx=24)
     text = idioms(rng)
-    table = score_triples(model, 0, 0, [KEEP, KEEP, 9], [IN, AT, IN], [MIND, BAY, BAY])
+    table = score_triples(model, (0, 0), [KEEP, KEEP, 9], [IN, AT, IN], [MIND, BAY, BAY])
     found = evidence(model, table, text)
     assert found.verdict[:2] == ("confirmed", "confirmed")
     bugs = skip_trigram_bugs(model, found, text)
@@ -51,8 +51,8 @@ def test_keep_in_mind_and_keep_at_bay_force_keep_in_bay(make, rng) -> None:
     }
     assert triples == {(KEEP, IN, BAY), (KEEP, AT, MIND)}
     assert bugs.false.all() and (bugs.counts.pair_out == 0).all() and (bugs.counts.pair > 20).all()
-    assert bugs.verdict == ("not confirmed", "not confirmed") and frame["forced_lift"].tolist() == [0.0, 0.0]
-    forced = score_triples(model, 0, 0, [KEEP, KEEP], [IN, AT], [BAY, MIND])
+    assert bugs.verdict == ("not confirmed", "not confirmed") and frame["forced_lift_within"].tolist() == [0.0, 0.0]
+    forced = score_triples(model, (0, 0), [KEEP, KEEP], [IN, AT], [BAY, MIND])
     by_first = {int(table.destination[i]): effect for i, effect in zip(bugs.first, bugs.effect, strict=True)}
     assert by_first[IN] == pytest.approx(forced.effect[0]) and by_first[AT] == pytest.approx(forced.effect[1])
     # The claim of the module: the product of the forced effects is that of the true ones.
@@ -63,7 +63,7 @@ def test_keep_in_mind_and_keep_at_bay_force_keep_in_bay(make, rng) -> None:
 def test_a_few_occurrences_contradict_nothing(make, rng) -> None:
     """The same rows, held against as little text as cannot judge what they force."""
     model = make(n_ctx=24)
-    found = evidence(model, score_triples(model, 0, 0, [KEEP, KEEP], [IN, AT], [MIND, BAY]), idioms(rng))
+    found = evidence(model, score_triples(model, (0, 0), [KEEP, KEEP], [IN, AT], [MIND, BAY]), idioms(rng))
     bugs = skip_trigram_bugs(model, found, idioms(rng)[: 23 * 12])
     assert len(bugs) == 2 and (bugs.counts.pair > 0).all() and set(bugs.verdict) == {"too rare"}
     assert not bugs.false.any()
@@ -71,17 +71,17 @@ def test_a_few_occurrences_contradict_nothing(make, rng) -> None:
 
 def test_of_suppressed_outs_the_forced_one_is_false_where_it_comes_more_often(make, rng) -> None:
     model = make(n_ctx=24)
-    table = replace(score_triples(model, 0, 0, [KEEP, KEEP], [IN, AT], [BAY, MIND]), upwards=np.array([False, False]))
+    table = replace(score_triples(model, (0, 0), [KEEP, KEEP], [IN, AT], [BAY, MIND]), upwards=np.array([False, False]))
     text = idioms(rng)
     found = evidence(model, table, text)
     assert found.verdict == ("confirmed", "confirmed")
     bugs = skip_trigram_bugs(model, found, text)
-    assert len(bugs) == 2 and bugs.false.all() and (bugs.association.lift > 1).all()
+    assert len(bugs) == 2 and bugs.false.all() and (bugs.association.lift_within > 1).all()
 
 
 def test_no_pairs_no_bugs(make) -> None:
     model = make()
-    found = evidence(model, score_triples(model, 0, 0, [1], [2], [3]), np.arange(1, 20))
+    found = evidence(model, score_triples(model, (0, 0), [1], [2], [3]), np.arange(1, 20))
     assert len(skip_trigram_bugs(model, found, np.arange(1, 20))) == 0
     assert len(skip_trigram_bugs(model, found, np.arange(1, 20), only_confirmed=False).to_frame()) == 0
 
@@ -89,7 +89,7 @@ def test_no_pairs_no_bugs(make) -> None:
 def test_random_triples_match_frequencies(make) -> None:
     model = make(d_vocab=400)
     model.unigram_counts = torch.tensor([int(1e6 / (1 + i)) for i in range(400)])[torch.randperm(400)]
-    table = skip_trigrams(model, 0, 0, k=100)
+    table = skip_trigrams(model, (0, 0), k=100)
     random = matched_random(model, table, 600, seed=3)
     order = np.argsort(-model.unigram_counts.numpy(), kind="stable")
     rank = np.empty(400)
@@ -100,12 +100,14 @@ def test_random_triples_match_frequencies(make) -> None:
             assert abs(np.quantile(own, share) - np.quantile(drawn, share)) <= 60
         assert set(drawn) - set(own)
     assert len(random) == 600 and random.upwards.all()
-    lowest = matched_random(model, skip_trigrams(model, 0, 0, k=50, largest=False), 40)
+    lowest = matched_random(model, skip_trigrams(model, (0, 0), k=50, largest=False), 40)
     assert not lowest.largest and not lowest.upwards.any()  # asked what the lowest rows are asked
     again = matched_random(model, table, 600, seed=3)
     np.testing.assert_array_equal(random.out, again.out)
     for row in (0, 17):
-        one = score_triples(model, 0, 0, *(getattr(random, n)[row : row + 1] for n in ("source", "destination", "out")))
+        one = score_triples(
+            model, (0, 0), *(getattr(random, n)[row : row + 1] for n in ("source", "destination", "out"))
+        )
         assert one.effect[0] == pytest.approx(random.effect[row])
 
 
@@ -115,14 +117,14 @@ def test_the_commonest_tokens_are_matched_too(make) -> None:
     model.unigram_counts = (10**7 / torch.arange(1, 401)).long()
     u = background_distribution(model, None)
     for tokens, most in (([0], 2.8), ([0, 1, 2], 1.8), ([7, 8, 9], 1.2), ([300], 1.1)):
-        table = score_triples(model, 0, 0, tokens, tokens, tokens)
+        table = score_triples(model, (0, 0), tokens, tokens, tokens)
         random = matched_random(model, table, 4000)
         for name in ("source", "destination", "out"):
             own, drawn = (np.log(u[getattr(rows, name)]).mean() for rows in (table, random))
             assert abs(own - drawn) < np.log(most), (tokens, name, np.exp(own - drawn))
     never = make(d_vocab=400)
     never.unigram_counts = torch.cat([torch.ones(300), torch.zeros(100)])
-    random = matched_random(never, score_triples(never, 0, 0, [350], [2], [3]), 500)
+    random = matched_random(never, score_triples(never, (0, 0), [350], [2], [3]), 500)
     assert (random.source >= 300).all() and len(set(random.source.tolist())) == 20
 
 
@@ -136,7 +138,7 @@ def test_the_normaliser_is_the_rows_log_mean_exp(make, dtype: torch.dtype, scale
         model.unigram_counts = torch.randint(0, 3, (1300,))
         model.unigram_counts[:20] = 0
     u = background_distribution(model, None)
-    qk = qk_circuit(model, 0, 0, biases=True)
+    qk = qk_circuit(model, (0, 0), biases=True)
     expected = row_statistics(qk, weights=torch.from_numpy(u)).log_mean_exp.numpy()
     tolerance = 1e-10 if dtype == torch.float64 else 3e-6 * float(np.abs(expected).max())
     np.testing.assert_allclose(log_background(qk, u), expected, atol=tolerance, rtol=0)
@@ -150,7 +152,7 @@ def test_a_rare_token_that_outweighs_all_frequent_ones(make) -> None:
         model.embed.W_E[1299] *= 2e4
     counts = np.arange(1300, 0, -1)
     u = background_distribution(model, counts)
-    qk = qk_circuit(model, 0, 0, biases=True)
+    qk = qk_circuit(model, (0, 0), biases=True)
     expected = row_statistics(qk, weights=torch.from_numpy(u)).log_mean_exp.numpy()
     assert expected.max() > 150
     np.testing.assert_allclose(log_background(qk, u), expected, atol=1e-5 * expected.max(), rtol=1e-4)

@@ -187,7 +187,6 @@ def test_tokens_by_their_part_of_the_kl(make, rng) -> None:
     [
         ({}, [(0, 0)], "without norms"),
         ({"norm": None, "n_layers": 2}, [(1, 0)], r"first layer.*1\.0"),
-        ({"norm": None}, [(0, 1), (0, 1)], "each once"),
         ({"norm": None, "phi": "linear"}, [(0, 0)], "phi='linear'"),
         ({"norm": None}, [(0, 7)], r"head 0\.7"),
     ],

@@ -119,7 +119,7 @@ def test_the_best_of_all_triples(make, kind: dict, score: str, largest: bool) ->
     model = make(**kind)
     every = every_triple(model, 1)
     values = score_of(every, score)
-    table = skip_trigrams(model, 0, 1, k=300, score=score, largest=largest)
+    table = skip_trigrams(model, (0, 1), k=300, score=score, largest=largest)
     compare(table, every, values, ranked(values, largest, [None] * 3), 300)
     assert table.to_frame().columns.tolist()[:4] == ["rank", "source", "destination", "out"]
     assert table.rank.tolist() == list(range(1, 301))
@@ -144,7 +144,7 @@ def test_filters_down_to_the_last_triple(make, filters: list, score: str, larges
     sources, destinations, outs = filters
     for k in (1, 5, 20_000):
         table = skip_trigrams(
-            model, 0, 0, k=k, score=score, largest=largest, sources=sources, destinations=destinations, outs=outs
+            model, (0, 0), k=k, score=score, largest=largest, sources=sources, destinations=destinations, outs=outs
         )
         compare(table, every, values, ranked(values, largest, filters), k)
 
@@ -162,7 +162,7 @@ def test_ties_go_by_source_destination_out(make, score: str, largest: bool) -> N
     every = every_triple(model, 0)
     values = score_of(every, score).round(10)  # BLAS may round equal rows differently
     for k in (13, 100, 9**3):
-        table = skip_trigrams(model, 0, 0, k=k, score=score, largest=largest)
+        table = skip_trigrams(model, (0, 0), k=k, score=score, largest=largest)
         got = np.stack([table.source, table.destination, table.out], 1)
         expected = ranked(values, largest, [None] * 3)[:k]
         np.testing.assert_allclose(values[tuple(got.T)], values[tuple(np.array(expected).T)], atol=1e-9)
@@ -178,7 +178,7 @@ def test_distances(make, kind: dict, distance: Any) -> None:
     every = every_triple(model, 1, distance)
     values = score_of(every, "effect")
     for largest in (True, False):
-        table = skip_trigrams(model, 0, 1, k=100, distance=distance, largest=largest)
+        table = skip_trigrams(model, (0, 1), k=100, distance=distance, largest=largest)
         compare(table, every, values, ranked(values, largest, [None] * 3), 100)
 
 
@@ -186,7 +186,7 @@ def test_distances(make, kind: dict, distance: Any) -> None:
 def test_shares_of_distances_are_a_softmax_of_mean_position_scores(make, kind: dict) -> None:
     model = make(**kind)
     scores = np.exp(position_scores(model.double(), 1)[: model.cfg.n_ctx // 2 + 1])
-    np.testing.assert_allclose(distance_shares(model, 0, 1), scores / scores.sum(), rtol=1e-9)
+    np.testing.assert_allclose(distance_shares(model, (0, 1)), scores / scores.sum(), rtol=1e-9)
 
 
 def test_positions_alone_in_the_stream_score_as_in_the_model(make) -> None:
@@ -198,31 +198,31 @@ def test_positions_alone_in_the_stream_score_as_in_the_model(make) -> None:
         _, cache = model.run_with_cache(torch.arange(10)[None])
     scores = cache["blocks.0.attn.hook_attn_scores"][0, 1].numpy()
     expected = [np.diagonal(scores, -delta).mean() for delta in range(10)]
-    np.testing.assert_allclose(distance_scores(model, 0, 1), expected, rtol=1e-9)
+    np.testing.assert_allclose(distance_scores(model, (0, 1)), expected, rtol=1e-9)
 
 
 def test_positions_of_later_layers_are_relative(make) -> None:
     model = make(n_layers=2, positions="learned")
-    assert "positions: layer 1's norm" in skip_trigrams(model, 1, 0, k=1, distance=2).relative
-    assert "its mean over tokens" in skip_trigrams(model, 0, 0, k=1, distance="mean").relative
-    assert "positions:" not in skip_trigrams(model, 0, 0, k=1).relative
+    assert "positions: layer 1's norm" in skip_trigrams(model, (1, 0), k=1, distance=2).relative
+    assert "its mean over tokens" in skip_trigrams(model, (0, 0), k=1, distance="mean").relative
+    assert "positions:" not in skip_trigrams(model, (0, 0), k=1).relative
     with pytest.raises(ValueError, match="layer 1's norm"):
-        distance_shares(model, 1, 0)
-    exact = skip_trigrams(make(norm=None, positions="qk"), 0, 0, k=1, distance=np.int64(2))
+        distance_shares(model, (1, 0))
+    exact = skip_trigrams(make(norm=None, positions="qk"), (0, 0), k=1, distance=np.int64(2))
     assert exact.exact
 
 
 @pytest.mark.usefixtures("real_bundled_folder")
 def test_a_trained_head_of_the_previous_token_is_seen_from_its_weights() -> None:
     """novels-2l-mhsa has a norm and learned positions; README: 0.3 attends to the previous token, score 0.94."""
-    shares = distance_shares(aotlens.load("novels-2l-mhsa", "cpu"), 0, 3)
+    shares = distance_shares(aotlens.load("novels-2l-mhsa", "cpu"), (0, 3))
     assert shares.argmax() == 1 and shares[1] > 0.5
 
 
 def test_a_mask_is_not_known_to_attention_and_said_so(make) -> None:
     window = torch.ones(10, 10).tril().triu(-1).bool().tolist()
     model = make(norm=None, attn_mask=(tuple(tuple(row) for row in window),))
-    assert "attn_mask" in skip_trigrams(model, 0, 0, k=1).relative
+    assert "attn_mask" in skip_trigrams(model, (0, 0), k=1).relative
 
 
 @pytest.mark.parametrize("scale", [1e-46, 1e-300, 1e40])
@@ -233,7 +233,7 @@ def test_scales_that_float32_has_no_room_for(make, scale: float) -> None:
     every = every_triple(model, 0)
     values = np.sort(score_of(every, "effect").ravel())
     for largest in (True, False):
-        table = skip_trigrams(model, 0, 0, k=50, largest=largest)
+        table = skip_trigrams(model, (0, 0), k=50, largest=largest)
         np.testing.assert_allclose(table.effect, values[::-1][:50] if largest else values[:50], rtol=1e-9, atol=0)
 
 
@@ -242,7 +242,7 @@ def test_a_source_that_writes_nothing_takes_no_more_memory_than_its_rows(make) -
     with torch.no_grad():
         model.embed.W_E[0] = 0.0
     tracemalloc.start()
-    table = skip_trigrams(model, 0, 0, k=10, sources=[0], normaliser=np.zeros(20_000))
+    table = skip_trigrams(model, (0, 0), k=10, sources=[0], normaliser=np.zeros(20_000))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert table.destination.tolist() == [0] * 10 and table.out.tolist() == list(range(10))
@@ -254,7 +254,7 @@ def test_a_saturated_head_in_float32(make) -> None:
     model = make(dtype=torch.float32, norm=None)
     with torch.no_grad():
         model.embed.W_E *= 12.0
-    table = skip_trigrams(model, 0, 0, k=200)
+    table = skip_trigrams(model, (0, 0), k=200)
     every = every_triple(model, 0)
     values = score_of(every, "effect")
     best = np.sort(values.ravel())[::-1][:200]
@@ -265,7 +265,7 @@ def test_a_saturated_head_in_float32(make) -> None:
 def test_more_sources_than_a_batch(make) -> None:
     """Bounds spare work only where they may: 1,500 sources in two batches, against numpy on the whole cube's rows."""
     model = make(dtype=torch.float32, norm=None, d_vocab=1500, n_ctx=64)
-    table = skip_trigrams(model, 0, 1, k=50, outs=[3, 77, 512])
+    table = skip_trigrams(model, (0, 1), k=50, outs=[3, 77, 512])
     every = every_triple(model, 1)
     values = every["attention"][:, :, 0][:, :, None] * every["ov"][:, 0, [3, 77, 512]][:, None, :]
     best = np.sort(values.ravel())[::-1][:50]
@@ -275,12 +275,12 @@ def test_more_sources_than_a_batch(make) -> None:
 
 def test_a_given_background_and_normaliser(make) -> None:
     model = make()
-    uniform = skip_trigrams(model, 0, 0, k=20, background=np.ones(23))
+    uniform = skip_trigrams(model, (0, 0), k=20, background=np.ones(23))
     model.unigram_counts = torch.ones(23)
-    own = skip_trigrams(model, 0, 0, k=20)
+    own = skip_trigrams(model, (0, 0), k=20)
     np.testing.assert_array_equal(uniform.out, own.out)
     np.testing.assert_allclose(uniform.qk, own.qk)
-    q = skip_trigrams(model, 0, 0, k=20, normaliser=np.zeros(23))
+    q = skip_trigrams(model, (0, 0), k=20, normaliser=np.zeros(23))
     with torch.no_grad():
         x = model.blocks[0].ln1(model.W_E)
         scores = (x @ model.W_Q[0, 0] + model.b_Q[0, 0]) @ (x @ model.W_K[0, 0] + model.b_K[0, 0]).T / 5**0.5
@@ -296,29 +296,29 @@ def test_a_least_count_admits_frequent_tokens_only(make, score: str) -> None:
     assert 6 <= len(common) < 23
     every = every_triple(model, 0)
     values = score_of(every, score)
-    table = skip_trigrams(model, 0, 0, k=100, score=score, min_count=least)
+    table = skip_trigrams(model, (0, 0), k=100, score=score, min_count=least)
     compare(table, every, values, ranked(values, True, [common] * 3), 100)
     rare = int(np.argmin(counts))  # asked for by name
-    table = skip_trigrams(model, 0, 0, k=100, score=score, min_count=least, outs=[rare])
+    table = skip_trigrams(model, (0, 0), k=100, score=score, min_count=least, outs=[rare])
     compare(table, every, values, ranked(values, True, [common, common, [rare]]), 100)
-    given = skip_trigrams(model, 0, 0, k=9, min_count=0.5, background=np.eye(23)[11])
+    given = skip_trigrams(model, (0, 0), k=9, min_count=0.5, background=np.eye(23)[11])
     assert {*given.source.tolist(), *given.destination.tolist(), *given.out.tolist()} == {11}
 
 
 def test_given_triples_get_the_same_numbers(make) -> None:
     model = make()
-    table = skip_trigrams(model, 0, 1, k=40)
-    again = score_triples(model, 0, 1, table.source, table.destination, table.out)
+    table = skip_trigrams(model, (0, 1), k=40)
+    again = score_triples(model, (0, 1), table.source, table.destination, table.out)
     for column in ("qk", "attention", "ov", "effect"):
         np.testing.assert_allclose(getattr(again, column), getattr(table, column))
     assert again.score is None
 
 
 def test_what_is_exact_says_so(make) -> None:
-    assert skip_trigrams(make(norm=None, positions="qk"), 0, 0, k=1).exact
-    learned = skip_trigrams(make(), 0, 0, k=1)
+    assert skip_trigrams(make(norm=None, positions="qk"), (0, 0), k=1).exact
+    learned = skip_trigrams(make(), (0, 0), k=1)
     assert not learned.exact and "token and position" in learned.relative
-    assert "final norm" in skip_trigrams(make(positions="qk"), 0, 0, k=1).relative
+    assert "final norm" in skip_trigrams(make(positions="qk"), (0, 0), k=1).relative
 
 
 @pytest.mark.parametrize("largest", [True, False])
@@ -326,13 +326,13 @@ def test_what_is_exact_says_so(make) -> None:
 def test_bounded_normalisers_change_nothing(make, score: str, largest: bool) -> None:
     """1,500 tokens, float32: what is found by bounds, and with every normaliser worked out beforehand."""
     model = make(dtype=torch.float32, norm=None, d_vocab=1500, n_ctx=64)
-    circuits = qk_circuit(model, 0, 0, biases=True)
+    circuits = qk_circuit(model, (0, 0), biases=True)
     distribution = background_distribution(model, None)
     normaliser = log_background(circuits, distribution)
     bound = log_background_bound(circuits, distribution)
     assert (bound <= normaliser).all() and np.median(normaliser - bound) < 0.5
-    lazy = skip_trigrams(model, 0, 0, k=400, score=score, largest=largest)
-    known = skip_trigrams(model, 0, 0, k=400, score=score, largest=largest, normaliser=normaliser)
+    lazy = skip_trigrams(model, (0, 0), k=400, score=score, largest=largest)
+    known = skip_trigrams(model, (0, 0), k=400, score=score, largest=largest, normaliser=normaliser)
     np.testing.assert_allclose(lazy.effect, known.effect, rtol=1e-5)
     same = (lazy.source == known.source) & (lazy.destination == known.destination) & (lazy.out == known.out)
     assert same.mean() > 0.98  # the normaliser's last bit may exchange two

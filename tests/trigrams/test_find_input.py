@@ -37,7 +37,7 @@ from aotlens.trigrams import (
 )
 def test_bad_input_is_named(make, changes: dict, arguments: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        skip_trigrams(make(**changes), 0, 0, **arguments)
+        skip_trigrams(make(**changes), (0, 0), **arguments)
 
 
 def test_wrong_types_are_named_where_nothing_checks_them() -> None:
@@ -49,7 +49,7 @@ from aotlens.trigrams import read_ids, skip_trigrams
 model = AttentionOnlyTransformer(ModelConfig(n_layers=1, d_model=4, n_heads=1, d_head=2, d_vocab=9, n_ctx=5))
 model.unigram_counts = torch.ones(9)
 for wrong in (
-    lambda: skip_trigrams(model, 0, 0, k=1.5), lambda: skip_trigrams(model, 0, 0, k=1, sources=[2.9]),
+    lambda: skip_trigrams(model, (0, 0), k=1.5), lambda: skip_trigrams(model, (0, 0), k=1, sources=[2.9]),
     lambda: read_ids(model, np.array([1.7, 2.2])), lambda: read_ids(model, np.array([[1, 2]])),
 ):
     try:
@@ -70,6 +70,6 @@ def test_no_counts_and_no_head(make) -> None:
     model = make()
     model.unigram_counts = None
     with pytest.raises(ValueError, match="no training counts"):
-        skip_trigrams(model, 0, 0)
+        skip_trigrams(model, (0, 0))
     with pytest.raises(ValueError, match=r"head 0\.2"):
-        skip_trigrams(make(), 0, 2)
+        skip_trigrams(make(), (0, 2))

@@ -30,5 +30,5 @@ def test_one_row(source: str, out: str, kind: str) -> None:
 
 def test_a_table_without_strings_is_refused(make) -> None:
     with pytest.raises(ValueError, match="without a tokenizer"):
-        kinds(score_triples(make(), 0, 0, [1], [2], [3]))
+        kinds(score_triples(make(), (0, 0), [1], [2], [3]))
     assert count_kinds(("names", "names")) == {**dict.fromkeys(KINDS, 0), "names": 2}

@@ -10,6 +10,8 @@ from scipy import stats
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from aotlens.trigrams import evidence, score_triples, skip_trigrams
 from aotlens.trigrams.counting import Counts, TrigramCounter
+from aotlens.trigrams.strata import StrataCounter, window_sums
+from aotlens.trigrams.text import Windows
 from aotlens.trigrams.verdict import associate
 
 
@@ -57,11 +59,11 @@ def planted_text(rng: np.random.Generator, *, contains: bool) -> np.ndarray:
 
 def test_planted_trigrams_are_on_top_and_judged_by_the_text(rng) -> None:
     model = planted()
-    table = skip_trigrams(model, 0, 0, k=3)
+    table = skip_trigrams(model, (0, 0), k=3)
     best = np.stack([table.source, table.destination, table.out], axis=1)[:2]
     assert sorted(map(tuple, best.tolist())) == [(1, 2, 3), (4, 5, 6)]
     assert table.effect[2] < 0.2 * table.effect[1]
-    table = skip_trigrams(model, 0, 0, k=2)
+    table = skip_trigrams(model, (0, 0), k=2)
     true = evidence(model, table, planted_text(rng, contains=True))
     assert true.verdict == ("confirmed", "confirmed")
     assert (true.attention > 0.9).all() and (true.direct_effect > 3).all() and (true.ablation_change < -1).all()
@@ -77,83 +79,119 @@ def test_planted_trigrams_are_on_top_and_judged_by_the_text(rng) -> None:
     assert len(true.to_frame()) == 2
 
 
+def counted(tokens: np.ndarray, *rows: np.ndarray | list[int], d_vocab: int = 60) -> Counts:
+    """Windows `[windows, pos]` of one document, cut into strata of 8 (and the rest)."""
+    n = len(tokens)
+    counter = TrigramCounter(*(np.asarray(part) for part in rows), d_vocab)
+    length, document = np.full(n, tokens.shape[1]), np.zeros(n, dtype=np.int64)
+    counter.add(Windows(tokens, length, np.minimum(np.arange(n) // 8, max(n // 8 - 1, 0)), document))
+    return counter.counts()
+
+
 def test_text_that_repeats_itself_confirms_nothing(rng) -> None:
     """Sources at random, and one out a window, after all its eight destinations: no row is true, yet positions taken
     one by one would find many."""
     rows = np.array([(s, 50, o) for s in range(40) for o in (51, 52, 53)])
-    counter = TrigramCounter(*rows.T, 60)
     tokens = np.full((500, 24), 50)
     tokens[:, :8] = rng.integers(0, 40, (500, 8))
     tokens[:, 9::2] = rng.integers(51, 54, (500, 1))
-    counter.add(tokens)
-    counts = counter.counts()
-    found = associate(counts)
+    counts = counted(tokens, *rows.T)
+    found = associate(counts.strata)
     alone = stats.hypergeom.sf(counts.pair_out - 1, counts.destination, counts.destination_out, counts.pair)
     assert (alone < 0.05).mean() > 0.2
+    assert (found.p_exact < 0.05).mean() > 0.15  # places within strata alone would find them too
     assert (found.p_value < 0.05).mean() < 0.1
     assert found.verdicts.count("confirmed") <= 1
-    assert (associate(counts, upwards=False).p_value < 0.05).mean() < 0.1
+    assert (associate(counts.strata, upwards=False).p_value < 0.05).mean() < 0.1
 
 
 def test_a_source_that_always_comes_first_leaves_nothing_to_compare(rng) -> None:
     """Every 2 has its 1 before it, so lift is 1 whatever follows; the same 2s with nine others alone, then with ten."""
-    tokens = rng.integers(5, 9, (300, 6))
+    tokens = rng.integers(5, 9, (320, 6))
     tokens[:, 3] = 2
     tokens[:, 4] = 3
     verdicts = []
     for alone in (0, 9, 10):
         tokens[:, 1] = 1
-        tokens[:alone, 1] = 5
-        tokens[:alone, 4] = 4
-        counter = TrigramCounter(np.array([1]), np.array([2]), np.array([3]), 9)
-        counter.add(tokens)
-        verdicts += associate(counter.counts()).verdicts
+        without = np.arange(alone) * 32  # each in a stratum of its own
+        tokens[without, 1] = 5
+        tokens[without, 4] = 4
+        found = associate(counted(tokens, [1], [2], [3]).strata)
+        verdicts += found.verdicts
     assert verdicts == ["too rare", "too rare", "confirmed"]
+
+
+def test_strata_that_are_all_of_one_side_do_not_count(rng) -> None:
+    """A source in every window of 20 strata and in none of 20 others, where the out never comes: pooled it is certain,
+    within strata there is nothing to compare. With 4 strata that hold both it is too rare, with 5 it is tested."""
+    tokens = rng.integers(5, 9, (320, 6))
+    tokens[:, 3] = 2
+    tokens[:160, 1] = 1
+    tokens[:160, 4] = 3
+    for n_mixed, word in ((0, "too rare"), (4, "too rare"), (5, "not confirmed")):
+        mixed = tokens.copy()
+        mixed[: 8 * n_mixed : 2, 1] = 5  # the out comes there all the same
+        found = associate(counted(mixed, [1], [2], [3]).strata)
+        assert found.verdicts == (word,) and found.lift[0] > 1.5
+        assert found.lift_within[0] == 1.0 and found.p_value[0] == 1.0
+
+
+def test_which_book_it_is_confirms_nothing(rng) -> None:
+    """Five documents, two of them nearly without the source and with a quarter of the outs; within each, the source
+    makes the out a little rarer. Pooled it is likelier."""
+    parts = []
+    for has_source in (True, False, True, True, False):
+        tokens = rng.integers(5, 9, (80, 8))
+        tokens[:, 3] = 2
+        seen = rng.random(80) < (0.8 if has_source else 0.05)
+        tokens[seen, 1] = 1
+        share = (0.8 if has_source else 0.2) - 0.15 * seen
+        tokens[:, 4] = np.where(rng.random(80) < share, 3, 5)
+        parts.append(tokens)
+    counter = TrigramCounter(np.array([1]), np.array([2]), np.array([3]), 9)
+    for number, tokens in enumerate(parts):
+        stratum = 10 * number + np.arange(80) // 8
+        counter.add(Windows(tokens, np.full(80, 8), stratum, np.full(80, number)))
+    counts = counter.counts()
+    pooled = stats.hypergeom.sf(counts.pair_out - 1, counts.destination, counts.destination_out, counts.pair)
+    assert pooled[0] < 1e-6
+    for strata in (counts.strata, counts.documents):
+        found = associate(strata)
+        assert found.verdicts == ("not confirmed",) and found.lift[0] > 1.2 and found.lift_within[0] < 1
+        assert found.lifts_disagree.tolist() == [True]
 
 
 def test_suppression_is_tested_downwards(rng) -> None:
     """After 1 … 2 the out 3 never comes, and otherwise half of the time."""
     tokens = rng.integers(5, 9, (300, 6))
     tokens[:, 3] = 2
-    tokens[:150, 1] = 1
-    tokens[150:, 4] = np.where(rng.random(150) < 0.5, 3, 5)
-    counter = TrigramCounter(np.array([1, 7]), np.array([2, 2]), np.array([3, 3]), 9)
-    counter.add(tokens)
-    assert associate(counter.counts(), upwards=False).verdicts == ("confirmed", "not confirmed")
-    assert associate(counter.counts()).verdicts == ("not confirmed", "not confirmed")
-    assert associate(counter.counts()).high[0] < 0.2
+    seen = np.arange(300) % 2 == 0
+    tokens[seen, 1] = 1
+    tokens[~seen, 4] = np.where(rng.random(150) < 0.5, 3, 5)
+    counts = counted(tokens, [1, 7], [2, 2], [3, 3])
+    found = associate(counts.strata, upwards=False)
+    assert found.verdicts == ("confirmed", "not confirmed")
+    assert associate(counts.strata).verdicts == ("not confirmed", "not confirmed")
+    # The out never follows: an exact bound of a proportion of 0 in 150, over what is expected.
+    expected = counts.strata.with_source * counts.strata.followed / counts.strata.places
+    assert (found.lift_within[0], found.low[0]) == (0.0, 0.0)
+    assert found.high[0] == pytest.approx((1 - 0.025 ** (1 / 150)) * 150 / expected[counts.strata.row == 0].sum())
 
 
-def in_windows(rng: np.random.Generator, n_rows: int, n_windows: int, share: float, p_out: np.ndarray) -> Counts:
-    """Counts of rows that are not true: a source in a share of the windows, and outs by window, both at random."""
-    m = rng.poisson(5, (n_rows, n_windows))
-    x = np.where(rng.random(m.shape) < share, rng.binomial(m, rng.random(m.shape)), 0)
-    a = rng.binomial(x, p_out)
-    y = a + rng.binomial(m - x, p_out)
-    cells = np.stack([a, x, y, m], axis=1).astype(float)
-    return Counts(
-        pair=x.sum(1),
-        pair_out=a.sum(1),
-        destination=m.sum(1),
-        destination_out=y.sum(1),
-        windows=(x > 0).sum(1),
-        windows_out=(a > 0).sum(1),
-        moments=np.einsum("riw,rjw->rij", cells, cells),
-        fourth=np.stack([(cells[:, 2] ** (4 - j) * cells[:, 3] ** j).sum(1) for j in range(5)], axis=1),
-    )
-
-
-@pytest.mark.parametrize("upwards", [True, False])
-@pytest.mark.parametrize(("share", "p_out"), [(0.3, 0.05), (0.9, 0.02), (0.9, 0.1)])
-def test_outs_in_bursts_confirm_nothing(rng, upwards: bool, share: float, p_out: float) -> None:
-    """Windows without the out, and a few full of it, wherever the source is: 500 rows, of which none is true."""
-    confirmed, small = [], []
-    for _ in range(4):
-        bursts = np.where(rng.random((500, 500)) < p_out, 0.7, 0.0)
-        found = associate(in_windows(rng, 500, 500, share, bursts), upwards=upwards)
-        confirmed.append(found.verdicts.count("confirmed"))
-        small.append((found.p_value[~found.too_rare] < 0.01).mean())
-    assert sum(confirmed) == 0 and np.mean(small) < 0.01
+def test_intervals_cover(rng) -> None:
+    """Of 400 rows whose out is 1.5 times as likely after the source, about 95% of the intervals hold that."""
+    places = rng.poisson(4, (400, 320))
+    with_source = np.where(rng.random(places.shape) < 0.4, places, 0)
+    both = rng.binomial(with_source, 0.3)
+    followed = both + rng.binomial(places - with_source, 0.2)
+    counter = StrataCounter(400)
+    counter.add(window_sums(both, with_source, followed, places), np.arange(320) // 8)
+    strata = counter.strata()
+    found = associate(strata)
+    share = strata.with_source / strata.places
+    expected = strata.total(strata.with_source * (0.3 * share + 0.2 * (1 - share)))  # of E, given where the source is
+    true = 0.3 * strata.total(strata.with_source) / expected
+    assert 0.92 < ((found.low < true) & (true < found.high)).mean() < 0.985
 
 
 def test_a_row_is_asked_what_it_says(rng) -> None:
@@ -161,9 +199,21 @@ def test_a_row_is_asked_what_it_says(rng) -> None:
     model = planted()
     with torch.no_grad():
         model.blocks[0].attn.W_O.neg_()
-    table = score_triples(model, 0, 0, [1, 4], [2, 5], [3, 6])
+    table = score_triples(model, (0, 0), [1, 4], [2, 5], [3, 6])
     assert (table.effect < 0).all() and table.upwards.tolist() == [False, False]
     assert evidence(model, table, planted_text(rng, contains=True)).verdict == ("not confirmed", "not confirmed")
     text = planted_text(rng, contains=False).reshape(-1, 23)
     text[:, 7] = np.where(text[:, 2] == 1, 9, 3)  # out 3 after destination 2, except where 1 came first
-    assert evidence(model, table, text.ravel()).verdict[0] == "confirmed"
+    found = evidence(model, table, text.ravel())
+    assert found.verdict[0] == "confirmed"
+    assert "What was read is one document" in found.assumption and found.by_document.verdicts[0] == "too rare"
+
+
+def test_an_out_in_one_stratum_alone_leaves_the_lift_open() -> None:
+    """One degree less than one stratum is none: nothing is known of how strata differ, whatever their spread."""
+    counter = StrataCounter(2)
+    both, followed = np.array([[3, 0], [3, 0]]), np.array([[4, 0], [4, 2]])  # the second row's out is in two strata
+    counter.add(window_sums(both, np.full((2, 2), 10), followed, np.full((2, 2), 20)), np.arange(2))
+    association = associate(counter.strata())
+    np.testing.assert_allclose(association.lift_within, [1.5, 1.0])
+    assert association.low.tolist() == [0.0, 0.0] and association.high.tolist() == [np.inf, np.inf]

@@ -27,6 +27,7 @@ from aotlens.distill.compile.heads import HeadGroup, layer_heads
 from aotlens.distill.compile.layers import CONSTRUCTIONS, Construction, stream_width, unit_layers
 from aotlens.distill.tensors import require_tensors
 from aotlens.models import AttentionOnlyTransformer
+from aotlens.results import Result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +39,7 @@ _LARGEST = 1e300
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class CompiledFFN:
+class CompiledFFN(Result):
     """An attention-only transformer that computes an FFN, callable like it; and how far it can be from it."""
 
     model: AttentionOnlyTransformer
@@ -59,6 +60,10 @@ class CompiledFFN:
     """No output differs by more from the FFN's, both computed in float64, for any input within the bound."""
     approximation_error: float
     """The part of it that exact arithmetic would leave: from 0.2785·η a unit."""
+
+    @property
+    def headline(self) -> str:
+        return f"{self.n_heads} heads in {len(self.heads_per_layer)} layers, error at most {self.proven_error:.3g}"
 
     @property
     def n_heads(self) -> int:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from aotlens.distill.compile.adversarial import WORST, adversarial_points
 from aotlens.distill.compile.ffn import FeedForward
+from aotlens.results import Result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,7 +27,7 @@ _BISECTIONS = 50
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Kinks:
+class Kinks(Result):
     """Where units of an FFN of one number cross 0 within its range, from left to right."""
 
     x: Float[np.ndarray, " kink"]
@@ -37,7 +38,7 @@ class Kinks:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ErrorCurve:
+class ErrorCurve(Result):
     """An FFN of one number, and its compiled network, at many x."""
 
     x: Float[np.ndarray, " point"]
@@ -46,6 +47,10 @@ class ErrorCurve:
     error: Float[np.ndarray, " point"]
     """The largest |model − ffn| of any output."""
     kinks: Kinks
+
+    @property
+    def headline(self) -> str:
+        return f"the largest error is {self.error.max():.3g}"
 
     def to_frame(self) -> pd.DataFrame:
         """One row a point: x, ffn, model (with a number where there are several outputs), error."""
@@ -59,7 +64,7 @@ class ErrorCurve:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ErrorSurface:
+class ErrorSurface(Result):
     """The first output of an FFN of two numbers, and the compiled network's error, on a grid."""
 
     x: Float[np.ndarray, " side"]
@@ -68,6 +73,10 @@ class ErrorSurface:
     model: Float[np.ndarray, "second first"]
     error: Float[np.ndarray, "second first"]
     """The largest |model − ffn| of any output that was found in the point's cell, kinks in it included."""
+
+    @property
+    def headline(self) -> str:
+        return f"the largest error is {self.error.max():.3g}"
 
     def to_frame(self) -> pd.DataFrame:
         """One row a point: x1, x2, ffn, model, error."""

@@ -12,6 +12,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from aotlens.results import Result
+
 Activation = Literal["relu", "silu"]
 Layers: TypeAlias = Sequence[tuple[Tensor, Tensor | None]]
 
@@ -21,7 +23,7 @@ _POINTS = 32
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class FeedForward:
+class FeedForward(Result):
     """f = affine ∘ σ ∘ … ∘ σ ∘ affine, in float64: h_0 = x, a_ℓ = h_{ℓ−1} W_ℓ + b_ℓ, h_ℓ = σ_ℓ(a_ℓ); f(x) = a_{L+1}.
 
     Rows are tokens, so `weights[ℓ]` is [input, output]: the transpose of `nn.Linear.weight` and of the paper's W_ℓ.
@@ -33,6 +35,10 @@ class FeedForward:
     """L + 1 vectors; zeros where the network has none."""
     activations: tuple[Activation, ...]
     """L of them: the depth."""
+
+    @property
+    def headline(self) -> str:
+        return " → ".join(map(str, (self.d_in, *self.widths, self.d_out)))
 
     @property
     def d_in(self) -> int:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from aotlens.distill.compile.ffn import FeedForward
 from aotlens.distill.compile.layers import Construction, UnitLayer, unit_layers
+from aotlens.results import Result
 
 if TYPE_CHECKING:
     from aotlens.distill.compile.compiled import CompiledFFN
@@ -21,7 +22,7 @@ Job = Literal["unit", "constant", "cancel", "bias"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class HeadRole:
+class HeadRole(Result):
     """One head that writes something. Coordinates are the stream's: h_1 … h_m (x_1 … x_D at first), and the constant 1.
 
     With t = stream · reads, a head that sees the auxiliary token weighs itself by sigmoid(t/η) and writes
@@ -38,6 +39,10 @@ class HeadRole:
     """None for heads that see their own token only."""
     reads: Float[Tensor, "coordinate width"]
     writes: Float[Tensor, "width coordinate"]
+
+    @property
+    def headline(self) -> str:
+        return f"{self.job} {'' if self.unit is None else self.unit}".strip()
 
     @property
     def gated(self) -> bool:

@@ -1,7 +1,6 @@
 """Heads as feed-forward networks: what an FFN of a token's own input can reproduce of a head, and what is lost with it.
 
-reader.py      what a head reads and writes, from our models and any TransformerLens bridge
-windows.py     text as windows, spread over documents
+texts.py       which text is trained on and judged by
 stream.py      activations in pieces
 scaling.py     the coordinates of training
 moments.py     closed forms: the mean, the position's mean, the linear map
@@ -22,7 +21,7 @@ selection.py   what that costs, head by head and cumulatively
 
 from __future__ import annotations
 
-from aotlens.distill.heads.attending import TARGETS, Attending, attending
+from aotlens.distill.heads.attending import Attending, attending
 from aotlens.distill.heads.classes import CLASSES
 from aotlens.distill.heads.distilling import distill_heads, held_out_windows
 from aotlens.distill.heads.files import load_distillation, save_distillation
@@ -33,7 +32,6 @@ from aotlens.distill.heads.substitution import substitute, substitution_hooks, t
 
 __all__ = [
     "CLASSES",
-    "TARGETS",
     "Attending",
     "Distillation",
     "FFNWeights",

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from aotlens.data import Tokenizer
-from aotlens.distill.heads.reader import HeadReader
+from aotlens.heads.inputs import special_ids, vocabulary
+from aotlens.heads.reader import HeadReader
 
 #: In this order everywhere. A token at position 0 is `first`, whatever it is.
 CLASSES = ("first", "separator", "newline", "punctuation", "number", "word", "word part")
@@ -28,22 +28,14 @@ def classes_of(reader: HeadReader, windows: Int64[Tensor, "windows pos"]) -> Int
 
 def _table(reader: HeadReader) -> Int64[Tensor, " d_vocab"]:
     tokenizer: Any = reader.model.tokenizer
-    word = CLASSES.index("word")
-    table = torch.full((reader.d_vocab,), word, dtype=torch.int64)
+    table = torch.full((reader.d_vocab,), CLASSES.index("word"), dtype=torch.int64)
     if tokenizer is None:
         return table
-    if isinstance(tokenizer, Tokenizer):
-        special = {tokenizer.eot_id, tokenizer.mask_id} - {None}
-        strings = tokenizer.str_tokens(range(min(tokenizer.d_vocab, reader.d_vocab)))
-        wordpiece = False
-    else:
-        special = set(tokenizer.all_special_ids)
-        raw = [str(token) for token in tokenizer.convert_ids_to_tokens(range(min(len(tokenizer), reader.d_vocab)))]
-        wordpiece = any(token.startswith("##") for token in raw)
-        strings = [token.replace("Ġ", " ").replace("▁", " ").replace("Ċ", "\n") for token in raw]
+    special, strings = special_ids(tokenizer), vocabulary(tokenizer, reader.d_vocab)
+    wordpiece = any(text.startswith("##") for text in strings) and not any(text.startswith(" ") for text in strings)
     for index, text in enumerate(strings):
-        kind = "separator" if index in special else _kind(text, wordpiece)
-        table[index] = CLASSES.index(kind)
+        if text:
+            table[index] = CLASSES.index("separator" if index in special else _kind(text, wordpiece))
     return table
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +13,21 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from aotlens.conventions import Head
+from aotlens.conventions import HeadLike
 from aotlens.data import Corpus
-from aotlens.distill.heads import windows as text
+from aotlens.data.windows import spread
 from aotlens.distill.heads.attending import attending
 from aotlens.distill.heads.held_out import Sums, held_out_sums
 from aotlens.distill.heads.nearest import n_queries, nearest_neighbour_errors
-from aotlens.distill.heads.reader import HeadReader, Model
 from aotlens.distill.heads.result import Distillation, FFNWeights
 from aotlens.distill.heads.settings import Settings
-from aotlens.distill.heads.state import read_saved, restore, save_training
+from aotlens.distill.heads.state import load_training, restore, save_training
 from aotlens.distill.heads.stream import Source
+from aotlens.distill.heads.texts import Texts, sides
 from aotlens.distill.heads.training import Training, start_training, train
-from aotlens.distill.heads.windows import Texts
+from aotlens.heads.reader import HeadReader, Model
 
 Windows = Int[Tensor, "_windows _pos"]
-_LONGEST = 512  # tokens of a window, where the model could take more
 _PATTERN_WINDOWS = 32
 
 
@@ -37,7 +36,7 @@ def distill_heads(
     corpus: Corpus | tuple[Tensor, ...],
     hidden: int | Sequence[int] = 16,
     *,
-    heads: Sequence[Head] | None = None,
+    heads: HeadLike | Iterable[HeadLike] | None = None,
     target: str = "result",
     seeds: int = 3,
     held_out: Collection[str] | float | None = None,
@@ -77,12 +76,12 @@ def distill_heads(
     """
     widths = (hidden,) if isinstance(hidden, int) else tuple(hidden)
     settings = Settings(hidden=widths, target=target, seeds=seeds, **options)
-    reader = HeadReader.of(model)
+    reader = HeadReader.of(model, "distillation")
     if reader.device.type not in ("cpu", "cuda"):
         raise ValueError(f"distillation runs on cpu and cuda (it sums in float64); this model is on {reader.device}.")
     source = Source(reader=reader, heads=reader.require_heads(heads))
     texts = _texts(reader, corpus, settings, held_out, sequence_length)
-    found = attending(reader, source.heads, texts.held_out[text.spread(len(texts.held_out), _PATTERN_WINDOWS)])
+    found = attending(reader, source.heads, texts.held_out[spread(len(texts.held_out), _PATTERN_WINDOWS)])
     total = _Counter(progress)
     identity = None if checkpoint is None else _identity(source, settings, texts)
     training = _start(source, settings, texts, checkpoint, identity, total)
@@ -122,13 +121,9 @@ def _texts(
     sequence_length: int | None,
 ) -> Texts:
     if isinstance(corpus, Corpus):
-        length = _length(reader, sequence_length)
-        encoding = text.Encoding.of(reader)
-        corpus, train_names, held_out_names = text.sides(reader, corpus, held_out)
-        wanted = settings.train_tokens + settings.validation_tokens
-        training = text.sample(corpus, train_names, encoding, -(-wanted // length), length)
-        judged = text.sample(corpus, held_out_names, encoding, -(-settings.held_out_tokens // length), length)
-        return _split(training, judged, settings, held_out_names)
+        training, judged, names = sides(reader, corpus, held_out, sequence_length)
+        n_training = settings.train_tokens + settings.validation_tokens
+        return _split(training(n_training), judged(settings.held_out_tokens), settings, names)
     if held_out is not None or sequence_length is not None:
         raise ValueError("held_out and sequence_length are for a corpus; windows of ids say both themselves.")
     if not isinstance(corpus, tuple) or len(corpus) not in (2, 3):
@@ -137,7 +132,7 @@ def _texts(
             f"validation, held-out), got {type(corpus).__name__}."
         )
     names = ("train", "held-out") if len(corpus) == 2 else ("train", "validation", "held-out")
-    checked = [text.check_windows(reader, windows, name) for windows, name in zip(corpus, names, strict=True)]
+    checked = [reader.require_ids(windows, name, 2) for windows, name in zip(corpus, names, strict=True)]
     if len({windows.shape[1] for windows in checked}) != 1:
         raise ValueError(f"windows: expected one length, got {[list(windows.shape) for windows in checked]}.")
     if len(checked) == 2:
@@ -151,7 +146,7 @@ def _split(training: Tensor, judged: Tensor, settings: Settings, documents: tupl
         raise ValueError("expected at least 2 training windows, one of them for validation, got 1; give more text.")
     wanted = max(1, min(settings.validation_tokens // training.shape[1], len(training) // 4))
     aside = torch.zeros(len(training), dtype=torch.bool)
-    aside[text.spread(len(training), wanted)] = True
+    aside[spread(len(training), wanted)] = True
     return Texts(train=training[~aside], validation=training[aside], held_out=judged, held_out_documents=documents)
 
 
@@ -164,10 +159,8 @@ def held_out_windows(
     sequence_length: int | None = None,
 ) -> Windows:
     """Windows `[windows, pos]` of the documents that `distill_heads` would judge by, spread evenly over them."""
-    reader = HeadReader.of(model)
-    length = _length(reader, sequence_length)
-    corpus, _, names = text.sides(reader, corpus, held_out)
-    return text.sample(corpus, names, text.Encoding.of(reader), -(-n_tokens // length), length)
+    _, judged, _ = sides(HeadReader.of(model, "distillation"), corpus, held_out, sequence_length)
+    return judged(n_tokens)
 
 
 def windows_for(
@@ -180,19 +173,10 @@ def windows_for(
     sequence_length: int | None = None,
 ) -> tuple[Windows, Windows]:
     """(training, held-out) windows as `distill_heads` takes them from a corpus, to be used with something else too."""
-    reader = HeadReader.of(model)
-    length = _length(reader, sequence_length)
-    encoding = text.Encoding.of(reader)
-    corpus, train_names, held_out_names = text.sides(reader, corpus, held_out)
-    train = text.sample(corpus, train_names, encoding, -(-train_tokens // length), length)
-    return text.shuffled(train, 0), text.sample(corpus, held_out_names, encoding, -(-held_out_tokens // length), length)
-
-
-def _length(reader: HeadReader, sequence_length: int | None) -> int:
-    length = min(reader.n_ctx, _LONGEST) if sequence_length is None else sequence_length
-    if not 3 <= length <= reader.n_ctx:
-        raise ValueError(f"sequence_length={length}: expected 3 to {reader.n_ctx} (the model's context).")
-    return length
+    training, judged, _ = sides(HeadReader.of(model, "distillation"), corpus, held_out, sequence_length)
+    train = training(train_tokens)
+    order = torch.from_numpy(np.random.default_rng([0, 17]).permutation(len(train)))
+    return train[order], judged(held_out_tokens)
 
 
 def _identity(source: Source, settings: Settings, texts: Texts) -> dict[str, Any]:
@@ -223,7 +207,7 @@ def _start(
 ) -> Training:
     saved, progress = None, None
     if checkpoint is not None and identity is not None and Path(checkpoint).exists():
-        saved, progress = read_saved(Path(checkpoint), identity)
+        saved, progress = load_training(Path(checkpoint), identity)
     training = start_training(source, settings, texts.train, texts.validation, saved)
     if saved is not None and progress is not None:
         restore(training, saved, progress)

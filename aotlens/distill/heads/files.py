@@ -13,9 +13,10 @@ from torch import Tensor
 from aotlens.distill.heads.attending import Attending
 from aotlens.distill.heads.result import Distillation, FFNWeights
 from aotlens.distill.heads.settings import Settings
-from aotlens.distill.heads.state import contents_hash, read_tensors, write_tensors
+from aotlens.files import contents_hash, read_tensors, write_tensors
+from aotlens.heads import MotifScores
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2  # 1 named no motifs
 _ARRAYS = (
     "squared_error", "baseline", "class_counts", "block_error", "block_baseline", "position_error", "neighbour_error",
     "neighbour_k", "wide_error", "curve_tokens", "curve_seconds", "curve", "stopped_at", "only_seed",
@@ -40,14 +41,19 @@ def save_distillation(path: str | Path, distillation: Distillation) -> None:
             tensors[name] = torch.from_numpy(np.ascontiguousarray(array))
     for width, weights in distillation.weights.items():
         tensors |= {f"weights.{width}.{name}": getattr(weights, name) for name in _WEIGHTS}
-    tensors["attention"] = torch.from_numpy(np.ascontiguousarray(distillation.attending.attention))
-    tensors["variation"] = torch.from_numpy(np.ascontiguousarray(distillation.attending.variation))
+    scores = distillation.attending.scores
+    for name, array in (
+        ("attention", scores.values), ("queries", scores.n_queries), ("variation", distillation.attending.variation)
+    ):  # fmt: skip
+        tensors[name] = torch.from_numpy(np.ascontiguousarray(array))
     about = {
         "schema_version": SCHEMA_VERSION,
         **{name: getattr(distillation, name) for name in _PLAIN},
         "heads": [list(head) for head in distillation.heads],
         "held_out_documents": list(distillation.held_out_documents),
         "settings": dataclasses.asdict(distillation.settings),
+        "motifs": list(scores.motifs),
+        "reasons": dict(scores.reasons),
     }
     write_tensors(path, tensors, {"distillation": about, "sha256": contents_hash(tensors, about)})
 
@@ -62,7 +68,7 @@ def load_distillation(path: str | Path) -> Distillation:
     if about.get("schema_version") != SCHEMA_VERSION:
         raise ValueError(
             f"{path}: expected schema version {SCHEMA_VERSION}, found {about.get('schema_version')!r}; it was written "
-            "by another version of aotlens."
+            "by another version of aotlens; distil again."
         )
     if metadata.get("sha256") != contents_hash(tensors, about):
         raise ValueError(f"{path}: damaged: its contents are not what was saved. Copy or make it again.")
@@ -85,7 +91,14 @@ def _build(tensors: dict[str, Tensor], about: dict[str, Any]) -> Distillation:
         settings=settings,
         held_out_documents=tuple(about["held_out_documents"]),
         attending=Attending(
-            heads=heads, attention=tensors["attention"].numpy(), variation=tensors["variation"].numpy()
+            heads=heads,
+            scores=MotifScores(
+                motifs=tuple(about["motifs"]),
+                values=tensors["attention"].numpy(),
+                n_queries=tensors["queries"].numpy(),
+                reasons=about["reasons"],
+            ),
+            variation=tensors["variation"].numpy(),
         ),
         weights={
             width: FFNWeights(**{name: tensors[f"weights.{width}.{name}"] for name in _WEIGHTS})

@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
+from aotlens.data.windows import spread
 from aotlens.distill.heads.stream import windows_of_piece
 from aotlens.distill.heads.training import Training
-from aotlens.distill.heads.windows import spread
 
 _KS = (1, 2, 4, 8, 16, 32, 64, 128)
 _VALIDATION, _HELD_OUT = 2048, 4096  # queries: each is compared with the whole bank

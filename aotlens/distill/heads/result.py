@@ -12,17 +12,18 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from aotlens.conventions import Head
+from aotlens.conventions import Head, HeadLike, as_head
 from aotlens.distill.heads.attending import Attending
 from aotlens.distill.heads.classes import CLASSES
 from aotlens.distill.heads.settings import Settings
+from aotlens.results import Result
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class FFNWeights:
+class FFNWeights(Result):
     """ẑ = relu(x W_in + b_in) W_out + b_out for every head and seed; without hidden units ẑ = x W_out + b_out.
 
     x is the attention layer's input. ẑ stands where the head's z does, so that the head then writes ẑ W_O.
@@ -43,7 +44,7 @@ class FFNWeights:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Distillation:
+class Distillation(Result):
     """Of every head in `heads`, at every width in `hidden`, `n_seeds` FFNs. Errors are on held-out documents:
 
         error = Σ‖y − ŷ‖² / Σ‖y − ȳ‖²      ȳ: the mean over training tokens, which scores 1
@@ -92,6 +93,12 @@ class Distillation:
     """Where the FFNs of one seed a head are kept: which, from 0 (`lighten`)."""
 
     @property
+    def headline(self) -> str:
+        errors = self.mean_error(max(self.hidden))
+        width = f"{max(self.hidden)} hidden units" if max(self.hidden) else "linear maps"
+        return f"errors {errors.min():.3f} to {errors.max():.3f} with {width}"
+
+    @property
     def hidden(self) -> tuple[int, ...]:
         return self.settings.hidden
 
@@ -121,11 +128,12 @@ class Distillation:
         found += [errors for errors in (self.neighbour_error, self.wide_error) if errors is not None]
         return np.min(found, axis=0)
 
-    def place(self, head: Head) -> int:
+    def place(self, head: HeadLike) -> int:
         """Where a head stands in `heads`. Raises `ValueError` for one that was not distilled."""
-        if tuple(head) not in self.heads:
-            raise ValueError(f"head {head[0]}.{head[1]} was not distilled; {_listed(self.heads)} were.")
-        return self.heads.index((int(head[0]), int(head[1])))
+        layer, number = as_head(head)
+        if (layer, number) not in self.heads:
+            raise ValueError(f"head {layer}.{number} was not distilled; {_listed(self.heads)} were.")
+        return self.heads.index((layer, number))
 
     def width_index(self, width: int | None = None) -> int:
         """None is the only width there is. Raises `ValueError` for a width that was not distilled."""
@@ -170,7 +178,7 @@ class Distillation:
         """Heads, the most like an FFN first."""
         return tuple(self.heads[place] for place in np.argsort(self.mean_error(width), kind="stable"))
 
-    def best_seed(self, head: Head, width: int | None = None) -> int:
+    def best_seed(self, head: HeadLike, width: int | None = None) -> int:
         """The seed whose FFN did best on validation text, from 0."""
         index = self.width_index(width)
         if self.hidden[index] == 0:
@@ -180,7 +188,7 @@ class Distillation:
 
     def predict_z(
         self,
-        head: Head,
+        head: HeadLike,
         x: Float[Tensor, "*tokens d_model"],
         *,
         width: int | None = None,
@@ -199,7 +207,7 @@ class Distillation:
             )
         return self.weights[width]
 
-    def seed_index(self, head: Head, width: int | None = None, seed: int | None = None) -> int:
+    def seed_index(self, head: HeadLike, width: int | None = None, seed: int | None = None) -> int:
         """Where a seed's FFN stands in `ffns(width)`; the best seed's for None."""
         chosen = self.best_seed(head, width) if seed is None else seed
         if not 0 <= chosen < self.n_seeds:
@@ -208,9 +216,12 @@ class Distillation:
             return 0
         if self.only_seed is None:
             return chosen
-        kept = int(self.only_seed[self.place(head)])
+        place = self.place(head)
+        kept = int(self.only_seed[place])
         if chosen != kept:
-            raise ValueError(f"seed={seed}: only the FFN of seed {kept} was kept of head {head[0]}.{head[1]}.")
+            raise ValueError(
+                f"seed={seed}: only the FFN of seed {kept} was kept of head {_listed((self.heads[place],))}."
+            )
         return 0
 
     def to_frame(self) -> pd.DataFrame:

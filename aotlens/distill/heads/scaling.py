@@ -23,7 +23,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aotlens.conventions import Head
-from aotlens.distill.heads.reader import HeadReader
+from aotlens.heads.reader import HeadReader
 
 _ROUNDING = 25  # times the spacing of the activations' type: what varies by less, relative to the largest, is rounding
 

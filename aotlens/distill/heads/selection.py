@@ -10,6 +10,7 @@ no meaning on unmasked text, the mean Kullback–Leibler divergence KL(p ‖ p̂
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,9 +22,11 @@ from jaxtyping import Float64, Int
 from torch import Tensor
 
 from aotlens.conventions import Head
-from aotlens.distill.heads.reader import HeadReader, Hooks, Model
 from aotlens.distill.heads.result import Distillation
-from aotlens.distill.heads.substitution import constant_hooks, substitution_hooks
+from aotlens.distill.heads.substitution import replacement_hooks, substitution_hooks
+from aotlens.heads.reader import HeadReader, Hooks, Model
+from aotlens.results import Result
+from aotlens.statistics import rank_correlation
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +35,7 @@ KINDS = ("ffn", "mean", "zero")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class SubstitutionCosts:
+class SubstitutionCosts(Result):
     """Costs in nats a token (see the module): of each head alone, and of the first n heads of an order together."""
 
     heads: tuple[Head, ...]
@@ -58,14 +61,15 @@ class SubstitutionCosts:
     """FFNs, by the cost of each alone: what an order that looks at the loss can do."""
 
     @property
+    def headline(self) -> str:
+        return f"all {len(self.heads)} heads as FFNs cost {self.by_error[0, -1]:.3f} nats a token"
+
+    @property
     def rank_correlation(self) -> float:
         """Spearman's, between an FFN's error and the cost of having it alone: 1 if the error orders heads as the cost
         does. 0 for fewer than 3 heads."""
-        import scipy.stats
-
-        if len(self.heads) < 3 or np.ptp(self.error) == 0 or np.ptp(self.alone[:, 0]) == 0:
-            return 0.0
-        return float(scipy.stats.spearmanr(self.error, self.alone[:, 0]).statistic)
+        correlation = rank_correlation(self.error, self.alone[:, 0])
+        return 0.0 if len(self.heads) < 3 or math.isnan(correlation) else correlation
 
     def mean_cost(self, curve: Float64[np.ndarray, "*orders size"]) -> Float64[np.ndarray, "*orders"]:
         """A curve's mean over sizes from one head to all but all: what an order costs on the whole."""
@@ -125,7 +129,7 @@ def substitution_costs(
         if kind == "ffn":
             return substitution_hooks(model, distillation, chosen, width=width)
         constants = {head: means[head] if kind == "mean" else torch.zeros_like(means[head]) for head in chosen}
-        return constant_hooks(model, constants)
+        return replacement_hooks(model, chosen, lambda head, x: constants[head].to(x))
 
     total = len(heads) * len(KINDS) + len(wanted) * (len(KINDS) + 2 + n_random)
     done = 0

@@ -1,58 +1,15 @@
-"""What a killed run goes on from: one safetensors file, written at once or not at all. Never pickle."""
+"""The state of a distillation, from which a killed one resumes: what `aotlens.files` keeps of it."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 from aotlens.distill.heads.training import Evaluation, Training
-
-
-def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
-    """Safetensors with JSON metadata, replaced in one step; raises `OSError` with the path for a full disk."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    data = save(plain, metadata={name: json.dumps(value) for name, value in metadata.items()})
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "wb") as file:  # not save_file, whose files nobody else may read
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        if error.filename is None:  # a failed write does not know its file
-            raise OSError(error.errno, f"{error.strerror} while writing; what was there is whole", str(path)) from error
-        raise
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def read_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Raises `ValueError` for a file that is missing, damaged or something else."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = {name: json.loads(value) for name, value in (file.metadata() or {}).items()}
-            return {name: file.get_tensor(name) for name in file.keys()}, metadata  # noqa: SIM118 (not a dictionary)
-    except (OSError, SafetensorError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: expected {what}, found what cannot be read ({error}).") from error
-
-
-def contents_hash(tensors: dict[str, Tensor], about: dict[str, Any]) -> str:
-    """SHA-256 over the JSON and over every tensor's name, type, shape and bytes, by name."""
-    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
+from aotlens.files import load_run, save_run
 
 
 def save_training(path: Path, training: Training, identity: dict[str, Any]) -> None:
@@ -74,25 +31,12 @@ def save_training(path: Path, training: Training, identity: dict[str, Any]) -> N
         "active": batches,
         "curve": [[e.tokens, e.seconds, e.squared_errors] for e in training.curve],
     }
-    about = {"progress": progress, "identity": identity}
-    write_tensors(path, tensors, {**about, "sha256": contents_hash(tensors, about)})
+    save_run(path, tensors, progress, identity)
 
 
-def read_saved(path: Path, identity: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def load_training(path: Path, identity: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors and progress. Raises `ValueError` for a damaged file, and for another run's, naming what differs."""
-    tensors, metadata = read_tensors(path, "the state of a distillation")
-    if not {"progress", "identity"} <= metadata.keys():
-        raise ValueError(f"{path}: expected the state of a distillation, found another safetensors file.")
-    if metadata.pop("sha256", None) != contents_hash(tensors, metadata):
-        raise ValueError(f"{path}: damaged: its contents are not what was saved. Delete it to start afresh.")
-    saved, expected = metadata["identity"], json.loads(json.dumps(identity))
-    different = sorted(key for key in {*saved, *expected} if saved.get(key) != expected.get(key))
-    if different:
-        raise ValueError(
-            f"{path}: the distillation was started with another {', '.join(different)}; go on with the same, or choose "
-            "another checkpoint file."
-        )
-    return tensors, metadata["progress"]
+    return load_run(path, identity, "the distillation", "go on with the same, or choose another checkpoint file.")
 
 
 def restore(training: Training, tensors: dict[str, Tensor], progress: dict[str, Any]) -> None:

@@ -10,8 +10,8 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from aotlens.conventions import Head
-from aotlens.distill.heads.reader import HeadReader
 from aotlens.distill.heads.scaling import Scaling, group_by_layer
+from aotlens.heads.reader import HeadReader
 
 _TOKENS_AT_ONCE = 4096  # through the model
 

@@ -15,10 +15,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aotlens.conventions import Head
-from aotlens.distill.heads.reader import HeadReader, Hooks, Model
+from aotlens.conventions import Head, HeadLike, as_head
 from aotlens.distill.heads.result import Distillation
 from aotlens.distill.heads.scaling import group_by_layer
+from aotlens.heads.reader import HeadReader, Hooks, Model
 
 AnyModel = TypeVar("AnyModel", bound=Model)
 #: ẑ `[batch, pos, d_head]` of a head from its layer's input x `[batch, pos, d_model]`.
@@ -28,7 +28,7 @@ Replacement = Callable[[Head, Float[Tensor, "batch pos d_model"]], Float[Tensor,
 def substitute(
     model: AnyModel,
     distillation: Distillation,
-    heads: Iterable[Head] | None = None,
+    heads: HeadLike | Iterable[HeadLike] | None = None,
     *,
     width: int | None = None,
     seed: int | None = None,
@@ -52,7 +52,7 @@ def substitute(
 def substitution_hooks(
     model: Model,
     distillation: Distillation,
-    heads: Iterable[Head] | None = None,
+    heads: HeadLike | Iterable[HeadLike] | None = None,
     *,
     width: int | None = None,
     seed: int | None = None,
@@ -64,12 +64,12 @@ def substitution_hooks(
 def _ffns(
     model: Model,
     distillation: Distillation,
-    heads: Iterable[Head] | None,
+    heads: HeadLike | Iterable[HeadLike] | None,
     width: int | None,
     seed: int | None,
 ) -> tuple[Sequence[Head], Replacement]:
     reader = HeadReader.of(model)
-    chosen = distillation.heads if heads is None else reader.require_heads(list(heads))
+    chosen = distillation.heads if heads is None else reader.require_heads(heads)
     width = distillation.hidden[distillation.width_index(width)]
     weights = distillation.ffns(width)
     if (weights.b_out.shape[2], distillation.mean_z.shape[1]) != (reader.d_head, reader.d_head) or max(
@@ -97,7 +97,7 @@ def _ffns(
 def replacement_hooks(model: Model, heads: Sequence[Head], replacement: Replacement) -> Hooks:
     """Hooks that put `replacement(head, x)` in the place of each head's z."""
     reader = HeadReader.of(model)
-    chosen = reader.require_heads(list(heads))
+    chosen = reader.require_heads(heads)
     hooks: Hooks = []
     for layer, places in group_by_layer(chosen).items():
         held: dict[str, Tensor] = {}
@@ -118,28 +118,11 @@ def replacement_hooks(model: Model, heads: Sequence[Head], replacement: Replacem
     return hooks
 
 
-def constant_hooks(model: Model, constants: dict[Head, Float[Tensor, " d_head"]]) -> Hooks:
-    """Hooks that put a constant in the place of each head's z, at every position."""
-    reader = HeadReader.of(model)
-    chosen = reader.require_heads(list(constants))
-    hooks: Hooks = []
-    for layer, places in group_by_layer(chosen).items():
-
-        def put(z: Tensor, hook: object, members: Sequence[Head] = chosen[places]) -> Tensor:
-            z = z.clone()
-            for head in members:
-                z[:, :, head[1]] = constants[head].to(z)
-            return z
-
-        hooks.append((reader.z_name(layer), put))
-    return hooks
-
-
 def token_errors(
     model: Model,
     distillation: Distillation,
     tokens: Tensor,
-    head: Head,
+    head: HeadLike,
     *,
     width: int | None = None,
     seed: int | None = None,
@@ -147,7 +130,7 @@ def token_errors(
     """(‖y − ŷ‖², ‖y − ȳ‖²) of one head at every position of `tokens`: where its FFN fails, and by how much the head
     moves there. y is the head's result, or its z, as the distillation's target."""
     reader = HeadReader.of(model)
-    (layer, number) = reader.require_heads([head])[0]
+    layer, number = head = as_head(head, reader)
     if tokens.ndim == 1:
         tokens = tokens[None]
     x, z = reader.read(tokens, [layer])[layer]

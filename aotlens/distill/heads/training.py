@@ -14,13 +14,13 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
+from aotlens.data.windows import spread
 from aotlens.distill.heads.batch import FFNBatch, Problem, start_batch
 from aotlens.distill.heads.moments import Moments
 from aotlens.distill.heads.reduced_rank import as_network
 from aotlens.distill.heads.scaling import Scaling, fit_scaling
 from aotlens.distill.heads.settings import Settings
 from aotlens.distill.heads.stream import Piece, Source, order_of_tokens, windows_of_piece
-from aotlens.distill.heads.windows import spread
 
 _FIRST = 4096  # tokens that initial output weights are fitted to
 

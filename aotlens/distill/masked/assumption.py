@@ -9,12 +9,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from aotlens.distill.tensors import require_tensors
+from aotlens.results import Result
 
 _SHORTEST, _LONGEST = 1e-100, 1e100
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class MaskedSequences:
+class MaskedSequences(Result):
     """n sequences of N token vectors, one of them [MASK], for which Assumption 3.1 holds."""
 
     X: Float[Tensor, "n pos d_model"]
@@ -33,6 +34,10 @@ class MaskedSequences:
     """r_2."""
     separation: float
     """δ: the least distance of two distinct tokens."""
+
+    @property
+    def headline(self) -> str:
+        return f"tokens are at least {self.separation:.3g} apart"
 
 
 def check_assumption(

@@ -14,6 +14,7 @@ from torch import Tensor
 from aotlens.distill.masked.assumption import MaskedSequences, check_assumption
 from aotlens.distill.masked.point_fit import PointFit, least_gap, point_fit
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
+from aotlens.results import Result
 
 Method = Literal["attention", "fixed", "random"]
 METHODS: tuple[Method, ...] = ("attention", "fixed", "random")
@@ -23,7 +24,7 @@ _SHARPNESS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class DistinguishedMasks:
+class DistinguishedMasks(Result):
     """A layer that tells the masks apart, and by how much."""
 
     method: Method
@@ -36,6 +37,10 @@ class DistinguishedMasks:
     """What the head has gathered at each sequence's mask: one number, another for every sequence."""
     pattern: Float[Tensor, "query key"] | None
     """The fixed pattern A, rows attending (the paper's is its transpose)."""
+
+    @property
+    def headline(self) -> str:
+        return f"masks are at least {self.gap:.3g} apart, of at most {float(self.contexts.abs().max()):.3g}"
 
     @property
     def gap(self) -> float:
@@ -133,7 +138,7 @@ def _attention(data: MaskedSequences, generator: torch.Generator, separation: fl
         )
     if not len(v):
         raise ValueError("no direction tried gives distinct tokens distinct projections in float64.")
-    model = _layer(data.X.shape[1], len(v), v, _away_from(data.mask))
+    model = one_head_layer(data.X.shape[1], len(v), v, _away_from(data.mask))
     attn = model.blocks[0].attn
     # d_head = 1, so the model's own scale is 1.
     attn.W_Q[0, :, 0], attn.W_K[0, :, 0] = math.copysign(math.sqrt(abs(scale)), scale) * v, math.sqrt(abs(scale)) * v
@@ -150,7 +155,7 @@ def _fixed(data: MaskedSequences, generator: torch.Generator) -> DistinguishedMa
         if quality > best[0]:
             best = (quality, v, pattern)
     _, v, pattern = best
-    model = _layer(length, len(v), v, _away_from(data.mask), pattern)
+    model = one_head_layer(length, len(v), v, _away_from(data.mask), pattern)
     return _finish("fixed", data, model, None, pattern)
 
 
@@ -169,10 +174,13 @@ def _random(data: MaskedSequences, generator: torch.Generator, pattern: Tensor |
             best = (quality, w)
     ffn = point_fit(data.tokens, best[1], seed=seed)
     first, second = torch.eye(2, dtype=torch.float64)
-    return _finish("random", data, _layer(length, 2, first, second, pattern), ffn, pattern)
+    return _finish("random", data, one_head_layer(length, 2, first, second, pattern), ffn, pattern)
 
 
-def _layer(length: int, width: int, v: Tensor, out: Tensor, pattern: Tensor | None = None) -> AttentionOnlyTransformer:
+def one_head_layer(
+    length: int, width: int, v: Tensor, out: Tensor, pattern: Tensor | None = None
+) -> AttentionOnlyTransformer:
+    """One layer with one head of size 1, W_OV = v outᵀ: softmax (W_Q and W_K to be filled in), or a fixed `pattern`."""
     cfg = ModelConfig(
         n_layers=1,
         d_model=width,

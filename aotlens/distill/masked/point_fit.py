@@ -11,12 +11,13 @@ from torch import Tensor
 
 from aotlens.distill.compile.ffn import FeedForward
 from aotlens.distill.tensors import require_tensors
+from aotlens.results import Result
 
 _DIRECTIONS = 256
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class PointFit:
+class PointFit(Result):
     """f(x) = Σ_i y_i I_i(x), I_i a triangle of height 1 over v·x_i."""
 
     ffn: FeedForward
@@ -32,6 +33,10 @@ class PointFit:
 
     condition: float
     """K · largest |v·x_i|: how many times larger a relative error of v·x becomes as one of a triangle's height."""
+
+    @property
+    def headline(self) -> str:
+        return f"{len(self.errors)} points within {float(self.errors.max()):.2g}"
 
     def __call__(self, x: Float[Tensor, "m d"]) -> Float[Tensor, " m"]:
         """f(x) in float64."""

@@ -15,12 +15,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from aotlens.results import Result
+
 if TYPE_CHECKING:
     import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Interference:
+class Interference(Result):
     """What n features in d dimensions do to each other."""
 
     gram: Float[Tensor, "feature feature"]
@@ -33,6 +35,10 @@ class Interference:
     """Root mean square of those cosines."""
     welch_bound: float
     """No n unit vectors have a smaller largest |cos|; 0 for n ≤ d."""
+
+    @property
+    def headline(self) -> str:
+        return f"the largest |cosine| is {self.largest:.3f} (Welch: at least {self.welch_bound:.3f})"
 
     def to_frame(self) -> pd.DataFrame:
         """One row a feature: length, the feature that disturbs it most (signed cosine); a single one has none."""

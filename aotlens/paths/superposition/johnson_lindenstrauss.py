@@ -21,12 +21,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from aotlens.results import Result
+
 if TYPE_CHECKING:
     import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True)
-class Projection:
+class Projection(Result):
     """One random projection of one cloud of points."""
 
     n_points: int
@@ -51,7 +53,7 @@ class Projection:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JohnsonLindenstrauss:
+class JohnsonLindenstrauss(Result):
     """Projections of clouds of several sizes to several dimensions."""
 
     projections: tuple[Projection, ...]
@@ -60,6 +62,10 @@ class JohnsonLindenstrauss:
     exponent: float | int
     """The slope of log ε against log m within clouds of one size, by least squares over the same projections. The
     theorem's m ∝ 1/ε² is −1/2; it is steeper for small m, where squared lengths are skewed (χ²)."""
+
+    @property
+    def headline(self) -> str:
+        return f"m = {self.constant:.3g} · log N / ε², fitted; ε falls as m^{self.exponent:.3f}"
 
     def to_frame(self) -> pd.DataFrame:
         """One row a projection."""

@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aotlens.paths.superposition.interference import polygon
+from aotlens.results import Result
 
 GAIN: Final = 1.5
 THRESHOLD: Final = 0.5
@@ -24,7 +25,7 @@ HIDDEN_BIAS: Final = (0.82, 0.97)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Pentagon:
+class Pentagon(Result):
     """The network's four arrays, float64, inputs as rows."""
 
     W_1: Float[Tensor, "5 2"]

@@ -103,7 +103,9 @@ def test_intervals_hold_their_mean_and_are_over_text(model, windows):
     mean, low, high = found.over_heads(4)
     assert low < mean < high and mean == pytest.approx(found.error[:, 1].mean())
     frame = found.to_frame()
-    assert len(frame) == 4 * (1 + 2) and not frame.isna().any().any()
+    unmeasured = list(found.attending.scores.reasons)
+    assert len(frame) == 4 * (1 + 2) and not frame.drop(columns=unmeasured).isna().any().any()
+    assert frame[unmeasured].isna().all().all() and "next_token" in unmeasured
     assert found.order(4)[0] == found.heads[int(found.mean_error(4).argmin())]
     shares = found.class_frame().groupby(["layer", "head", "hidden"])["share_of_error"].sum()
     np.testing.assert_allclose(shares, 1.0)

@@ -89,7 +89,7 @@ def test_a_save_that_fails_leaves_the_old_one(found, tmp_path: Path, monkeypatch
     def full(*args: object) -> None:
         raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr("aotlens.distill.heads.state.os.replace", full)
+    monkeypatch.setattr("aotlens.files.os.replace", full)
     with pytest.raises(OSError, match="No space left"):
         save_distillation(path, dataclasses.replace(found, model_name="other"))
     assert path.read_bytes() == before and len(list(tmp_path.iterdir())) == 1

@@ -18,10 +18,10 @@ from transformer_lens.model_bridge.sources._bridge_builder import build_bridge_f
 from aotlens.checkpoints import CheckpointInfo
 from aotlens.data import Corpus, Document, Tokenizer
 from aotlens.distill import distill_heads, held_out_windows, substitute, substitution_costs, token_errors
-from aotlens.distill.heads import CLASSES, TARGETS, attending
+from aotlens.distill.heads import CLASSES, attending
 from aotlens.distill.heads.classes import classes_of
-from aotlens.distill.heads.reader import HeadReader
 from aotlens.heads import motif_scores
+from aotlens.heads.reader import HeadReader
 from aotlens.interop import to_transformer_lens
 
 from .conftest import D_VOCAB, FAST, build, random_windows
@@ -101,7 +101,7 @@ def test_a_bridge_distils_as_the_model_that_it_was_made_from():
     ours = distill_heads(model, text, [0, 4], seeds=2, **FAST)
     theirs = distill_heads(to_transformer_lens(model), text, [0, 4], seeds=2, **FAST)
     np.testing.assert_allclose(theirs.error, ours.error, atol=1e-5)
-    np.testing.assert_allclose(theirs.attending.attention, ours.attending.attention, atol=1e-5)
+    np.testing.assert_allclose(theirs.attending.scores.values, ours.attending.scores.values, atol=1e-5)
 
 
 def test_a_head_is_read_as_it_was_used():
@@ -157,17 +157,17 @@ def test_windows_are_the_documents_own_text(reading_model):
 
 
 def test_a_window_runs_on_into_the_next_document(reading_model):
-    from aotlens.distill.heads.windows import Encoding, sample
+    from aotlens.data.windows import Encoding, spread_windows
 
     short = Small(**{f"document {i}": f"cat {i} sat" for i in range(40)})
-    windows = sample(short, short.names(), Encoding.of(HeadReader.of(reading_model)), 10**6, 12)
+    windows = spread_windows(short, short.names(), Encoding.of(reading_model.tokenizer), 10**6, 12)
     for window in windows:
         assert (window[1:] == 0).any()
         parts = text_of(reading_model.tokenizer, window).split("<|endoftext|>")
         assert all(part in short.texts.values() for part in parts[1:-1])
     assert 5 < len(windows) < 80, "without much overlap"
     with pytest.raises(ValueError, match="expected text for a window of 12 tokens, got 4 characters"):
-        sample(Small(), ("two",), Encoding.of(HeadReader.of(reading_model)), 5, 12)
+        spread_windows(Small(), ("two",), Encoding.of(reading_model.tokenizer), 5, 12)
 
 
 def test_held_out_documents_are_the_cards_own(reading_model):
@@ -208,11 +208,9 @@ def test_attention_as_motif_scores_have_it(model):
     reader = HeadReader.of(model)
     found = attending(reader, reader.require_heads(None), tokens, batch_size=4)
     expected = motif_scores(model, tokens)
-    names = {"first token": "first_token", "previous": "previous_token", "self": "current_token"}
-    for target, motif in {**names, "induction": "induction"}.items():
-        column = found.attention[:, TARGETS.index(target)]
-        np.testing.assert_allclose(column, expected[motif].ravel(), atol=1e-6)
-    assert (found.attention[:, TARGETS.index("next")] == 0).all()
+    for motif in ("first_token", "previous_token", "current_token", "induction"):
+        np.testing.assert_allclose(found.to(motif), expected[motif].ravel(), atol=1e-6)
+    assert np.isnan(found.to("next_token")).all() and np.isnan(found.to("no such motif")).all()
 
 
 def test_variation_of_patterns():
@@ -221,7 +219,7 @@ def test_variation_of_patterns():
     reader = HeadReader.of(fixed)
     found = attending(reader, reader.require_heads([(0, 1), (1, 0)]), tokens)
     np.testing.assert_allclose(found.variation, 0, atol=1e-6)
-    assert found.label == ("self", "self") and list(found.to_frame()["layer"]) == [0, 1]
+    assert found.label == ("current_token", "current_token") and list(found.to_frame()["layer"]) == [0, 1]
     model = build(bias=True)
     reader = HeadReader.of(model)
     found = attending(reader, reader.require_heads(None), tokens)

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from aotlens.checkpoints import CheckpointInfo
 from aotlens.distill import distill_heads, substitute, substitution_costs, substitution_hooks, token_errors
-from aotlens.distill.heads.reader import HeadReader
-from aotlens.distill.heads.substitution import constant_hooks, replacement_hooks
+from aotlens.distill.heads.substitution import replacement_hooks
 from aotlens.heads import ablate
+from aotlens.heads.reader import HeadReader
 
 from .conftest import FAST, build, random_windows
 
@@ -107,9 +107,10 @@ def test_costs_alone_are_ablations(model, found):
         assert costs.alone[place, 2] == pytest.approx(ablate(model, tokens, [head]).change)
     assert costs.by_error[2, -1] == pytest.approx(ablate(model, tokens, found.heads).change)
     _, cache = model.run_with_cache(tokens)
-    means = {(1, 0): cache["z", 1][:, :, 0].mean((0, 1))}
-    loss = model.run_with_hooks(tokens, return_type="loss", fwd_hooks=constant_hooks(model, means))
-    assert float(loss) == pytest.approx(ablate(model, tokens, [(1, 0)], "mean").ablated_loss)
+    mean = cache["z", 1][:, :, 0].mean((0, 1))
+    hooks = replacement_hooks(model, [(1, 0)], lambda head, x: mean)
+    loss = model.run_with_hooks(tokens, return_type="loss", fwd_hooks=hooks)
+    assert float(loss) == pytest.approx(ablate(model, tokens, [(1, 0)], "mean", reference=tokens).ablated_mean)
 
 
 def test_costs_by_order(model, found):

@@ -224,8 +224,8 @@ def test_pieces_take_every_window_once_a_round():
         ({"seeds": 0}, "seeds=0"),
         ({"train_tokens": 5}, "at least a batch"),
         ({"learning_rate": float("nan")}, "learning_rate=nan"),
-        ({"heads": [(2, 0)]}, "head 2.0: this model has layers 0–1"),
-        ({"heads": []}, "at least one"),
+        ({"heads": [(2, 0)]}, "head 2.0: this model has layers 0 to 1"),
+        ({"heads": []}, "at least 1"),
         ({"held_out": 0.5}, "are for a corpus"),
     ],
 )

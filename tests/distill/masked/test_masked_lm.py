@@ -9,42 +9,99 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from aotlens.distill import masked_lm
+from aotlens.distill import distinguish_mask, masked_lm
+from aotlens.models import AttentionOnlyTransformer
 from tests.distill.compile.networks import unchecked_shapes
 from tests.distill.masked.sequences import masked_sequences
 
+METHODS = ("attention", "fixed", "random")
 
-@settings(max_examples=20)
-@given(n=st.integers(1, 40), length=st.integers(4, 7), d=st.integers(1, 6), seed=st.integers(0, 2**31))
-def test_every_mask_is_recovered(n, length, d, seed):
+
+@settings(max_examples=40)
+@given(
+    n=st.integers(1, 40), length=st.integers(4, 7), d=st.integers(1, 6), seed=st.integers(0, 2**31),
+    method=st.sampled_from(METHODS),
+)  # fmt: skip
+def test_every_mask_is_recovered(n, length, d, seed, method):
     X, y, positions, mask = masked_sequences(n, length=length, d=d, vocabulary=30, seed=seed)
-    found = masked_lm(X, y, 1e-3, mask=mask, seed=seed)
+    found = masked_lm(X, y, 1e-3, method=method, mask=mask, seed=seed)
     predictions = found.predict(X)[torch.arange(n), positions]
     assert (predictions - y).abs().max() <= 1e-3
     assert torch.equal(predictions.round().long(), y) and bool(found.recovered.all())
     assert_close(found.predictions, predictions, atol=1e-6, rtol=0)
 
 
-def test_two_layers_by_hand():
-    """Attention in numpy, head by head, with the model's mask."""
+def by_hand(model: AttentionOnlyTransformer, stream: np.ndarray) -> np.ndarray:
+    """The stream after every layer: attention in numpy, head by head, with the model's mask or its fixed pattern."""
+    for layer in range(model.cfg.n_layers):
+        added = np.zeros_like(stream)
+        for head in range(model.cfg.n_heads):
+            v, out = (getattr(model, f"W_{name}")[layer, head].numpy() for name in "VO")
+            if model.cfg.phi == "fixed":
+                weights = model.blocks[layer].attn.fixed_pattern[head].numpy()
+            else:
+                q, k = (getattr(model, f"W_{name}")[layer, head].numpy() for name in "QK")
+                scores = (stream @ q) @ (stream @ k).T / np.sqrt(model.cfg.d_head)
+                scores = np.where(np.array(model.cfg.attn_mask)[head], scores, -np.inf)
+                weights = np.exp(scores - scores.max(1, keepdims=True))
+                weights = weights / weights.sum(1, keepdims=True)
+            added += weights @ (stream @ v) @ out
+        stream = stream + added
+    return stream
+
+
+@pytest.mark.parametrize(("method", "n_layers"), [("attention", [2]), ("fixed", [1, 1]), ("random", [1, 1, 1])])
+def test_the_layers_by_hand(method, n_layers):
     X, y, positions, _ = masked_sequences(7, length=4, d=3, vocabulary=12)
-    found = masked_lm(X, y, 1e-2)
-    model = found.model
-    assert model.cfg.n_layers == 2 and model.cfg.attn_only and model.cfg.norm is None
-    mask = np.array(model.cfg.attn_mask)
+    found = masked_lm(X, y, 1e-2, method=method)
+    assert [stage.cfg.n_layers for stage in found.stages] == n_layers
+    assert all(stage.cfg.attn_only and stage.cfg.norm is None for stage in found.stages)
     for i in range(7):
         stream = np.zeros((5, 5))
         stream[0, -1] = 1
         stream[1:, :3], stream[1:, 3] = X[i], 1
-        for layer in range(2):
-            added = np.zeros_like(stream)
-            for head in range(model.cfg.n_heads):
-                q, k, v, out = (getattr(model, f"W_{name}")[layer, head].numpy() for name in "QKVO")
-                scores = np.where(mask[head], (stream @ q) @ (stream @ k).T / np.sqrt(model.cfg.d_head), -np.inf)
-                weights = np.exp(scores - scores.max(1, keepdims=True))
-                added += weights / weights.sum(1, keepdims=True) @ (stream @ v) @ out
-            stream = stream + added
+        for stage in found.stages:
+            stream = by_hand(stage, stream)
         assert stream[1 + positions[i], 0] == pytest.approx(float(y[i]), abs=1e-2)
+
+
+def test_the_fixed_head_gathers_by_its_pattern_whatever_the_tokens_are():
+    """Propositions 5.2 and 5.3: [MASK] becomes [MASK] + u·Σ_j A[m, j] p_j, with p = v·x or the network's f(x)."""
+    X, y, positions, mask = masked_sequences(7, length=4, d=3, vocabulary=12)
+    rows = torch.arange(7)
+    stream = torch.zeros(7, 5, 5, dtype=torch.float64)
+    stream[:, 0, -1], stream[:, 1:, 3], stream[:, 1:, :3] = 1, 1, X
+
+    masks = distinguish_mask(X, method="fixed")
+    head = masked_lm(X, y, 1e-2, method="fixed").stages[0]
+    (v,), (out,) = head.W_V[0, 0].T, head.W_O[0, 0]
+    gathered = torch.einsum("nk,nk->n", masks.pattern[positions], X @ v[:3])
+    assert_close(head(stream)[rows, 1 + positions, :3], mask + gathered[:, None] * out[:3])
+    assert_close(gathered, masks.contexts)
+
+    pattern = torch.rand(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(5)) + 0.1
+    found = masked_lm(X, y, 1e-2, method="random", pattern=pattern)
+    network, head, _ = found.stages
+    values = network(stream)[:, 1:, 0]
+    assert len(values.unique()) == len(X.flatten(0, 1).unique(dim=0)) == len(found.stages[0].W_V[0]) // 3
+    after = head(network(stream))[rows, 1 + positions]
+    assert_close(after[:, 0] - values[rows, positions], torch.einsum("nk,nk->n", pattern[positions], values))
+    assert_close(after[:, 1:], torch.tensor([0.0, 0, 1, 0], dtype=torch.float64).expand(7, -1))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_one_model_or_stages(method):
+    X, y, _, _ = masked_sequences(7, length=4, d=3, vocabulary=12)
+    found = masked_lm(X, y + 1, 1e-2, method=method)
+    n_tokens = len(X.flatten(0, 1).unique(dim=0))
+    assert found.heads_per_layer == ((3 * n_tokens + 1,) if method == "random" else ()) + (1, 3 * 7 + 1)
+    if method == "attention":
+        assert found.model is found.stages[0]
+    else:
+        with pytest.raises(ValueError, match="run its stages one after the other"):
+            _ = found.model
+    with pytest.raises(ValueError, match="pattern is for method='random'"):
+        masked_lm(X, y, 1e-2, method="fixed", pattern=torch.ones(4, 4, dtype=torch.float64))
 
 
 def test_heads_and_masks():

@@ -9,25 +9,35 @@ Both come from hook points, so they are what the model really used, other hooks'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
-from transformer_lens.model_bridge import TransformerBridge
+from jaxtyping import Float, Int, Int64
+from torch import Tensor, nn
 
-from aotlens.conventions import Head
-from aotlens.models import AttentionOnlyTransformer, hook_names
+from aotlens.conventions import Head, HeadLike, as_heads
+from aotlens.models import AttentionOnlyTransformer, folded_norm, hook_names
 
-#: Any model whose heads can be distilled.
-Model: TypeAlias = AttentionOnlyTransformer | TransformerBridge
+if TYPE_CHECKING:
+    from transformer_lens.model_bridge import TransformerBridge
+
+    #: Any model whose heads can be read.
+    Model: TypeAlias = AttentionOnlyTransformer | TransformerBridge
+else:  # importing the bridge takes longer than PyTorch, and only who has one needs it
+    Model: TypeAlias = nn.Module
 Hooks: TypeAlias = list[tuple[str, Callable[..., Any]]]
 
 
 class _Done(Exception):
     """Everything that was asked for has been seen; the rest of the forward pass is not needed."""
+
+
+def _is_bridge(model: Any) -> bool:
+    from transformer_lens.model_bridge import TransformerBridge
+
+    return isinstance(model, TransformerBridge)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -45,18 +55,21 @@ class HeadReader:
     is_bridge: bool
 
     @classmethod
-    def of(cls, model: Any) -> HeadReader:
-        """Raises `ValueError` for what is neither kind, does not read tokens, or has no heads to hook."""
+    def of(cls, model: Any, purpose: str = "reading heads") -> HeadReader:
+        """Read `model`'s heads, for `purpose` (named in errors).
+
+        Raises `ValueError` for a model that is neither kind, does not read tokens, or has no heads to hook.
+        """
         cfg = getattr(model, "cfg", None)
         if isinstance(model, AttentionOnlyTransformer):
             if model.cfg.read_in != "tokens" or model.cfg.d_vocab is None:
-                raise ValueError(f"distillation needs a model of tokens; this one reads {model.cfg.read_in}.")
+                raise ValueError(f"{purpose}: expected a model of tokens; this one reads {model.cfg.read_in}.")
             causal, is_bridge = not model.sees_later_keys, False
-        elif isinstance(model, TransformerBridge):
+        elif _is_bridge(model):
             causal, is_bridge = getattr(cfg, "attention_dir", "causal") == "causal", True
         else:
             raise ValueError(
-                "expected an AttentionOnlyTransformer or a TransformerLens TransformerBridge, got "
+                f"{purpose}: expected an AttentionOnlyTransformer or a TransformerLens TransformerBridge, got "
                 f"{type(model).__name__}."
             )
         assert cfg is not None
@@ -100,30 +113,65 @@ class HeadReader:
         """x, from what `input_name`'s hook point shows: our norm's comes before its gain and bias."""
         if self.is_bridge or not self.model.cfg.norm:
             return hooked
-        norm = self.model.blocks[layer].ln1
-        return hooked * norm.w + norm.b
+        norm = folded_norm(self.model, layer)
+        return norm.gained(hooked) + norm.bias.to(hooked)
 
     def W_O(self, layer: int) -> Float[Tensor, "head d_head d_model"]:
         return self.model.blocks[layer].attn.W_O.detach()
 
-    def require_heads(self, heads: Sequence[Head] | None) -> tuple[Head, ...]:
+    def require_heads(self, heads: HeadLike | Iterable[HeadLike] | None) -> tuple[Head, ...]:
         """The heads in order of layer and head; all of them for None. Raises `ValueError` for one it lacks."""
         if heads is None:
             return tuple((layer, head) for layer in range(self.n_layers) for head in range(self.n_heads))
-        chosen: list[Head] = []
-        for pair in heads:
-            try:
-                layer, head = (int(number) for number in pair)
-            except (TypeError, ValueError):
-                raise ValueError(f"heads: expected (layer, head) pairs, got {pair!r}.") from None
-            if not (0 <= layer < self.n_layers and 0 <= head < self.n_heads):
+        return tuple(sorted(as_heads(heads, self)))
+
+    def require_ids(self, tokens: Tensor, name: str = "tokens", at_least: int = 1) -> Int64[Tensor, "batch pos"]:
+        """`tokens` on the CPU. Raises `ValueError` for what is not ids of the model, `[batch, pos]`, in its context."""
+        if tokens.ndim != 2 or not len(tokens) or tokens.is_floating_point():
+            raise ValueError(f"{name}: expected token ids [batch, pos], got {tokens.dtype} {list(tokens.shape)}.")
+        if not at_least <= tokens.shape[1] <= self.n_ctx:
+            raise ValueError(f"{name}: expected {at_least} to {self.n_ctx} positions (n_ctx), got {tokens.shape[1]}.")
+        low, high = int(tokens.min()), int(tokens.max())
+        if low < 0 or high >= self.d_vocab:
+            raise ValueError(f"{name}: expected token ids 0 to {self.d_vocab - 1}, got {low} to {high}.")
+        return tokens.cpu().long()
+
+    def listen(
+        self,
+        tokens: Int[Tensor, "batch pos"],
+        name: Callable[[int], str],
+        listener: Callable[[int, Tensor], None],
+    ) -> None:
+        """Run `tokens`, without padding, and call `listener(layer, activation)` with `name(layer)`'s in each layer."""
+
+        def hook_of(layer: int) -> Callable[..., None]:
+            def hook(activation: Tensor, hook: object) -> None:
+                listener(layer, activation)
+
+            return hook
+
+        self.run(tokens, [(name(layer), hook_of(layer)) for layer in range(self.n_layers)])
+
+    def listen_to_patterns(
+        self, tokens: Int[Tensor, "batch pos"], listener: Callable[[int, Float[Tensor, "batch head query key"]], None]
+    ) -> None:
+        """Run `tokens` and call `listener(layer, pattern)` with each layer's attention patterns, in float32 or float64.
+
+        Raises `ValueError` for a bridge whose attention computes no patterns.
+        """
+        layers: set[int] = set()
+
+        def widen(layer: int, pattern: Tensor) -> None:
+            layers.add(layer)
+            listener(layer, pattern if pattern.dtype == torch.float64 else pattern.float())  # MPS has no float64
+
+        self.listen(tokens, self.pattern_name, widen)
+        for layer in range(self.n_layers):
+            if layer not in layers:
                 raise ValueError(
-                    f"head {layer}.{head}: this model has layers 0–{self.n_layers - 1} and heads 0–{self.n_heads - 1}."
+                    f"layer {layer} shows no attention pattern at {self.pattern_name(layer)}; load the Hugging Face "
+                    "model with attn_implementation='eager'."
                 )
-            chosen.append((layer, head))
-        if not chosen:
-            raise ValueError("heads: expected at least one (layer, head) pair, got none.")
-        return tuple(sorted(set(chosen)))
 
     @torch.no_grad()
     def read(

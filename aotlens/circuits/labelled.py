@@ -1,0 +1,109 @@
+"""Entries of a circuit as a table: what its rows and columns are by name, beside the numbers and their unit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float64, Int64
+
+from aotlens.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from aotlens.circuits.circuit import Circuit, Side
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CircuitTable(Result):
+    """Entries of one circuit, in the order asked for."""
+
+    circuit: str
+    """Which circuit, in a line."""
+    unit: str
+    exact: bool
+    """Whether an entry is a term of the model's own scores or logits, on any input; `relative` says why not."""
+    relative: str
+    rows: Int64[np.ndarray, " entry"]
+    """What each row is: a token id, a position, a direction or a class."""
+    columns: Int64[np.ndarray, " entry"]
+    row_labels: tuple[str, ...]
+    column_labels: tuple[str, ...]
+    values: Float64[np.ndarray, " entry"]
+
+    @property
+    def headline(self) -> str:
+        if not len(self.values):
+            return "no entries"
+        return f"[{self.row_labels[0]}] × [{self.column_labels[0]}] first, {self.values[0]:+.4g} {self.unit}"
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row an entry: row, column, row_id, column_id, and the value under the name of its unit."""
+        import pandas as pd
+
+        columns = {"row": self.row_labels, "column": self.column_labels, "row_id": self.rows, "column_id": self.columns}
+        return pd.DataFrame({**columns, self.unit: self.values})
+
+
+def entries_table(
+    circuit: Circuit, rows: Sequence[int], columns: Sequence[int], values: Float64[np.ndarray, " entry"]
+) -> CircuitTable:
+    """The entries at these places of the circuit, with the names of what stands there."""
+    ids = [side.ids_of(places) for side, places in ((circuit.left, rows), (circuit.right, columns))]
+    return CircuitTable(
+        circuit=repr(circuit),
+        unit=circuit.unit,
+        exact=circuit.exact,
+        relative=circuit.relative,
+        rows=np.asarray(ids[0], dtype=np.int64),
+        columns=np.asarray(ids[1], dtype=np.int64),
+        row_labels=labels(circuit.left, ids[0], circuit.tokenizer),
+        column_labels=labels(circuit.right, ids[1], circuit.tokenizer),
+        values=values,
+    )
+
+
+def line_table(circuit: Circuit, which: int | str, k: int | None, largest: bool, *, column: bool) -> CircuitTable:
+    """The k largest (or smallest) entries of one row or column, or all of them; float64 dot products."""
+    side, n = (circuit.right, circuit.shape[1]) if column else (circuit.left, circuit.shape[0])
+    place = place_of(side, which, n, circuit.tokenizer)
+    A, B = (factor.detach().cpu().double() for factor in (circuit.A, circuit.B))
+    values = A @ B[:, place] if column else A[place] @ B
+    if k is not None and k < 1:
+        raise ValueError(f"k={k}: expected at least one entry, or None for all of them.")
+    order = torch.sort(values, descending=largest, stable=True).indices[:k]
+    others, same = order.tolist(), [place] * len(order)
+    rows, columns = (others, same) if column else (same, others)
+    return entries_table(circuit, rows, columns, values[order].numpy())
+
+
+def labels(side: Side, ids: Sequence[int], tokenizer: Any) -> tuple[str, ...]:
+    """Tokens as their strings, where there is a tokenizer; other things as `position 3`."""
+    if side.index == "token" and tokenizer is not None:
+        return tuple(tokenizer.str_tokens(list(ids)))
+    return tuple("bias" if side.index == "bias" else f"{side.index} {number}" for number in ids)
+
+
+def place_of(side: Side, which: int | str, n: int, tokenizer: Any) -> int:
+    """Where the row or column of a token, a position, a direction or a class stands; `ValueError` if nowhere."""
+    number = which
+    if isinstance(which, str):
+        if side.index != "token" or tokenizer is None:
+            what = "there is no tokenizer" if side.index == "token" else f"this side has a line a {side.index}"
+            raise ValueError(f"{which!r}: {what}; give a number.")
+        pieces = tokenizer.encode(which)
+        if len(pieces) != 1:
+            listed = ", ".join(map(repr, tokenizer.str_tokens(pieces)))
+            raise ValueError(f"{which!r}: expected one token, got {len(pieces)} ({listed}).")
+        number = pieces[0]
+    ids = range(n) if side.ids is None else side.ids
+    if number not in ids:
+        raise ValueError(f"{which!r}: expected a {side.index} of this circuit ({n:,} of them), got {number}.")
+    return ids.index(int(number))

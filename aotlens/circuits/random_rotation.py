@@ -1,0 +1,84 @@
+"""Two matrices turned against each other at random: the mean, the variance and the tails of ‖A R B‖².
+
+**Claim.** Let A `[m, D]` and B `[D, n]` be fixed, R a random rotation (uniform, that is Haar, on the orthogonal group
+O(D)), M = AᵀA, N = BBᵀ, and T = ‖A R B‖² (Frobenius). Then
+
+    E T   = tr M · tr N / D
+    Var T = 2 ‖M − (tr M / D) I‖² · ‖N − (tr N / D) I‖² ÷ ((D − 1)(D + 2))
+
+With the singular values s of A and t of B, tr M = Σ s², ‖M − (tr M / D) I‖² = ‖M‖² − (tr M)² / D, ‖M‖² = Σ s⁴.
+
+**Derivation.** T = tr(BᵀRᵀAᵀA R B) = tr(M R N Rᵀ). Write M = (tr M / D) I + M₀ with traceless M₀, and N likewise with
+N₀. Products of a trace with a traceless part vanish, so T = tr M · tr N / D + ⟨M₀, X⟩ with X = R N₀ Rᵀ. X is a random
+symmetric traceless matrix whose distribution no rotation changes. Rotations act irreducibly on the symmetric traceless
+matrices, a space of (D − 1)(D + 2) / 2 dimensions, so by Schur's lemma E X = 0 and the covariance of X is a multiple of
+the identity there, its trace being E ‖X‖² = ‖N₀‖². Hence Var T = ‖M₀‖² ‖N₀‖² ÷ ((D − 1)(D + 2) / 2). In one dimension
+there is nothing to turn: R = ±1 and T is constant.
+
+**Tails.** T is skewed, so its tails are counted, not read off the standard deviation. With A = U diag(s) Vᵀ and
+B = Y diag(t) Zᵀ, VᵀR Y has the distribution of R, hence T = Σ_ij s_i² C_ij² t_j², where C is the upper-left k × k block
+of a random rotation, k ≥ rank of either. C is drawn as the first k rows of a Gaussian D × k matrix made orthonormal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+#: Bytes of one batch of corners and of what is made of them.
+BATCH_BYTES = 64 * 10**6
+#: T within this share of its mean counts as equal: corners are float32 numbers.
+TIED = 1e-5
+
+
+def rotation_mean(s: Float[Tensor, "*left k"], t: Float[Tensor, "*right k"], width: int) -> Float[Tensor, ...]:
+    """E T for every A (singular values `s`) and every B (`t`) in `width` dimensions: `[*left, *right]`."""
+    return torch.tensordot(s.square().sum(-1), t.square().sum(-1), dims=0) / width
+
+
+def rotation_std(s: Float[Tensor, "*left k"], t: Float[Tensor, "*right k"], width: int) -> Float[Tensor, ...]:
+    """The standard deviation of T, `[*left, *right]`; NaN where T is constant.
+
+    T is constant in one dimension, and where A or B is a multiple of a rotation or zero.
+    """
+    if width == 1:
+        return torch.full_like(rotation_mean(s, t, width), torch.nan)
+    std = torch.tensordot(_traceless(s, width), _traceless(t, width), dims=0)
+    std *= (2 / ((width - 1) * (width + 2))) ** 0.5
+    return torch.where(std > 1e-12 * rotation_mean(s, t, width), std, torch.nan)
+
+
+def squared_corners(width: int, size: int, n: int, seed: int) -> Iterator[Float[Tensor, "batch size size"]]:
+    """The squared entries of the upper-left `size` × `size` blocks of `n` random rotations, float32, in batches.
+
+    With a Gaussian `[width, size]` matrix G = [G₁; G₂], the first rows of its orthonormal factor are G₁ L⁻ᵀ,
+    L Lᵀ = G₁ᵀG₁ + G₂ᵀG₂. G₂ enters through a triangular factor of the second term alone, whose distribution is known
+    (Bartlett 1933: Gaussian above the diagonal, χ with width − size − i degrees of freedom on it), so that time and
+    memory do not depend on `width`: O(size³) a rotation.
+    """
+    generator, chi_squares = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
+    batch = max(1, BATCH_BYTES // (16 * size * max(size, min(width, 2 * size))))
+    for start in range(0, n, batch):
+        count = min(batch, n - start)
+        if width < 2 * size:  # few rows beyond the corner: ill-conditioned, and cheap as it is
+            G = torch.randn(count, width, size, generator=generator, dtype=torch.float64)
+            yield torch.linalg.qr(G).Q[:, :size].square().float()
+            continue
+        G = torch.randn(count, size, size, generator=generator)
+        triangle = torch.randn(count, size, size, generator=generator).triu_(1)
+        squared_chi = chi_squares.chisquare(width - size - np.arange(size), (count, size))
+        triangle.diagonal(dim1=-2, dim2=-1).copy_(torch.from_numpy(squared_chi).sqrt())
+        L = torch.linalg.cholesky(G.mT @ G + triangle.mT @ triangle)
+        yield torch.linalg.solve_triangular(L.mT, G, upper=True, left=False).square()
+
+
+def _traceless(s: Tensor, width: int) -> Tensor:
+    """‖M − (tr M / D) I‖ from the singular values of A, without the cancellation of ‖M‖² − (tr M)² / D."""
+    squares = s.square()
+    level = squares.sum(-1, keepdim=True) / width
+    missing = (width - s.shape[-1]) * level.squeeze(-1).square()
+    return ((squares - level).square().sum(-1) + missing).sqrt()

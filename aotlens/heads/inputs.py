@@ -1,0 +1,106 @@
+"""What a motif may know of the sequences that a model reads: token ids, special ids, strings, marks of the caller."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from aotlens.data import Tokenizer
+from aotlens.heads.reader import HeadReader
+
+T = TypeVar("T")
+
+
+class Missing(ValueError):
+    """A motif needs something of the inputs that is not known; the message says what and why."""
+
+
+class Targets(NamedTuple):
+    """Where a motif would have each query look."""
+
+    keys: Bool[Tensor, "batch query key"]
+    queries: Bool[Tensor, "batch query"]
+    """The queries that count: attention is averaged over these."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Inputs:
+    """Sequences of one length, without padding. What is not known of them is None: ask with `need`."""
+
+    tokens: Int[Tensor, "batch pos"]
+    later_keys: bool = False
+    """Whether queries see keys after them, as in BERT."""
+    special_ids: frozenset[int] | None = None
+    """Ids of the tokens that separate texts (`special_ids`)."""
+    vocabulary: tuple[str, ...] | None = None
+    """The string of each token id."""
+    marked: Bool[Tensor, "batch query key"] | None = None
+    """(query, key) pairs that the caller chose."""
+
+    @classmethod
+    def of(cls, reader: HeadReader, tokens: Int[Tensor, "batch pos"]) -> Inputs:
+        """What is known of `tokens` in the model behind `reader`, with its tokenizer where it has one.
+
+        Raises `ValueError` for what is not `[batch, pos]` ids of the model within its context.
+        """
+        tokenizer = reader.model.tokenizer
+        return cls(
+            tokens=reader.require_ids(tokens),
+            later_keys=not reader.causal,
+            special_ids=None if tokenizer is None else special_ids(tokenizer),
+            vocabulary=None if tokenizer is None else vocabulary(tokenizer, reader.d_vocab),
+        )
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __getitem__(self, rows: slice) -> Inputs:
+        marked = None if self.marked is None else self.marked[rows]
+        return dataclasses.replace(self, tokens=self.tokens[rows], marked=marked)
+
+    @property
+    def n_pos(self) -> int:
+        """Positions of each sequence."""
+        return self.tokens.shape[1]
+
+    def need(self, value: T | None, what: str) -> T:
+        """`value`, one of the fields that may be None. Raises `Missing`, naming it as `what`, where it is."""
+        if value is None:
+            raise Missing(f"it needs {what}, which these inputs lack (a model without a tokenizer has none)")
+        return value
+
+    def targets(self, keys: Bool[Tensor, "*batch query key"]) -> Targets:
+        """`keys` as far as their query sees them, for the queries that have one and stand apart from both ends.
+
+        These are positions i ≥ 2, and i ≤ n − 3 where later keys are seen, so that the previous, the query's own, the
+        next, the first and the last position that a query sees are different ones.
+        """
+        keys = keys if self.later_keys else keys.tril()
+        keys = keys.expand(len(self), self.n_pos, self.n_pos)
+        position = torch.arange(self.n_pos)
+        apart = (position >= 2) & (position < self.n_pos - (2 if self.later_keys else 0))
+        return Targets(keys=keys, queries=keys.any(-1) & apart)
+
+
+def special_ids(tokenizer: Any) -> frozenset[int]:
+    """Ids of the tokens that begin, end, separate or pad texts; a mask and an unknown word stand for words instead."""
+    if isinstance(tokenizer, Tokenizer):
+        return frozenset({tokenizer.eot_id})
+    separating = {getattr(tokenizer, f"{kind}_token_id", None) for kind in ("bos", "eos", "cls", "sep", "pad")}
+    words = {tokenizer.mask_token_id, tokenizer.unk_token_id} - separating  # GPT-2's unknown is its end of text
+    return frozenset(set(tokenizer.all_special_ids) - words)
+
+
+def vocabulary(tokenizer: Any, d_vocab: int) -> tuple[str, ...]:
+    """The string of each of `d_vocab` ids, with spaces and line ends as they are; "" for ids without a token."""
+    if isinstance(tokenizer, Tokenizer):
+        strings = list(tokenizer.str_tokens(range(min(tokenizer.d_vocab, d_vocab))))
+    else:
+        raw = tokenizer.convert_ids_to_tokens(range(min(len(tokenizer), d_vocab)))
+        strings = [str(token).replace("Ġ", " ").replace("▁", " ").replace("Ċ", "\n") for token in raw]
+    return (*strings, *[""] * (d_vocab - len(strings)))

@@ -1,0 +1,186 @@
+"""What an ablation puts in the place of a head's output z or of its pattern."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from aotlens.conventions import Head
+from aotlens.models import AttentionOnlyTransformer, hook_names
+
+HOWS = ("zero", "mean", "position_mean", "uniform", "fixed_pattern", "resample")
+_PATTERNS = ("uniform", "fixed_pattern")
+_MEANS = ("mean", "position_mean", "fixed_pattern")
+_BY_POSITION = ("position_mean", "fixed_pattern", "resample")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """Sequences as the model takes them."""
+
+    x: Tensor
+    attention_mask: Tensor | None = None
+    targets: Tensor | None = None
+
+    @classmethod
+    def of(
+        cls,
+        model: AttentionOnlyTransformer,
+        inputs: Tensor | str | list[str],
+        attention_mask: Tensor | None = None,
+        targets: Tensor | None = None,
+    ) -> Batch:
+        """A text, texts, one sequence or several, on the model's device. Raises `ValueError` for no sequence."""
+        x, text_mask = model.to_batch(inputs)
+        if isinstance(inputs, Tensor) and inputs.ndim < x.ndim:  # one sequence, and so are its targets
+            targets = targets if targets is None else targets[None]
+        mask = text_mask if attention_mask is None else attention_mask.to(model.device).bool()
+        for name, value in (("targets", targets), ("attention_mask", mask)):
+            if value is not None and (value.ndim == 0 or len(value) != len(x)):
+                raise ValueError(f"{name}: expected a row for each of {len(x)} sequences, got {list(value.shape)}.")
+        if not len(x):
+            raise ValueError(f"expected at least one sequence, got {list(x.shape)}.")
+        return cls(x=x, attention_mask=mask, targets=None if targets is None else targets.to(model.device))
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, rows: slice) -> Batch:
+        parts = (None if part is None else part[rows] for part in (self.attention_mask, self.targets))
+        mask, targets = parts
+        return Batch(x=self.x[rows], attention_mask=mask, targets=targets)
+
+
+class Replacement:
+    """Runs batches clean and with the heads replaced; `how` as at the head of `aotlens.heads.ablation`."""
+
+    def __init__(
+        self,
+        model: AttentionOnlyTransformer,
+        heads: Sequence[Head],
+        how: str,
+        batch: Batch,
+        reference: Batch | None,
+        *,
+        seed: int,
+        batch_size: int,
+    ) -> None:
+        if how not in HOWS:
+            raise ValueError(f"how={how!r}: expected one of {', '.join(map(repr, HOWS))}.")
+        if batch_size < 1:
+            raise ValueError(f"batch_size={batch_size}: expected at least 1.")
+        self.model, self.how, self.batch_size = model, how, batch_size
+        self.in_layer: dict[int, list[int]] = defaultdict(list)
+        for layer, head in heads:
+            self.in_layer[layer].append(head)
+        self.hook = hook_names.PATTERN if how in _PATTERNS else hook_names.Z
+        self.others = batch if reference is None else reference
+        self.leaves_out = how in _MEANS and reference is None
+        self._check(batch, reference)
+        self.sums: dict[int, Tensor] = {}  # [head, position or 1, inner], float64 on the CPU
+        self.count = 0.0
+        if how in _MEANS:
+            self._add_up()
+        generator = np.random.default_rng(seed)
+        if how == "resample" and reference is not None:
+            self.donors = generator.integers(0, len(reference), len(batch))
+        elif how == "resample":  # one cycle through all: nobody gets their own, everybody gives once
+            order = generator.permutation(len(batch))
+            self.donors = np.empty(len(batch), dtype=np.int64)
+            self.donors[order] = np.roll(order, 1)
+
+    def _check(self, batch: Batch, reference: Batch | None) -> None:
+        if self.how not in (*_MEANS, "resample"):
+            return
+        if reference is None and len(batch) < 2:
+            raise ValueError(
+                f"how={self.how!r}: a single sequence has no others to take a mean or a z from; give several, or "
+                "reference=sequences."
+            )
+        if self.how not in _BY_POSITION:
+            return
+        for part in (batch, self.others):
+            if part.attention_mask is not None and not bool(part.attention_mask.all()):
+                raise ValueError(f"how={self.how!r}: expected sequences of one length, without padding.")
+        if self.others.x.shape[1:] != batch.x.shape[1:]:
+            raise ValueError(
+                f"reference: expected sequences of shape {list(batch.x.shape[1:])}, as those of the input, since "
+                f"how={self.how!r} compares positions; got {list(self.others.x.shape[1:])}."
+            )
+
+    def run(self, part: Batch, rows: slice) -> tuple[Tensor, Tensor]:
+        """The logits of `part`, which is `rows` of the batch: clean, and with the heads replaced."""
+        clean, own = self._clean(part, listen=self.leaves_out)
+        given: dict[int, Tensor] = {}
+        if self.how == "resample":
+            donors = torch.from_numpy(self.donors[rows]).to(self.others.x.device)
+            given = self._clean(Batch(x=self.others.x[donors]), listen=True)[1]
+        elif self.how in _MEANS:
+            given = {layer: self._mean(layer, own.get(layer), part) for layer in self.in_layer}
+        hooks: list[tuple[str | Callable[..., Any], Callable[..., Any]]] = [
+            (hook_names.attn(layer, self.hook), self._put(layer, given.get(layer), part)) for layer in self.in_layer
+        ]
+        ablated = self.model.run_with_hooks(part.x, attention_mask=part.attention_mask, fwd_hooks=hooks)
+        return clean, ablated
+
+    def _clean(self, part: Batch, listen: bool) -> tuple[Tensor, dict[int, Tensor]]:
+        """Logits, and z or patterns of the heads by layer, `[sequence, head, position, inner]`."""
+        names = {hook_names.attn(layer, self.hook): layer for layer in self.in_layer} if listen else {}
+        logits, cache = self.model.run_with_cache(
+            part.x, attention_mask=part.attention_mask, names_filter=list(names), return_cache_object=False
+        )
+        activations = {}
+        for name, layer in names.items():
+            value = cache[name] if self.hook == hook_names.PATTERN else cache[name].transpose(1, 2)
+            activations[layer] = value[:, self.in_layer[layer]]
+        return logits, activations
+
+    def _own_sums(self, activation: Tensor, part: Batch) -> tuple[Tensor, Tensor]:
+        """Each sequence's part in the sums, and how many it is: positions for `"mean"`, else 1."""
+        wide = activation.detach().cpu().double()
+        if self.how != "mean":
+            return wide, torch.ones(len(wide), dtype=torch.float64)
+        real = torch.ones(len(wide), wide.shape[2], dtype=torch.float64)
+        if part.attention_mask is not None:
+            real = part.attention_mask.cpu().double()
+        return (wide * real[:, None, :, None]).sum(2, keepdim=True), real.sum(1)
+
+    def _add_up(self) -> None:
+        for start in range(0, len(self.others), self.batch_size):
+            part = self.others[start : start + self.batch_size]
+            for layer, activation in self._clean(part, listen=True)[1].items():
+                sums, counts = self._own_sums(activation, part)
+                self.sums[layer] = self.sums.get(layer, 0.0) + sums.sum(0)
+            self.count += float(counts.sum())
+
+    def _mean(self, layer: int, own: Tensor | None, part: Batch) -> Tensor:
+        if own is None:
+            return (self.sums[layer] / self.count)[None]
+        sums, counts = self._own_sums(own, part)
+        return (self.sums[layer] - sums) / (self.count - counts)[:, None, None, None]
+
+    def _put(self, layer: int, given: Tensor | None, part: Batch) -> Callable[..., Tensor]:
+        heads = self.in_layer[layer]
+
+        def put(activation: Tensor, hook: object) -> Tensor:
+            activation = activation.clone()
+            by_head = activation if self.hook == hook_names.PATTERN else activation.transpose(1, 2)  # a view
+            if self.how == "uniform":
+                by_head[:, heads] = self._even(activation, part)[:, heads]
+            else:
+                by_head[:, heads] = 0.0 if given is None else given.to(activation)
+            return activation
+
+        return put
+
+    def _even(self, pattern: Tensor, part: Batch) -> Tensor:
+        """Each query's attention spread over the keys that it sees."""
+        visible = self.model.visible_keys(pattern.shape[-1], part.attention_mask, pattern.device)
+        seen = torch.ones_like(pattern) if visible is None else visible.expand_as(pattern).to(pattern.dtype)
+        return seen / seen.sum(-1, keepdim=True).clamp(min=1)

@@ -1,0 +1,147 @@
+"""What `attention_to` is mostly asked: motifs on repeated random tokens, places in a sequence, keys of one's choice."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from jaxtyping import Bool, Float64, Int
+from torch import Tensor
+
+from aotlens.data import repeated_random_tokens
+from aotlens.data.windows import start_id
+from aotlens.heads.attention_to import MotifScores, attention_to
+from aotlens.heads.inputs import Inputs, Targets
+from aotlens.heads.motifs import PLACES, Motif
+from aotlens.heads.reader import HeadReader, Model
+from aotlens.results import Result, top_head
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def motif_scores(
+    model: Model,
+    tokens: Int[Tensor, "batch pos"] | None = None,
+    motifs: Iterable[str | Motif] | str | Motif | None = None,
+    *,
+    n_sequences: int = 16,
+    half_length: int = 50,
+    start: int | Literal["own"] | None = "own",
+    seed: int = 0,
+    batch_size: int = 8,
+    progress: Callable[[int, int], None] | None = None,
+) -> MotifScores:
+    """Score every head for `motifs` (all by default) on `tokens`, or on sequences of twice the same random tokens.
+
+    The `n_sequences` random ones are the start token, then `half_length` tokens drawn uniformly (fewer where the
+    context is shorter), then the same again. `start` is the id of the start token, None for none; by default it is
+    the tokenizer's, or 0 for a model without one. `MotifScores.start` and `.about` say what was used. The induction
+    score is then the usual one: attention from the second occurrence of a token to what followed the first (Olsson et
+    al. 2022). Definitions in `aotlens.heads.motifs`; cost, memory and progress as in `attention_to`.
+
+    Raises `ValueError` for sequences shorter than 3 tokens or longer than the model's context, for a start token that
+    is given beside `tokens` or that the model does not have, and for a model that does not read tokens.
+    """
+    reader = HeadReader.of(model, "motif scores")
+    if tokens is not None:
+        if start != "own":
+            raise ValueError("start: expected no start token beside tokens, which hold their own.")
+        chosen, about = None, f"{len(tokens)} sequences of {tokens.shape[-1]} tokens that were given"
+    else:
+        chosen = start_id(reader.model.tokenizer) or 0 if start == "own" else start
+        half_length = min(half_length, (reader.n_ctx - (chosen is not None)) // 2)
+        tokens = repeated_random_tokens(reader.d_vocab, n_sequences, half_length, seed, eot_id=chosen)
+        begin = "without a start token" if chosen is None else f"the start token {chosen}, then"
+        about = f"{n_sequences} sequences: {begin} twice the same {half_length} random tokens (seed {seed})"
+    if tokens.shape[-1] < 3:
+        raise ValueError(f"expected sequences of at least 3 tokens, got {tokens.shape[-1]}.")
+    scores = attention_to(model, tokens, motifs, batch_size=batch_size, progress=progress)
+    return dataclasses.replace(scores, start=chosen, about=about)
+
+
+def attention_by_place(
+    model: Model,
+    tokens: Int[Tensor, "batch pos"],
+    *,
+    batch_size: int = 8,
+    progress: Callable[[int, int], None] | None = None,
+) -> MotifScores:
+    """Mean attention of every head to each of `PLACES`, over sequences of one length; what is left of 1 goes elsewhere.
+
+    Next and last token are NaN for a causal model, whose queries do not see them. Raises `ValueError` for no sequences,
+    fewer than 5 tokens and as `attention_to`.
+    """
+    if len(tokens) == 0 or tokens.shape[1] < 5:
+        raise ValueError(
+            "expected at least one sequence of 5 tokens or more, so that both neighbours and both ends are apart, got "
+            f"{list(tokens.shape)}."
+        )
+    return attention_to(model, tokens, PLACES, batch_size=batch_size, progress=progress)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TargetedAttention(Result):
+    """Mean attention to the chosen keys, `[n_layers, n_heads]`, 0 to 1 for softmax."""
+
+    attention: Float64[np.ndarray, "layer head"]
+    expected: Float64[np.ndarray, "layer head"]
+    """What the same distances get on average, whatever is there."""
+    n_queries: int
+    """Queries that have at least one chosen key."""
+
+    @property
+    def headline(self) -> str:
+        return f"most for its distances in {top_head(self.ratio)}, as a ratio"
+
+    @property
+    def ratio(self) -> Float64[np.ndarray, "layer head"]:
+        """attention ÷ expected."""
+        return self.attention / self.expected
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a head: layer, head, attention, expected, ratio."""
+        import pandas as pd
+
+        layers, heads = np.indices(self.attention.shape)
+        columns = {name: getattr(self, name).ravel() for name in ("attention", "expected", "ratio")}
+        return pd.DataFrame({"layer": layers.ravel(), "head": heads.ravel(), **columns})
+
+
+def targeted_attention(
+    model: Model,
+    tokens: Int[Tensor, "batch pos"],
+    targets: Bool[Tensor, "batch query key"],
+    *,
+    batch_size: int = 8,
+) -> TargetedAttention:
+    """Every head's attention to `targets` on `tokens`; `targets[b, q, k]` marks key k for query q.
+
+    Every query with a marked key counts, wherever it stands. Raises `ValueError` where shapes disagree, where no pair
+    is marked, for a key after its query in a causal model, which does not see it, and as `attention_to`.
+    """
+    inputs = Inputs.of(HeadReader.of(model, "targeted attention"), tokens)
+    wanted = [*tokens.shape, tokens.shape[1]]
+    if list(targets.shape) != wanted:
+        raise ValueError(f"targets: expected {wanted}, one mask a sequence, got {list(targets.shape)}.")
+    if not inputs.later_keys and bool(targets.triu(1).any()):
+        raise ValueError("targets: expected keys at or before their query, got one after it.")
+    if not bool(targets.any()):
+        raise ValueError("targets: expected at least one marked pair, got none; take longer or other text.")
+    inputs = dataclasses.replace(inputs, marked=targets.cpu())
+    scores = attention_to(model, inputs, _MARKED, by_distance=True, batch_size=batch_size)
+    assert scores.expected is not None
+    return TargetedAttention(
+        attention=scores["marked"], expected=scores.expected[0], n_queries=int(scores.n_queries[0])
+    )
+
+
+def _marked(inputs: Inputs) -> Targets:
+    keys = inputs.need(inputs.marked, "pairs that the caller marked")
+    return Targets(keys=keys, queries=keys.any(-1))
+
+
+_MARKED = Motif(name="marked", badge="mark", sentence="It attends to the keys that the caller chose.", mask=_marked)
