@@ -4,6 +4,8 @@
     aotlens train RECIPE_OR_TOML
     aotlens circuits | spectrum CHECKPOINT --head L.H
     aotlens composition CHECKPOINT
+    aotlens motifs CHECKPOINT [--motif NAME] [--half-length N]
+    aotlens ablate CHECKPOINT [--head L.H] --text TEXT | --corpus SPEC [--how mean]
     aotlens paths CHECKPOINT --text TEXT
     aotlens trigrams CHECKPOINT --head L.H [--evidence SPEC]
     aotlens bigrams CHECKPOINT [--token TEXT] [--corpus SPEC]
@@ -23,7 +25,19 @@ from typing import Annotated
 import typer
 
 from aotlens import __version__
-from aotlens.commands import bigrams, checkpoints, circuits, compiling, composition, distill, paths, train, trigrams
+from aotlens.commands import (
+    ablate,
+    bigrams,
+    checkpoints,
+    circuits,
+    compiling,
+    composition,
+    distill,
+    motifs,
+    paths,
+    train,
+    trigrams,
+)
 from aotlens.commands.shared import PLAIN, one_line, print_text
 
 app = typer.Typer(add_completion=False, help="Trained attention-only transformers, opened up.", **PLAIN)
@@ -32,6 +46,8 @@ app.command("train")(train.train_command)
 app.command("circuits")(circuits.circuits_command)
 app.command("spectrum")(circuits.spectrum_command)
 app.command("composition")(composition.composition_command)
+app.command("motifs")(motifs.motifs_command)
+app.command("ablate")(ablate.ablate_command)
 app.command("paths")(paths.paths_command)
 app.command("trigrams")(trigrams.trigrams_command)
 app.command("bigrams")(bigrams.bigrams_command)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aotlens.commands.choosing import AllDocuments, documents_to_read, layer_and_head
+from aotlens.commands.choosing import AllDocuments, documents_to_read
 from aotlens.commands.shared import Checkpoint, Csv, Device, Folders, Force, check_csv, print_text, table, write_csv
 from aotlens.commands.trigrams import quoted, token_or_id
 
@@ -71,14 +71,13 @@ def bigrams_command(
             raise ValueError(f"{option}: names a part of a text: --corpus SPEC.")
     text = None if corpus is None else open_corpus(corpus)
     model = load(checkpoint, device, folders=folders)
-    heads = [layer_and_head(name) for name in head]
     chosen = [token_or_id(word) for word in token]
     counts, which = None, ""
     if text is not None:
         documents, which = documents_to_read(model, text, str(corpus), document, all_documents)
         counts = count_bigrams(model, text, max_tokens=max_tokens, documents=documents)
-    held = None if counts is None else zero_layer(model, counts, heads=heads)
-    found = bigrams(model, k, tokens=chosen or None, heads=heads, corpus=counts)
+    held = None if counts is None else zero_layer(model, counts, heads=head)
+    found = bigrams(model, k, tokens=chosen or None, heads=head, corpus=counts)
     if held is not None and kl:
         frame = held.to_frame()
         if chosen:
@@ -91,7 +90,7 @@ def bigrams_command(
     if csv is not None:
         write_csv(frame, csv)
     else:
-        names = "".join(f" + head {layer}.{number}" for layer, number in heads)
+        names = "".join(f" + head {layer}.{number}" for layer, number in found.heads)
         print_text(f"W_E W_U{names}" + (f". Relative, since {found.relative}" if found.relative else "") + "\n")
         print_text(_tokens_as_text(frame) if kl else _as_text(frame))
     if held is not None and counts is not None:

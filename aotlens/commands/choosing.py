@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from aotlens.commands.shared import several
-from aotlens.conventions import Head
 
 if TYPE_CHECKING:
     from aotlens.circuits import Circuit, Side
@@ -40,8 +38,6 @@ AllDocuments = Annotated[
     typer.Option("--all-documents", help="Read all documents; default: of its training text, only those held out."),
 ]
 
-_HEAD = re.compile(r"(\d+)\.(\d+)", re.ASCII)
-
 
 def choose_circuit(model: AttentionOnlyTransformer, head: str, kind: str, left: str, right: str | None) -> Circuit:
     """The circuit of the options' words. Raises ValueError, in those words, for what does not exist."""
@@ -49,39 +45,22 @@ def choose_circuit(model: AttentionOnlyTransformer, head: str, kind: str, left: 
 
     if kind not in ("qk", "ov"):
         raise ValueError(f"--kind {kind}: expected qk or ov.")
-    layer, number = layer_and_head(head)
     for option, value in (("--left", left), ("--right", right)):
         if value == "prompt":
             raise ValueError(f"{option} prompt: needs a prompt's activations; use aotlens.circuits in a script.")
     if kind == "qk":
-        return qk_circuit(model, layer, number, _side(left), _side(right or "tokens"))
-    return ov_circuit(model, layer, number, _side(left), _side(right or "logits"))
+        return qk_circuit(model, head, left, right or "tokens")
+    return ov_circuit(model, head, left, right or "logits")
 
 
-def layer_and_head(text: str, option: str = "--head") -> Head:
-    """`1.4` as (1, 4). Raises ValueError, in the option's words, for anything else."""
-    match = _HEAD.fullmatch(text)
-    if match is None:
-        raise ValueError(f"{option} {text}: expected a layer and a head, both from 0, as 1.4.")
-    return int(match[1]), int(match[2])
-
-
-def _side(text: str) -> str | Head:
-    match = _HEAD.fullmatch(text)
-    return (int(match[1]), int(match[2])) if match else text
-
-
-def names(model: AttentionOnlyTransformer, side: Side | None, ids: Iterable[Any]) -> list[str]:
+def names(circuit: Circuit, side: Side, ids: Iterable[Any]) -> list[str]:
     """What rows or columns are: tokens as quoted text (ids without a tokenizer), other things by number."""
+    from aotlens.circuits.labelled import labels
     from aotlens.plots.labels import describe
 
-    index = getattr(side, "index", "")
-    listed = [int(i) for i in ids]
-    if index == "bias":
-        return ["bias"] * len(listed)
-    if index == "token" and model.tokenizer is not None:
-        return [describe(token) for token in model.tokenizer.str_tokens(listed)]
-    return [f"{index} {i}" for i in listed]
+    plain = labels(side, [int(i) for i in ids], circuit.tokenizer)
+    is_text = side.index == "token" and circuit.tokenizer is not None
+    return [describe(label) for label in plain] if is_text else list(plain)
 
 
 def describe_circuit(circuit: Circuit) -> str:

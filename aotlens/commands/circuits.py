@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from aotlens.circuits import Circuit
-    from aotlens.models import AttentionOnlyTransformer
 
 _N_PAIRS = 5
 
@@ -52,9 +51,9 @@ def circuits_command(
     if token is not None:
         token_id = model.to_single_token(token)
     if token_id is None:
-        tables = [("", _entries(model, circuit, top, not smallest, None, None))]
+        tables = [("", _entries(circuit, circuit, top, not smallest))]
     else:
-        tables = _of_token(model, circuit, token_id, top, not smallest)
+        tables = _of_token(circuit, token_id, top, not smallest)
     if csv is not None:
         import pandas as pd
 
@@ -94,10 +93,10 @@ def spectrum_command(
     circuit = choose_circuit(model, head, kind, left, right)
     if rate and (circuit.kind, circuit.left.name, circuit.right.name) != ("ov", "tokens", "logits"):
         raise ValueError("--rate: expected the OV circuit from tokens to logits; leave --kind, --left and --right.")
-    copied = copying_rate(model, None, circuit.heads) if rate else None
+    copied = copying_rate(model, circuit.heads) if rate else None
     result = spectrum(circuit, top, n_vectors=_N_PAIRS)
     if csv is not None:
-        rows, columns = (names(model, side, range(n)) for side, n in _sides(circuit))
+        rows, columns = (names(circuit, side, range(n)) for side, n in _sides(circuit))
         write_csv(result.to_frame(rows, columns), csv)
         return
     print_text(describe_circuit(circuit))
@@ -121,7 +120,8 @@ def spectrum_command(
         )
         for sign, *ids in ends:
             read, written = (
-                " ".join(names(model, side, chosen[i])) for (side, _), chosen in zip(_sides(circuit), ids, strict=True)
+                " ".join(names(circuit, side, chosen[i]))
+                for (side, _), chosen in zip(_sides(circuit), ids, strict=True)
             )
             lines.append((str(i) if sign == "+" else "", size if sign == "+" else "", sign, read, written))
     print_text(table(lines))
@@ -131,9 +131,7 @@ def _sides(circuit: Circuit) -> list:
     return [(circuit.left, circuit.shape[0]), (circuit.right, circuit.shape[1])]
 
 
-def _of_token(
-    model: AttentionOnlyTransformer, circuit: Circuit, token: int, top: int, largest: bool
-) -> list[tuple[str, pd.DataFrame]]:
+def _of_token(circuit: Circuit, token: int, top: int, largest: bool) -> list[tuple[str, pd.DataFrame]]:
     """The token's row and its column, as far as the sides are tokens."""
     (left, n_rows), (right, n_columns) = _sides(circuit)
     if "token" not in (left.index, right.index):
@@ -141,7 +139,7 @@ def _of_token(
     n_tokens = n_rows if left.index == "token" else n_columns
     if not 0 <= token < n_tokens:
         raise ValueError(f"--token-id {token}: expected an id from 0 to {n_tokens - 1}.")
-    (name,) = names(model, left if left.index == "token" else right, [token])
+    (name,) = names(circuit, left if left.index == "token" else right, [token])
     if circuit.kind == "qk":
         looks = "looks for" if largest else "avoids"
         titles = (f"What {name} {looks}", f"Who {looks} {name}")
@@ -150,35 +148,31 @@ def _of_token(
         titles = (f"What attending to {name} {promotes}", f"What {promotes} {name}")
     tables = []
     if left.index == "token":
-        tables.append((titles[0], _entries(model, circuit, top, largest, token, None)))
+        tables.append((titles[0], _entries(circuit, circuit[token : token + 1], top, largest)))
     if right.index == "token":
-        tables.append((titles[1], _entries(model, circuit, top, largest, None, token)))
+        tables.append((titles[1], _entries(circuit, circuit[:, token : token + 1], top, largest)))
     return tables
 
 
-def _entries(
-    model: AttentionOnlyTransformer, circuit: Circuit, top: int, largest: bool, row: int | None, column: int | None
-) -> pd.DataFrame:
-    """The best entries of the whole circuit, of a row or of a column."""
+def _entries(circuit: Circuit, part: Circuit, top: int, largest: bool) -> pd.DataFrame:
+    """The best entries of a part of the circuit: all of it, a row or a column."""
     import pandas as pd
-    from transformer_lens import FactoredMatrix
+    import torch
 
-    from aotlens.circuits import above_row_level, top_entries
+    from aotlens.circuits import above_row_level
 
-    A = circuit.A if row is None else circuit.A[row : row + 1]
-    B = circuit.B if column is None else circuit.B[:, column : column + 1]
-    found = top_entries(FactoredMatrix(A, B), min(top, A.shape[0] * B.shape[1]), largest)
-    rows, columns = found.rows + (row or 0), found.columns + (column or 0)
+    best = part.top(top, largest=largest)
     row_name, column_name = ("destination", "source") if circuit.kind == "qk" else ("source", "output")
     frame = {
-        row_name: names(model, circuit.left, rows.tolist()),
-        f"{row_name}_id": rows.numpy(),
-        column_name: names(model, circuit.right, columns.tolist()),
-        f"{column_name}_id": columns.numpy(),
-        circuit.unit.replace(" ", "_"): found.values.numpy(),
+        row_name: names(circuit, circuit.left, best.rows),
+        f"{row_name}_id": best.rows,
+        column_name: names(circuit, circuit.right, best.columns),
+        f"{column_name}_id": best.columns,
+        circuit.unit.replace(" ", "_"): best.values,
     }
     if circuit.kind == "qk":
-        frame["above_row_level"] = above_row_level(circuit, rows, found.values).numpy()
+        rows, values = torch.from_numpy(best.rows), torch.from_numpy(best.values)
+        frame["above_row_level"] = above_row_level(circuit, rows, values).numpy()
     return pd.DataFrame(frame)
 
 

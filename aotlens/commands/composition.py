@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from aotlens.commands.shared import Checkpoint, Csv, Folders, Force, check_csv, print_text, table, write_csv
+from aotlens.commands.shared import Checkpoint, Csv, Folders, Force, check_csv, print_text, several, table, write_csv
 
 
 def composition_command(
@@ -24,8 +24,11 @@ def composition_command(
 ) -> None:
     """List the pairs of heads in which the later one reads most of what the earlier one writes.
 
-    Beside each Frobenius ratio: how many standard deviations it is above independent random heads of the same
-    shapes, by which pairs are sorted.
+    Pairs are sorted by their Frobenius ratio. Beside it: the earlier head's place among all that the later head can
+    read; whether the pair lies above its null (the same two heads, one of them turned at random against the other) at
+    a false discovery rate of 5% over all pairs; the share of such rotations that reach the product's norm (p above) or
+    stay at or below it (p below); how many standard deviations the norm's square lies above its mean over rotations
+    (z); the norm; and that mean and standard deviation.
     """
     from aotlens.checkpoints import load
     from aotlens.circuits import composition
@@ -45,11 +48,16 @@ def composition_command(
         f" (and {other} composition: MSSA has one matrix for both)" if model.cfg.attention == "mssa" and other else ""
     )
     print_text(
-        f"{mode} composition{same}. Independent random heads: mean {result.random_mean:.4f}, standard deviation "
-        f"{result.random_std:.4f}.\n"
+        f"{mode} composition{same}. {result.edges.sum()} of {several(len(frame), 'pair')} above their null, the same "
+        f"two heads turned at random ({result.n_random:,} rotations; false discovery rate 5%). Turned at random, every "
+        f"pair has a root mean square of {result.random_rms:.4f}.\n"
     )
-    lines: list[tuple[str, ...]] = [("earlier", "later", "composition", "z")]
+    titles = ("composition", "place", "above null", "p above", "p below", "z", "norm", "norm² turned: mean", "sd")
+    lines: list[tuple[str, ...]] = [("earlier", "later", *titles)]
     for row in frame.head(top).itertuples():
         pair = (f"{row.earlier_layer}.{row.earlier_head}", f"{row.later_layer}.{row.later_head}")
-        lines.append((*pair, f"{row.composition:.4f}", f"{row.z:.1f}"))
+        place = f"{row.rank} of {row.later_layer * model.cfg.n_heads}"
+        tails = (f"{row.p_above:.2g}", f"{row.p_below:.2g}", f"{row.z:.1f}")
+        sizes = (f"{row.norm:.3g}", f"{row.random_mean:.3g}", f"{row.random_std:.2g}")
+        lines.append((*pair, f"{row.composition:.4f}", place, "yes" if row.edge else "no", *tails, *sizes))
     print_text(table(lines))

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aotlens.commands.choosing import layer_and_head
 from aotlens.commands.shared import Checkpoint, Csv, Device, Folders, Force, check_csv, print_text, table, write_csv
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ def distill_command(
             model,
             text,
             widths,
-            heads=[layer_and_head(name) for name in head] or None,
+            heads=head or None,
             target=target,
             seeds=seeds,
             held_out=document or None,

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aotlens.commands.choosing import layer_and_head
 from aotlens.commands.shared import Checkpoint, Csv, Device, Folders, Force, check_csv, print_text, table, write_csv
 
 if TYPE_CHECKING:
@@ -64,8 +63,7 @@ def paths_command(
     if token is None:
         token = int(expansion.frozen.logits[position].argmax())
     chosen = token if other is None else (token, other)
-    head = None if through is None else layer_and_head(through, "--through")
-    found = expansion.top(top, position, chosen, by, through=head, budget=budget)
+    found = expansion.top(top, position, chosen, by, through=through, budget=budget)
     sentences = [expansion.describe(path) for path in found.paths]
     if csv is not None:
         frame = found.to_frame()

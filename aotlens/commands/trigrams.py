@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aotlens.commands.choosing import AllDocuments, HeadName, documents_to_read, layer_and_head
+from aotlens.commands.choosing import AllDocuments, HeadName, documents_to_read
 from aotlens.commands.shared import (
     Checkpoint,
     Csv,
@@ -31,12 +31,12 @@ Filter = Annotated[
 _TOKENS: tuple[str, ...] = ("source", "destination", "out")
 _WEIGHTS: tuple[str, ...] = (*_TOKENS, "qk", "attention", "ov", "effect")
 _EVIDENCE = (
-    *_TOKENS, "effect", "occurrences", "followed", "lift", "lift_low", "lift_high", "measured_attention",
-    "measured_effect", "ablation_change", "verdict",
+    *_TOKENS, "effect", "occurrences", "followed", "lift", "lift_within", "lift_within_low", "lift_within_high",
+    "lifts_disagree", "measured_attention", "measured_effect", "ablation_change", "verdict_by_document", "verdict",
 )  # fmt: skip
 _BUGS = (
     *_TOKENS, "followed", "other_destination", "other_out", "other_followed", "forced_effect", "forced_occurrences",
-    "forced_followed", "forced_lift", "forced_verdict", "false",
+    "forced_followed", "forced_lift_within", "forced_verdict", "false",
 )  # fmt: skip
 
 
@@ -94,8 +94,11 @@ def trigrams_command(
     mean over outs; effect = attention × ov.
 
     With --evidence, every row is held against text: how often the source comes before the destination, how much
-    likelier the out is then (lift), what the head does there, and a verdict. Confirmed: the out is likelier than
-    after the destination anyway, at a false discovery rate of 5%, windows taken as independent.
+    likelier the out is then, over all places (lift) and within stretches of 8 windows of one document (lift_within,
+    with its 95% interval), what the head does there, and a verdict. Confirmed: within stretches the out is likelier
+    than after the destination anyway, at a false discovery rate of 5%, stretches taken as independent.
+    lifts_disagree: the two lie on different sides of 1, so the source tells which document or passage it is.
+    verdict_by_document: the same with whole documents for stretches; too rare where there are fewer than 5.
 
     With --bugs, what the rows force: a head that says `keep ... in -> mind` and `keep ... at -> bay` also says
     `keep ... in -> bay`: source ... destination -> other_out. false: the text has enough of that pair, and the out
@@ -114,12 +117,10 @@ def trigrams_command(
             raise ValueError(f"{option}: needs text to hold the rows against: --evidence SPEC.")
     corpus = None if evidence is None else open_corpus(evidence)
     model = load(checkpoint, device, folders=folders)
-    layer, number = layer_and_head(head)
     chosen = [[token_or_id(text) for text in texts] or None for texts in (source, destination, out)]
     found = skip_trigrams(
         model,
-        layer,
-        number,
+        head,
         k=k,
         score=score,
         largest=not lowest,
@@ -137,7 +138,8 @@ def trigrams_command(
         with _Bar(max_tokens) as bar:
             held = find_evidence(model, found, corpus, progress=bar, **read)
         verdicts = ", ".join(f"{number} {word}" for word, number in held.summary().items())
-        frame, summary, columns = held.to_frame(), f"{held.n_tokens:,} tokens of {which}: {verdicts}.", _EVIDENCE
+        summary = f"{held.n_tokens:,} tokens of {which}: {verdicts}. {held.assumption}"
+        frame, columns = held.to_frame(), _EVIDENCE
         if bugs is not None:
             with _Bar(max_tokens) as bar:
                 forced = skip_trigram_bugs(
@@ -151,7 +153,7 @@ def trigrams_command(
     elif bugs is not None and frame.empty:
         print_text("No two of these rows have one source, and different destinations and outs: nothing is forced.")
     else:
-        print_text(f"Head {layer}.{number}" + (f". Relative, since {found.relative}" if found.relative else "") + "\n")
+        print_text(f"Head {head}" + (f". Relative, since {found.relative}" if found.relative else "") + "\n")
         shown = frame if bugs is None else frame.head(k)
         print_text(_as_text(shown, columns))
         if len(shown) < len(frame):

@@ -11,8 +11,8 @@ matrix.py       entries of a circuit
 eigenvalues.py  a circuit's eigenvalues in the complex plane
 composition.py  a head between those it reads and those that read it
 nonlinearity.py a compiled network: error over the inputs, a head as a gate, masks
-distillation.py heads as feed-forward networks: error by head, width and kind; what replacing heads costs
-distillation_page.py  several models' distillations side by side, on one scale
+distillation.py heads as feed-forward networks, models side by side: errors, and what replacing heads costs
+results.py      `plot(result)`: the figure of a result
 paths.py        what paths of each length add to a logit, and its flow from tokens through heads
 """
 
@@ -22,43 +22,53 @@ from aotlens.plots.attention import attention_map
 from aotlens.plots.colours import Theme
 from aotlens.plots.composition import Edge, composition_graph
 from aotlens.plots.distillation import (
-    error_against,
-    error_by_width,
-    error_grid,
+    Cloud,
+    Costs,
+    ErrorGrid,
+    class_bars,
+    cost_curves,
+    error_grids,
+    head_clouds,
     learning_curves,
-    substitution_curves,
+    width_profiles,
 )
 from aotlens.plots.eigenvalues import eigenvalue_plane
 from aotlens.plots.labels import describe, glyphs, is_whitespace
 from aotlens.plots.matrix import matrix_map
 from aotlens.plots.nonlinearity import error_lines, error_surfaces, gate, mask_maps
 from aotlens.plots.paths import FlowNode, flow_graph, order_bars
+from aotlens.plots.results import plot
 from aotlens.plots.thumbnails import data_uri, sprite
 from aotlens.plots.training import training_curve
 
 __all__ = [
+    "Cloud",
+    "Costs",
     "Edge",
+    "ErrorGrid",
     "FlowNode",
     "Theme",
     "attention_map",
+    "class_bars",
     "composition_graph",
+    "cost_curves",
     "data_uri",
     "describe",
     "eigenvalue_plane",
-    "error_against",
-    "error_by_width",
-    "error_grid",
+    "error_grids",
     "error_lines",
     "error_surfaces",
     "flow_graph",
     "gate",
     "glyphs",
+    "head_clouds",
     "is_whitespace",
     "learning_curves",
     "mask_maps",
     "matrix_map",
     "order_bars",
+    "plot",
     "sprite",
-    "substitution_curves",
     "training_curve",
+    "width_profiles",
 ]

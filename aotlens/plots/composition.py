@@ -33,7 +33,9 @@ class Edge:
     value: float | int
     """0 to 1."""
     z: float | int
-    """Standard deviations above independent random heads."""
+    """Standard deviations of the squared product above random rotations of the same two heads; NaN where none is."""
+    rank: int
+    """The earlier head's place among all that the later head can read, by value; 1 is the highest."""
 
 
 def composition_graph(
@@ -41,15 +43,15 @@ def composition_graph(
 ) -> go.Figure:
     """The chosen head in the middle, heads of earlier layers to its left and of later layers to its right.
 
-    A line is an edge, its colour the way in which the later head reads, its width its z-score. Heads without an edge
+    A line is an edge, its colour the way in which the later head reads, its width its value. Heads without an edge
     are faint. `customdata` of a head's point is `[layer, head]`, so that a click can go there.
     """
     figure = go.Figure()
     figure.update_layout(base_layout(theme))
     where = _places(head, n_layers, n_heads)
-    widest = max((edge.z for edge in edges), default=1.0)
+    widest = max((edge.value for edge in edges), default=1.0)
     named: set[str] = set()
-    for edge in sorted(edges, key=lambda edge: edge.z):
+    for edge in sorted(edges, key=lambda edge: edge.value):
         place, name, bend = _MODES[edge.mode]
         figure.add_trace(_line(edge, where, LINES[theme][place], bend, widest, name, edge.mode not in named))
         named.add(edge.mode)
@@ -105,7 +107,7 @@ def _line(
     x, y = _curve(where[edge.earlier], where[edge.later], bend)
     return go.Scatter(
         x=x.astype(np.float32), y=y.astype(np.float32), mode="lines", name=name, legendgroup=name, showlegend=first,
-        line={"color": colour, "width": 1 + 6 * max(edge.z, 0) / max(widest, 1e-9)}, opacity=0.75, hoverinfo="skip",
+        line={"color": colour, "width": 1 + 6 * edge.value / max(widest, 1e-9)}, opacity=0.75, hoverinfo="skip",
     )  # fmt: skip
 
 
@@ -119,8 +121,8 @@ def _add_points(
             continue
         curves = [_curve(where[edge.earlier], where[edge.later], bend) for edge in chosen]
         text = [
-            f"{_name(edge.earlier)} → {_name(edge.later)}, {name}<br><b>{edge.value:.3f}</b>, "
-            f"{edge.z:.1f} standard deviations above chance"
+            f"{_name(edge.earlier)} → {_name(edge.later)}, {name}<br><b>{edge.value:.3f}</b>, place {edge.rank} among "
+            f"what {_name(edge.later)} reads<br>z {edge.z:.1f} of its square, against random rotations"
             for edge in chosen
         ]
         if len(edges) <= _LABELLED:

@@ -26,7 +26,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
-from aotlens.models import ModelConfig
+from aotlens.models import PHIS, ModelConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,11 +132,9 @@ class Recipe:
                 f"model's n_ctx is {n_ctx}; set sequence_length to at most {n_ctx}, or raise n_ctx."
             )
         self._check_objective()
-        if self.model_config(self.corpus.d_vocab).phi == "thresholded_softmax":
-            raise ValueError(
-                f"recipe {self.name!r}: a thresholded softmax is a step, without a gradient to its scores; W_Q and W_K "
-                "would never change. Train with phi='softmax' and threshold the trained model."
-            )
+        phi = self.model_config(self.corpus.d_vocab).phi
+        if (why := PHIS[phi].untrainable) is not None:
+            raise ValueError(f"recipe {self.name!r}: phi={phi!r} cannot be trained: {why}.")
 
     def _check_objective(self) -> None:
         cfg = self.model_config(self.corpus.d_vocab)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from aotlens.checkpoints import CheckpointInfo
 from aotlens.data import validation_windows
-from aotlens.evaluate import masked_loss, repeat_losses, unigram_loss, validation_loss
-from aotlens.heads import MOTIFS, PLACES, attention_by_place, motif_scores
+from aotlens.evaluate import BigramModel, masked_loss, repeat_losses, unigram_loss, validation_loss
+from aotlens.heads import MotifScores, attention_by_place, motif_scores
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.train.corpus import TrainingData
 from aotlens.train.recipe import Recipe
@@ -34,8 +35,8 @@ def running_metrics(model: AttentionOnlyTransformer, windows: Tensor) -> dict[st
     scores = motif_scores(model, n_sequences=8, half_length=min(50, (model.cfg.n_ctx - 1) // 2))
     return {
         "validation_loss": validation_loss(model, windows),
-        "induction": float(scores.induction.max()),
-        "previous_token": float(scores.previous_token.max()),
+        "induction": float(scores["induction"].max()),
+        "previous_token": float(scores["previous_token"].max()),
     }
 
 
@@ -44,9 +45,10 @@ def final_metrics(
 ) -> dict[str, Any]:
     """The figures of a card: losses on the validation split, the bigram baseline, motifs on repeated tokens.
 
-    Losses are nats a token; `heads` gives, for each motif, its strongest head and that head's score. For a masked
-    language model: `masked_loss`, `unigram_loss` and the share guessed right, on the same hidden tokens, and for each
-    place the head that attends there most.
+    Losses are nats a token; `bigram_loss` is that of a smoothed bigram model of the training tokens on the very windows
+    of `validation_loss`, each of which begins with the separator. `heads` gives, for each motif, its strongest head and
+    that head's score. For a masked language model: `masked_loss`, `unigram_loss` and the share guessed right, on the
+    same hidden tokens, and for each place the head that attends there most.
     """
     if model.sees_later_keys:
         return _masked_metrics(model, data, validation_tokens)
@@ -55,19 +57,16 @@ def final_metrics(
     windows = validation_windows(data.validation, length, max_windows=most)
     repeats = repeat_losses(model)
     scores = motif_scores(model, n_sequences=32)
-    best = {}
-    for motif in MOTIFS:
-        layer, head = divmod(int(scores[motif].argmax()), model.cfg.n_heads)
-        best[motif] = {"head": f"{layer}.{head}", "score": round(float(scores[motif].max()), 4)}
     loss = validation_loss(model, windows)
+    bigram_loss = BigramModel.fit(np.asarray(data.train.tokens), data.train.d_vocab).loss(windows.numpy())
     return {
         "validation_loss": loss,
-        "bigram_loss": data.bigram_loss,
-        "below_bigram": data.bigram_loss - loss,
+        "bigram_loss": bigram_loss,
+        "below_bigram": bigram_loss - loss,
         "validation_tokens": int(windows.shape[0] * (windows.shape[1] - 1)),
         "repeated_first_half_loss": repeats.first_half,
         "repeated_second_half_loss": repeats.second_half,
-        "heads": best,
+        "heads": _best_heads(scores),
     }
 
 
@@ -80,17 +79,23 @@ def _masked_metrics(
     found = masked_loss(model, windows)
     baseline = unigram_loss(data.train.counts(), found.targets)
     places = attention_by_place(model, windows[:: max(1, len(windows) // 64)][:64].to(model.device))
-    best = {}
-    for place in PLACES:
-        layer, head = divmod(int(places[place].argmax()), model.cfg.n_heads)
-        best[place] = {"head": f"{layer}.{head}", "score": round(float(places[place].max()), 4)}
     return {
         "masked_loss": found.loss,
         "unigram_loss": baseline,
         "below_unigram": baseline - found.loss,
         "masked_accuracy": found.accuracy,
         "masked_tokens": len(found.targets),
-        "heads": best,
+        "heads": _best_heads(places),
+    }
+
+
+def _best_heads(scores: MotifScores) -> dict[str, dict[str, Any]]:
+    """The head with the highest score for each motif that could be measured."""
+    best = {motif: scores.best(motif) for motif in scores.motifs}
+    return {
+        motif: {"head": f"{top[0][0]}.{top[0][1]}", "score": round(top[1], 4)}
+        for motif, top in best.items()
+        if top is not None
     }
 
 

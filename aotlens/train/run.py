@@ -31,7 +31,11 @@ def run_recipe(
     """
     recipe = load_recipe(name_or_path)
     last = recipe.stages[-1]
-    last = dataclasses.replace(last, learning_rate=learning_rate or last.learning_rate, tokens=tokens or last.tokens)
+    last = dataclasses.replace(
+        last,
+        learning_rate=last.learning_rate if learning_rate is None else learning_rate,
+        tokens=last.tokens if tokens is None else tokens,
+    )
     recipe = dataclasses.replace(recipe, seed=recipe.seed if seed is None else seed, stages=(*recipe.stages[:-1], last))
     target = Path(out) if out is not None else home_folder() / recipe.name
     check_start(target, resume)  # before the corpus is read

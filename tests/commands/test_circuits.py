@@ -30,7 +30,7 @@ def test_the_best_of_the_whole_circuit(run: Run, stored: AttentionOnlyTransforme
     assert first == "QK circuit of head 1.0, in nats: destinations (tokens, 265) × sources (tokens, 265)."
     assert second.startswith("Relative, since tokens: layer 1's norm") and empty == ""
     assert head.split() == ["destination", "id", "source", "id", "nats", "above", "row", "level"]
-    dense = qk_circuit(stored, 1, 0).AB.double()
+    dense = qk_circuit(stored, (1, 0)).AB.double()
     best = dense.flatten().topk(3)
     assert len(rows) == 3
     for row, value, at in zip(rows, best.values, best.indices, strict=True):
@@ -49,7 +49,7 @@ def test_one_token_both_ways_as_csv(run: Run, stored: AttentionOnlyTransformer, 
     assert run("circuits", "small", *options, "--csv", str(file)) == (0, f"{file}: 8 rows\n", "")
     frame = pd.read_csv(file)
     assert list(frame.columns) == ["source", "source_id", "output", "output_id", "logits", "list"]
-    dense = ov_circuit(stored, 0, 1).AB.double()
+    dense = ov_circuit(stored, (0, 1)).AB.double()
     the = stored.to_single_token(" the")
     row, column = frame[:4], frame[4:]
     assert (row.source_id == the).all() and (row.source == '" the"').all() and (column.output_id == the).all()
@@ -76,7 +76,7 @@ def test_other_sides(run: Run, stored: AttentionOnlyTransformer) -> None:
 
 def test_spectrum(run: Run, stored: AttentionOnlyTransformer, tmp_path: Path) -> None:
     code, out, err = run("spectrum", "small", "--head", "0.1", "--rate")
-    result, rate = spectrum(ov_circuit(stored, 0, 1)), copying_rate(stored, 0, 1)
+    result, rate = spectrum(ov_circuit(stored, (0, 1))), copying_rate(stored, (0, 1))
     assert (code, err) == (0, "")
     assert f"Copying score {result.copying_score:.3f}.\n" in out
     assert f"Own logit the largest for {rate.top1:.1%} of 265 tokens, among the five largest for {rate.top5:.1%}" in out
@@ -116,13 +116,13 @@ def test_nothing_is_overwritten_unasked(run: Run, tmp_path: Path, command: str) 
     ("arguments", "expected"),
     [
         (["circuits", "smal", "--head", "1.0"], "Did you mean small?"),
-        (["circuits", "small", "--head", "14"], "--head 14: expected a layer and a head"),
+        (["circuits", "small", "--head", "14"], "head '14': expected a layer and a head"),
         (["circuits", "small", "--head", "5.0"], "head 5.0: this model has layers 0 to 1"),
         (["circuits", "small", "--head", "1.0", "--kind", "vo"], "--kind vo: expected qk or ov"),
         (["circuits", "small", "--head", "1.0", "--left", "token"], "'token'"),
         (["circuits", "small", "--head", "1.0", "--left", "prompt"], "--left prompt: needs a prompt's activations"),
         (["circuits", "small", "--head", "0.0", "--left", "1.0"], "a head of a layer before 0"),
-        (["circuits", "small", "--head", "1.0", "--kind", "ov", "--right", "tokens"], "expected 'logits', 'residual'"),
+        (["circuits", "small", "--head", "1.0", "--kind", "ov", "--right", "tokens"], "one of logits, residual"),
         (["circuits", "small", "--head", "1.0", "--token", "the cat and that"], "tokens"),
         (["circuits", "small", "--head", "1.0", "--token-id", "265"], "expected an id from 0 to 264"),
         (["circuits", "small", "--head", "1.0", "--token-id", "5", "--token", "a"], "expected one of them"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from aotlens.checkpoints import CheckpointInfo, load, save_checkpoint
@@ -20,14 +19,15 @@ def test_the_table(run: Run) -> None:
     result = composition(load("small", "cpu"), "v", folded=True)
     assert (code, err) == (0, "")
     first, empty, head, *rows = out.splitlines()
-    assert first == (
-        f"v composition. Independent random heads: mean {result.random_mean:.4f}, "
-        f"standard deviation {result.random_std:.4f}."
-    )
-    assert empty == "" and head.split() == ["earlier", "later", "composition", "z"] and len(rows) == 3
+    assert first.startswith(f"v composition. {result.edges.sum()} of 4 pairs above their null, the same two heads")
+    assert first.endswith(f"a root mean square of {result.random_rms:.4f}.") and "2,000 rotations" in first
+    assert empty == "" and head.split()[:4] == ["earlier", "later", "composition", "place"] and len(rows) == 3
     best = result.to_frame().iloc[0]
     pair = [f"{best.earlier_layer:.0f}.{best.earlier_head:.0f}", f"{best.later_layer:.0f}.{best.later_head:.0f}"]
-    assert rows[0].split() == [*pair, f"{best.composition:.4f}", f"{best.z:.1f}"]
+    numbers = [f"{best.p_above:.2g}", f"{best.p_below:.2g}", f"{best.z:.1f}", f"{best.norm:.3g}"]
+    turned = [f"{best.random_mean:.3g}", f"{best.random_std:.2g}"]
+    edge = "yes" if best.edge else "no"
+    assert rows[0].split() == [*pair, f"{best.composition:.4f}", "1", "of", "2", edge, *numbers, *turned]
 
 
 def test_q_and_k_of_mssa_are_named_as_one(run: Run) -> None:
@@ -40,7 +40,7 @@ def test_csv_has_every_pair(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "pairs.csv"
     assert run("composition", "small", "--top", "1", "--csv", str(file)) == (0, f"{file}: 4 rows\n", "")
     frame = composition(load("small", "cpu")).to_frame()
-    np.testing.assert_allclose(pd.read_csv(file).to_numpy(), frame.to_numpy())
+    pd.testing.assert_frame_equal(pd.read_csv(file), frame)
 
 
 def test_one_layer(run: Run, home: Path) -> None:

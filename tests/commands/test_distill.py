@@ -68,7 +68,7 @@ def test_a_csv(run: Run, corpus: str, tmp_path: Path):
 def test_mistakes_are_one_line(run: Run, corpus: str, tmp_path: Path):
     for more, message in [
         (("--hidden", "four"), "--hidden four: expected whole numbers"),
-        (("--head", "7.0"), "head 7.0: this model has layers 0–1"),
+        (("--head", "7.0"), "head 7.0: this model has layers 0 to 1"),
         (("--target", "pattern"), "'result' or 'z'"),
         (("--resume",), "--resume: needs --out FILE"),
         (("--out", str(tmp_path / "a")), "expected a name that ends in .safetensors, as a.safetensors"),
@@ -80,7 +80,7 @@ def test_mistakes_are_one_line(run: Run, corpus: str, tmp_path: Path):
     code, _, error = run("distill", "small", "--corpus", corpus, *QUICK, "--out", str(a))
     assert code == 2 and "a stopped run's" in error
     code, _, error = run("distill", "small", "--corpus", corpus, *QUICK, "--out", str(a), "--resume")
-    assert code == 2 and "expected the state of a distillation" in error
+    assert code == 2 and "expected the state of the distillation" in error
     b.write_text("mine")
     code, _, error = run("distill", "small", "--corpus", corpus, *QUICK, "--out", str(b), "--force")
     assert code == 2 and "expected a distillation" in error and b.read_text() == "mine"

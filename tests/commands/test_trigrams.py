@@ -81,7 +81,7 @@ def test_the_table(run: Run, counted: str) -> None:
     first, empty, head, *rows = out.splitlines()
     assert first.startswith("Head 0.1. Relative, since tokens: the norm divides") and empty == ""
     assert head.split() == ["source", "destination", "out", "qk", "attention", "ov", "effect"] and len(rows) == 4
-    best = skip_trigrams(load(counted, "cpu"), 0, 1, k=4)
+    best = skip_trigrams(load(counted, "cpu"), (0, 1), k=4)
     assert rows[0].split()[-1] == f"{best.effect[0]:.3g}"
 
 
@@ -91,7 +91,7 @@ def test_csv_with_evidence_is_the_librarys(run: Run, counted: str, text: str, tm
     code, out, err = run("trigrams", counted, "--head", "1.0", *options, "--csv", str(file))
     assert (code, err) == (0, "") and out.splitlines()[0] == f"{file}: 30 rows"
     model = load(counted, "cpu")
-    table = skip_trigrams(model, 1, 0, k=30, sources=[" the", 7])
+    table = skip_trigrams(model, (1, 0), k=30, sources=[" the", 7])
     frame = evidence(model, table, open_corpus(text), max_tokens=200).to_frame()
     written = pd.read_csv(file, keep_default_na=False, na_values=[""], dtype={"source": str})
     assert written.columns.tolist() == frame.columns.tolist()
@@ -118,7 +118,7 @@ def test_what_the_rows_force(run: Run, counted: str, text: str, tmp_path: Path) 
     code, out, err = run("trigrams", counted, "--head", "0.0", *options, "--bugs", "all")
     assert (code, err) == (0, "")
     model = load(counted, "cpu")
-    table = skip_trigrams(model, 0, 0, k=12, sources=[" the"], destinations=["on", "sat"], outs=[255, 250, 32])
+    table = skip_trigrams(model, (0, 0), k=12, sources=[" the"], destinations=["on", "sat"], outs=[255, 250, 32])
     corpus = open_corpus(text)
     held = evidence(model, table, corpus, max_tokens=900)
     forced = skip_trigram_bugs(model, held, corpus, max_tokens=900, only_confirmed=False)

@@ -55,8 +55,8 @@ def test_eigenvalues_are_points_by_the_sign_of_their_real_part():
 
 def test_a_head_stands_between_those_it_reads_and_those_that_read_it():
     edges = [
-        Edge(earlier=(0, 1), later=(1, 0), mode="k", value=0.3, z=20.0),
-        Edge(earlier=(1, 0), later=(2, 2), mode="v", value=0.2, z=5.0),
+        Edge(earlier=(0, 1), later=(1, 0), mode="k", value=0.3, z=20.0, rank=1),
+        Edge(earlier=(1, 0), later=(2, 2), mode="v", value=0.2, z=5.0, rank=2),
     ]
     figure = composition_graph(edges, (1, 0), n_layers=3, n_heads=3)
     places = {
@@ -69,11 +69,12 @@ def test_a_head_stands_between_those_it_reads_and_those_that_read_it():
     assert places[(0, 1)][0] < places[(1, 0)][0] < places[(2, 2)][0]
     assert places[(1, 0)][1] == 0
     lines = [trace for trace in figure.data if trace.mode == "lines"]
-    assert sorted(line.line.width for line in lines) == [2.5, 7.0]
+    assert sorted(line.line.width for line in lines) == pytest.approx([5.0, 7.0])
     # A line begins and ends at its heads.
     strongest = max(lines, key=lambda line: line.line.width)
     assert (strongest.x[0], strongest.y[0]) == places[(0, 1)] and (strongest.x[-1], strongest.y[-1]) == places[(1, 0)]
-    assert any("0.300" in text and "20.0" in text for trace in figure.data for text in trace.text or ())
+    texts = [text for trace in figure.data for text in trace.text or ()]
+    assert any("0.300" in text and "20.0" in text and "place 1 among" in text for text in texts)
 
 
 def test_a_head_without_neighbours_is_a_figure():

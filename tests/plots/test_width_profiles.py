@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from aotlens.plots.distillation_page import width_profiles
+from aotlens.plots.distillation import width_profiles
 
 NAMES = ["linear", "4", "neighbours"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import itertools
 import json
 import os
 import signal
@@ -12,14 +13,15 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import aotlens
 from aotlens.checkpoints import verify
 from aotlens.data import validation_windows
-from aotlens.evaluate import validation_loss
-from aotlens.train import TrainingData, TrainingError, load_recipe, loop, prepare, state, train
+from aotlens.evaluate import BigramModel, validation_loss
+from aotlens.train import TrainingData, TrainingError, load_recipe, loop, prepare, run_recipe, train
 
 from .conftest import N_STEPS
 
@@ -54,7 +56,11 @@ def test_a_run_learns_and_says_what_it_did(unbroken: Path, data: TrainingData) -
     assert history[-1]["tokens"] == card.tokens_seen == N_STEPS * 8 * 32
     assert history[-1]["loss"] < history[0]["loss"] - 0.2
     assert {"validation_loss", "induction", "previous_token"} <= set(history[-1])
-    assert card.metrics["bigram_loss"] == data.bigram_loss
+    bigram = BigramModel.fit(np.asarray(data.train.tokens), 280)
+    windows = validation_windows(data.validation, 32).numpy()
+    pairs = [bigram.loss(np.array(pair)) for window in windows for pair in itertools.pairwise(window)]
+    assert card.metrics["bigram_loss"] == pytest.approx(np.mean(pairs))  # of what the model itself predicts
+    assert len(pairs) == card.metrics["validation_tokens"]
     assert card.corpus["validation"] == ["c"] and card.seed == 5
     assert verify(unbroken) == []
     assert not (unbroken.parent / "tiny.training").exists()
@@ -142,7 +148,7 @@ def test_a_full_disk_is_named_and_leaves_the_last_state_whole(
     def full(*args: object, **kwargs: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(state, "save_file", full)
+    monkeypatch.setattr("aotlens.files.os.replace", full)
     with pytest.raises(ValueError, match=r"could not be written .*No space left.*--resume"):
         train(recipe, data, out, device="cpu", resume=True)
     assert (tmp_path / "tiny.training" / "state.safetensors").read_bytes() == saved
@@ -214,6 +220,18 @@ def test_stored_in_bf16_the_metrics_are_those_of_the_stored_weights(
 def test_a_recipe_without_a_corpus_says_where_to_get_one() -> None:
     with pytest.raises(ValueError, match=r"--corpus dir:PATH.*computationalstylistics"):
         prepare(load_recipe("novels-1l-mhsa").corpus)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [({"tokens": 0}, "tokens ≥ 1"), ({"learning_rate": 0.0}, "0 < learning_rate"), ({"corpus": ""}, "corpus")],
+)
+def test_zero_is_refused_and_not_taken_for_the_recipes_own(
+    recipe_path: Path, corpus: str, tmp_path: Path, option: dict, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        run_recipe(str(recipe_path), **({"corpus": corpus, "out": tmp_path / "out", "device": "cpu"} | option))
+    assert not (tmp_path / "out").exists()
 
 
 def test_too_little_text_is_named(recipe_path: Path, tmp_path: Path, home: Path) -> None:

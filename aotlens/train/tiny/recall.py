@@ -184,20 +184,22 @@ def heads_needed(
     below: float = 0.05,
     epochs: int = 200,
     readout: Readout = "classes",
-    progress: Callable[[int, float], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> int | None:
     """The least number of heads in `grid` with which `kind` gets its training loss on `n` sequences below `below`.
 
     None where not even the largest does. Found by bisection, so it takes for granted that more heads are never worse;
-    log₂(len(grid)) + 1 networks are trained. `progress(heads tried, its loss)` is called after each.
+    at most ⌊log₂(len(grid))⌋ + 1 networks are trained. `progress(networks trained, at most)` is called after each.
     """
     ordered = sorted(set(grid))
+    trained = 0
     low, high = 0, len(ordered)  # the answer is at an index from low to high; high: none of them
     while low < high:
         middle = (low + high) // 2
         found = train_recall(kind, ordered[middle], n, (seed,), epochs=epochs, readout=readout, stop_below=below)
+        trained += 1
         if progress is not None:
-            progress(ordered[middle], float(found.loss[0]))
+            progress(trained, len(ordered).bit_length())
         if found.loss[0] < below:
             high = middle
         else:

@@ -1,0 +1,208 @@
+"""Training one-layer denoisers from random weights, many runs at once (*in-context-denoising* §3, Figures 3, 4, 7, 8).
+
+Runs (seeds) of one task are one batched problem: Adam acts on each number by itself and the summed loss has each
+run's own gradient, so that the batch gives what one run after another gives. Linear attention needs of a context only
+its second moment, `n × n` numbers instead of `L × n`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from aotlens.denoise.one_layer import attend, attend_linear, second_moment
+from aotlens.denoise.tasks import Task
+from aotlens.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings:
+    """How a layer is trained. The defaults are the paper's (Figure 3), but for the learning rate, which it does not
+    give."""
+
+    n_prompts: int = 800
+    batch_size: int = 80
+    n_context: int = 499
+    """L: the paper's "L = 500" counts the query."""
+    n_epochs: int = 150
+    learning_rate: float = 0.01
+    """Ours: of Adam, constant."""
+    n_test_prompts: int = 800
+    shared_prompts: bool = False
+    """Whether all runs are trained on the prompts of the first seed, and differ in their initial weights and batches
+    only."""
+
+    def __post_init__(self) -> None:
+        for name in ("n_prompts", "batch_size", "n_context", "n_epochs", "n_test_prompts"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}: expected at least 1.")
+        if self.n_prompts % self.batch_size:
+            raise ValueError(f"n_prompts={self.n_prompts}: expected a multiple of batch_size={self.batch_size}.")
+        if not self.learning_rate > 0:
+            raise ValueError(f"learning_rate={self.learning_rate}: expected a positive number.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedLayers(Result):
+    """Layers trained on one task, a run for each seed."""
+
+    task: Task
+    kind: str
+    settings: TrainingSettings
+    seeds: tuple[int, ...]
+    W_QK: Float[Tensor, "run n n"]
+    W_OV: Float[Tensor, "run n n"]
+    train_loss: Float[Tensor, "run epoch"]
+    """Squared error a training prompt, summed over n, the mean over the epoch's batches as they were trained on."""
+    test_loss: Float[Tensor, "run measured"]
+    """The same on prompts kept apart, after each epoch; entry 0 is before training, so there is one more."""
+
+    @property
+    def headline(self) -> str:
+        return f"mean test loss {float(self.test_loss[:, -1].mean()):.3g}, {int(self.stuck.sum())} stuck"
+
+    @property
+    def alpha(self) -> Float[Tensor, " run"]:
+        """The mean of W_OV's diagonal (the paper's ⟨w_PV⟩)."""
+        return self.W_OV.diagonal(dim1=1, dim2=2).mean(1)
+
+    @property
+    def beta(self) -> Float[Tensor, " run"]:
+        """The mean of W_QK's diagonal (the paper's ⟨w_KQ⟩)."""
+        return self.W_QK.diagonal(dim1=1, dim2=2).mean(1)
+
+    @property
+    def off_diagonal(self) -> Float[Tensor, "run matrix"]:
+        """‖W − diag W‖_F ÷ ‖diag W‖_F of W_QK and W_OV: 0 for a diagonal matrix."""
+        ratios = []
+        for weights in (self.W_QK, self.W_OV):
+            diagonal = weights.diagonal(dim1=1, dim2=2)
+            rest = weights - torch.diag_embed(diagonal)
+            ratios.append(rest.flatten(1).norm(dim=1) / diagonal.norm(dim=1))
+        return torch.stack(ratios, dim=1)
+
+    @property
+    def stuck(self) -> Bool[Tensor, " run"]:
+        """Runs whose matrices' diagonals have both signs: some directions were inverted and did not come back.
+
+        A sign may flip as a whole (α and β both negative are the same layer for linear attention), so that each
+        diagonal is compared with itself.
+        """
+        signs = [weights.diagonal(dim1=1, dim2=2).sign() for weights in (self.W_QK, self.W_OV)]
+        mixed = [(sign != sign[:, :1]).any(1) for sign in signs]
+        return mixed[0] | mixed[1]
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a run: seed, α, β, their product, off-diagonal shares, losses, and whether it is stuck."""
+        import pandas as pd
+
+        off = self.off_diagonal
+        return pd.DataFrame(
+            {
+                "seed": list(self.seeds),
+                "alpha": self.alpha.tolist(),
+                "beta": self.beta.tolist(),
+                "product": (self.alpha * self.beta).tolist(),
+                "off_diagonal_QK": off[:, 0].tolist(),
+                "off_diagonal_OV": off[:, 1].tolist(),
+                "train_loss": self.train_loss[:, -1].tolist(),
+                "test_loss": self.test_loss[:, -1].tolist(),
+                "stuck": self.stuck.tolist(),
+            }
+        )
+
+
+def train_layers(
+    task: Task,
+    kind: str,
+    settings: TrainingSettings | None = None,
+    *,
+    seeds: Sequence[int] = tuple(range(6)),
+    transform: Float[Tensor, "n n"] | None = None,
+    dtype: torch.dtype = torch.float32,
+    progress: Callable[[int, int], None] | None = None,
+) -> TrainedLayers:
+    """Train one layer for each seed by Adam on the squared error, from weights uniform in ±1/√n, all runs together.
+
+    A seed draws its run's prompts, initial weights and batches; all are tested on the same prompts. `transform` is A of
+    Appendix H. `progress(done, total)` counts epochs, and may raise to stop.
+
+    Time: linear O(runs · epochs · prompts · n²), after one pass over the contexts; softmax O(… · L · n). Memory: the
+    prompts of all runs, runs · prompts · L · n numbers for softmax (shared: one run's).
+
+    Raises `ValueError` for no seeds, and where the loss ceases to be finite.
+    """
+    settings = settings or TrainingSettings()
+    if not len(seeds):
+        raise ValueError("train_layers: expected at least one seed.")
+    with_prompts = [seeds[0]] if settings.shared_prompts else list(seeds)
+
+    def draw(n_prompts: int, seed: int) -> _Data:
+        prompts = task.sample(n_prompts, settings.n_context, seed, transform=transform, dtype=dtype)
+        context = second_moment(prompts.context) if kind == "linear" else prompts.context
+        return _Data(context[None], prompts.query[None], prompts.target[None])
+
+    data = _Data(*map(torch.cat, zip(*(draw(settings.n_prompts, 2 * seed) for seed in with_prompts), strict=True)))
+    test = draw(settings.n_test_prompts, 2 * seeds[0] + 1)
+    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+    bound = task.n**-0.5
+    weights = torch.stack([torch.rand(2, task.n, task.n, generator=g, dtype=dtype) for g in generators], dim=1)
+    W_QK, W_OV = ((2 * weights - 1) * bound).unbind(0)
+    W_QK, W_OV = W_QK.clone().requires_grad_(), W_OV.clone().requires_grad_()
+    optimizer = torch.optim.Adam([W_QK, W_OV], lr=settings.learning_rate)
+    run = torch.arange(len(seeds))[:, None] * (not settings.shared_prompts)
+    n_batches = settings.n_prompts // settings.batch_size
+    train_losses, test_losses = [], [_losses(test, W_QK, W_OV, kind).detach()]
+    for epoch in range(settings.n_epochs):
+        orders = torch.stack([torch.randperm(settings.n_prompts, generator=g) for g in generators])
+        epoch_loss = torch.zeros(len(seeds), dtype=dtype)
+        for rows in orders.split(settings.batch_size, dim=1):
+            losses = _losses(_Data(*(part[run, rows] for part in data)), W_QK, W_OV, kind)
+            optimizer.zero_grad()
+            losses.sum().backward()
+            optimizer.step()
+            epoch_loss += losses.detach() / n_batches
+        if not epoch_loss.isfinite().all():
+            raise ValueError(
+                f"epoch {epoch}: the loss is not finite; take a learning rate below {settings.learning_rate}."
+            )
+        train_losses.append(epoch_loss)
+        test_losses.append(_losses(test, W_QK, W_OV, kind).detach())
+        if progress is not None:
+            progress(epoch + 1, settings.n_epochs)
+    return TrainedLayers(
+        task=task,
+        kind=kind,
+        settings=settings,
+        seeds=tuple(seeds),
+        W_QK=W_QK.detach(),
+        W_OV=W_OV.detach(),
+        train_loss=torch.stack(train_losses, dim=1),
+        test_loss=torch.stack(test_losses, dim=1),
+    )
+
+
+class _Data(NamedTuple):
+    """Prompts as they are trained on, `[run or 1, prompt, …]` each."""
+
+    context: Tensor
+    """For linear attention the second moment `[…, n, n]`, else the tokens `[…, context, n]`."""
+    query: Tensor
+    target: Tensor
+
+
+def _losses(data: _Data, W_QK: Tensor, W_OV: Tensor, kind: str) -> Tensor:
+    """Each run's mean squared error a prompt, summed over n: `[run]`."""
+    if kind == "linear":
+        estimate = attend_linear(data.context, data.query, W_QK[:, None], W_OV[:, None])
+    else:
+        estimate = attend(data.context, data.query, W_QK[:, None], W_OV[:, None], kind)
+    return (estimate - data.target).pow(2).sum(-1).mean(-1)

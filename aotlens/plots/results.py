@@ -1,0 +1,191 @@
+"""`plot(result)`: the figure of a result, by its type's name, so that figures know no analysis and cost no import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aotlens.conventions import Head, HeadLike, as_head
+from aotlens.plots.attention import attention_map
+from aotlens.plots.colours import Theme
+from aotlens.plots.composition import Edge, composition_graph
+from aotlens.plots.eigenvalues import eigenvalue_plane
+from aotlens.plots.gallery import pattern_gallery
+from aotlens.plots.matrix import matrix_map
+from aotlens.plots.nonlinearity import error_lines, error_surfaces
+from aotlens.plots.paths import FlowNode, flow_graph, order_bars
+from aotlens.plots.projections import distortion_plot
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+    from aotlens.circuits import Circuit, Composition, Overview, Spectrum
+    from aotlens.distill.compile.curves import ErrorCurve, ErrorSurface
+    from aotlens.heads import AttentionPatterns, MotifScores
+    from aotlens.paths import PathExpansion, Sankey
+    from aotlens.paths.superposition import JohnsonLindenstrauss
+
+#: Up to this many heads' patterns are drawn side by side, and rows and columns of a circuit entry by entry.
+MOST_PATTERNS, MOST_ENTRIES = 24, 200
+
+
+def plot(result: Any, *, theme: Theme = "light", **options: Any) -> go.Figure:
+    """The figure that the app shows of this result; `FIGURES` lists the types of result that have one.
+
+    Options are those of the figure's own function below: `head` of attention patterns and of compositions, `motif` of
+    motif scores, `target` and `position` of a path expansion, `proven` of an error curve.
+
+    Raises `ValueError` for a result without a figure, and where a figure needs an option that was not given.
+    """
+    for kind in type(result).__mro__:
+        figure = FIGURES.get(f"{kind.__module__}.{kind.__qualname__}")
+        if figure is not None:
+            return figure(result, theme=theme, **options)
+    known = ", ".join(sorted(name.rpartition(".")[2] for name in FIGURES))
+    raise ValueError(f"plot: there is no figure of a {type(result).__name__}; there are figures of {known}.")
+
+
+def attention(patterns: AttentionPatterns, *, head: HeadLike | None = None, theme: Theme = "light") -> go.Figure:
+    """One head's attention pattern, or those of all heads side by side."""
+    names = [plain or f"{place}" for place, plain in enumerate(patterns.str_tokens)] or [
+        str(token) for token in patterns.tokens
+    ]
+    if head is not None:
+        layer, number = _head(head, patterns.pattern.shape[:2])
+        visible = patterns.visible[min(number, len(patterns.visible) - 1)]
+        return attention_map(patterns.pattern[layer, number], names, visible=visible, theme=theme)
+    n_layers, n_heads = patterns.pattern.shape[:2]
+    if n_layers * n_heads > MOST_PATTERNS:
+        raise ValueError(f"plot: {n_layers * n_heads} heads are too many for one figure; give head='layer.head'.")
+    heads = list(np.ndindex(n_layers, n_heads))
+    titles = [f"{layer}.{number}" for layer, number in heads]
+    maps = [patterns.pattern[place] for place in heads]
+    return pattern_gallery(maps, titles, [names] * len(heads), columns=n_heads, theme=theme)
+
+
+def motifs(scores: MotifScores, *, motif: str | None = None, theme: Theme = "light") -> go.Figure:
+    """One motif's score of every head, layers down and heads across; without a name induction, or else the first."""
+    motif = motif or ("induction" if "induction" in scores.motifs else scores.motifs[0])
+    values = np.asarray(scores[motif])
+    layers, heads = ([str(number) for number in range(n)] for n in values.shape)
+    quantity = f"attention: {motif.replace('_', ' ')}"
+    return matrix_map(values, layers, heads, quantity=quantity, row_title="layer", column_title="head", theme=theme)
+
+
+def composition(result: Composition, *, head: HeadLike, above_null: bool = True, theme: Theme = "light") -> go.Figure:
+    """The heads that one head reads, and those that read it: pairs above random rotations, or all pairs."""
+    shape = result.values.shape[:2]
+    chosen = _head(head, shape)
+    edges = []
+    for other in np.ndindex(*shape):
+        if other[0] == chosen[0]:
+            continue
+        pair = (*other, *chosen) if other[0] < chosen[0] else (*chosen, *other)
+        if above_null and not result.edges[pair]:
+            continue
+        value, z, rank = float(result.values[pair]), float(result.z[pair]), int(result.rank[pair])
+        edges.append(Edge(earlier=pair[:2], later=pair[2:], mode=result.mode, value=value, z=z, rank=rank))
+    return composition_graph(edges, chosen, *shape, theme=theme)
+
+
+def circuit(result: Circuit, *, theme: Theme = "light") -> go.Figure:
+    """Every entry of a small circuit, or of a part of one: `plot(circuit[:40, :40])`."""
+    if max(result.shape) > MOST_ENTRIES:
+        height, width = result.shape
+        raise ValueError(
+            f"plot: {height:,} × {width:,} entries are too many to see; plot a part, circuit[:40, :40], or "
+            "aotlens.circuits.block_overview(circuit)."
+        )
+    rows, columns = (result.labels(side) for side in ("left", "right"))
+    roles = ("destination", "source") if result.kind == "qk" else ("source", "out")
+    dense: Any = result.AB
+    values = dense.detach().cpu().float().numpy()
+    return matrix_map(
+        values, rows, columns, quantity=result.unit, row_title=roles[0], column_title=roles[1], theme=theme
+    )
+
+
+def overview(result: Overview, *, theme: Theme = "light") -> go.Figure:
+    """A whole circuit in blocks."""
+    rows, columns = (
+        [_range(part(block)) for block in range(n)]
+        for part, n in zip((result.rows, result.columns), result.values.shape, strict=True)
+    )
+    quantity = f"{result.statistic} of each block"
+    return matrix_map(
+        result.values, rows, columns, quantity=quantity, row_title="rows", column_title="columns", theme=theme
+    )
+
+
+def spectrum(result: Spectrum, *, theme: Theme = "light") -> go.Figure:
+    """Eigenvalues in the complex plane."""
+    if result.eigenvalues is None:
+        raise ValueError(f"plot: {result.why}")
+    return eigenvalue_plane(result.eigenvalues, theme=theme)
+
+
+def orders(
+    expansion: PathExpansion, *, target: int | tuple[int, int], position: int = -1, theme: Theme = "light"
+) -> go.Figure:
+    """What all paths through k heads add to the logit of `target`, or to a difference of two, at `position`."""
+    values = expansion.by_order(target)[:, position].cpu().double().numpy()
+    return order_bars(values, expansion.n_paths_by_order, theme=theme)
+
+
+def flow(result: Sankey, *, str_tokens: Sequence[str] = (), theme: Theme = "light") -> go.Figure:
+    """A logit's flow from the prompt's tokens through heads; `str_tokens` names the tokens."""
+    deepest = max((node.head[0] for node in result.nodes if node.head is not None), default=0)
+    nodes = []
+    for node in result.nodes:
+        column = 0 if node.head is None else 1 + node.head[0]
+        kind = "head" if node.head is not None else "source"
+        if node.kind == "logit":
+            column, kind = deepest + 2, "end"
+        label = f"{str_tokens[node.position]} {node}" if node.position is not None and len(str_tokens) else str(node)
+        nodes.append(FlowNode(label=label, column=column, kind=kind))
+    return flow_graph(nodes, result.sources.tolist(), result.targets.tolist(), result.values, theme=theme)
+
+
+def curve(result: ErrorCurve, *, proven: float, log: bool = False, theme: Theme = "light") -> go.Figure:
+    """A network of one number, the model that it was compiled into, and the error under its proven bound."""
+    return error_lines(result, proven, log=log, theme=theme)
+
+
+def surface(result: ErrorSurface, *, proven: float, log: bool = False, theme: Theme = "light") -> go.Figure:
+    """The same of two numbers."""
+    return error_surfaces(result, proven, log=log, theme=theme)
+
+
+def distortions(result: JohnsonLindenstrauss, *, theme: Theme = "light") -> go.Figure:
+    """Distortions of random projections against their dimension, with the fitted constant."""
+    names = ("n_points", "m", "distortion")
+    n_points, m, distortion = (np.array([getattr(each, name) for each in result.projections]) for name in names)
+    return distortion_plot(n_points, m, distortion, result.constant, theme=theme)
+
+
+#: The figure of each type of result, by the type's qualified name.
+FIGURES: dict[str, Callable[..., go.Figure]] = {
+    "aotlens.circuits.circuit.Circuit": circuit,
+    "aotlens.circuits.composition.Composition": composition,
+    "aotlens.circuits.overview.Overview": overview,
+    "aotlens.circuits.spectrum.Spectrum": spectrum,
+    "aotlens.distill.compile.curves.ErrorCurve": curve,
+    "aotlens.distill.compile.curves.ErrorSurface": surface,
+    "aotlens.heads.attention_to.MotifScores": motifs,
+    "aotlens.heads.patterns.AttentionPatterns": attention,
+    "aotlens.paths.expansion.PathExpansion": orders,
+    "aotlens.paths.sankey.Sankey": flow,
+    "aotlens.paths.superposition.johnson_lindenstrauss.JohnsonLindenstrauss": distortions,
+}
+
+
+def _head(head: HeadLike, shape: tuple[int, ...]) -> Head:
+    """`(1, 4)` or `"1.4"`, of a result with this many layers and heads."""
+    return as_head(head, SimpleNamespace(n_layers=shape[0], n_heads=shape[1]))
+
+
+def _range(places: range) -> str:
+    return str(places.start) if len(places) == 1 else f"{places.start}–{places.stop - 1}"
