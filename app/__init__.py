@@ -1,14 +1,9 @@
-"""The Dash app. It computes nothing itself: pages use components and services, services use `aotlens`.
+"""The Dash app. It computes nothing itself: pages ask `aotlens`, through services of their own.
 
 __main__.py    `python -m app --checkpoints DIR --port N`
-factory.py     create_app(settings) -> Dash; no global app
+factory.py     create_app(settings) -> a Dash app; no global app
 screenshot.py  `python -m app.screenshot OUT` makes the README's picture
-settings.py    every limit in one place
-security.py    trusted hosts, Content-Security-Policy, headers
-ids/           every component id
-urlstate/      addresses: parse and format
-pages/         a folder a view: its layout, its callbacks, what the browser does, files
-components/    pure functions -> Dash components
-services/      catalog, inference, cache, export; no Dash imports
-assets/        css, and what happens in the browser: hover, lock, keys, address
+core/          checkpoints, inference, corpora, jobs, files, settings, addresses: knows no page, and no Dash
+shell/         frame, navigation, panels, tables, tokens, callbacks: what every page uses
+pages/         a folder a page: all that it is
 """

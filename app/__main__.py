@@ -16,9 +16,12 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from app.settings import Settings
+from app.core.settings import Settings
+
+if TYPE_CHECKING:
+    from app.core.catalog import Catalog
 
 
 class StartError(Exception):
@@ -94,16 +97,16 @@ def _serve(settings: Settings) -> None:
         from waitress import create_server
 
         from aotlens.checkpoints import CheckpointError
+        from app.core import Core
         from app.factory import create_app
-        from app.services import Services
 
         try:
-            services = Services.start(settings)
+            core = Core.start(settings)
         except ValueError as error:
             raise StartError(f"--corpus {error}") from error
         _check_distillations(settings)
         try:
-            found = services.catalog.list()
+            found = core.catalog.list()
         except CheckpointError as error:
             raise StartError(str(error)) from error
         if not found:
@@ -112,14 +115,14 @@ def _serve(settings: Settings) -> None:
                 f"no checkpoints in {places}. Give a folder of checkpoints with --checkpoints DIR, or train one: "
                 "aotlens train --help."
             )
-        app = create_app(settings, services)
+        app = create_app(settings, core)
         # Its warnings about a queue of a few requests alarm and mean nothing here.
         logging.getLogger("waitress.queue").setLevel(logging.ERROR)
         server = create_server(app.server, sockets=[listener], threads=settings.threads, ident=None)
     except BaseException:
         listener.close()
         raise
-    threading.Thread(target=_warm_up, args=(services,), daemon=True).start()
+    threading.Thread(target=_warm_up, args=(core.catalog,), daemon=True).start()
     print(f"aotlens is at {address(settings)} ({_count(len(found))}). Ctrl+C stops it.", flush=True)
     server.run()
 
@@ -170,15 +173,12 @@ def _why(settings: Settings, error: Exception) -> str:
     return f"can't listen on {settings.host}:{settings.port}: {error}. Check --host."
 
 
-def _warm_up(services: object) -> None:
+def _warm_up(catalog: Catalog) -> None:
     """Imports torch and loads the first model while the browser opens, so that the first picture comes sooner."""
-    from app.services import Services
-
-    assert isinstance(services, Services)
-    name = services.catalog.default()
+    name = catalog.default()
     if name is not None:
         try:
-            services.catalog.load(name)
+            catalog.load(name)
         except Exception:
             # Whoever opens it gets the message.
             logging.getLogger("aotlens.app").debug("the first model could not be loaded", exc_info=True)

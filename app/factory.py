@@ -1,52 +1,39 @@
-"""create_app(settings) -> Dash. There is no global app: each call makes one of its own."""
+"""create_app(settings) -> App. There is no global app: each call makes one of its own."""
 
 from __future__ import annotations
 
-from dash import Dash, html
+from collections.abc import Sequence
+from dataclasses import replace
 
-from app.components.shell import shell
-from app.pages import PAGES, router
-from app.security import secure
-from app.services import Services
-from app.settings import Settings
-
-#: Dash's page, with a language, and the theme known before anything is drawn (assets/early/theme.js).
-_INDEX = """<!DOCTYPE html>
-<html lang="en">
-    <head>
-        {%metas%}
-        <title>{%title%}</title>
-        {%favicon%}
-        <script src="/assets/early/theme.js"></script>
-        {%css%}
-    </head>
-    <body>
-        {%app_entry%}
-        <footer>{%config%}{%scripts%}{%renderer%}</footer>
-    </body>
-</html>
-"""
+from app.core import Core
+from app.core.address import Links
+from app.core.security import secure
+from app.core.settings import Settings
+from app.pages import PAGES
+from app.shell import checking, navigation, static
+from app.shell.app import App
+from app.shell.frame import frame
+from app.shell.page import Page
 
 
-def create_app(settings: Settings, services: Services | None = None) -> Dash:
-    """The whole app: layout, callbacks, security. `services` may be given, to share loaded models."""
-    services = services or Services.start(settings)
-    app = Dash(
-        __name__,
-        title="aotlens",
-        update_title=None,
-        index_string=_INDEX,
-        assets_path_ignore=["early"],
-        serve_locally=True,
-        add_log_handler=False,
-        use_pages=False,
-        health_endpoint="health",
-    )
-    app.layout = shell([(page.name, page.path) for page in PAGES])
-    # Ids on a page that isn't shown exist all the same: with this, a mistyped id in a callback is an error.
-    app.validation_layout = html.Div([app.layout, *(page.layout(services, None) for page in PAGES)])
-    router.register(app, services)
-    for page in PAGES:
-        page.register(app, services)
-    secure(app, settings)
+def create_app(settings: Settings, core: Core | None = None, *, pages: Sequence[Page] = PAGES) -> App:
+    """The whole app: layout, callbacks, security. `core` may be given, to share loaded models.
+
+    Raises ValueError where a callback names what is in no layout, or two pages share a name.
+    """
+    core = replace(core or Core.start(settings), links=Links(page.address for page in pages))
+    app = App(core, pages)
+    app.layout = frame([(page.title, page.path) for page in pages])
+    navigation.register(app)
+    for page in pages:
+        page.register(app, core, app.services[page.name])
+        for entry in page.browser:
+            app.wiring.register(app, page.name, entry)
+        app.wiring.write_address(app, page.name, page.address, page.writes)
+    checking.check(app)
+    early = [static.read(static.HERE / name) for name in static.EARLY]
+    styles, scripts = static.styles(pages), static.scripts(pages, app.wiring.script())
+    static.serve(app.server, [*early, *styles, *scripts])
+    app.set_index(early=static.tags(early), styles=static.tags(styles), scripts=static.tags(scripts))
+    secure(app.server, settings, app.csp_hashes())
     return app

@@ -16,13 +16,13 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from app.settings import Settings
-from app.urlstate import HeadsState, format_heads, parse_heads
+from app.core.settings import Settings
+from app.pages.heads.address import ADDRESS
 
 MAX_BYTES = 300 * 1024
 
-_READY = """() => document.getElementById("grid-picture")?.naturalWidth > 0
-    && document.querySelector("#map-graph .js-plotly-plot .heatmaplayer image")
+_READY = """() => document.getElementById("heads-grid-picture")?.naturalWidth > 0
+    && document.querySelector("#heads-map-graph .js-plotly-plot .heatmaplayer image")
     && document.querySelector("table.next")
     && document.getElementById("heads-motifs-line").textContent"""
 
@@ -39,14 +39,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--width", type=int, default=1440)
     parser.add_argument("--height", type=int, default=1180)
     given = parser.parse_args(argv)
-    state = HeadsState(
-        checkpoint=given.checkpoint, head=parse_heads(f"?head={given.head}").head, position=given.position
-    )
+    head = ADDRESS.parse(f"?head={given.head}").head
+    address = ADDRESS.to(checkpoint=given.checkpoint, head=head, position=given.position)
     executable = os.environ.get("AOTLENS_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     if executable is None:
         print("app.screenshot: no Chromium; apt-get install chromium, or set AOTLENS_CHROMIUM.", file=sys.stderr)
         return 2
-    picture = _shoot(Settings(checkpoints=tuple(given.checkpoints)), format_heads(state), executable, given)
+    picture = _shoot(Settings(checkpoints=tuple(given.checkpoints)), address, executable, given)
     content = _small(picture)
     given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_bytes(content)

@@ -1,24 +1,31 @@
-"""The pages, in the order of the navigation; a folder each.
+"""The pages, in the order of the navigation: a folder each, which holds all that the page is.
 
-heads/         every head's attention on text that you type
-circuits/      what a head looks for and writes, from the weights
-trigrams/      a head's skip-trigrams and their evidence in text
-paths/         which ways a logit came
-distillation/  feed-forward networks in place of heads
-nonlinearity/  a feed-forward network compiled into attention
-checkpoints/   which models there are
-page.py        what a page is
-shared.py      what several pages let the browser do, and how they save files
-guard.py       what a callback does with an error
-router.py      address -> page
+A new page is a folder with a `PAGE` (app/shell/page.py says what that is), and its name below. In a folder:
 
-In a folder: layout.py what is there, callbacks.py what it asks of the server, browser.py what the browser does alone,
-export.py files. A new page is a folder with a `PAGE`, named below; its ids are in `app.ids`, its address in
-`app.urlstate`.
+address.py     what its address says, declared once
+ids.py         its components' ids
+service.py     what computes for it, from the core; no Dash
+layout.py      what is there
+callbacks.py   what it asks of the server
+words.py       sentences about results
+files.py       what can be saved
+NAME.js, NAME.css  what happens in the browser, and how it looks
 """
 
 from __future__ import annotations
 
-from app.pages import checkpoints, circuits, distillation, heads, nonlinearity, paths, trigrams
+from importlib import import_module
 
-PAGES = (heads.PAGE, circuits.PAGE, trigrams.PAGE, paths.PAGE, distillation.PAGE, nonlinearity.PAGE, checkpoints.PAGE)
+from app.shell.page import Page
+
+_NAMES = (
+    "heads",
+    "circuits",
+    "trigrams",
+    "paths",
+    "distillation",
+    "nonlinearity",
+    "checkpoints",
+)
+
+PAGES: tuple[Page, ...] = tuple(import_module(f"app.pages.{name}").PAGE for name in _NAMES)

@@ -12,15 +12,15 @@ from urllib.parse import parse_qs
 
 import pytest
 
+from app.core import Core
+from app.core.settings import Settings
 from app.factory import create_app
-from app.services import Services
-from app.settings import Settings
 
 if TYPE_CHECKING:
     from dash import Dash
     from playwright.sync_api import Browser, Page
 
-    from app.services.jobs import Job
+    from app.core.jobs import Job
 
 TEXT = (
     "The captain bowed, and Mrs. Pendlebury smiled at the captain. She said that the captain of a ship must dance, "
@@ -80,16 +80,16 @@ def settings(checkpoints: Path) -> Settings:
 
 
 @pytest.fixture(scope="session")
-def services(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
+def services(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Core]:
     """Without the user's own and the bundled checkpoints, so that tests see the same everywhere."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AOTLENS_HOME", str(tmp_path_factory.mktemp("home")))
         patch.setattr("aotlens.checkpoints.catalog.bundled_folder", lambda: Path("/nonexistent"))
-        yield Services.start(settings)
+        yield Core.start(settings)
 
 
 @pytest.fixture(scope="session")
-def app(settings: Settings, services: Services):
+def app(settings: Settings, services: Core):
     return create_app(settings, services)
 
 
@@ -218,10 +218,10 @@ def head_drawn(page: Page, title: str) -> None:
     """Waits until the Heads page's large map is that head's: its title, the figure's data and its picture."""
     page.wait_for_function(
         """title => {
-            const meta = document.querySelector("#map-graph .js-plotly-plot")?.layout?.meta;
-            return document.getElementById("map-title")?.textContent === title
+            const meta = document.querySelector("#heads-map-graph .js-plotly-plot")?.layout?.meta;
+            return document.getElementById("heads-map-title")?.textContent === title
                 && meta && `Head ${meta.layer}.${meta.head}` === title
-                && document.querySelector("#map-graph .heatmaplayer image");
+                && document.querySelector("#heads-map-graph .heatmaplayer image");
         }""",
         arg=title,
     )

@@ -6,82 +6,20 @@ import base64
 import hashlib
 import json
 import re
-from collections import Counter
-from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import Any
 
 import pytest
 from dash import Dash
-from dash.development.base_component import Component
 
-from app import ids
+from app.core import Core
+from app.core.security import content_security_policy
+from app.core.settings import Settings
 from app.factory import create_app
-from app.pages import PAGES, router
-from app.security import content_security_policy
-from app.services import Services
-from app.settings import Settings
-
-ASSETS = Path(__file__).resolve().parents[2] / "app" / "assets"
-
-
-def all_ids(tree: Any) -> list[str]:
-    found = []
-    if isinstance(tree, list | tuple):
-        return [name for child in tree for name in all_ids(child)]
-    if isinstance(tree, Component):
-        if isinstance(getattr(tree, "id", None), str):
-            found.append(tree.id)
-        found += all_ids(getattr(tree, "children", None))
-    return found
-
-
-# ── ids ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_every_id_of_a_callback_is_in_a_layout(app: Dash):
-    there = set(all_ids(app.validation_layout))
-    named = set()
-    for callback in app._callback_list:
-        named |= {entry["id"] for entry in (*callback["inputs"], *callback["state"])}
-        named |= set(re.findall(r"([\w-]+)\.\w+", callback["output"]))
-    assert named <= there, f"not in any layout: {sorted(named - there)}"
-
-
-def test_no_two_pages_share_a_name_or_an_id():
-    """`from app.ids.heads import *` after another page's would hide a constant of the same name."""
-    files = [import_module(f"app.ids.{found.name}") for found in iter_modules(ids.__path__)]
-    pairs = [(name, value) for file in files for name, value in vars(file).items() if name.isupper()]
-    assert len(files) > len(PAGES)
-    for column in zip(*pairs, strict=True):
-        assert [one for one, n in Counter(column).items() if n > 1] == []
-    assert {name for name, _ in pairs} <= vars(ids).keys()
-
-
-@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
-def test_no_id_appears_twice_on_a_page(app: Dash, services: Services, page):
-    found = all_ids([app.layout, page.layout(services, None)])
-    assert len(found) == len(set(found)), sorted({name for name in found if found.count(name) > 1})
-
-
-def test_the_browsers_side_uses_ids_that_exist(app: Dash):
-    there = set(all_ids(app.validation_layout))
-    used = set()
-    for path in ASSETS.glob("*.js"):
-        text = path.read_text()
-        used |= set(re.findall(r'getElementById\("([\w-]+)"\)', text))
-        used |= set(re.findall(r'(?:setProps|set_props)\("([\w-]+)"', text))
-        used |= set(re.findall(r'"#([\w-]+)[ "]', text))
-    for path in ASSETS.glob("*.css"):
-        used |= set(re.findall(r"^#([\w-]+)", path.read_text(), re.MULTILINE))
-    assert used
-    assert used <= there, sorted(used - there)
-
-
-def test_errors_of_callbacks_are_not_suppressed(app: Dash):
-    assert not app.config.suppress_callback_exceptions
-
+from app.pages.heads.ids import ids
+from app.shell import ids as shell
+from app.shell import navigation
+from app.shell.app import App
 
 # ── security ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -95,7 +33,7 @@ def test_a_foreign_host_is_refused(app: Dash, host: str):
     assert client.get("/", headers={"Host": host}).status_code == 400
     assert client.get("/_dash-layout", headers={"Host": host}).status_code == 400
     assert client.post("/_dash-update-component", json={}, headers={"Host": host}).status_code == 400
-    assert client.get("/assets/shell.css", headers={"Host": host}).status_code == 400
+    assert client.get("/health", headers={"Host": host}).status_code == 400
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:8050", "localhost:9999", "[::1]:8050"])
@@ -103,14 +41,14 @@ def test_this_machines_own_names_are_served(app: Dash, host: str):
     assert app.server.test_client().get("/", headers={"Host": host}).status_code == 200
 
 
-def test_a_named_host_is_served(services: Services, checkpoints: Path):
+def test_a_named_host_is_served(services: Core, checkpoints: Path):
     settings = Settings(checkpoints=(checkpoints,), host="192.168.1.5", trusted_hosts=("lens.example",))
     client = create_app(settings, services).server.test_client()
     for host, status in {"lens.example": 200, "192.168.1.5:8050": 200, "other.example": 400}.items():
         assert client.get("/", headers={"Host": host}).status_code == status
 
 
-def test_a_post_from_another_site_is_refused(app: Dash, services: Services):
+def test_a_post_from_another_site_is_refused(app: Dash, services: Core):
     client = app.server.test_client()
     body = page_request("/checkpoints")
     headers = {"Host": "localhost:8050"}
@@ -139,7 +77,7 @@ def test_the_policy_names_every_inline_script_and_no_eval(app: Dash):
 
 def test_every_answer_has_the_headers(app: Dash):
     client = app.server.test_client()
-    for path in ("/", "/nothing", "/_dash-layout", "/assets/shell.css"):
+    for path in ("/", "/nothing", "/_dash-layout", "/health"):
         with client.get(path, headers={"Host": "localhost"}) as answer:
             headers = answer.headers
         assert headers["X-Content-Type-Options"] == "nosniff"
@@ -166,22 +104,23 @@ def test_a_large_request_is_refused(app: Dash, settings: Settings):
 
 def page_request(pathname: str, search: str = "") -> dict[str, Any]:
     return {
-        "output": f"{ids.PAGE}.children",
-        "outputs": {"id": ids.PAGE, "property": "children"},
+        "output": f"{shell.PAGE}.children",
+        "outputs": {"id": shell.PAGE, "property": "children"},
         "inputs": [
-            {"id": ids.LOCATION, "property": "pathname", "value": pathname},
-            {"id": ids.LOCATION, "property": "search", "value": search},
+            {"id": shell.LOCATION, "property": "pathname", "value": pathname},
+            {"id": shell.LOCATION, "property": "search", "value": search},
         ],
-        "changedPropIds": [f"{ids.LOCATION}.pathname"],
+        "changedPropIds": [f"{shell.LOCATION}.pathname"],
     }
 
 
-def test_addresses_lead_to_pages(services: Services):
-    titles = {path: json.dumps(router.page(services, path, None).to_plotly_json(), default=lambda c: c.to_plotly_json())
-              for path in ("/", "/heads", "/heads/", "/checkpoints", "/elsewhere")}  # fmt: skip
-    assert titles["/"] == titles["/heads"] == titles["/heads/"]
-    assert ids.CHECKPOINTS_TABLE in titles["/checkpoints"]
-    assert "no such page" in titles["/elsewhere"]
+def test_addresses_lead_to_pages(app: App):
+    def at(path: str) -> str:
+        return json.dumps(navigation.content(app, path, None), default=lambda component: component.to_plotly_json())
+
+    assert at("/") == at("/heads") == at("/heads/")
+    assert "checkpoints-table" in at("/checkpoints")
+    assert "no such page" in at("/elsewhere")
 
 
 @pytest.mark.parametrize(
@@ -244,10 +183,10 @@ def test_a_head_or_position_that_is_not_there_is_replaced(app: Dash):
 def test_what_cannot_be_done_is_said_in_the_panel(app: Dash, prompt: dict[str, Any], message: str):
     answer = analyse(app, prompt)
     assert answer[ids.ANALYSIS]["data"] is None
-    assert message in json.dumps(answer[ids.notice(ids.PROMPT_PANEL)], ensure_ascii=False)
+    assert message in json.dumps(answer[shell.notice(ids.PROMPT_PANEL)], ensure_ascii=False)
 
 
-def test_a_defect_is_logged_and_named(app: Dash, services: Services, monkeypatch: pytest.MonkeyPatch, caplog):
+def test_a_defect_is_logged_and_named(app: Dash, services: Core, monkeypatch: pytest.MonkeyPatch, caplog):
     def fail(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("on purpose")
 

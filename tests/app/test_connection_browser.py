@@ -13,8 +13,10 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 import pytest
 from dash import Dash
 
-from app import ids
-from app.urlstate import HeadsState, format_heads
+from app.pages.heads.address import ADDRESS as HEADS
+from app.pages.heads.address import HeadsState
+from app.pages.heads.ids import ids as heads
+from app.shell import ids
 from tests.app.conftest import head_drawn, new_page, settled
 
 if TYPE_CHECKING:
@@ -59,16 +61,16 @@ def test_a_stopped_server_is_named_and_what_was_asked_is_answered_when_it_is_bac
     page.on("pageerror", lambda error: trouble.append(str(error)))
     page.on("console", lambda message: trouble.append(message.text) if message.type == "error" else None)
     with serve(app) as address:
-        page.goto(address + format_heads(HeadsState(checkpoint="tiny-mhsa", text="The captain bowed to the captain.")))
+        page.goto(address + HEADS.format(HeadsState(checkpoint="tiny-mhsa", text="The captain bowed to the captain.")))
         head_drawn(page, "Head 0.0")
         settled(page)
         assert not page.locator(NOTICE).is_visible()
     assert trouble == []
 
     # Two heads in a row: the second replaces the first, which is never sent.
-    page.click('#grid-cells .cell[data-layer="0"][data-head="1"]')
+    page.click('#heads-grid-cells .cell[data-layer="0"][data-head="1"]')
     page.locator(NOTICE).wait_for(state="visible")
-    page.click('#grid-cells .cell[data-layer="1"][data-head="2"]')
+    page.click('#heads-grid-cells .cell[data-layer="1"][data-head="2"]')
     with page.expect_event("requestfailed", lambda request: request.url.endswith("/health")):
         page.locator(f"{NOTICE} button").click()
     assert page.locator(NOTICE).is_visible()
@@ -82,7 +84,7 @@ def test_a_stopped_server_is_named_and_what_was_asked_is_answered_when_it_is_bac
         page.locator(f"{NOTICE} button").dispatch_event("click")  # it may be gone by itself already
         page.locator(NOTICE).wait_for(state="hidden")
         head_drawn(page, "Head 1.2")
-        page.click('#grid-cells .cell[data-layer="1"][data-head="0"]')
+        page.click('#heads-grid-cells .cell[data-layer="1"][data-head="0"]')
         head_drawn(page, "Head 1.0")
     assert all("ERR_CONNECTION_REFUSED" in one for one in trouble), trouble
 
@@ -96,4 +98,4 @@ def test_it_goes_by_itself(page: Page, app: Dash):
     page.locator(NOTICE).wait_for(state="visible")
     with serve(app, port=urlsplit(address).port or 0):
         page.locator(NOTICE).wait_for(state="hidden")
-        page.locator(f"#{ids.PROMPT_PANEL}").wait_for()
+        page.locator(f"#{heads.PROMPT_PANEL}").wait_for()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.services.jobs import Job, Jobs, Stopped
+from app.core.jobs import Job, Jobs, Stopped
 from tests.app.conftest import wait
 
 

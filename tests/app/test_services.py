@@ -14,9 +14,11 @@ import pytest
 
 from aotlens.checkpoints import load_folder
 from aotlens.heads import attention_patterns
-from app.services import Services, export, views
-from app.services.cache import Cache
-from app.services.errors import RequestError
+from app.core import Core
+from app.core import head_maps as views
+from app.core.cache import Cache
+from app.core.errors import RequestError
+from app.pages.heads import files
 
 # ── cache ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -71,42 +73,35 @@ def test_a_failure_is_not_kept():
 # ── catalog ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_catalog_lists_broken_ones_last(services: Services):
+def test_the_catalog_lists_broken_ones_last(services: Core):
     names = [info.name for info in services.catalog.list()]
     assert names == ["tiny-fixed", "tiny-mhsa", "tiny-mssa", "broken"]
     assert services.catalog.default() == "tiny-fixed"
 
 
-def test_a_name_is_never_a_path(services: Services, checkpoints):
+def test_a_name_is_never_a_path(services: Core, checkpoints):
     for name in (str(checkpoints / "tiny-mhsa"), "../tiny-mhsa", "./tiny-mhsa", "", None):
         with pytest.raises(RequestError, match="tiny-mhsa"):
             services.catalog.load(name)
 
 
-def test_a_broken_checkpoint_says_why(services: Services):
+def test_a_broken_checkpoint_says_why(services: Core):
     with pytest.raises(RequestError, match=r"model\.safetensors"):
         services.catalog.load("broken")
 
 
-def test_a_model_is_loaded_once(services: Services):
+def test_a_model_is_loaded_once(services: Core):
     with ThreadPoolExecutor(4) as pool:
         loaded = list(pool.map(lambda _: services.catalog.load("tiny-mhsa"), range(8)))
     assert len({id(one.model) for one in loaded}) == 1
 
 
-def test_the_tensors_of_a_file(services: Services):
-    rows = services.catalog.tensors(services.catalog.info("tiny-mhsa"))
-    model = services.catalog.load("tiny-mhsa").model
-    weights = {name: tensor.numel() for name, tensor in model.state_dict().items()}
-    assert {row["name"]: row["numbers"] for row in rows if row["name"] in weights} == weights
-
-
 # ── inference ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_every_cache_of_four_threads_equals_the_serial_one(services: Services, checkpoints):
+def test_every_cache_of_four_threads_equals_the_serial_one(services: Core, checkpoints):
     """The reason for the lock: hooks are module state, and without it the caches mix."""
-    fresh = Services.start(services.settings)
+    fresh = Core.start(services.settings)
     prompts = [f"{number} captains danced, {number * number} bowed" for number in range(200)]
     alone = load_folder(checkpoints / "tiny-mhsa", "cpu")
     expected = {prompt: attention_patterns(alone, alone.to_tokens(prompt)).pattern for prompt in prompts}
@@ -122,14 +117,14 @@ def test_every_cache_of_four_threads_equals_the_serial_one(services: Services, c
     assert not wrong, f"{len(wrong)} of {len(prompts)} caches differ"
 
 
-def test_the_start_token_comes_first(services: Services):
+def test_the_start_token_comes_first(services: Core):
     patterns = services.inference.analyse("tiny-mhsa", "The captain").patterns
     assert patterns.tokens[0] == 0
     assert patterns.str_tokens[0] == "<|endoftext|>"
     assert "".join(patterns.str_tokens[1:]) == "The captain"
 
 
-def test_the_same_prompt_is_run_once(services: Services):
+def test_the_same_prompt_is_run_once(services: Core):
     first = services.inference.analyse("tiny-mhsa", "once")
     assert services.inference.analyse("tiny-mhsa", "once") is first
 
@@ -139,7 +134,7 @@ def test_the_same_prompt_is_run_once(services: Services):
     ["", "🙂🙂", "e\u0301 n\u0303", "a\0b", "<|endoftext|>", "\t\n\r ", "東京", "\u200b\u202e", "\ufeff"],
     ids=["empty", "emoji", "combining", "nul", "special", "whitespace", "cjk", "invisible", "bom"],
 )
-def test_any_text_is_read(services: Services, text: str):
+def test_any_text_is_read(services: Core, text: str):
     result = services.inference.analyse("tiny-mhsa", text)
     tokenizer = services.catalog.load("tiny-mhsa").model.tokenizer
     assert tokenizer is not None
@@ -147,12 +142,12 @@ def test_any_text_is_read(services: Services, text: str):
     assert (result.patterns.tokens[1:] != 0).all()
 
 
-def test_a_lone_surrogate_is_refused_with_its_position(services: Services):
+def test_a_lone_surrogate_is_refused_with_its_position(services: Core):
     with pytest.raises(RequestError, match=r"can't be tokenised.*2"):
         services.inference.analyse("tiny-mhsa", "ab\ud800c")
 
 
-def test_too_long_a_text_is_refused_with_count_and_limit(services: Services):
+def test_too_long_a_text_is_refused_with_count_and_limit(services: Core):
     model = services.catalog.load("tiny-mhsa").model
     text = " " * 10_000
     n_tokens = model.to_tokens(text).shape[1]
@@ -160,19 +155,19 @@ def test_too_long_a_text_is_refused_with_count_and_limit(services: Services):
         services.inference.analyse("tiny-mhsa", text)
 
 
-def test_more_characters_than_the_limit_are_refused_unread(services: Services):
+def test_more_characters_than_the_limit_are_refused_unread(services: Core):
     with pytest.raises(RequestError, match=r"1,000,000 characters.*20,000"):
         services.inference.analyse("tiny-mhsa", "", length=1_000_000)
 
 
-def test_many_heads_shorten_the_limit(services: Services, settings):
-    small = Services.start(replace(settings, max_result_bytes=8 * 2 * 3 * 20 * 20))
+def test_many_heads_shorten_the_limit(services: Core, settings):
+    small = Core.start(replace(settings, max_result_bytes=8 * 2 * 3 * 20 * 20))
     assert small.inference.token_limit(small.catalog.load("tiny-mhsa")) == 20
     with pytest.raises(RequestError, match="at most 20"):
         small.inference.analyse("tiny-mhsa", "The captain bowed, and Mrs. Pendlebury smiled at the captain.")
 
 
-def test_predictions_are_the_models_own(services: Services):
+def test_predictions_are_the_models_own(services: Core):
     text = "The captain bowed"
     found = services.inference.predictions("tiny-mhsa", text, None)
     model = services.catalog.load("tiny-mhsa").model
@@ -182,7 +177,7 @@ def test_predictions_are_the_models_own(services: Services):
     np.testing.assert_allclose(found.probabilities, best.values.detach().numpy(), rtol=1e-5)
 
 
-def test_a_position_outside_the_text_is_refused(services: Services):
+def test_a_position_outside_the_text_is_refused(services: Core):
     with pytest.raises(RequestError, match="Position 99"):
         services.inference.predictions("tiny-mhsa", "The captain", 99)
 
@@ -190,7 +185,7 @@ def test_a_position_outside_the_text_is_refused(services: Services):
 # ── views and exports ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_views_of_a_head(services: Services):
+def test_views_of_a_head(services: Core):
     result = services.inference.analyse("tiny-mhsa", "The captain bowed")
     patterns = result.patterns
     shown = views.head_values(result, 1, 2, "attention", hide_first=False)
@@ -202,42 +197,42 @@ def test_views_of_a_head(services: Services):
     np.testing.assert_allclose(weighted[3, 2], patterns.pattern[1, 2, 3, 2] * patterns.value_norms[1, 2, 2])
 
 
-def test_a_fixed_pattern_has_no_scores(services: Services):
+def test_a_fixed_pattern_has_no_scores(services: Core):
     result = services.inference.analyse("tiny-fixed", "The captain bowed")
     with pytest.raises(RequestError, match="no queries, no keys"):
         views.head_values(result, 0, 0, "scores", hide_first=False)
     assert views.grid_picture(result, "attention", False, "light").startswith(b"\x89PNG")
 
 
-def test_a_head_that_is_not_there(services: Services):
+def test_a_head_that_is_not_there(services: Core):
     result = services.inference.analyse("tiny-mhsa", "The captain bowed")
     with pytest.raises(RequestError, match=r"no head 2\.0"):
         views.head_figure(result, 2, 0, "attention", False, "light")
 
 
-def test_exports_hold_what_is_shown(services: Services):
+def test_exports_hold_what_is_shown(services: Core):
     result = services.inference.analyse("tiny-mhsa", 'The "captain",\nbowed')
     shown = views.head_values(result, 0, 1, "attention", False)
-    file = export.head_csv(result, 0, 1, "attention", False)
+    file = files.head_csv(result, 0, 1, "attention", False)
     rows = list(csv.DictReader(io.StringIO(file.content.decode())))
     assert len(rows) == int(np.isfinite(shown).sum())
     for row in rows:
         assert float(row["attention"]) == pytest.approx(float(shown[int(row["query"]), int(row["key"])]), rel=1e-6)
         assert row["key_token"] == result.patterns.str_tokens[int(row["key"])]
-    content = json.loads(export.head_json(result, 0, 1, "attention", False).content)
+    content = json.loads(files.head_json(result, 0, 1, "attention", False).content)
     assert content["values"][0][1] is None
     assert content["str_tokens"] == list(result.patterns.str_tokens)
-    arrays = np.load(io.BytesIO(export.all_heads_npz(result, 10**8).content))
+    arrays = np.load(io.BytesIO(files.all_heads_npz(result, 10**8).content))
     np.testing.assert_array_equal(arrays["pattern"], result.patterns.pattern)
     with pytest.raises(RequestError, match="MB"):
-        export.all_heads_npz(result, 10)
+        files.all_heads_npz(result, 10)
 
 
-def test_exports_of_predictions(services: Services):
+def test_exports_of_predictions(services: Core):
     result = services.inference.analyse("tiny-mhsa", "The captain bowed")
     predictions = services.inference.predictions("tiny-mhsa", "The captain bowed", 2)
-    content = json.loads(export.predictions_json(result, predictions).content)
+    content = json.loads(files.predictions_json(result, predictions).content)
     assert content["position"] == 2
     assert content["actual"]["token_id"] == int(result.patterns.tokens[3])
-    rows = list(csv.DictReader(io.StringIO(export.predictions_csv(result, predictions).content.decode())))
+    rows = list(csv.DictReader(io.StringIO(files.predictions_csv(result, predictions).content.decode())))
     assert [int(row["token_id"]) for row in rows] == predictions.token_ids.tolist()

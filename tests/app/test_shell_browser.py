@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from playwright.sync_api import expect
 
-from app import ids
-from app.urlstate import HeadsState, format_heads
+from app.pages.heads.address import ADDRESS as HEADS
+from app.pages.heads.address import HeadsState
+from app.shell import ids
 from tests.app.conftest import head_drawn, settled
 
 
 def test_the_theme_is_chosen_and_kept(open_page):
-    page = open_page(format_heads(HeadsState(checkpoint="tiny-mhsa", text="The captain bowed.")))
+    page = open_page(HEADS.format(HeadsState(checkpoint="tiny-mhsa", text="The captain bowed.")))
     head_drawn(page, "Head 0.0")
     page.click(f"#{ids.THEME_CHOICE} >> text=Dark")
     page.wait_for_function("() => document.documentElement.dataset.mantineColorScheme === 'dark'")

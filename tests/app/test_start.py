@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from app.__main__ import address, main
-from app.settings import Settings
+from app.core.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 

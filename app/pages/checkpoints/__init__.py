@@ -1,23 +1,34 @@
-"""Checkpoints: what there is, how well it does, its card, training curve and parameters.
-
-layout.py      what is there
-callbacks.py   a checkpoint's card, curve and parameters
-"""
+"""Checkpoints: what there is, how well it does, its card, training curve and parameters."""
 
 from __future__ import annotations
 
-from dash import Dash
+from pathlib import Path
 
-from app.pages.checkpoints import callbacks
+from app.pages.checkpoints.address import ADDRESS
+from app.pages.checkpoints.callbacks import register
+from app.pages.checkpoints.ids import ids
 from app.pages.checkpoints.layout import layout
-from app.pages.page import Page
-from app.services import Services
-from app.urlstate import CHECKPOINTS_PATH
+from app.pages.checkpoints.service import Checkpoints
+from app.shell.browser import Browser
+from app.shell.page import Page
+from app.shell.props import props, stores
 
-
-def register(app: Dash, services: Services) -> None:
-    """The page's callbacks."""
-    callbacks.register(app, services)
-
-
-PAGE = Page(name="Checkpoints", path=CHECKPOINTS_PATH, layout=layout, register=register)
+PAGE = Page(
+    title="Checkpoints",
+    address=ADDRESS,
+    service=Checkpoints,
+    layout=layout,
+    register=register,
+    writes={"checkpoint": (ids.CHOSEN, "data")},
+    browser=(
+        Browser(
+            "choose",
+            inputs=props("selectedRows", rows=ids.TABLE),
+            state=stores(chosen=ids.CHOSEN),
+            outputs=stores(chosen=ids.CHOSEN),
+            at_first=False,
+        ),
+    ),
+    script=Path(__file__).with_name("checkpoints.js"),
+    style=Path(__file__).with_name("checkpoints.css"),
+)

@@ -1,4 +1,4 @@
-"""Which checkpoint is chosen, its card, its training curve and its parameters."""
+"""A checkpoint's card, its training curve and its parameters."""
 
 from __future__ import annotations
 
@@ -6,62 +6,59 @@ import re
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
+from dash import Output, dcc, html
 
 from aotlens.checkpoints import CheckpointInfo
 from aotlens.plots import Theme
-from app import ids
-from app.components import tables
-from app.components.graph import EMPTY
-from app.components.notices import empty, problem
-from app.pages.guard import guarded
-from app.pages.shared import save_pictures
-from app.services import Services
-from app.urlstate import HeadsState, format_heads
+from app.core import Core
+from app.pages.checkpoints import tables
+from app.pages.checkpoints.ids import ids
+from app.pages.checkpoints.service import Checkpoints
+from app.shell import ids as shell
+from app.shell.app import App
+from app.shell.callbacks import Answer, guarded, part
+from app.shell.notices import empty, problem
+from app.shell.props import props, stores
 
 
-def register(app: Dash, services: Services) -> None:
+def register(app: App, core: Core, service: Checkpoints) -> None:
     """The page's callbacks."""
-    app.clientside_callback(
-        ClientsideFunction("checkpoints", "choose"),
-        Output(ids.CHECKPOINTS_CHOSEN, "data"),
-        Input(ids.CHECKPOINTS_TABLE, "selectedRows"),
-        State(ids.CHECKPOINTS_CHOSEN, "data"),
-        prevent_initial_call=True,
-    )
-    save_pictures(app, ids.CURVE, ids.CURVE_GRAPH, title=State(ids.CHECKPOINTS_CHOSEN, "data"))
 
-    @app.callback(
-        Output(ids.CARD_BODY, "children"),
-        Output(ids.title(ids.CARD), "children"),
-        Output(ids.CHECKPOINTS_OPEN, "href"),
-        Output(ids.CHECKPOINTS_OPEN, "className"),
-        Output(ids.PARAMETERS_TABLE, "children"),
-        Output(ids.notice(ids.CARD), "children"),
-        Input(ids.CHECKPOINTS_CHOSEN, "data"),
+    @guarded(
+        app,
+        panel=ids.CARD,
+        inputs=stores(chosen=ids.CHOSEN),
+        parts=("body", "title"),
+        output={
+            "href": Output(ids.OPEN, "href"),
+            "link": Output(ids.OPEN, "className"),
+            "parameters": part(ids.PARAMETERS, "body"),
+        },
+        empty={"body": empty("Choose a checkpoint above."), "title": "Card", "link": "button-link hidden"},
     )
-    @guarded(None, "Card", "/heads", "button-link hidden", None)
-    def show_card(chosen: str | None) -> tuple[Any, ...]:
+    def show_card(chosen: str | None) -> Answer:
         if chosen is None:
-            return empty("Choose a checkpoint above."), "Card", "/heads", "button-link hidden", None
-        info = services.catalog.info(chosen)
-        href = format_heads(HeadsState(checkpoint=info.name))
-        shown = "button-link" if services.catalog.reads_text(info) else "button-link hidden"
-        return _card(info), info.name, href, shown, tables.parameters(services.catalog.tensors(info))
+            return None
+        info = core.catalog.info(chosen)
+        return {
+            "body": _card(info),
+            "title": info.name,
+            "href": core.links.to("heads", checkpoint=info.name),
+            "link": "button-link" if core.catalog.reads_text(info) else "button-link hidden",
+            "parameters": tables.parameters(service.tensors(info)),
+        }
 
-    @app.callback(
-        Output(ids.CURVE_GRAPH, "figure"),
-        Output(ids.box(ids.CURVE_GRAPH), "className"),
-        Output(ids.CURVE_EMPTY, "className"),
-        Output(ids.notice(ids.CURVE), "children"),
-        Input(ids.CHECKPOINTS_CHOSEN, "data"),
-        Input(ids.THEME, "data"),
+    @guarded(
+        app,
+        panel=ids.CURVE,
+        inputs=stores(chosen=ids.CHOSEN, theme=shell.THEME),
+        parts=("figure",),
+        output=props("className", box=shell.box(shell.graph(ids.CURVE)), nothing=ids.CURVE_EMPTY),
+        empty={"box": "hidden", "nothing": "empty"},
     )
-    @guarded(EMPTY, "hidden", "hidden")
-    def show_curve(chosen: str | None, theme: Theme | None) -> tuple[Any, ...]:
-        figure = services.catalog.curve(chosen, theme or "light") if chosen else None
-        shown = figure is not None
-        return figure or EMPTY, "graph-curve" if shown else "hidden", "hidden" if shown else "empty"
+    def show_curve(chosen: str | None, theme: Theme) -> Answer:
+        figure = service.curve(chosen, theme) if chosen else None
+        return figure and {"figure": figure, "box": "graph-curve", "nothing": "hidden"}
 
 
 def _card(info: CheckpointInfo) -> Any:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import dash_ag_grid as dag
 from dash import dcc, html
 
-from app import ids
-from app.components import tables
-from app.components.graph import graph
-from app.components.notices import empty
-from app.components.panel import panel
-from app.services import Services
-from app.urlstate import HeadsState, format_heads, parse_checkpoints
+from app.core import Core
+from app.pages.checkpoints.address import CheckpointsState
+from app.pages.checkpoints.ids import ids
+from app.pages.checkpoints.service import Checkpoints
+from app.pages.checkpoints.tables import checkpoints_grid
+from app.shell import ids as shell
+from app.shell.controls import link_button
+from app.shell.graph import figure
+from app.shell.notices import empty
+from app.shell.panel import panel
 
 _EXPLAIN_CATALOG = (
     "Every model at hand: those given with --checkpoints, your own, and the bundled ones. Losses are nats per token on "
@@ -26,32 +28,27 @@ _EXPLAIN_CURVE = (
 _EXPLAIN_PARAMETERS = "Every tensor of the checkpoint's file, with its shape and how its numbers are stored."
 
 
-def layout(services: Services, search: str | None) -> html.Div:
+def layout(core: Core, service: Checkpoints, state: CheckpointsState) -> html.Div:
     """The page for an address; with nothing in it, the first checkpoint is chosen."""
-    found = services.catalog.list()
-    chosen = parse_checkpoints(search) or (found[0].name if found else None)
-    rows = [tables.checkpoint_row(info) for info in found]
-    table = dag.AgGrid(
-        id=ids.CHECKPOINTS_TABLE,
-        columnDefs=tables.CHECKPOINT_COLUMNS,
-        rowData=rows,
-        selectedRows={"ids": [chosen]} if any(row["name"] == chosen for row in rows) else [],
-        getRowId="params.data.name",
-        defaultColDef=tables.COLUMN,
-        dashGridOptions=tables.options(selectable=True),
-        style={"height": None},
-        className="table",
-    )
+    rows = service.rows()
+    chosen = state.checkpoint or (rows[0]["name"] if rows else None)
+    table = checkpoints_grid(ids.TABLE, rows, chosen) if rows else empty("There are no checkpoints.")
     curve = [
-        graph(ids.CURVE_GRAPH, "graph-curve"),
+        figure(ids.CURVE, "graph-curve"),
         html.Div("No training curve was kept with this checkpoint.", id=ids.CURVE_EMPTY, className="hidden"),
     ]
     details = [
-        panel(ids.CARD, "Card", _EXPLAIN_CARD, html.Div(id=ids.CARD_BODY), controls=_open_button()),
+        panel(
+            ids.CARD,
+            "Card",
+            _EXPLAIN_CARD,
+            html.Div(id=shell.body(ids.CARD)),
+            controls=link_button(ids.OPEN, "Open in Heads", core.links.to("heads")),
+        ),
         html.Div(
             [
                 panel(ids.CURVE, "Training", _EXPLAIN_CURVE, curve, exports=("png", "svg")),
-                panel(ids.PARAMETERS, "Parameters", _EXPLAIN_PARAMETERS, html.Div(id=ids.PARAMETERS_TABLE)),
+                panel(ids.PARAMETERS, "Parameters", _EXPLAIN_PARAMETERS, html.Div(id=shell.body(ids.PARAMETERS))),
             ],
             className="stack",
         ),
@@ -59,13 +56,9 @@ def layout(services: Services, search: str | None) -> html.Div:
     return html.Div(
         [
             html.H1("Checkpoints", className="sr-only"),
-            dcc.Store(id=ids.CHECKPOINTS_CHOSEN, data=chosen),
-            panel(ids.CATALOG, "Checkpoints", _EXPLAIN_CATALOG, table if rows else empty("There are no checkpoints.")),
+            dcc.Store(id=ids.CHOSEN, data=chosen),
+            panel(ids.CATALOG, "Checkpoints", _EXPLAIN_CATALOG, table),
             html.Div(details, className="columns columns-card"),
         ],
         className="checkpoints",
     )
-
-
-def _open_button() -> dcc.Link:
-    return dcc.Link("Open in Heads", id=ids.CHECKPOINTS_OPEN, href=format_heads(HeadsState()), className="button-link")

@@ -1,31 +1,59 @@
 """Circuits: what a head looks for and what it writes, read from the weights.
 
-layout.py      what is there
-callbacks.py   which circuit, and its maps
-lines.py       tables of entries, of a row and of a column
-structure.py   spectra, and the heads around this one
-browser.py     pick tokens and blocks, walk, write the address
-export.py      files
+callbacks.py            which circuit, and its maps
+line_callbacks.py       tables of entries, of a row and of a column
+structure_callbacks.py  spectra, and the heads around this one
+file_callbacks.py       files
+service.py              circuits, their entries and spectra, each computed once
+service_sides.py        what the sides of a circuit may be
+service_structure.py    singular pairs, composition and copying as records
+figures.py              maps of entries, of blocks and of one block
 """
 
 from __future__ import annotations
 
-from dash import Dash
+from pathlib import Path
 
-from app.pages.circuits import browser, callbacks, export, lines, structure
+from app.core import Core
+from app.pages.circuits import callbacks, file_callbacks, line_callbacks, structure_callbacks
+from app.pages.circuits.address import ADDRESS
+from app.pages.circuits.browser import BROWSER
+from app.pages.circuits.ids import PANELS, ids
 from app.pages.circuits.layout import layout
-from app.pages.page import Page
-from app.services import Services
-from app.urlstate import CIRCUITS_PATH
+from app.pages.circuits.service import Circuits
+from app.shell.app import App
+from app.shell.page import Page
+from app.shell.props import inside, values
+from app.shell.sharing import mark_head, when_seen
 
 
-def register(app: Dash, services: Services) -> None:
+def register(app: App, core: Core, service: Circuits) -> None:
     """The page's callbacks."""
-    browser.register(app)
-    callbacks.register(app, services)
-    lines.register(app, services)
-    structure.register(app, services)
-    export.register(app, services)
+    mark_head(app, ids.HEADS, ids.SHOWN)
+    when_seen(app, ids.SHOWN, PANELS)
+    callbacks.register(app, service)
+    line_callbacks.register(app, service)
+    structure_callbacks.register(app, service)
+    file_callbacks.register(app, service)
 
 
-PAGE = Page(name="Circuits", path=CIRCUITS_PATH, layout=layout, register=register)
+PAGE = Page(
+    title="Circuits",
+    address=ADDRESS,
+    service=Circuits,
+    layout=layout,
+    register=register,
+    writes={
+        **inside(ids.SHOWN, "checkpoint", "kind", "biases"),
+        "head": (ids.SHOWN, "data.layer", "data.head"),
+        "left": (ids.SHOWN, "data.named.left"),
+        "right": (ids.SHOWN, "data.named.right"),
+        **values(rows=ids.MAP_ROWS, columns=ids.MAP_COLUMNS, row=ids.ROW_CHOICE, column=ids.COLUMN_CHOICE),
+        **values(statistic=ids.OVERVIEW_STATISTIC, z=ids.COMPOSITION_Z),
+        "block": (ids.BLOCK_AT, "data"),
+        **inside(ids.ASKED, "text"),
+    },
+    browser=BROWSER,
+    script=Path(__file__).with_name("circuits.js"),
+    style=Path(__file__).with_name("circuits.css"),
+)

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
+import dash_ag_grid as dag
 import dash_mantine_components as dmc
 from dash import dcc, html
 
-from app import ids
-from app.components.choices import head_picker, one_of, some_of
-from app.components.circuit_tables import grid
-from app.components.graph import graph
-from app.components.panel import panel
-from app.components.prompt import checkpoint_choice
-from app.services import Services
-from app.urlstate import MAX_CHOSEN, CircuitsState, HeadsState, format_heads, parse_circuits
+from app.core import Core
+from app.pages.circuits.address import MAX_CHOSEN, CircuitsState
+from app.pages.circuits.ids import ids
+from app.pages.circuits.service import Circuits
+from app.shell import ids as shell
+from app.shell.choices import one_of, some_of
+from app.shell.controls import head_choice, link_button, segments, switch_of, whole_number
+from app.shell.graph import caption, figure
+from app.shell.panel import panel
+from app.shell.prompt import checkpoint_choice
+from app.shell.tables import grid
 
 _EXPLAIN_CIRCUIT = (
     "Read from the weights alone: no text is run. QK says which tokens a head attends to from which, OV what it does "
     "to the output when it attends. The address in your browser holds everything you choose here."
 )
-_EXPLAIN_ENTRIES = (
+_EXPLAIN_MAP = (
     "Exact entries for some rows and columns; without a choice, those of the entries largest in size. Blue is "
     "positive, orange negative. Point at one for its value; click it to list its row and column below."
 )
@@ -44,19 +48,23 @@ _EXPLAIN_EIGENVALUES = (
 )
 _EXPLAIN_COMPOSITION = (
     "Which earlier heads this head reads, and which later ones read it: ‖W_first W_second‖ / (‖W_first‖ ‖W_second‖), "
-    "between 0 and 1. Two unrelated heads are not at 0 either, so a line is drawn only where a pair lies far above "
-    "independent random heads of this shape. Click a head to go there."
+    "between 0 and 1. Two unrelated heads are not at 0 either, so a line is drawn only where a pair lies above its "
+    "null: the same two heads, one of them turned at random against the other. A stream that all heads share lifts "
+    "many pairs above it; the place among all heads that the later one can read tells them apart. Far below the null "
+    "is not absence of composition, and neither the score nor z sees size: look at the norm. Click a head to go there, "
+    "or what it is read by (queries, keys, values) for the later head's QK or OV circuit through the earlier one."
 )
 _EXPLAIN_COPYING = (
     "How often attending to a token promotes that same token above all others, over the whole vocabulary; and the "
     "copying score Σλ / Σ|λ| of the eigenvalues, 1 for pure copying, −1 for pure suppression."
 )
 
+_STATISTICS = {"extreme": "largest in size", "mean": "mean"}
 
-def layout(services: Services, search: str | None) -> html.Div:
+
+def layout(core: Core, service: Circuits, state: CircuitsState) -> html.Div:
     """The page for an address; with nothing in it, the first head of the first checkpoint."""
-    state = parse_circuits(search)
-    checkpoint = state.checkpoint or services.catalog.default()
+    checkpoint = state.checkpoint or core.catalog.default()
     asked = {
         "left": state.left,
         "right": state.right,
@@ -70,63 +78,66 @@ def layout(services: Services, search: str | None) -> html.Div:
     return html.Div(
         [
             html.H1("Circuits", className="sr-only"),
-            dcc.Store(id=ids.CIRCUITS_ASKED, data=asked),
-            dcc.Store(id=ids.CIRCUIT),
-            dcc.Store(id=ids.CIRCUITS_HEAD, data=state.head),
-            dcc.Store(id=ids.BLOCK, data=state.block),
-            dcc.Download(id=ids.CIRCUITS_DOWNLOAD),
-            _circuit_panel(services, state, checkpoint),
+            dcc.Store(id=ids.ASKED, data=asked),
+            dcc.Store(id=ids.SHOWN),
+            dcc.Store(id=ids.THROUGH),
+            dcc.Store(id=ids.HEAD, data=state.head),
+            dcc.Store(id=ids.BLOCK_AT, data=state.block),
+            _choice_panel(core, state, checkpoint),
             html.Div(
                 [
-                    panel(ids.ENTRIES, "Map", _EXPLAIN_ENTRIES, _entries(), exports=figures),
-                    panel(
+                    _panel(ids.MAP, "Map", _EXPLAIN_MAP, _map(), exports=figures),
+                    _panel(
                         ids.TOP, "Top entries", _EXPLAIN_TOP, _pair(ids.TOP_LARGEST, ids.TOP_SMALLEST, 520),
                         exports=("csv",),
                     ),
-                    _line_panel(ids.ROW, ids.ROW_CHOICE, ids.ROW_CAPTION, ids.ROW_LARGEST, ids.ROW_SMALLEST, "One row"),
+                    _line_panel(ids.ROW, ids.ROW_CHOICE, ids.ROW_LARGEST, ids.ROW_SMALLEST, "One row"),
                     _line_panel(
-                        ids.COLUMN, ids.COLUMN_CHOICE, ids.COLUMN_CAPTION, ids.COLUMN_LARGEST, ids.COLUMN_SMALLEST,
+                        ids.COLUMN, ids.COLUMN_CHOICE, ids.COLUMN_LARGEST, ids.COLUMN_SMALLEST,
                         "One column",
                     ),
-                    panel(
+                    _panel(
                         ids.OVERVIEW, "Whole matrix", _EXPLAIN_OVERVIEW,
-                        [_caption(ids.OVERVIEW_CAPTION), graph(ids.OVERVIEW_GRAPH, "graph-circuit")],
-                        controls=_statistic(state), exports=figures,
+                        [caption(ids.OVERVIEW), figure(ids.OVERVIEW, "graph-circuit")],
+                        controls=switch_of(
+                            ids.OVERVIEW_STATISTIC, "What stands for a block", state.statistic, _STATISTICS
+                        ),
+                        exports=figures,
                     ),
-                    panel(
-                        ids.BLOCK_PANEL, "One block", _EXPLAIN_BLOCK,
+                    _panel(
+                        ids.BLOCK, "One block", _EXPLAIN_BLOCK,
                         [
-                            _caption(ids.BLOCK_CAPTION),
-                            graph(ids.BLOCK_GRAPH, "graph-block"),
-                            grid(ids.BLOCK_TABLE, 190),
+                            caption(ids.BLOCK),
+                            figure(ids.BLOCK, "graph-block"),
+                            _grid(shell.table(ids.BLOCK), 190),
                         ],
                         exports=figures,
                     ),
-                    panel(
+                    _panel(
                         ids.EIGENVALUES, "Eigenvalues", _EXPLAIN_EIGENVALUES,
-                        [_caption(ids.EIGENVALUES_CAPTION), graph(ids.EIGENVALUES_GRAPH, "graph-circuit")],
+                        [caption(ids.EIGENVALUES), figure(ids.EIGENVALUES, "graph-circuit")],
                         exports=figures,
                     ),
-                    panel(
+                    _panel(
                         ids.SINGULAR, "Singular pairs", _EXPLAIN_SINGULAR,
-                        [_caption(ids.SINGULAR_CAPTION), html.Div(id=ids.SINGULAR_TABLE, className="singular-box")],
+                        [caption(ids.SINGULAR), html.Div(id=shell.body(ids.SINGULAR), className="singular-box")],
                         exports=("csv",),
                     ),
-                    panel(
+                    _panel(
                         ids.COMPOSITION, "Composition", _EXPLAIN_COMPOSITION,
                         [
-                            _caption(ids.COMPOSITION_CAPTION),
-                            graph(ids.COMPOSITION_GRAPH, "graph-composition"),
-                            grid(ids.COMPOSITION_TABLE, 220),
+                            caption(ids.COMPOSITION),
+                            figure(ids.COMPOSITION, "graph-composition"),
+                            _grid(shell.table(ids.COMPOSITION), 220),
                         ],
                         controls=_threshold(state), exports=figures,
                     ),
-                    panel(
+                    _panel(
                         ids.COPYING, "Copying", _EXPLAIN_COPYING,
-                        [_caption(ids.COPYING_CAPTION), grid(ids.COPYING_TABLE, 380)], exports=("csv",),
+                        [caption(ids.COPYING), _grid(shell.table(ids.COPYING), 380)], exports=("csv",),
                     ),
                 ],
-                id=ids.CIRCUITS_BODY,
+                id=ids.BODY,
                 className="circuits-body",
                 **{"data-problem": "loading"},
             ),
@@ -135,85 +146,63 @@ def layout(services: Services, search: str | None) -> html.Div:
     )  # fmt: skip
 
 
-def _circuit_panel(services: Services, state: CircuitsState, checkpoint: str | None) -> html.Section:
-    link = dcc.Link(
-        "This head on text", id=ids.OPEN_HEADS, href=format_heads(HeadsState()), className="button-link hidden"
-    )
-    kind = dmc.SegmentedControl(
-        id=ids.CIRCUITS_KIND,
-        data=[{"value": "qk", "label": "QK: what it looks for"}, {"value": "ov", "label": "OV: what it writes"}],
-        value=state.kind,
-        size="sm",
-        **{"aria-label": "Kind of circuit"},
-    )
+def _choice_panel(core: Core, state: CircuitsState, checkpoint: str | None) -> html.Section:
+    kinds = {"qk": "QK: what it looks for", "ov": "OV: what it writes"}
     return panel(
-        ids.CIRCUIT_PANEL,
+        ids.CHOICE,
         "Circuit",
         _EXPLAIN_CIRCUIT,
         [
             html.Div(
                 [
-                    checkpoint_choice(ids.CIRCUITS_CHECKPOINT, services.catalog, checkpoint),
-                    html.Div(
-                        [
-                            html.Span("Head (layer.head)", className="field-label"),
-                            head_picker(ids.CIRCUITS_HEADS, ids.CIRCUITS_HEAD),
-                        ]
-                    ),
-                    html.Div([html.Span("Circuit", className="field-label"), kind]),
-                    dmc.Select(id=ids.CIRCUITS_LEFT, label="Rows", data=[], allowDeselect=False, className="side"),
-                    dmc.Select(id=ids.CIRCUITS_RIGHT, label="Columns", data=[], allowDeselect=False, className="side"),
+                    checkpoint_choice(ids.CHECKPOINT, core.catalog, checkpoint),
+                    head_choice(ids.HEADS, ids.HEAD),
+                    segments(ids.KIND, "Circuit", state.kind, kinds),
+                    dmc.Select(id=ids.LEFT, label="Rows", data=[], allowDeselect=False, className="side"),
+                    dmc.Select(id=ids.RIGHT, label="Columns", data=[], allowDeselect=False, className="side"),
                     dmc.Switch(
-                        id=ids.CIRCUITS_BIASES, label="With biases", checked=state.biases, size="sm", className="biases"
+                        id=ids.BIASES, label="With biases", checked=state.biases, size="sm", className="biases"
                     ),
                 ],
                 className="circuit-choices",
             ),
-            html.P(id=ids.CIRCUIT_MEANING, className="meaning"),
-            html.Div(id=ids.CIRCUIT_EXACTNESS),
+            html.P(id=ids.MEANING, className="meaning"),
+            html.Div(id=ids.EXACTNESS),
         ],
-        controls=link,
+        controls=link_button(ids.OPEN_HEADS, "This head on text", core.links.to("heads"), hidden=True),
     )  # fmt: skip
 
 
-def _entries() -> list[Any]:
+def _panel(id: str, title: str, explanation: str, content: Any, **rest: Any) -> html.Section:
+    return panel(id, title, explanation, content, follows=ids.SHOWN, **rest)
+
+
+def _map() -> list[Any]:
     choices = [
-        some_of(ids.ENTRIES_ROWS, "Rows", MAX_CHOSEN),
-        some_of(ids.ENTRIES_COLUMNS, "Columns", MAX_CHOSEN),
+        some_of(ids.MAP_ROWS, "Rows", MAX_CHOSEN),
+        some_of(ids.MAP_COLUMNS, "Columns", MAX_CHOSEN),
     ]
-    return [html.Div(choices, className="two"), graph(ids.ENTRIES_GRAPH, "graph-circuit")]
+    return [html.Div(choices, className="two"), figure(ids.MAP, "graph-circuit")]
 
 
-def _line_panel(id: str, choice: str, caption: str, largest: str, smallest: str, title: str) -> html.Section:
+def _line_panel(id: str, choice: str, largest: str, smallest: str, title: str) -> html.Section:
     label = title.removeprefix("One ").capitalize()
-    content = [one_of(choice, label, "that of the largest entry; type to choose"), _caption(caption)]
-    return panel(id, title, "", [*content, _pair(largest, smallest)], exports=("csv",))
+    content = [one_of(choice, label, "that of the largest entry; type to choose"), caption(id)]
+    return _panel(id, title, "", [*content, _pair(largest, smallest)], exports=("csv",))
 
 
 def _pair(largest: str, smallest: str, height: int = 300) -> html.Div:
     tables = [
-        html.Div([html.H3(id=ids.heading(table), className="table-heading"), grid(table, height)])
+        html.Div([html.H3(id=shell.heading(table), className="table-heading"), _grid(table, height)])
         for table in (largest, smallest)
     ]
     return html.Div(tables, className="two")
 
 
-def _caption(id: str) -> html.P:
-    return html.P(id=id, className="caption")
-
-
-def _statistic(state: CircuitsState) -> dmc.SegmentedControl:
-    return dmc.SegmentedControl(
-        id=ids.OVERVIEW_STATISTIC,
-        data=[{"value": "extreme", "label": "largest in size"}, {"value": "mean", "label": "mean"}],
-        value=state.statistic,
-        size="xs",
-        **{"aria-label": "What stands for a block"},
-    )
+def _grid(id: str, height: int) -> dag.AgGrid:
+    return grid(id, key="key", height=height, header=34)
 
 
 def _threshold(state: CircuitsState) -> html.Label:
-    field = dmc.NumberInput(
-        id=ids.COMPOSITION_Z, value=state.z, min=0, max=999, step=1, allowDecimal=False, size="xs", w=70, debounce=300
-    )
-    return html.Label(["from", field, "standard deviations"], className="threshold")
+    field = whole_number(ids.COMPOSITION_Z, None, state.z, 0, 999, size="xs", w=70)
+    return html.Label(["z from", field], className="threshold")

@@ -1,29 +1,60 @@
-"""Distillation: can a small feed-forward network stand in for a head?
-
-layout.py      what is there
-callbacks.py   which results, which head, one head on a text
-distil.py      a new distillation, in the background
-browser.py     pick a head, run a text, write the address
-export.py      files
-"""
+"""Distillation: can a small feed-forward network stand in for a head?"""
 
 from __future__ import annotations
 
-from dash import Dash
+from pathlib import Path
 
-from app.pages.distillation import browser, callbacks, distil, export
+from app.core import Core
+from app.pages.distillation import callbacks, form_callbacks
+from app.pages.distillation.address import ADDRESS
+from app.pages.distillation.ids import ids
 from app.pages.distillation.layout import layout
-from app.pages.page import Page
-from app.services import Services
-from app.urlstate import DISTILLATION_PATH
+from app.pages.distillation.service import Distillations
+from app.shell import ids as shell
+from app.shell.app import App
+from app.shell.browser import Browser
+from app.shell.page import Page
+from app.shell.props import inside, props, stores, values
+from app.shell.sharing import mark_head
 
 
-def register(app: Dash, services: Services) -> None:
+def register(app: App, core: Core, service: Distillations) -> None:
     """The page's callbacks."""
-    browser.register(app)
-    callbacks.register(app, services)
-    distil.register(app, services)
-    export.register(app, services)
+    mark_head(app, ids.HEADS, ids.SHOWN)
+    callbacks.register(app, core, service)
+    form_callbacks.register(app, service)
 
 
-PAGE = Page(name="Distillation", path=DISTILLATION_PATH, layout=layout, register=register)
+PAGE = Page(
+    title="Distillation",
+    address=ADDRESS,
+    service=Distillations,
+    layout=layout,
+    register=register,
+    writes={
+        **inside(ids.SHOWN, "results", "width", "across", "of"),
+        "head": (ids.SHOWN, "data.layer", "data.head"),
+        **inside(ids.PROMPT, "text"),
+    },
+    browser=(
+        Browser(
+            "pick",
+            inputs=props("clickData", grid=shell.graph(ids.GRID), cloud=shell.graph(ids.CLOUD))
+            | props("cellClicked", cell=shell.table(ids.ALL))
+            | stores(picked=ids.PICKED),
+            state=stores(shown=ids.SHOWN),
+            outputs=stores(asked=ids.ASKED),
+            at_first=False,
+        ),
+        Browser(
+            "submit",
+            inputs=props("n_clicks", clicks=ids.RUN),
+            state=values(text=ids.TEXT),
+            outputs=stores(prompt=ids.PROMPT),
+            at_first=False,
+        ),
+        Browser("show", inputs=stores(shown=ids.SHOWN) | props("children", one=shell.caption(ids.ONE))),
+    ),
+    script=Path(__file__).with_name("distillation.js"),
+    style=Path(__file__).with_name("distillation.css"),
+)

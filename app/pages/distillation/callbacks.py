@@ -2,181 +2,186 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from dash import Dash, Input, Output, State, html, no_update
+from dash import html, no_update
 
 from aotlens.plots import Theme
-from app import ids
-from app.components.choices import head_buttons
-from app.components.distillation_parts import error_chips
-from app.components.graph import EMPTY, blank
-from app.components.notices import problem
-from app.pages.guard import guarded
-from app.services import Services, views
-from app.services import distillation_views as pictures
-from app.services import distillation_words as words
-from app.services.distillation import Shown
-from app.services.errors import RequestError
-from app.urlstate import DistillationState, HeadsState, format_heads
+from app.core import Core, head_maps
+from app.core.errors import RequestError
+from app.core.files import File
+from app.pages.distillation import figures, files, words
+from app.pages.distillation.address import DistillationState
+from app.pages.distillation.ids import ids
+from app.pages.distillation.service import Distillations, Shown
+from app.pages.distillation.tables import error_chips, head_columns
+from app.shell import ids as shell
+from app.shell.app import App
+from app.shell.callbacks import Answer, guarded
+from app.shell.choices import head_buttons
+from app.shell.graph import EMPTY, blank
+from app.shell.notices import problem
+from app.shell.props import children, props, stores, values
+from app.shell.sharing import save_files
 
 
-def register(app: Dash, services: Services) -> None:
+def register(app: App, core: Core, service: Distillations) -> None:
     """The page's callbacks."""
-    _register_choice(app, services)
-    _register_figures(app, services)
-    _register_head(app, services)
-
-
-def _register_choice(app: Dash, services: Services) -> None:
-    page = services.distillations
-
-    @app.callback(
-        Output(ids.DISTILLATION, "data"),
-        Output(ids.DISTILLATION_WIDTH, "data"),
-        Output(ids.DISTILLATION_WIDTH, "value"),
-        Output(ids.DISTILLATION_MEANING, "children"),
-        Output(ids.DISTILLATION_DATA, "children"),
-        Output(ids.DISTILLATION_HEADS, "children"),
-        Output(ids.notice(ids.DISTILLATION_PANEL), "children"),
-        Input(ids.DISTILLATION_RESULTS, "value"),
-        Input(ids.DISTILLATION_WIDTH, "value"),
-        Input(ids.DISTILLATION_ACROSS, "value"),
-        Input(ids.DISTILLATION_ASKED, "data"),
-        State(ids.DISTILLATION, "data"),
+    _register_choice(app, service)
+    _register_panels(app, service)
+    _register_head(app, core, service)
+    save_files(
+        app,
+        {entry: partial(make_file, service, entry) for entry in (*_FILES, _TEXT)},
+        stores(shown=ids.SHOWN, prompt=ids.PROMPT),
     )
-    def choose(results: list[str] | None, width: str, across: Any, asked: Any, before: Any) -> tuple[Any, ...]:
+
+
+def _register_choice(app: App, service: Distillations) -> None:
+    @guarded(
+        app,
+        panel=ids.PANEL,
+        inputs=values(results=ids.RESULTS, width=ids.WIDTH, across=ids.ACROSS) | stores(asked=ids.ASKED),
+        state=stores(before=ids.SHOWN),
+        output=stores(shown=ids.SHOWN, widths=ids.WIDTH, targets=ids.ACROSS)
+        | values(width=ids.WIDTH)
+        | children(meaning=ids.MEANING, data=ids.DATA, heads=ids.HEADS),
+        empty={"widths": no_update, "targets": no_update},
+    )
+    def choose(results: list[str] | None, width: str, across: Any, asked: Any, before: Any) -> Answer:
         asked = asked or {}
         state = DistillationState(
             results=tuple(results or ()), width=int(width) if width else None, across=across, of=asked.get("of"),
             head=(int(asked["layer"]), int(asked["head"])) if "head" in asked else None,
         )  # fmt: skip
-        shown, problems = page.describe(state) if results or page.first() else (None, [words.NO_RESULT])
+        shown, problems = service.describe(state) if results or service.first() else (None, [words.NO_RESULT])
         notice = [problem(one, "Not everything can be shown") for one in problems] or None
         if shown is None:
-            return None, no_update, no_update, "", [], [], notice
-        data = shown.to_dict()
-        widths = [{"value": str(n), "label": "linear" if n == 0 else str(n)} for n in page.widths(shown)]
-        lines = [html.Li([html.B(key), words.data(page, key, shown.width)]) for key in shown.results]
-        one_of_each = words.ONE_OF_EACH if len(shown.results) > 1 else ""
-        same = before is not None and before["of"] == shown.of
-        heads = no_update if same else head_buttons(*page.shape(shown.of))
-        return no_update if data == before else data, widths, str(shown.width), one_of_each, lines, heads, notice
+            return {"shown": None, "meaning": None, "data": None, "heads": None, "notice": notice}
+        data, same_model = shown.to_dict(), before is not None and before["of"] == shown.of
+        return {
+            "shown": no_update if data == before else data,
+            "widths": [{"value": str(n), "label": "linear" if n == 0 else str(n)} for n in service.widths(shown)],
+            "width": str(shown.width),
+            "targets": words.across_options(),
+            "meaning": words.ONE_OF_EACH if len(shown.results) > 1 else None,
+            "data": [html.Li([html.B(key), words.data(service, key, shown.width)]) for key in shown.results],
+            "heads": no_update if same_model else head_buttons(*service.shape(shown.of)),
+            "notice": notice,
+        }
 
 
-def _register_figures(app: Dash, services: Services) -> None:
-    page = services.distillations
-    figures = {
-        ids.DISTILLED_GRID: (ids.DISTILLED_GRID_GRAPH, pictures.grid_figure),
-        ids.DISTILLED_WIDTHS: (ids.DISTILLED_WIDTHS_GRAPH, pictures.widths_figure),
-        ids.DISTILLED_CLOUD: (ids.DISTILLED_CLOUD_GRAPH, pictures.cloud_figure),
-        ids.DISTILLED_CURVE: (ids.DISTILLED_CURVE_GRAPH, pictures.curve_figure),
+def _register_panels(app: App, service: Distillations) -> None:
+    of_shown = partial(guarded, app, reads={"shown": chosen})
+    drawn = {
+        ids.GRID: figures.grid_figure,
+        ids.WIDTHS: figures.widths_figure,
+        ids.CLOUD: figures.cloud_figure,
+        ids.CURVE: figures.curve_figure,
     }
-    for panel, (graph, make) in figures.items():
-        _register_figure(app, services, panel, graph, make)
+    for panel, make in drawn.items():
 
-    @app.callback(
-        Output(ids.DISTILLED_COSTS_GRAPH, "figure"),
-        Output(ids.DISTILLED_COSTS_CAPTION, "children"),
-        Output(ids.box(ids.DISTILLED_COSTS_GRAPH), "className"),
-        Output(ids.notice(ids.DISTILLED_COSTS), "children"),
-        Input(ids.DISTILLATION, "data"),
-        Input(ids.THEME, "data"),
+        @of_shown(panel=panel, inputs=stores(shown=ids.SHOWN, theme=shell.THEME), parts=("figure",))
+        def draw(shown: Shown, theme: Theme, make: Any = make) -> Answer:
+            # Of these, only learning curves can be missing where there is a result.
+            return {"figure": make(service, shown, theme) or blank(words.no_curve(shown), theme)}
+
+    @of_shown(
+        panel=ids.COSTS,
+        inputs=stores(shown=ids.SHOWN, theme=shell.THEME),
+        parts=("figure", "caption"),
+        output=props("className", box=shell.box(shell.graph(ids.COSTS))),
+        empty={"box": "hidden"},
     )
-    @guarded(EMPTY, [], "hidden")
-    def draw_costs(data: Any, theme: Theme | None) -> tuple[Any, ...]:
-        shown = chosen(data)
-        figure = None if shown is None else pictures.costs_figure(page, shown, theme or "light")
-        said = [] if shown is None else [html.Li(one) for one in words.costs(page, shown)]
-        return figure or EMPTY, said, "hidden" if figure is None else "graph-distilled"
+    def draw_costs(shown: Shown, theme: Theme) -> Answer:
+        figure = figures.costs_figure(service, shown, theme)
+        return {
+            "figure": figure or EMPTY,
+            "caption": [html.Li(line) for line in words.costs(service, shown)],
+            "box": "hidden" if figure is None else "graph-distilled",
+        }
 
-    @app.callback(
-        Output(ids.DISTILLED_TABLE_GRID, "rowData"),
-        Output(ids.notice(ids.DISTILLED_TABLE), "children"),
-        Input(ids.DISTILLATION, "data"),
+    @of_shown(
+        panel=ids.ALL,
+        inputs=stores(shown=ids.SHOWN),
+        state=props("columnDefs", before=shell.table(ids.ALL)),
+        parts=("rows", "columns"),
+        empty={"columns": no_update},
     )
-    @guarded([])
-    def list_heads(data: Any) -> tuple[Any, ...]:
-        shown = chosen(data)
-        return ([] if shown is None else pictures.table_rows(page, shown),)
+    def list_heads(shown: Shown, before: Any) -> Answer:
+        columns = head_columns(words.motif_columns(service, shown))
+        rows = figures.table_rows(service, shown)
+        return {"rows": rows, "columns": no_update if columns == before else columns}
 
 
-def _register_figure(app: Dash, services: Services, panel: str, graph: str, make: Any) -> None:
-    @app.callback(
-        Output(graph, "figure"),
-        Output(ids.notice(panel), "children"),
-        Input(ids.DISTILLATION, "data"),
-        Input(ids.THEME, "data"),
+def _register_head(app: App, core: Core, service: Distillations) -> None:
+    of_shown = partial(guarded, app, reads={"shown": chosen})
+
+    @of_shown(
+        panel=ids.ONE,
+        inputs=stores(shown=ids.SHOWN, theme=shell.THEME),
+        parts=("title", "caption", "figure"),
+        empty={"title": "One head"},
     )
-    @guarded(EMPTY)
-    def draw(data: Any, theme: Theme | None) -> tuple[Any, ...]:
-        shown = chosen(data)
-        figure = None if shown is None else make(services.distillations, shown, theme or "light")
-        # Of these, only learning curves can be missing where there is a result.
-        return (figure or (EMPTY if shown is None else blank(words.no_curve(shown), theme or "light")),)
+    def describe_head(shown: Shown, theme: Theme) -> Answer:
+        return {
+            "title": f"Head {shown.layer}.{shown.head} of {shown.of}",
+            "caption": words.head(service, shown),
+            "figure": figures.classes_figure(service, shown, theme),
+        }
 
-
-def _register_head(app: Dash, services: Services) -> None:
-    page = services.distillations
-
-    @app.callback(
-        Output(ids.title(ids.DISTILLED), "children"),
-        Output(ids.DISTILLED_SAID, "children"),
-        Output(ids.DISTILLED_CLASSES_GRAPH, "figure"),
-        Output(ids.notice(ids.DISTILLED), "children"),
-        Input(ids.DISTILLATION, "data"),
-        Input(ids.THEME, "data"),
+    @of_shown(
+        panel=ids.ON_TEXT,
+        inputs=stores(shown=ids.SHOWN, prompt=ids.PROMPT, theme=shell.THEME),
+        parts=("caption", "figure"),
+        output=children(strip=ids.STRIP) | props("href", link=ids.OPEN),
     )
-    @guarded("One head", "", EMPTY)
-    def describe_head(data: Any, theme: Theme | None) -> tuple[Any, ...]:
-        shown = chosen(data)
-        if shown is None:
-            return "One head", "", EMPTY
-        title = f"Head {shown.layer}.{shown.head} of {shown.of}"
-        return title, words.head(page, shown), pictures.classes_figure(page, shown, theme or "light")
-
-    @app.callback(
-        Output(ids.DISTILLED_STRIP, "children"),
-        Output(ids.DISTILLED_TEXT_SAID, "children"),
-        Output(ids.DISTILLED_MAP_GRAPH, "figure"),
-        Output(ids.DISTILLED_OPEN, "href"),
-        Output(ids.notice(ids.DISTILLED_TEXT_PANEL), "children"),
-        Input(ids.DISTILLATION, "data"),
-        Input(ids.DISTILLATION_PROMPT, "data"),
-        Input(ids.THEME, "data"),
-    )
-    @guarded([], "", EMPTY, no_update)
-    def draw_text(data: Any, prompt: dict[str, Any], theme: Theme | None) -> tuple[Any, ...]:
-        shown = chosen(data)
-        if shown is None:
-            return [], "", EMPTY, no_update
-        errors, width, result = page.on_text(shown, prompt.get("text") or "", prompt.get("length"))
-        tokens = (result.patterns.tokens.tolist(), result.patterns.str_tokens)
+    def draw_text(shown: Shown, prompt: dict[str, Any], theme: Theme) -> Answer:
+        errors, width, result = service.on_text(shown, prompt.get("text") or "", prompt.get("length"))
+        tokens, head = (result.patterns.tokens.tolist(), result.patterns.str_tokens), (shown.layer, shown.head)
         chips = [] if errors is None else error_chips(*tokens, errors.relative.tolist(), errors.movement.tolist())
-        figure = views.head_figure(result, shown.layer, shown.head, "attention", False, theme or "light")
-        state = HeadsState(checkpoint=result.checkpoint, text=prompt.get("text"), head=(shown.layer, shown.head))
-        return chips, words.on_text(shown, errors, width), figure, format_heads(state)
+        return {
+            "strip": chips,
+            "caption": words.on_text(shown, errors, width),
+            "figure": head_maps.head_figure(result, *head, "attention", False, theme),
+            "link": core.links.to("heads", checkpoint=result.checkpoint, text=prompt.get("text"), head=head),
+        }
 
 
-def chosen(data: Any) -> Shown | None:
-    """What is shown; None where nothing is."""
-    if not data:
-        return None
-    values = {name: data[name] for name in Shown.__dataclass_fields__}
-    return Shown(**{**values, "results": tuple(values["results"])})
+_FILES: dict[str, Callable[..., File]] = {
+    shell.export(ids.GRID, "csv"): files.heads_csv,
+    shell.export(ids.ALL, "csv"): files.heads_csv,
+    shell.export(ids.WIDTHS, "csv"): files.widths_csv,
+    shell.export(ids.COSTS, "csv"): files.costs_csv,
+    shell.export(ids.ONE, "csv"): files.classes_csv,
+    shell.export(ids.CURVE, "csv"): files.curve_csv,
+}
+_TEXT = shell.export(ids.ON_TEXT, "csv")
 
 
-def require(data: Any) -> Shown:
-    """What is shown. Raises RequestError where nothing is."""
-    shown = chosen(data)
-    if shown is None:
+def make_file(service: Distillations, entry: str, shown: Any, prompt: dict[str, Any] | None) -> File:
+    """The file for an entry of an export menu."""
+    read = chosen(shown)
+    if read is None:
         raise RequestError("Nothing is shown, so there is nothing to save: choose a result first.")
-    return shown
+    if entry == _TEXT:
+        return files.text_csv(service, read, (prompt or {}).get("text") or "")
+    return _FILES[entry](service, read)
 
 
-def result_options(services: Services, chosen: list[str]) -> list[dict[str, str]]:
+def chosen(shown: Any) -> Shown | None:
+    """What is shown; None where nothing is."""
+    if not shown:
+        return None
+    fields = {name: shown[name] for name in Shown.__dataclass_fields__}
+    return Shown(**{**fields, "results": tuple(fields["results"])})
+
+
+def result_options(service: Distillations, chosen: list[str]) -> list[dict[str, str]]:
     """Every result; and what an address names, so that it can be seen and taken away where it isn't there."""
-    entries = services.distillations.list()
+    entries = service.list()
     missing = [key for key in chosen if key not in {entry.key for entry in entries}]
     known = [{"value": entry.key, "label": entry.label} for entry in entries]
     return [*known, *({"value": key, "label": f"{key} (not here)"} for key in missing)]

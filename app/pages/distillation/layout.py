@@ -7,17 +7,21 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import dcc, html
 
-from app import ids
-from app.components.choices import head_picker
-from app.components.distillation_parts import heads_table
-from app.components.examples import FIRST
-from app.components.graph import graph
-from app.components.panel import panel
-from app.components.prompt import checkpoint_choice
+from app.core import Core
+from app.pages.distillation import words
+from app.pages.distillation.address import MAX_RESULTS, DistillationState
 from app.pages.distillation.callbacks import result_options
-from app.services import Services
-from app.services import distillation_words as words
-from app.urlstate import MAX_RESULTS, DistillationState, HeadsState, format_heads, parse_distillation
+from app.pages.distillation.ids import ids
+from app.pages.distillation.service import Distillations
+from app.pages.distillation.tables import head_columns
+from app.shell import ids as shell
+from app.shell.choices import head_picker
+from app.shell.controls import labelled, link_button, stop_bar, whole_number
+from app.shell.examples import FIRST
+from app.shell.graph import caption, figure
+from app.shell.panel import panel
+from app.shell.prompt import checkpoint_choice
+from app.shell.tables import grid
 
 _EXPLAIN_GRID = (
     "Row = layer, column = head; the number is the error with the chosen hidden units, mean over seeds. The stronger "
@@ -49,181 +53,166 @@ _EXPLAIN_DISTIL = (
 )
 
 
-def layout(services: Services, search: str | None) -> html.Div:
+def layout(core: Core, service: Distillations, state: DistillationState) -> html.Div:
     """The page for an address; with nothing in it, the bundled results side by side."""
-    state = parse_distillation(search)
     figures = ("png", "svg", "csv")
     asked = None if state.head is None else {"of": state.of, "layer": state.head[0], "head": state.head[1]}
     text = FIRST if state.text is None else state.text
     return html.Div(
         [
             html.H1("Distillation", className="sr-only"),
-            dcc.Store(id=ids.DISTILLATION),
-            dcc.Store(id=ids.DISTILLATION_ASKED, data=asked),
-            dcc.Store(id=ids.DISTILLATION_PICKED),
-            dcc.Store(id=ids.DISTILLATION_PROMPT, data={"text": text}),
-            dcc.Store(id=ids.DISTIL_WATCHED),
-            dcc.Interval(id=ids.DISTIL_TIMER, interval=900, disabled=True),
-            dcc.Download(id=ids.DISTILLATION_DOWNLOAD),
-            _choice_panel(services, state),
+            dcc.Store(id=ids.SHOWN),
+            dcc.Store(id=ids.ASKED, data=asked),
+            dcc.Store(id=ids.PICKED),
+            dcc.Store(id=ids.PROMPT, data={"text": text}),
+            dcc.Store(id=ids.WATCHED),
+            dcc.Interval(id=ids.TIMER, interval=900, disabled=True),
+            _choice_panel(service, state),
             html.Div(
                 [
                     panel(
-                        ids.DISTILLED_GRID, "Error by head", _EXPLAIN_GRID,
-                        graph(ids.DISTILLED_GRID_GRAPH, "graph-distilled-grid"), exports=figures,
+                        ids.GRID, "Error by head", _EXPLAIN_GRID,
+                        figure(ids.GRID, "graph-distilled-grid"), exports=figures,
                     ),
                     _head_panel(),
                     panel(
-                        ids.DISTILLED_WIDTHS, "Error by width", _EXPLAIN_WIDTHS,
-                        graph(ids.DISTILLED_WIDTHS_GRAPH, "graph-distilled"), exports=figures,
+                        ids.WIDTHS, "Error by width", _EXPLAIN_WIDTHS,
+                        figure(ids.WIDTHS, "graph-distilled"), exports=figures,
                     ),
                     panel(
-                        ids.DISTILLED_CURVE, "Learning curve", _EXPLAIN_CURVE,
-                        graph(ids.DISTILLED_CURVE_GRAPH, "graph-distilled-curve"), exports=figures,
+                        ids.CURVE, "Learning curve", _EXPLAIN_CURVE,
+                        figure(ids.CURVE, "graph-distilled-curve"), exports=figures,
                     ),
-                    _text_panel(text),
+                    _text_panel(core, text),
                     panel(
-                        ids.DISTILLED_CLOUD, "Error against attention", _EXPLAIN_CLOUD,
-                        graph(ids.DISTILLED_CLOUD_GRAPH, "graph-distilled"), controls=_across(state),
+                        ids.CLOUD, "Error against attention", _EXPLAIN_CLOUD,
+                        figure(ids.CLOUD, "graph-distilled"), controls=_across(state),
                         exports=("png", "svg"),
                     ),
                     panel(
-                        ids.DISTILLED_COSTS, "Heads replaced by FFNs", _EXPLAIN_COSTS,
+                        ids.COSTS, "Heads replaced by FFNs", _EXPLAIN_COSTS,
                         [
-                            html.Ul(id=ids.DISTILLED_COSTS_CAPTION, className="distillation-data"),
-                            graph(ids.DISTILLED_COSTS_GRAPH, "graph-distilled"),
+                            html.Ul(id=shell.caption(ids.COSTS), className="distillation-data"),
+                            figure(ids.COSTS, "graph-distilled"),
                         ],
                         exports=figures,
                     ),
                     panel(
-                        ids.DISTILLED_TABLE, "All heads", _EXPLAIN_TABLE, heads_table(ids.DISTILLED_TABLE_GRID),
+                        ids.ALL, "All heads", _EXPLAIN_TABLE,
+                        grid(shell.table(ids.ALL), head_columns(()), key="id", height=420, header=64),
                         exports=("csv",),
                     ),
                 ],
-                id=ids.DISTILLATION_BODY,
+                id=ids.BODY,
                 className="distillation-body",
                 **{"data-empty": ""},
             ),
-            _distil_panel(services),
+            _distil_panel(core),
         ],
         className="distillation-page",
-        **{"data-max-characters": str(services.settings.max_characters), "data-first": FIRST},
+        **{"data-max-characters": str(core.settings.max_characters)},
     )  # fmt: skip
 
 
-def _choice_panel(services: Services, state: DistillationState) -> html.Section:
-    chosen = list(state.results or services.distillations.first())
+def _choice_panel(service: Distillations, state: DistillationState) -> html.Section:
+    chosen = list(state.results or service.first())
     width = "" if state.width is None else str(state.width)
     content = [
         html.Div(
             [
                 dmc.MultiSelect(
-                    id=ids.DISTILLATION_RESULTS, label=f"Results (up to {MAX_RESULTS})", maxValues=MAX_RESULTS,
-                    data=result_options(services, chosen), value=chosen, searchable=True, className="choose-results",
+                    id=ids.RESULTS, label=f"Results (up to {MAX_RESULTS})", maxValues=MAX_RESULTS,
+                    data=result_options(service, chosen), value=chosen, searchable=True, className="choose-results",
                     placeholder="choose", nothingFoundMessage="No such result",
                 ),
-                html.Div(
-                    [
-                        html.Span("Hidden units of the FFN", className="field-label"),
-                        dmc.SegmentedControl(
-                            id=ids.DISTILLATION_WIDTH, data=[width or "16"], value=width, size="sm",
-                            **{"aria-label": "Hidden units"},
-                        ),
-                    ]
+                labelled(
+                    "Hidden units of the FFN",
+                    dmc.SegmentedControl(
+                        id=ids.WIDTH, data=[width or "16"], value=width, size="sm",
+                        **{"aria-label": "Hidden units"},
+                    ),
                 ),
             ],
             className="distillation-choices",
         ),
-        html.P(id=ids.DISTILLATION_MEANING, className="meaning"),
-        html.Ul(id=ids.DISTILLATION_DATA, className="distillation-data"),
+        html.P(id=ids.MEANING, className="meaning"),
+        html.Ul(id=ids.DATA, className="distillation-data"),
     ]  # fmt: skip
-    return panel(ids.DISTILLATION_PANEL, "Heads as feed-forward networks", words.MEANING, content)
+    return panel(ids.PANEL, "Heads as feed-forward networks", words.MEANING, content)
 
 
 def _across(state: DistillationState) -> dmc.Select:
-    data = [{"value": value, "label": f"attention {text}"} for value, text in words.ATTENTION.items()]
-    return dmc.Select(
-        id=ids.DISTILLATION_ACROSS, data=data, value=state.across, allowDeselect=False, size="xs", w=290,
+    return dmc.Select(  # its data come with the first results: the library's motifs take seconds to import
+        id=ids.ACROSS, data=[state.across], value=state.across, allowDeselect=False, size="xs", w=290,
         **{"aria-label": "Attention to"},
     )  # fmt: skip
 
 
 def _head_panel() -> html.Section:
     content = [
-        head_picker(ids.DISTILLATION_HEADS, ids.DISTILLATION_PICKED),
-        html.P(id=ids.DISTILLED_SAID, className="meaning", role="status"),
-        graph(ids.DISTILLED_CLASSES_GRAPH, "graph-distilled-classes"),
+        head_picker(ids.HEADS, ids.PICKED),
+        html.P(id=shell.caption(ids.ONE), className="meaning", role="status"),
+        figure(ids.ONE, "graph-distilled-classes"),
     ]
-    return panel(ids.DISTILLED, "One head", _EXPLAIN_HEAD, content, exports=("png", "svg", "csv"))
+    return panel(ids.ONE, "One head", _EXPLAIN_HEAD, content, exports=("png", "svg", "csv"))
 
 
-def _text_panel(text: str) -> html.Section:
-    link = dcc.Link("Open in Heads", id=ids.DISTILLED_OPEN, href=format_heads(HeadsState()), className="button-link")
+def _text_panel(core: Core, text: str) -> html.Section:
     content: list[Any] = [
         html.Div(
             [
                 dmc.Textarea(
-                    id=ids.DISTILLATION_TEXT, label="Your text", value=text, autosize=True, minRows=2, maxRows=6,
+                    id=ids.TEXT, label="Your text", value=text, autosize=True, minRows=2, maxRows=6,
                     spellCheck=False, className="prompt-text",
                 ),
-                dmc.Button("Run", id=ids.DISTILLATION_RUN, n_clicks=0, rightSection=dmc.Kbd("Ctrl ⏎", size="xs")),
+                dmc.Button("Run", id=ids.RUN, n_clicks=0, rightSection=dmc.Kbd("Ctrl ⏎", size="xs")),
             ],
             className="distillation-prompt",
         ),
-        html.P(id=ids.DISTILLED_TEXT_SAID, className="caption", role="status"),
-        html.Div(id=ids.DISTILLED_STRIP, className="strip", role="group", **{"aria-label": "Tokens"}),
-        graph(ids.DISTILLED_MAP_GRAPH, "graph-distilled-map"),
+        caption(ids.ON_TEXT),
+        html.Div(id=ids.STRIP, className="strip", role="group", **{"aria-label": "Tokens"}),
+        figure(ids.ON_TEXT, "graph-distilled-map"),
     ]  # fmt: skip
     return panel(
-        ids.DISTILLED_TEXT_PANEL, "On a text", _EXPLAIN_TEXT, content, controls=link, exports=("png", "svg", "csv")
+        ids.ON_TEXT,
+        "On a text",
+        _EXPLAIN_TEXT,
+        content,
+        controls=link_button(ids.OPEN, "Open in Heads", core.links.to("heads")),
+        exports=("png", "svg", "csv"),
     )
 
 
-def _distil_panel(services: Services) -> html.Section:
-    corpora = services.distillations.corpora.names
-    if not corpora:
-        notice: Any = html.P(words.NO_CORPUS, className="meaning")
-    else:
-        notice = None
-    tokens = services.settings.distil_tokens
+def _distil_panel(core: Core) -> html.Section:
+    corpora = core.corpora.names
+    notice = None if corpora else html.P(words.NO_CORPUS, className="meaning")
+    tokens = core.settings.distil_tokens
     form = html.Div(
         [
-            checkpoint_choice(ids.DISTIL_CHECKPOINT, services.catalog, services.catalog.default(), reads_text=True),
+            checkpoint_choice(ids.FORM_CHECKPOINT, core.catalog, core.catalog.default(), reads_text=True),
             dmc.Select(
-                id=ids.DISTIL_CORPUS, label="Text", data=corpora, value=next(iter(corpora), None), allowDeselect=False,
+                id=ids.FORM_CORPUS, label="Text", data=corpora, value=next(iter(corpora), None), allowDeselect=False,
                 placeholder="none was given", disabled=not corpora, className="choice",
             ),
             dmc.MultiSelect(
-                id=ids.DISTIL_HIDDEN, label="Hidden units",
+                id=ids.FORM_HIDDEN, label="Hidden units",
                 data=[{"value": str(n), "label": words.units(n) if n == 0 else str(n)}
                       for n in (0, 2, 4, 8, 16, 32, 64, 128)],
                 value=["0", "4", "16"], className="choice-units", maxValues=5,
             ),
             dmc.TextInput(
-                id=ids.DISTIL_HEADS, label="Heads", placeholder="all; or 0.1, 1.3", value="", className="choice-short"
+                id=ids.FORM_HEADS, label="Heads", placeholder="all; or 0.1, 1.3", value="", className="choice-short"
             ),
-            dmc.NumberInput(
-                id=ids.DISTIL_SEEDS, label="Seeds", value=3, min=1, max=10, allowDecimal=False, allowNegative=False,
-                className="number",
-            ),
+            whole_number(ids.FORM_SEEDS, "Seeds", 3, 1, 10, className="number"),
             dmc.Select(
-                id=ids.DISTIL_TOKENS, label="Trained on at most", allowDeselect=False, w=170,
+                id=ids.FORM_TOKENS, label="Trained on at most", allowDeselect=False, w=170,
                 data=[{"value": str(n), "label": f"{n:,} tokens"} for n in tokens], value=str(tokens[1]),
             ),
             dmc.Switch(
-                id=ids.DISTIL_COSTS, label="measure what replacing heads costs", checked=True, className="distil-costs"
+                id=ids.FORM_COSTS, label="measure what replacing heads costs", checked=True, className="distil-costs"
             ),
-            dmc.Button("Distil", id=ids.DISTIL_START, n_clicks=0, disabled=not corpora, className="distil-start"),
+            dmc.Button("Distil", id=ids.START, n_clicks=0, disabled=not corpora, className="distil-start"),
         ],
         className="distil-form",
     )  # fmt: skip
-    progress = html.Div(
-        [
-            html.Div(id=ids.DISTIL_PROGRESS, role="status"),
-            dmc.Button(
-                "Stop", id=ids.DISTIL_STOP, n_clicks=0, size="compact-sm", variant="default", className="hidden"
-            ),
-        ],
-        className="progress",
-    )
-    return panel(ids.DISTIL, "Distil a checkpoint", _EXPLAIN_DISTIL, [notice, form, progress])
+    return panel(ids.FORM, "Distil a checkpoint", _EXPLAIN_DISTIL, [notice, form, stop_bar(ids.PROGRESS, ids.STOP)])

@@ -1,27 +1,22 @@
-"""Heads: type text, and see what every head of a model does with it.
-
-layout.py      what is there
-callbacks.py   a text, a head, a view, a token
-browser.py     shade, mark, lock, write the address
-export.py      files
-"""
+"""Heads: type text, and see what every head of a model does with it."""
 
 from __future__ import annotations
 
-from dash import Dash
+from pathlib import Path
 
-from app.pages.heads import browser, callbacks, export
+from app.pages.heads.address import ADDRESS
+from app.pages.heads.browser import BROWSER, WRITES
+from app.pages.heads.callbacks import register
 from app.pages.heads.layout import layout
-from app.pages.page import Page
-from app.services import Services
-from app.urlstate import HEADS_PATH
+from app.shell.page import Page
 
-
-def register(app: Dash, services: Services) -> None:
-    """The page's callbacks."""
-    browser.register(app)
-    callbacks.register(app, services)
-    export.register(app, services)
-
-
-PAGE = Page(name="Heads", path=HEADS_PATH, layout=layout, register=register)
+PAGE = Page(
+    title="Heads",
+    address=ADDRESS,
+    layout=layout,
+    register=register,
+    writes=WRITES,
+    browser=BROWSER,
+    script=Path(__file__).with_name("heads.js"),
+    style=Path(__file__).with_name("heads.css"),
+)

@@ -1,50 +1,36 @@
-"""What the Heads page does in the browser (assets/heads.js): shade, mark, lock, and write the address."""
+"""What the Heads page does in the browser (heads.js): shade, mark, lock, link to a head's circuits and paths."""
 
 from __future__ import annotations
 
-from dash import ClientsideFunction, Dash, Input, Output, State
+from app.pages.heads.ids import ids
+from app.shell import ids as shell
+from app.shell.browser import Browser, Link
+from app.shell.props import inside, props, stores, values
 
-from app import ids
-from app.pages.shared import submit_text
+_PROMPT = inside(ids.PROMPT, "checkpoint", "text")
+_CHOSEN = stores(head=ids.HEAD, position=ids.POSITION)
 
+WRITES = {
+    **_PROMPT,
+    **_CHOSEN,
+    **values(view=ids.VIEW, direction=ids.DIRECTION),
+    **props("checked", hide_first=ids.HIDE_FIRST),
+}
 
-def register(app: Dash) -> None:
-    """Names the functions and what each listens to."""
-    submit_text(app, prompt=ids.PROMPT, text=ids.TEXT, example=ids.EXAMPLE, checkpoint=ids.CHECKPOINT, run=ids.RUN)
-    app.clientside_callback(
-        ClientsideFunction("heads", "show"),
-        Input(ids.ANALYSIS, "data"),
-        Input(ids.HEAD, "data"),
-        Input(ids.POSITION, "data"),
-        Input(ids.DIRECTION, "value"),
-    )
-    app.clientside_callback(ClientsideFunction("heads", "showMotifs"), Input(ids.MOTIFS, "data"))
-    app.clientside_callback(ClientsideFunction("heads", "showMap"), Input(ids.MAP_GRAPH, "figure"))
-    app.clientside_callback(
-        ClientsideFunction("heads", "lockFromMap"),
-        Input(ids.MAP_GRAPH, "clickData"),
-        State(ids.DIRECTION, "value"),
-        prevent_initial_call=True,
-    )
-    app.clientside_callback(
-        ClientsideFunction("circuits", "link"),
-        Output(ids.OPEN_CIRCUITS, "href"),
-        Input(ids.PROMPT, "data"),
-        Input(ids.HEAD, "data"),
-    )
-    app.clientside_callback(
-        ClientsideFunction("paths", "link"),
-        Output(ids.OPEN_PATHS, "href"),
-        Input(ids.PROMPT, "data"),
-        Input(ids.HEAD, "data"),
-        Input(ids.POSITION, "data"),
-    )
-    app.clientside_callback(
-        ClientsideFunction("heads", "writeAddress"),
-        Input(ids.PROMPT, "data"),
-        Input(ids.HEAD, "data"),
-        Input(ids.POSITION, "data"),
-        Input(ids.VIEW, "value"),
-        Input(ids.DIRECTION, "value"),
-        Input(ids.HIDE_FIRST, "checked"),
-    )
+BROWSER = (
+    # Three, because the first must not wait for the server to draw a map or to score motifs.
+    Browser(
+        "show",
+        inputs=stores(analysis=ids.ANALYSIS, head=ids.HEAD, position=ids.POSITION) | values(direction=ids.DIRECTION),
+    ),
+    Browser("showMotifs", inputs=stores(motifs=ids.MOTIFS)),
+    Browser("showMap", inputs=props("figure", figure=shell.graph(ids.MAP))),
+    Browser(
+        "lockFromMap",
+        inputs=props("clickData", click=shell.graph(ids.MAP)),
+        state=values(direction=ids.DIRECTION),
+        at_first=False,
+    ),
+    Link("circuits", to=ids.OPEN_CIRCUITS, **_PROMPT, head=(ids.HEAD, "data")),
+    Link("paths", to=ids.OPEN_PATHS, **_PROMPT, position=(ids.POSITION, "data"), through=(ids.HEAD, "data")),
+)

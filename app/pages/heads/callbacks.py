@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
-from dash import Dash, Input, Output, State, no_update
+from dash import State, no_update
 from dash.exceptions import PreventUpdate
 
 from aotlens.checkpoints import CheckpointError
 from aotlens.plots import Theme, data_uri
-from app import ids
-from app.components.graph import EMPTY
-from app.components.head_grid import grid_style, head_cells, motif_labels
-from app.components.predictions import predictions_table
-from app.components.token_strip import token_strip
-from app.pages.guard import guarded
-from app.services import Services, views
-from app.services.errors import RequestError
-from app.services.inference import PromptResult
-from app.urlstate import View
+from app.core import Core, head_maps
+from app.core.errors import RequestError
+from app.core.files import File
+from app.core.head_maps import View
+from app.core.inference import PromptResult
+from app.pages.heads import files
+from app.pages.heads.head_grid import grid_style, head_cells, motif_labels
+from app.pages.heads.ids import ids
+from app.pages.heads.predictions import predictions_table
+from app.shell import ids as shell
+from app.shell.app import App
+from app.shell.callbacks import Answer, guarded
+from app.shell.props import children, props, stores, values
+from app.shell.sharing import save_files, submit_text
+from app.shell.token_strip import token_strip
 
 EXPLAIN_MAP: dict[View, str] = {
     "attention": (
@@ -36,127 +42,159 @@ EXPLAIN_MAP: dict[View, str] = {
 }
 
 
-def register(app: Dash, services: Services) -> None:
+def register(app: App, core: Core, service: None) -> None:
     """The page's callbacks."""
+    submit_text(app, prompt=ids.PROMPT, text=ids.TEXT, example=ids.EXAMPLE, checkpoint=ids.CHECKPOINT, run=ids.RUN)
+    _register_prompt(app, core)
+    _register_views(app, core)
+    _register_files(app, core)
 
-    @app.callback(
-        Output(ids.ANALYSIS, "data"),
-        Output(ids.STRIP, "children"),
-        Output(ids.GRID_CELLS, "children"),
-        Output(ids.GRID_BOX, "style"),
-        Output(ids.HEAD, "data"),
-        Output(ids.POSITION, "data"),
-        Output(ids.COUNT, "children"),
-        Output(ids.notice(ids.PROMPT_PANEL), "children"),
-        Input(ids.PROMPT, "data"),
-        State(ids.ANALYSIS, "data"),
-        State(ids.HEAD, "data"),
-        State(ids.POSITION, "data"),
+
+def _register_prompt(app: App, core: Core) -> None:
+    @guarded(
+        app,
+        panel=ids.PROMPT_PANEL,
+        inputs=stores(prompt=ids.PROMPT),
+        state=stores(shown=ids.ANALYSIS, head=ids.HEAD, position=ids.POSITION),
+        output=stores(analysis=ids.ANALYSIS, head=ids.HEAD, position=ids.POSITION)
+        | children(strip=ids.STRIP, cells=ids.GRID_CELLS, count=ids.COUNT)
+        | props("style", style=ids.GRID_BOX),
+        empty={"style": {}, "head": no_update},
     )
-    @guarded(None, [], [], {}, no_update, None, "")
-    def analyse(prompt: dict[str, Any], shown: dict[str, Any] | None, head: Any, position: Any) -> tuple[Any, ...]:
-        result = ask(services, prompt)
+    def analyse(prompt: dict[str, Any], shown: dict[str, Any] | None, head: Any, position: Any) -> Answer:
+        result = _ask(core, prompt)
         patterns = result.patterns
-        shape = [patterns.n_layers, patterns.n_heads]
-        same_grid = shown is not None and [shown["layers"], shown["heads"]] == shape
-        same_text = shown is None or shown["tokens"] == patterns.tokens.tolist()
-        return (
-            {"key": result.key, "layers": shape[0], "heads": shape[1], "tokens": patterns.tokens.tolist()},
-            token_strip(patterns.tokens.tolist(), patterns.str_tokens),
-            no_update if same_grid else head_cells(*shape),
-            no_update if same_grid else grid_style(*shape),
-            _within(head, shape),
-            position if same_text and position is not None and position < patterns.n_pos else None,
-            count(services, result),
-        )
+        shape, tokens = [patterns.n_layers, patterns.n_heads], patterns.tokens.tolist()
+        same_text = shown is None or shown["tokens"] == tokens
+        limit = core.inference.token_limit(core.catalog.load(result.checkpoint))
+        answer = {
+            "analysis": {"key": result.key, "layers": shape[0], "heads": shape[1], "tokens": tokens},
+            "strip": token_strip(tokens, patterns.str_tokens),
+            "head": _within(head, shape),
+            "position": position if same_text and position is not None and position < patterns.n_pos else None,
+            "count": f"{patterns.n_pos} of at most {limit} tokens",
+        }
+        if shown is not None and [shown["layers"], shown["heads"]] == shape:
+            return answer
+        return {**answer, "cells": head_cells(*shape), "style": grid_style(*shape)}
 
     # Beside `analyse` and not after it, so that the picture comes one round trip sooner; the text runs once for both.
-    @app.callback(
-        Output(ids.GRID_PICTURE, "src"),
-        Output(ids.GRID_PICTURE, "alt"),
-        Output(ids.notice(ids.GRID), "children"),
-        Input(ids.PROMPT, "data"),
-        Input(ids.VIEW, "value"),
-        Input(ids.HIDE_FIRST, "checked"),
-        Input(ids.THEME, "data"),
+    @guarded(
+        app,
+        panel=ids.GRID,
+        inputs=stores(prompt=ids.PROMPT, theme=shell.THEME)
+        | values(view=ids.VIEW)
+        | props("checked", hide_first=ids.HIDE_FIRST),
+        output=props("src", picture=ids.GRID_PICTURE) | props("alt", says=ids.GRID_PICTURE),
+        empty={"picture": "", "says": ""},
     )
-    @guarded("", "")
-    def draw_grid(prompt: dict[str, Any], view: View, hide_first: bool, theme: Theme | None) -> tuple[Any, ...]:
+    def draw_grid(prompt: dict[str, Any], view: View, hide_first: bool, theme: Theme) -> Answer:
         try:
-            result = ask(services, prompt)
+            result = _ask(core, prompt)
         except (RequestError, CheckpointError):
-            return "", ""  # said beside the text
-        picture = views.grid_picture(result, view, hide_first, theme or "light")
+            return None  # said beside the text
         heads = f"{result.patterns.n_layers} layers × {result.patterns.n_heads} heads"
-        return data_uri(picture), f"Maps of {views.QUANTITIES[view]} of {heads}"
+        return {
+            "picture": data_uri(head_maps.grid_picture(result, view, hide_first, theme)),
+            "says": f"Maps of {head_maps.QUANTITIES[view]} of {heads}",
+        }
 
-    @app.callback(
-        Output(ids.MAP_GRAPH, "figure"),
-        Output(ids.title(ids.MAP), "children"),
-        Output(ids.explanation(ids.MAP), "children"),
-        Output(ids.notice(ids.MAP), "children"),
-        Input(ids.ANALYSIS, "data"),
-        Input(ids.HEAD, "data"),
-        Input(ids.VIEW, "value"),
-        Input(ids.HIDE_FIRST, "checked"),
-        Input(ids.THEME, "data"),
-        State(ids.PROMPT, "data"),
+
+def _register_views(app: App, core: Core) -> None:
+    @guarded(
+        app,
+        panel=ids.MAP,
+        inputs=stores(shown=ids.ANALYSIS, head=ids.HEAD, theme=shell.THEME)
+        | values(view=ids.VIEW)
+        | props("checked", hide_first=ids.HIDE_FIRST),
+        state=stores(prompt=ids.PROMPT),
+        parts=("figure", "title", "explanation"),
+        empty={"title": "One head", "explanation": no_update},
     )
-    @guarded(EMPTY, "One head", no_update)
     def draw_head(
         shown: Any, head: list[int] | None, view: View, hide_first: bool, theme: Theme, prompt: dict[str, Any]
-    ) -> tuple[Any, ...]:
+    ) -> Answer:
         if shown is None or head is None:
-            return EMPTY, "One head", no_update
-        figure = views.head_figure(ask(services, prompt), *whole(head), view, hide_first, theme or "light")
-        return figure, f"Head {head[0]}.{head[1]}", EXPLAIN_MAP[view]
+            return None
+        figure = head_maps.head_figure(_ask(core, prompt), *_whole(head), view, hide_first, theme)
+        return {"figure": figure, "title": f"Head {head[0]}.{head[1]}", "explanation": EXPLAIN_MAP[view]}
 
-    @app.callback(
-        Output(ids.MOTIFS, "data"),
-        Output(ids.notice(ids.GRID), "children", allow_duplicate=True),
-        Input(ids.ANALYSIS, "data"),
-        State(ids.MOTIFS, "data"),
-        State(ids.PROMPT, "data"),
-        prevent_initial_call=True,
+    @guarded(
+        app,
+        panel=ids.GRID,
+        inputs=stores(shown=ids.ANALYSIS),
+        state=stores(known=ids.MOTIFS, prompt=ids.PROMPT),
+        output=stores(motifs=ids.MOTIFS),
+        at_first=False,
+        shares_notice=True,
     )
-    @guarded(None)
-    def score_motifs(shown: Any, known: dict[str, Any] | None, prompt: dict[str, Any]) -> tuple[Any, ...]:
-        if shown is None or (known is not None and known["checkpoint"] == prompt["checkpoint"]):
+    def score_motifs(shown: Any, known: dict[str, Any] | None, prompt: dict[str, Any]) -> Answer:
+        checkpoint = prompt["checkpoint"]
+        if shown is None or (known is not None and known["checkpoint"] == checkpoint):
             raise PreventUpdate
-        scores = services.inference.motifs(prompt["checkpoint"])
-        return ({"checkpoint": prompt["checkpoint"], **motif_labels(scores)},)
+        return {"motifs": {"checkpoint": checkpoint, **motif_labels(core.inference.motifs(checkpoint))}}
 
-    @app.callback(
-        Output(ids.NEXT_TABLE, "children"),
-        Output(ids.notice(ids.NEXT), "children"),
-        Input(ids.ANALYSIS, "data"),
-        Input(ids.POSITION, "data"),
-        State(ids.PROMPT, "data"),
+    @guarded(
+        app,
+        panel=ids.NEXT,
+        inputs=stores(shown=ids.ANALYSIS, position=ids.POSITION),
+        state=stores(prompt=ids.PROMPT),
+        parts=("body",),
     )
-    @guarded(None)
-    def predict(shown: Any, position: int | None, prompt: dict[str, Any]) -> tuple[Any, ...]:
+    def predict(shown: Any, position: int | None, prompt: dict[str, Any]) -> Answer:
         if shown is None:
-            return (None,)
-        result = ask(services, prompt)
-        predictions = services.inference.predictions(prompt["checkpoint"], prompt["text"], position)
-        return (predictions_table(predictions, result.patterns.str_tokens[predictions.position]),)
+            return None
+        result = _ask(core, prompt)
+        predictions = core.inference.predictions(prompt["checkpoint"], prompt["text"], position)
+        return {"body": predictions_table(predictions, result.patterns.str_tokens[predictions.position])}
 
 
-def ask(services: Services, prompt: dict[str, Any]) -> PromptResult:
+def _register_files(app: App, core: Core) -> None:
+    def of_head(make: Callable[..., File]) -> Callable[..., File]:
+        def file(prompt: Any, head: list[int] | None, view: View, hide_first: bool, **_: Any) -> File:
+            if head is None:
+                raise RequestError("No head is chosen: click one in the grid first.")
+            return make(_ask(core, prompt), *_whole(head), view, hide_first)
+
+        return file
+
+    def of_predictions(make: Callable[..., File]) -> Callable[..., File]:
+        def file(prompt: Any, position: int | None, **_: Any) -> File:
+            return make(_ask(core, prompt), core.inference.predictions(prompt["checkpoint"], prompt["text"], position))
+
+        return file
+
+    def of_all_heads(prompt: Any, **_: Any) -> File:
+        return files.all_heads_npz(_ask(core, prompt), core.settings.max_export_bytes)
+
+    save_files(
+        app,
+        {
+            shell.export(ids.MAP, "csv"): of_head(files.head_csv),
+            shell.export(ids.MAP, "json"): of_head(files.head_json),
+            shell.export(ids.GRID, "npz"): of_all_heads,
+            shell.export(ids.NEXT, "csv"): of_predictions(files.predictions_csv),
+            shell.export(ids.NEXT, "json"): of_predictions(files.predictions_json),
+        },
+        {
+            "prompt": State(ids.PROMPT, "data"),
+            "head": State(ids.HEAD, "data"),
+            "position": State(ids.POSITION, "data"),
+            "view": State(ids.VIEW, "value"),
+            "hide_first": State(ids.HIDE_FIRST, "checked"),
+        },
+    )
+
+
+def _ask(core: Core, prompt: dict[str, Any]) -> PromptResult:
     """The result for a submitted prompt, from memory unless it is new."""
-    return services.inference.analyse(prompt.get("checkpoint"), prompt.get("text") or "", length=prompt.get("length"))
+    return core.inference.analyse(prompt.get("checkpoint"), prompt.get("text") or "", length=prompt.get("length"))
 
 
-def whole(head: list[Any]) -> tuple[int, int]:
+def _whole(head: list[Any]) -> tuple[int, int]:
     """A head as the browser sends it."""
     layer, index = head
     return int(layer), int(index)
-
-
-def count(services: Services, result: PromptResult) -> str:
-    """How many tokens of how many."""
-    limit = services.inference.token_limit(services.catalog.load(result.checkpoint))
-    return f"{result.patterns.n_pos} of at most {limit} tokens"
 
 
 def _within(head: Any, shape: list[int]) -> list[int]:

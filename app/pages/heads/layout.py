@@ -5,15 +5,17 @@ from __future__ import annotations
 import dash_mantine_components as dmc
 from dash import dcc, html
 
-from app import ids
-from app.components.examples import EXAMPLES, FIRST
-from app.components.graph import graph
-from app.components.head_grid import head_grid
-from app.components.panel import panel
-from app.components.prompt import checkpoint_choice, text_form
+from app.core import Core
+from app.pages.heads.address import HeadsState
 from app.pages.heads.callbacks import EXPLAIN_MAP
-from app.services import Services
-from app.urlstate import CircuitsState, HeadsState, PathsState, format_circuits, format_paths, parse_heads
+from app.pages.heads.head_grid import head_grid
+from app.pages.heads.ids import ids
+from app.shell import ids as shell
+from app.shell.controls import link_button, switch_of
+from app.shell.examples import EXAMPLES, FIRST
+from app.shell.graph import figure
+from app.shell.panel import panel
+from app.shell.prompt import checkpoint_choice, text_form
 
 _EXPLAIN_PROMPT = (
     "The text goes through the model once, with the start token <|endoftext|> before it. The address in your browser "
@@ -34,10 +36,9 @@ _EXPLAIN_NEXT = (
 )
 
 
-def layout(services: Services, search: str | None) -> html.Div:
+def layout(core: Core, service: None, state: HeadsState) -> html.Div:
     """The page for an address; with nothing in it, the first checkpoint on the first example."""
-    state = parse_heads(search)
-    checkpoint = state.checkpoint or services.catalog.default()
+    checkpoint = state.checkpoint or core.catalog.default()
     text = FIRST if state.text is None else state.text
     return html.Div(
         [
@@ -47,58 +48,43 @@ def layout(services: Services, search: str | None) -> html.Div:
             dcc.Store(id=ids.MOTIFS),
             dcc.Store(id=ids.HEAD, data=state.head),
             dcc.Store(id=ids.POSITION, data=state.position),
-            dcc.Download(id=ids.DOWNLOAD),
-            _prompt_panel(services, checkpoint, text),
+            _prompt_panel(core, checkpoint, text),
             _view_bar(state),
             html.Div(
-                [_tokens_panel(state), _grid_panel(), _map_panel(), _next_panel()],
+                [_tokens_panel(state), _grid_panel(), _map_panel(core), _next_panel()],
                 id=ids.COLUMNS,
                 className="heads-columns",
                 **{"data-empty": ""},
             ),
         ],
         className="heads",
-        **{"data-max-characters": str(services.settings.max_characters)},
+        **{"data-max-characters": str(core.settings.max_characters)},
     )
 
 
-def _prompt_panel(services: Services, checkpoint: str | None, text: str) -> html.Section:
-    chosen = checkpoint_choice(ids.CHECKPOINT, services.catalog, checkpoint, reads_text=True)
+def _prompt_panel(core: Core, checkpoint: str | None, text: str) -> html.Section:
+    chosen = checkpoint_choice(ids.CHECKPOINT, core.catalog, checkpoint, reads_text=True)
     form = text_form(chosen, EXAMPLES, text, text=ids.TEXT, example=ids.EXAMPLE, run=ids.RUN, count=ids.COUNT)
     return panel(ids.PROMPT_PANEL, "Text", _EXPLAIN_PROMPT, form)
 
 
 def _tokens_panel(state: HeadsState) -> html.Section:
-    direction = dmc.SegmentedControl(
-        id=ids.DIRECTION,
-        data=[{"value": "to", "label": "where it attends"}, {"value": "from", "label": "who attends to it"}],
-        value=state.direction,
-        size="xs",
-        **{"aria-label": "What the shading of tokens shows"},
-    )
+    directions = {"to": "where it attends", "from": "who attends to it"}
+    direction = switch_of(ids.DIRECTION, "What the shading of tokens shows", state.direction, directions)
     strip = html.Div(id=ids.STRIP, className="strip", role="group", **{"aria-label": "Tokens"})
     return panel(ids.TOKENS, "Tokens", _EXPLAIN_TOKENS, strip, controls=direction)
 
 
 def _next_panel() -> html.Section:
-    table = html.Div(id=ids.NEXT_TABLE, className="next-box")
+    table = html.Div(id=shell.body(ids.NEXT), className="next-box")
     return panel(ids.NEXT, "Predicted token", _EXPLAIN_NEXT, table, exports=("csv", "json"))
 
 
 def _view_bar(state: HeadsState) -> html.Div:
+    views = {"attention": "Attention", "weighted": "Value-weighted (A·‖v‖)", "scores": "Scores"}
     return html.Div(
         [
-            dmc.SegmentedControl(
-                id=ids.VIEW,
-                data=[
-                    {"value": "attention", "label": "Attention"},
-                    {"value": "weighted", "label": "Value-weighted (A·‖v‖)"},
-                    {"value": "scores", "label": "Scores"},
-                ],
-                value=state.view,
-                size="xs",
-                **{"aria-label": "What the maps show"},
-            ),
+            switch_of(ids.VIEW, "What the maps show", state.view, views),
             dmc.Switch(
                 id=ids.HIDE_FIRST,
                 label="Hide position 0",
@@ -115,12 +101,11 @@ def _grid_panel() -> html.Section:
     return panel(ids.GRID, "All heads", _EXPLAIN_GRID, head_grid(), exports=("png", "npz"))
 
 
-def _map_panel() -> html.Section:
-    content = [html.P(id=ids.MOTIFS_LINE, className="motifs"), graph(ids.MAP_GRAPH, "graph-map")]
+def _map_panel(core: Core) -> html.Section:
+    content = [html.P(id=ids.MOTIFS_LINE, className="motifs"), figure(ids.MAP, "graph-map")]
     explanation = EXPLAIN_MAP["attention"]
-    address = format_circuits(CircuitsState())
     links = [
-        dcc.Link("Its circuits", id=ids.OPEN_CIRCUITS, href=address, className="button-link"),
-        dcc.Link("Paths through it", id=ids.OPEN_PATHS, href=format_paths(PathsState()), className="button-link"),
+        link_button(ids.OPEN_CIRCUITS, "Its circuits", core.links.to("circuits")),
+        link_button(ids.OPEN_PATHS, "Paths through it", core.links.to("paths")),
     ]
     return panel(ids.MAP, "One head", explanation, content, controls=links, exports=("png", "svg", "csv", "json"))

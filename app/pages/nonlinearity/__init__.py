@@ -1,27 +1,24 @@
-"""Non-linearity: a feed-forward network compiled into attention.
-
-layout.py      what is there
-callbacks.py   a network, how it is compiled, η; what of the model is looked at
-browser.py     draw, slide η, write the address
-export.py      files
-"""
+"""Non-linearity: a feed-forward network compiled into attention."""
 
 from __future__ import annotations
 
-from dash import Dash
+from pathlib import Path
 
-from app.pages.nonlinearity import browser, callbacks, export
+from app.pages.nonlinearity.address import ADDRESS
+from app.pages.nonlinearity.browser import BROWSER, WRITES
+from app.pages.nonlinearity.callbacks import register
 from app.pages.nonlinearity.layout import layout
-from app.pages.page import Page
-from app.services import Services
-from app.urlstate import NONLINEARITY_PATH
+from app.pages.nonlinearity.service import Nonlinearity
+from app.shell.page import Page
 
-
-def register(app: Dash, services: Services) -> None:
-    """The page's callbacks."""
-    browser.register(app)
-    callbacks.register(app, services)
-    export.register(app, services)
-
-
-PAGE = Page(name="Non-linearity", path=NONLINEARITY_PATH, layout=layout, register=register)
+PAGE = Page(
+    title="Non-linearity",
+    address=ADDRESS,
+    service=Nonlinearity,
+    layout=layout,
+    register=register,
+    writes=WRITES,
+    browser=BROWSER,
+    script=Path(__file__).with_name("nonlinearity.js"),
+    style=Path(__file__).with_name("nonlinearity.css"),
+)

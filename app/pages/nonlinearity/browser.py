@@ -1,45 +1,43 @@
-"""What the Non-linearity page does in the browser (assets/nonlinearity.js): draw, slide η, write the address."""
+"""What the Non-linearity page does in the browser (nonlinearity.js): draw, slide η, pick an input."""
 
 from __future__ import annotations
 
-from dash import ClientsideFunction, Dash, Input, State
+from dash import Input
 
-from app import ids
-from app.pages.shared import mark_head
+from app.pages.nonlinearity.address import ADDRESS
+from app.pages.nonlinearity.ids import ids
+from app.shell import ids as shell
+from app.shell.browser import Browser, Source
+from app.shell.props import inside, props, stores, values
 
+WRITES: dict[str, Source] = {
+    **inside(ids.SHOWN, *ADDRESS.names()),
+    "head": (ids.LOOK, "data.layer", "data.head"),
+    "x": (ids.LOOK, "data.x"),
+    "scale": (ids.SCALE, "value"),
+}
 
-def register(app: Dash) -> None:
-    """Names the functions and what each listens to."""
-    mark_head(app, ids.ONE_HEAD_PICKER, ids.ONE_HEAD_SHOWN)
+_SHOWN = Input(ids.SHOWN, "data")
 
-    def call(name: str, *listened: Input | State, first: bool = True) -> None:
-        app.clientside_callback(
-            ClientsideFunction("nonlinearity", name), *listened, prevent_initial_call=not first
-        )  # fmt: skip
-
-    call(
+BROWSER = (
+    Browser(
         "arrange",
-        Input(ids.NONLINEARITY_PRESET, "value"),
-        Input(ids.NONLINEARITY_INPUTS, "value"),
-        Input(ids.NONLINEARITY_AUXILIARY, "value"),
-        Input(ids.NONLINEARITY_ACTIVATION, "value"),
-    )
+        inputs=values(preset=ids.PRESET, inputs=ids.INPUTS, auxiliary=ids.AUXILIARY, activation=ids.ACTIVATION),
+    ),
     # A callback without outputs isn't called for a page that is new: the store's first answer makes it draw.
-    call(
+    Browser(
         "draw",
-        Input(ids.NONLINEARITY_KNOTS, "value"),
-        Input(ids.NONLINEARITY_BOUND, "value"),
-        Input(ids.NONLINEARITY, "data"),
-    )
-    call("addPoint", Input(ids.NONLINEARITY_ADD, "n_clicks"), first=False)
-    call("slide", Input(ids.ETA_SLIDER, "value"), State(ids.NONLINEARITY, "data"), first=False)
-    call("proof", Input(ids.ETA_PROOF, "n_clicks"), first=False)
-    call("takeHead", Input(ids.COMPILED_HEADS_TABLE, "cellClicked"), first=False)
-    call("takeInput", Input(ids.COMPILED_ERROR_GRAPH, "clickData"), first=False)
-    call("show", Input(ids.NONLINEARITY, "data"), Input(ids.ETA, "data"))
-    call(
-        "writeAddress",
-        Input(ids.NONLINEARITY, "data"),
-        Input(ids.ONE_HEAD_SHOWN, "data"),
-        Input(ids.COMPILED_SCALE, "value"),
-    )
+        inputs={"text": Input(ids.KNOTS, "value"), "bound": Input(ids.BOUND, "value"), "shown": _SHOWN},
+    ),
+    Browser("addPoint", inputs=props("n_clicks", clicks=ids.ADD), at_first=False),
+    Browser(
+        "slide",
+        inputs=values(value=ids.ETA_SLIDER),
+        state=stores(shown=ids.SHOWN),
+        at_first=False,
+    ),
+    Browser("proof", inputs=props("n_clicks", clicks=ids.ETA_PROOF), at_first=False),
+    Browser("takeHead", inputs=props("cellClicked", click=shell.table(ids.HEADS)), at_first=False),
+    Browser("takeInput", inputs=props("clickData", click=shell.graph(ids.ERROR)), at_first=False),
+    Browser("show", inputs={"shown": _SHOWN, "eta": Input(ids.ETA, "data")}),
+)

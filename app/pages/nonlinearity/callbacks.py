@@ -2,161 +2,183 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import Dash, Input, Output, State, html, no_update
+from dash import Output, State, html, no_update
 
 from aotlens.plots import Theme
-from app import ids
-from app.components.graph import EMPTY
-from app.components.nonlinearity_tables import fact_tiles, layers_table, role_buttons
-from app.pages.guard import guarded
-from app.services import Services
-from app.services import nonlinearity_views as views
-from app.services import nonlinearity_words as words
-from app.services.nonlinearity import first_head, from_dict, from_form, slider_of, to_dict, within
-from app.urlstate import NonlinearityState, format_nonlinearity
+from app.core import Core
+from app.core.errors import RequestError
+from app.core.files import File
+from app.pages.nonlinearity import figures, files, words
+from app.pages.nonlinearity.address import NonlinearityState
+from app.pages.nonlinearity.ids import ids
+from app.pages.nonlinearity.service import Nonlinearity, first_head, from_dict, from_form, slider_of, to_dict, within
+from app.pages.nonlinearity.tables import fact_tiles, layers_table, role_buttons
+from app.shell import ids as shell
+from app.shell.app import App
+from app.shell.callbacks import Answer, guarded, part
+from app.shell.graph import EMPTY
+from app.shell.props import children, stores, values
+from app.shell.sharing import mark_head, save_files
 
 
-def register(app: Dash, services: Services) -> None:
+def register(app: App, core: Core, service: Nonlinearity) -> None:
     """The page's callbacks."""
-    _register_choice(app, services)
-    _register_model(app, services)
-    _register_head(app, services)
-
-
-def _register_choice(app: Dash, services: Services) -> None:
-    @app.callback(
-        Output(ids.NONLINEARITY, "data"),
-        Output(ids.NONLINEARITY_MEANING, "children"),
-        Output(ids.ETA_SLIDER, "value"),
-        Output(ids.ETA_SLIDER, "disabled"),
-        Output(ids.ETA_CAPTION, "children"),
-        Output(ids.ONE_HEAD_PICKER, "children"),
-        *(Output(id, name) for id in (ids.ONE_HEAD_FIRST, ids.ONE_HEAD_SECOND) for name in ("min", "max", "step")),
-        Output(ids.notice(ids.NONLINEARITY_PANEL), "children"),
-        Input(ids.NONLINEARITY_PRESET, "value"),
-        Input(ids.NONLINEARITY_INPUTS, "value"),
-        Input(ids.NONLINEARITY_ACTIVATION, "value"),
-        Input(ids.NONLINEARITY_WIDTH, "value"),
-        Input(ids.NONLINEARITY_DEPTH, "value"),
-        Input(ids.NONLINEARITY_SEED, "value"),
-        Input(ids.NONLINEARITY_KNOTS, "value"),
-        Input(ids.NONLINEARITY_BOUND, "value"),
-        Input(ids.NONLINEARITY_TOLERANCE, "value"),
-        Input(ids.NONLINEARITY_CONSTRUCTION, "value"),
-        Input(ids.NONLINEARITY_AUXILIARY, "value"),
-        Input(ids.NONLINEARITY_VECTOR, "value"),
-        Input(ids.ETA, "data"),
+    mark_head(app, ids.PICKER, ids.LOOK)
+    _register_choice(app, service)
+    _register_model(app, service)
+    _register_head(app, service)
+    save_files(
+        app,
+        {entry: partial(make_file, service, entry) for entry in (*_OF_MODEL, *_OF_HEAD)},
+        {"shown": State(ids.SHOWN, "data"), "look": State(ids.LOOK, "data")},
     )
-    @guarded(None, None, no_update, no_update, "", no_update, *[no_update] * 6)
-    def choose(*form: Any) -> tuple[Any, ...]:
-        state = services.nonlinearity.canonical(from_form(*form))
-        made = services.nonlinearity.compile(state)
-        slider = slider_of(made.proof_etas[0] if state.eta is None else state.eta)
-        shown = {**to_dict(state), "slider": slider, "address": format_nonlinearity(state)}
-        said = [html.Div(words.meaning(made)), dmc.Text(words.exactness(made), size="sm", className="exact")]
-        heads = role_buttons([(role.layer, role.head, role.gated) for role in made.roles])
-        reach = (-state.bound, state.bound, state.bound / 200)
-        eta = slider if state.eta is None else no_update
-        return (shown, said, eta, state.activation == "silu", words.eta(made), heads, *reach, *reach)
 
 
-def _register_model(app: Dash, services: Services) -> None:
-    compile = services.nonlinearity.compile
+def _register_choice(app: App, service: Nonlinearity) -> None:
+    reaches = {
+        f"{prop} of {name}": Output(slider, prop)
+        for name, slider in (("x1", ids.X1), ("x2", ids.X2))
+        for prop in ("min", "max", "step")
+    }
 
-    @app.callback(
-        Output(ids.COMPILED_FACTS, "children"),
-        Output(ids.COMPILED_LAYERS, "children"),
-        Output(ids.notice(ids.COMPILED), "children"),
-        Input(ids.NONLINEARITY, "data"),
-    )
-    @guarded([], None)
-    def describe(data: Any) -> tuple[Any, ...]:
-        state = chosen(data)
-        if state is None:
-            return [], None
-        return fact_tiles(views.facts(compile(state))), layers_table(views.layer_rows(compile(state)))
-
-    @app.callback(
-        Output(ids.MASK_GRAPH, "figure"),
-        Output(ids.notice(ids.MASK), "children"),
-        Input(ids.NONLINEARITY, "data"),
-        Input(ids.THEME, "data"),
-    )
-    @guarded(EMPTY)
-    def draw_mask(data: Any, theme: Theme | None) -> tuple[Any, ...]:
-        state = chosen(data)
-        return (EMPTY if state is None else views.mask_figure(compile(state), theme or "light"),)
-
-    @app.callback(
-        Output(ids.COMPILED_ERROR_GRAPH, "figure"),
-        Output(ids.COMPILED_ERROR_CAPTION, "children"),
-        Output(ids.notice(ids.COMPILED_ERROR), "children"),
-        Input(ids.NONLINEARITY, "data"),
-        Input(ids.ONE_HEAD_SHOWN, "data"),
-        Input(ids.COMPILED_SCALE, "value"),
-        Input(ids.THEME, "data"),
-    )
-    @guarded(EMPTY, "")
-    def draw_error(data: Any, head: Any, scale: str, theme: Theme | None) -> tuple[Any, ...]:
-        state = chosen(data)
-        if state is None:
-            return EMPTY, ""
-        made = compile(state)
-        x = None if not head else within(state, head["x"])
-        return views.error_figure(made, x, scale == "log", theme or "light"), words.error(made)
-
-    @app.callback(
-        Output(ids.COMPILED_HEADS_TABLE, "rowData"),
-        Output(ids.notice(ids.COMPILED_HEADS), "children"),
-        Input(ids.NONLINEARITY, "data"),
-    )
-    @guarded([])
-    def list_heads(data: Any) -> tuple[Any, ...]:
-        state = chosen(data)
-        return ([] if state is None else views.head_rows(compile(state)),)
-
-
-def _register_head(app: Dash, services: Services) -> None:
-    @app.callback(
-        Output(ids.ONE_HEAD_SHOWN, "data"),
-        Output(ids.ONE_HEAD_SAYS, "children"),
-        Output(ids.title(ids.ONE_HEAD), "children"),
-        Output(ids.ONE_HEAD_PATTERN, "figure"),
-        Output(ids.GATE_GRAPH, "figure"),
-        Output(ids.GATE_CAPTION, "children"),
-        Output(ids.SNIPPET_CODE, "children"),
-        Output(ids.notice(ids.ONE_HEAD), "children"),
-        Input(ids.NONLINEARITY, "data"),
-        Input(ids.COMPILED_HEAD, "data"),
-        Input(ids.ONE_HEAD_FIRST, "value"),
-        Input(ids.ONE_HEAD_SECOND, "value"),
-        Input(ids.THEME, "data"),
-        State(ids.ONE_HEAD_SHOWN, "data"),
-    )
-    @guarded(None, [], "One head", EMPTY, EMPTY, "", "")
-    def look(data: Any, head: Any, x1: Any, x2: Any, theme: Theme | None, before: Any) -> tuple[Any, ...]:
-        state = chosen(data)
-        if state is None:
-            return None, [], "One head", EMPTY, EMPTY, "", ""
-        made = services.nonlinearity.compile(state)
-        layer, place = first_head(made, head)
-        seen = services.nonlinearity.look(made, layer, place, within(state, (x1, x2)))
-        shown = {"layer": layer, "head": place, "x": list(seen.x)}
-        gate = views.gate_figure(made, seen, theme or "light")
-        return (
-            no_update if shown == before else shown,
-            [html.P(line) for line in words.head(made, seen)],
-            f"Head {layer}.{place}",
-            views.pattern_figure(seen, theme or "light"),
-            gate or EMPTY,
-            words.gate(made, seen),
-            words.snippet(made, seen.role, seen.x),
+    @guarded(
+        app,
+        panel=ids.PANEL,
+        inputs=values(
+            preset=ids.PRESET,
+            inputs=ids.INPUTS,
+            activation=ids.ACTIVATION,
+            width=ids.WIDTH,
+            depth=ids.DEPTH,
+            seed=ids.SEED,
+            drawing=ids.KNOTS,
+            bound=ids.BOUND,
+            tolerance=ids.TOLERANCE,
+            construction=ids.CONSTRUCTION,
+            auxiliary=ids.AUXILIARY,
+            vector=ids.VECTOR,
         )
+        | stores(eta=ids.ETA),
+        output={
+            "shown": Output(ids.SHOWN, "data"),
+            "meaning": Output(ids.MEANING, "children"),
+            "slider": Output(ids.ETA_SLIDER, "value"),
+            "disabled": Output(ids.ETA_SLIDER, "disabled"),
+            "eta": Output(ids.ETA_CAPTION, "children"),
+            "heads": Output(ids.PICKER, "children"),
+            **reaches,
+        },
+        empty={"heads": no_update},
+    )
+    def choose(**form: Any) -> Answer:
+        state = service.canonical(from_form(**form))
+        made = service.compile(state)
+        slider = slider_of(made.proof_etas[0] if state.eta is None else state.eta)
+        reach = {"min": -state.bound, "max": state.bound, "step": state.bound / 200}
+        return {
+            "shown": {**to_dict(state), "slider": slider},
+            "meaning": [
+                html.Div(words.meaning(made)), dmc.Text(words.exactness(made), size="sm", className="exact")
+            ],
+            "slider": slider if state.eta is None else no_update,
+            "disabled": state.activation == "silu",
+            "eta": words.eta(made),
+            "heads": role_buttons([(role.layer, role.head, role.gated) for role in made.roles]),
+            **{name: reach[name.split()[0]] for name in reaches},
+        }  # fmt: skip
 
 
-def chosen(data: Any) -> NonlinearityState | None:
+def _register_model(app: App, service: Nonlinearity) -> None:
+    of_state = partial(guarded, app, reads={"state": chosen})
+
+    @of_state(panel=ids.COMPILED, inputs=stores(state=ids.SHOWN), parts=("body",), output=children(facts=ids.FACTS))
+    def describe(state: NonlinearityState) -> Answer:
+        made = service.compile(state)
+        return {"facts": fact_tiles(figures.facts(made)), "body": layers_table(figures.layer_rows(made))}
+
+    @of_state(panel=ids.MASK, inputs=stores(state=ids.SHOWN, theme=shell.THEME), parts=("figure",))
+    def draw_mask(state: NonlinearityState, theme: Theme) -> Answer:
+        return {"figure": figures.mask_figure(service.compile(state), theme)}
+
+    @of_state(
+        panel=ids.ERROR,
+        inputs=stores(state=ids.SHOWN, look=ids.LOOK, theme=shell.THEME) | values(scale=ids.SCALE),
+        parts=("figure", "caption"),
+    )
+    def draw_error(state: NonlinearityState, look: Any, scale: str, theme: Theme) -> Answer:
+        made = service.compile(state)
+        x = None if not look else within(state, look["x"])
+        return {"figure": figures.error_figure(made, x, scale == "log", theme), "caption": words.error(made)}
+
+    @of_state(panel=ids.HEADS, inputs=stores(state=ids.SHOWN), parts=("rows",))
+    def list_heads(state: NonlinearityState) -> Answer:
+        return {"rows": figures.head_rows(service.compile(state))}
+
+
+def _register_head(app: App, service: Nonlinearity) -> None:
+    of_state = partial(guarded, app, reads={"state": chosen})
+
+    @of_state(
+        panel=ids.ONE,
+        inputs=stores(state=ids.SHOWN, head=ids.HEAD, theme=shell.THEME) | values(x1=ids.X1, x2=ids.X2),
+        state=stores(before=ids.LOOK),
+        parts=("body", "title", "figure"),
+        output={
+            "look": Output(ids.LOOK, "data"),
+            "gate": part(ids.GATE, "figure"),
+            "gate caption": part(ids.GATE, "caption"),
+            "snippet": part(ids.SNIPPET, "body"),
+        },
+        empty={"title": "One head"},
+    )
+    def look(state: NonlinearityState, head: Any, x1: Any, x2: Any, theme: Theme, before: Any) -> Answer:
+        made = service.compile(state)
+        layer, place = first_head(made, head)
+        seen = service.look(made, layer, place, within(state, (x1, x2)))
+        now = {"layer": layer, "head": place, "x": list(seen.x)}
+        return {
+            "look": no_update if now == before else now,
+            "body": [html.P(line) for line in words.head(made, seen)],
+            "title": f"Head {layer}.{place}",
+            "figure": figures.pattern_figure(seen, theme),
+            "gate": figures.gate_figure(made, seen, theme) or EMPTY,
+            "gate caption": words.gate(made, seen),
+            "snippet": words.snippet(made, seen.role, seen.x),
+        }
+
+
+_OF_MODEL: dict[str, Callable[..., File]] = {
+    shell.export(ids.COMPILED, "csv"): files.layers_csv,
+    shell.export(ids.COMPILED, "safetensors"): files.model_safetensors,
+    shell.export(ids.COMPILED, "ffn"): files.ffn_safetensors,
+    shell.export(ids.COMPILED, "zip"): files.model_zip,
+    shell.export(ids.ERROR, "csv"): files.error_csv,
+    shell.export(ids.HEADS, "csv"): files.heads_csv,
+}
+_OF_HEAD: dict[str, Callable[..., File]] = {
+    shell.export(ids.ONE, "csv"): files.pattern_csv,
+    shell.export(ids.SNIPPET, "py"): files.snippet_py,
+}
+
+
+def make_file(service: Nonlinearity, entry: str, shown: Any, look: Any) -> File:
+    """The file for an entry of an export menu."""
+    state = chosen(shown)
+    if state is None:
+        raise RequestError("Nothing is compiled, so there is nothing to save: put right what is wrong above.")
+    made = service.compile(state)
+    if entry in _OF_MODEL:
+        return _OF_MODEL[entry](made)
+    if not look:
+        raise RequestError("No head is shown: choose one first.")
+    return _OF_HEAD[entry](made, service.look(made, look["layer"], look["head"], tuple(look["x"])))
+
+
+def chosen(shown: Any) -> NonlinearityState | None:
     """The network that is shown; None when there is none."""
-    return from_dict(data) if data else None
+    return from_dict(shown) if shown else None

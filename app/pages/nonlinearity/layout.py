@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import get_args
 
 import dash_mantine_components as dmc
 from dash import dcc, html
 
-from app import ids
-from app.components.graph import graph
-from app.components.nonlinearity_tables import heads_grid
-from app.components.panel import panel
-from app.services import Services
-from app.services.nonlinearity import LEAST_ETA, MOST_ETA, slider_of, starting_x
-from app.services.nonlinearity_words import NAMES
-from app.urlstate import MAX_DEPTH, MAX_WIDTH, NonlinearityState, Preset, parse_nonlinearity
+from app.core import Core
+from app.pages.nonlinearity.address import MAX_DEPTH, MAX_WIDTH, NonlinearityState, Preset
+from app.pages.nonlinearity.ids import ids
+from app.pages.nonlinearity.service import LEAST_ETA, MOST_ETA, Nonlinearity, slider_of, starting_x
+from app.pages.nonlinearity.tables import HEAD_COLUMNS
+from app.pages.nonlinearity.words import NAMES
+from app.shell import ids as shell
+from app.shell.controls import head_choice, labelled, segments, switch_of, whole_number
+from app.shell.graph import caption, figure
+from app.shell.panel import panel
+from app.shell.tables import grid
 
 _EXPLAIN = (
     "Attention alone can compute a feed-forward network (nonlinearity-in-attention, Theorem 4.1). Choose a small FFN "
@@ -52,70 +55,67 @@ _EXPLAIN_MASK = (
     "token; the auxiliary token sees itself, so that no softmax is over nothing."
 )
 _EXPLAIN_SNIPPET = "The same in Python: the network, the model, its bound, and the pattern of the head above."
+_SCALES = {"linear": "linear", "log": "log"}
 _AUXILIARY = {"unit": "(0, …, 0, 1), the theorem's", "random": "random (Corollary 4.1)", "own": "your own numbers"}
 
 
-def layout(services: Services, search: str | None) -> html.Div:
+def layout(core: Core, service: Nonlinearity, state: NonlinearityState) -> html.Div:
     """The page for an address; with nothing in it, the hat."""
-    state = parse_nonlinearity(search)
     pictures = ("png", "svg")
     return html.Div(
         [
             html.H1("Non-linearity", className="sr-only"),
-            dcc.Store(id=ids.NONLINEARITY),
+            dcc.Store(id=ids.SHOWN),
             dcc.Store(id=ids.ETA, data=state.eta),
-            dcc.Store(id=ids.COMPILED_HEAD, data=None if state.head is None else list(state.head)),
-            dcc.Store(id=ids.ONE_HEAD_SHOWN),
-            dcc.Download(id=ids.NONLINEARITY_DOWNLOAD),
+            dcc.Store(id=ids.HEAD, data=None if state.head is None else list(state.head)),
+            dcc.Store(id=ids.LOOK),
             _network_panel(state),
             html.Div(
                 [
                     panel(
                         ids.COMPILED, "The attention model", _EXPLAIN_COMPILED,
-                        [html.Dl(id=ids.COMPILED_FACTS, className="facts"),
-                         html.Div(id=ids.COMPILED_LAYERS, className="layers-box")],
+                        [html.Dl(id=ids.FACTS, className="facts"),
+                         html.Div(id=shell.body(ids.COMPILED), className="layers-box")],
                         exports=("csv", "safetensors", "zip", "ffn"),
                     ),
                     panel(
-                        ids.COMPILED_ERROR, "Error over the inputs", _EXPLAIN_ERROR,
-                        [
-                            _eta_controls(state),
-                            html.P(id=ids.COMPILED_ERROR_CAPTION, className="caption", role="status"),
-                            graph(ids.COMPILED_ERROR_GRAPH, "graph-compiled"),
-                        ],
-                        controls=_scale(state), exports=(*pictures, "csv"),
+                        ids.ERROR, "Error over the inputs", _EXPLAIN_ERROR,
+                        [_eta_controls(state), caption(ids.ERROR), figure(ids.ERROR, "graph-compiled")],
+                        controls=switch_of(ids.SCALE, "Scale of the error", state.scale, _SCALES),
+                        exports=(*pictures, "csv"),
                     ),
                     panel(
-                        ids.COMPILED_HEADS, "Heads", _EXPLAIN_HEADS, heads_grid(ids.COMPILED_HEADS_TABLE),
+                        ids.HEADS, "Heads", _EXPLAIN_HEADS,
+                        grid(shell.table(ids.HEADS), HEAD_COLUMNS, key="id", height=300, header=46),
                         exports=("csv",),
                     ),
                     panel(
-                        ids.MASK, "Attention mask", _EXPLAIN_MASK, graph(ids.MASK_GRAPH, "graph-mask"), exports=pictures
+                        ids.MASK, "Attention mask", _EXPLAIN_MASK, figure(ids.MASK, "graph-mask"), exports=pictures
                     ),
                     panel(
-                        ids.ONE_HEAD, "One head", _EXPLAIN_ONE,
-                        [_head_controls(state), html.Div(id=ids.ONE_HEAD_SAYS, className="head-says", role="status"),
-                         graph(ids.ONE_HEAD_PATTERN, "graph-one-head")],
+                        ids.ONE, "One head", _EXPLAIN_ONE,
+                        [_head_controls(state),
+                         html.Div(id=shell.body(ids.ONE), className="head-says", role="status"),
+                         figure(ids.ONE, "graph-one-head")],
                         exports=(*pictures, "csv"),
                     ),
                     panel(
                         ids.GATE, "The gate", _EXPLAIN_GATE,
-                        [html.P(id=ids.GATE_CAPTION, className="caption"), graph(ids.GATE_GRAPH, "graph-gate")],
-                        exports=pictures,
+                        [caption(ids.GATE), figure(ids.GATE, "graph-gate")], exports=pictures,
                     ),
                     panel(
                         ids.SNIPPET, "In Python", _EXPLAIN_SNIPPET,
-                        html.Pre(html.Code(id=ids.SNIPPET_CODE), className="code", tabIndex=0),
-                        controls=dcc.Clipboard(target_id=ids.SNIPPET_CODE, title="Copy", className="copy"),
+                        html.Pre(html.Code(id=shell.body(ids.SNIPPET)), className="code", tabIndex=0),
+                        controls=dcc.Clipboard(target_id=shell.body(ids.SNIPPET), title="Copy", className="copy"),
                         exports=("py",),
                     ),
                 ],
-                id=ids.NONLINEARITY_BODY,
+                id=ids.BODY,
                 className="nonlinearity-body",
                 **{"data-empty": ""},
             ),
         ],
-        id=ids.NONLINEARITY_PAGE,
+        id=ids.PAGE,
         className="nonlinearity-page",
         **{"data-preset": state.preset, "data-inputs": str(state.inputs), "data-activation": state.activation,
            "data-auxiliary": _auxiliary_kind(state)},
@@ -126,38 +126,38 @@ def _network_panel(state: NonlinearityState) -> html.Section:
     kind = _auxiliary_kind(state)
     network = [
         dmc.Select(
-            id=ids.NONLINEARITY_PRESET, label="Network", value=state.preset, allowDeselect=False, w=210, size="sm",
+            id=ids.PRESET, label="Network", value=state.preset, allowDeselect=False, w=210, size="sm",
             data=[{"value": name, "label": NAMES[name]} for name in get_args(Preset)],
         ),
-        _segments(ids.NONLINEARITY_INPUTS, "Reads", str(state.inputs), {"1": "one number", "2": "two"}),
-        _segments(ids.NONLINEARITY_ACTIVATION, "Activation", state.activation, {"relu": "ReLU", "silu": "SiLU"}),
-        _number(ids.NONLINEARITY_WIDTH, "Units a layer", state.width, 1, MAX_WIDTH, "for-width"),
-        _number(ids.NONLINEARITY_DEPTH, "Hidden layers", state.depth, 1, MAX_DEPTH, "for-depth"),
-        _number(ids.NONLINEARITY_SEED, "Seed", state.seed, 0, 999_999, "for-seed"),
+        segments(ids.INPUTS, "Reads", str(state.inputs), {"1": "one number", "2": "two"}),
+        segments(ids.ACTIVATION, "Activation", state.activation, {"relu": "ReLU", "silu": "SiLU"}),
+        whole_number(ids.WIDTH, "Units a layer", state.width, 1, MAX_WIDTH, className="for-width", w=110),
+        whole_number(ids.DEPTH, "Hidden layers", state.depth, 1, MAX_DEPTH, className="for-depth", w=110),
+        whole_number(ids.SEED, "Seed", state.seed, 0, 999_999, className="for-seed", w=110),
     ]  # fmt: skip
     compiled = [
-        _text(ids.NONLINEARITY_BOUND, "Inputs up to M", f"{state.bound:.12g}", 110),
-        _text(ids.NONLINEARITY_TOLERANCE, "Tolerance", f"{state.tolerance:.12g}", 110),
-        _segments(
-            ids.NONLINEARITY_CONSTRUCTION, "Construction", state.construction,
+        _text(ids.BOUND, "Inputs up to M", f"{state.bound:.12g}", 110),
+        _text(ids.TOLERANCE, "Tolerance", f"{state.tolerance:.12g}", 110),
+        segments(
+            ids.CONSTRUCTION, "Construction", state.construction,
             {"lean": "leaner", "narrow": "heads of size 1", "paper": "the paper's"},
         ),
         dmc.Select(
-            id=ids.NONLINEARITY_AUXILIARY, label="Auxiliary token", value=kind, allowDeselect=False, w=250, size="sm",
+            id=ids.AUXILIARY, label="Auxiliary token", value=kind, allowDeselect=False, w=250, size="sm",
             data=[{"value": value, "label": label} for value, label in _AUXILIARY.items()],
         ),
         dmc.TextInput(
-            id=ids.NONLINEARITY_VECTOR, label="Its d_model numbers, commas between", debounce=400, size="sm",
+            id=ids.VECTOR, label="Its d_model numbers, commas between", debounce=400, size="sm",
             value=state.auxiliary if kind == "own" else "", placeholder="0.5, −1, 2", className="for-vector", w=260,
         ),
     ]  # fmt: skip
     return panel(
-        ids.NONLINEARITY_PANEL, "A network to compile", _EXPLAIN,
+        ids.PANEL, "A network to compile", _EXPLAIN,
         [
             html.Div(network, className="choices"),
             _drawing(state),
             html.Div(compiled, className="choices"),
-            html.Div(id=ids.NONLINEARITY_MEANING, className="meaning", role="status"),
+            html.Div(id=ids.MEANING, className="meaning", role="status"),
         ],
     )  # fmt: skip
 
@@ -165,16 +165,16 @@ def _network_panel(state: NonlinearityState) -> html.Section:
 def _drawing(state: NonlinearityState) -> html.Div:
     return html.Div(
         [
-            html.Div(id=ids.NONLINEARITY_EDITOR, className="editor", role="group", **{"aria-label": "Points"}),
+            html.Div(id=ids.EDITOR, className="editor", role="group", **{"aria-label": "Points"}),
             html.Div(
                 [
                     dmc.Textarea(
-                        id=ids.NONLINEARITY_KNOTS, label="Points: x, y on a line each", autosize=True, minRows=4,
+                        id=ids.KNOTS, label="Points: x, y on a line each", autosize=True, minRows=4,
                         value=state.knots.replace(",", ", ").replace(";", "\n"), maxRows=9, debounce=400, size="sm",
                         spellCheck=False, className="points",
                     ),
                     dmc.Button(
-                        "Add a point", id=ids.NONLINEARITY_ADD, n_clicks=0, size="compact-sm", variant="default"
+                        "Add a point", id=ids.ADD, n_clicks=0, size="compact-sm", variant="default"
                     ),
                     html.P(
                         "Click to add a point, drag to move it; or Tab to a point, arrow keys move it (with Shift: "
@@ -185,7 +185,7 @@ def _drawing(state: NonlinearityState) -> html.Div:
                 className="points-box",
             ),
         ],
-        id=ids.NONLINEARITY_DRAWING,
+        id=ids.DRAWING,
         className="drawing for-knots",
     )  # fmt: skip
 
@@ -198,7 +198,7 @@ def _eta_controls(state: NonlinearityState) -> html.Div:
     )  # fmt: skip
     return html.Div(
         [
-            html.Div([html.Span("η (sharpness of the gates)", className="field-label"), slider], className="eta-box"),
+            html.Div(labelled("η (sharpness of the gates)", slider), className="eta-box"),
             dmc.Button("As the proof chooses", id=ids.ETA_PROOF, n_clicks=0, size="compact-sm", variant="default"),
             html.P(id=ids.ETA_CAPTION, className="caption", role="status"),
         ],
@@ -221,43 +221,20 @@ def _head_controls(state: NonlinearityState) -> html.Div:
             className=name,
         )
         for place, (id, label, name) in enumerate(
-            ((ids.ONE_HEAD_FIRST, "Input x (x₁)", "x-box"), (ids.ONE_HEAD_SECOND, "Input x₂", "x-box for-second"))
+            ((ids.X1, "Input x (x₁)", "x-box"), (ids.X2, "Input x₂", "x-box for-second"))
         )
     ]  # fmt: skip
-    picker = html.Div(
-        id=ids.ONE_HEAD_PICKER, className="pick-heads", role="group",
-        **{"aria-label": "Heads", "data-store": ids.COMPILED_HEAD},
-    )  # fmt: skip
     return html.Div(
-        [html.Div([html.Span("Head (layer.head)", className="field-label"), picker]), *sliders], className="choices"
+        [
+            head_choice(ids.PICKER, ids.HEAD),
+            *sliders,
+        ],
+        className="choices",
     )
-
-
-def _scale(state: NonlinearityState) -> Any:
-    return dmc.SegmentedControl(
-        id=ids.COMPILED_SCALE, size="xs", value="log" if state.log else "linear",
-        data=[{"value": "linear", "label": "linear"}, {"value": "log", "label": "log"}],
-        **{"aria-label": "Scale of the error"},
-    )  # fmt: skip
 
 
 def _auxiliary_kind(state: NonlinearityState) -> str:
     return state.auxiliary if state.auxiliary in ("unit", "random") else "own"
-
-
-def _segments(id: str, label: str, value: str, data: dict[str, str]) -> html.Div:
-    control = dmc.SegmentedControl(
-        id=id, data=[{"value": one, "label": text} for one, text in data.items()], value=value, size="sm",
-        **{"aria-label": label},
-    )  # fmt: skip
-    return html.Div([html.Span(label, className="field-label"), control])
-
-
-def _number(id: str, label: str, value: int, least: int, most: int, class_name: str) -> dmc.NumberInput:
-    return dmc.NumberInput(
-        id=id, label=label, value=value, min=least, max=most, allowDecimal=False, debounce=300, clampBehavior="blur",
-        className=class_name, w=110, size="sm",
-    )  # fmt: skip
 
 
 def _text(id: str, label: str, value: str, width: int) -> dmc.TextInput:

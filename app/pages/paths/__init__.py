@@ -1,27 +1,36 @@
-"""Paths: which ways a logit came, from the text's tokens through heads.
-
-layout.py      what is there
-callbacks.py   a text, a target, what is taken away
-browser.py     pick a token, take away, write the address
-export.py      files
-"""
+"""Paths: which ways a logit came through the heads, and the model without one of them."""
 
 from __future__ import annotations
 
-from dash import Dash
+from pathlib import Path
 
-from app.pages.page import Page
-from app.pages.paths import browser, callbacks, export
+from app.pages.paths.address import ADDRESS
+from app.pages.paths.callbacks import register
+from app.pages.paths.ids import ids
 from app.pages.paths.layout import layout
-from app.services import Services
-from app.urlstate import PATHS_PATH
+from app.pages.paths.service import Paths
+from app.shell import ids as shell
+from app.shell.browser import Browser
+from app.shell.page import Page
+from app.shell.props import children, inside, props, stores
 
-
-def register(app: Dash, services: Services) -> None:
-    """The page's callbacks."""
-    browser.register(app)
-    callbacks.register(app, services)
-    export.register(app, services)
-
-
-PAGE = Page(name="Paths", path=PATHS_PATH, layout=layout, register=register)
+PAGE = Page(
+    title="Paths",
+    address=ADDRESS,
+    service=Paths,
+    layout=layout,
+    register=register,
+    writes={
+        "without": (ids.TAKEN, "data"),
+        **inside(ids.SHOWN, *(name for name in ADDRESS.names() if name != "without")),
+    },
+    browser=(
+        Browser("useCell", inputs=props("cellClicked", click=shell.table(ids.HEADS)), at_first=False),
+        Browser(
+            "show",
+            inputs=stores(shown=ids.SHOWN, without=ids.TAKEN) | children(table=shell.body(ids.TOP)),
+        ),
+    ),
+    script=Path(__file__).with_name("paths.js"),
+    style=Path(__file__).with_name("paths.css"),
+)

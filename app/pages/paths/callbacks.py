@@ -2,203 +2,193 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import Dash, Input, Output, State, no_update
+from dash import State, no_update
 
 from aotlens.plots import Theme
-from app import ids
-from app.components.choices import options
-from app.components.graph import EMPTY
-from app.components.notices import empty
-from app.components.path_tables import effect_tables, head_columns, path_table, source_strip
-from app.pages.guard import guarded
-from app.services import Services, path_views
-from app.services import path_words as words
-from app.services.paths import Expanded, Question
-from app.urlstate import FIRST_K, MAX_K, Ranking
+from app.core import Core
+from app.core.errors import RequestError
+from app.core.files import File
+from app.core.labels import Labels
+from app.pages.paths import figures, files, words
+from app.pages.paths.address import FIRST_K, MAX_K, Ranking
+from app.pages.paths.ids import ids
+from app.pages.paths.service import Expanded, Paths, Question
+from app.pages.paths.tables import effect_tables, head_columns, path_table, source_strip
+from app.shell import ids as shell
+from app.shell.app import App
+from app.shell.callbacks import Answer, guarded
+from app.shell.choices import options
+from app.shell.notices import empty
+from app.shell.props import children, stores, values
+from app.shell.sharing import save_files, search_tokens, submit_text
 
-_NOTHING_TAKEN = "Click “without” beside a path, or a head in the table of heads."
 
-
-def register(app: Dash, services: Services) -> None:
+def register(app: App, core: Core, paths: Paths) -> None:
     """The page's callbacks."""
-    _register_choice(app, services)
-    _register_search(app, services)
-    paths = services.paths
-
-    @app.callback(
-        Output(ids.TOP_PATHS_TABLE, "children"),
-        Output(ids.TOP_PATHS_CAPTION, "children"),
-        Output(ids.title(ids.TOP_PATHS), "children"),
-        Output(ids.notice(ids.TOP_PATHS), "children"),
-        Input(ids.PATHS, "data"),
+    submit_text(app, prompt=ids.PROMPT, text=ids.TEXT, example=ids.EXAMPLE, checkpoint=ids.CHECKPOINT, run=ids.RUN)
+    _register_choice(app, paths)
+    for choice in (ids.TARGET, ids.VERSUS):
+        search_tokens(app, choice, ids.SHOWN, partial(_labels, paths), partial(_first_tokens, paths))
+    _register_panels(app, paths)
+    save_files(
+        app,
+        {entry: partial(make_file, paths, entry) for entry in (*_OF_QUESTION, *_OF_EFFECT)},
+        {"shown": State(ids.SHOWN, "data"), "without": State(ids.TAKEN, "data")},
     )
-    @guarded(None, "", "Largest paths")
-    def list_paths(data: Any) -> tuple[Any, ...]:
-        question = chosen(data)
-        if question is None:
-            return None, "", "Largest paths"
-        table = path_table(path_views.top_rows(paths, question), words.quantity(question))
-        return table, words.proof(paths.top(question), question), words.listed(question)
 
-    @app.callback(
-        Output(ids.ORDERS_GRAPH, "figure"),
-        Output(ids.ORDERS_CAPTION, "children"),
-        Output(ids.notice(ids.ORDERS), "children"),
-        Input(ids.PATHS, "data"),
-        Input(ids.THEME, "data"),
+
+def _register_choice(app: App, paths: Paths) -> None:
+    @guarded(
+        app,
+        panel=ids.PANEL,
+        inputs=stores(prompt=ids.PROMPT, position=ids.POSITION)
+        | values(target=ids.TARGET, versus=ids.VERSUS, by=ids.BY, k=ids.K, through=ids.THROUGH),
+        state=stores(asked=ids.ASKED, before=ids.SHOWN),
+        output=stores(shown=ids.SHOWN, position=ids.POSITION, targets=ids.TARGET, others=ids.VERSUS, heads=ids.THROUGH)
+        | children(strip=ids.STRIP, count=ids.COUNT, sum=ids.SUM, notes=ids.NOTES)
+        | values(target=ids.TARGET, versus=ids.VERSUS, through=ids.THROUGH),
+        empty={"position": no_update, "targets": [], "target": None, "others": [], "versus": None, "heads": []},
     )
-    @guarded(EMPTY, "")
-    def draw_orders(data: Any, theme: Theme | None) -> tuple[Any, ...]:
-        question = chosen(data)
-        if question is None:
-            return EMPTY, ""
-        caption = words.orders(paths.asked(question), paths.orders(question)[1])
-        return path_views.orders_figure(paths, question, theme or "light"), caption
-
-    @app.callback(
-        Output(ids.FLOW_GRAPH, "figure"),
-        Output(ids.FLOW_CAPTION, "children"),
-        Output(ids.notice(ids.FLOW), "children"),
-        Input(ids.PATHS, "data"),
-        Input(ids.THEME, "data"),
-    )
-    @guarded(EMPTY, "")
-    def draw_flow(data: Any, theme: Theme | None) -> tuple[Any, ...]:
-        question = chosen(data)
-        if question is None:
-            return EMPTY, ""
-        return path_views.flow_figure(paths, question, theme or "light"), words.flow(paths.flow(question))
-
-    @app.callback(
-        Output(ids.PATH_HEADS_TABLE, "columnDefs"),
-        Output(ids.PATH_HEADS_TABLE, "rowData"),
-        Output(ids.notice(ids.PATH_HEADS), "children"),
-        Input(ids.PATHS, "data"),
-    )
-    @guarded([], [])
-    def list_heads(data: Any) -> tuple[Any, ...]:
-        question = chosen(data)
-        if question is None:
-            return [], []
-        return head_columns(words.quantity(question)), path_views.head_rows(paths, question)
-
-    @app.callback(
-        Output(ids.WITHOUT_BODY, "children"),
-        Output(ids.title(ids.WITHOUT), "children"),
-        Output(ids.notice(ids.WITHOUT), "children"),
-        Input(ids.PATHS, "data"),
-        Input(ids.PATHS_WITHOUT, "data"),
-    )
-    @guarded(None, "Without a head or a path")
-    def take_away(data: Any, what: str | None) -> tuple[Any, ...]:
-        question = chosen(data)
-        if question is None or not what:
-            return empty(_NOTHING_TAKEN), "Without a head or a path"
-        effect = paths.without(question, what)
-        rows = words.rows(paths, paths.asked(question), question, effect)
-        title = f"Without {effect.name}" if effect.is_head else f"Without the path {effect.name}"
-        return effect_tables(effect, rows), title
-
-
-def _register_choice(app: Dash, services: Services) -> None:
-    @app.callback(
-        Output(ids.PATHS, "data"),
-        Output(ids.PATHS_POSITION, "data"),
-        Output(ids.PATHS_STRIP, "children"),
-        Output(ids.PATHS_TARGET, "data"),
-        Output(ids.PATHS_TARGET, "value"),
-        Output(ids.PATHS_VERSUS, "data"),
-        Output(ids.PATHS_VERSUS, "value"),
-        Output(ids.PATHS_THROUGH, "data"),
-        Output(ids.PATHS_THROUGH, "value"),
-        Output(ids.PATHS_COUNT, "children"),
-        Output(ids.PATHS_SUM, "children"),
-        Output(ids.PATHS_NOTES, "children"),
-        Output(ids.notice(ids.PATHS_PANEL), "children"),
-        Input(ids.PATHS_PROMPT, "data"),
-        Input(ids.PATHS_POSITION, "data"),
-        Input(ids.PATHS_TARGET, "value"),
-        Input(ids.PATHS_VERSUS, "value"),
-        Input(ids.PATHS_BY, "value"),
-        Input(ids.PATHS_K, "value"),
-        Input(ids.PATHS_THROUGH, "value"),
-        State(ids.PATHS_ASKED, "data"),
-        State(ids.PATHS, "data"),
-    )
-    @guarded(None, no_update, [], [], None, [], None, [], no_update, "", "", None)
     def choose(
         prompt: Any, position: Any, target: Any, versus: Any, by: Ranking, k: Any, through: Any, asked: Any, before: Any
-    ) -> tuple[Any, ...]:
-        paths = services.paths
+    ) -> Answer:
         expanded = paths.expand(prompt.get("checkpoint"), prompt.get("text") or "", length=prompt.get("length"))
-        ids_now = list(expanded.expansion.tokens)
+        tokens = list(expanded.expansion.tokens)
         # By values, not by what Dash says has triggered this: a store that is new says so, too.
         if before is None:
             named = all(prompt.get(key) == asked[key] for key in ("checkpoint", "text"))
             position, target, versus = (position, asked["target"], asked["versus"]) if named else (None, None, None)
-        elif before["tokens"] != ids_now:
+        elif before["tokens"] != tokens:
             position, target, versus = None, None, None  # a position means something in one text only
         elif before["key"] != expanded.key or position not in (None, before["position"]):
             target, versus = None, None  # another place, another first choice
         question = paths.question(expanded, _whole(position), _whole(target), _whole(versus), by, _k(k), through)
         values, bias = paths.sources(question)
-        strip = source_strip(expanded.expansion.str_tokens, values, question.position, words.quantity(question))
-        labels = paths.labels(expanded.checkpoint)
-        offered = paths.choices(expanded, question.position)
+        labels, offered = paths.labels(expanded.checkpoint), paths.choices(expanded, question.position)
         others = [token for token in offered if token != question.target]
-        return (
-            {**question.to_dict(), "key": expanded.key, "tokens": ids_now},
-            question.position,
-            strip,
-            options(labels, [question.target, *offered]),
-            str(question.target),
-            options(labels, [*([] if question.versus is None else [question.versus]), *others]),
-            None if question.versus is None else str(question.versus),
-            paths.head_names(expanded),
-            question.through,
-            f"{expanded.expansion.n_pos} of at most {expanded.limit} tokens",
-            _sum(services, expanded, question, bias),
-            [dmc.Text(note, size="sm", className="exact") for note in expanded.notes],
-        )
+        return {
+            "shown": {**question.to_dict(), "key": expanded.key, "tokens": tokens},
+            "position": question.position,
+            "strip": source_strip(expanded.expansion.str_tokens, values, question.position, words.quantity(question)),
+            "targets": options(labels, [question.target, *offered]),
+            "target": str(question.target),
+            "others": options(labels, [*([] if question.versus is None else [question.versus]), *others]),
+            "versus": None if question.versus is None else str(question.versus),
+            "heads": paths.head_names(expanded),
+            "through": question.through,
+            "count": f"{expanded.expansion.n_pos} of at most {expanded.limit} tokens",
+            "sum": _sum(paths, expanded, question, bias),
+            "notes": [dmc.Text(note, size="sm", className="exact") for note in expanded.notes],
+        }
 
 
-def _register_search(app: Dash, services: Services) -> None:
-    for id in (ids.PATHS_TARGET, ids.PATHS_VERSUS):
+def _register_panels(app: App, paths: Paths) -> None:
+    of_question = partial(guarded, app, reads={"question": chosen})
 
-        @app.callback(
-            Output(id, "data", allow_duplicate=True),
-            Input(id, "searchValue"),
-            State(id, "value"),
-            State(ids.PATHS, "data"),
-            prevent_initial_call=True,
-        )
-        def search(wanted: str | None, value: str | None, data: Any) -> Any:
-            question = chosen(data)
-            if question is None:
-                return no_update
-            labels = services.paths.labels(question.checkpoint)
-            kept = [] if value is None else [int(value)]
-            # A chosen one's text stands in the box; whoever opens the list then wants to see others.
-            if not wanted or (kept and wanted == labels.shown(kept[0])):
-                found = services.paths.choices(services.paths.asked(question), question.position)
-            else:
-                found = labels.search(wanted, services.settings.n_options)
-            return options(labels, [*found, *kept])
+    @of_question(
+        panel=ids.TOP,
+        inputs=stores(question=ids.SHOWN),
+        parts=("body", "caption", "title"),
+        empty={"title": "Largest paths"},
+    )
+    def list_paths(question: Question) -> Answer:
+        return {
+            "body": path_table(figures.top_rows(paths, question), words.quantity(question)),
+            "caption": words.proof(paths.top(question), question),
+            "title": words.listed(question),
+        }
+
+    @of_question(panel=ids.ORDERS, inputs=stores(question=ids.SHOWN, theme=shell.THEME), parts=("figure", "caption"))
+    def draw_orders(question: Question, theme: Theme) -> Answer:
+        return {
+            "figure": figures.orders_figure(paths, question, theme),
+            "caption": words.orders(paths.asked(question), paths.orders(question)[1]),
+        }
+
+    @of_question(panel=ids.FLOW, inputs=stores(question=ids.SHOWN, theme=shell.THEME), parts=("figure", "caption"))
+    def draw_flow(question: Question, theme: Theme) -> Answer:
+        return {
+            "figure": figures.flow_figure(paths, question, theme),
+            "caption": words.flow(paths.flow(question)),
+        }
+
+    @of_question(panel=ids.HEADS, inputs=stores(question=ids.SHOWN), parts=("columns", "rows"))
+    def list_heads(question: Question) -> Answer:
+        return {
+            "columns": head_columns(words.quantity(question)),
+            "rows": figures.head_rows(paths, question),
+        }
+
+    @of_question(
+        panel=ids.WITHOUT,
+        inputs=stores(question=ids.SHOWN, without=ids.TAKEN),
+        parts=("body", "title"),
+        empty={
+            "body": empty("Click “without” beside a path, or a head in the table of heads."),
+            "title": "Without a head or a path",
+        },
+    )
+    def take_away(question: Question, without: str | None) -> Answer:
+        if not without:
+            return None
+        effect = paths.without(question, without)
+        rows = words.rows(paths, paths.asked(question), question, effect)
+        title = f"Without {effect.name}" if effect.is_head else f"Without the path {effect.name}"
+        return {"body": effect_tables(effect, rows), "title": title}
 
 
-def chosen(data: Any) -> Question | None:
+_OF_QUESTION: dict[str, Callable[..., File]] = {
+    shell.export(ids.ORDERS, "csv"): files.orders_csv,
+    shell.export(ids.ORDERS, "json"): files.orders_json,
+    shell.export(ids.FLOW, "csv"): files.flow_csv,
+    shell.export(ids.FLOW, "json"): files.flow_json,
+    shell.export(ids.TOP, "csv"): files.top_csv,
+    shell.export(ids.TOP, "json"): files.top_json,
+    shell.export(ids.HEADS, "csv"): files.heads_csv,
+}
+_OF_EFFECT: dict[str, Callable[..., File]] = {
+    shell.export(ids.WITHOUT, "csv"): files.without_csv,
+    shell.export(ids.WITHOUT, "json"): files.without_json,
+}
+
+
+def make_file(paths: Paths, entry: str, shown: Any, without: str | None) -> File:
+    """The file for an entry of an export menu."""
+    question = chosen(shown)
+    if question is None:
+        raise RequestError("Nothing is shown, so there is nothing to save: run a text first.")
+    if entry in _OF_QUESTION:
+        return _OF_QUESTION[entry](paths, question)
+    if not without:
+        raise RequestError("Nothing is taken away: choose a path or a head first.")
+    return _OF_EFFECT[entry](paths, question, without)
+
+
+def _labels(paths: Paths, shown: Any) -> Labels | None:
+    question = chosen(shown)
+    return question and paths.labels(question.checkpoint)
+
+
+def _first_tokens(paths: Paths, shown: Any) -> list[int]:
+    question = chosen(shown)
+    return [] if question is None else paths.choices(paths.asked(question), question.position)
+
+
+def chosen(shown: Any) -> Question | None:
     """The logit that is shown; None when there is none."""
-    return None if not data else Question(**{field.name: data[field.name] for field in fields(Question)})
+    return None if not shown else Question(**{field.name: shown[field.name] for field in fields(Question)})
 
 
-def _sum(services: Services, expanded: Expanded, question: Question, bias: float) -> list[Any]:
+def _sum(paths: Paths, expanded: Expanded, question: Question, bias: float) -> list[Any]:
     biases = f" Of the logit, biases bring {words.signed(bias)}." if "bias" in expanded.expansion.source_names else ""
-    text = words.summary(services.paths, expanded, question) + biases
-    return [dmc.Text(text, size="sm", fw=600), dmc.Text(words.total(services.paths, expanded, question), size="sm")]
+    text = words.summary(paths, expanded, question) + biases
+    return [dmc.Text(text, size="sm", fw=600), dmc.Text(words.total(paths, expanded, question), size="sm")]
 
 
 def _whole(value: Any) -> int | None:

@@ -7,15 +7,19 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import dcc, html
 
-from app import ids
-from app.components.choices import one_of
-from app.components.examples import EXAMPLES
-from app.components.graph import graph
-from app.components.panel import panel
-from app.components.path_tables import heads_grid
-from app.components.prompt import checkpoint_choice, text_form
-from app.services import Services
-from app.urlstate import MAX_K, PathsState, parse_paths
+from app.core import Core
+from app.core.address import dotted
+from app.pages.paths.address import MAX_K, PathsState
+from app.pages.paths.ids import ids
+from app.pages.paths.service import Paths
+from app.shell import ids as shell
+from app.shell.choices import one_of
+from app.shell.controls import segments, whole_number
+from app.shell.examples import EXAMPLES
+from app.shell.graph import caption, figure
+from app.shell.panel import panel
+from app.shell.prompt import checkpoint_choice, text_form
+from app.shell.tables import grid
 
 #: Ends where a name that came before goes on, so that the model's first choice is worth explaining.
 FIRST = "Miss Harriet Smith danced with Mr. Elton. Then Harriet"
@@ -51,119 +55,102 @@ _EXPLAIN_FLOW = (
 )
 
 
-def layout(services: Services, search: str | None) -> html.Div:
+def layout(core: Core, paths: Paths, state: PathsState) -> html.Div:
     """The page for an address; with nothing in it, the first checkpoint on the first example."""
-    state = parse_paths(search)
-    checkpoint = state.checkpoint or services.catalog.default()
+    checkpoint = state.checkpoint or core.catalog.default()
     text = FIRST if state.text is None else state.text
     figures = ("png", "svg", "csv", "json")
     return html.Div(
         [
             html.H1("Paths", className="sr-only"),
-            dcc.Store(id=ids.PATHS_PROMPT, data={"checkpoint": checkpoint, "text": text}),
+            dcc.Store(id=ids.PROMPT, data={"checkpoint": checkpoint, "text": text}),
             dcc.Store(
-                id=ids.PATHS_ASKED,
+                id=ids.ASKED,
                 data={"checkpoint": checkpoint, "text": text, "target": state.target, "versus": state.versus},
             ),
-            dcc.Store(id=ids.PATHS_POSITION, data=state.position),
-            dcc.Store(id=ids.PATHS_WITHOUT, data=state.without),
-            dcc.Store(id=ids.PATHS),
-            dcc.Download(id=ids.PATHS_DOWNLOAD),
-            _text_panel(services, state, checkpoint, text),
+            dcc.Store(id=ids.POSITION, data=state.position),
+            dcc.Store(id=ids.TAKEN, data=state.without),
+            dcc.Store(id=ids.SHOWN),
+            _text_panel(core, state, checkpoint, text),
             html.Div(
                 [
                     panel(
-                        ids.TOP_PATHS, "Largest paths", _EXPLAIN_TOP,
-                        [html.P(id=ids.TOP_PATHS_CAPTION, className="caption"), html.Div(id=ids.TOP_PATHS_TABLE)],
+                        ids.TOP, "Largest paths", _EXPLAIN_TOP, [caption(ids.TOP), html.Div(id=shell.body(ids.TOP))],
                         exports=("csv", "json"),
                     ),
                     panel(
                         ids.ORDERS, "By number of heads", _EXPLAIN_ORDERS,
-                        [html.P(id=ids.ORDERS_CAPTION, className="caption"), graph(ids.ORDERS_GRAPH, "graph-orders")],
-                        exports=figures,
+                        [caption(ids.ORDERS), figure(ids.ORDERS, "graph-orders")], exports=figures,
                     ),
                     panel(
-                        ids.PATH_HEADS, "Heads", _EXPLAIN_HEADS, heads_grid(ids.PATH_HEADS_TABLE), exports=("csv",)
+                        ids.HEADS, "Heads", _EXPLAIN_HEADS,
+                        grid(shell.table(ids.HEADS), key="head", height=272, header=46), exports=("csv",),
                     ),
                     panel(
-                        ids.WITHOUT, "Without a head or a path", _EXPLAIN_WITHOUT, html.Div(id=ids.WITHOUT_BODY),
-                        exports=("csv", "json"),
+                        ids.WITHOUT, "Without a head or a path", _EXPLAIN_WITHOUT,
+                        html.Div(id=shell.body(ids.WITHOUT)), exports=("csv", "json"),
                     ),
                     panel(
-                        ids.FLOW, "Flow", _EXPLAIN_FLOW,
-                        [html.P(id=ids.FLOW_CAPTION, className="caption"), graph(ids.FLOW_GRAPH, "graph-flow")],
+                        ids.FLOW, "Flow", _EXPLAIN_FLOW, [caption(ids.FLOW), figure(ids.FLOW, "graph-flow")],
                         exports=figures,
                     ),
                 ],
-                id=ids.PATHS_BODY,
+                id=ids.BODY,
                 className="paths-body",
                 **{"data-empty": ""},
             ),
         ],
         className="paths-page",
-        **{"data-max-characters": str(services.settings.max_characters)},
+        **{"data-max-characters": str(core.settings.max_characters)},
     )  # fmt: skip
 
 
-def _text_panel(services: Services, state: PathsState, checkpoint: str | None, text: str) -> html.Section:
+def _text_panel(core: Core, state: PathsState, checkpoint: str | None, text: str) -> html.Section:
     chosen = checkpoint_choice(
-        ids.PATHS_CHECKPOINT,
-        services.catalog,
+        ids.CHECKPOINT,
+        core.catalog,
         checkpoint,
         reads_text=True,
         note=lambda info: " (has MLPs)" if info.model.get("d_mlp") else "",
     )
     return panel(
-        ids.PATHS_PANEL,
+        ids.PANEL,
         "Text and target",
         _EXPLAIN_TEXT,
         [
             text_form(
-                chosen, _EXAMPLES, text, text=ids.PATHS_TEXT, example=ids.PATHS_EXAMPLE, run=ids.PATHS_RUN,
-                count=ids.PATHS_COUNT, rows=2,
+                chosen, _EXAMPLES, text, text=ids.TEXT, example=ids.EXAMPLE, run=ids.RUN,
+                count=ids.COUNT, rows=2,
             ),
             html.P(_EXPLAIN_STRIP, className="panel-explanation strip-help"),
-            html.Div(id=ids.PATHS_STRIP, className="strip", role="group", **{"aria-label": "Tokens"}),
+            html.Div(id=ids.STRIP, className="strip", role="group", **{"aria-label": "Tokens"}),
             html.Div(_target_controls(state), className="target"),
-            html.P(id=ids.PATHS_SUM, className="sum", role="status"),
-            html.Div(id=ids.PATHS_NOTES),
+            html.P(id=ids.SUM, className="sum", role="status"),
+            html.Div(id=ids.NOTES),
         ],
     )  # fmt: skip
 
 
 def _target_controls(state: PathsState) -> list[Any]:
-    by = dmc.SegmentedControl(
-        id=ids.PATHS_BY,
-        data=[
-            {"value": "abs", "label": "largest in size"},
-            {"value": "pos", "label": "most for it"},
-            {"value": "neg", "label": "most against it"},
-        ],
-        value=state.by,
-        size="xs",
-        **{"aria-label": "Which paths come first"},
-    )
+    rankings = {"abs": "largest in size", "pos": "most for it", "neg": "most against it"}
     # The other heads come with the model; an address's own is shown from the start.
+    head = dotted(state.through) or None
     through = dmc.Select(
-        id=ids.PATHS_THROUGH,
+        id=ids.THROUGH,
         label="Through head",
         placeholder="any",
-        value=state.through,
+        value=head,
         size="xs",
         w=104,
-        data=[] if state.through is None else [state.through],
+        data=[] if head is None else [head],
         searchable=True,
         clearable=True,
         nothingFoundMessage="No such head",
     )
-    k = dmc.NumberInput(
-        id=ids.PATHS_K, label="How many", value=state.k, min=1, max=MAX_K, step=10, allowDecimal=False, size="xs", w=84,
-        debounce=300, clampBehavior="blur",
-    )  # fmt: skip
     return [
-        one_of(ids.PATHS_TARGET, "Target: the logit of", "the model's first choice; type to search"),
-        one_of(ids.PATHS_VERSUS, "Minus the logit of", "nothing; type to contrast two tokens"),
-        html.Div([html.Span("Paths", className="field-label"), by]),
+        one_of(ids.TARGET, "Target: the logit of", "the model's first choice; type to search"),
+        one_of(ids.VERSUS, "Minus the logit of", "nothing; type to contrast two tokens"),
+        segments(ids.BY, "Paths", state.by, rankings, size="xs"),
         through,
-        k,
+        whole_number(ids.K, "How many", state.k, 1, MAX_K, step=10, size="xs", w=84),
     ]

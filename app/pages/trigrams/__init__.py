@@ -1,29 +1,54 @@
 """Skip-trigrams: the best `[source] … [destination] → [out]` of a head, and whether text bears them out.
 
-layout.py      what is there
-callbacks.py   which table, which text, how far
-views.py       one row, kinds, what rows force
-browser.py     pick, filter, write the address
-export.py      files
+callbacks.py            which table, which text, how far
+view_callbacks.py       one row, kinds, what rows force
+file_callbacks.py       files
+service.py              tables and evidence, found and checked in the background
+service_occurrences.py  places in text where a row happens
+rows.py                 rows of a table as they are listed
+occurrence_list.py      these places, tokens marked
 """
 
 from __future__ import annotations
 
-from dash import Dash
+from pathlib import Path
 
-from app.pages.page import Page
-from app.pages.trigrams import browser, callbacks, export, views
+from app.core import Core
+from app.pages.trigrams import callbacks, file_callbacks, view_callbacks
+from app.pages.trigrams.address import ADDRESS
+from app.pages.trigrams.browser import BROWSER
+from app.pages.trigrams.ids import ids
 from app.pages.trigrams.layout import layout
-from app.services import Services
-from app.urlstate import TRIGRAMS_PATH
+from app.pages.trigrams.service import Trigrams
+from app.shell.app import App
+from app.shell.page import Page
+from app.shell.props import inside, values
+from app.shell.sharing import mark_head
 
 
-def register(app: Dash, services: Services) -> None:
+def register(app: App, core: Core, service: Trigrams) -> None:
     """The page's callbacks."""
-    browser.register(app)
-    callbacks.register(app, services)
-    views.register(app, services)
-    export.register(app, services)
+    mark_head(app, ids.HEADS, ids.ASKED)
+    callbacks.register(app, service)
+    view_callbacks.register(app, service)
+    file_callbacks.register(app, service)
 
 
-PAGE = Page(name="Skip-trigrams", path=TRIGRAMS_PATH, layout=layout, register=register)
+PAGE = Page(
+    title="Skip-trigrams",
+    address=ADDRESS,
+    service=Trigrams,
+    layout=layout,
+    register=register,
+    writes={
+        **inside(ids.ASKED, "checkpoint", "score", "end", "distance", "k", "least"),
+        "head": (ids.ASKED, "data.layer", "data.head"),
+        **values(source=ids.SOURCE, destination=ids.DESTINATION, out=ids.OUT, within=ids.WITHIN),
+        **values(verdict=ids.VERDICT, kind=ids.KIND, tokens=ids.TOKENS),
+        **inside(ids.READING, "corpus"),
+        "row": (ids.ROW, "data"),
+    },
+    browser=BROWSER,
+    script=Path(__file__).with_name("trigrams.js"),
+    style=Path(__file__).with_name("trigrams.css"),
+)

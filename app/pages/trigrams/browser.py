@@ -1,48 +1,42 @@
-"""What the Skip-trigrams page does in the browser (assets/trigrams.js): pick, filter, write the address."""
+"""What the Skip-trigrams page does in the browser (trigrams.js): pick rows, hand the filters to the grid."""
 
 from __future__ import annotations
 
-from dash import ClientsideFunction, Dash, Input, Output, State
+from dash import Output
 
-from app import ids
-from app.pages.shared import mark_head
+from app.pages.trigrams.ids import ids
+from app.shell import ids as shell
+from app.shell.browser import Browser
+from app.shell.props import props, stores, values
 
-_FILTERS = (
-    Input(ids.TRIGRAM_SOURCE, "value"),
-    Input(ids.TRIGRAM_DESTINATION, "value"),
-    Input(ids.TRIGRAM_OUT, "value"),
-    Input(ids.TRIGRAM_WITHIN, "value"),
-    Input(ids.TRIGRAM_VERDICT, "value"),
-    Input(ids.TRIGRAM_KIND, "value"),
+BROWSER = (
+    Browser(
+        "list",
+        inputs=stores(shown=ids.SHOWN)
+        | values(
+            source=ids.SOURCE,
+            destination=ids.DESTINATION,
+            out=ids.OUT,
+            within=ids.WITHIN,
+            verdict=ids.VERDICT,
+            kind=ids.KIND,
+        ),
+    ),
+    Browser(
+        "pick",
+        inputs=props("selectedRows", selected=shell.table(ids.ROWS)),
+        outputs={"row": Output(ids.ROW, "data", allow_duplicate=True)},
+        at_first=False,
+    ),
+    Browser(
+        "walk",
+        inputs=props("cellClicked", click=shell.table(ids.ALL_HEADS)),
+        state=props("rowData", rows=shell.table(ids.ALL_HEADS)),
+        at_first=False,
+    ),
+    Browser(
+        "showPasted",
+        inputs=values(corpus=ids.CORPUS),
+        outputs=props("className", box=shell.box(ids.PASTED)),
+    ),
 )
-
-
-def register(app: Dash) -> None:
-    """Names the functions and what each listens to."""
-    mark_head(app, ids.TRIGRAMS_HEADS, ids.TRIGRAMS)
-    app.clientside_callback(ClientsideFunction("trigrams", "list"), Input(ids.TRIGRAMS_FOUND, "data"), *_FILTERS)
-    app.clientside_callback(
-        ClientsideFunction("trigrams", "pick"),
-        Output(ids.TRIGRAM_ROW, "data", allow_duplicate=True),
-        Input(ids.TRIGRAM_GRID, "selectedRows"),
-        prevent_initial_call=True,
-    )
-    app.clientside_callback(
-        ClientsideFunction("trigrams", "walk"),
-        Input(ids.TRIGRAM_HEADS_TABLE, "cellClicked"),
-        State(ids.TRIGRAM_HEADS_TABLE, "rowData"),
-        prevent_initial_call=True,
-    )
-    app.clientside_callback(
-        ClientsideFunction("trigrams", "showPasted"),
-        Output(ids.box(ids.EVIDENCE_PASTED), "className"),
-        Input(ids.EVIDENCE_CORPUS, "value"),
-    )
-    app.clientside_callback(
-        ClientsideFunction("trigrams", "writeAddress"),
-        Input(ids.TRIGRAMS, "data"),
-        *_FILTERS,
-        Input(ids.EVIDENCE_CORPUS, "value"),
-        Input(ids.EVIDENCE_TOKENS, "value"),
-        Input(ids.TRIGRAM_ROW, "data"),
-    )

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-import dash_mantine_components as dmc
-from dash import Dash, Input, Output, State, ctx, html, no_update
+from dash import Dash, Output, ctx, no_update
 
-from app import ids
-from app.components.choices import head_buttons
-from app.components.notices import problem
-from app.components.trigram_tables import row_columns
-from app.pages.guard import guarded
-from app.services import Services, trigram_rows
-from app.services import trigram_words as words
-from app.services.corpora import PASTED
-from app.services.errors import RequestError
-from app.services.jobs import Job
-from app.services.trigrams import Choice, Reading
-from app.urlstate import FIRST_ROWS, FIRST_TOKENS, MAX_ROWS, TrigramsState
+from app.core.corpora import PASTED
+from app.core.errors import RequestError
+from app.core.jobs import Job
+from app.pages.trigrams import rows as table_rows
+from app.pages.trigrams import words
+from app.pages.trigrams.address import FIRST_ROWS, FIRST_TOKENS, MAX_ROWS, TrigramsState
+from app.pages.trigrams.ids import ids
+from app.pages.trigrams.service import Choice, Reading, Trigrams
+from app.pages.trigrams.tables import row_columns
+from app.shell import ids as shell
+from app.shell.callbacks import Answer, guarded
+from app.shell.choices import head_buttons
+from app.shell.controls import progress_bar
+from app.shell.notices import exact, problem, relative
+from app.shell.props import children, props, stores, values
 
 _NO_TEXT = (
     "This app was started without a corpus, so there are no verdicts. Paste a text here, or start it with "
@@ -26,86 +28,87 @@ _NO_TEXT = (
 )
 
 
-def register(app: Dash, services: Services) -> None:
+def register(app: Dash, trigrams: Trigrams) -> None:
     """The page's callbacks."""
-    _register_choice(app, services)
-    _register_follow(app, services)
+    _register_choice(app, trigrams)
+    _register_follow(app, trigrams)
 
-    @app.callback(
-        Output(ids.TRIGRAMS_READING, "data"),
-        Output(ids.EVIDENCE_ABOUT, "children"),
-        Output(ids.EVIDENCE_RULE, "children"),
-        Output(ids.notice(ids.EVIDENCE), "children"),
-        Input(ids.TRIGRAMS_CHECKPOINT, "value"),
-        Input(ids.EVIDENCE_CORPUS, "value"),
-        Input(ids.EVIDENCE_TOKENS, "value"),
-        Input(ids.EVIDENCE_PASTED, "value"),
+    @guarded(
+        app,
+        panel=ids.EVIDENCE,
+        inputs=values(checkpoint=ids.CHECKPOINT, corpus=ids.CORPUS, tokens=ids.TOKENS, pasted=ids.PASTED),
+        parts=("caption",),
+        output=stores(reading=ids.READING) | children(rule=ids.RULE),
+        empty={"rule": no_update},
     )
-    @guarded(None, "", no_update)
-    def read(checkpoint: str, corpus: str | None, tokens: str | None, pasted: str | None) -> tuple[Any, ...]:
-        n = min(int(tokens or FIRST_TOKENS), max(services.settings.evidence_tokens))
+    def read(checkpoint: str, corpus: str | None, tokens: str | None, pasted: str | None) -> Answer:
+        n = min(int(tokens or FIRST_TOKENS), max(trigrams.settings.evidence_tokens))
+        nothing = {"corpus": None, "text": None, "tokens": n}
         if corpus != PASTED:
             reading = Reading(text=str(corpus), tokens=n)
         elif not (pasted or "").strip():
-            why = _NO_TEXT if not services.trigrams.corpora.names else "Paste a text to check against."
-            return None, why, words.rule()
+            why = "Paste a text to check against." if trigrams.corpora.names else _NO_TEXT
+            return {"reading": nothing, "caption": why, "rule": words.rule()}
         else:
-            reading = Reading(text=services.trigrams.corpora.paste(pasted or ""), tokens=n)
-        return reading.to_dict(), f"Reads {services.trigrams.text(reading, checkpoint).about}.", words.rule()
+            reading = Reading(text=trigrams.corpora.paste(pasted or ""), tokens=n)
+        return {
+            "reading": {"corpus": None if reading.pasted else corpus, **reading.to_dict()},
+            "caption": f"Reads {trigrams.text(reading, checkpoint).about}.",
+            "rule": words.rule(),
+        }
 
-    @app.callback(
-        Output(ids.TRIGRAM_GRID, "getRowsResponse"),
-        Output(ids.TRIGRAM_COUNT, "children"),
-        Output(ids.notice(ids.TRIGRAM_ROWS), "children"),
-        Input(ids.TRIGRAM_GRID, "getRowsRequest"),
-        prevent_initial_call=True,
+    @guarded(
+        app,
+        panel=ids.ROWS,
+        inputs=props("getRowsRequest", request=shell.table(ids.ROWS)),
+        parts=("caption",),
+        output=props("getRowsResponse", answer=shell.table(ids.ROWS)),
+        empty={"answer": {"rowData": [], "rowCount": 0}},
+        at_first=False,
     )
-    @guarded({"rowData": [], "rowCount": 0}, "")
-    def list_rows(request: Any) -> tuple[Any, ...]:
+    def list_rows(request: Any) -> Answer:
         context = (request or {}).get("context") or {}
         choice = chosen(context.get("choice"))
         if choice is None:
-            return {"rowData": [], "rowCount": 0}, ""
-        frame = trigram_rows.found_frame(services.trigrams, choice, reading_of(context.get("reading")))
+            return None
+        frame = table_rows.found_frame(trigrams, choice, reading_of(context.get("reading")))
         filters = context.get("filters") or {}
-        kept = trigram_rows.sort(trigram_rows.select(frame, filters), request.get("sortModel") or [])
-        rows = trigram_rows.page(kept, int(request["startRow"]), int(request["endRow"]))
-        said = f"{len(frame):,} rows" if len(kept) == len(frame) else f"{len(kept):,} of {len(frame):,} rows match"
+        kept = table_rows.sort(table_rows.select(frame, filters), request.get("sortModel") or [])
+        page = table_rows.page(kept, int(request["startRow"]), int(request["endRow"]))
+        caption = f"{len(frame):,} rows" if len(kept) == len(frame) else f"{len(kept):,} of {len(frame):,} rows match"
         if filters.get("verdict") and "verdict" not in frame:
-            said += ": no row has a verdict before the table is checked against text"
-        return {"rowData": rows, "rowCount": len(kept)}, said + "."
+            caption += ": no row has a verdict before the table is checked against text"
+        return {"answer": {"rowData": page, "rowCount": len(kept)}, "caption": f"{caption}."}
 
 
-def _register_choice(app: Dash, services: Services) -> None:
-    @app.callback(
-        Output(ids.TRIGRAMS, "data"),
-        Output(ids.TRIGRAMS_HEAD, "data"),
-        Output(ids.TRIGRAMS_HEADS, "children"),
-        Output(ids.TRIGRAMS_DISTANCE, "disabled"),
-        Output(ids.TRIGRAMS_DELTA, "disabled"),
-        Output(ids.TRIGRAMS_LEAST, "disabled"),
-        Output(ids.TRIGRAMS_MEANING, "children"),
-        Output(ids.TRIGRAM_ROW, "data"),
-        Output(ids.notice(ids.TRIGRAMS_PANEL), "children"),
-        Input(ids.TRIGRAMS_CHECKPOINT, "value"),
-        Input(ids.TRIGRAMS_HEAD, "data"),
-        Input(ids.TRIGRAMS_SCORE, "value"),
-        Input(ids.TRIGRAMS_END, "value"),
-        Input(ids.TRIGRAMS_DISTANCE, "value"),
-        Input(ids.TRIGRAMS_DELTA, "value"),
-        Input(ids.TRIGRAMS_K, "value"),
-        Input(ids.TRIGRAMS_LEAST, "value"),
-        Input(ids.TRIGRAM_WITHIN, "value"),
-        Input(ids.TRIGRAM_SOURCE, "value"),
-        Input(ids.TRIGRAM_DESTINATION, "value"),
-        Input(ids.TRIGRAM_OUT, "value"),
-        State(ids.TRIGRAMS, "data"),
+def _register_choice(app: Dash, trigrams: Trigrams) -> None:
+    @guarded(
+        app,
+        panel=ids.CHOICE,
+        inputs=values(
+            checkpoint=ids.CHECKPOINT,
+            score=ids.SCORE,
+            end=ids.END,
+            distance=ids.DISTANCE,
+            delta=ids.DELTA,
+            k=ids.K,
+            least=ids.LEAST,
+            within=ids.WITHIN,
+            source=ids.SOURCE,
+            destination=ids.DESTINATION,
+            out=ids.OUT,
+        )
+        | stores(head=ids.HEAD),
+        state=stores(before=ids.ASKED),
+        output=stores(asked=ids.ASKED, head=ids.HEAD, row=ids.ROW)
+        | children(heads=ids.HEADS, meaning=ids.MEANING)
+        | props("disabled", distance=ids.DISTANCE, delta=ids.DELTA, least=ids.LEAST),
+        empty={"head": no_update, "heads": no_update, "distance": False, "delta": False, "least": False},
     )
-    @guarded(None, no_update, no_update, False, False, False, "", None)
     def choose(
         checkpoint: str | None, head: Any, score: Any, end: Any, distance: str, delta: Any, k: Any, least: Any,
         within: Any, source: str | None, destination: str | None, out: str | None, before: Any,
-    ) -> tuple[Any, ...]:  # fmt: skip
+    ) -> Answer:  # fmt: skip
         number = int(delta) if isinstance(delta, int | float) else 1
         state = TrigramsState(
             checkpoint=checkpoint,
@@ -120,98 +123,87 @@ def _register_choice(app: Dash, services: Services) -> None:
             destination=destination or "",
             out=out or "",
         )
-        choice, shape = services.trigrams.describe(state)
-        services.trigrams.search(choice)
-        data = {**choice.to_dict(), "layers": shape.n_layers, "heads": shape.n_heads}
-        same_grid = before is not None and [before["layers"], before["heads"]] == [shape.n_layers, shape.n_heads]
-        return (
-            no_update if data == before else data,
-            [choice.layer, choice.head],
-            no_update if same_grid else head_buttons(shape.n_layers, shape.n_heads),
-            shape.max_distance == 0,
-            shape.max_distance == 0 or distance != "fixed",
-            not shape.counted,
-            words.table(choice) if shape.counted else f"{words.table(choice)} {words.UNIFORM}",
-            no_update if before is None or data == before else None,
-        )
+        choice, shape = trigrams.describe(state)
+        trigrams.search(choice)
+        asked = {**choice.to_dict(), "layers": shape.n_layers, "heads": shape.n_heads}
+        answer: dict[str, Any] = {
+            "head": [choice.layer, choice.head],
+            "distance": shape.max_distance == 0,
+            "delta": shape.max_distance == 0 or distance != "fixed",
+            "least": not shape.counted,
+            "meaning": words.table(choice) if shape.counted else f"{words.table(choice)} {words.UNIFORM}",
+        }
+        if asked != before:
+            answer["asked"] = asked
+        if before is None or [before["layers"], before["heads"]] != [shape.n_layers, shape.n_heads]:
+            answer["heads"] = head_buttons(shape.n_layers, shape.n_heads)
+        if before is not None and asked != before:
+            answer["row"] = None
+        return answer
 
 
-def _register_follow(app: Dash, services: Services) -> None:
-    trigrams = services.trigrams
+def _register_follow(app: Dash, trigrams: Trigrams) -> None:
+    output = {
+        "shown": Output(ids.SHOWN, "data"),
+        "columns": Output(shell.table(ids.ROWS), "columnDefs"),
+        "heads": Output(shell.table(ids.ALL_HEADS), "rowData"),
+        "relative": Output(ids.RELATIVE, "children"),
+        "progress": Output(ids.PROGRESS, "children"),
+        "stop": Output(ids.STOP, "className"),
+        "timer": Output(ids.TIMER, "disabled"),
+    }
 
-    @app.callback(
-        Output(ids.TRIGRAMS_FOUND, "data"),
-        Output(ids.TRIGRAM_GRID, "columnDefs"),
-        Output(ids.TRIGRAM_HEADS_TABLE, "rowData"),
-        Output(ids.TRIGRAMS_RELATIVE, "children"),
-        Output(ids.TRIGRAMS_PROGRESS, "children"),
-        Output(ids.TRIGRAMS_STOP, "className"),
-        Output(ids.TRIGRAMS_TIMER, "disabled"),
-        Output(ids.notice(ids.EVIDENCE_CHECK), "children"),
-        Input(ids.TRIGRAMS, "data"),
-        Input(ids.TRIGRAMS_READING, "data"),
-        Input(ids.TRIGRAMS_TIMER, "n_intervals"),
-        Input(ids.EVIDENCE_CHECK, "n_clicks"),
-        Input(ids.EVIDENCE_CHECK_ALL, "n_clicks"),
-        Input(ids.TRIGRAMS_STOP, "n_clicks"),
-        State(ids.TRIGRAMS_FOUND, "data"),
-        State(ids.TRIGRAM_HEADS_TABLE, "rowData"),
+    @guarded(
+        app,
+        panel=ids.CHECK,
+        inputs=stores(asked=ids.ASKED, read=ids.READING)
+        | props("n_intervals", ticks=ids.TIMER)
+        | props("n_clicks", one=ids.CHECK, every=ids.CHECK_ALL, stop=ids.STOP),
+        state=stores(before=ids.SHOWN) | props("rowData", heads=shell.table(ids.ALL_HEADS)),
+        output=output,
+        empty={**dict.fromkeys(output, no_update), "timer": True},
     )
-    @guarded(no_update, no_update, no_update, no_update, no_update, no_update, True)
-    def follow(data: Any, read: Any, ticks: Any, one: Any, every: Any, stop: Any, before: Any, rows: Any) -> tuple:
-        choice, reading = chosen(data), reading_of(read)
+    def follow(asked: Any, read: Any, before: Any, heads: Any, **_: Any) -> Answer:
+        nothing = {"shown": None, "heads": [], "relative": None, "progress": "", "stop": "hidden", "timer": True}
+        choice, reading = chosen(asked), reading_of(read)
         if choice is None:
-            return None, no_update, [], None, "", "hidden", True
+            return nothing
+        shape = (asked["layers"], asked["heads"])
         # A click and an answer that it waited for come as one call.
-        asked = set(ctx.triggered_prop_ids.values())
-        if asked & {ids.EVIDENCE_CHECK, ids.EVIDENCE_CHECK_ALL}:
+        clicked = set(ctx.triggered_prop_ids.values())
+        if clicked & {ids.CHECK, ids.CHECK_ALL}:
             if reading is None:
                 raise RequestError(_NO_TEXT if not trigrams.corpora.names else "Paste a text first, above.")
             # The chosen head first, since somebody is looking at it.
             trigrams.check(choice, reading)
-        if ids.EVIDENCE_CHECK_ALL in asked:
-            check_every_head(services, choice, reading, (data["layers"], data["heads"]))
-        if ids.TRIGRAMS_STOP in asked:
+            if ids.CHECK_ALL in clicked:
+                trigrams.check_every_head(choice, reading, shape)
+        if ids.STOP in clicked:
             trigrams.checks.stop()
         searching = trigrams.searching(choice)
         if searching is not None and searching.state == "failed":
-            return None, no_update, [], None, problem(searching.error), "hidden", True
-        found, columns, relative = None, no_update, no_update
-        table = trigrams.table(choice)
-        if table is not None:
-            checked = trigrams.evidence(choice, reading) is not None
-            found = {"choice": choice.to_dict(), "reading": read, "rows": len(table), "checked": checked}
-            relative = _relative(table.relative)
-            if before is None or [before["checked"], before["choice"]["score"]] != [checked, choice.score]:
-                columns = row_columns(checked=checked, score=choice.score)
+            return {**nothing, "progress": problem(searching.error)}
         checking = trigrams.checking(choice, reading) if reading is not None else None
         jobs = [job for job in (searching, checking, trigrams.checks.running()) if job is not None]
         active = next((job for job in jobs if job.active), None)
-        heads = trigram_rows.heads(trigrams, choice, reading, (data["layers"], data["heads"]))
-        return (
-            no_update if found == before else found,
-            columns,
-            no_update if heads == rows else heads,
-            relative,
-            _progress(active, checking),
-            "hidden" if active is None or active is searching else "",
-            active is None,
-        )
-
-
-def check_every_head(services: Services, choice: Choice, reading: Reading | None, shape: tuple[int, int]) -> None:
-    """Queue a check of each head. Raises RequestError for more heads than results are kept for."""
-    assert reading is not None
-    most = services.settings.n_evidence
-    if shape[0] * shape[1] > most:
-        raise RequestError(
-            f"This model has {shape[0] * shape[1]} heads, and evidence for at most {most} is kept here. Choose heads "
-            "one by one, or use the command: aotlens trigrams."
-        )
-    for layer in range(shape[0]):
-        for head in range(shape[1]):
-            services.trigrams.search(choice.at(layer, head))
-            services.trigrams.check(choice.at(layer, head), reading)
+        answer: dict[str, Any] = {
+            "progress": _progress(active, checking),
+            "stop": "hidden" if active is None or active is searching else "",
+            "timer": active is None,
+        }
+        shown, table = None, trigrams.table(choice)
+        if table is not None:
+            checked = trigrams.evidence(choice, reading) is not None
+            shown = {"choice": choice.to_dict(), "reading": read, "rows": len(table), "checked": checked}
+            answer["relative"] = relative([table.relative], "rows") if table.relative else exact(words.EXACT)
+            if before is None or [before["checked"], before["choice"]["score"]] != [checked, choice.score]:
+                answer["columns"] = row_columns(checked=checked, score=choice.score)
+        if shown != before:
+            answer["shown"] = shown
+        records = table_rows.heads(trigrams, choice, reading, shape)
+        if records != heads:
+            answer["heads"] = records
+        return answer
 
 
 def chosen(data: Any) -> Choice | None:
@@ -222,34 +214,15 @@ def chosen(data: Any) -> Choice | None:
 
 
 def reading_of(data: Any) -> Reading | None:
-    """The text that is chosen."""
-    return Reading(text=str(data["text"]), tokens=int(data["tokens"])) if data else None
+    """The text that is chosen; None while none has been pasted."""
+    return Reading(text=str(data["text"]), tokens=int(data["tokens"])) if data and data["text"] else None
 
 
 def _progress(active: Job | None, checking: Job | None) -> Any:
     if active is not None:
-        share = active.done / active.total if active.total else 0
-        bar = html.Span(className="progress-bar", style={"width": f"{100 * share:.1f}%"})
-        track = html.Span(bar, className="progress-track")
-        return html.Span([words.progress(active), track], className="progress")
+        return progress_bar(active, words.progress(active))
     if checking is not None and checking.state == "failed":
         return problem(checking.error, "The rows could not be checked")
     if checking is not None and checking.state == "stopped":
         return "The check was stopped; nothing of it is kept."
     return ""
-
-
-def _relative(why: str) -> Any:
-    if not why:
-        return dmc.Text(
-            "Exact: z and ov are terms of this model's own scores and logits, on any text.",
-            className="exact",
-            size="sm",
-        )
-    return dmc.Alert(
-        why,
-        title="Relative: compare rows with each other; their numbers are not the model's own",
-        color="yellow",
-        variant="light",
-        className="relative",
-    )

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import dash_mantine_components as dmc
 from dash import dcc, html
 
-from app import ids
-from app.components.choices import head_picker
-from app.components.graph import graph
-from app.components.panel import panel
-from app.components.prompt import checkpoint_choice
-from app.components.trigram_tables import bugs_grid, heads_grid, rows_grid
-from app.services import Services
-from app.services.corpora import PASTED
-from app.urlstate import MAX_ROWS, TRIGRAM_KINDS, TrigramsState, parse_trigrams
-from app.urlstate.trigrams import MAX_COUNT
+from app.core import Core
+from app.core.corpora import PASTED
+from app.pages.trigrams.address import KINDS, MAX_COUNT, MAX_ROWS, VERDICTS, TrigramsState
+from app.pages.trigrams.ids import ids
+from app.pages.trigrams.service import Trigrams
+from app.pages.trigrams.tables import forced_grid, heads_grid, rows_grid
+from app.pages.trigrams.words import RULES
+from app.shell import ids as shell
+from app.shell.controls import head_choice, labelled, segments, stop_bar, switch_of, whole_number
+from app.shell.graph import caption, figure
+from app.shell.panel import panel
+from app.shell.prompt import checkpoint_choice
 
 _EXPLAIN_CHOICE = (
     "A skip-trigram [source] … [destination] → [out]: with the source earlier in the text and the destination as the "
@@ -32,7 +32,7 @@ _EXPLAIN_EVIDENCE = (
     "verdict, and places to read."
 )
 _EXPLAIN_KINDS = "What sort of thing the rows are, by rules that read their strings; the first that holds counts."
-_EXPLAIN_BUGS = (
+_EXPLAIN_FORCED = (
     "A head's score factors into f(source, destination) · f(source, out). So with keep … in → mind and keep … at → bay "
     "it also says keep … in → bay: what two confirmed rows with one source force, and how often the text has it."
 )
@@ -40,59 +40,56 @@ _EXPLAIN_HEADS = (
     "Every head's table with these same choices, where it has been searched for. Check every head fills in the rest."
 )
 
+_DISTANCES = {"none": "left out", "mean": "mean", "fixed": "tokens:"}
 
-def layout(services: Services, search: str | None) -> html.Div:
+
+def layout(core: Core, service: Trigrams, state: TrigramsState) -> html.Div:
     """The page for an address; with nothing in it, the first head of the first checkpoint."""
-    state = parse_trigrams(search)
-    checkpoint = state.checkpoint or services.catalog.default()
+    checkpoint = state.checkpoint or core.catalog.default()
     return html.Div(
         [
             html.H1("Skip-trigrams", className="sr-only"),
-            dcc.Store(id=ids.TRIGRAMS),
-            dcc.Store(id=ids.TRIGRAMS_FOUND),
-            dcc.Store(id=ids.TRIGRAMS_READING),
-            dcc.Store(id=ids.TRIGRAMS_HEAD, data=state.head),
-            dcc.Store(id=ids.TRIGRAM_ROW, data=state.row),
-            dcc.Interval(id=ids.TRIGRAMS_TIMER, interval=700, disabled=True),
-            dcc.Download(id=ids.TRIGRAMS_DOWNLOAD),
-            _choice_panel(services, state, checkpoint),
+            dcc.Store(id=ids.ASKED),
+            dcc.Store(id=ids.SHOWN),
+            dcc.Store(id=ids.READING),
+            dcc.Store(id=ids.HEAD, data=state.head),
+            dcc.Store(id=ids.ROW, data=state.row),
+            dcc.Interval(id=ids.TIMER, interval=700, disabled=True),
+            _choice_panel(core, state, checkpoint),
             html.Div(
                 [
                     _rows_panel(state),
-                    _evidence_panel(services, state),
+                    _evidence_panel(core, state),
                     panel(
-                        ids.TRIGRAM, "One row", "What the row says, and where it happens.",
-                        html.Div(id=ids.TRIGRAM_BODY, className="needs-rows"),
+                        ids.ONE, "One row", "What the row says, and where it happens.",
+                        html.Div(id=shell.body(ids.ONE), className="needs-rows"),
                     ),
                     panel(
-                        ids.TRIGRAM_KINDS, "Kinds", _EXPLAIN_KINDS,
+                        ids.KINDS, "Kinds", _EXPLAIN_KINDS,
                         html.Div(
                             [
-                                html.P(id=ids.TRIGRAM_KINDS_CAPTION, className="caption"),
-                                graph(ids.TRIGRAM_KINDS_GRAPH, "graph-kinds"),
-                                html.Ul(id=ids.TRIGRAM_KINDS_RULES, className="trigram-rules"),
+                                caption(ids.KINDS),
+                                figure(ids.KINDS, "graph-kinds"),
+                                html.Ul(_rules(), className="trigram-rules"),
                             ],
                             className="needs-rows",
                         ),
                         exports=("png", "svg", "csv", "json"),
                     ),
                     panel(
-                        ids.TRIGRAM_BUGS, "What true rows force", _EXPLAIN_BUGS,
-                        [
-                            html.P(id=ids.TRIGRAM_BUGS_CAPTION, className="caption"),
-                            bugs_grid(ids.TRIGRAM_BUGS_TABLE),
-                        ],
+                        ids.FORCED, "What true rows force", _EXPLAIN_FORCED,
+                        [caption(ids.FORCED), forced_grid(shell.table(ids.FORCED))],
                         exports=("csv",),
                     ),
                     panel(
-                        ids.TRIGRAM_HEADS, "All heads", _EXPLAIN_HEADS, heads_grid(ids.TRIGRAM_HEADS_TABLE),
+                        ids.ALL_HEADS, "All heads", _EXPLAIN_HEADS, heads_grid(shell.table(ids.ALL_HEADS)),
                         controls=dmc.Button(
-                            "Check every head", id=ids.EVIDENCE_CHECK_ALL, n_clicks=0, size="compact-sm",
+                            "Check every head", id=ids.CHECK_ALL, n_clicks=0, size="compact-sm",
                             variant="light",
                         ),
                     ),
                 ],
-                id=ids.TRIGRAMS_BODY,
+                id=ids.BODY,
                 className="trigrams-body",
                 **{"data-empty": ""},
             ),
@@ -101,52 +98,36 @@ def layout(services: Services, search: str | None) -> html.Div:
     )  # fmt: skip
 
 
-def _choice_panel(services: Services, state: TrigramsState, checkpoint: str | None) -> html.Section:
-    heads = head_picker(ids.TRIGRAMS_HEADS, ids.TRIGRAMS_HEAD)
+def _choice_panel(core: Core, state: TrigramsState, checkpoint: str | None) -> html.Section:
     kind = "none" if state.distance is None else "mean" if state.distance == "mean" else "fixed"
     content = [
         html.Div(
             [
-                checkpoint_choice(ids.TRIGRAMS_CHECKPOINT, services.catalog, checkpoint),
-                html.Div([html.Span("Head (layer.head)", className="field-label"), heads]),
-                _segments(
-                    ids.TRIGRAMS_SCORE, "Ranked by", state.score,
+                checkpoint_choice(ids.CHECKPOINT, core.catalog, checkpoint),
+                head_choice(ids.HEADS, ids.HEAD),
+                segments(
+                    ids.SCORE, "Ranked by", state.score,
                     {"effect": "effect", "sum": "z + ov", "product": "z × ov"},
                 ),
-                _segments(ids.TRIGRAMS_END, "End", state.end, {"top": "raised", "bottom": "suppressed"}),
-                html.Div(
-                    [
-                        html.Span("Distance to the source", className="field-label"),
-                        html.Div(
-                            [
-                                dmc.SegmentedControl(
-                                    id=ids.TRIGRAMS_DISTANCE, value=kind, size="sm",
-                                    data=[
-                                        {"value": "none", "label": "left out"},
-                                        {"value": "mean", "label": "mean"},
-                                        {"value": "fixed", "label": "tokens:"},
-                                    ],
-                                    **{"aria-label": "Distance"},
-                                ),
-                                dmc.NumberInput(
-                                    id=ids.TRIGRAMS_DELTA, value=state.distance if kind == "fixed" else 1, min=1,
-                                    max=999_999, allowDecimal=False, allowNegative=False, debounce=400,
-                                    className="number", **{"aria-label": "Distance in tokens"},
-                                ),
-                            ],
-                            className="distance",
-                        ),
-                    ]
+                segments(ids.END, "End", state.end, {"top": "raised", "bottom": "suppressed"}),
+                labelled(
+                    "Distance to the source",
+                    html.Div(
+                        [
+                            switch_of(ids.DISTANCE, "Distance", kind, _DISTANCES, size="sm"),
+                            whole_number(
+                                ids.DELTA, None, state.distance if kind == "fixed" else 1, 1, 999_999, debounce=400,
+                                className="number", **{"aria-label": "Distance in tokens"},
+                            ),
+                        ],
+                        className="distance",
+                    ),
                 ),
                 html.Div(
                     [
-                        dmc.NumberInput(
-                            id=ids.TRIGRAMS_K, label="Rows", value=state.k, min=1, max=MAX_ROWS, step=100,
-                            allowDecimal=False, allowNegative=False, debounce=400, className="number",
-                        ),
-                        dmc.NumberInput(
-                            id=ids.TRIGRAMS_LEAST, label="Training count from", value=state.least, min=0,
-                            max=MAX_COUNT, step=5000, allowDecimal=False, allowNegative=False, debounce=400,
+                        whole_number(ids.K, "Rows", state.k, 1, MAX_ROWS, step=100, debounce=400, className="number"),
+                        whole_number(
+                            ids.LEAST, "Training count from", state.least, 0, MAX_COUNT, step=5000, debounce=400,
                             className="number count", thousandSeparator=",",
                         ),
                     ],
@@ -155,26 +136,18 @@ def _choice_panel(services: Services, state: TrigramsState, checkpoint: str | No
             ],
             className="trigram-choices",
         ),
-        html.P(id=ids.TRIGRAMS_MEANING, className="meaning"),
-        html.Div(id=ids.TRIGRAMS_RELATIVE),
-        html.Div(
-            [
-                html.Div(id=ids.TRIGRAMS_PROGRESS, role="status"),
-                dmc.Button(
-                    "Stop", id=ids.TRIGRAMS_STOP, n_clicks=0, size="compact-sm", variant="default", className="hidden"
-                ),
-            ],
-            className="progress",
-        ),
+        html.P(id=ids.MEANING, className="meaning"),
+        html.Div(id=ids.RELATIVE),
+        stop_bar(ids.PROGRESS, ids.STOP),
     ]  # fmt: skip
-    return panel(ids.TRIGRAMS_PANEL, "Skip-trigrams", _EXPLAIN_CHOICE, content)
+    return panel(ids.CHOICE, "Skip-trigrams", _EXPLAIN_CHOICE, content)
 
 
 def _rows_panel(state: TrigramsState) -> html.Section:
     fields = (
-        (ids.TRIGRAM_SOURCE, "source", state.source),
-        (ids.TRIGRAM_DESTINATION, "destination", state.destination),
-        (ids.TRIGRAM_OUT, "out", state.out),
+        (ids.SOURCE, "source", state.source),
+        (ids.DESTINATION, "destination", state.destination),
+        (ids.OUT, "out", state.out),
     )
     filters = [
         *(
@@ -184,73 +157,61 @@ def _rows_panel(state: TrigramsState) -> html.Section:
             )
             for id, label, value in fields
         ),
-        _segments(
-            ids.TRIGRAM_WITHIN, "Search in", state.within, {"table": "these rows", "all": "all triples"}, size="xs"
-        ),
-        _select(
-            ids.TRIGRAM_VERDICT, "verdict", state.verdict, ["confirmed", "not confirmed", "too rare"]
-        ),
-        _select(ids.TRIGRAM_KIND, "kind", state.kind, list(TRIGRAM_KINDS)),
+        segments(ids.WITHIN, "Search in", state.within, {"table": "these rows", "all": "all triples"}, size="xs"),
+        _select(ids.VERDICT, "verdict", state.verdict, list(VERDICTS)),
+        _select(ids.KIND, "kind", state.kind, list(KINDS)),
     ]  # fmt: skip
     content = html.Div(
         [
             html.Div(filters, className="trigram-filters"),
-            html.P(id=ids.TRIGRAM_COUNT, className="trigram-count", role="status"),
-            rows_grid(ids.TRIGRAM_GRID),
+            caption(ids.ROWS),
+            rows_grid(shell.table(ids.ROWS)),
         ],
     )
-    return panel(ids.TRIGRAM_ROWS, "Rows", _EXPLAIN_ROWS, content, exports=("csv",))
+    return panel(ids.ROWS, "Rows", _EXPLAIN_ROWS, content, exports=("csv",))
 
 
-def _evidence_panel(services: Services, state: TrigramsState) -> html.Section:
-    corpora = services.trigrams.corpora
-    known = {info.name: info for info in services.catalog.list()}
-    info = known.get(state.checkpoint or services.catalog.default() or "")
-    settings = services.settings
+def _rules() -> list[html.Li]:
+    return [html.Li([html.B(name), f": {rule}"]) for name, rule in RULES.items()]
+
+
+def _evidence_panel(core: Core, state: TrigramsState) -> html.Section:
+    corpora, settings = core.corpora, core.settings
+    known = {info.name: info for info in core.catalog.list()}
+    info = known.get(state.checkpoint or core.catalog.default() or "")
     tokens = sorted({*settings.evidence_tokens, min(state.tokens, max(settings.evidence_tokens))})
     content = [
         html.Div(
             [
                 dmc.Select(
-                    id=ids.EVIDENCE_CORPUS, label="Text", data=[*corpora.names, PASTED], allowDeselect=False, size="xs",
+                    id=ids.CORPUS, label="Text", data=[*corpora.names, PASTED], allowDeselect=False, size="xs",
                     value=corpora.chosen(state.corpus, info) or PASTED, className="choice",
                 ),
                 dmc.Select(
-                    id=ids.EVIDENCE_TOKENS, label="At most", allowDeselect=False, size="xs", w=150,
+                    id=ids.TOKENS, label="At most", allowDeselect=False, size="xs", w=150,
                     data=[{"value": str(n), "label": f"{n:,} tokens"} for n in tokens],
                     value=str(min(state.tokens, max(tokens))),
                 ),
-                dmc.Button("Check the rows", id=ids.EVIDENCE_CHECK, n_clicks=0, size="xs"),
+                dmc.Button("Check the rows", id=ids.CHECK, n_clicks=0, size="xs"),
             ],
             className="evidence-choices",
         ),
         html.Div(
             dmc.Textarea(
-                id=ids.EVIDENCE_PASTED, label="Your text", placeholder="Paste a text: a few pages or more",
+                id=ids.PASTED, label="Your text", placeholder="Paste a text: a few pages or more",
                 value="", minRows=3, maxRows=6, autosize=True, size="xs", spellCheck=False, debounce=500,
             ),
-            id=ids.box(ids.EVIDENCE_PASTED),
+            id=shell.box(ids.PASTED),
             className="evidence-pasted hidden",
         ),
-        html.P(id=ids.EVIDENCE_ABOUT, className="caption"),
-        html.Div(id=ids.notice(ids.EVIDENCE_CHECK), className="panel-notice", role="status"),
+        caption(ids.EVIDENCE),
+        html.Div(id=shell.notice(ids.CHECK), className="panel-notice", role="status"),
         html.Details(
-            [html.Summary("What the verdicts mean"), html.P(id=ids.EVIDENCE_RULE, className="caption")],
+            [html.Summary("What the verdicts mean"), html.P(id=ids.RULE, className="caption")],
             className="caption",
         ),
     ]  # fmt: skip
     return panel(ids.EVIDENCE, "Check against text", _EXPLAIN_EVIDENCE, content)
-
-
-def _segments(id: str, label: str, value: str, data: dict[str, str], size: Any = "sm") -> html.Div:
-    control = dmc.SegmentedControl(
-        id=id,
-        data=[{"value": one, "label": text} for one, text in data.items()],
-        value=value,
-        size=size,
-        **{"aria-label": label},
-    )
-    return html.Div([html.Span(label, className=f"field-label field-label-{size}"), control])
 
 
 def _select(id: str, label: str, value: str | None, data: list[str]) -> dmc.Select:

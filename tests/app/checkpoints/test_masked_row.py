@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from aotlens.checkpoints import CheckpointInfo
-from app.components.tables import checkpoint_row
+from app.pages.checkpoints.service import row_of
 
 
 def test_a_masked_models_losses_are_marked():
-    row = checkpoint_row(CheckpointInfo(name="m", metrics={"masked_loss": 4.8, "unigram_loss": 6.5}))
+    row = row_of(CheckpointInfo(name="m", metrics={"masked_loss": 4.8, "unigram_loss": 6.5}))
     assert (row["loss"], row["baseline"]) == (4.8, 6.5)
     assert "per hidden token" in row["loss_note"]
 
 
 def test_other_losses_are_not():
-    row = checkpoint_row(CheckpointInfo(name="m", metrics={"validation_loss": 4.25, "bigram_loss": 4.5}))
+    row = row_of(CheckpointInfo(name="m", metrics={"validation_loss": 4.25, "bigram_loss": 4.5}))
     assert (row["loss"], row["baseline"], row["loss_note"]) == (4.25, 4.5, None)
-    assert checkpoint_row(CheckpointInfo(name="m"))["loss"] is None
+    assert row_of(CheckpointInfo(name="m"))["loss"] is None

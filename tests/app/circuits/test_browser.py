@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -9,30 +10,44 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from app import ids
-from app.services import Services, circuit_views
-from app.services.circuits import Choice
-from app.urlstate import CircuitsState, HeadsState, format_circuits, format_heads
-from tests.app.conftest import fits, focused, head_drawn, query, settled, written
+from app.pages.circuits import figures
+from app.pages.circuits.address import ADDRESS
+from app.pages.circuits.ids import PANELS, ids
+from app.pages.circuits.service import Choice, Circuits
+from app.shell import ids as shell
+from app.shell.app import App
+from tests.app.conftest import PATIENCE, fits, focused, head_drawn, query, settled, written
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 
+@pytest.fixture
+def service(app: App) -> Circuits:
+    return app.services["circuits"]
+
+
 def circuits(**state: Any) -> str:
-    return format_circuits(CircuitsState(**{"checkpoint": "tiny-mhsa", "head": (1, 0), **state}))
+    return ADDRESS.to(**{"checkpoint": "tiny-mhsa", "head": (1, 0), **state})
 
 
 def drawn(page: Page, title: str) -> None:
-    """Waits until the map is that head's, nothing is under way, and all tables and figures are there."""
-    page.wait_for_function("title => document.getElementById('entries-title')?.textContent === title", arg=title)
+    """At the page's top: waits until the map is that head's, nothing is under way, and what is in view is there."""
+    page.evaluate("scrollTo(0, 0)")
+    page.wait_for_function("title => document.getElementById('circuits-map-title')?.textContent === title", arg=title)
     settled(page)
     page.wait_for_function(
-        """() => document.querySelector("#entries-graph .js-plotly-plot .heatmaplayer image")
-            && document.querySelector("#overview-graph .js-plotly-plot .heatmaplayer image")
-            && document.querySelector("#top-largest .ag-row") && document.querySelector("#row-smallest .ag-row")
-            && document.querySelector("#block-table .ag-row") && document.querySelector("#copying-table .ag-row")"""
+        """() => document.querySelector("#circuits-map-graph .js-plotly-plot .heatmaplayer image")
+            && document.querySelector("#circuits-top-largest .ag-row")
+            && !document.querySelector("#circuits-map[aria-busy]")"""
     )
+
+
+def seen(page: Page, panel: str) -> None:
+    """Scrolls to a panel, which is asked for only then, and waits until it is there."""
+    page.locator(f"#{panel}").scroll_into_view_if_needed()
+    page.wait_for_function("panel => !document.getElementById(panel).hasAttribute('aria-busy')", arg=panel)
+    settled(page)
 
 
 def choice(**changes: Any) -> Choice:
@@ -40,17 +55,17 @@ def choice(**changes: Any) -> Choice:
     return Choice(**{**default, "biases": False, **changes})
 
 
-def test_the_map_in_the_browser_is_the_circuit(open_page, services: Services):
+def test_the_map_in_the_browser_is_the_circuit(open_page, service: Circuits):
     page = open_page(circuits())
     drawn(page, "Map of QK of head 1.0")
     shown = page.evaluate(
-        """() => { const z = document.querySelector("#entries-graph .js-plotly-plot")._fullData[0].z;
+        """() => { const z = document.querySelector("#circuits-map-graph .js-plotly-plot")._fullData[0].z;
                    return Array.from(z, row => Array.from(row)); }"""
     )
-    view = circuit_views.entries(services.circuits, choice())
+    view = figures.entries(service, choice())
     np.testing.assert_array_equal(np.array(shown, dtype=np.float32), view.values.astype(np.float32))
-    assert "nats" in page.inner_text(f"#{ids.CIRCUIT_MEANING}")
-    assert "Relative" in page.inner_text(f"#{ids.CIRCUIT_EXACTNESS}")
+    assert "nats" in page.inner_text(f"#{ids.MEANING}")
+    assert "Relative" in page.inner_text(f"#{ids.EXACTNESS}")
     # The browser writes the circuit only: nothing else was chosen.
     assert query(page) == {"checkpoint": "tiny-mhsa", "head": "1.0"}
 
@@ -63,44 +78,44 @@ def test_choose_head_kind_and_side(open_page):
     focused(page, "#circuits-heads .pick-head[data-layer='1'][data-head='2']")
     page.keyboard.press("ArrowLeft")
     drawn(page, "Map of QK of head 1.1")
-    page.click(f"#{ids.CIRCUITS_RIGHT}")
+    page.click(f"#{ids.RIGHT}")
     page.get_by_role("option", name="tokens through 0.2").click()
-    page.wait_for_function("() => document.getElementById('circuit-meaning').textContent.includes('through 0.2')")
+    page.wait_for_function("() => document.getElementById('circuits-meaning').textContent.includes('through 0.2')")
     written(page, "right", "0.2")
-    page.click(f"#{ids.CIRCUITS_KIND} >> text=OV")
+    page.click(f"#{ids.KIND} >> text=OV")
     drawn(page, "Map of OV of head 1.1")
     written(page, "kind", "ov")
     written(page, "right", None)
-    page.locator("#one-row-title >> text=promotes and suppresses").wait_for()
-    expect(page.locator(f"#{ids.CIRCUITS_BIASES}")).to_be_disabled()
+    seen(page, ids.ROW)
+    page.locator("#circuits-row-title >> text=promotes and suppresses").wait_for()
+    expect(page.locator(f"#{ids.BIASES}")).to_be_disabled()
 
 
-def test_search_a_token_click_another_and_a_link_reopens_the_view(open_page, services: Services):
+def test_search_a_token_click_another_and_a_link_reopens_the_view(open_page, service: Circuits):
     page = open_page(circuits())
     drawn(page, "Map of QK of head 1.0")
+    seen(page, ids.ROW)
     page.click(f"#{ids.ROW_CHOICE}")
     page.keyboard.type("captain")
     settled(page)
     page.get_by_role("option", name="·captain", exact=True).click()
-    page.locator("#one-row-title >> text=·captain").wait_for()
-    labels = services.circuits.circuit(choice()).rows
+    page.locator("#circuits-row-title >> text=·captain").wait_for()
+    labels = service.circuit(choice()).rows
     token = labels.search(" captain", 1)[0]
     written(page, "row", str(token))
-    expected = services.circuits.row(choice(), token).largest
+    expected = service.row(choice(), token).largest
     column = int(expected.columns[0])
-    first = page.locator("#row-largest .ag-row[row-index='0']")
+    first = page.locator("#circuits-row-largest .ag-row[row-index='0']")
     expect(first.locator("[col-id='value']")).to_have_text(f"{float(expected.values[0]):.2f}".replace("-", "−"))
-    expect(first.locator("[col-id='column_shown']")).to_have_text(
-        services.circuits.circuit(choice()).columns.short(column)
-    )
+    expect(first.locator("[col-id='column_shown']")).to_have_text(service.circuit(choice()).columns.short(column))
 
     # A click on a token of a table lists its column.
     first.locator("[col-id='column_shown']").click()
     written(page, "column", str(column))
-    page.locator(f"#one-column-title >> text={labels.shown(column)}").wait_for()
+    page.locator(f"#circuits-column-title >> text={labels.shown(column)}").wait_for()
 
     expect(page.get_by_role("option")).to_have_count(0)  # the other choice's list is shut
-    page.click(f"#{ids.ENTRIES_ROWS}")
+    page.click(f"#{ids.MAP_ROWS}")
     page.keyboard.type("captain")
     settled(page)
     page.get_by_role("option", name="·captain", exact=True).click()
@@ -109,28 +124,31 @@ def test_search_a_token_click_another_and_a_link_reopens_the_view(open_page, ser
     kept = page.url
     again = open_page(urlsplit(kept).path + "?" + urlsplit(kept).query, load=True)
     drawn(again, "Map of QK of head 1.0")
-    again.locator("#one-row-title >> text=·captain").wait_for()
+    seen(again, ids.ROW)
+    again.locator("#circuits-row-title >> text=·captain").wait_for()
     expect(again.locator(f"#{ids.ROW_CHOICE}")).to_have_value("·captain")
     assert again.url == kept
 
 
-def test_a_click_on_the_whole_matrix_shows_its_block(open_page, services: Services):
+def test_a_click_on_the_whole_matrix_shows_its_block(open_page, service: Circuits):
     page = open_page(circuits())
     drawn(page, "Map of QK of head 1.0")
-    whole = page.locator("#overview-graph .nsewdrag")
+    seen(page, ids.OVERVIEW)
+    seen(page, ids.BLOCK)
+    whole = page.locator("#circuits-overview-graph .nsewdrag")
     whole.scroll_into_view_if_needed()
     box = whole.bounding_box()
     assert box is not None
     whole.click(position={"x": box["width"] * 0.25, "y": box["height"] * 0.75})
     page.wait_for_function("() => new URLSearchParams(location.search).get('block')")
     row, column = map(int, query(page)["block"].split("."))
-    n = services.circuits.overview(choice(), "extreme").values.shape[0]
+    n = service.overview(choice(), "extreme").values.shape[0]
     assert row == pytest.approx(0.75 * n, abs=1.5) and column == pytest.approx(0.25 * n, abs=1.5)
-    caption = circuit_views.block(services.circuits, choice(), [row, column]).caption
-    expect(page.locator(f"#{ids.BLOCK_CAPTION}")).to_contain_text(caption)
+    caption = figures.block(service, choice(), [row, column]).caption
+    expect(page.locator(f"#{shell.caption(ids.BLOCK)}")).to_contain_text(caption)
     page.wait_for_function(
         """([row, column]) => {
-            const shapes = document.querySelector("#overview-graph .js-plotly-plot").layout.shapes ?? [];
+            const shapes = document.querySelector("#circuits-overview-graph .js-plotly-plot").layout.shapes ?? [];
             return shapes.length === 1 && shapes[0].x0 < column && column < shapes[0].x1
                 && shapes[0].y0 < row && row < shapes[0].y1
                 && Math.abs((shapes[0].x0 + shapes[0].x1) / 2 - column) < 1e-6;
@@ -139,62 +157,123 @@ def test_a_click_on_the_whole_matrix_shows_its_block(open_page, services: Servic
     )
 
 
-def test_walk_along_the_composition(open_page):
-    page = open_page(circuits(z=0))
+def test_a_panel_is_asked_for_when_it_is_seen(open_page, service: Circuits, monkeypatch: pytest.MonkeyPatch):
+    asked, release, copying = threading.Event(), threading.Event(), service.copying
+
+    def slow(checkpoint: str, head: tuple[int, int]) -> Any:
+        asked.set()
+        release.wait(PATIENCE / 1000)
+        return copying(checkpoint, head)
+
+    monkeypatch.setattr(service, "copying", slow)
+    page = open_page(circuits())
     drawn(page, "Map of QK of head 1.0")
-    page.locator("#composition-table .ag-row[row-index='0'] [col-id='head']").focus()
-    focused(page, "#composition-table .ag-row[row-index='0'] [col-id='head']")
+    panel = page.locator(f"#{ids.COPYING}")
+    assert not asked.is_set() and panel.get_attribute("aria-busy") == "true"
+    # What waits says so, and does not say that there is nothing.
+    panel.scroll_into_view_if_needed()
+    page.wait_for_function(
+        """id => {
+            const content = document.querySelector(`#${id} .panel-content`);
+            const said = getComputedStyle(content, "::after");
+            const none = content.querySelector(".ag-overlay-no-rows-center");
+            return said.content.includes("Computing") && said.opacity === "1"
+                && (!none || getComputedStyle(none).fontSize === "0px");
+        }""",
+        arg=ids.COPYING,
+    )
+    assert asked.wait(PATIENCE / 1000)
+    release.set()
+    seen(page, ids.COPYING)
+    assert page.locator("#circuits-copying-table .ag-row").count() == 6
+    page.click("#circuits-heads .pick-head >> text=1.1")
+    page.evaluate("scrollTo(0, 0)")
+    drawn(page, "Map of QK of head 1.1")
+    seen(page, ids.COPYING)
+    expect(page.locator("#circuits-copying-table .here")).to_have_text("1.1")
+
+
+def test_walk_along_the_composition(open_page):
+    page = open_page(circuits(z=1))
+    drawn(page, "Map of QK of head 1.0")
+    seen(page, ids.COMPOSITION)
+    page.locator("#circuits-composition-table .ag-row[row-index='0'] [col-id='head']").focus()
+    focused(page, "#circuits-composition-table .ag-row[row-index='0'] [col-id='head']")
     page.keyboard.press("Enter")  # as a click
     page.wait_for_function("() => new URLSearchParams(location.search).get('head')?.startsWith('0.')")
     drawn(page, f"Map of QK of head {query(page)['head']}")
-    page.locator("#composition-table >> text=is read by").first.wait_for()
-    written(page, "z", "0")
+    seen(page, ids.COMPOSITION)
+    page.locator("#circuits-composition-table >> text=is read by").first.wait_for()
+    written(page, "z", "1")
 
     # The same by a click on a head of the picture: 1.1 stands half way down the later layer.
-    page.wait_for_function("() => !document.querySelector('#composition [data-dash-is-loading]')")
+    page.wait_for_function("() => !document.querySelector('#circuits-composition [data-dash-is-loading]')")
     x, y = page.evaluate(
-        """() => { const { xaxis, yaxis } = document.querySelector("#composition-graph .js-plotly-plot")._fullLayout;
+        """() => { const plot = document.querySelector("#circuits-composition-graph .js-plotly-plot");
+                   const { xaxis, yaxis } = plot._fullLayout;
                    return [xaxis.l2p(1), yaxis.l2p(0)]; }"""
     )
-    plot = page.locator("#composition-graph .nsewdrag")
+    plot = page.locator("#circuits-composition-graph .nsewdrag")
     plot.hover(position={"x": x, "y": y})
-    page.locator("#composition-graph .hovertext").first.wait_for()
+    page.locator("#circuits-composition-graph .hovertext").first.wait_for()
     plot.click(position={"x": x, "y": y})
     drawn(page, "Map of QK of head 1.1")
 
 
+def test_a_composition_leads_to_the_circuit_through_the_earlier_head(open_page):
+    page = open_page(circuits(kind="ov"))
+    drawn(page, "Map of OV of head 1.0")
+    seen(page, ids.COMPOSITION)
+    for mode, kind, side in (("keys (k)", None, "right"), ("queries (q)", None, "left"), ("values (v)", "ov", "left")):
+        row = page.locator("#circuits-composition-table .ag-row", has_text=mode).first
+        earlier = row.locator("[col-id='head']").inner_text()
+        row.locator("[col-id='mode']").click()
+        written(page, side, earlier)
+        written(page, "kind", kind)
+        written(page, "left" if side == "right" else "right", None)
+        expect(page.locator(f"#{ids.MEANING}")).to_contain_text(f"Through {earlier}: as head {earlier} writes it")
+        drawn(page, f"Map of {'OV' if kind else 'QK'} of head 1.0")
+        assert query(page)["head"] == "1.0"
+        seen(page, ids.COMPOSITION)
+
+
 @pytest.mark.parametrize(
     ("checkpoint", "message"),
-    [("tiny-fixed", "no queries and no keys"), ("broken", "can't be opened"), ("nothing", "No checkpoint is called")],
+    [("tiny-fixed", "no queries and no keys"), ("broken", "can't be opened")],
 )
 def test_what_there_is_not_is_said(open_page, checkpoint: str, message: str):
     page = open_page(circuits(checkpoint=checkpoint, head=(0, 0)))
-    page.locator(f"#{ids.CIRCUIT_PANEL} >> text={message}").wait_for()
+    page.locator(f"#{ids.CHOICE} >> text={message}").wait_for()
     settled(page)
-    expect(page.locator("#entries-graph")).to_be_hidden()
+    expect(page.locator("#circuits-map-graph")).to_be_hidden()
     if checkpoint == "tiny-fixed":
-        page.locator(f"#{ids.COMPOSITION_CAPTION} >> text=one layer").wait_for()
-        page.click(f"#{ids.CIRCUITS_KIND} >> text=OV")
+        seen(page, ids.COMPOSITION)
+        page.locator(f"#{shell.caption(ids.COMPOSITION)} >> text=one layer").wait_for()
+        page.click(f"#{ids.KIND} >> text=OV")
         drawn(page, "Map of OV of head 0.0")
 
 
-def test_from_heads_and_back(open_page):
-    page = open_page(format_heads(HeadsState(checkpoint="tiny-mssa", text="The captain bowed", head=(2, 1))))
+def test_from_heads_and_back(open_page, app: App):
+    page = open_page(app.core.links.to("heads", checkpoint="tiny-mssa", text="The captain bowed", head=(2, 1)))
     head_drawn(page, "Head 2.1")
-    page.click(f"#{ids.OPEN_CIRCUITS}")
+    page.click("text=Its circuits")
     drawn(page, "Map of QK of head 2.1")
-    expect(page.locator(f"#{ids.COMPOSITION_CAPTION}")).to_contain_text("one matrix")
+    seen(page, ids.COMPOSITION)
+    expect(page.locator(f"#{shell.caption(ids.COMPOSITION)}")).to_contain_text("one matrix")
     page.click("#circuits-heads .pick-head >> text=1.0")
     drawn(page, "Map of QK of head 1.0")
     page.click(f"#{ids.OPEN_HEADS}")
     head_drawn(page, "Head 1.0")
-    expect(page.locator(f"#{ids.TEXT}")).to_have_value("The captain bowed")
+    expect(page.get_by_label("Your text")).to_have_value("The captain bowed")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_sticks_out_at_800_pixels(open_page, scheme: str):
     page = open_page(circuits(kind="ov"), width=800, scheme=scheme)
-    drawn(page, "Map of OV of head 1.0")
+    page.locator(f"#{ids.MAP}").scroll_into_view_if_needed()
+    expect(page.locator(f"#{shell.title(ids.MAP)}")).to_have_text("Map of OV of head 1.0")
+    for panel in PANELS:  # what is out of view is asked for only when it is scrolled to
+        seen(page, panel)
     fits(page)
 
 
@@ -203,12 +282,12 @@ def test_exports(open_page):
     drawn(page, "Map of QK of head 1.0")
     starts = {"csv": b'"row","row_label"', "json": b"{", "png": b"\x89PNG", "svg": b"<svg"}
     for kind, start in starts.items():
-        page.click(f"#{ids.ENTRIES}-export")
+        page.click(f"#{ids.MAP}-export")
         with page.expect_download() as download:
-            page.click(f"#{ids.export(ids.ENTRIES, kind)}")
+            page.click(f"#{shell.export(ids.MAP, kind)}")
         with open(download.value.path(), "rb") as file:
             assert file.read(len(start)) == start, kind
     page.click(f"#{ids.TOP}-export")
     with page.expect_download() as download:
-        page.click(f"#{ids.export(ids.TOP, 'csv')}")
+        page.click(f"#{shell.export(ids.TOP, 'csv')}")
     assert download.value.suggested_filename == "tiny-mhsa-head-1.0-qk-tokens-tokens-top.csv"

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from app.core.settings import Settings
 from app.factory import create_app
-from app.services import Services
-from app.settings import Settings
+from app.pages.distillation.service import Distillations
+from app.shell.app import App
 from tests.app.conftest import TEXT, save_tiny, serve
 
 FAST = {"train_tokens": 2000, "held_out_tokens": 600, "batch_size": 128, "wide": 8, "neighbours": 200}
@@ -40,7 +41,7 @@ def distil(folder: Path, name: str, checkpoints: Path, hidden: list[int], *, cos
 
 
 @pytest.fixture(scope="module")
-def distilled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
+def distilled_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
     """One result with costs and FFNs of width 4 only, one whole without costs, one that is damaged."""
     models, folder = tmp_path_factory.mktemp("models"), tmp_path_factory.mktemp("results")
     save_tiny(models, "tiny-mhsa")
@@ -61,12 +62,19 @@ def distilled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
         patch.setenv("AOTLENS_HOME", str(tmp_path_factory.mktemp("home")))
         patch.setattr("aotlens.checkpoints.catalog.bundled_folder", lambda: Path("/nonexistent"))
         patch.setattr("aotlens.distill.records.bundled_distillations_folder", lambda: Path("/nonexistent"))
-        services = Services.start(settings)
-        yield services
-        services.distillations.jobs.stop()
+        app = create_app(settings)
+        yield app
+        app.services["distillation"].jobs.stop()
 
 
 @pytest.fixture(scope="module")
-def address(distilled: Services) -> Iterator[str]:
-    with serve(create_app(distilled.settings, distilled)) as address:
+def distilled(distilled_app: App) -> Distillations:
+    """The page's service."""
+    service: Distillations = distilled_app.services["distillation"]
+    return service
+
+
+@pytest.fixture(scope="module")
+def address(distilled_app: App) -> Iterator[str]:
+    with serve(distilled_app) as address:
         yield address

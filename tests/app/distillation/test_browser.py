@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from playwright.sync_api import expect
 
-from app import ids
-from app.services import Services
-from app.urlstate import DistillationState, format_distillation
+from app.pages.distillation.address import ADDRESS, DistillationState
+from app.pages.distillation.ids import ids
+from app.pages.distillation.service import Distillations
+from app.shell import ids as shell
 from tests.app.conftest import fits, focused, head_drawn, query, settled, written
 
 if TYPE_CHECKING:
@@ -20,82 +21,82 @@ SHORT = "The captain bowed to the captain."
 
 
 def distillation(**state: Any) -> str:
-    return format_distillation(DistillationState(**{"results": BOTH, "width": 4, "text": SHORT, **state}))
+    return ADDRESS.format(DistillationState(**{"results": BOTH, "width": 4, "text": SHORT, **state}))
 
 
 def drawn(page: Page, title: str | None = None) -> None:
     """Waits until the head is the one of `title`, nothing is under way, and every figure is there."""
     if title:
-        page.locator(f"#distilled-head-title >> text='{title}'").wait_for()
+        page.locator(f"#distillation-one-title >> text='{title}'").wait_for()
     settled(page)
     page.wait_for_function(
-        """() => ["distilled-grid", "distilled-map"].every(
+        """() => ["distillation-grid", "distillation-on-text"].every(
                 id => document.querySelector(`#${id}-graph .heatmaplayer image`))
-            && ["distilled-widths", "distilled-cloud", "distilled-curve"].every(
+            && ["distillation-widths", "distillation-cloud", "distillation-curve"].every(
                 id => document.querySelector(`#${id}-graph .scatterlayer .trace`))
-            && document.querySelector("#distilled-classes-graph .barlayer .trace")
-            && document.querySelectorAll("#distilled-strip .chip").length"""
+            && document.querySelector("#distillation-one-graph .barlayer .trace")
+            && document.querySelectorAll("#distillation-strip .chip").length"""
     )
 
 
-def test_models_stand_side_by_side(open_page, distilled: Services):
+def test_models_stand_side_by_side(open_page, distilled: Distillations):
     page = open_page(distillation())
-    found = distilled.distillations.record("tiny-mhsa").distillation
+    found = distilled.record("tiny-mhsa").distillation
     first = found.order(4)[0]
     drawn(page, f"Head {first[0]}.{first[1]} of tiny-mhsa")
-    expect(page.locator("#distilled-grid-graph .heatmaplayer image")).to_have_count(2)
+    expect(page.locator("#distillation-grid-graph .heatmaplayer image")).to_have_count(2)
     page.wait_for_function(
         """errors => {
-            const shown = [...document.querySelectorAll("#distilled-grid-graph .heatmap-label text, "
-                + "#distilled-grid-graph .heatmap-label")].map(one => one.textContent);
+            const shown = [...document.querySelectorAll("#distillation-grid-graph .heatmap-label text, "
+                + "#distillation-grid-graph .heatmap-label")].map(one => one.textContent);
             return errors.every(error => shown.some(text => text.includes(error)));
         }""",
         arg=[f"{error:.2f}" for error in found.mean_error(4)],
     )
-    expect(page.locator(f"#{ids.DISTILLATION_DATA} li")).to_have_count(2)
-    expect(page.locator(f"#{ids.DISTILLATION_DATA} li").nth(1)).to_contain_text("MSSA, 3 × 2 heads")
-    expect(page.locator(f"#{ids.DISTILLATION_MEANING}")).to_contain_text("says nothing of architectures")
-    page.wait_for_selector("#distilled-costs-graph .scatterlayer .trace", state="attached")
-    expect(page.locator(f"#{ids.DISTILLED_COSTS_CAPTION}")).to_contain_text("Not measured for tiny-mssa")
+    expect(page.locator(f"#{ids.DATA} li")).to_have_count(2)
+    expect(page.locator(f"#{ids.DATA} li").nth(1)).to_contain_text("MSSA, 3 × 2 heads")
+    expect(page.locator(f"#{ids.MEANING}")).to_contain_text("says nothing of architectures")
+    page.wait_for_selector("#distillation-costs-graph .scatterlayer .trace", state="attached")
+    expect(page.locator(f"#{shell.caption(ids.COSTS)}")).to_contain_text("Not measured for tiny-mssa")
 
 
-def test_click_a_head(open_page, distilled: Services):
+def test_click_a_head(open_page, distilled: Distillations):
     page = open_page(distillation())
     drawn(page)
-    grid = page.locator("#distilled-grid-graph .nsewdrag").nth(1)
+    grid = page.locator("#distillation-grid-graph .nsewdrag").nth(1)
     grid.scroll_into_view_if_needed()
     box = grid.bounding_box()
     assert box is not None
     place = {"x": 0.75 * box["width"], "y": box["height"] * 5 / 6}  # 3 layers × 2 heads: head 2.1
     grid.hover(position=place)
-    page.locator("#distilled-grid-graph .hovertext").first.wait_for()
+    page.locator("#distillation-grid-graph .hovertext").first.wait_for()
     grid.click(position=place)
     drawn(page, "Head 2.1 of tiny-mssa")
     written(page, "head", "2.1")
     written(page, "of", "tiny-mssa")
-    found = distilled.distillations.record("tiny-mssa").distillation
+    found = distilled.record("tiny-mssa").distillation
     error = found.mean_error(4)[found.place((2, 1))]
-    expect(page.locator(f"#{ids.DISTILLED_SAID}")).to_contain_text(f"error {error:.3f}")
+    expect(page.locator(f"#{shell.caption(ids.ONE)}")).to_contain_text(f"error {error:.3f}")
     # The buttons are now this model's; and the table leads back.
     page.click('#distillation-heads .pick-head[data-layer="1"][data-head="0"]')
     drawn(page, "Head 1.0 of tiny-mssa")
-    row = page.locator("#distilled-table-grid .ag-row[row-id='tiny-mhsa:0.2'] [col-id=name]")
+    row = page.locator("#distillation-all-table .ag-row[row-id='tiny-mhsa:0.2'] [col-id=name]")
     row.click()
     drawn(page, "Head 0.2 of tiny-mhsa")
-    page.locator("#distilled-table-grid .ag-row[row-id='tiny-mhsa:0.1'] [col-id=name]").focus()
+    page.locator("#distillation-all-table .ag-row[row-id='tiny-mhsa:0.1'] [col-id=name]").focus()
     focused(page, ".ag-row[row-id='tiny-mhsa:0.1'] [col-id=name]")
     page.keyboard.press("Enter")
     drawn(page, "Head 0.1 of tiny-mhsa")
 
 
 def test_the_whole_state_is_in_the_address(open_page):
-    state = {"width": 2, "across": "previous", "of": "tiny-mssa", "head": (1, 1), "results": ("tiny-mssa",)}
+    state = {"width": 2, "across": "previous_token", "of": "tiny-mssa", "head": (1, 1), "results": ("tiny-mssa",)}
     page = open_page(distillation(**state), load=True)
     drawn(page, "Head 1.1 of tiny-mssa")
     expected = {
         "results": "tiny-mssa",
         "width": "2",
-        "across": "previous",
+        "across": "previous_token",
         "of": "tiny-mssa",
         "head": "1.1",
         "text": SHORT,
@@ -107,42 +108,44 @@ def test_the_whole_state_is_in_the_address(open_page):
     page.reload()
     drawn(page, "Head 1.1 of tiny-mssa")
     assert page.url == first
-    expect(page.locator(f"#{ids.DISTILLATION_TEXT}")).to_have_value(SHORT)
-    page.click(f"#{ids.DISTILLATION_WIDTH} >> text='4'")
+    expect(page.locator(f"#{ids.TEXT}")).to_have_value(SHORT)
+    page.click(f"#{ids.WIDTH} >> text='4'")
     written(page, "width", "4")
 
 
-def test_a_text_is_coloured_by_the_error_and_opens_in_heads(open_page, distilled: Services):
+def test_a_text_is_coloured_by_the_error_and_opens_in_heads(open_page, distilled: Distillations):
     page = open_page(distillation(of="tiny-mhsa", head=(1, 2)))
     drawn(page, "Head 1.2 of tiny-mhsa")
-    shown, _ = distilled.distillations.describe(DistillationState(results=BOTH, width=4, of="tiny-mhsa", head=(1, 2)))
+    shown, _ = distilled.describe(DistillationState(results=BOTH, width=4, of="tiny-mhsa", head=(1, 2)))
     other = "She said that he danced."
-    page.fill(f"#{ids.DISTILLATION_TEXT}", other)
+    page.fill(f"#{ids.TEXT}", other)
     page.keyboard.press("Control+Enter")
     written(page, "text", other)
     assert shown is not None
-    errors, _, result = distilled.distillations.on_text(shown, other)
+    errors, _, result = distilled.on_text(shown, other)
     assert errors is not None
     page.wait_for_function(
-        "n => document.querySelectorAll('#distilled-strip .chip').length === n", arg=result.patterns.n_pos
+        "n => document.querySelectorAll('#distillation-strip .chip').length === n", arg=result.patterns.n_pos
     )
-    page.locator(f"#{ids.DISTILLED_TEXT_SAID} >> text={errors.error:.3f}").wait_for()
+    page.locator(f"#{shell.caption(ids.ON_TEXT)} >> text={errors.error:.3f}").wait_for()
     settled(page)
-    values = page.evaluate("() => [...document.querySelectorAll('#distilled-strip .chip')].map(c => c.dataset.value)")
+    values = page.evaluate(
+        "() => [...document.querySelectorAll('#distillation-strip .chip')].map(c => c.dataset.value)"
+    )
     np.testing.assert_allclose([float(value) for value in values], errors.relative, atol=0.006)
     heats = page.evaluate(
-        """() => [...document.querySelectorAll('#distilled-strip .chip')]
+        """() => [...document.querySelectorAll('#distillation-strip .chip')]
             .map(chip => parseInt(chip.style.getPropertyValue('--heat')))"""
     )
     assert int(np.argmax(heats)) == int(np.argmax(errors.relative))
-    page.fill(f"#{ids.DISTILLATION_TEXT}", "captain " * 200)
-    page.click(f"#{ids.DISTILLATION_RUN}")
-    page.locator(f"#{ids.notice(ids.DISTILLED_TEXT_PANEL)} >> text=Nothing was cut").wait_for()
-    page.fill(f"#{ids.DISTILLATION_TEXT}", SHORT)
-    page.click(f"#{ids.DISTILLATION_RUN}")
-    page.wait_for_function("() => document.querySelectorAll('#distilled-strip .chip').length")
+    page.fill(f"#{ids.TEXT}", "captain " * 200)
+    page.click(f"#{ids.RUN}")
+    page.locator(f"#{shell.notice(ids.ON_TEXT)} >> text=Nothing was cut").wait_for()
+    page.fill(f"#{ids.TEXT}", SHORT)
+    page.click(f"#{ids.RUN}")
+    page.wait_for_function("() => document.querySelectorAll('#distillation-strip .chip').length")
     settled(page)
-    page.click(f"#{ids.DISTILLED_OPEN}")
+    page.click(f"#{ids.OPEN}")
     head_drawn(page, "Head 1.2")
     opened = query(page)
     assert opened["checkpoint"] == "tiny-mhsa" and opened["head"] == "1.2" and opened["text"] == SHORT
@@ -151,46 +154,48 @@ def test_a_text_is_coloured_by_the_error_and_opens_in_heads(open_page, distilled
 def test_what_is_wrong_is_said(open_page):
     page = open_page(distillation(results=("bad", "tiny-mssa", "nobody")))
     drawn(page)
-    notices = page.locator(f"#{ids.notice(ids.DISTILLATION_PANEL)} .notice")
+    notices = page.locator(f"#{shell.notice(ids.PANEL)} .notice")
     notices.nth(1).wait_for()
     assert "bad can't be read" in notices.nth(0).inner_text() and "nobody" in notices.nth(1).inner_text()
     page = open_page(distillation(results=("bad",)))
     notices.first.wait_for()
     page.wait_for_selector("#distillation-body[data-empty]")
     assert "Nothing to show" in page.evaluate(
-        "() => getComputedStyle(document.querySelector('#distilled-grid .panel-content'), '::before').content"
+        "() => getComputedStyle(document.querySelector('#distillation-grid .panel-content'), '::before').content"
     )
 
 
-def test_a_checkpoint_is_distilled_here(open_page, distilled: Services):
+def test_a_checkpoint_is_distilled_here(open_page, distilled: Distillations):
     page = open_page(distillation(results=("tiny-mhsa",)))
     drawn(page)
-    page.fill(f"#{ids.DISTIL_HEADS}", "nonsense")
-    page.click(f"#{ids.DISTIL_START}")
-    page.locator(f"#{ids.notice(ids.DISTIL)} >> text=layer.head").wait_for()
-    page.fill(f"#{ids.DISTIL_HEADS}", "1.1")
-    page.fill(f"#{ids.DISTIL_SEEDS}", "1")
-    page.click(f"#{ids.DISTIL_START}")
-    page.locator(f"#{ids.DISTIL_PROGRESS} >> text=done.").wait_for()
-    made = [entry.key for entry in distilled.distillations.list() if entry.source == "made here"]
+    page.fill(f"#{ids.FORM_HEADS}", "nonsense")
+    page.click(f"#{ids.START}")
+    page.locator(f"#{shell.notice(ids.FORM)} >> text=layer.head").wait_for()
+    page.fill(f"#{ids.FORM_HEADS}", "1.1")
+    page.fill(f"#{ids.FORM_SEEDS}", "1")
+    page.click(f"#{ids.START}")
+    page.locator(f"#{ids.PROGRESS} >> text=done.").wait_for()
+    made = [entry.key for entry in distilled.list() if entry.source == "made here"]
     assert len(made) == 1
     written(page, "results", f"tiny-mhsa,{made[0]}")
-    page.wait_for_function("() => document.querySelectorAll('#distilled-grid-graph .heatmaplayer image').length === 2")
-    expect(page.locator(f"#{ids.DISTILLATION_DATA} li").nth(1)).to_contain_text("book.txt")
+    page.wait_for_function(
+        "() => document.querySelectorAll('#distillation-grid-graph .heatmaplayer image').length === 2"
+    )
+    expect(page.locator(f"#{ids.DATA} li").nth(1)).to_contain_text("book.txt")
 
 
 def test_narrow_and_dark(open_page):
     page = open_page(distillation(), width=800, scheme="dark")
     drawn(page)
     fits(page)
-    frame = "() => document.getElementById('distilled-grid').getBoundingClientRect().width"
+    frame = "() => document.getElementById('distillation-grid').getBoundingClientRect().width"
     assert page.evaluate(frame) > 700
 
 
 def test_the_text_is_whole_and_a_linear_map_has_no_curve(open_page):
     page = open_page(distillation(text="The captain\nbowed\nto the\ncaptain.", of="tiny-mhsa", head=(0, 1)), load=True)
     drawn(page)
-    box = page.locator(f"#{ids.DISTILLATION_TEXT}")
+    box = page.locator(f"#{ids.TEXT}")
     assert box.evaluate("box => box.scrollHeight <= box.clientHeight + 1")
-    page.click(f"#{ids.DISTILLATION_WIDTH} >> text='linear'")
-    page.locator("#distilled-curve-graph .annotation-text >> text=not trained").wait_for()
+    page.click(f"#{ids.WIDTH} >> text='linear'")
+    page.locator("#distillation-curve-graph .annotation-text >> text=not trained").wait_for()

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from app import ids
+from app.core import Core
+from app.core.settings import Settings
 from app.factory import create_app
-from app.services import Services
-from app.settings import Settings
+from app.pages.distillation.ids import ids
+from app.shell import ids as shell
 from tests.app.conftest import save_tiny, serve
 
 
@@ -23,13 +24,13 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         patch.setenv("AOTLENS_HOME", str(tmp_path_factory.mktemp("home")))
         patch.setattr("aotlens.checkpoints.catalog.bundled_folder", lambda: Path("/nonexistent"))
         patch.setattr("aotlens.distill.records.bundled_distillations_folder", lambda: Path("/nonexistent"))
-        with serve(create_app(settings, Services.start(settings))) as address:
+        with serve(create_app(settings, Core.start(settings))) as address:
             yield address
 
 
 def test_the_page_says_what_to_do(open_page):
     page = open_page("/distillation")
-    page.locator(f"#{ids.notice(ids.DISTILLATION_PANEL)} >> text=--distillation FILE").wait_for()
+    page.locator(f"#{shell.notice(ids.PANEL)} >> text=--distillation FILE").wait_for()
     page.wait_for_selector("#distillation-body[data-empty]")
-    page.locator(f"#{ids.DISTIL} >> text=--corpus dir:PATH").wait_for()
-    assert page.locator(f"#{ids.DISTIL_START}").is_disabled()
+    page.locator(f"#{ids.FORM} >> text=--corpus dir:PATH").wait_for()
+    assert page.locator(f"#{ids.START}").is_disabled()

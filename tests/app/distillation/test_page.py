@@ -13,24 +13,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aotlens.distill import load_record, text_errors
-from app import ids
-from app.components.distillation_parts import error_chips
-from app.pages.distillation.distil import order_of
-from app.pages.distillation.export import FILES, make_file
-from app.services import Services
-from app.services import distillation_views as views
-from app.services import distillation_words as words
-from app.services.distillation import Order, Shown, heads_of
-from app.services.errors import RequestError
-from app.urlstate import DistillationState, format_distillation, parse_distillation
+from app.core.errors import RequestError
+from app.pages.distillation import figures as views
+from app.pages.distillation import words
+from app.pages.distillation.address import ADDRESS, DistillationState
+from app.pages.distillation.callbacks import _FILES, _TEXT, make_file
+from app.pages.distillation.form_callbacks import order_of
+from app.pages.distillation.ids import ids
+from app.pages.distillation.service import Distillations, Order, Shown, heads_of
+from app.pages.distillation.tables import error_chips
+from app.shell import ids as shell
 from tests.app.conftest import wait
 
 BOTH = ("tiny-mhsa", "tiny-mssa")
 PROMPT = {"text": "The captain bowed to the captain."}
 
 
-def describe(services: Services, **state: Any) -> Shown:
-    shown, problems = services.distillations.describe(DistillationState(**{"results": BOTH, "width": 4, **state}))
+def describe(service: Distillations, **state: Any) -> Shown:
+    shown, problems = service.describe(DistillationState(**{"results": BOTH, "width": 4, **state}))
     assert shown is not None and not problems
     return shown
 
@@ -38,8 +38,8 @@ def describe(services: Services, **state: Any) -> Shown:
 # ── which results ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_results_are_found_and_what_is_wrong_is_said(distilled: Services):
-    page = distilled.distillations
+def test_results_are_found_and_what_is_wrong_is_said(distilled: Distillations):
+    page = distilled
     assert [entry.key for entry in page.list()] == ["tiny-mhsa", "tiny-mssa", "bad"]
     shown, problems = page.describe(DistillationState(results=("bad", "tiny-mssa", "nobody"), width=4))
     assert shown is not None and shown.results == ("tiny-mssa",)
@@ -52,8 +52,8 @@ def test_results_are_found_and_what_is_wrong_is_said(distilled: Services):
     assert page.describe(DistillationState(results=("nobody",)))[0] is None
 
 
-def test_the_most_ffn_like_head_comes_first_and_a_named_one_stays(distilled: Services):
-    found = distilled.distillations.record("tiny-mhsa").distillation
+def test_the_most_ffn_like_head_comes_first_and_a_named_one_stays(distilled: Distillations):
+    found = distilled.record("tiny-mhsa").distillation
     shown = describe(distilled)
     assert (shown.of, (shown.layer, shown.head)) == ("tiny-mhsa", found.order(4)[0])
     shown = describe(distilled, of="tiny-mssa", head=(2, 1))
@@ -63,11 +63,11 @@ def test_the_most_ffn_like_head_comes_first_and_a_named_one_stays(distilled: Ser
 # ── figures and rows are the library's numbers ───────────────────────────────────────────────────────────────
 
 
-def test_grids_have_the_errors(distilled: Services):
+def test_grids_have_the_errors(distilled: Distillations):
     shown = describe(distilled, of="tiny-mssa", head=(2, 1))
-    figure = views.grid_figure(distilled.distillations, shown, "light")
+    figure = views.grid_figure(distilled, shown, "light")
     for trace, key in zip(figure.data, BOTH, strict=True):
-        found = distilled.distillations.record(key).distillation
+        found = distilled.record(key).distillation
         for place, (layer, head) in enumerate(found.heads):
             assert trace.z[layer][head] == pytest.approx(found.mean_error(4)[place], rel=1e-6)
             assert list(trace.customdata[layer][head][:3]) == [key, layer, head]
@@ -78,10 +78,10 @@ def test_grids_have_the_errors(distilled: Services):
     assert figure.layout.coloraxis.cmin == 0 and figure.layout.coloraxis.cmax == 1
 
 
-def test_widths_have_means_baselines_and_the_head(distilled: Services):
+def test_widths_have_means_baselines_and_the_head(distilled: Distillations):
     shown = describe(distilled, of="tiny-mhsa", head=(1, 2))
-    figure = views.widths_figure(distilled.distillations, shown, "light")
-    found = distilled.distillations.record("tiny-mhsa").distillation
+    figure = views.widths_figure(distilled, shown, "light")
+    found = distilled.record("tiny-mhsa").distillation
     line, others = figure.data[0], figure.data[1]
     assert list(line.x) == ["linear", "2", "4"] and list(others.x)[-1] == "least<br>of all"
     np.testing.assert_allclose(
@@ -97,22 +97,20 @@ def test_widths_have_means_baselines_and_the_head(distilled: Services):
     assert low < high
 
 
-def test_clouds_have_a_point_a_head(distilled: Services):
-    from aotlens.distill.heads import TARGETS
-
-    shown = describe(distilled, across="previous", of="tiny-mssa", head=(1, 0))
-    figure = views.cloud_figure(distilled.distillations, shown, "dark")
+def test_clouds_have_a_point_a_head(distilled: Distillations):
+    shown = describe(distilled, across="previous_token", of="tiny-mssa", head=(1, 0))
+    figure = views.cloud_figure(distilled, shown, "dark")
     first = figure.data[0]
-    found = distilled.distillations.record("tiny-mhsa").distillation
-    np.testing.assert_allclose(first.x, found.attending.attention[:, TARGETS.index("previous")], rtol=1e-6)
+    found = distilled.record("tiny-mhsa").distillation
+    np.testing.assert_allclose(first.x, found.attending.to("previous_token"), rtol=1e-6)
     np.testing.assert_allclose(first.y, found.mean_error(4), rtol=1e-6)
     rings = [trace for trace in figure.data if trace.marker.symbol == "circle-open" and trace.x[0] is not None]
     assert len(rings) == 2
 
 
-def test_costs_are_the_librarys_and_missing_ones_are_said(distilled: Services):
+def test_costs_are_the_librarys_and_missing_ones_are_said(distilled: Distillations):
     shown = describe(distilled)
-    page = distilled.distillations
+    page = distilled
     costs = page.record("tiny-mhsa").costs
     figure = views.costs_figure(page, shown, "light")
     assert figure is not None and costs is not None
@@ -123,8 +121,8 @@ def test_costs_are_the_librarys_and_missing_ones_are_said(distilled: Services):
     assert views.costs_figure(page, describe(distilled, results=("tiny-mssa",)), "light") is None
 
 
-def test_rows_words_and_the_learning_curve(distilled: Services):
-    page = distilled.distillations
+def test_rows_words_and_the_learning_curve(distilled: Distillations):
+    page = distilled
     shown = describe(distilled, of="tiny-mhsa", head=(0, 1))
     rows = views.table_rows(page, shown)
     assert len(rows) == 6 + 6 and {row["result"] for row in rows} == set(BOTH)
@@ -148,8 +146,8 @@ def test_rows_words_and_the_learning_curve(distilled: Services):
 # ── one head on a text ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_errors_on_a_text_are_the_librarys(distilled: Services):
-    page = distilled.distillations
+def test_errors_on_a_text_are_the_librarys(distilled: Distillations):
+    page = distilled
     errors, width, result = page.on_text(describe(distilled, of="tiny-mhsa", head=(1, 1)), PROMPT["text"])
     assert errors is not None and width == 4
     model = distilled.catalog.load("tiny-mhsa").model
@@ -168,21 +166,21 @@ def test_errors_on_a_text_are_the_librarys(distilled: Services):
     assert np.argmax(heats) == np.argmax(own.relative) and max(heats) <= 100
 
 
-def test_ffns_of_other_weights_are_refused(distilled: Services, monkeypatch: pytest.MonkeyPatch):
+def test_ffns_of_other_weights_are_refused(distilled: Distillations, monkeypatch: pytest.MonkeyPatch):
     import dataclasses
 
-    page = distilled.distillations
+    page = distilled
     other = dataclasses.replace(page.record("tiny-mhsa"), weights_sha256="0" * 64)
     monkeypatch.setattr(page, "record", lambda key: other)
     with pytest.raises(RequestError, match="other weights"):
-        page.on_text(Shown(results=BOTH, width=4, across="first", of="tiny-mhsa", layer=0, head=0), "a")
+        page.on_text(Shown(results=BOTH, width=4, across="first_token", of="tiny-mhsa", layer=0, head=0), "a")
 
 
 # ── distil ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_distillation_is_made_kept_and_shown(distilled: Services):
-    page = distilled.distillations
+def test_a_distillation_is_made_kept_and_shown(distilled: Distillations):
+    page = distilled
     order = order_of(distilled, "tiny-mssa", "book.txt", ["4", "0"], "1.1, 0.0", 1, "1000", True)
     assert order.hidden == (0, 4) and order.heads == ((0, 0), (1, 1))
     job = wait(page.start(order))
@@ -202,10 +200,10 @@ def test_a_distillation_is_made_kept_and_shown(distilled: Services):
     entry.path.unlink()
 
 
-def test_a_distillation_can_be_stopped(distilled: Services, monkeypatch: pytest.MonkeyPatch):
+def test_a_distillation_can_be_stopped(distilled: Distillations, monkeypatch: pytest.MonkeyPatch):
     import aotlens.distill
 
-    page = distilled.distillations
+    page = distilled
     real = aotlens.distill.distill_heads
 
     def slow(*args: Any, progress: Any, **rest: Any) -> Any:
@@ -232,9 +230,9 @@ def test_a_distillation_can_be_stopped(distilled: Services, monkeypatch: pytest.
         (("nobody", "book.txt", ["4"], "", 1, "1000", False), "nobody"),
     ],
 )
-def test_what_cant_be_distilled_is_refused_with_a_reason(distilled: Services, form: Any, said: str):
+def test_what_cant_be_distilled_is_refused_with_a_reason(distilled: Distillations, form: Any, said: str):
     with pytest.raises(RequestError, match=said):
-        distilled.distillations.start(order_of(distilled, *form))
+        distilled.start(order_of(distilled, *form))
 
 
 def test_heads_are_read():
@@ -244,14 +242,14 @@ def test_heads_are_read():
 # ── files and addresses ──────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("entry", FILES)
-def test_every_export_is_a_file(distilled: Services, entry: str):
+@pytest.mark.parametrize("entry", [*_FILES, _TEXT])
+def test_every_export_is_a_file(distilled: Distillations, entry: str):
     shown = describe(distilled, of="tiny-mhsa", head=(1, 0))
     file = make_file(distilled, entry, shown.to_dict(), PROMPT)
     rows = list(csv.DictReader(io.StringIO(file.content.decode())))
     assert file.name.startswith("tiny-mhsa") and file.name.endswith(".csv") and rows
-    if entry == ids.export(ids.DISTILLED_TABLE, "csv"):
-        errors = distilled.distillations.record("tiny-mhsa").distillation.mean_error(4)
+    if entry == shell.export(ids.ALL, "csv"):
+        errors = distilled.record("tiny-mhsa").distillation.mean_error(4)
         np.testing.assert_allclose([float(row["error"]) for row in rows[:6]], errors)
     with pytest.raises(RequestError, match="Nothing is shown"):
         make_file(distilled, entry, None, PROMPT)
@@ -265,17 +263,17 @@ NAMES = st.text(st.characters(codec="utf-8", exclude_characters=","), min_size=1
         DistillationState,
         results=st.lists(NAMES, max_size=3, unique=True).map(tuple),
         width=st.none() | st.integers(0, 999_999),
-        across=st.sampled_from(["first", "previous", "self", "induction", "separator", "next"]),
+        across=st.sampled_from(["first_token", "previous_token", "induction", "separator"]),
         of=st.none() | NAMES,
         head=st.none() | st.tuples(st.integers(0, 99), st.integers(0, 99)),
         text=st.none() | st.text(st.characters(codec="utf-8"), max_size=60),
     )
 )
 def test_a_state_comes_back_from_its_address(state: DistillationState):
-    path, _, query = format_distillation(state).partition("?")
-    assert path == "/distillation" and parse_distillation("?" + query if query else "") == state
+    path, _, query = ADDRESS.format(state).partition("?")
+    assert path == "/distillation" and ADDRESS.parse("?" + query if query else "") == state
 
 
 @given(st.text(max_size=80))
 def test_any_query_is_read(query: str):
-    assert isinstance(parse_distillation("?" + query), DistillationState)
+    assert isinstance(ADDRESS.parse("?" + query), DistillationState)

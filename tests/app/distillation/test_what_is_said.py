@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from app.components.graph import blank
-from app.services import distillation_words as words
+from app.pages.distillation import words
+from app.shell.graph import blank
 
 
 def shown(width: int) -> Any:

@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from app import ids
-from app.components.examples import FIRST
-from app.services import Services
-from app.urlstate import HeadsState, format_heads
+from app.core import Core
+from app.pages.heads.address import ADDRESS as HEADS
+from app.pages.heads.address import HeadsState
+from app.pages.heads.ids import ids
+from app.shell import ids as shell
+from app.shell.examples import FIRST
 from tests.app.conftest import PATIENCE, fits, focused, head_drawn, query, settled, written
 
 if TYPE_CHECKING:
@@ -25,13 +27,13 @@ SHORT = "The captain bowed to the captain."
 
 
 def heads(**state: Any) -> str:
-    return format_heads(HeadsState(**{"checkpoint": "tiny-mhsa", "text": SHORT, **state}))
+    return HEADS.format(HeadsState(**{"checkpoint": "tiny-mhsa", "text": SHORT, **state}))
 
 
 def drawn(page: Page, title: str) -> None:
     """Waits until the large map is that head's, and the picture of all heads is there."""
     head_drawn(page, title)
-    page.wait_for_function("() => document.getElementById('grid-picture').naturalWidth > 0")
+    page.wait_for_function("() => document.getElementById('heads-grid-picture').naturalWidth > 0")
 
 
 def locked(page: Page, position: int) -> None:
@@ -42,8 +44,8 @@ def locked(page: Page, position: int) -> None:
 def test_the_first_page_shows_the_first_example(open_page):
     page = open_page("/heads?checkpoint=tiny-mssa&text=" + "The+captain+danced")
     drawn(page, "Head 0.0")
-    assert page.locator("#grid-cells .cell").count() == 6
-    assert page.locator("#tokens-strip .chip").first.inner_text() == "<|endoftext|>"
+    assert page.locator("#heads-grid-cells .cell").count() == 6
+    assert page.locator("#heads-strip .chip").first.inner_text() == "<|endoftext|>"
     # One picture, and the cells lie exactly over it.
     settled(page)
     boxes = page.evaluate(
@@ -53,27 +55,27 @@ def test_the_first_page_shows_the_first_example(open_page):
     assert boxes[0] == boxes[1] and boxes[0]["width"] > 0
 
 
-def test_nothing_in_the_address_means_the_first_checkpoint_and_example(open_page, services: Services):
+def test_nothing_in_the_address_means_the_first_checkpoint_and_example(open_page, services: Core):
     page = open_page("/")
     page.wait_for_function("() => location.pathname === '/heads'")
     expect(page.locator(f"#{ids.TEXT}")).to_have_value(FIRST)
     assert query(page)["checkpoint"] == services.catalog.default()
 
 
-def test_type_run_click_and_lock(open_page, services: Services):
+def test_type_run_click_and_lock(open_page, services: Core):
     page = open_page(heads(text="ab"))
     drawn(page, "Head 0.0")
     page.fill(f"#{ids.TEXT}", "She said that\n\the  bowed 🙂")
     page.keyboard.press("Control+Enter")
-    page.wait_for_function("() => document.querySelectorAll('#tokens-strip .chip').length > 8")
-    shown = page.locator("#tokens-strip .chip").all_inner_texts()
+    page.wait_for_function("() => document.querySelectorAll('#heads-strip .chip').length > 8")
+    shown = page.locator("#heads-strip .chip").all_inner_texts()
     assert any("⏎" in chip for chip in shown) and any("→" in chip for chip in shown)
 
-    page.click('#grid-cells .cell[data-layer="1"][data-head="2"]')
+    page.click('#heads-grid-cells .cell[data-layer="1"][data-head="2"]')
     drawn(page, "Head 1.2")
-    chip = page.locator("#tokens-strip .chip").nth(4)
+    chip = page.locator("#heads-strip .chip").nth(4)
     chip.click()
-    page.wait_for_function("() => document.getElementById('next-table').textContent.includes('at position 4')")
+    page.wait_for_function("() => document.getElementById('heads-next-body').textContent.includes('at position 4')")
     locked(page, 4)
     written(page, "head", "1.2")
     written(page, "position", "4")
@@ -81,8 +83,8 @@ def test_type_run_click_and_lock(open_page, services: Services):
     # The numbers on the chips are the head's row.
     text = page.input_value(f"#{ids.TEXT}")
     row = services.inference.analyse("tiny-mhsa", text).patterns.pattern[1, 2, 4]
-    page.wait_for_function("() => document.querySelector('#tokens-strip .chip[data-value]')")
-    found = page.eval_on_selector_all("#tokens-strip .chip", "chips => chips.map(c => c.dataset.value ?? null)")
+    page.wait_for_function("() => document.querySelector('#heads-strip .chip[data-value]')")
+    found = page.eval_on_selector_all("#heads-strip .chip", "chips => chips.map(c => c.dataset.value ?? null)")
     largest = int(row.argmax())
     assert float(found[largest]) == pytest.approx(float(row[largest]), abs=0.006)
     assert found[5:] == [None] * (len(found) - 5)
@@ -92,7 +94,7 @@ def test_type_run_click_and_lock(open_page, services: Services):
     written(page, "direction", "from")
     # A row ends at its token, and a column begins there.
     page.wait_for_function("() => document.querySelector('.chip-locked ~ .chip[data-value]')")
-    found = page.eval_on_selector_all("#tokens-strip .chip", "chips => chips.map(c => c.dataset.value ?? null)")
+    found = page.eval_on_selector_all("#heads-strip .chip", "chips => chips.map(c => c.dataset.value ?? null)")
     assert found[:4] == [None] * 4
     assert float(found[int(column.argmax())]) == pytest.approx(float(column.max()), abs=0.006)
 
@@ -100,7 +102,7 @@ def test_type_run_click_and_lock(open_page, services: Services):
 def test_arrows_move_between_heads(open_page):
     page = open_page(heads(head=(0, 1)))
     drawn(page, "Head 0.1")
-    page.locator('#grid-cells .cell[data-layer="0"][data-head="1"]').focus()
+    page.locator('#heads-grid-cells .cell[data-layer="0"][data-head="1"]').focus()
     for key, layer, head in (("ArrowRight", 0, 2), ("ArrowDown", 1, 2), ("ArrowDown", 1, 2), ("ArrowLeft", 1, 1)):
         page.keyboard.press(key)
         focused(page, f"[data-layer='{layer}'][data-head='{head}']")
@@ -129,7 +131,7 @@ def test_a_link_reopens_the_view(open_page):
 def test_going_away_and_back_restores_the_view(open_page):
     page = open_page(heads())
     drawn(page, "Head 0.0")
-    page.click('#grid-cells .cell[data-layer="1"][data-head="1"]')
+    page.click('#heads-grid-cells .cell[data-layer="1"][data-head="1"]')
     drawn(page, "Head 1.1")
     page.click("nav >> text=Checkpoints")
     page.wait_for_selector("#checkpoints-table .ag-row")
@@ -143,28 +145,28 @@ def test_too_long_a_text_is_counted_and_not_cut(open_page):
     drawn(page, "Head 0.0")
     page.fill(f"#{ids.TEXT}", " " * 10_000)
     page.click(f"#{ids.RUN}")
-    notice = page.locator(f"#{ids.notice(ids.PROMPT_PANEL)}")
+    notice = page.locator(f"#{shell.notice(ids.PROMPT_PANEL)}")
     notice.locator("text=at most 48").wait_for()
     assert re.search(r"[\d,]+ tokens", notice.inner_text())
     assert len(page.input_value(f"#{ids.TEXT}")) == 10_000
-    assert page.locator("#tokens-strip .chip").count() == 0
+    assert page.locator("#heads-strip .chip").count() == 0
     page.fill(f"#{ids.TEXT}", "x" * 30_000)
     page.click(f"#{ids.RUN}")
     notice.locator("text=30,000 characters").wait_for()
     page.fill(f"#{ids.TEXT}", SHORT)
     page.click(f"#{ids.RUN}")
     expect(notice).to_have_text("")
-    expect(page.locator("#tokens-strip .chip")).not_to_have_count(0)
+    expect(page.locator("#heads-strip .chip")).not_to_have_count(0)
     settled(page)
     drawn(page, "Head 0.0")
 
 
 @pytest.mark.parametrize("text", ["a\u0301🙂\u200d", "<b>x</b> &amp; %{y} $x$", "\ufeff\u202e"])
-def test_strange_text_is_shown_as_it_is(open_page, services: Services, text: str):
+def test_strange_text_is_shown_as_it_is(open_page, services: Core, text: str):
     page = open_page(heads(text=text))
     drawn(page, "Head 0.0")
     names = services.inference.analyse("tiny-mhsa", text).patterns.str_tokens
-    assert page.locator("#tokens-strip .chip").count() == len(names)
+    assert page.locator("#heads-strip .chip").count() == len(names)
     written(page, "text", text)
 
 
@@ -174,12 +176,12 @@ def test_a_lone_surrogate_is_named(open_page):
     page.evaluate("id => dash_clientside.set_props(id, {value: 'ab\\ud800'})", ids.TEXT)
     page.wait_for_function("id => document.getElementById(id).value.length === 3", arg=ids.TEXT)
     page.click(f"#{ids.RUN}")
-    page.locator(f"#{ids.notice(ids.PROMPT_PANEL)} >> text=can't be tokenised").wait_for()
+    page.locator(f"#{shell.notice(ids.PROMPT_PANEL)} >> text=can't be tokenised").wait_for()
 
 
-def test_an_answer_that_comes_late_is_dropped(open_page, services: Services, monkeypatch: pytest.MonkeyPatch):
+def test_an_answer_that_comes_late_is_dropped(open_page, services: Core, monkeypatch: pytest.MonkeyPatch):
     """The map of a head chosen first arrives after that of the head chosen last."""
-    from app.services import views
+    from app.core import head_maps as views
 
     draw, release = views.head_figure, threading.Event()
 
@@ -191,30 +193,30 @@ def test_an_answer_that_comes_late_is_dropped(open_page, services: Services, mon
     monkeypatch.setattr(views, "head_figure", slow)
     page = open_page(heads())
     drawn(page, "Head 0.0")
-    page.click('#grid-cells .cell[data-layer="0"][data-head="1"]')
-    page.click('#grid-cells .cell[data-layer="1"][data-head="2"]')
+    page.click('#heads-grid-cells .cell[data-layer="0"][data-head="1"]')
+    page.click('#heads-grid-cells .cell[data-layer="1"][data-head="2"]')
     drawn(page, "Head 1.2")
     page.evaluate(
-        """() => { const title = document.getElementById("map-title"); window.titles = [];
+        """() => { const title = document.getElementById("heads-map-title"); window.titles = [];
                    const see = () => window.titles.push(title.textContent);
                    new MutationObserver(see).observe(title, {childList: true, characterData: true, subtree: true}); }"""
     )
     with page.expect_response(lambda answer: "Head 0.1" in answer.text()):
         release.set()
     # What is asked after it and answered has come later; and then nothing is under way.
-    page.locator("#tokens-strip .chip").nth(2).click()
-    page.locator("#next-table >> text=at position 2").wait_for()
+    page.locator("#heads-strip .chip").nth(2).click()
+    page.locator("#heads-next-body >> text=at position 2").wait_for()
     settled(page)
-    assert page.locator("#map-title").inner_text() == "Head 1.2" and page.evaluate("titles") == []
+    assert page.locator("#heads-map-title").inner_text() == "Head 1.2" and page.evaluate("titles") == []
     drawn(page, "Head 1.2")
 
 
-def test_the_picture_holds_the_values(open_page, services: Services):
+def test_the_picture_holds_the_values(open_page, services: Core):
     """The large map in the browser is the array, not a rounded copy."""
     page = open_page(heads(head=(1, 1)))
     drawn(page, "Head 1.1")
     shown = page.evaluate(
-        """() => { const z = document.querySelector("#map-graph .js-plotly-plot")._fullData[0].z;
+        """() => { const z = document.querySelector("#heads-map-graph .js-plotly-plot")._fullData[0].z;
                    return Array.from(z, row => Array.from(row, v => Number.isNaN(v) ? null : v)); }"""
     )
     pattern = services.inference.analyse("tiny-mhsa", SHORT).patterns.pattern[1, 1]
@@ -235,15 +237,15 @@ def test_nothing_sticks_out_at_800_pixels(open_page, scheme: str):
 def test_maximise_and_export(open_page):
     page = open_page(heads(head=(1, 0)))
     drawn(page, "Head 1.0")
-    page.click("#map-maximise")
-    page.wait_for_function("() => document.getElementById('map').getBoundingClientRect().width === innerWidth")
+    page.click("#heads-map-maximise")
+    page.wait_for_function("() => document.getElementById('heads-map').getBoundingClientRect().width === innerWidth")
     page.keyboard.press("Escape")
-    page.wait_for_function("() => document.getElementById('map').getBoundingClientRect().width < innerWidth")
+    page.wait_for_function("() => document.getElementById('heads-map').getBoundingClientRect().width < innerWidth")
     starts = {"csv": b"query,query_token", "json": b"{", "png": b"\x89PNG", "svg": b"<svg"}
     for kind, start in starts.items():
-        page.click("#map-export")
+        page.click("#heads-map-export")
         with page.expect_download() as download:
-            page.click(f"#{ids.export(ids.MAP, kind)}")
+            page.click(f"#{shell.export(ids.MAP, kind)}")
         with open(download.value.path(), "rb") as file:
             content = file.read()
         assert content.startswith(start), (kind, content[:40])

@@ -6,13 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from app.components.predictions import predictions_table
-from app.services import Services, export
-from app.settings import Settings
+from app.core import Core
+from app.core.settings import Settings
+from app.pages.checkpoints.service import Checkpoints
+from app.pages.heads import files
+from app.pages.heads.predictions import predictions_table
+from app.pages.paths.service import Paths
 
 
 @pytest.fixture
-def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Services:
+def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Core:
     from aotlens.checkpoints import CheckpointInfo, save_checkpoint
     from aotlens.data import Tokenizer
     from aotlens.models import AttentionOnlyTransformer, ModelConfig
@@ -27,10 +30,10 @@ def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Services:
     folder = tmp_path / "checkpoints"
     save_checkpoint(folder / "masked", AttentionOnlyTransformer(cfg, tokenizer), CheckpointInfo(
         name="masked", metrics=metrics), history=[{"tokens": 8, "loss": 6.0, "masked_loss": 5.0}])  # fmt: skip
-    return Services.start(Settings(checkpoints=(folder,), device="cpu"))
+    return Core.start(Settings(checkpoints=(folder,), device="cpu"))
 
 
-def test_predictions_are_of_the_position_itself(services: Services) -> None:
+def test_predictions_are_of_the_position_itself(services: Core) -> None:
     text = "The<|mask|> bowed"
     result = services.inference.analyse("masked", text)
     where = result.patterns.str_tokens.index("<|mask|>")
@@ -41,14 +44,14 @@ def test_predictions_are_of_the_position_itself(services: Services) -> None:
     before = services.inference.predictions("masked", text, where - 1)
     assert before.actual is not None and before.actual.token_id == result.patterns.tokens[where - 1]
     assert "sees both sides" in str(predictions_table(before, "e").to_plotly_json())
-    assert export.predictions_csv(result, hidden).name == f"masked-at-{where}.csv"
+    assert files.predictions_csv(result, hidden).name == f"masked-at-{where}.csv"
     assert result.patterns.visible.all()
 
 
-def test_the_paths_page_says_what_is_predicted(services: Services):
-    assert "not the next one" in services.paths.expand("masked", "a b").notes[0]
+def test_the_paths_page_says_what_is_predicted(services: Core):
+    assert "not the next one" in Paths(services).expand("masked", "a b").notes[0]
 
 
-def test_its_training_curve_has_the_unigram_models_loss_beside_it(services: Services) -> None:
-    curve = services.catalog.curve("masked", "light")
+def test_its_training_curve_has_the_unigram_models_loss_beside_it(services: Core) -> None:
+    curve = Checkpoints(services).curve("masked", "light")
     assert curve is not None and any("unigram 6.000" in note.text for note in curve.layout.annotations)

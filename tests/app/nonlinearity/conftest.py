@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from app.services.nonlinearity import Nonlinearity
-from app.settings import Settings
+from app.core import Core
+from app.core.settings import Settings
+from app.pages.nonlinearity.service import Nonlinearity
 
 
 @pytest.fixture(scope="package")
 def compiler() -> Nonlinearity:
-    return Nonlinearity(Settings())
+    return Nonlinearity(Core.start(Settings()))

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
-from app import ids
-from app.services import Services
-from app.urlstate import NonlinearityState, format_nonlinearity
+from app.pages.nonlinearity.address import ADDRESS, NonlinearityState
+from app.pages.nonlinearity.ids import ids
+from app.pages.nonlinearity.service import Nonlinearity
+from app.shell import ids as shell
 from tests.app.conftest import fits, query, settled, written
 
 if TYPE_CHECKING:
@@ -17,18 +18,18 @@ if TYPE_CHECKING:
 
 
 def address(**state: Any) -> str:
-    return format_nonlinearity(NonlinearityState(**state))
+    return ADDRESS.format(NonlinearityState(**state))
 
 
 def drawn(page: Page) -> None:
     """Waits until facts, figures, tables and the address are there, and nothing is under way."""
     page.wait_for_function(
-        """() => document.querySelectorAll("#compiled-facts .fact").length === 6
-            && document.querySelectorAll("#compiled-error-graph .main-svg").length > 0
-            && document.querySelectorAll("#one-head-pattern .heatmaplayer image").length > 0
-            && document.querySelectorAll("#mask-graph .heatmaplayer image").length > 0
-            && document.querySelectorAll("#compiled-heads-table .ag-row").length > 0
-            && document.getElementById("snippet-code").textContent.includes("compile_ffn")
+        """() => document.querySelectorAll("#nonlinearity-facts .fact").length === 6
+            && document.querySelectorAll("#nonlinearity-error-graph .main-svg").length > 0
+            && document.querySelectorAll("#nonlinearity-one-graph .heatmaplayer image").length > 0
+            && document.querySelectorAll("#nonlinearity-mask-graph .heatmaplayer image").length > 0
+            && document.querySelectorAll("#nonlinearity-heads-table .ag-row").length > 0
+            && document.getElementById("nonlinearity-snippet-body").textContent.includes("compile_ffn")
             && location.search.includes("head=")"""
     )
     settled(page)
@@ -38,31 +39,31 @@ def facts(page: Page) -> dict[str, str]:
     """All at once, since an answer that comes puts others in their place."""
     settled(page)
     return page.evaluate(
-        """() => Object.fromEntries([...document.querySelectorAll("#compiled-facts .fact")].map(
+        """() => Object.fromEntries([...document.querySelectorAll("#nonlinearity-facts .fact")].map(
             one => [".fact-name", ".fact-value"].map(part => one.querySelector(part).innerText)))"""
     )
 
 
-def test_choose_a_preset_and_it_is_compiled(open_page, services: Services):
+def test_choose_a_preset_and_it_is_compiled(open_page, compiler: Nonlinearity):
     page = open_page("/nonlinearity")
     drawn(page)
-    page.click(f"#{ids.NONLINEARITY_PRESET}")
+    page.click(f"#{ids.PRESET}")
     page.get_by_role("option", name="a sawtooth, by depth").click()
     written(page, "preset", "sawtooth")
-    page.click(f"#{ids.NONLINEARITY_CONSTRUCTION} >> text=the paper's")
+    page.click(f"#{ids.CONSTRUCTION} >> text=the paper's")
     written(page, "construction", "paper")
-    made = services.nonlinearity.compile(NonlinearityState(preset="sawtooth", construction="paper"))
+    made = compiler.compile(NonlinearityState(preset="sawtooth", construction="paper"))
     shown = facts(page)
     assert str(made.compiled.n_heads) in shown.values()
     assert shown["proven |model − FFN|"] == f"≤ {made.compiled.proven_error:.3g}"
     assert shown["largest found"] == f"{made.measured:.3g}"
     expect(page.locator(f"#{ids.ETA_CAPTION}")).to_contain_text(f"{made.compiled.etas[0]:.3g}")
     expect(page.locator("table.effect tbody tr")).to_have_count(2)
-    page.click(f"#{ids.NONLINEARITY_ACTIVATION} >> text=SiLU")
+    page.click(f"#{ids.ACTIVATION} >> text=SiLU")
     page.locator(f"#{ids.ETA_CAPTION} >> text=nothing to slide").wait_for()
 
 
-def test_slide_eta_and_the_numbers_follow(open_page, services: Services):
+def test_slide_eta_and_the_numbers_follow(open_page, compiler: Nonlinearity):
     page = open_page(address())
     drawn(page)
     before = facts(page)
@@ -76,27 +77,27 @@ def test_slide_eta_and_the_numbers_follow(open_page, services: Services):
     eta = float(f"{10 ** float(thumb.get_attribute('aria-valuenow') or 'nan'):.3g}")
     written(page, "eta", f"{eta:.3g}")
     page.locator(f"#{ids.ETA_CAPTION} >> text=chosen by you").wait_for()
-    start = services.nonlinearity.compile(NonlinearityState()).compiled.etas[0]
+    start = compiler.compile(NonlinearityState()).compiled.etas[0]
     assert 1.2 * start < eta < 2 * start
-    made = services.nonlinearity.compile(NonlinearityState(eta=eta))
-    page.locator(f"#{ids.COMPILED_FACTS} >> text='≤ {made.compiled.proven_error:.3g}'").wait_for()
-    page.locator(f"#{ids.COMPILED_FACTS} >> text='{made.measured:.3g}'").wait_for()
-    page.locator(f"#{ids.GATE_CAPTION} >> text=η = {eta:.3g}").wait_for()
-    page.locator(f"#{ids.SNIPPET_CODE} >> text=with_etas([{eta!r}])").wait_for()
+    made = compiler.compile(NonlinearityState(eta=eta))
+    page.locator(f"#{ids.FACTS} >> text='≤ {made.compiled.proven_error:.3g}'").wait_for()
+    page.locator(f"#{ids.FACTS} >> text='{made.measured:.3g}'").wait_for()
+    page.locator(f"#{shell.caption(ids.GATE)} >> text=η = {eta:.3g}").wait_for()
+    page.locator(f"#{shell.body(ids.SNIPPET)} >> text=with_etas([{eta!r}])").wait_for()
     page.click(f"#{ids.ETA_PROOF}")
     written(page, "eta", None)
     page.locator(f"#{ids.ETA_CAPTION} >> text=as the proof chooses it").wait_for()
-    page.locator(f"#{ids.COMPILED_FACTS} >> text='{before['proven |model − FFN|']}'").wait_for()
+    page.locator(f"#{ids.FACTS} >> text='{before['proven |model − FFN|']}'").wait_for()
 
 
 def test_the_whole_state_is_in_the_address(open_page):
     state = {
         "preset": "random", "inputs": 2, "width": 3, "depth": 2, "seed": 7, "bound": 1.5, "tolerance": 0.125,
-        "construction": "narrow", "auxiliary": "random", "eta": 0.05, "head": (1, 4), "x": (0.25, -1.0), "log": True,
+        "construction": "narrow", "auxiliary": "random", "eta": 0.05, "head": (1, 4), "x": (0.25, -1.0), "scale": "log",
     }  # fmt: skip
     page = open_page(address(**state), load=True)
     drawn(page)
-    page.wait_for_function("() => document.getElementById('one-head-title').textContent === 'Head 1.4'")
+    page.wait_for_function("() => document.getElementById('nonlinearity-one-title').textContent === 'Head 1.4'")
     written(page, "x", "0.25,-1")
     settled(page)
     first = query(page)
@@ -107,18 +108,18 @@ def test_the_whole_state_is_in_the_address(open_page):
     }
     page.reload()
     drawn(page)
-    page.wait_for_function("() => document.getElementById('one-head-title').textContent === 'Head 1.4'")
+    page.wait_for_function("() => document.getElementById('nonlinearity-one-title').textContent === 'Head 1.4'")
     settled(page)
     assert query(page) == first
-    page.wait_for_function("() => document.querySelectorAll('#compiled-error-graph .heatmaplayer image').length === 2")
+    expect(page.locator("#nonlinearity-error-graph .heatmaplayer image")).to_have_count(2)
 
 
 def test_draw_with_the_mouse_and_with_the_keyboard(open_page):
     page = open_page(address(preset="drawn", knots="-1,0;0,1;1,0"))
     drawn(page)
-    knots = page.locator(f"#{ids.NONLINEARITY_EDITOR} .knot")
+    knots = page.locator(f"#{ids.EDITOR} .knot")
     expect(knots).to_have_count(3)
-    editor = page.locator(f"#{ids.NONLINEARITY_EDITOR}")
+    editor = page.locator(f"#{ids.EDITOR}")
     box = editor.bounding_box()
     assert box is not None
     editor.click(position={"x": 0.9 * box["width"], "y": 0.3 * box["height"]})
@@ -126,7 +127,7 @@ def test_draw_with_the_mouse_and_with_the_keyboard(open_page):
     added = float(query(page)["knots"].split(";")[-1].split(",")[0])
     assert 1.4 < added < 2.0
     expect(knots).to_have_count(4)
-    page.locator(f"#{ids.COMPILED_LAYERS} >> text='4 ReLU'").wait_for()
+    page.locator(f"#{shell.body(ids.COMPILED)} >> text='4 ReLU'").wait_for()
     settled(page)
     knots.nth(1).focus()
     page.keyboard.press("ArrowRight")
@@ -135,43 +136,43 @@ def test_draw_with_the_mouse_and_with_the_keyboard(open_page):
     assert page.evaluate("document.activeElement.dataset.index") == "1"
     page.keyboard.press("Delete")
     page.wait_for_function("() => new URLSearchParams(location.search).get('knots')?.split(';').length === 3")
-    page.click(f"#{ids.NONLINEARITY_ADD}")
+    page.click(f"#{ids.ADD}")
     page.wait_for_function("() => new URLSearchParams(location.search).get('knots')?.split(';').length === 4")
-    page.fill(f"#{ids.NONLINEARITY_KNOTS}", "0, 0\n1, oops")
-    notice = page.locator(f"#{ids.notice(ids.NONLINEARITY_PANEL)}")
+    page.fill(f"#{ids.KNOTS}", "0, 0\n1, oops")
+    notice = page.locator(f"#{shell.notice(ids.PANEL)}")
     notice.locator("text=got “1, oops”").wait_for()
-    page.fill(f"#{ids.NONLINEARITY_KNOTS}", "0, 0\n1, 1")
+    page.fill(f"#{ids.KNOTS}", "0, 0\n1, 1")
     written(page, "knots", "0,0;1,1")
     drawn(page)
     expect(knots).to_have_count(2)
     expect(notice).to_be_empty()
 
 
-def test_a_head_and_an_input_are_chosen(open_page, services: Services):
+def test_a_head_and_an_input_are_chosen(open_page, compiler: Nonlinearity):
     page = open_page(address(eta=0.3))
     drawn(page)
-    page.click("#compiled-heads-table .ag-row[row-index='3'] [col-id='head']")
+    page.click("#nonlinearity-heads-table .ag-row[row-index='3'] [col-id='head']")
     written(page, "head", "0.3")
-    page.locator(f"#{ids.title(ids.ONE_HEAD)} >> text='Head 0.3'").wait_for()
-    page.click(f"#{ids.ONE_HEAD_PICKER} [data-head='1']")
+    page.locator(f"#{shell.title(ids.ONE)} >> text='Head 0.3'").wait_for()
+    page.click(f"#{ids.PICKER} [data-head='1']")
     written(page, "head", "0.1")
-    slider = page.locator(f"#{ids.ONE_HEAD_FIRST} [role=slider]")
+    slider = page.locator(f"#{ids.X1} [role=slider]")
     slider.focus()
     page.keyboard.press("Home")
     written(page, "x", "-2")
-    page.locator(f"#{ids.ONE_HEAD_SAYS} >> text=t = x + 1 = −1").wait_for()
-    made = services.nonlinearity.compile(NonlinearityState(eta=0.3))
-    weight = services.nonlinearity.look(made, 0, 1, (-2.0,)).pattern[1, 1]
-    expect(page.locator(f"#{ids.ONE_HEAD_SAYS}")).to_contain_text(f"σ(t/η) = {weight:.5g}")
+    page.locator(f"#{shell.body(ids.ONE)} >> text=t = x + 1 = −1").wait_for()
+    made = compiler.compile(NonlinearityState(eta=0.3))
+    weight = compiler.look(made, 0, 1, (-2.0,)).pattern[1, 1]
+    expect(page.locator(f"#{shell.body(ids.ONE)}")).to_contain_text(f"σ(t/η) = {weight:.5g}")
     settled(page)
-    plot = page.locator(f"#{ids.COMPILED_ERROR_GRAPH} .nsewdrag").first
+    plot = page.locator(f"#{shell.graph(ids.ERROR)} .nsewdrag").first
     plot.scroll_into_view_if_needed()
     box = plot.bounding_box()
     assert box is not None
     place = {"x": 0.75 * box["width"], "y": 0.5 * box["height"]}
     plot.hover(position=place)
     page.wait_for_selector(
-        f"#{ids.COMPILED_ERROR_GRAPH} .hoverlayer .hovertext, #{ids.COMPILED_ERROR_GRAPH} .hoverlayer .legend"
+        f"#{shell.graph(ids.ERROR)} .hoverlayer .hovertext, #{shell.graph(ids.ERROR)} .hoverlayer .legend"
     )
     plot.click(position=place)
     page.wait_for_function("() => Math.abs(Number(new URLSearchParams(location.search).get('x')) - 1) < 0.05")
@@ -187,15 +188,15 @@ def test_a_head_and_an_input_are_chosen(open_page, services: Services):
 )
 def test_what_cannot_be_compiled_is_a_notice(open_page, given: dict[str, Any], why: str):
     page = open_page(address(**given))
-    notice = page.locator(f"#{ids.notice(ids.NONLINEARITY_PANEL)}")
+    notice = page.locator(f"#{shell.notice(ids.PANEL)}")
     notice.locator(f"text={why}").wait_for()
     expect(page.locator("#nonlinearity-body[data-empty]")).to_have_count(1)
     settled(page)
-    expect(page.locator(f"#{ids.COMPILED_ERROR_GRAPH}")).to_be_hidden()
-    page.fill(f"#{ids.NONLINEARITY_BOUND}", "1.25")
-    page.fill(f"#{ids.NONLINEARITY_TOLERANCE}", "1e-3")
+    expect(page.locator(f"#{shell.graph(ids.ERROR)}")).to_be_hidden()
+    page.fill(f"#{ids.BOUND}", "1.25")
+    page.fill(f"#{ids.TOLERANCE}", "1e-3")
     if "width" in given:
-        page.fill(f"#{ids.NONLINEARITY_WIDTH}", "4")
+        page.fill(f"#{ids.WIDTH}", "4")
     # Each field speaks for itself, some time after it was written.
     written(page, "bound", "1.25")
     written(page, "tolerance", "0.001")
@@ -222,15 +223,15 @@ def test_export(open_page):
         "ffn": None,
     }
     panels = {
-        ids.COMPILED: ("csv", "safetensors", "zip", "ffn"), ids.COMPILED_ERROR: ("png", "svg", "csv"),
+        ids.COMPILED: ("csv", "safetensors", "zip", "ffn"), ids.ERROR: ("png", "svg", "csv"),
         ids.GATE: ("png",),
-        ids.MASK: ("svg",), ids.ONE_HEAD: ("csv", "png"), ids.SNIPPET: ("py",), ids.COMPILED_HEADS: ("csv",),
+        ids.MASK: ("svg",), ids.ONE: ("csv", "png"), ids.SNIPPET: ("py",), ids.HEADS: ("csv",),
     }  # fmt: skip
     for panel, kinds in panels.items():
         for kind in kinds:
             page.click(f"#{panel}-export")
             with page.expect_download() as download:
-                page.click(f"#{ids.export(panel, kind)}")
+                page.click(f"#{shell.export(panel, kind)}")
             with open(download.value.path(), "rb") as file:
                 content = file.read(40)
             assert content.startswith(starts[kind]) if starts[kind] else len(content) > 20, (panel, kind)

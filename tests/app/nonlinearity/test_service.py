@@ -11,11 +11,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import nn
 
-from app.services import nonlinearity_views as views
-from app.services import nonlinearity_words as words
-from app.services.errors import RequestError
-from app.services.nonlinearity import Compiled, Nonlinearity, first_head, from_dict, knots, to_dict, within
-from app.urlstate import MAX_KNOTS, NonlinearityState, format_nonlinearity, parse_nonlinearity, real
+from app.core.address import number
+from app.core.errors import RequestError
+from app.pages.nonlinearity import figures as views
+from app.pages.nonlinearity import words
+from app.pages.nonlinearity.address import ADDRESS, MAX_KNOTS, NonlinearityState
+from app.pages.nonlinearity.service import Compiled, Nonlinearity, first_head, from_dict, knots, to_dict, within
 
 State = NonlinearityState
 FLOATS = st.floats(-1e6, 1e6, allow_nan=False).map(float)
@@ -38,33 +39,33 @@ STATES = st.builds(
     eta=st.none() | st.sampled_from([0.01, 3e-7, 2.0]),
     head=st.none() | st.tuples(st.integers(0, 9), st.integers(0, 99)),
     x=st.none() | st.tuples(FLOATS) | st.tuples(FLOATS, FLOATS),
-    log=st.booleans(),
+    scale=st.sampled_from(["linear", "log"]),
 )
 
 
 @given(STATES)
 @example(State(tolerance=0.0009518017726863155, knots="0,0.00012345678901234567;1,2"))
 def test_a_state_comes_back_from_its_address(state: State):
-    path, _, query = format_nonlinearity(state).partition("?")
+    path, _, query = ADDRESS.format(state).partition("?")
     assert path == "/nonlinearity"
-    assert parse_nonlinearity("?" + query if query else "") == state
+    assert ADDRESS.parse("?" + query if query else "") == state
     assert from_dict(json.loads(json.dumps(to_dict(state)))) == state
 
 
 @given(st.text(max_size=100))
 def test_any_query_is_read(query: str):
-    assert isinstance(parse_nonlinearity("?" + query), State)
+    assert isinstance(ADDRESS.parse("?" + query), State)
 
 
 def test_nonsense_is_left_out():
     query = (
         "?preset=cube&inputs=3&width=x&bound=nan&tolerance=inf&eta=1e999&knots=0,1;&auxiliary=,&x=1,2,3&head=1&scale=up"
     )
-    assert parse_nonlinearity(query) == State()
-    assert parse_nonlinearity("?width=999&depth=0") == State(width=64, depth=1)
+    assert ADDRESS.parse(query) == State(inputs=2)
+    assert ADDRESS.parse("?width=999&depth=0") == State(width=64, depth=1)
     for text in ("1e", "0x1", "1_000", "٣", "", "1" * 50, "--1", "1e99999"):
-        assert real(text) is None
-    assert [real("1e-3"), real("-.5"), real("2.")] == [1e-3, -0.5, 2.0]
+        assert number(text) is None
+    assert [number("1e-3"), number("-.5"), number("2.")] == [1e-3, -0.5, 2.0]
 
 
 # ── numbers ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -249,5 +250,5 @@ def test_the_gate_is_silu_and_the_mask_the_models(compiler: Nonlinearity):
 
 def test_a_compiled_network_is_kept(compiler: Nonlinearity):
     first = compiler.compile(State(preset="abs"))
-    assert compiler.compile(State(preset="abs", x=(0.3,), head=(0, 2), log=True, width=9)) is first
+    assert compiler.compile(State(preset="abs", x=(0.3,), head=(0, 2), scale="log", width=9)) is first
     assert isinstance(first, Compiled) and compiler.compile(State(preset="abs", bound=1.0)) is not first

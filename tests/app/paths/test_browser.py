@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
-from app import ids
-from app.services import Services
-from app.urlstate import HeadsState, PathsState, format_heads, format_paths
+from app.pages.heads.address import ADDRESS as HEADS
+from app.pages.heads.address import HeadsState
+from app.pages.heads.ids import ids as heads
+from app.pages.paths.address import ADDRESS, PathsState
+from app.pages.paths.ids import ids
+from app.pages.paths.service import Paths
+from app.shell import ids as shell
 from tests.app.conftest import fits, focused, head_drawn, query, settled, written
 
 if TYPE_CHECKING:
@@ -19,46 +23,46 @@ if TYPE_CHECKING:
 SHORT = "The captain bowed to the captain."
 
 
-def paths(**state: Any) -> str:
-    return format_paths(PathsState(**{"checkpoint": "tiny-mhsa", "text": SHORT, **state}))
+def at(**state: Any) -> str:
+    return ADDRESS.format(PathsState(**{"checkpoint": "tiny-mhsa", "text": SHORT, **state}))
 
 
 def drawn(page: Page, n_paths: int = 20) -> None:
     """Waits until the table, both figures and the address are there, and nothing is under way."""
     page.wait_for_function(
         """n => document.querySelectorAll("table.paths tbody tr").length === n
-            && document.querySelectorAll("#path-orders-graph .bars .point").length > 0
-            && document.querySelectorAll("#path-flow-graph .sankey-link").length > 0
-            && document.querySelectorAll("#path-heads-table .ag-row").length > 0
+            && document.querySelectorAll("#paths-orders-graph .bars .point").length > 0
+            && document.querySelectorAll("#paths-flow-graph .sankey-link").length > 0
+            && document.querySelectorAll("#paths-heads-table .ag-row").length > 0
             && location.search.includes("target=")""",
         arg=n_paths,
     )
     settled(page)
 
 
-def test_a_text_is_explained(open_page, services: Services):
-    page = open_page(paths(position=4))
+def test_a_text_is_explained(open_page, paths: Paths):
+    page = open_page(at(position=4))
     drawn(page)
-    question = services.paths.question(services.paths.expand("tiny-mhsa", SHORT), 4, None, None, "abs", 20)
+    question = paths.question(paths.expand("tiny-mhsa", SHORT), 4, None, None, "abs", 20)
     assert query(page)["target"] == str(question.target) and query(page)["position"] == "4"
-    values = services.paths.top(question).values
+    values = paths.top(question).values
     first = page.locator("table.paths tbody tr").first
     assert f"{abs(values[0]):.3f}" in first.inner_text() and "→ logit" in first.inner_text()
-    assert "Sum of paths − model logit" in page.locator(f"#{ids.PATHS_SUM}").inner_text()
-    assert "ranks are proven" in page.locator(f"#{ids.TOP_PATHS_CAPTION}").inner_text()
+    assert "Sum of paths − model logit" in page.locator(f"#{ids.SUM}").inner_text()
+    assert "ranks are proven" in page.locator(f"#{shell.caption(ids.TOP)}").inner_text()
     assert page.locator("#paths-strip .chip-locked").get_attribute("data-position") == "4"
 
 
 def test_the_whole_state_is_in_the_address(open_page):
     state = {"position": 6, "target": 40, "versus": 41, "by": "neg", "k": 7, "without": "token@2-0.1-1.0"}
+    page = open_page(at(**state, through=(1, 1)))
     state["through"] = "1.1"
-    page = open_page(paths(**state))
     drawn(page, 7)
     page.wait_for_selector("table.effect")
     settled(page)
     found = query(page)
     assert {key: found[key] for key in state} == {key: str(value) for key, value in state.items()}
-    assert "Without the path" in page.locator(f"#{ids.title(ids.WITHOUT)}").inner_text()
+    assert "Without the path" in page.locator(f"#{shell.title(ids.WITHOUT)}").inner_text()
     first = page.url
     page.reload()
     drawn(page, 7)
@@ -66,13 +70,13 @@ def test_the_whole_state_is_in_the_address(open_page):
     assert page.url == first
 
 
-def test_choose_a_token_a_target_and_a_contrast(open_page, services: Services):
-    page = open_page(paths())
+def test_choose_a_token_a_target_and_a_contrast(open_page, paths: Paths):
+    page = open_page(at())
     drawn(page)
     page.locator("#paths-strip .chip").nth(3).click()
     written(page, "position", "3")
-    labels = services.paths.labels("tiny-mhsa")
-    for id, key, text in ((ids.PATHS_TARGET, "target", "captain"), (ids.PATHS_VERSUS, "versus", "bow")):
+    labels = paths.labels("tiny-mhsa")
+    for id, key, text in ((ids.TARGET, "target", "captain"), (ids.VERSUS, "versus", "bow")):
         wanted = labels.search(text, 1)[0]
         page.click(f"#{id}")
         page.fill(f"#{id}", text)
@@ -81,14 +85,14 @@ def test_choose_a_token_a_target_and_a_contrast(open_page, services: Services):
         written(page, key, str(wanted))
     drawn(page)
     page.locator("table.paths tbody tr .end >> text=−").first.wait_for()
-    page.click(f"#{ids.PATHS_BY} >> text=most for it")
+    page.click(f"#{ids.BY} >> text=most for it")
     written(page, "by", "pos")
 
 
-def test_take_a_path_and_a_head_away(open_page, services: Services):
-    page = open_page(paths(position=4))
+def test_take_a_path_and_a_head_away(open_page, paths: Paths):
+    page = open_page(at(position=4))
     drawn(page)
-    assert "Click “without”" in page.locator(f"#{ids.WITHOUT_BODY}").inner_text()
+    assert "Click “without”" in page.locator(f"#{shell.body(ids.WITHOUT)}").inner_text()
     button = page.locator("table.paths .take-away").nth(1)
     key = button.get_attribute("data-without")
     button.click()
@@ -96,20 +100,22 @@ def test_take_a_path_and_a_head_away(open_page, services: Services):
     assert key
     written(page, "without", key)
     expect(button).to_have_attribute("aria-pressed", "true")
-    page.click("#path-heads-table .ag-row [col-id='head'] >> nth=0")
-    page.wait_for_function("() => document.getElementById('without-title').textContent.startsWith('Without head')")
+    page.click("#paths-heads-table .ag-row [col-id='head'] >> nth=0")
+    page.wait_for_function(
+        "() => document.getElementById('paths-without-title').textContent.startsWith('Without head')"
+    )
     head = query(page)["without"]
-    question = services.paths.question(services.paths.expand("tiny-mhsa", SHORT), 4, None, None, "abs", 20)
-    forward = services.paths.without(question, head).frame.loc["logit", "forward"]
+    question = paths.question(paths.expand("tiny-mhsa", SHORT), 4, None, None, "abs", 20)
+    forward = paths.without(question, head).frame.loc["logit", "forward"]
     assert f"{abs(forward):.3f}" in page.locator("table.effect").inner_text()
     expect(page.locator("table.paths .take-away[aria-pressed='true']")).to_have_count(0)
 
 
 def test_the_table_of_heads_by_mouse_and_by_keys(open_page):
     """Enter does what a click does: on a head, take it away or put it back; on its sum, list the paths through it."""
-    page = open_page(paths(position=4))
+    page = open_page(at(position=4))
     drawn(page)
-    head = page.locator("#path-heads-table .ag-row[row-index='0'] [col-id='head']")
+    head = page.locator("#paths-heads-table .ag-row[row-index='0'] [col-id='head']")
     expect(head).to_have_text(re.compile(r"\d\.\d"))
     name = head.inner_text()
     head.click()
@@ -117,16 +123,16 @@ def test_the_table_of_heads_by_mouse_and_by_keys(open_page):
     settled(page)
     head.click()
     written(page, "without", None)
-    page.locator(f"#{ids.WITHOUT_BODY} >> text=Click “without”").wait_for()
+    page.locator(f"#{shell.body(ids.WITHOUT)} >> text=Click “without”").wait_for()
     settled(page)
-    focused(page, "#path-heads-table .ag-row[row-index='0'] [col-id='head']")
+    focused(page, "#paths-heads-table .ag-row[row-index='0'] [col-id='head']")
     page.keyboard.press("Enter")
     written(page, "without", name)
     page.keyboard.press("ArrowRight")
-    focused(page, "#path-heads-table .ag-row[row-index='0'] [col-id='through']")
+    focused(page, "#paths-heads-table .ag-row[row-index='0'] [col-id='through']")
     page.keyboard.press("Enter")
     written(page, "through", name)
-    title = page.locator(f"#{ids.title(ids.TOP_PATHS)}")
+    title = page.locator(f"#{shell.title(ids.TOP)}")
     expect(title).to_have_text(f"Largest paths through {name}")
     settled(page)
     steps = page.evaluate(
@@ -134,8 +140,8 @@ def test_the_table_of_heads_by_mouse_and_by_keys(open_page):
             one => [...one.querySelectorAll(".step")].map(step => step.textContent))"""
     )
     assert steps and all(name in one for one in steps)
-    expect(page.locator(f"#{ids.TOP_PATHS_CAPTION}")).to_contain_text(f"through head {name}")
-    other = page.locator("#path-heads-table .ag-row[row-index='1']")
+    expect(page.locator(f"#{shell.caption(ids.TOP)}")).to_contain_text(f"through head {name}")
+    other = page.locator("#paths-heads-table .ag-row[row-index='1']")
     row = other.get_attribute("row-id")
     assert row and row != name
     other.locator("[col-id='through']").click()
@@ -154,10 +160,10 @@ def test_the_table_of_heads_by_mouse_and_by_keys(open_page):
 
 
 def test_a_head_on_a_text_leads_to_the_paths_through_it(open_page):
-    page = open_page(format_heads(HeadsState(checkpoint="tiny-mhsa", text=SHORT, head=(1, 2), position=4)))
+    page = open_page(HEADS.format(HeadsState(checkpoint="tiny-mhsa", text=SHORT, head=(1, 2), position=4)))
     head_drawn(page, "Head 1.2")
-    expect(page.locator(f"#{ids.OPEN_PATHS}")).to_have_attribute("href", re.compile("position=4.*through=1.2"))
-    page.click(f"#{ids.OPEN_PATHS}")
+    expect(page.locator(f"#{heads.OPEN_PATHS}")).to_have_attribute("href", re.compile("position=4.*through=1.2"))
+    page.click(f"#{heads.OPEN_PATHS}")
     page.wait_for_selector("table.paths tbody tr")
     settled(page)
     drawn(page, page.locator("table.paths tbody tr").count())
@@ -166,14 +172,14 @@ def test_a_head_on_a_text_leads_to_the_paths_through_it(open_page):
     steps = page.locator("table.paths .sentence").first.locator(".step")
     assert "1.2" in steps.all_inner_texts()
     steps.first.click()
-    page.wait_for_selector("#map-title")
+    page.wait_for_selector("#heads-map-title")
     page.wait_for_function("() => location.pathname === '/heads'")
     settled(page)
     assert query(page)["text"] == SHORT and query(page)["checkpoint"] == "tiny-mhsa"
 
 
 def test_a_head_of_a_path_opens_on_the_heads_page(open_page):
-    page = open_page(paths(position=4))
+    page = open_page(at(position=4))
     drawn(page)
     link = page.locator("table.paths .step").first
     head = link.inner_text()
@@ -186,21 +192,21 @@ def test_a_head_of_a_path_opens_on_the_heads_page(open_page):
 
 
 def test_a_new_text_is_run_and_one_that_is_too_long_is_refused(open_page):
-    page = open_page(paths(position=4, target=40))
+    page = open_page(at(position=4, target=40))
     drawn(page)
-    page.fill(f"#{ids.PATHS_TEXT}", "She bowed. She")
+    page.fill(f"#{ids.TEXT}", "She bowed. She")
     page.keyboard.press("Control+Enter")
     written(page, "text", "She bowed. She")
     drawn(page)
     assert query(page)["target"] != "40"
-    notice = page.locator(f"#{ids.notice(ids.PATHS_PANEL)}")
-    page.fill(f"#{ids.PATHS_TEXT}", " " * 10_000)
-    page.click(f"#{ids.PATHS_RUN}")
+    notice = page.locator(f"#{shell.notice(ids.PANEL)}")
+    page.fill(f"#{ids.TEXT}", " " * 10_000)
+    page.click(f"#{ids.RUN}")
     notice.locator("text=at most 48").wait_for()
     page.locator("table.paths").wait_for(state="hidden")
-    assert len(page.input_value(f"#{ids.PATHS_TEXT}")) == 10_000
-    page.fill(f"#{ids.PATHS_TEXT}", "x" * 30_000)
-    page.click(f"#{ids.PATHS_RUN}")
+    assert len(page.input_value(f"#{ids.TEXT}")) == 10_000
+    page.fill(f"#{ids.TEXT}", "x" * 30_000)
+    page.click(f"#{ids.RUN}")
     notice.locator("text=30,000 characters").wait_for()
     settled(page)
     page.locator("table.paths").wait_for(state="hidden")
@@ -208,33 +214,33 @@ def test_a_new_text_is_run_and_one_that_is_too_long_is_refused(open_page):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_sticks_out_at_800_pixels(open_page, scheme: str):
-    page = open_page(paths(without="1.0"), width=800, scheme=scheme)
+    page = open_page(at(without="1.0"), width=800, scheme=scheme)
     drawn(page)
     page.wait_for_selector("table.effect")
     fits(page)
 
 
 def test_export(open_page):
-    page = open_page(paths(without="1.0"))
+    page = open_page(at(without="1.0"))
     drawn(page)
     page.wait_for_selector("table.effect")
     starts = {"csv": b'"', "json": b"{", "png": b"\x89PNG", "svg": b"<svg"}
-    for panel, kinds in {ids.FLOW: starts, ids.ORDERS: starts, ids.WITHOUT: ("csv",), ids.TOP_PATHS: ("csv",)}.items():
+    for panel, kinds in {ids.FLOW: starts, ids.ORDERS: starts, ids.WITHOUT: ("csv",), ids.TOP: ("csv",)}.items():
         for kind in kinds:
             page.click(f"#{panel}-export")
             with page.expect_download() as download:
-                page.click(f"#{ids.export(panel, kind)}")
+                page.click(f"#{shell.export(panel, kind)}")
             with open(download.value.path(), "rb") as file:
                 assert file.read(40).startswith(starts[kind]), (panel, kind)
 
 
 def test_numbers_under_tokens_are_whole_and_buttons_over_graphs_are_icons(open_page):
-    page = open_page(paths(position=4))
+    page = open_page(at(position=4))
     drawn(page)
     cut = """() => [...document.querySelectorAll("#paths-strip .chip")]
         .filter(chip => chip.scrollWidth > chip.clientWidth).map(chip => chip.dataset.value)"""
     assert page.evaluate(cut) == []
-    page.locator("#path-orders-graph .nsewdrag").hover()
-    behind = """() => [...document.querySelectorAll("#path-orders-graph .modebar-btn svg")]
+    page.locator("#paths-orders-graph .nsewdrag").hover()
+    behind = """() => [...document.querySelectorAll("#paths-orders-graph .modebar-btn svg")]
         .map(icon => getComputedStyle(icon).backgroundColor)"""
     assert set(page.evaluate(behind)) == {"rgba(0, 0, 0, 0)"}

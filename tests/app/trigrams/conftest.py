@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import torch
 
 from aotlens.checkpoints import CheckpointInfo, save_checkpoint
 from aotlens.checkpoints import load as load_checkpoint
-from app.services import Services
-from app.services.trigrams import Choice, Reading
-from app.settings import Settings
+from app.core import Core
+from app.core.address import Links
+from app.core.settings import Settings
+from app.pages import PAGES
+from app.pages.trigrams.service import Choice, Reading, Trigrams
 from tests.app.conftest import TEXT, save_tiny, wait
 
 READING = Reading(text="books", tokens=3000)
@@ -29,7 +32,7 @@ def books(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def more(tmp_path_factory: pytest.TempPathFactory, checkpoints: Path, books: Path) -> Iterator[Services]:
+def more(tmp_path_factory: pytest.TempPathFactory, checkpoints: Path, books: Path) -> Iterator[Trigrams]:
     folder = tmp_path_factory.mktemp("trigrams")
     save_tiny(folder, "tiny-one", n_layers=1, norm=None, positions="qk")
     save_tiny(folder, "tiny-nowhere", n_layers=1, norm=None, positions=None)
@@ -40,7 +43,8 @@ def more(tmp_path_factory: pytest.TempPathFactory, checkpoints: Path, books: Pat
         patch.setenv("AOTLENS_HOME", str(tmp_path_factory.mktemp("home")))
         patch.setattr("aotlens.checkpoints.catalog.bundled_folder", lambda: Path("/nonexistent"))
         corpora = (f"dir:{books}", f"file:{books / 'one.txt'}")
-        yield Services.start(Settings(checkpoints=(checkpoints, folder), device="cpu", corpora=corpora))
+        core = Core.start(Settings(checkpoints=(checkpoints, folder), device="cpu", corpora=corpora))
+        yield Trigrams(replace(core, links=Links(page.address for page in PAGES)))
 
 
 def choice(**changes: Any) -> Choice:
@@ -49,10 +53,10 @@ def choice(**changes: Any) -> Choice:
 
 
 @pytest.fixture(scope="module")
-def checked(more: Services) -> Choice:
+def checked(more: Trigrams) -> Choice:
     """A table that has been held against text."""
     wanted = choice(source="captain", destination="·")  # tokens that are in the text
-    assert wait(more.trigrams.search(wanted)).state == "done"
-    job = wait(more.trigrams.check(wanted, READING))
+    assert wait(more.search(wanted)).state == "done"
+    job = wait(more.check(wanted, READING))
     assert job.state == "done", job.error
     return wanted

@@ -13,11 +13,13 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import expect
 
-from app import ids
+from app.core.settings import Settings
 from app.factory import create_app
-from app.services import Services
-from app.settings import Settings
-from app.urlstate import TrigramsState, format_trigrams
+from app.pages.trigrams import words
+from app.pages.trigrams.address import ADDRESS, TrigramsState
+from app.pages.trigrams.ids import ids
+from app.pages.trigrams.service import Trigrams
+from app.shell import ids as shell
 from tests.app.conftest import PATIENCE, TEXT, fits, focused, save_tiny, serve, settled, written
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Services]]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Trigrams]]:
     """An app with a corpus, and models of one layer and of two."""
     folder = tmp_path_factory.mktemp("models")
     save_tiny(folder, "tiny-one", n_layers=1, norm=None, positions="qk")
@@ -40,27 +42,28 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Serv
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AOTLENS_HOME", str(tmp_path_factory.mktemp("home")))
         patch.setattr("aotlens.checkpoints.catalog.bundled_folder", lambda: Path("/nonexistent"))
-        services = Services.start(settings)
-        with serve(create_app(settings, services)) as address:
-            yield address, services
-        services.trigrams.checks.stop()
+        app = create_app(settings)
+        with serve(app) as address:
+            yield address, app.services["trigrams"]
+        app.services["trigrams"].checks.stop()
 
 
 @pytest.fixture(scope="module")
-def address(served: tuple[str, Services]) -> str:
+def address(served: tuple[str, Trigrams]) -> str:
     return served[0]
 
 
 def trigrams(**state: Any) -> str:
-    return format_trigrams(TrigramsState(**{"checkpoint": "tiny-one", "head": (0, 1), "k": 300, **state}))
+    return ADDRESS.to(**{"checkpoint": "tiny-one", "head": (0, 1), "k": 300, **state})
 
 
 def listed(page: Page, said: str) -> None:
     """Waits until the grid's count says so, and the first row is explained."""
     page.wait_for_function(
-        """said => document.getElementById("trigram-count")?.textContent.startsWith(said)
-            && (said.startsWith("0") || document.querySelector("#trigram-grid .ag-row [col-id=kind]")?.textContent)
-            && document.querySelector("#one-trigram-body .trigram-big")""",
+        """said => document.getElementById("trigrams-rows-caption")?.textContent.startsWith(said)
+            && (said.startsWith("0")
+                || document.querySelector("#trigrams-rows-table .ag-row [col-id=kind]")?.textContent)
+            && document.querySelector("#trigrams-one-body .trigram-big")""",
         arg=said,
     )
 
@@ -68,7 +71,7 @@ def listed(page: Page, said: str) -> None:
 def column(page: Page, name: str) -> list[str]:
     """The texts of a column, as far as it is in view, from the top."""
     return page.evaluate(
-        """name => [...document.querySelectorAll("#trigram-grid .ag-center-cols-container .ag-row")]
+        """name => [...document.querySelectorAll("#trigrams-rows-table .ag-center-cols-container .ag-row")]
             .sort((a, b) => a.getAttribute("row-index") - b.getAttribute("row-index"))
             .map(row => row.querySelector(`[col-id=${name}]`)?.textContent ?? "")""",
         name,
@@ -79,7 +82,7 @@ def lists(page: Page, name: str, expected: list[str]) -> None:
     """Waits until the rows in view are the first of `expected`; the grid shows them some time after their count."""
     page.wait_for_function(
         """([name, expected]) => {
-            const rows = [...document.querySelectorAll("#trigram-grid .ag-center-cols-container .ag-row")]
+            const rows = [...document.querySelectorAll("#trigrams-rows-table .ag-center-cols-container .ag-row")]
                 .sort((a, b) => a.getAttribute("row-index") - b.getAttribute("row-index"));
             return rows.length >= Math.min(expected.length, 10) && rows.every(
                 (row, at) => (row.querySelector(`[col-id=${name}]`)?.textContent ?? "") === expected[at]);
@@ -91,114 +94,114 @@ def lists(page: Page, name: str, expected: list[str]) -> None:
 
 def checked(page: Page) -> None:
     page.wait_for_function("""() => /confirmed|too rare/.test(
-        document.querySelector("#trigram-grid .ag-row [col-id=verdict]")?.textContent ?? "")""")
+        document.querySelector("#trigrams-rows-table .ag-row [col-id=verdict]")?.textContent ?? "")""")
 
 
 def test_the_rows_are_the_tables(open_page, served):
     page = open_page(trigrams())
     listed(page, "300 rows.")
-    services = served[1]
-    choice, _ = services.trigrams.describe(TrigramsState(checkpoint="tiny-one", head=(0, 1), k=300))
-    frame = services.trigrams.frame(choice, None)
+    service = served[1]
+    choice, _ = service.describe(TrigramsState(checkpoint="tiny-one", head=(0, 1), k=300))
+    frame = service.frame(choice, None)
     lists(page, "out_shown", frame["out_shown"].tolist())
     expect(page.locator("#trigrams-relative")).to_have_text(re.compile("^Exact"))
     # Rows that are not in view come when they are.
-    page.evaluate("() => dash_ag_grid.getApi('trigram-grid').ensureIndexVisible(250)")
-    page.locator("#trigram-grid .ag-row[row-index='250'] [col-id=rank] >> text='251'").wait_for()
+    page.evaluate("() => dash_ag_grid.getApi('trigrams-rows-table').ensureIndexVisible(250)")
+    page.locator("#trigrams-rows-table .ag-row[row-index='250'] [col-id=rank] >> text='251'").wait_for()
 
 
 def test_search_sort_and_the_address(open_page, served):
     page = open_page(trigrams(row=7))
     listed(page, "300 rows.")
-    expect(page.locator("#one-trigram-title")).to_have_text("Row 7")
-    services = served[1]
-    choice, _ = services.trigrams.describe(TrigramsState(checkpoint="tiny-one", head=(0, 1), k=300))
-    frame = services.trigrams.frame(choice, None)
+    expect(page.locator("#trigrams-one-title")).to_have_text("Row 7")
+    service = served[1]
+    choice, _ = service.describe(TrigramsState(checkpoint="tiny-one", head=(0, 1), k=300))
+    frame = service.frame(choice, None)
     wanted = frame["out_shown"].iloc[0]
-    page.fill(f"#{ids.TRIGRAM_OUT}", f"={wanted}")
+    page.fill(f"#{ids.OUT}", f"={wanted}")
     n = int((frame["out_shown"] == wanted).sum())
     listed(page, f"{n} of 300 rows" if n < 300 else "300")
     lists(page, "out_shown", [wanted] * n)
     written(page, "out", f"={wanted}")
-    page.fill(f"#{ids.TRIGRAM_OUT}", "")
+    page.fill(f"#{ids.OUT}", "")
     listed(page, "300 rows.")
     lists(page, "rank", frame["rank"].astype(str).tolist())
-    page.click("#trigram-grid .ag-header-cell[col-id=qk]")
+    page.click("#trigrams-rows-table .ag-header-cell[col-id=qk]")
     ranks = frame.sort_values("qk", kind="stable")["rank"]
     lists(page, "rank", ranks.astype(str).tolist())
     lowest = f"{frame['qk'].min():.2f}".replace("-", "\u2212")
-    page.locator(f"#trigram-grid .ag-row[row-index='0'] [col-id=qk] >> text='{lowest}'").wait_for()
-    page.click("#trigram-grid .ag-row[row-index='2'] [col-id=out_shown]")
+    page.locator(f"#trigrams-rows-table .ag-row[row-index='0'] [col-id=qk] >> text='{lowest}'").wait_for()
+    page.click("#trigrams-rows-table .ag-row[row-index='2'] [col-id=out_shown]")
     rank = int(ranks.iloc[2])
-    page.locator(f"#one-trigram-title >> text=Row {rank}").wait_for()
+    page.locator(f"#trigrams-one-title >> text=Row {rank}").wait_for()
     written(page, "row", str(rank))
     # Another table: its first row again.
     page.click('#trigrams-heads .pick-head[data-head="2"]')
     written(page, "head", "0.2")
     written(page, "row", None)
-    page.locator("#one-trigram-title >> text='Row 1'").wait_for()
-    page.click(f"#{ids.TRIGRAMS_END} >> text=suppressed")
-    page.click(f"#{ids.TRIGRAMS_SCORE} >> text=z + ov")
-    page.locator("#trigram-grid .ag-header-cell[col-id=score]").wait_for()
-    page.click(f"#{ids.TRIGRAMS_DISTANCE} >> text=mean")
+    page.locator("#trigrams-one-title >> text='Row 1'").wait_for()
+    page.click(f"#{ids.END} >> text=suppressed")
+    page.click(f"#{ids.SCORE} >> text=z + ov")
+    page.locator("#trigrams-rows-table .ag-header-cell[col-id=score]").wait_for()
+    page.click(f"#{ids.DISTANCE} >> text=mean")
     for key, value in (("end", "bottom"), ("score", "sum"), ("distance", "mean")):
         written(page, key, value)
-    page.locator("#one-trigram-body >> text=lowers the logit").wait_for()
+    page.locator("#trigrams-one-body >> text=lowers the logit").wait_for()
 
 
 def test_all_triples_are_searched(open_page):
     page = open_page(trigrams(out="captain", within="all", k=25))
     listed(page, "25 rows.")
     page.wait_for_function(
-        """() => [...document.querySelectorAll("#trigram-grid .ag-row [col-id=out_shown]")].every(
+        """() => [...document.querySelectorAll("#trigrams-rows-table .ag-row [col-id=out_shown]")].every(
             one => one.textContent)"""
     )
     settled(page)
     outs = column(page, "out_shown")
     assert len(outs) >= 10 and all("captain" in out for out in outs)
-    expect(page.locator(f"#{ids.TRIGRAMS_MEANING}")).to_contain_text("out contains")
-    page.fill(f"#{ids.TRIGRAM_OUT}", "zzzzz")
-    page.locator(f"#{ids.TRIGRAMS_PROGRESS} >> text=No token matches").wait_for()
+    expect(page.locator(f"#{ids.MEANING}")).to_contain_text("out contains")
+    page.fill(f"#{ids.OUT}", "zzzzz")
+    page.locator(f"#{ids.PROGRESS} >> text=No token matches").wait_for()
 
 
 def test_check_read_and_open_in_heads(open_page):
     page = open_page(trigrams(source="captain", destination="·", within="all", k=60, tokens=3000))
     listed(page, "60 rows.")
-    page.locator(f"#{ids.EVIDENCE_ABOUT} >> text=Reads 1 document in book.txt").wait_for()
-    page.click(f"#{ids.EVIDENCE_CHECK}")
+    page.locator(f"#{shell.caption(ids.EVIDENCE)} >> text=Reads 1 document in book.txt").wait_for()
+    page.click(f"#{ids.CHECK}")
     checked(page)
-    page.locator("#trigram-kinds-caption >> text=tokens of 1 document").wait_for()
-    page.wait_for_selector("#trigram-kinds-graph .barlayer .trace", state="attached")
-    page.locator(f"#{ids.TRIGRAM_BUGS_CAPTION} >> text=/nothing is forced|forced by pairs/").wait_for()
+    page.locator("#trigrams-kinds-caption >> text=tokens of 1 document").wait_for()
+    page.wait_for_selector("#trigrams-kinds-graph .barlayer .trace", state="attached")
+    page.locator(f"#{shell.caption(ids.FORCED)} >> text=/nothing is forced|forced by pairs/").wait_for()
     # The verdict's filter agrees with what is counted.
-    page.click(f"#{ids.TRIGRAM_VERDICT}")
-    page.click("[role=option] >> text='too rare'")
-    written(page, "verdict", "too rare")
-    rare = page.inner_text("#trigram-kinds-caption").split(" too rare")[0].split(", ")[-1]
-    assert 0 < int(rare) < 60
-    listed(page, f"{rare} of 60 rows match.")
-    page.click("#trigram-verdict ~ * button, .mantine-Select-root:has(#trigram-verdict) button")
+    page.click(f"#{ids.VERDICT}")
+    page.click("[role=option] >> text='confirmed'")
+    written(page, "verdict", "confirmed")
+    confirmed = int(page.inner_text("#trigrams-kinds-caption").split(" confirmed")[0])
+    assert confirmed < 60
+    listed(page, f"{confirmed} of 60 rows match.")
+    page.click("#trigrams-verdict ~ * button, .mantine-Select-root:has(#trigrams-verdict) button")
     listed(page, "60 rows.")
-    header = "#trigram-grid .ag-header-cell[col-id=occurrences]"
+    header = "#trigrams-rows-table .ag-header-cell[col-id=occurrences]"
     for order in ("ascending", "descending"):
         page.click(header)
         page.wait_for_selector(f"{header}[aria-sort={order}]")
     # Sorted by the server, so the first row changes some time after the header: the most frequent is on top.
     page.wait_for_function("""() => {
-        const counts = [...document.querySelectorAll("#trigram-grid .ag-row [col-id=occurrences]")]
+        const counts = [...document.querySelectorAll("#trigrams-rows-table .ag-row [col-id=occurrences]")]
             .map(cell => [Number(cell.closest(".ag-row").getAttribute("row-index")), Number(cell.textContent)])
             .sort((a, b) => a[0] - b[0]).map(([_, count]) => count);
         return counts[0] > 5 && counts.every((count, row) => !row || count <= counts[row - 1]);
     }""")
     settled(page)
     cells = [column(page, name)[0] for name in ("rank", "source_shown", "destination_shown", "out_shown")]
-    page.click("#trigram-grid .ag-row[row-index='0'] [col-id=out_shown]")
+    page.click("#trigrams-rows-table .ag-row[row-index='0'] [col-id=out_shown]")
     written(page, "row", cells[0])
     page.wait_for_function(
-        "(shown) => document.querySelector('#one-trigram-body .trigram-big')?.textContent === shown",
+        "(shown) => document.querySelector('#trigrams-one-body .trigram-big')?.textContent === shown",
         arg=f"{cells[1]}…{cells[2]}→{cells[3]}",
     )
-    link = page.locator("#one-trigram-body a.occurrence").first
+    link = page.locator("#trigrams-one-body a.occurrence").first
     link.wait_for()
     settled(page)
     assert link.locator(".role-source").count() and link.locator(".role-destination").count()
@@ -230,19 +233,19 @@ def test_a_check_can_be_stopped_and_every_head_checked(open_page, served, monkey
     monkeypatch.setattr(aotlens.trigrams, "evidence", slow)
     page = open_page(trigrams(k=20, tokens=3000))
     listed(page, "20 rows.")
-    page.click(f"#{ids.EVIDENCE_CHECK}")
+    page.click(f"#{ids.CHECK}")
     assert started.wait(PATIENCE / 1000)
-    page.locator(f"#{ids.TRIGRAMS_PROGRESS} >> text=/Checking head 0.1 .* of 3,000 tokens read/").wait_for()
-    page.click(f"#{ids.TRIGRAMS_STOP}")
-    page.locator(f"#{ids.TRIGRAMS_PROGRESS} >> text=The check was stopped").wait_for()
-    expect(page.locator(f"#{ids.TRIGRAMS_STOP}")).to_be_hidden()
+    page.locator(f"#{ids.PROGRESS} >> text=/Checking head 0.1 .* of 3,000 tokens read/").wait_for()
+    page.click(f"#{ids.STOP}")
+    page.locator(f"#{ids.PROGRESS} >> text=The check was stopped").wait_for()
+    expect(page.locator(f"#{ids.STOP}")).to_be_hidden()
     monkeypatch.setattr(aotlens.trigrams, "evidence", real)
-    page.click(f"#{ids.EVIDENCE_CHECK_ALL}")
-    page.locator("#trigram-heads").scroll_into_view_if_needed()
+    page.click(f"#{ids.CHECK_ALL}")
+    page.locator("#trigrams-all-heads").scroll_into_view_if_needed()
     page.wait_for_function("""() => { const cells = [...document.querySelectorAll(
-        "#trigram-heads-table .ag-row [col-id='too rare']")]; return cells.length === 3
+        "#trigrams-all-heads-table .ag-row [col-id='too rare']")]; return cells.length === 3
         && cells.every(cell => /^[0-9]+$/.test(cell.textContent)); }""")
-    page.click("#trigram-heads-table .ag-row[row-index='2'] [col-id=head]")
+    page.click("#trigrams-all-heads-table .ag-row[row-index='2'] [col-id=head]")
     written(page, "head", "0.2")
 
 
@@ -250,17 +253,17 @@ def test_the_keyboard_reaches_rows_and_heads(open_page):
     page = open_page(trigrams(k=60))
     listed(page, "60 rows.")
     settled(page)
-    page.locator("#trigram-grid .ag-row[row-index='0'] [col-id=rank]").focus()
+    page.locator("#trigrams-rows-table .ag-row[row-index='0'] [col-id=rank]").focus()
     for row in (1, 2, 3):
         page.keyboard.press("ArrowDown")
-        focused(page, f"#trigram-grid .ag-row[row-index='{row}'] .ag-cell-focus")
+        focused(page, f"#trigrams-rows-table .ag-row[row-index='{row}'] .ag-cell-focus")
     settled(page)
-    assert page.locator("#one-trigram-title").inner_text() == "Row 1"
+    assert page.locator("#trigrams-one-title").inner_text() == "Row 1"
     page.keyboard.press("Enter")
-    page.locator("#one-trigram-title >> text='Row 4'").wait_for()
+    page.locator("#trigrams-one-title >> text='Row 4'").wait_for()
     written(page, "row", "4")
     settled(page)
-    page.locator("#trigram-heads-table .ag-row[row-index='0'] [col-id=head]").focus()
+    page.locator("#trigrams-all-heads-table .ag-row[row-index='0'] [col-id=head]").focus()
     page.keyboard.press("Enter")
     written(page, "head", "0.0")
 
@@ -268,21 +271,39 @@ def test_the_keyboard_reaches_rows_and_heads(open_page):
 def test_pasted_text_is_a_corpus(open_page):
     page = open_page(trigrams(source="captain", destination="·", within="all", k=30))
     listed(page, "30 rows.")
-    page.click(f"#{ids.EVIDENCE_CORPUS}")
+    page.click(f"#{ids.CORPUS}")
     page.click("[role=option] >> text='pasted text'")
-    page.click(f"#{ids.EVIDENCE_CHECK}")
-    page.locator(f"#{ids.notice(ids.EVIDENCE_CHECK)} >> text=Paste a text first").wait_for()
-    page.fill(f"#{ids.EVIDENCE_PASTED}", TEXT * 5)
-    page.locator(f"#{ids.EVIDENCE_ABOUT} >> text=a pasted text of").wait_for()
-    page.click(f"#{ids.EVIDENCE_CHECK}")
+    page.click(f"#{ids.CHECK}")
+    page.locator(f"#{shell.notice(ids.CHECK)} >> text=Paste a text first").wait_for()
+    page.fill(f"#{ids.PASTED}", TEXT * 5)
+    page.locator(f"#{shell.caption(ids.EVIDENCE)} >> text=a pasted text of").wait_for()
+    page.click(f"#{ids.CHECK}")
+    checked(page)
+
+
+def test_a_check_reads_what_the_fields_hold(open_page):
+    """However soon after the typing the button is pressed: fields wait for more of it before they tell the server."""
+    page = open_page(trigrams(source="captain", destination="·", within="all", k=30))
+    listed(page, "30 rows.")
+    page.click(f"#{ids.CORPUS}")
+    page.click("[role=option] >> text='pasted text'")
+    settled(page)
+    for times in (5, 6, 7):
+        page.fill(f"#{ids.PASTED}", TEXT * times)
+        page.click(f"#{ids.CHECK}")
+        about = f"a pasted text of {len(TEXT) * times:,} characters"
+        expect(page.locator("#trigrams-kinds-caption")).to_contain_text(about)
+        expect(page.locator(f"#{shell.notice(ids.CHECK)}")).to_be_empty()
+    # So do those of the table: it is one of 20 rows that is checked.
+    page.fill(f"#{ids.K}", "20")
+    page.click(f"#{ids.CHECK}")
+    listed(page, "20 rows.")
     checked(page)
 
 
 def test_a_click_that_waits_for_another_answer_is_heard(open_page, monkeypatch: pytest.MonkeyPatch):
     """The check needs to know the text, whose choice the server has not answered yet."""
-    from app.services import trigram_words
-
-    release, rule = threading.Event(), trigram_words.rule
+    release, rule = threading.Event(), words.rule
 
     def late() -> str:
         release.wait(PATIENCE / 1000)
@@ -291,39 +312,39 @@ def test_a_click_that_waits_for_another_answer_is_heard(open_page, monkeypatch: 
     page = open_page(trigrams(k=20))
     listed(page, "20 rows.")
     settled(page)
-    monkeypatch.setattr(trigram_words, "rule", late)
-    page.click(f"#{ids.EVIDENCE_CORPUS}")
+    monkeypatch.setattr(words, "rule", late)
+    page.click(f"#{ids.CORPUS}")
     page.click("[role=option] >> text='pasted text'")
-    page.click(f"#{ids.EVIDENCE_CHECK}")
+    page.click(f"#{ids.CHECK}")
     release.set()
-    page.locator(f"#{ids.notice(ids.EVIDENCE_CHECK)} >> text=Paste a text first").wait_for()
+    page.locator(f"#{shell.notice(ids.CHECK)} >> text=Paste a text first").wait_for()
 
 
 def test_what_there_is_not_is_said(open_page):
     page = open_page(trigrams(checkpoint="tiny-fixed"))
-    page.locator(f"#{ids.TRIGRAMS_PROGRESS} .mantine-Alert-root").wait_for()
+    page.locator(f"#{ids.PROGRESS} .mantine-Alert-root").wait_for()
     page = open_page(trigrams(checkpoint="tiny-two", head=(1, 0), k=20), width=800, scheme="dark")
     listed(page, "20 rows.")
-    page.locator(f"#{ids.TRIGRAMS_RELATIVE} >> text=Relative").wait_for()
+    page.locator(f"#{ids.RELATIVE} >> text=Relative").wait_for()
     fits(page)
     page = open_page(trigrams(checkpoint="nothing"))
-    page.locator(f"#{ids.notice(ids.TRIGRAMS_PANEL)} >> text=No checkpoint is called").wait_for()
+    page.locator(".taken-instead >> text=checkpoint=nothing").wait_for()
 
 
 def test_files(open_page):
     page = open_page(trigrams(k=40))
     listed(page, "40 rows.")
-    page.wait_for_selector("#trigram-kinds-graph .barlayer .trace", state="attached")
+    page.wait_for_selector("#trigrams-kinds-graph .barlayer .trace", state="attached")
     starts = {"csv": b'"kind"', "json": b"{", "png": b"\x89PNG", "svg": b"<svg"}
     for kind, start in starts.items():
-        page.click("#trigram-kinds-export")
+        page.click("#trigrams-kinds-export")
         with page.expect_download() as download:
-            page.click(f"#{ids.export(ids.TRIGRAM_KINDS, kind)}")
+            page.click(f"#{shell.export(ids.KINDS, kind)}")
         content = Path(download.value.path()).read_bytes()
         assert content.startswith(start.strip(b'"') if kind == "csv" else start), (kind, content[:40])
         if kind == "png":
             assert struct.unpack(">II", content[16:24]) >= (900, 800)
-    page.click("#trigram-rows-export")
+    page.click("#trigrams-rows-export")
     with page.expect_download() as download:
-        page.click(f"#{ids.export(ids.TRIGRAM_ROWS, 'csv')}")
+        page.click(f"#{shell.export(ids.ROWS, 'csv')}")
     assert len(Path(download.value.path()).read_text(encoding="utf-8").splitlines()) >= 41

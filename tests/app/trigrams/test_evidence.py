@@ -15,77 +15,78 @@ import pytest
 from aotlens.plots import glyphs
 from aotlens.trigrams import evidence, score_triples, skip_trigram_bugs
 from aotlens.trigrams.kinds import KINDS
-from app import ids
-from app.pages.trigrams.export import FILES, make_file
-from app.services import Services, trigram_rows
-from app.services import trigram_words as words
-from app.services.errors import RequestError
-from app.services.occurrences import _address, occurrences
-from app.services.trigrams import Choice, Reading
-from app.urlstate import TrigramsState, parse_heads
+from app.core.errors import RequestError
+from app.pages.trigrams import rows as table_rows
+from app.pages.trigrams import words
+from app.pages.trigrams.address import TrigramsState
+from app.pages.trigrams.file_callbacks import FILES, make_file
+from app.pages.trigrams.ids import ids
+from app.pages.trigrams.service import Choice, Reading, Trigrams
+from app.pages.trigrams.service_occurrences import _address, occurrences
+from app.shell import ids as shell
 from tests.app.conftest import TEXT, wait
 from tests.app.trigrams.conftest import READING, choice
 
 # ── evidence ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_evidence_is_the_librarys(more: Services, checked: Choice):
-    found = more.trigrams.evidence(checked, READING)
+def test_the_evidence_is_the_librarys(more: Trigrams, checked: Choice):
+    found = more.evidence(checked, READING)
     assert found is not None
-    model = more.catalog.load("tiny-one").model
-    corpus = more.trigrams.text(READING, "tiny-one").corpus
+    model = more.core.catalog.load("tiny-one").model
+    corpus = more.text(READING, "tiny-one").corpus
     expected = evidence(model, found.table, corpus, max_tokens=3000)
     assert found.verdict == expected.verdict and found.n_tokens == expected.n_tokens
     np.testing.assert_array_equal(found.counts.pair, expected.counts.pair)
     np.testing.assert_allclose(found.ablation_change, expected.ablation_change, rtol=1e-6)
-    assert more.trigrams.checking(checked, READING).total == 3000  # type: ignore[union-attr]
-    assert more.trigrams.evidence(checked, Reading(text="books", tokens=999)) is None
+    assert more.checking(checked, READING).total == 3000  # type: ignore[union-attr]
+    assert more.evidence(checked, Reading(text="books", tokens=999)) is None
 
 
-def test_pasted_text_is_read(more: Services, checked: Choice):
-    reading = Reading(text=more.trigrams.corpora.paste(TEXT * 6), tokens=100_000)
-    job = wait(more.trigrams.check(checked, reading))
+def test_pasted_text_is_read(more: Trigrams, checked: Choice):
+    reading = Reading(text=more.corpora.paste(TEXT * 6), tokens=100_000)
+    job = wait(more.check(checked, reading))
     assert job.state == "done", job.error
-    n = len(more.catalog.load("tiny-one").model.tokenizer.encode(TEXT * 6))  # type: ignore[union-attr]
+    n = len(more.core.catalog.load("tiny-one").model.tokenizer.encode(TEXT * 6))  # type: ignore[union-attr]
     assert n <= job.result.found.n_tokens <= n + n // 47 + 1 and job.total == n
 
 
-def test_a_check_does_not_hold_up_the_model(more: Services, checked: Choice):
+def test_a_check_does_not_hold_up_the_model(more: Trigrams, checked: Choice):
     """Others use the model while it is checked: the check runs on a copy."""
-    with more.catalog.load("tiny-nowhere").exclusive:
+    with more.core.catalog.load("tiny-nowhere").exclusive:
         pass
     wanted = choice(checkpoint="tiny-nowhere")
-    wait(more.trigrams.search(wanted))
-    loaded = more.catalog.load("tiny-nowhere")
-    wait(more.trigrams.check(wanted, READING))  # copies
+    wait(more.search(wanted))
+    loaded = more.core.catalog.load("tiny-nowhere")
+    wait(more.check(wanted, READING))  # copies
     with loaded.exclusive:
-        job = more.trigrams.check(wanted, Reading(text="books", tokens=500))
+        job = more.check(wanted, Reading(text="books", tokens=500))
         assert wait(job).state == "done"
 
 
-def test_rows_are_searched_sorted_and_paged(more: Services, checked: Choice):
-    frame = trigram_rows.found_frame(more.trigrams, checked, READING)
+def test_rows_are_searched_sorted_and_paged(more: Trigrams, checked: Choice):
+    frame = table_rows.found_frame(more, checked, READING)
     some = str(frame["source_shown"].iloc[3])
-    kept = trigram_rows.select(frame, {"source": f"={some}", "verdict": "", "kind": None})
+    kept = table_rows.select(frame, {"source": f"={some}", "verdict": "", "kind": None})
     assert set(kept["source_shown"]) == {some} and len(kept) == (frame["source_shown"] == some).sum()
     for word in set(frame["verdict"]):
-        assert len(trigram_rows.select(frame, {"verdict": word})) == list(frame["verdict"]).count(word)
+        assert len(table_rows.select(frame, {"verdict": word})) == list(frame["verdict"]).count(word)
     for name in KINDS:
-        assert len(trigram_rows.select(frame, {"kind": name})) == list(frame["kind"]).count(name)
-    ordered = trigram_rows.sort(frame, [{"colId": "lift", "sort": "desc"}, {"colId": "nonsense", "sort": "asc"}])
+        assert len(table_rows.select(frame, {"kind": name})) == list(frame["kind"]).count(name)
+    ordered = table_rows.sort(frame, [{"colId": "lift", "sort": "desc"}, {"colId": "nonsense", "sort": "asc"}])
     lifts = ordered["lift"].to_numpy()
     finite = lifts[np.isfinite(lifts)]
     assert np.all(np.diff(finite) <= 0) and np.isfinite(lifts[: len(finite)]).all()
-    page = trigram_rows.page(ordered, 5, 12)
+    page = table_rows.page(ordered, 5, 12)
     assert [row["rank"] for row in page] == ordered["rank"].iloc[5:12].tolist()
     json.dumps(page, allow_nan=False)
-    assert len(trigram_rows.page(frame, 38, 100)) == 2 and trigram_rows.page(frame, -3, 0) == []
-    bare = more.trigrams.frame(checked, None)
-    assert bare is not None and len(trigram_rows.select(bare, {"verdict": "confirmed"})) == 0
+    assert len(table_rows.page(frame, 38, 100)) == 2 and table_rows.page(frame, -3, 0) == []
+    bare = more.frame(checked, None)
+    assert bare is not None and len(table_rows.select(bare, {"verdict": "confirmed"})) == 0
 
 
-def test_what_is_said_has_the_rows_numbers(more: Services, checked: Choice):
-    table, found = more.trigrams.table(checked), more.trigrams.evidence(checked, READING)
+def test_what_is_said_has_the_rows_numbers(more: Trigrams, checked: Choice):
+    table, found = more.table(checked), more.evidence(checked, READING)
     assert table is not None and found is not None
     row = int(found.counts.pair.argmax())
     assert found.counts.pair[row] > 0
@@ -98,19 +99,19 @@ def test_what_is_said_has_the_rows_numbers(more: Services, checked: Choice):
     never = np.flatnonzero(found.counts.pair == 0)
     if len(never):
         assert "never comes before" in words.in_text(found, int(never[0]), ("a", "b", "c"), "x")[0]
-    suppressed = wait(more.trigrams.search(choice(end="bottom"))).result
+    suppressed = wait(more.search(choice(end="bottom"))).result
     assert "lowers the logit" in words.weights(suppressed, 0, ("a", "b", "c"))[0]
     assert "suppresses" in words.table(choice(end="bottom")) and "out contains ‹x›" in words.table(choice(out="x"))
     assert all(word in words.rule() for word in ("confirmed", "too rare", "10", "5%"))
 
 
-def test_an_occurrence_opens_the_same_tokens_in_heads(more: Services, checked: Choice):
-    found = more.trigrams.evidence(checked, READING)
+def test_an_occurrence_opens_the_same_tokens_in_heads(more: Trigrams, checked: Choice):
+    found = more.evidence(checked, READING)
     assert found is not None
-    model, opened = more.catalog.load("tiny-one").model, 0
+    model, opened = more.core.catalog.load("tiny-one").model, 0
     for row in range(len(found.table)):
         examples = [example for example in found.examples if example.row == row]
-        listed = occurrences(more.trigrams, more.catalog, more.inference, checked, READING, row)
+        listed = occurrences(more, checked, READING, row)
         assert len(listed) == len(examples) <= more.settings.n_occurrences
         for one, example in zip(listed, examples, strict=True):
             marked = {piece.role: piece.text for piece in one.pieces if piece.role not in ("", "gap")}
@@ -120,51 +121,51 @@ def test_an_occurrence_opens_the_same_tokens_in_heads(more: Services, checked: C
             if one.address is None:
                 continue
             opened += 1
-            state = parse_heads(urlsplit(one.address).query)
+            state = more.core.links["heads"].parse(urlsplit(one.address).query)
             tokens = model.to_tokens(state.text or "")[0].tolist()
             assert state.head == (0, 1) and state.position is not None
             assert tokens[state.position] == found.table.destination[row]
             assert tokens[state.position + 1] == example.tokens[-1]
             assert tokens[state.position - one.distance] == found.table.source[row]
             if one.same:  # then what Heads shows is what the row was measured on
-                patterns = more.inference.analyse("tiny-one", state.text or "").patterns
+                patterns = more.core.inference.analyse("tiny-one", state.text or "").patterns
                 copies = np.array(tokens[: state.position]) == found.table.source[row]
                 shown = patterns.pattern[0, 1, state.position, : state.position][copies].sum()
                 assert shown == pytest.approx(one.attention, abs=1e-5)
     assert opened > 10
 
 
-def test_kinds_and_heads_are_counted(more: Services, checked: Choice):
-    counts = trigram_rows.count(more.trigrams, checked, READING)
-    found = more.trigrams.evidence(checked, READING)
+def test_kinds_and_heads_are_counted(more: Trigrams, checked: Choice):
+    counts = table_rows.count(more, checked, READING)
+    found = more.evidence(checked, READING)
     assert found is not None and counts.counts.sum() == 40
     assert dict(zip(counts.verdicts, counts.counts.sum(0).tolist(), strict=True)) == found.summary()
-    records = trigram_rows.heads(more.trigrams, checked, READING, (1, 3))
+    records = table_rows.heads(more, checked, READING, (1, 3))
     assert [record["head"] for record in records] == ["0.0", "0.1", "0.2"] and records[1]["chosen"]
     assert records[1]["rows"] == 40 and records[1]["confirmed"] == found.n_confirmed
     with pytest.raises(RequestError, match="still being searched"):
-        trigram_rows.count(more.trigrams, choice(k=39), None)
+        table_rows.count(more, choice(k=39), None)
 
 
-def test_what_rows_force_is_listed(more: Services, checked: Choice):
+def test_what_rows_force_is_listed(more: Trigrams, checked: Choice):
     """Of all pairs of rows: this table has no confirmed ones."""
-    trigrams = more.trigrams
+    trigrams = more
     found, bugs = trigrams.evidence(checked, READING), trigrams.bugs(checked, READING)
     assert found is not None and bugs is not None and len(bugs) == 0
-    assert trigram_rows.forced_rows(trigrams, checked, READING) == []
+    assert table_rows.forced_rows(trigrams, checked, READING) == []
     assert "no two have one source" in words.forced(bugs, 1) and "not been held" in words.forced(None, 0)
-    assert trigrams.bugs(checked, None) is None and trigram_rows.forced_rows(trigrams, checked, None) == []
-    model = more.catalog.load("tiny-one").model
+    assert trigrams.bugs(checked, None) is None and table_rows.forced_rows(trigrams, checked, None) == []
+    model = more.core.catalog.load("tiny-one").model
     assert model.tokenizer is not None
     ids_of = list(dict.fromkeys(model.tokenizer.encode(TEXT)))[:5]
     shown = [glyphs(token) for token in model.tokenizer.str_tokens(ids_of)]
     table = score_triples(
-        model, 0, 1, [ids_of[0]] * 2, ids_of[1:3], ids_of[3:5], background=np.ones(300)
+        model, (0, 1), [ids_of[0]] * 2, ids_of[1:3], ids_of[3:5], background=np.ones(300)
     )  # fmt: skip
     corpus = trigrams.text(READING, "tiny-one").corpus
     held = evidence(model, table, corpus, max_tokens=3000)
     bugs = skip_trigram_bugs(model, held, corpus, max_tokens=3000, only_confirmed=False)
-    rows = trigram_rows.forced_rows(SimpleNamespace(bugs=lambda *_: bugs), checked, READING)  # type: ignore[arg-type]
+    rows = table_rows.forced_rows(SimpleNamespace(bugs=lambda *_: bugs), checked, READING)  # type: ignore[arg-type]
     assert {row["one"] for row in rows} == {f"… {shown[1]} → {shown[3]}", f"… {shown[2]} → {shown[4]}"}
     assert len(rows) == 2
     for row, place, false in zip(rows, bugs.counts.pair, bugs.false, strict=True):
@@ -176,16 +177,16 @@ def test_what_rows_force_is_listed(more: Services, checked: Choice):
     assert f"2 triples forced by pairs of 7 confirmed rows: {int(bugs.false.sum())} false" in words.forced(bugs, 7)
 
 
-def test_frequent_tokens_only(more: Services):
+def test_frequent_tokens_only(more: Trigrams):
     counted = "tiny-counted"
     asked = TrigramsState(checkpoint=counted, head=(0, 1), k=30, least=250)
-    wanted, shape = more.trigrams.describe(asked)
+    wanted, shape = more.describe(asked)
     assert wanted.least == 250 and shape.counted and "at least 250 training counts" in words.table(wanted)
-    table = wait(more.trigrams.search(wanted)).result
+    table = wait(more.search(wanted)).result
     assert len(table) == 30 and min(*table.source, *table.destination, *table.out) >= 249  # counts are id + 1
-    uncounted, shape = more.trigrams.describe(TrigramsState(checkpoint="tiny-one", least=250))
+    uncounted, shape = more.describe(TrigramsState(checkpoint="tiny-one", least=250))
     assert uncounted.least == 0 and not shape.counted
-    job = wait(more.trigrams.search(more.trigrams.describe(TrigramsState(checkpoint=counted, least=9999))[0]))
+    job = wait(more.search(more.describe(TrigramsState(checkpoint=counted, least=9999))[0]))
     assert job.state == "failed" and "no token has as many" in job.error
 
 
@@ -194,8 +195,8 @@ def test_frequent_tokens_only(more: Services):
 
 @pytest.mark.parametrize("entry", FILES)
 @pytest.mark.parametrize("reading", [None, READING.to_dict()], ids=["bare", "checked"])
-def test_every_export_is_a_file(more: Services, checked: Choice, entry: str, reading: Any):
-    if entry == ids.export(ids.TRIGRAM_BUGS, "csv") and reading is None:
+def test_every_export_is_a_file(more: Trigrams, checked: Choice, entry: str, reading: Any):
+    if entry == shell.export(ids.FORCED, "csv") and reading is None:
         with pytest.raises(RequestError, match="not been held against text"):
             make_file(more, entry, {"choice": checked.to_dict(), "reading": None, "rows": 40, "checked": False})
         return
@@ -207,32 +208,32 @@ def test_every_export_is_a_file(more: Services, checked: Choice, entry: str, rea
         assert np.array(content["rows"]).sum() == 40 and content["checkpoint"] == "tiny-one"
         return
     rows = list(csv.DictReader(io.StringIO(text)))
-    if entry == ids.export(ids.TRIGRAM_BUGS, "csv"):
-        bugs = more.trigrams.bugs(checked, READING)
+    if entry == shell.export(ids.FORCED, "csv"):
+        bugs = more.bugs(checked, READING)
         assert bugs is not None and len(rows) == len(bugs) and text.startswith('"source","destination"')
         return
-    assert len(rows) == (40 if entry == ids.export(ids.TRIGRAM_ROWS, "csv") else len(KINDS))
-    if entry == ids.export(ids.TRIGRAM_ROWS, "csv"):
-        table = more.trigrams.table(checked)
+    assert len(rows) == (40 if entry == shell.export(ids.ROWS, "csv") else len(KINDS))
+    if entry == shell.export(ids.ROWS, "csv"):
+        table = more.table(checked)
         assert table is not None and [row["source"] for row in rows] == list(table.source_token)
         np.testing.assert_allclose([float(row["effect"]) for row in rows], table.effect, rtol=1e-12)
         assert ("verdict" in rows[0]) == (reading is not None)
 
 
-def test_an_export_of_nothing_says_why(more: Services):
+def test_an_export_of_nothing_says_why(more: Trigrams):
     with pytest.raises(RequestError, match="Nothing is shown"):
         make_file(more, FILES[0], None)
 
 
-def test_a_window_that_begins_within_a_character_opens_a_little_later(more: Services):
-    model = more.catalog.load("tiny-one").model
+def test_a_window_that_begins_within_a_character_opens_a_little_later(more: Trigrams):
+    model = more.core.catalog.load("tiny-one").model
     ids = model.to_tokens("🙂 the captain danced, and the captain bowed")[0].tolist()[1:]
     tokens = [0, *ids[1:]]  # without the character's first byte
     n = len(tokens)
-    address, same = _address(model, choice(), tokens, n - 4, n - 2, 48)
+    address, same = _address(model, more.core.links, choice(), tokens, n - 4, n - 2, 48)
     assert address is not None and not same
-    state = parse_heads(urlsplit(address).query)
+    state = more.core.links["heads"].parse(urlsplit(address).query)
     opened = model.to_tokens(state.text or "")[0].tolist()
     assert state.position is not None and opened[state.position :] == tokens[n - 2 :]
     assert opened[1:] == tokens[len(tokens) - len(opened) + 1 :]
-    assert _address(model, choice(), tokens, 1, n - 2, 48) == (None, False)
+    assert _address(model, more.core.links, choice(), tokens, 1, n - 2, 48) == (None, False)

@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 from aotlens.trigrams import skip_trigrams
 from aotlens.trigrams.kinds import KINDS, kinds
 from app.__main__ import main
-from app.services import Services
-from app.services import trigram_words as words
-from app.services.corpora import PASTED, Corpora
-from app.services.errors import RequestError
-from app.services.trigrams import contains
-from app.settings import Settings
-from app.urlstate import MAX_ROWS, TRIGRAM_KINDS, TrigramsState, format_trigrams, parse_trigrams
-from app.urlstate.trigrams import MAX_COUNT
+from app.core.corpora import PASTED, Corpora
+from app.core.errors import RequestError
+from app.core.settings import Settings
+from app.pages.trigrams import address as declared
+from app.pages.trigrams import words
+from app.pages.trigrams.address import ADDRESS, MAX_COUNT, MAX_ROWS, TrigramsState
+from app.pages.trigrams.service import Trigrams, contains
 from tests.app.trigrams.conftest import choice, wait
 
 # ── addresses ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -42,7 +41,7 @@ STATES = st.builds(
     out=WANTED,
     within=st.sampled_from(["table", "all"]),
     verdict=st.sampled_from([None, "confirmed", "not confirmed", "too rare"]),
-    kind=st.sampled_from([None, *TRIGRAM_KINDS]),
+    kind=st.sampled_from([None, *declared.KINDS]),
     corpus=st.none() | st.text(st.characters(codec="utf-8"), min_size=1, max_size=20),
     tokens=COUNTS,
     row=st.none() | NUMBERS,
@@ -51,53 +50,53 @@ STATES = st.builds(
 
 @given(STATES)
 def test_a_state_comes_back_from_its_address(state: TrigramsState):
-    path, _, query = format_trigrams(state).partition("?")
+    path, _, query = ADDRESS.format(state).partition("?")
     assert path == "/trigrams"
-    assert parse_trigrams("?" + query if query else "") == state
+    assert ADDRESS.parse("?" + query if query else "") == state
 
 
 def test_nonsense_is_left_out():
-    nonsense = "?head=1&score=best&end=up&distance=far&within=here&verdict=true&kind=verb&tokens=0&row=x"
-    assert parse_trigrams(nonsense) == TrigramsState()
-    assert parse_trigrams("?k=0").k == 1 and parse_trigrams("?k=999999").k == MAX_ROWS
-    assert len(parse_trigrams("?out=" + "x" * 500).out) < 100
+    nonsense = "?head=1&score=best&end=up&distance=far&within=here&verdict=true&kind=verb&tokens=none&row=x"
+    assert ADDRESS.parse(nonsense) == TrigramsState()
+    assert ADDRESS.parse("?k=0").k == 1 and ADDRESS.parse("?k=999999").k == MAX_ROWS
+    assert len(ADDRESS.parse("?out=" + "x" * 500).out) < 100
 
 
 def test_every_amount_of_text_that_is_offered_is_kept_in_the_address():
     for tokens in Settings().evidence_tokens:
-        assert parse_trigrams(format_trigrams(TrigramsState(tokens=tokens)).partition("?")[2]).tokens == tokens
+        assert ADDRESS.parse(ADDRESS.format(TrigramsState(tokens=tokens)).partition("?")[2]).tokens == tokens
 
 
 def test_the_kinds_of_addresses_are_the_librarys():
-    assert tuple(words.RULES) == TRIGRAM_KINDS == KINDS
+    assert tuple(words.RULES) == declared.KINDS == KINDS
 
 
 # ── which table ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_the_model_does_not_have_is_replaced(more: Services):
+def test_what_the_model_does_not_have_is_replaced(more: Trigrams):
     asked = TrigramsState(checkpoint="tiny-one", head=(3, 0), distance=900, source="the")
-    found, shape = more.trigrams.describe(asked)
+    found, shape = more.describe(asked)
     assert (found.layer, found.head, found.distance, found.source) == (0, 0, 24, "")
     assert (shape.n_layers, shape.n_heads, shape.max_distance) == (1, 3, 24)
-    found, shape = more.trigrams.describe(TrigramsState(checkpoint="tiny-nowhere", distance="mean"))
+    found, shape = more.describe(TrigramsState(checkpoint="tiny-nowhere", distance="mean"))
     assert found.distance is None and shape.max_distance == 0
     with pytest.raises(RequestError, match="No checkpoint is called"):
-        more.trigrams.describe(TrigramsState(checkpoint="../etc"))
+        more.describe(TrigramsState(checkpoint="../etc"))
 
 
 @pytest.mark.parametrize(
     "changes", [{}, {"score": "sum"}, {"score": "product", "end": "bottom"}, {"distance": "mean"}, {"distance": 3}]
 )
-def test_the_table_is_the_librarys(more: Services, changes: dict[str, Any]):
+def test_the_table_is_the_librarys(more: Trigrams, changes: dict[str, Any]):
     wanted = choice(**changes)
-    assert wait(more.trigrams.search(wanted)).state == "done"
-    model = more.catalog.load("tiny-one").model
+    assert wait(more.search(wanted)).state == "done"
+    model = more.core.catalog.load("tiny-one").model
     expected = skip_trigrams(
-        model, 0, 1, k=40, score=wanted.score, largest=wanted.end == "top", distance=wanted.distance,
+        model, (0, 1), k=40, score=wanted.score, largest=wanted.end == "top", distance=wanted.distance,
         background=np.ones(300),
     )  # fmt: skip
-    frame = more.trigrams.frame(wanted, None)
+    frame = more.frame(wanted, None)
     assert frame is not None
     for column in ("source_id", "destination_id", "out_id", "effect"):
         np.testing.assert_array_equal(frame[column], expected.to_frame()[column])
@@ -107,25 +106,25 @@ def test_the_table_is_the_librarys(more: Services, changes: dict[str, Any]):
     assert tuple(frame["kind"]) == kinds(expected)
 
 
-def test_searching_all_triples_takes_only_such_tokens(more: Services):
+def test_searching_all_triples_takes_only_such_tokens(more: Trigrams):
     wanted = choice(out="captain", source="=·the")
-    job = wait(more.trigrams.search(wanted))
+    job = wait(more.search(wanted))
     assert job.state == "done", job.error
     table = job.result
     assert len(table) == 40
     assert all("captain" in out for out in table.out_token) and set(table.source_token) == {" the"}
-    job = wait(more.trigrams.search(choice(out="no such token")))
+    job = wait(more.search(choice(out="no such token")))
     assert job.state == "failed" and "No token matches the out" in job.error
 
 
-def test_a_head_without_scores_says_so(more: Services):
-    job = wait(more.trigrams.search(choice(checkpoint="tiny-fixed")))
+def test_a_head_without_scores_says_so(more: Trigrams):
+    job = wait(more.search(choice(checkpoint="tiny-fixed")))
     assert job.state == "failed" and job.error
 
 
-def test_more_layers_are_relative(more: Services):
-    job = wait(more.trigrams.search(choice(checkpoint="tiny-mhsa", layer=1)))
-    assert job.result.relative and not wait(more.trigrams.search(choice())).result.relative
+def test_more_layers_are_relative(more: Trigrams):
+    job = wait(more.search(choice(checkpoint="tiny-mhsa", layer=1)))
+    assert job.result.relative and not wait(more.search(choice())).result.relative
 
 
 @pytest.mark.parametrize(
@@ -140,10 +139,10 @@ def test_parts_of_tokens(shown: str, wanted: str, expected: bool):
 # ── text ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_browser_chooses_among_names_only(more: Services, books: Path):
-    corpora = more.trigrams.corpora
+def test_a_browser_chooses_among_names_only(more: Trigrams, books: Path):
+    corpora = more.corpora
     assert corpora.names == ["books", "one.txt"]
-    info = more.catalog.info("tiny-one")
+    info = more.core.catalog.info("tiny-one")
     for name in (f"dir:{books}", str(books), "file:/etc/passwd", "stdlib", "", None):
         with pytest.raises(RequestError, match="No text is called"):
             corpora.text(name, info)
@@ -151,18 +150,18 @@ def test_a_browser_chooses_among_names_only(more: Services, books: Path):
     assert str(books.parent) not in corpora.text("books", info).about
 
 
-def test_only_held_out_documents_of_the_training_corpus_are_read(more: Services):
+def test_only_held_out_documents_of_the_training_corpus_are_read(more: Trigrams):
     from dataclasses import replace
 
-    info = more.catalog.info("tiny-one")
-    assert more.trigrams.corpora.text("books", info).documents is None
+    info = more.core.catalog.info("tiny-one")
+    assert more.corpora.text("books", info).documents is None
     held_out = replace(info, corpus={"validation": ["two", "elsewhere"]})
-    text = more.trigrams.corpora.text("books", held_out)
-    assert more.trigrams.corpora.chosen(None, replace(info, corpus={"validation": ["one.txt", "one"]})) == "books"
+    text = more.corpora.text("books", held_out)
+    assert more.corpora.chosen(None, replace(info, corpus={"validation": ["one.txt", "one"]})) == "books"
     assert text.documents == ("two",) and "held out" in text.about and "1 document of 2" in text.about
 
 
-def test_pasted_text_is_kept_a_while(more: Services):
+def test_pasted_text_is_kept_a_while(more: Trigrams):
     corpora = Corpora(Settings(max_pasted=100))
     key = corpora.paste("some text")
     assert key.startswith(PASTED) and corpora.pasted(key).pasted == "some text"

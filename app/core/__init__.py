@@ -1,0 +1,49 @@
+"""What every page stands on. It knows no page and no interface.
+
+settings.py    every limit in one place
+address.py     what an address says: one declaration of fields, from which it is read, written and linked
+catalog.py     which checkpoints there are; each model loaded once
+inference.py   text -> tokens -> patterns and predictions; exclusive use of a model
+head_maps.py   what of a prompt's patterns is shown: one head's map, the picture of all heads
+labels.py      what rows and columns are, for people
+corpora.py     text to hold results against
+jobs.py        long work in the background, with progress
+cache.py       results kept within a memory bound, each made once
+files.py       results as files
+errors.py      RequestError: what a user can put right
+security.py    trusted hosts, Content-Security-Policy, headers
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Self
+
+from app.core.address import Links
+from app.core.catalog import Catalog
+from app.core.corpora import Corpora
+from app.core.inference import Inference
+from app.core.settings import Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Core:
+    """What the pages of one app share; a page makes its own service from it."""
+
+    settings: Settings
+    catalog: Catalog
+    inference: Inference
+    corpora: Corpora
+    links: Links = field(default_factory=Links)
+    """Addresses of the app's pages by name; `create_app` fills them in."""
+
+    @classmethod
+    def start(cls, settings: Settings) -> Self:
+        """Raises ValueError for a corpus that isn't there."""
+        catalog = Catalog(settings)
+        return cls(
+            settings=settings,
+            catalog=catalog,
+            inference=Inference(catalog, settings),
+            corpora=Corpora(settings),
+        )

@@ -1,0 +1,376 @@
+"""What an address says: a page declares its fields once, and everything else comes from that.
+
+    @dataclass(frozen=True, kw_only=True)
+    class HeadsState:
+        checkpoint: str | None = address.checkpoint()
+        head: tuple[int, int] | None = address.head()
+        view: View = address.choice(get_args(View), "attention")
+
+    ADDRESS = Address("heads", HeadsState)
+
+`ADDRESS.read(search)` gives the state and, for each value that cannot be, a sentence that says what was taken instead;
+`ADDRESS.format(state)` gives `/heads?checkpoint=…`, with defaults left out; `Links.to("heads", head=(1, 0))` is how
+another page links to it; and `ADDRESS.browser()` is what the browser needs to write the same form
+(shell/static/address.js).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from urllib.parse import parse_qs, urlencode
+
+if TYPE_CHECKING:
+    from app.core.catalog import Catalog
+
+#: Layers, heads and positions have at most this many digits; longer numbers are no addresses of ours.
+_MAX_DIGITS = 6
+_MAX_QUOTED = 60
+#: The pattern of a number. Python writes 0.0001234… without an exponent, with up to 20 digits after the point.
+REAL = r"[-+]?(\d{1,17}\.?\d{0,21}|\.\d{1,21})(e[-+]?\d{1,3})?"
+_REAL = re.compile(REAL, re.ASCII | re.IGNORECASE)
+
+
+class Unfit(ValueError):
+    """A value that cannot be: what was `expected`, and what is `taken` instead (the default, unless told)."""
+
+    def __init__(self, expected: str, *taken: Any) -> None:
+        super().__init__(expected)
+        self.expected, self.taken = expected, taken
+
+
+#: Looks at a value beside the checkpoints there are; raises Unfit.
+Check = Callable[["Catalog", Any, Any], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """How one value stands in an address. `dataclasses.field(metadata=…)` holds it."""
+
+    read: Callable[[str], Any]
+    """From the address's text; raises Unfit."""
+    write: Callable[[Any], str] = str
+    key: str | None = None
+    """Its name in the address where that isn't the field's."""
+    blank: bool = False
+    """Whether nothing, `text=`, is a value of its own."""
+    browser: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """How the browser joins a list (`join`), names what is true (`word`) or shortens numbers (`digits`)."""
+    check: Check | None = None
+
+    def written(self, value: Any) -> str | None:
+        """What stands in the address; None for nothing."""
+        text = None if value is None else self.write(value)
+        return None if text == "" and not self.blank else text
+
+
+def _field(default: Any, **rest: Any) -> Any:
+    return dataclasses.field(default=default, metadata={"address": Field(**rest)})
+
+
+# ── kinds of fields ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def text(
+    default: str | None = None,
+    *,
+    most: int | None = None,
+    pattern: re.Pattern[str] | None = None,
+    expected: str = "",
+    blank: bool = False,
+    key: str | None = None,
+    check: Check | None = None,
+) -> Any:
+    """Any text; of at most so many characters, or of a form (`expected` says which)."""
+
+    def read(value: str) -> str:
+        if pattern is not None and not pattern.fullmatch(value):
+            raise Unfit(expected)
+        if most is not None and len(value) > most:
+            raise Unfit(f"a text of at most {most} characters", value[:most])
+        return value
+
+    return _field(default, read=read, blank=blank, key=key, check=check)
+
+
+def whole(
+    default: int | None = None,
+    *,
+    least: int = 0,
+    most: int = 10**_MAX_DIGITS - 1,
+    words: Sequence[str] = (),
+    key: str | None = None,
+    check: Check | None = None,
+) -> Any:
+    """A whole number within bounds, or one of `words`."""
+    also = "".join(f" or {word!r}" for word in words)
+
+    def read(value: str) -> int | str:
+        if value in words:
+            return value
+        number = _whole(value, max(len(str(most)), _MAX_DIGITS))
+        if number is None:
+            raise Unfit(f"a whole number from {least:,} to {most:,}{also}")
+        if not least <= number <= most:
+            raise Unfit(f"a whole number from {least:,} to {most:,}{also}", min(max(number, least), most))
+        return number
+
+    return _field(default, read=read, key=key, check=check)
+
+
+def real(default: float | None = None, *, key: str | None = None) -> Any:
+    """A finite number, `0.001` or `1e-3`."""
+    return _field(default, read=_read_real, write=_write_real, key=key)
+
+
+def choice(choices: Sequence[str], default: str | None = None, *, key: str | None = None) -> Any:
+    """One of `choices`."""
+
+    def read(value: str) -> str:
+        if value not in choices:
+            raise Unfit(f"one of {', '.join(choices)}")
+        return value
+
+    return _field(default, read=read, key=key)
+
+
+def flag(word: str, *, key: str | None = None) -> Any:
+    """False, or, where the address says `word`, True."""
+
+    def read(value: str) -> bool:
+        if value != word:
+            raise Unfit(f"{word!r} or nothing")
+        return True
+
+    return _field(False, read=read, write=lambda value: word if value else "", key=key, browser={"word": word})
+
+
+def pair(*, key: str | None = None, check: Check | None = None, expected: str = "two whole numbers, as 1.3") -> Any:
+    """Two whole numbers: `1.3`."""
+
+    def read(value: str) -> tuple[int, int]:
+        numbers = _pair(value)
+        if numbers is None:
+            raise Unfit(expected)
+        return numbers
+
+    return _field(None, read=read, write=dotted, key=key, check=check, browser={"join": "."})
+
+
+def wholes(*, most: int, key: str | None = None) -> Any:
+    """Distinct whole numbers, at most so many: `12-262`."""
+
+    def read(value: str) -> tuple[int, ...]:
+        numbers = [_whole(part) for part in value.split("-")]
+        distinct = tuple(dict.fromkeys(number for number in numbers if number is not None))
+        if None in numbers:
+            raise Unfit("whole numbers, as 12-262")
+        if len(distinct) > most:
+            raise Unfit(f"at most {most} whole numbers", distinct[:most])
+        return distinct
+
+    return _field((), read=read, write=lambda value: "-".join(map(str, value)), key=key, browser={"join": "-"})
+
+
+def reals(default: tuple[float, ...] | None = None, *, most: int, key: str | None = None) -> Any:
+    """Finite numbers, at most so many: `0.4,1`."""
+
+    def read(value: str) -> tuple[float, ...]:
+        parts = value.split(",")
+        if len(parts) > most:
+            raise Unfit(f"at most {most} numbers, as 0.4,1")
+        return tuple(map(_read_real, parts))
+
+    def write(value: tuple[float, ...]) -> str:
+        return ",".join(map(_write_real, value))
+
+    return _field(default, read=read, write=write, key=key, browser={"join": ",", "digits": 6})
+
+
+def texts(*, most: int, longest: int, key: str | None = None) -> Any:
+    """Distinct names, at most so many: `novels-12l-mssa,novels-2l-gpt`."""
+
+    def read(value: str) -> tuple[str, ...]:
+        names = tuple(dict.fromkeys(name[:longest] for name in value.split(",") if name))
+        if len(names) > most:
+            raise Unfit(f"at most {most} names", names[:most])
+        return names
+
+    return _field((), read=read, write=",".join, key=key, browser={"join": ","})
+
+
+def checkpoint() -> Any:
+    """A checkpoint's name."""
+
+    def check(catalog: Catalog, state: Any, name: str) -> None:
+        known = [info.name for info in catalog.list()]
+        if name not in known:
+            raise Unfit(f"the name of a checkpoint here ({', '.join(known) or 'there are none'})", catalog.default())
+
+    return text(check=check)
+
+
+def head() -> Any:
+    """Layer and head, `1.3`, of the state's checkpoint."""
+
+    def check(catalog: Catalog, state: Any, value: tuple[int, int]) -> None:
+        shape = catalog.shape(state.checkpoint or catalog.default())
+        if shape is not None and not (value[0] < shape[0] and value[1] < shape[1]):
+            raise Unfit(f"a head of {shape[0]} layers of {shape[1]} heads, the first of which is 0.0", (0, 0))
+
+    return pair(check=check, expected="a layer and a head, as 1.3")
+
+
+# ── an address ──────────────────────────────────────────────────────────────────────────────────────────────
+
+State = TypeVar("State")
+
+
+class Address(Generic[State]):
+    """The address of the page `name`: `/name?key=value&…`, for the fields of the dataclass `state`."""
+
+    def __init__(self, name: str, state: type[State]) -> None:
+        self.name, self.path, self._state = name, f"/{name}", state
+        declared = dataclasses.fields(state)  # type: ignore[arg-type]
+        self._fields: dict[str, Field] = {one.name: one.metadata["address"] for one in declared}
+        self._first = state()
+        keys = [self._key(name) for name in self._fields]
+        if len(set(keys)) < len(keys):
+            raise ValueError(f"The address of {name} has a key twice: {keys}.")
+
+    def read(self, search: str | None, catalog: Catalog | None = None) -> tuple[State, list[str]]:
+        """The state, and a sentence for each value that cannot be: what was expected, what came, what was taken.
+
+        Addresses are typed, cut and pasted, so this never fails. With a `catalog`, checkpoints and heads must be there.
+        """
+        query = parse_query(search)
+        state, sentences = self._first, []
+        for name, field in self._fields.items():
+            raw = query.get(self._key(name))
+            if raw is None or (raw == "" and not field.blank):
+                continue
+            try:
+                value = field.read(raw)
+                if catalog is not None and field.check is not None:
+                    field.check(catalog, state, value)
+            except Unfit as unfit:
+                value = unfit.taken[0] if unfit.taken else getattr(self._first, name)
+                sentences.append(self._sentence(name, raw, unfit.expected, value))
+            state = dataclasses.replace(state, **{name: value})  # type: ignore[type-var]
+        return state, sentences
+
+    def parse(self, search: str | None) -> State:
+        """The state alone."""
+        return self.read(search)[0]
+
+    def format(self, state: State) -> str:
+        """The address of a state; defaults are left out."""
+        pairs = {self._key(name): self._written(name, state) for name in self._fields}
+        # A lone surrogate can't be part of an address; the page says so where the text is.
+        query = urlencode({key: value for key, value in pairs.items() if value is not None}, errors="replace")
+        return f"{self.path}?{query}" if query else self.path
+
+    def to(self, **values: Any) -> str:
+        """The address of a state given by its fields. Raises TypeError for a field that there isn't."""
+        return self.format(self._state(**values))
+
+    def names(self) -> list[str]:
+        """The fields, in order."""
+        return list(self._fields)
+
+    def browser(self) -> dict[str, Any]:
+        """What the browser needs to write this form."""
+        return {
+            name: {
+                "key": self._key(name),
+                "default": field.written(getattr(self._first, name)),
+                "blank": field.blank,
+                **field.browser,
+            }
+            for name, field in self._fields.items()
+        }
+
+    def _key(self, name: str) -> str:
+        return self._fields[name].key or name
+
+    def _written(self, name: str, state: State) -> str | None:
+        field = self._fields[name]
+        value = field.written(getattr(state, name))
+        return None if value == field.written(getattr(self._first, name)) else value
+
+    def _sentence(self, name: str, raw: str, expected: str, taken: Any) -> str:
+        value = self._fields[name].written(taken)
+        instead = "It was left out." if value is None else f"{_quoted(value)} was taken instead."
+        return f"{self._key(name)}={_quoted(raw)}: expected {expected}. {instead}"
+
+
+class Links:
+    """Pages' addresses by the pages' names: how a page links to another without knowing it."""
+
+    def __init__(self, addresses: Iterable[Address[Any]] = ()) -> None:
+        self._addresses = {address.name: address for address in addresses}
+
+    def __getitem__(self, page: str) -> Address[Any]:
+        """Raises ValueError for a page that there isn't."""
+        if page not in self._addresses:
+            known = ", ".join(self._addresses) or "none"
+            raise ValueError(f"There is no page {page!r} to link to. There are: {known}.")
+        return self._addresses[page]
+
+    def __iter__(self) -> Any:
+        return iter(self._addresses.values())
+
+    def to(self, page: str, **values: Any) -> str:
+        """The address of a page with these fields."""
+        return self[page].to(**values)
+
+
+# ── values ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def parse_query(search: str | None) -> dict[str, str]:
+    """The last value of each key of `?key=value&…`."""
+    query = (search or "").removeprefix("?")
+    return {key: values[-1] for key, values in parse_qs(query, keep_blank_values=True, max_num_fields=None).items()}
+
+
+def dotted(pair: tuple[int, int] | None) -> str:
+    """`1.3`; nothing for None."""
+    return "" if pair is None else f"{pair[0]}.{pair[1]}"
+
+
+def number(value: str | None) -> float | None:
+    """A finite number, `0.001` or `1e-3`; None for anything else."""
+    if value is None or len(value) > 40 or not _REAL.fullmatch(value):
+        return None
+    result = float(value)
+    return result if math.isfinite(result) else None
+
+
+def _whole(value: str, digits: int = _MAX_DIGITS) -> int | None:
+    return int(value) if value.isascii() and value.isdigit() and len(value) <= digits else None
+
+
+def _pair(value: str) -> tuple[int, int] | None:
+    first, dot, second = value.partition(".")
+    numbers = _whole(first), _whole(second)
+    return (numbers[0], numbers[1]) if dot and numbers[0] is not None and numbers[1] is not None else None
+
+
+def _read_real(value: str) -> float:
+    result = number(value)
+    if result is None:
+        raise Unfit("a finite number, as 0.001 or 1e-3")
+    return result
+
+
+def _write_real(value: float) -> str:
+    return repr(float(value)).removesuffix(".0")
+
+
+def _quoted(value: str) -> str:
+    return value if len(value) <= _MAX_QUOTED else value[: _MAX_QUOTED - 1] + "…"

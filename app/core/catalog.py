@@ -1,0 +1,101 @@
+"""Which checkpoints there are, and their models, each loaded once.
+
+Models are found by the names of the listing only: a name in an address never becomes a path.
+"""
+
+from __future__ import annotations
+
+import builtins
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aotlens.checkpoints import CheckpointInfo, list_checkpoints
+from app.core.cache import Cache
+from app.core.errors import RequestError
+from app.core.settings import Settings
+
+if TYPE_CHECKING:
+    from aotlens.models import AttentionOnlyTransformer
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LoadedModel:
+    """A model and the lock that gives one thread at a time the use of it.
+
+    Hooks are the model's state: four threads on one model without this gave 240 wrong caches of 240, silently.
+    """
+
+    model: AttentionOnlyTransformer
+    exclusive: threading.Lock
+    key: str
+    """Changes when the weights do, so that a checkpoint trained again isn't served from a cache."""
+
+
+class Catalog:
+    """The checkpoints of the given folders, the user's own and the bundled ones."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._listing: tuple[float, list[CheckpointInfo]] | None = None
+        self._models: Cache[tuple[str, str], LoadedModel] = Cache(settings.max_models)
+
+    def list(self) -> builtins.list[CheckpointInfo]:
+        """All of them, given folders first, broken ones last; at most `listing_seconds` old."""
+        now = time.monotonic()
+        if self._listing is None or now - self._listing[0] > self._settings.listing_seconds:
+            self._listing = (now, self._read())
+        return self._listing[1].copy()
+
+    def _read(self) -> builtins.list[CheckpointInfo]:
+        found = list_checkpoints(self._settings.checkpoints)
+        given = [folder.expanduser().resolve() for folder in self._settings.checkpoints]
+
+        def order(info: CheckpointInfo) -> tuple[bool, bool]:
+            path = info.path.resolve() if info.path else None
+            ours = path is not None and any(folder == path or folder in path.parents for folder in given)
+            return info.problem is not None, not ours
+
+        return sorted(found, key=order)
+
+    def info(self, name: str | None) -> CheckpointInfo:
+        """The checkpoint of that name, broken or not."""
+        known = self.list()
+        for info in known:
+            if info.name == name:
+                return info
+        names = ", ".join(info.name for info in known) or "none"
+        raise RequestError(f"No checkpoint is called {name!r}. There are: {names}. Choose one of them.")
+
+    def default(self) -> str | None:
+        """The one that the settings name, if it's there; else the first that reads text and isn't broken."""
+        usable = [info.name for info in self.list() if self.reads_text(info)]
+        preferred = self._settings.first_checkpoint
+        return preferred if preferred in usable else next(iter(usable), None)
+
+    def shape(self, name: str | None) -> tuple[int, int] | None:
+        """Layers and heads a layer of the checkpoint of that name; None where it isn't there or is broken."""
+        model = next((info.model for info in self.list() if info.name == name and info.problem is None), {})
+        layers, heads = model.get("n_layers"), model.get("n_heads")
+        return None if layers is None or heads is None else (int(layers), int(heads))
+
+    @staticmethod
+    def reads_text(info: CheckpointInfo) -> bool:
+        """Whether the Heads page can show it."""
+        return info.problem is None and info.tokenizer_sha256 is not None
+
+    def load(self, name: str | None) -> LoadedModel:
+        """Its model, from memory if it's there."""
+        info = self.info(name)
+        if info.problem is not None:
+            raise RequestError(f"The checkpoint {info.name} can't be opened. {info.problem}")
+        return self._models.get((info.name, info.weights_sha256), lambda: self._load(info))
+
+    def _load(self, info: CheckpointInfo) -> LoadedModel:
+        # Imported here: torch and TransformerLens take seconds, and listing checkpoints needs neither.
+        from aotlens.checkpoints import load_folder
+
+        assert info.path is not None
+        model = load_folder(info.path, self._settings.device)
+        return LoadedModel(model=model, exclusive=threading.Lock(), key=f"{info.name}:{info.weights_sha256}")

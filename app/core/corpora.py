@@ -1,0 +1,135 @@
+"""Text that rows are held against: corpora that whoever started the server named, and what somebody pastes.
+
+A browser chooses among names; no name of its own ever becomes a path.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from app.core.errors import RequestError
+from app.core.settings import Settings
+
+if TYPE_CHECKING:
+    from aotlens.checkpoints import CheckpointInfo
+    from aotlens.data import Corpus
+
+#: How a pasted text is named among corpora.
+PASTED = "pasted text"
+_MAX_PASTED = 8
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Text:
+    """Something to read."""
+
+    key: str
+    label: str
+    about: str
+    """Which of it is read, in words."""
+    corpus: Corpus | None
+    documents: tuple[str, ...] | None
+    """Those of the corpus that are read; None: all."""
+    pasted: str = ""
+
+
+class Corpora:
+    """The server's corpora, opened by name, and the last pasted texts."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Raises ValueError for a corpus that isn't there, or that isn't on this machine."""
+        self._settings = settings
+        self._corpora: dict[str, Corpus] = {}
+        self._pasted: OrderedDict[str, str] = OrderedDict()
+        for spec in settings.corpora:
+            self._corpora[self._label(spec)] = self._open(spec)
+
+    @staticmethod
+    def _open(spec: str) -> Corpus:
+        # Imported here: the start of an app without corpora needs none of it.
+        from aotlens.data import open_corpus
+
+        if spec != "stdlib" and not spec.startswith(("file:", "dir:")):
+            raise ValueError(f"{spec}: expected 'stdlib', 'file:PATH' or 'dir:PATH'.")
+        return open_corpus(spec)
+
+    def _label(self, spec: str) -> str:
+        """The last part of a path: where it lies is nobody's business at the browser."""
+        name = "Python's standard library" if spec == "stdlib" else PurePath(spec.partition(":")[2]).name or spec
+        label, number = name, 2
+        while label in self._corpora or label == PASTED:
+            label, number = f"{name} ({number})", number + 1
+        return label
+
+    @property
+    def names(self) -> list[str]:
+        """What may be chosen, besides pasting."""
+        return list(self._corpora)
+
+    def chosen(self, name: str | None, info: CheckpointInfo | None = None) -> str | None:
+        """The name if there is such a corpus, else the first with documents held out from a model's training, else the
+        first; None where there is none."""
+        if name in self._corpora:
+            return name
+        fitting = (one for one, corpus in self._corpora.items() if info is not None and info.held_out(corpus.names()))
+        return next(fitting, next(iter(self._corpora), None))
+
+    def text(self, name: str | None, info: CheckpointInfo) -> Text:
+        """A corpus for a model: of its own training corpus only what was held out."""
+        corpus = self._corpora.get(name or "")
+        if name is None or corpus is None:
+            known = ", ".join(self._corpora) or "none"
+            raise RequestError(f"No text is called {name!r} here. There are: {known}. Choose one, or paste a text.")
+        names = corpus.names()
+        documents = info.held_out(names)
+        if documents:
+            return Text(
+                key=f"{name}:held out",
+                label=name,
+                about=f"{_count(len(documents), 'document')} of {len(names)} in {name}, held out when {info.name} was "
+                "trained",
+                corpus=corpus,
+                documents=documents,
+            )
+        return Text(
+            key=name,
+            label=name,
+            about=f"{_count(len(names), 'document')} in {name}; {info.name} may have been trained on them",
+            corpus=corpus,
+            documents=None,
+        )
+
+    def paste(self, text: str) -> str:
+        """Keep a text for a while; its key. Raises RequestError for one that is empty or too long."""
+        most = self._settings.max_pasted
+        if not text.strip():
+            raise RequestError("There is no text to check against: paste some, or choose a corpus.")
+        if len(text) > most:
+            raise RequestError(
+                f"This text has {len(text):,} characters, and at most {most:,} are taken here. Nothing was cut: "
+                "shorten it, or start the app with --corpus file:PATH."
+            )
+        key = f"{PASTED}:{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:16]}"
+        self._pasted[key] = text
+        self._pasted.move_to_end(key)
+        while len(self._pasted) > _MAX_PASTED:
+            self._pasted.popitem(last=False)
+        return key
+
+    def pasted(self, key: str) -> Text:
+        """What was pasted. Raises RequestError when it is gone."""
+        if key not in self._pasted:
+            raise RequestError("That text is no longer here: paste it again.")
+        text = self._pasted[key]
+        return Text(
+            key=key, label=PASTED, about=f"a pasted text of {len(text):,} characters", corpus=None, documents=None,
+            pasted=text,
+        )  # fmt: skip
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

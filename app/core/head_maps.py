@@ -1,0 +1,89 @@
+"""What of a result is shown: one head's map, or all heads' thumbnails, in one of three quantities."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from aotlens.plots import Theme, attention_map, sprite
+from app.core.errors import RequestError
+from app.core.inference import PromptResult
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+View = Literal["attention", "weighted", "scores"]
+
+QUANTITIES: dict[View, str] = {
+    "attention": "attention",
+    "weighted": "attention · ‖v‖",
+    "scores": "score (nats)",
+}
+
+#: Pixels a side of a thumbnail: fewer heads get larger ones.
+_CELLS = ((32, 128), (72, 96))
+_SMALLEST_CELL = 64
+
+
+def values(result: PromptResult, view: View) -> np.ndarray:
+    """`[layer, head, query, key]` of the quantity; scores of a fixed pattern raise RequestError."""
+    patterns = result.patterns
+    if view == "weighted":
+        return patterns.value_weighted()
+    if view == "scores":
+        if patterns.scores is None:
+            raise RequestError(
+                f"{result.checkpoint} has a fixed pattern: no queries, no keys, and so no scores. Choose another view."
+            )
+        return patterns.scores
+    return patterns.pattern
+
+
+def visible(result: PromptResult, hide_first: bool) -> np.ndarray:
+    """Which keys are shown: those that a query sees, without position 0 if that is to be hidden."""
+    seen = result.patterns.visible
+    if hide_first:
+        seen = seen.copy()
+        seen[:, :, 0] = False
+    return seen
+
+
+def check_head(result: PromptResult, layer: int, head: int) -> None:
+    """Raises RequestError for a head that the model doesn't have."""
+    patterns = result.patterns
+    if not (0 <= layer < patterns.n_layers and 0 <= head < patterns.n_heads):
+        raise RequestError(
+            f"{result.checkpoint} has no head {layer}.{head}: its layers are 0 to {patterns.n_layers - 1}, its heads "
+            f"0 to {patterns.n_heads - 1}. Choose one in the grid."
+        )
+
+
+def head_values(result: PromptResult, layer: int, head: int, view: View, hide_first: bool) -> np.ndarray:
+    """`[query, key]` of one head, NaN where nothing is shown."""
+    check_head(result, layer, head)
+    seen = visible(result, hide_first)
+    return np.where(seen[head if len(seen) > 1 else 0], values(result, view)[layer, head], np.float32(np.nan))
+
+
+def head_figure(result: PromptResult, layer: int, head: int, view: View, hide_first: bool, theme: Theme) -> go.Figure:
+    """The large map of one head. `layout.meta` says whose it is, so that the browser can tell it from another's."""
+    figure = attention_map(
+        head_values(result, layer, head, view, hide_first),
+        result.patterns.str_tokens,
+        quantity=QUANTITIES[view],
+        theme=theme,
+    )
+    name = f"{result.checkpoint} · head {layer}.{head} · {QUANTITIES[view]}"
+    figure.update_layout(meta={"key": result.key, "layer": layer, "head": head, "view": view, "name": name})
+    return figure
+
+
+def grid_picture(result: PromptResult, view: View, hide_first: bool, theme: Theme) -> bytes:
+    """A PNG of all heads: row = layer, column = head."""
+    shown = values(result, view)
+    n_heads = shown.shape[0] * shown.shape[1]
+    cell = next((size for most, size in _CELLS if n_heads <= most), _SMALLEST_CELL)
+    seen = visible(result, hide_first)
+    signed = bool((np.where(seen[None], shown, 0) < 0).any())
+    return sprite(shown, seen, cell=cell, scale="diverging" if signed else "sequential", theme=theme)

@@ -1,0 +1,74 @@
+"""What the rows and columns of a matrix are, for people: labels of indices, and search among them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aotlens.plots import glyphs
+
+if TYPE_CHECKING:
+    from aotlens.circuits import Side
+    from aotlens.models import AttentionOnlyTransformer
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Labels:
+    """What each row (or column) is."""
+
+    of: str
+    """token, position, bias, direction or class."""
+    texts: Sequence[str] | None
+    """The tokens' texts, where the rows are tokens and there is a tokenizer."""
+    n: int
+    through: str = ""
+    """The other head that the side goes through, as `layer.head`."""
+
+    def text(self, index: int) -> str:
+        """The token as it is, or what the index counts."""
+        if self.texts is not None:
+            return self.texts[index]
+        return "bias" if self.of == "bias" else f"{self.of} {index}"
+
+    def shown(self, index: int) -> str:
+        """The same with every character visible."""
+        return glyphs(self.text(index)) if self.texts is not None else self.text(index)
+
+    def short(self, index: int) -> str:
+        """As `shown`, where what it counts is said already: `221` rather than `position 221`."""
+        return str(index) if self.texts is None and self.of != "bias" else self.shown(index)
+
+    def search(self, wanted: str, n: int) -> list[int]:
+        """The first `n` indices whose text has `wanted` in it, exact ones first, then those that begin with it.
+
+        `·the`, ` the` and `262` are all ways to find the token ` the`.
+        """
+        if not wanted:
+            return list(range(min(n, self.n)))
+        written = glyphs(wanted).casefold()
+        found: list[tuple[int, int, int]] = []
+        for index in range(self.n):
+            here = self.shown(index).casefold()
+            if str(index) == wanted or here == written:
+                found.append((0, len(here), index))
+            elif written in here:
+                found.append((1 if here.lstrip("·").startswith(written) else 2, len(here), index))
+        return [index for *_, index in sorted(found)[:n]]
+
+    @property
+    def plural(self) -> str:
+        """tokens, positions, biases, directions or classes."""
+        return {"bias": "biases", "class": "classes"}.get(self.of, f"{self.of}s")
+
+
+def labels_of(side: Side, n: int, model: AttentionOnlyTransformer) -> Labels:
+    """The labels of a circuit's side with `n` rows."""
+    tokenizer = model.tokenizer
+    texts = None
+    if side.index == "token" and tokenizer is not None:
+        # A vocabulary may be padded beyond its tokenizer.
+        known = min(n, tokenizer.d_vocab)
+        texts = [*tokenizer.str_tokens(range(known)), *(f"<unused {index}>" for index in range(known, n))]
+    through = "" if side.through is None else f"{side.through[0]}.{side.through[1]}"
+    return Labels(of=side.index, texts=texts, n=n, through=through)

@@ -1,0 +1,77 @@
+"""What the Checkpoints page says of each checkpoint: its row, its training curve, its tensors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aotlens.checkpoints import CheckpointInfo
+from aotlens.checkpoints.header import read_header
+from aotlens.checkpoints.layout import WEIGHTS, locate
+from aotlens.plots import Theme, training_curve
+from app.core import Core
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+MASKED_NOTE = (
+    "A masked language model: nats per hidden token, which it predicts from both sides, beside a unigram model's on "
+    "the same tokens. Not to be compared with losses of next tokens."
+)
+
+
+class Checkpoints:
+    """The catalog's checkpoints, one by one."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One for each checkpoint."""
+        return [row_of(info) for info in self._core.catalog.list()]
+
+    def curve(self, name: str | None, theme: Theme) -> go.Figure | None:
+        """Its training curve; None for one that is broken or logged nothing."""
+        info = self._core.catalog.info(name)
+        history = [] if info.problem is not None else info.history()
+        if not history:
+            return None
+        measured = {kind: info.metrics.get(f"{kind}_loss") for kind in ("bigram", "unigram")}
+        references = {kind: level for kind, level in measured.items() if level}
+        figure = training_curve(history, references=references, theme=theme)
+        return figure.update_layout(meta={"name": info.name})
+
+    def tensors(self, info: CheckpointInfo) -> list[dict[str, Any]]:
+        """Name, shape, dtype and size of every tensor of the checkpoint's file, without reading the weights."""
+        if info.problem is not None or info.path is None:
+            return []
+        header = read_header(locate(info.path, WEIGHTS))
+        rows = []
+        for name, entry in header.tensors.items():
+            size = 1
+            for length in entry.shape:
+                size *= length
+            shape = " × ".join(map(str, entry.shape)) or "scalar"
+            rows.append({"name": name, "shape": shape, "dtype": entry.dtype, "numbers": size})
+        return sorted(rows, key=lambda row: row["name"])
+
+
+def row_of(info: CheckpointInfo) -> dict[str, Any]:
+    """What the table says of a checkpoint; a broken one has its name and its problem."""
+    model = info.model
+    loss, baseline, masked = info.losses
+    kind = model.get("attention")
+    phi = model.get("phi", "softmax")
+    return {
+        "name": info.name,
+        "kind": f"{kind}, {phi}" if kind and phi != "softmax" else kind,
+        "layers": model.get("n_layers"),
+        "heads": model.get("n_heads"),
+        "d_model": model.get("d_model"),
+        "parameters": info.n_weights,
+        "tokens": info.tokens_seen or None,
+        "loss": loss,
+        "baseline": baseline,
+        "loss_note": MASKED_NOTE if masked else None,
+        "status": "broken" if info.problem else "ready",
+        "problem": info.problem,
+    }

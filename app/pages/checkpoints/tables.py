@@ -1,0 +1,79 @@
+"""The Checkpoints page's tables: what there is, and a checkpoint's tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dash_ag_grid as dag
+from dash import html
+
+from app.shell.notices import empty
+from app.shell.tables import CHOOSE, COLUMN, number
+
+
+def checkpoints_grid(id: str, rows: Sequence[dict[str, Any]], chosen: str | None) -> dag.AgGrid:
+    """Every checkpoint; one row can be chosen."""
+    return dag.AgGrid(
+        id=id,
+        columnDefs=_CHECKPOINTS,
+        rowData=list(rows),
+        selectedRows={"ids": [chosen]} if any(row["name"] == chosen for row in rows) else [],
+        getRowId="params.data.name",
+        defaultColDef=COLUMN,
+        dashGridOptions={
+            "domLayout": "autoHeight", "enableCellTextSelection": True, "ensureDomOrder": True, "tooltipShowDelay": 300,
+            "rowSelection": CHOOSE,
+        },
+        style={"height": None},
+        className="table",
+    )  # fmt: skip
+
+
+def parameters(rows: Sequence[dict[str, Any]]) -> Any:
+    """The tensors of a checkpoint, and how many weights they are; counts of training tokens are no weights."""
+    if not rows:
+        return empty("Nothing could be read.")
+    total = sum(row["numbers"] for row in rows if row["name"] != "unigram_counts")
+    return [
+        html.P(f"{total:,} weights in {len(rows)} tensors.", className="panel-explanation"),
+        dag.AgGrid(
+            columnDefs=_PARAMETERS,
+            rowData=list(rows),
+            defaultColDef=COLUMN,
+            dashGridOptions={"domLayout": "normal", "enableCellTextSelection": True},
+            className="table",
+            style={"height": "320px"},
+        ),
+    ]
+
+
+def _loss(field: str, title: str, help: str, **rest: Any) -> dict[str, Any]:
+    """A loss, with a dagger where it is a masked model's, whose numbers are no next-token losses."""
+    column = number(field, title, ".3f", help, flex=1, tooltipField="loss_note", **rest)
+    shown = column["valueFormatter"]["function"]
+    return {**column, "valueFormatter": {"function": f"({shown}) + (params.data.loss_note ? ' †' : '')"}}
+
+
+_CHECKPOINTS: list[dict[str, Any]] = [
+    {"field": "name", "headerName": "Name", "minWidth": 136, "flex": 2, "cellClass": "mono",
+     "cellClassRules": {"broken": "params.data.status == 'broken'"}, "tooltipField": "problem"},
+    {"field": "kind", "headerName": "Attention", "minWidth": 70, "flex": 1,
+     "headerTooltip": "mhsa: separate query, key and value matrices; mssa: one matrix per head for all three"},
+    _loss("loss", "Validation loss", "Nats per token on held-out text; †: per hidden token", minWidth=74),
+    _loss("baseline", "Bigram loss", "A smoothed bigram model on the same text; †: a unigram model", minWidth=64),
+    number("layers", "Layers", "d", flex=1, minWidth=56),
+    number("heads", "Heads", "d", "Heads per layer", flex=1, minWidth=54),
+    number("d_model", "d_model", "d", "Width of the residual stream", flex=1, minWidth=66),
+    number("parameters", "Parameters", ",d", "Numbers in the weights' file", flex=1, minWidth=88),
+    number("tokens", "Tokens seen", ".3s", "Training tokens", flex=1, minWidth=58),
+    {"field": "status", "headerName": "State", "minWidth": 58, "flex": 1, "tooltipField": "problem",
+     "cellClassRules": {"broken": "params.value == 'broken'"}},
+]  # fmt: skip
+
+_PARAMETERS: list[dict[str, Any]] = [
+    {"field": "name", "headerName": "Tensor", "minWidth": 200, "flex": 3, "cellClass": "mono"},
+    {"field": "shape", "headerName": "Shape", "minWidth": 110, "flex": 2},
+    {"field": "dtype", "headerName": "Stored as", "minWidth": 90, "flex": 1},
+    number("numbers", "Numbers", ",d", flex=1, minWidth=100),
+]

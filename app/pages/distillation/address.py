@@ -1,0 +1,31 @@
+"""The Distillation page's address: which results, how they are looked at, one head on one text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.core import address
+
+#: Results that are shown side by side.
+MAX_RESULTS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistillationState:
+    """Everything that the Distillation page shows."""
+
+    results: tuple[str, ...] = address.texts(most=MAX_RESULTS, longest=120)
+    """Names of results; empty: the page's own first choice."""
+    width: int | None = address.whole()
+    """Hidden units of the FFNs; None: 16 where they are."""
+    across: str = address.text("first_token", most=60)
+    """The motif (`aotlens.heads.MOTIFS`, whose import takes seconds) that errors are drawn against attention to."""
+    of: str | None = address.text()
+    """The result that the chosen head is of; None: the first."""
+    head: tuple[int, int] | None = address.pair(expected="a layer and a head, as 1.3")
+    """None: the most FFN-like."""
+    text: str | None = address.text(blank=True)
+    """None: the first example."""
+
+
+ADDRESS = address.Address("distillation", DistillationState)

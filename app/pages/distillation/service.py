@@ -1,0 +1,272 @@
+"""Distillations: those that are bundled, those made here, those in files that whoever started the server named.
+
+A browser chooses among names; no name of its own ever becomes a path.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from app.core import Core
+from app.core.cache import Cache
+from app.core.errors import RequestError
+from app.core.inference import PromptResult
+from app.core.jobs import Job, Jobs, Report
+from app.pages.distillation.address import DistillationState
+
+if TYPE_CHECKING:
+    from aotlens.conventions import Head
+    from aotlens.distill import Record, TextErrors
+
+#: What the page opens on, where they are: one checkpoint of each kind, of one size and training text.
+COMPARED = ("novels-12l-mssa", "novels-6l-mhsa", "novels-2l-gpt")
+_WIDTH = 16
+_SUFFIX = ".safetensors"
+Source = Literal["bundled", "made here", "file"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A result that may be chosen."""
+
+    key: str
+    source: Source
+    path: Path
+
+    @property
+    def label(self) -> str:
+        return f"{self.key} ({self.source})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """Which results, at what width, and which head."""
+
+    results: tuple[str, ...]
+    width: int
+    across: str
+    of: str
+    layer: int
+    head: int
+
+    @property
+    def chosen(self) -> tuple[str, int, int]:
+        return (self.of, self.layer, self.head)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "results": list(self.results)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """A distillation to be made."""
+
+    checkpoint: str
+    corpus: str
+    hidden: tuple[int, ...]
+    heads: tuple[Head, ...] | None
+    seeds: int
+    tokens: int
+    costs: bool
+    """Whether heads are replaced too."""
+
+    @property
+    def key(self) -> str:
+        digest = hashlib.sha256(repr(self).encode()).hexdigest()[:6]
+        return f"{self.checkpoint}-{self.tokens // 1000}k-{digest}"
+
+
+class Distillations:
+    """Results by name, read once, and new ones in the background."""
+
+    def __init__(self, core: Core) -> None:
+        self.settings, self.catalog = core.settings, core.catalog
+        self.corpora, self.inference = core.corpora, core.inference
+        self.jobs = Jobs(kept=16)
+        self._records: Cache[tuple[str, int], Record] = Cache(core.settings.n_distillations)
+
+    # ── results ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def list(self) -> list[Entry]:
+        """Files first, then what was made here, then the bundled ones."""
+        from aotlens.distill.records import bundled_distillations_folder, distillations_folder
+
+        places: list[tuple[Source, Path]] = [("file", path.expanduser()) for path in self.settings.distillations]
+        for source, folder in (("made here", distillations_folder()), ("bundled", bundled_distillations_folder())):
+            places += [(source, path) for path in sorted(folder.glob(f"*{_SUFFIX}"))]  # type: ignore[misc]
+        found: dict[str, Entry] = {}
+        for source, path in places:
+            stem, number = re.sub(r"[^\w.\-]+", "_", path.name.removesuffix(_SUFFIX)), 2
+            key = stem
+            while key in found:
+                key, number = f"{stem}-{number}", number + 1
+            found[key] = Entry(key=key, source=source, path=path)
+        return [*found.values()]
+
+    def record(self, key: str) -> Record:
+        """Raises RequestError for a name that isn't there, and for a file that can't be read."""
+        from aotlens.distill import load_record
+
+        entries = {entry.key: entry for entry in self.list()}
+        if key not in entries:
+            names = ", ".join(entries) or "none yet"
+            raise RequestError(f"No distillation is called {key!r}. There are: {names}. Choose one, or distil below.")
+        path = entries[key].path
+        try:
+            stamp = path.stat().st_mtime_ns
+            return self._records.get((str(path), stamp), lambda: load_record(path))
+        except (OSError, ValueError) as error:
+            # Where it lies is nobody's business at the browser.
+            why = str(error).replace(f"{path.parent}/", "")
+            raise RequestError(f"The distillation {key} can't be read. {why}") from error
+
+    def first(self) -> tuple[str, ...]:
+        """What the page opens on."""
+        keys = [entry.key for entry in self.list()]
+        compared = tuple(key for key in COMPARED if key in keys)
+        return compared or tuple(keys[:1])
+
+    def describe(self, state: DistillationState) -> tuple[Shown | None, list[str]]:
+        """What a state asks for, as far as it is there, and what is wrong with the rest."""
+        from aotlens.heads import MOTIFS
+
+        records, problems = {}, []
+        for key in state.results or self.first():
+            try:
+                records[key] = self.record(key)
+            except RequestError as error:
+                problems.append(str(error))
+        if not records:
+            return None, problems
+        widths = sorted({width for record in records.values() for width in record.distillation.hidden})
+        width = state.width
+        if width not in widths:
+            width = _WIDTH if _WIDTH in widths else widths[len(widths) // 2]
+        with_width = {key: one for key, one in records.items() if width in one.distillation.hidden}
+        for key in records.keys() - with_width.keys():
+            had = ", ".join(map(str, records[key].distillation.hidden))
+            problems.append(f"{key} has no FFNs of {width} hidden units, only of {had}: choose one of these to see it.")
+        of = state.of if state.of in with_width else next(iter(with_width))
+        found = with_width[of].distillation
+        head = state.head if state.head in found.heads else found.order(width)[0]
+        if state.head is not None and head != state.head and state.of == of:
+            problems.append(f"Head {state.head[0]}.{state.head[1]} of {of} was not distilled.")
+        across = state.across if state.across in MOTIFS else DistillationState.across
+        if across != state.across:
+            problems.append(f"There is no motif {state.across}: errors are drawn against {across.replace('_', ' ')}.")
+        for key, record in with_width.items():
+            if why := record.distillation.attending.why_not(across):
+                problems.append(f"{key}: attention to {across.replace('_', ' ')} was not measured: {why}.")
+        shown = Shown(results=tuple(with_width), width=width, across=across, of=of, layer=head[0], head=head[1])
+        return shown, problems
+
+    def widths(self, shown: Shown) -> list[int]:
+        """Of all results that are shown."""
+        return sorted({width for key in shown.results for width in self.record(key).distillation.hidden})
+
+    def shape(self, key: str) -> tuple[int, int]:
+        """Layers and heads of a result's model; as far as distilled where the model isn't here."""
+        record = self.record(key)
+        layers, heads = zip(*record.distillation.heads, strict=True)
+        known = next((info for info in self.catalog.list() if info.name == record.checkpoint), None)
+        model = known.model if known is not None and known.problem is None else {}
+        return max(max(layers) + 1, model.get("n_layers") or 0), max(max(heads) + 1, model.get("n_heads") or 0)
+
+    # ── one head on a text ──────────────────────────────────────────────────────────────────────────────────
+
+    def on_text(
+        self, shown: Shown, text: str, length: int | None = None
+    ) -> tuple[TextErrors | None, int, PromptResult]:
+        """Where the chosen head's FFN fails, of how many hidden units, and the head's patterns.
+
+        None where no FFN was kept. Raises RequestError for text that can't be read, and for another checkpoint's FFNs.
+        """
+        import torch
+
+        from aotlens.distill import text_errors
+
+        record = self.record(shown.of)
+        info = self.catalog.info(record.checkpoint)
+        if not record.belongs_to(info):
+            raise RequestError(
+                f"The checkpoint {info.name} here has other weights than the one that was distilled: its heads can't "
+                "be held against these FFNs. Distil it below."
+            )
+        result = self.inference.analyse(info.name, text, length=length)
+        kept = record.distillation.weights
+        width = shown.width if shown.width in kept else _WIDTH if _WIDTH in kept else next(iter(kept), None)
+        if width is None:
+            return None, shown.width, result
+        loaded = self.catalog.load(info.name)
+        with loaded.exclusive:
+            errors = text_errors(
+                loaded.model, record.distillation, torch.from_numpy(result.patterns.tokens),
+                (shown.layer, shown.head), width=width,
+            )  # fmt: skip
+        return errors, width, result
+
+    # ── distil ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def start(self, order: Order) -> Job:
+        """Distil in the background; the job that does, or did. Raises RequestError for what isn't there."""
+        loaded = self.catalog.load(order.checkpoint)
+        cfg = loaded.model.cfg
+        if loaded.model.tokenizer is None or cfg.read_in != "tokens":
+            raise RequestError(f"The checkpoint {order.checkpoint} doesn't read text; choose one with a tokenizer.")
+        for layer, head in order.heads or ():
+            if layer >= cfg.n_layers or head >= cfg.n_heads:
+                raise RequestError(
+                    f"{order.checkpoint} has no head {layer}.{head}: its layers are 0 to {cfg.n_layers - 1}, its heads "
+                    f"0 to {cfg.n_heads - 1}."
+                )
+        self.corpora.text(order.corpus, self.catalog.info(order.checkpoint))  # refused here if it isn't there
+        label = f"Distilling {order.checkpoint}"
+        return self.jobs.start(f"{loaded.key}:{order}", label, lambda report: self._distil(order, report))
+
+    def _distil(self, order: Order, report: Report) -> str:
+        from aotlens.distill import distill_heads, held_out_windows, save_record, substitution_costs
+        from aotlens.distill.records import Record, distillations_folder
+
+        loaded, info = self.catalog.load(order.checkpoint), self.catalog.info(order.checkpoint)
+        text = self.corpora.text(order.corpus, info)
+        assert text.corpus is not None
+        report(0, order.tokens, "reading text")
+        with loaded.exclusive:  # hooks are a model's state: a copy can be run while others use the original
+            model = copy.deepcopy(loaded.model)
+        tokens = max(order.tokens, 1024)
+        found = distill_heads(
+            model, text.corpus, order.hidden, heads=order.heads, seeds=order.seeds, train_tokens=tokens,
+            held_out_tokens=min(65_536, tokens), validation_tokens=min(8192, tokens // 4),
+            neighbours=min(16_384, tokens), progress=lambda done, total: report(done, total, "training FFNs"),
+        )  # fmt: skip
+        costs = None
+        if order.costs:
+            width = _WIDTH if _WIDTH in order.hidden else order.hidden[-1]
+            windows = held_out_windows(model, text.corpus, min(self.settings.cost_tokens, tokens))
+            costs = substitution_costs(
+                model, found, windows, width=width, progress=lambda done, total: report(done, total, "replacing heads")
+            )
+        record = Record(
+            distillation=found, checkpoint=order.checkpoint, weights_sha256=info.weights_sha256, corpus=text.label,
+            command="distilled in this app", costs=costs,
+        )  # fmt: skip
+        save_record(distillations_folder() / f"{order.key}{_SUFFIX}", record)
+        return order.key
+
+
+def heads_of(text: str | None) -> tuple[Head, ...] | None:
+    """`1.0, 2.3`; nothing is all heads. Raises RequestError for anything else."""
+    parts = [part for part in re.split(r"[,\s]+", text or "") if part]
+    if not parts:
+        return None
+    found = [re.fullmatch(r"(\d{1,4})\.(\d{1,4})", part) for part in parts]
+    if not all(found):
+        raise RequestError(
+            f"Heads: expected layer.head with commas between, as 1.0, 2.3, or nothing for all; got {text!r}."
+        )
+    return tuple(sorted({(int(one[1]), int(one[2])) for one in found if one}))

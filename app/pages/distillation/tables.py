@@ -1,0 +1,61 @@
+"""The Distillation page's table of heads, and tokens coloured by an error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dash import html
+
+from aotlens.plots import describe, glyphs, is_whitespace
+from app.shell.tables import number
+
+_NATS = "Added loss when this head alone is replaced, nats a token"
+
+
+def head_columns(motifs: Sequence[tuple[str, str, str]]) -> list[dict[str, Any]]:
+    """The columns, with one for each motif: its name, its title and what it means."""
+
+    def share(field: str, title: str, help: str) -> dict[str, Any]:
+        return number(field, title, ".2f", help, minWidth=max(56, 22 + 7 * max(map(len, title.split()))), flex=1)
+
+    return [
+        {"field": "name", "headerName": "head", "pinned": "left", "width": 58, "cellClass": "mono pick",
+         "headerTooltip": "layer.head; click or Enter to see it above"},
+        {"field": "result", "headerName": "result", "minWidth": 124, "flex": 2, "cellClass": "mono",
+         "tooltipField": "result"},
+        number("error", "error", ".3f", "Of the FFN of the chosen width, held out, mean over seeds", minWidth=72,
+               flex=1, initialSort="asc"),
+        number("low", "95% from", ".3f", "Over text and seeds", minWidth=58, flex=1),
+        number("high", "to", ".3f", "Over text and seeds", minWidth=52, flex=1),
+        {"field": "attends", "headerName": "attends to", "minWidth": 104, "flex": 1,
+         "headerTooltip": "The target with the most attention, mixed where none has 0.4"},
+        share("variation", "pattern varies", "How much of the pattern varies with the text: 0, the same on every text"),
+        share("linear", "linear map", "Error of the best linear map of the token's input"),
+        share("position", "position’s mean", "Error of the mean at the token's position"),
+        share("neighbours", "neighbours", "Error of the mean over the nearest training inputs"),
+        share("wide", "wide FFN", "Error of one wide FFN"),
+        share("floor", "least of all", "The least error found by any means: an FFN can reach this"),
+        *(share(*motif) for motif in motifs),
+        number("cost_ffn", "cost: FFN", "+.3f", _NATS, minWidth=62, flex=1),
+        number("cost_mean", "cost: mean", "+.3f", _NATS, minWidth=62, flex=1),
+        number("cost_zero", "cost: zero", "+.3f", _NATS, minWidth=62, flex=1),
+    ]  # fmt: skip
+
+
+def error_chips(
+    tokens: Sequence[int], str_tokens: Sequence[str], errors: Sequence[float], movement: Sequence[float]
+) -> list[html.Span]:
+    """One chip a token, the bluer the larger its error; full colour at 1, or at the largest where that is more."""
+    top = max(1.0, *errors)
+    return [
+        html.Span(
+            glyphs(text),
+            className="chip chip-space" if is_whitespace(text) else "chip",
+            title=f"{describe(text)} · id {token} · position {position} · error {error:.2f} · "
+            f"the mean is off by {moved:.2f}",
+            style={"--heat": f"{100 * error / top:.0f}%"},
+            **{"data-value": f"{error:.2f}" if error >= 0.005 else "0"},
+        )
+        for position, (token, text, error, moved) in enumerate(zip(tokens, str_tokens, errors, movement, strict=True))
+    ]

@@ -1,0 +1,102 @@
+"""Results as files: CSV and JSON for one head and for predictions, NPZ for all heads."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from app.core import head_maps as views
+from app.core.errors import RequestError
+from app.core.files import File, json_file, safe_name, text_file
+from app.core.head_maps import View
+from app.core.inference import PromptResult
+
+if TYPE_CHECKING:
+    from aotlens.evaluate import NextTokenPredictions
+
+
+def head_csv(result: PromptResult, layer: int, head: int, view: View, hide_first: bool) -> File:
+    """One row for each query and key that is shown."""
+    shown = views.head_values(result, layer, head, view, hide_first)
+    names = result.patterns.str_tokens
+    buffer = io.StringIO()
+    writer = csv.writer(buffer)
+    writer.writerow(["query", "query_token", "key", "key_token", view])
+    for query, key in np.argwhere(~np.isnan(shown)).tolist():
+        writer.writerow([query, names[query], key, names[key], repr(float(shown[query, key]))])
+    return text_file(f"{result.checkpoint}-head-{layer}.{head}-{view}.csv", buffer.getvalue(), "text/csv")
+
+
+def head_json(result: PromptResult, layer: int, head: int, view: View, hide_first: bool) -> File:
+    """The map as nested lists `[query][key]`, null where nothing is shown."""
+    shown = views.head_values(result, layer, head, view, hide_first)
+    rows = [[None if np.isnan(value) else float(value) for value in row] for row in shown]
+    content = {**_prompt(result), "layer": layer, "head": head, "quantity": view, "values": rows}
+    return json_file(f"{result.checkpoint}-head-{layer}.{head}-{view}.json", content)
+
+
+def all_heads_npz(result: PromptResult, max_bytes: int) -> File:
+    """Every array of the result; read it with `numpy.load`."""
+    patterns = result.patterns
+    if patterns.n_bytes > max_bytes:
+        raise RequestError(
+            f"All heads on this text are {patterns.n_bytes / 2**20:.0f} MB, and files of at most "
+            f"{max_bytes / 2**20:.0f} MB are made here. Take a shorter text, or call aotlens.heads.attention_patterns."
+        )
+    arrays: dict[str, Any] = {
+        "tokens": patterns.tokens,
+        "str_tokens": np.array(patterns.str_tokens),
+        "pattern": patterns.pattern,
+        "value_norms": patterns.value_norms,
+        "visible": patterns.visible,
+    }
+    if patterns.scores is not None:
+        arrays["scores"] = patterns.scores
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    return File(
+        name=safe_name(f"{result.checkpoint}-patterns.npz"), content=buffer.getvalue(), mime="application/octet-stream"
+    )
+
+
+def predictions_csv(result: PromptResult, predictions: NextTokenPredictions) -> File:
+    """The table as it is shown. Tokens are quoted: an unquoted carriage return ends a row."""
+    name = f"{_stem(result, predictions)}.csv"
+    return text_file(name, predictions.to_frame().to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC), "text/csv")
+
+
+def predictions_json(result: PromptResult, predictions: NextTokenPredictions) -> File:
+    """The table, and the token that did come."""
+    actual = predictions.actual
+    content = {
+        **_prompt(result),
+        "position": predictions.position,
+        "entropy_nats": predictions.entropy,
+        "predictions": predictions.to_frame().to_dict(orient="records"),
+        "actual": None
+        if actual is None
+        else {
+            "token_id": actual.token_id,
+            "token": actual.str_token,
+            "probability": actual.probability,
+            "rank": actual.rank,
+        },
+    }
+    return json_file(f"{_stem(result, predictions)}.json", content)
+
+
+def _stem(result: PromptResult, predictions: NextTokenPredictions) -> str:
+    where = "at" if predictions.at_position else "next-after"
+    return f"{result.checkpoint}-{where}-{predictions.position}"
+
+
+def _prompt(result: PromptResult) -> dict[str, Any]:
+    patterns = result.patterns
+    return {
+        "checkpoint": result.checkpoint,
+        "tokens": patterns.tokens.tolist(),
+        "str_tokens": list(patterns.str_tokens),
+    }

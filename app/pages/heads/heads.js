@@ -1,0 +1,231 @@
+// The Heads page between two questions to the server: hover, lock, keys.
+// The server is asked on a choice only: a text, a head, a view, a locked token.
+(function () {
+    "use strict";
+    const state = { motifs: null, analysis: null, map: null, head: null, position: null, direction: "to", hover: null };
+
+    const { setProps } = aotlens;
+    const strip = () => document.getElementById("heads-strip");
+
+    // ── the map's values ────────────────────────────────────────────────────────────────────────────────────
+
+    // A figure's z is float32 in base64 as it comes, whatever plotly makes of it later.
+    function decode(figure) {
+        const trace = figure && figure.data && figure.data[0];
+        const meta = figure && figure.layout && figure.layout.meta;
+        if (!trace || !trace.z || !trace.z.bdata || !meta) return null;
+        const bytes = Uint8Array.from(atob(trace.z.bdata), (char) => char.charCodeAt(0));
+        const size = Number(String(trace.z.shape).split(",")[0]);
+        return { key: meta.key, head: [meta.layer, meta.head], size: size, values: new Float32Array(bytes.buffer) };
+    }
+
+    // The values that belong to one token: its row (where it attends) or its column (who attends to it).
+    // None while the map of another text or head is still there: its values would be wrong.
+    function slice(position) {
+        const map = state.map;
+        if (!map || position === null || !state.analysis || map.key !== state.analysis.key) return null;
+        if (!state.head || state.head.join() !== map.head.join() || position >= map.size) return null;
+        const at = state.direction === "to"
+            ? (other) => map.values[position * map.size + other]
+            : (other) => map.values[other * map.size + position];
+        return Array.from({ length: map.size }, (_, other) => at(other));
+    }
+
+    function short(value) {
+        const size = Math.abs(value);
+        if (size >= 100) return value.toFixed(0);
+        if (size >= 10) return value.toFixed(1);
+        return value.toFixed(2).replace(/^(-?)0\./, "$1.");
+    }
+
+    // ── shading ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    function paint() {
+        const box = strip();
+        if (!box) return;
+        const position = state.hover !== null ? state.hover : state.position;
+        const values = slice(position);
+        const known = values ? values.filter(Number.isFinite) : [];
+        const top = known.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+        for (const chip of box.children) {
+            const index = Number(chip.dataset.position);
+            const value = values ? values[index] : NaN;
+            const share = top > 0 && Number.isFinite(value) ? value / top : 0;
+            chip.style.setProperty("--heat", (100 * Math.abs(share)).toFixed(1) + "%");
+            chip.classList.toggle("chip-negative", share < 0);
+            chip.classList.toggle("chip-here", index === position);
+            chip.classList.toggle("chip-locked", index === state.position);
+            chip.setAttribute("aria-pressed", String(index === state.position));
+            if (Math.abs(share) >= 0.04) chip.dataset.value = short(value);
+            else delete chip.dataset.value;
+        }
+    }
+
+    function markHead() {
+        for (const cell of document.querySelectorAll("#heads-grid-cells .cell")) {
+            const here = state.head && Number(cell.dataset.layer) === state.head[0]
+                && Number(cell.dataset.head) === state.head[1];
+            cell.classList.toggle("cell-chosen", Boolean(here));
+            cell.tabIndex = here ? 0 : -1;
+            if (here) cell.setAttribute("aria-current", "true");
+            else cell.removeAttribute("aria-current");
+        }
+    }
+
+    // What each head is known to do, measured apart from this text.
+    function markMotifs() {
+        const columns = document.getElementById("heads-columns");
+        const line = document.getElementById("heads-motifs-line");
+        if (!columns || !line) return;
+        const analysis = state.analysis;
+        columns.toggleAttribute("data-empty", !analysis);
+        if (analysis) columns.toggleAttribute("data-tall", analysis.layers > 0.6 * analysis.heads);
+        const motifs = state.motifs && state.motifs.labels ? state.motifs : { labels: {}, lines: {} };
+        for (const cell of document.querySelectorAll("#heads-grid-cells .cell")) {
+            const label = motifs.labels[cell.dataset.layer + "." + cell.dataset.head];
+            if (label) cell.dataset.motif = label;
+            else delete cell.dataset.motif;
+        }
+        line.textContent = (analysis && state.head && motifs.lines[state.head.join(".")]) || "";
+    }
+
+    // A frame around the locked token's row or column in the large map.
+    function frame() {
+        const plot = document.querySelector("#heads-map-graph .js-plotly-plot");
+        if (!plot || !plot.data || !plot.data.length || !window.Plotly) return;
+        const wanted = [];
+        const position = state.position;
+        if (position !== null && state.map && position < state.map.size) {
+            const row = state.direction === "to";
+            wanted.push({
+                type: "rect", line: { width: 1.5, color: getComputedStyle(plot).getPropertyValue("--lock") },
+                xref: row ? "paper" : "x", yref: row ? "y" : "paper",
+                x0: row ? 0 : position - 0.5, x1: row ? 1 : position + 0.5,
+                y0: row ? position - 0.5 : 0, y1: row ? position + 0.5 : 1,
+            });
+        }
+        const same = JSON.stringify(wanted) === plot.dataset.frame && (plot.layout.shapes || []).length === wanted.length;
+        if (same) return;
+        plot.dataset.frame = JSON.stringify(wanted);
+        window.Plotly.relayout(plot, { shapes: wanted });
+    }
+
+    function watchPlot() {
+        const plot = document.querySelector("#heads-map-graph .js-plotly-plot");
+        if (!plot || !plot.on || plot.dataset.watched) return;
+        plot.dataset.watched = "yes";
+        plot.on("plotly_afterplot", frame);
+    }
+
+    // ── hover, lock, keys ───────────────────────────────────────────────────────────────────────────────────
+
+    function hover(position) {
+        if (state.hover === position) return;
+        state.hover = position;
+        paint();
+    }
+
+    // Marked at once; the server's answers follow.
+    function lock(position) {
+        state.position = position;
+        paint();
+        frame();
+        setProps("heads-position", { data: position });
+    }
+
+    function choose(layer, head) {
+        state.head = [layer, head];
+        markHead();
+        markMotifs();
+        paint();
+        setProps("heads-head", { data: state.head });
+    }
+
+    function chipOf(target) {
+        return target instanceof Element ? target.closest("#heads-strip .chip") : null;
+    }
+
+    function cellOf(target) {
+        return target instanceof Element ? target.closest("#heads-grid-cells .cell") : null;
+    }
+
+    document.addEventListener("mouseover", function (event) {
+        const chip = chipOf(event.target);
+        if (chip) hover(Number(chip.dataset.position));
+        else if (state.hover !== null) hover(null);
+    });
+
+    document.addEventListener("focusin", function (event) {
+        const chip = chipOf(event.target);
+        if (chip && chip.matches(":focus-visible")) hover(Number(chip.dataset.position));
+    });
+
+    document.addEventListener("focusout", function (event) {
+        if (chipOf(event.target)) hover(null);
+    });
+
+    document.addEventListener("click", function (event) {
+        const chip = chipOf(event.target);
+        if (chip) {
+            const position = Number(chip.dataset.position);
+            lock(state.position === position ? null : position);
+        }
+        const cell = cellOf(event.target);
+        if (cell) choose(Number(cell.dataset.layer), Number(cell.dataset.head));
+    });
+
+    function moveHead(event) {
+        const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+        const step = steps[event.key];
+        if (!step || !state.head || !state.analysis) return;
+        event.preventDefault();
+        const layer = Math.min(Math.max(state.head[0] + step[0], 0), state.analysis.layers - 1);
+        const head = Math.min(Math.max(state.head[1] + step[1], 0), state.analysis.heads - 1);
+        choose(layer, head);
+        const cell = document.querySelector(`#heads-grid-cells .cell[data-layer="${layer}"][data-head="${head}"]`);
+        if (cell) cell.focus();
+    }
+
+    document.addEventListener("keydown", function (event) {
+        const chip = chipOf(event.target);
+        if (chip && event.key === "Escape") lock(null);
+        else if (chip) aotlens.moveChip(event, chip);
+        else if (cellOf(event.target)) moveHead(event);
+    });
+
+    // ── what Dash calls ─────────────────────────────────────────────────────────────────────────────────────
+
+    aotlens.page("heads", {
+        show: function ({ analysis, head, position, direction }) {
+            Object.assign(state, { analysis, head, position: position ?? null, direction });
+            requestAnimationFrame(function () {
+                paint();
+                markHead();
+                markMotifs();
+                frame();
+            });
+        },
+
+        showMotifs: function ({ motifs }) {
+            state.motifs = motifs;
+            requestAnimationFrame(markMotifs);
+        },
+
+        showMap: function ({ figure }) {
+            state.map = decode(figure);
+            requestAnimationFrame(function () {
+                paint();
+                watchPlot();
+                frame();
+            });
+        },
+
+        lockFromMap: function ({ click, direction }) {
+            const point = click && click.points && click.points[0];
+            if (!point) return;
+            const label = String(direction === "to" ? point.y : point.x);
+            const found = label.match(/(\d+)$/);
+            if (found) lock(Number(found[1]));
+        },
+    });
+})();

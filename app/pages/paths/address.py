@@ -1,0 +1,43 @@
+"""The Paths page's address: a text, a target, which paths are listed, and what is taken away."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from app.core import address
+
+Ranking = Literal["abs", "pos", "neg"]
+
+#: Paths that the Paths page lists, at first and at most.
+FIRST_K = 20
+MAX_K = 200
+
+#: A head, `1.0`, or a path, `token@4-0.2-1.3`: where it starts and the heads that it passes.
+_WITHOUT = re.compile(r"\d{1,4}\.\d{1,4}|(token|position|bias)(@\d{1,6})?(-\d{1,4}\.\d{1,4}){0,200}", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PathsState:
+    """Everything that the Paths page shows."""
+
+    checkpoint: str | None = address.checkpoint()
+    text: str | None = address.text(blank=True)
+    """None: the first example."""
+    position: int | None = address.whole()
+    """The token after which the target stands; None: the last."""
+    target: int | None = address.whole()
+    """A token's id; None: the model's first choice."""
+    versus: int | None = address.whole()
+    """The token whose logit is subtracted."""
+    by: Ranking = address.choice(get_args(Ranking), "abs")
+    """Which paths come first: the largest in size, the most for the target, the most against it."""
+    through: tuple[int, int] | None = address.head()
+    """The head that every listed path passes; None: all paths count."""
+    k: int = address.whole(FIRST_K, least=1, most=MAX_K)
+    without: str | None = address.text(pattern=_WITHOUT, expected="a head, as 1.0, or a path, as token@4-0.2-1.3")
+    """The head or path that is taken away, as `_WITHOUT` has it."""
+
+
+ADDRESS = address.Address("paths", PathsState)

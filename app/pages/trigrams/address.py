@@ -1,0 +1,60 @@
+"""The Skip-trigrams page's address: a table, its filters, and the text that it is held against."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from app.core import address
+
+Score = Literal["effect", "sum", "product"]
+End = Literal["top", "bottom"]
+Within = Literal["table", "all"]
+Verdict = Literal["confirmed", "not confirmed", "too rare"]
+VERDICTS: tuple[str, ...] = get_args(Verdict)
+
+#: Skip-trigrams that are listed, at first and at most; and the longest text that is searched for in a token.
+FIRST_ROWS = 500
+MAX_ROWS = 5000
+_MAX_WANTED = 60
+
+#: Tokens that can be asked for: of a text, or of training.
+MAX_COUNT = 999_999_999
+
+#: What sorts of skip-trigrams there are (`aotlens.trigrams.kinds.KINDS`, whose import takes seconds).
+KINDS = ("copying", "punctuation", "names", "morphology", "other")
+
+#: Tokens of text that rows are held against, at first.
+FIRST_TOKENS = 100_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrigramsState:
+    """Everything that the Skip-trigrams page shows."""
+
+    checkpoint: str | None = address.checkpoint()
+    head: tuple[int, int] | None = address.head()
+    score: Score = address.choice(get_args(Score), "effect")
+    end: End = address.choice(get_args(End), "top")
+    """The highest scores, or the lowest: what the head suppresses."""
+    distance: int | Literal["mean"] | None = address.whole(words=("mean",))
+    k: int = address.whole(FIRST_ROWS, least=1, most=MAX_ROWS)
+    least: int = address.whole(0, most=MAX_COUNT)
+    """Training counts that a token must have; 0: any."""
+    source: str = address.text("", most=_MAX_WANTED)
+    """Part of a token, or `=` and all of it."""
+    destination: str = address.text("", most=_MAX_WANTED)
+    out: str = address.text("", most=_MAX_WANTED)
+    within: Within = address.choice(get_args(Within), "table")
+    """Whether tokens are searched for among the rows, or the rows are the best of those with such tokens."""
+    verdict: Verdict | None = address.choice(VERDICTS)
+    kind: str | None = address.choice(KINDS)
+    corpus: str | None = address.text()
+    """A name that the server knows; None: its first."""
+    tokens: int = address.whole(FIRST_TOKENS, least=1, most=MAX_COUNT)
+    """Tokens of it that are read."""
+    row: int | None = address.whole()
+    """The rank of the row that is explained; None: the first."""
+
+
+ADDRESS = address.Address("trigrams", TrigramsState)

@@ -1,0 +1,17 @@
+"""Ids of the Skip-trigrams page."""
+
+from __future__ import annotations
+
+from app.shell.ids import Ids
+
+ids = Ids(
+    "trigrams",
+    "checkpoint heads score end distance delta k least choice meaning relative progress timer stop body rows",
+    "source destination out within verdict kind one evidence corpus tokens pasted check check-all rule kinds",
+    "forced all-heads",
+    "head",  # store: [layer, head]
+    "reading",  # store: {text, tokens} that the rows are held against; None: no text
+    "asked",  # store: which table is asked for, as service.py describes it
+    "shown",  # store: {choice, reading, rows, checked}, of the table that is there
+    "row",  # store: the rank of the row that is explained, or None
+)

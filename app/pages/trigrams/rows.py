@@ -1,0 +1,153 @@
+"""Rows of a table of skip-trigrams as they are listed: searched, filtered, sorted, a page at a time; and counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aotlens.plots import glyphs
+from app.core.errors import RequestError
+from app.pages.trigrams.address import KINDS, VERDICTS
+from app.pages.trigrams.service import Choice, Reading, Trigrams, contains
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+#: What a row is shown by; columns that a table lacks, because it was not checked, are null.
+COLUMNS = (
+    "rank", "source_shown", "destination_shown", "out_shown", "score", "effect", "attention", "qk", "ov", "kind",
+    "verdict", "occurrences", "windows", "followed", "p_out_after_pair", "p_out_after_destination", "lift",
+    "lift_within", "lift_within_low", "lift_within_high", "lifts_disagree", "q_value", "verdict_by_document",
+    "measured_attention", "measured_effect", "ablation_change",
+)  # fmt: skip
+
+#: At most this many rows in one answer, whatever the browser asks.
+_MAX_PAGE = 1000
+
+
+#: Instead of a verdict, where there is no evidence.
+NOT_CHECKED = "not checked"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class KindCounts:
+    """How many rows are of each kind, and what text says about them."""
+
+    kinds: tuple[str, ...]
+    verdicts: tuple[str, ...]
+    """confirmed, not confirmed, too rare; or only `not checked`."""
+    counts: np.ndarray
+    """`[kinds, verdicts]`."""
+
+
+def select(frame: pd.DataFrame, filters: Mapping[str, Any]) -> pd.DataFrame:
+    """The rows that match every filter: parts of tokens, a verdict, a kind. Empty ones match all."""
+    keep = np.ones(len(frame), dtype=bool)
+    for column in ("source", "destination", "out"):
+        wanted = filters.get(column)
+        if wanted:
+            keep &= np.fromiter((contains(one, str(wanted)) for one in frame[f"{column}_shown"]), bool, len(frame))
+    if filters.get("verdict"):
+        keep &= frame["verdict"].eq(filters["verdict"]).to_numpy() if "verdict" in frame else False
+    if filters.get("kind"):
+        keep &= frame["kind"].eq(filters["kind"]).to_numpy()
+    return frame[keep]
+
+
+def sort(frame: pd.DataFrame, model: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """By the grid's columns, stable, what is missing last."""
+    known = [one for one in model if one.get("colId") in frame]
+    if not known:
+        return frame
+    return frame.sort_values(
+        [str(one["colId"]) for one in known],
+        ascending=[one.get("sort") != "desc" for one in known],
+        kind="stable",
+        na_position="last",
+    )
+
+
+def page(frame: pd.DataFrame, start: int, end: int) -> list[dict[str, Any]]:
+    """Rows `start` to `end` as the grid takes them; null for NaN, which JSON doesn't have."""
+    start = max(start, 0)
+    part = frame.iloc[start : min(end, start + _MAX_PAGE)]
+    present = [column for column in COLUMNS if column in part]
+    records = part[present].to_dict(orient="records")
+    return [{"id": str(record["rank"]), **{key: _json(value) for key, value in record.items()}} for record in records]
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value
+
+
+def count(trigrams: Trigrams, choice: Choice, reading: Reading | None) -> KindCounts:
+    """Kinds of the whole table. Raises RequestError until it is found."""
+    frame = found_frame(trigrams, choice, reading)
+    verdicts = VERDICTS if "verdict" in frame else (NOT_CHECKED,)
+    words = frame["verdict"] if "verdict" in frame else [NOT_CHECKED] * len(frame)
+    counts = np.zeros((len(KINDS), len(verdicts)), dtype=np.int64)
+    for kind, word in zip(frame["kind"], words, strict=True):
+        counts[KINDS.index(kind), verdicts.index(word)] += 1
+    return KindCounts(kinds=KINDS, verdicts=verdicts, counts=counts)
+
+
+def heads(trigrams: Trigrams, choice: Choice, reading: Reading | None, shape: tuple[int, int]) -> list[dict[str, Any]]:
+    """A record for every head of the model: how many rows of each kind and verdict, for tables that are there."""
+    records = []
+    for layer in range(shape[0]):
+        for head in range(shape[1]):
+            here = choice.at(layer, head)
+            record: dict[str, Any] = {
+                "head": f"{layer}.{head}", "goto": [layer, head],
+                "chosen": (layer, head) == (choice.layer, choice.head),
+            }  # fmt: skip
+            if trigrams.table(here) is not None:
+                counts = count(trigrams, here, reading)
+                record["rows"] = int(counts.counts.sum())
+                record.update({one: int(n) for one, n in zip(counts.kinds, counts.counts.sum(1), strict=True)})
+                if len(counts.verdicts) > 1:
+                    record.update({one: int(n) for one, n in zip(counts.verdicts, counts.counts.sum(0), strict=True)})
+            records.append(record)
+    return records
+
+
+def forced_rows(trigrams: Trigrams, choice: Choice, reading: Reading | None) -> list[dict[str, Any]]:
+    """What pairs of confirmed rows force, as the table lists it; nothing before the check."""
+    bugs = trigrams.bugs(choice, reading)
+    if bugs is None:
+        return []
+    names = ("source", "destination", "out", "other_destination", "other_out")
+    records = []
+    for i, bug in enumerate(bugs.to_frame().to_dict(orient="records")):
+        source, destination, out, other, other_out = (glyphs(bug[name]) for name in names)
+        records.append(
+            {
+                "id": str(i),
+                "source": source,
+                "one": f"… {destination} → {out}",
+                "one_followed": bug["followed"],
+                "other": f"… {other} → {other_out}",
+                "other_followed": bug["other_followed"],
+                "forced": f"… {destination} → {other_out}",
+                "judgement": "false" if bug["false"] else bug["forced_verdict"],
+                "effect": _json(bug["forced_effect"]),
+                "occurrences": bug["forced_occurrences"],
+                "followed": bug["forced_followed"],
+                "lift": _json(bug["forced_lift_within"]),
+            }
+        )
+    return records
+
+
+def found_frame(trigrams: Trigrams, choice: Choice, reading: Reading | None) -> pd.DataFrame:
+    """The frame. Raises RequestError until it is found."""
+    frame = trigrams.frame(choice, reading)
+    if frame is None:
+        raise RequestError("The table is still being searched for.")
+    return frame

@@ -1,0 +1,324 @@
+"""A head's skip-trigrams and what text says of them: found and checked in the background, then read by page.
+
+Searching reads weights. Checking runs the model, on a copy of its own, so that nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from aotlens.plots import glyphs
+from app.core import Core
+from app.core.cache import Cache
+from app.core.catalog import LoadedModel
+from app.core.corpora import PASTED, Text
+from app.core.errors import RequestError
+from app.core.jobs import Job, Jobs, Report
+from app.pages.trigrams.address import End, Score, TrigramsState
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from aotlens.models import AttentionOnlyTransformer
+    from aotlens.trigrams import Evidence, SkipTrigramBugs, TrigramTable
+
+#: Forced triples that are counted and listed, largest forced effect first.
+MAX_BUGS = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Which table."""
+
+    checkpoint: str
+    layer: int
+    head: int
+    score: Score
+    end: End
+    distance: int | Literal["mean"] | None
+    k: int
+    least: int = 0
+    """Training counts that the tokens searched through must have."""
+    source: str = ""
+    """What the tokens searched through must contain; empty: all tokens."""
+    destination: str = ""
+    out: str = ""
+
+    @property
+    def name(self) -> str:
+        """For titles and file names."""
+        return f"{self.checkpoint} · head {self.layer}.{self.head} · skip-trigrams"
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def at(self, layer: int, head: int) -> Choice:
+        """The same of another head."""
+        return replace(self, layer=layer, head=head)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """Which text, and how many tokens of it."""
+
+    text: str
+    """A corpus's name, or the key of a pasted text."""
+    tokens: int
+
+    @property
+    def pasted(self) -> bool:
+        return self.text.startswith(f"{PASTED}:")
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What the model offers."""
+
+    n_layers: int
+    n_heads: int
+    max_distance: int
+    """0 for a model without positions."""
+    counted: bool
+    """Whether the checkpoint has the counts of its training tokens, which are the background."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Checked:
+    """What a check found."""
+
+    found: Evidence
+    bugs: SkipTrigramBugs
+
+
+class Trigrams:
+    """Tables and evidence of all checkpoints, remembered."""
+
+    def __init__(self, core: Core) -> None:
+        self.core, self.settings, self.corpora = core, core.settings, core.corpora
+        self._searches = Jobs(kept=256)
+        self.checks = Jobs(kept=core.settings.n_evidence)
+        self._copies: Cache[str, AttentionOnlyTransformer] = Cache(1)
+        self._frames: Cache[str, pd.DataFrame] = Cache(16)
+
+    def describe(self, state: TrigramsState) -> tuple[Choice, Shape]:
+        """The table that a state asks for; what the model doesn't have is replaced by what it has.
+
+        Raises RequestError for a checkpoint that isn't there, can't be opened, or has no tokens.
+        """
+        name = state.checkpoint or self.core.catalog.default()
+        loaded = self.core.catalog.load(name)
+        cfg = loaded.model.cfg
+        if cfg.read_in != "tokens" or cfg.read_out != "tokens" or loaded.model.tokenizer is None:
+            raise RequestError(
+                f"The checkpoint {name} doesn't read and write text, so it has no skip-trigrams; choose one with a "
+                "tokenizer."
+            )
+        layer, head = state.head or (0, 0)
+        if layer >= cfg.n_layers or head >= cfg.n_heads:
+            layer, head = 0, 0
+        most = max(cfg.n_ctx // 2, 1) if cfg.positions is not None else 0
+        distance = state.distance if most else None
+        if isinstance(distance, int):
+            distance = min(max(distance, 1), most)
+        every = state.within == "all"
+        choice = Choice(
+            checkpoint=str(name),
+            layer=layer,
+            head=head,
+            score=state.score,
+            end=state.end,
+            distance=distance,
+            k=state.k,
+            least=state.least if loaded.model.unigram_counts is not None else 0,
+            source=state.source if every else "",
+            destination=state.destination if every else "",
+            out=state.out if every else "",
+        )
+        counted = loaded.model.unigram_counts is not None
+        return choice, Shape(n_layers=cfg.n_layers, n_heads=cfg.n_heads, max_distance=most, counted=counted)
+
+    # ── tables ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def search(self, choice: Choice) -> Job:
+        """Find the table in the background; the job that does, or did."""
+        loaded = self.core.catalog.load(choice.checkpoint)
+        label = f"Head {choice.layer}.{choice.head}"
+        return self._searches.start(f"{loaded.key}:{choice}", label, lambda report: self._find(loaded, choice, report))
+
+    def searching(self, choice: Choice) -> Job | None:
+        """The job of `search`, if it was started."""
+        return self._searches.get(f"{self.core.catalog.load(choice.checkpoint).key}:{choice}")
+
+    def table(self, choice: Choice) -> TrigramTable | None:
+        """The table if it has been found."""
+        job = self.searching(choice)
+        return job.result if job is not None and job.state == "done" else None
+
+    def strings(self, checkpoint: str) -> list[str]:
+        """Every token as it is."""
+        model = self.core.catalog.load(checkpoint).model
+        assert model.tokenizer is not None and model.cfg.d_vocab is not None
+        return list(model.tokenizer.str_tokens(range(model.cfg.d_vocab)))
+
+    def _find(self, loaded: LoadedModel, choice: Choice, report: Report) -> TrigramTable:
+        import numpy as np
+
+        from aotlens.trigrams import skip_trigrams
+
+        report(0, 0, "searching all triples")
+        model = loaded.model
+        filters: dict[str, list[int] | None] = {}
+        shown: list[str] = []
+        for name in ("source", "destination", "out"):
+            wanted = getattr(choice, name)
+            if wanted and not shown:
+                shown = [glyphs(token) for token in self.strings(choice.checkpoint)]
+            filters[f"{name}s"] = matching(shown, wanted, name) if wanted else None
+        return skip_trigrams(
+            model,
+            (choice.layer, choice.head),
+            k=choice.k,
+            score=choice.score,
+            largest=choice.end == "top",
+            distance=choice.distance,
+            min_count=choice.least,
+            background=np.ones(model.cfg.d_vocab or 0) if model.unigram_counts is None else None,
+            **filters,
+        )
+
+    def frame(self, choice: Choice, reading: Reading | None) -> pd.DataFrame | None:
+        """Every row with its kind and, where it has been checked, its evidence; None until it is found."""
+        table, found = self.table(choice), self.evidence(choice, reading)
+        if table is None:
+            return None
+        loaded = self.core.catalog.load(choice.checkpoint)
+        key = f"{self._check_key(loaded, choice, reading)}:{found is not None}"
+        return self._frames.get(key, lambda: _frame(table, found))
+
+    # ── evidence ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def text(self, reading: Reading, checkpoint: str) -> Text:
+        """What a reading reads. Raises RequestError for text that isn't here."""
+        if reading.pasted:
+            return self.corpora.pasted(reading.text)
+        return self.corpora.text(reading.text, self.core.catalog.info(checkpoint))
+
+    def about(self, choice: Choice, reading: Reading | None) -> str:
+        """Which text is read, in words."""
+        return "" if reading is None else self.text(reading, choice.checkpoint).about
+
+    def check_every_head(self, choice: Choice, reading: Reading, shape: tuple[int, int]) -> None:
+        """Queue a check of each head. Raises RequestError for more heads than results are kept for."""
+        most = self.settings.n_evidence
+        if shape[0] * shape[1] > most:
+            raise RequestError(
+                f"This model has {shape[0] * shape[1]} heads, and evidence for at most {most} is kept here. Choose "
+                "heads one by one, or use the command: aotlens trigrams."
+            )
+        for layer in range(shape[0]):
+            for head in range(shape[1]):
+                self.search(choice.at(layer, head))
+                self.check(choice.at(layer, head), reading)
+
+    def check(self, choice: Choice, reading: Reading) -> Job:
+        """Hold the table against text in the background; the job that does, or did."""
+        loaded, text = self.core.catalog.load(choice.checkpoint), self.text(reading, choice.checkpoint)
+        label = f"Checking head {choice.layer}.{choice.head} on {text.label}"
+        return self.checks.start(
+            self._check_key(loaded, choice, reading),
+            label,
+            lambda report: self._check(loaded, choice, reading, text, report),
+        )
+
+    def checking(self, choice: Choice, reading: Reading) -> Job | None:
+        """The job of `check`, if it was started."""
+        loaded = self.core.catalog.load(choice.checkpoint)
+        return self.checks.get(self._check_key(loaded, choice, reading))
+
+    def evidence(self, choice: Choice, reading: Reading | None) -> Evidence | None:
+        """The evidence if it is there."""
+        checked = self._checked(choice, reading)
+        return None if checked is None else checked.found
+
+    def bugs(self, choice: Choice, reading: Reading | None) -> SkipTrigramBugs | None:
+        """What pairs of confirmed rows force, if the table has been checked."""
+        checked = self._checked(choice, reading)
+        return None if checked is None else checked.bugs
+
+    def _checked(self, choice: Choice, reading: Reading | None) -> Checked | None:
+        job = None if reading is None else self.checking(choice, reading)
+        return job.result if job is not None and job.state == "done" else None
+
+    @staticmethod
+    def _check_key(loaded: LoadedModel, choice: Choice, reading: Reading | None) -> str:
+        return f"{loaded.key}:{choice}:{reading}"
+
+    def _check(self, loaded: LoadedModel, choice: Choice, reading: Reading, text: Text, report: Report) -> Checked:
+        import numpy as np
+
+        from aotlens.trigrams import evidence, skip_trigram_bugs
+
+        table = self.table(choice)
+        if table is None:
+            table = self._find(loaded, choice, report)
+        total = reading.tokens
+        report(0, total, "reading")
+        model = self._copies.get(loaded.key, lambda: _copy(loaded))
+        read: Any = text.corpus
+        if read is None:
+            tokenizer = model.tokenizer
+            assert tokenizer is not None
+            read = np.array(tokenizer.encode(text.pasted), dtype=np.int64)
+            total = min(total, len(read))
+        how_much: dict[str, Any] = {"max_tokens": reading.tokens, "documents": text.documents}
+        found = evidence(
+            model,
+            table,
+            read,
+            n_examples=self.settings.n_occurrences,
+            progress=lambda n: report(min(n, total), total, "reading"),
+            **how_much,
+        )
+        bugs = skip_trigram_bugs(
+            model, found, read, limit=MAX_BUGS, progress=lambda n: report(total, total, "reading"), **how_much
+        )
+        return Checked(found=found, bugs=bugs)
+
+
+def _frame(table: TrigramTable, found: Evidence | None) -> pd.DataFrame:
+    from aotlens.trigrams.kinds import kinds
+
+    frame = (table if found is None else found).to_frame()
+    for column in ("source", "destination", "out"):
+        frame[f"{column}_shown"] = [glyphs(token) for token in frame[column]]
+    frame["score"] = {"sum": frame.qk + frame.ov, "product": frame.qk * frame.ov}.get(table.score or "", frame.effect)
+    frame["kind"] = kinds(table)
+    return frame
+
+
+def matching(shown: list[str], wanted: str, name: str) -> list[int]:
+    """Ids of tokens (written with glyphs) that contain `wanted`, or are it where it begins with `=`."""
+    found = [index for index, token in enumerate(shown) if contains(token, wanted)]
+    if not found:
+        raise ValueError(
+            f"No token matches the {name} {wanted!r}: try a part of it. · stands for a space, ⏎ for a line end."
+        )
+    return found
+
+
+def contains(shown: str, wanted: str) -> bool:
+    """Whether a token, written with glyphs, is what somebody searches for: a part of it, or with `=` all of it."""
+    if wanted.startswith("="):
+        return shown == glyphs(wanted[1:])
+    return glyphs(wanted).casefold() in shown.casefold()
+
+
+def _copy(loaded: LoadedModel) -> AttentionOnlyTransformer:
+    """Hooks are a model's state: a copy can be run for minutes while others use the original."""
+    with loaded.exclusive:
+        return copy.deepcopy(loaded.model)

@@ -1,0 +1,21 @@
+"""What every page uses: its frame, what it is made of, and how it is wired. It knows no page by name.
+
+page.py        what a page is
+app.py         a Dash app with a core
+frame.py       name, navigation, theme, a place for the page
+navigation.py  address -> page, with notices for values that cannot be
+callbacks.py   `guarded`: server callbacks by names, errors said in their panel
+browser.py     the browser's side: functions by names, links, what writes the address
+sharing.py     what several pages do alike: run a text, mark a head, save figures and files
+checking.py    every callback against all layouts, at start
+static.py      scripts and styles, served by list, with fingerprints
+ids.py         ids of a page, and of the parts of a panel, a graph, a table
+panel.py       title, explanation, maximise, export menu, notice, content
+tables.py      columns and options of dash-ag-grid tables
+graph.py       the one dcc.Graph configuration
+notices.py     errors and empty states
+prompt.py, examples.py  which checkpoint, which text
+choices.py     searchable choices of tokens, and the head picker
+token_strip.py tokens as chips
+static/        scripts and styles of all that
+"""

@@ -1,0 +1,126 @@
+"""The browser's side of a page: functions of its script, links to other pages, and what writes its address.
+
+    BROWSER = (
+        Browser("show", inputs=stores(shown=ids.SHOWN), outputs=children(title=ids.TITLE)),
+        Link("circuits", to=ids.OPEN, head=(ids.HEAD, "data")),
+    )
+
+    aotlens.page("heads", { show({ shown }) { return { title: shown.name }; } });   // heads.js
+
+Dash takes no dicts for functions in the browser, so the names go to it in a script of their own (`Wiring.script`), and
+static/wiring.js hands each function its values by name and puts its answers, by name, where they belong.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from dash import ClientsideFunction, Dash, Input, Output, State
+
+from app.core.address import Address
+from app.shell.props import Prop, Props, as_role
+
+if TYPE_CHECKING:
+    from app.shell.page import Page
+
+#: A component's id, and where in it a value is: a property, then keys inside; with several, the value is their list.
+#: `(ids.SHOWN, "data.layer", "data.head")` is a head. A property without a value is nothing; a key that isn't there yet
+#: keeps the address as it is.
+Source = tuple[str, ...] | Prop
+
+
+@dataclass(frozen=True)
+class Browser:
+    """A function of the page's script. Inputs, then `state`, reach it by name; what it returns names outputs.
+
+    An output that it does not name stays as it is.
+    """
+
+    name: str
+    inputs: Props = field(default_factory=dict, kw_only=True)
+    state: Props = field(default_factory=dict, kw_only=True)
+    outputs: Props = field(default_factory=dict, kw_only=True)
+    at_first: bool = field(default=True, kw_only=True)
+    """Whether it is called when the page is new."""
+
+
+class Link:
+    """The address of the page `page`, with these fields, as the `href` of `to`: kept up to date by the browser."""
+
+    def __init__(self, page: str, *, to: str, **fields: Source) -> None:
+        self.page, self.to, self.fields = page, to, fields
+
+
+class Wiring:
+    """What the browser is told: the addresses' fields, and the names of every function's values."""
+
+    def __init__(self, pages: Sequence[Page]) -> None:
+        self._addresses: dict[str, Any] = {}
+        for page in pages:
+            paths = [page.path, "/"] if page is pages[0] else [page.path]
+            self._addresses[page.name] = {"paths": paths, "fields": page.address.browser()}
+        self._callbacks: dict[str, dict[str, Any]] = {}
+        self.called: list[tuple[str, str]] = []
+        """(script, function) of all that are called."""
+
+    def register(self, app: Dash, page: str, entry: Browser | Link, *, script: str | None = None) -> None:
+        """Adds a page's entry; its function is in the script `script`, the page's own unless told."""
+        if isinstance(entry, Link):
+            self._compose(app, page, entry.page, entry.fields, Output(entry.to, "href"))
+            return
+        script = script or page
+        self.called.append((script, entry.name))
+        names = [*entry.inputs, *entry.state]
+        if len(set(names)) < len(names):
+            raise ValueError(f"{page}: {entry.name} has a name twice: {names}.")
+        wire = {"run": [script, entry.name], "inputs": names, "outputs": list(entry.outputs)}
+        app.clientside_callback(
+            self._add(page, entry.name, wire),
+            *as_role(Output, entry.outputs).values(),
+            *as_role(Input, entry.inputs).values(),
+            *as_role(State, entry.state).values(),
+            prevent_initial_call=not entry.at_first,
+        )
+
+    def write_address(self, app: Dash, page: str, address: Address[Any], sources: Mapping[str, Source]) -> None:
+        """The browser writes the page's address from `sources`. Raises ValueError where a field has none."""
+        if sources and set(sources) != set(address.names()):
+            differing = sorted(set(sources) ^ set(address.names()))
+            raise ValueError(f"{page}: `writes` and the address differ in {', '.join(differing)}.")
+        if sources:
+            self._compose(app, page, page, sources, None)
+
+    def _compose(self, app: Dash, page: str, target: str, fields: Mapping[str, Source], to: Output | None) -> None:
+        if target not in self._addresses:
+            raise ValueError(f"{page}: there is no page {target!r} to link to.")
+        unknown = set(fields) - set(self._addresses[target]["fields"])
+        if unknown:
+            raise ValueError(f"{page}: the address of {target} has no {', '.join(sorted(unknown))}.")
+        places: dict[tuple[str, str], int] = {}
+        sources = {}
+        for name, source in fields.items():
+            component, *ways = cast("tuple[str, ...]", source)
+            sources[name] = []
+            for way in ways:
+                prop, *keys = way.split(".")
+                place = places.setdefault((component, prop), len(places))
+                sources[name].append([place, *keys])
+        wire = {"write" if to is None else "link": target, "sources": sources}
+        outputs = [] if to is None else [to]
+        app.clientside_callback(
+            self._add(page, "address", wire), *outputs, *(Input(component, prop) for component, prop in places)
+        )
+
+    def _add(self, page: str, name: str, wire: dict[str, Any]) -> ClientsideFunction:
+        calls = self._callbacks.setdefault(page, {})
+        label = f"{name}-{len(calls)}"
+        calls[label] = wire
+        return ClientsideFunction(page, label)
+
+    def script(self) -> str:
+        """The script that ties the functions to Dash's callbacks; it runs after all others."""
+        told = {"addresses": self._addresses, "callbacks": self._callbacks}
+        return f"aotlens.wire({json.dumps(told, ensure_ascii=False)});\n"

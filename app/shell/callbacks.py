@@ -1,0 +1,125 @@
+"""Server callbacks by names, and what they do with an error: a clear message in their panel, never a traceback.
+
+    @guarded(
+        app, panel=ids.CURVE, parts=("figure", "caption"),
+        inputs=stores(shown=ids.SHOWN, theme=shell.THEME), output=props("href", link=ids.OPEN),
+    )
+    def draw(shown, theme):
+        return {"figure": …, "caption": …, "link": …}
+
+`parts` are outputs of the panel that have their ids from it. What the answer does not name stays as it is. None is the
+answer when there is nothing to show: then, as after an error, each output is empty: `empty` says what that is, where it
+isn't the usual of its property.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any, TypeVar
+
+from dash import Dash, Input, Output, State, no_update
+from dash.exceptions import PreventUpdate
+
+from aotlens.checkpoints import CheckpointError
+from app.core.errors import RequestError
+from app.shell import ids
+from app.shell.graph import EMPTY
+from app.shell.notices import defect, problem
+from app.shell.props import Props, as_role
+
+log = logging.getLogger("aotlens.app")
+
+#: Parts of a panel: the id of each, and its property.
+_PARTS: Mapping[str, tuple[Callable[[str], str], str]] = {
+    "figure": (ids.graph, "figure"),
+    "rows": (ids.table, "rowData"),
+    "columns": (ids.table, "columnDefs"),
+    "body": (ids.body, "children"),
+    "caption": (ids.caption, "children"),
+    "title": (ids.title, "children"),
+    "explanation": (ids.explanation, "children"),
+    "notice": (ids.notice, "children"),
+}
+
+#: What an output is when there is nothing to show, by its property; any other stays as it is.
+_EMPTY: Mapping[str, Any] = {"children": None, "data": None, "figure": EMPTY, "rowData": [], "columnDefs": []}
+
+#: By the names of outputs.
+Answer = dict[str, Any] | None
+
+T = TypeVar("T")
+
+
+def part(panel: str, name: str, **rest: Any) -> Output:
+    """A panel's part as an output: figure, rows, columns, body, caption, title, explanation or notice."""
+    make_id, prop = _PARTS[name]
+    return Output(make_id(panel), prop, **rest)
+
+
+def spoken(work: Callable[[], T], name: str) -> tuple[T | None, Any]:
+    """What `work` gives and nothing to say; or None, and what went wrong. `name` is for the log."""
+    try:
+        return work(), None
+    except PreventUpdate:
+        raise
+    except (RequestError, CheckpointError) as error:
+        return None, problem(str(error))
+    except Exception as error:
+        log.exception("%s failed", name)
+        return None, defect(error)
+
+
+def guarded(
+    app: Dash,
+    *,
+    panel: str,
+    inputs: Props,
+    state: Props | None = None,
+    reads: Mapping[str, Callable[[Any], Any]] | None = None,
+    parts: Sequence[str] = (),
+    output: Props | None = None,
+    empty: Mapping[str, Any] | None = None,
+    at_first: bool = True,
+    shares_notice: bool = False,
+) -> Callable[[Callable[..., Answer]], Callable[..., dict[str, Any]]]:
+    """A callback whose errors are said in `panel`; `shares_notice` where other callbacks speak there, too.
+
+    `reads` makes of inputs what they mean; where that is None, there is nothing to show, and the callback isn't called.
+    A theme that nobody has chosen yet is light.
+    """
+    outputs = {name: part(panel, name) for name in parts} | as_role(Output, output)
+    nothing = {name: _EMPTY.get(one.component_property, no_update) for name, one in outputs.items()}
+    misnamed = set(empty or {}) - set(outputs)
+    if misnamed:
+        raise ValueError(f"`empty` names what is no output: {', '.join(sorted(misnamed))}.")
+    nothing |= empty or {}
+    said = part(panel, "notice", allow_duplicate=shares_notice)
+
+    def decorate(callback: Callable[..., Answer]) -> Callable[..., dict[str, Any]]:
+        def run(values: dict[str, Any]) -> dict[str, Any]:
+            read = {name: reader(values[name]) for name, reader in (reads or {}).items()}
+            answer = None if None in read.values() else callback(**{**values, **read})
+            if answer is None:
+                return nothing
+            unknown = answer.keys() - {*outputs, "notice"}
+            if unknown:
+                names = ", ".join(sorted(unknown))
+                raise TypeError(f"{callback.__name__} answers what is no output: {names}")
+            return {**dict.fromkeys(outputs, no_update), **answer}
+
+        @app.callback(
+            output={**outputs, "notice": said}, inputs=as_role(Input, inputs), state=as_role(State, state),
+            prevent_initial_call="initial_duplicate" if shares_notice and at_first else not at_first,
+        )  # fmt: skip
+        @wraps(callback)
+        def answered(**values: Any) -> dict[str, Any]:
+            if "theme" in values:
+                values["theme"] = values["theme"] or "light"
+            answer, problem = spoken(lambda: run(values), callback.__name__)
+            return {"notice": problem, **(nothing if answer is None else answer)}
+
+        return answered
+
+    return decorate

@@ -1,0 +1,69 @@
+"""Every callback against all layouts, at start: a mistyped id or property, or an id given twice, stops the app.
+
+Dash would do this in the browser, and for that send all pages' layouts with every page's HTML.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dash.development.base_component import Component
+
+from app.shell.app import App
+
+
+def check(app: App) -> None:
+    """Raises ValueError that names every fault, so that none has to be looked for."""
+    layouts = [page.content(app.core, app.services[page.name], page.address.parse(None)) for page in app.pages]
+    everything = [one for layout in (app.layout, *layouts) for one in components(layout)]
+    counts = Counter(one.id for one in everything)
+    faults = [f"the id {name!r} is given {count} times" for name, count in counts.items() if count > 1]
+    by_id = {one.id: one for one in everything}
+    for callback in app._callback_list:
+        faults += _faults(callback, by_id)
+    faults += _missing_functions(app)
+    if faults:
+        raise ValueError("The app's callbacks do not fit its layouts:\n  " + "\n  ".join(dict.fromkeys(faults)))
+
+
+def components(tree: Any) -> Iterator[Component]:
+    """Every component with an id, wherever in a layout it is."""
+    if isinstance(tree, list | tuple):
+        for one in tree:
+            yield from components(one)
+    elif isinstance(tree, Component):
+        if isinstance(getattr(tree, "id", None), str):
+            yield tree
+        for name in tree._prop_names:
+            yield from components(getattr(tree, name, None))
+
+
+def _faults(callback: Mapping[str, Any], by_id: Mapping[str, Component]) -> Iterator[str]:
+    places = [(entry["id"], entry["property"]) for entry in (*callback["inputs"], *callback["state"])]
+    if not callback["no_output"]:
+        # `id.property`, or `..id.property...id.property..`; a property that others set too has `@` and more behind it.
+        outputs = callback["output"].removeprefix("..").removesuffix("..").split("...")
+        places += [(name, prop.partition("@")[0]) for name, _, prop in (output.rpartition(".") for output in outputs)]
+    for name, prop in places:
+        component = by_id.get(name)
+        if component is None:
+            yield f"a callback names {name!r}, which is in no layout"
+        elif not _has(component, prop):
+            yield f"a callback names {name}.{prop}, and a {type(component).__name__} has no such property"
+
+
+def _has(component: Component, prop: str) -> bool:
+    if prop in component.available_properties:
+        return True
+    return any(prop.startswith(prefix) for prefix in component.available_wildcard_properties or ())
+
+
+def _missing_functions(app: App) -> Iterator[str]:
+    scripts = {page.name: page.script for page in app.pages}
+    for script, function in app.wiring.called:
+        path = scripts.get(script)
+        if script != "shell" and (path is None or not re.search(rf"\b{function}\b\s*[:(]", path.read_text("utf-8"))):
+            yield f"the page {script} calls {function} in the browser, and its script has no such function"

@@ -1,0 +1,72 @@
+"""Searchable choices of tokens (or positions, directions), and the head picker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import html
+
+from aotlens.plots import describe
+from app.core.labels import Labels
+
+#: The server has searched already; static/shell.js has the function.
+_FILTER = {"function": "keepAll"}
+
+
+def one_of(id: str, label: str, placeholder: str) -> dmc.Select:
+    """One row or column; none means the one of the largest entry."""
+    return dmc.Select(
+        id=id, label=label, placeholder=placeholder, data=[], value=None, searchable=True, clearable=True,
+        filter=_FILTER, nothingFoundMessage="Nothing like that", size="xs", className="choose-one",
+    )  # fmt: skip
+
+
+def some_of(id: str, label: str, most: int) -> dmc.MultiSelect:
+    """Rows or columns of the map; none means those of the largest entries."""
+    return dmc.MultiSelect(
+        id=id, label=label, placeholder="largest entries; type to choose", data=[], value=[], searchable=True,
+        clearable=True, maxValues=most, filter=_FILTER, nothingFoundMessage="Nothing like that", size="xs",
+        hidePickedOptions=True, className="choose-some",
+    )  # fmt: skip
+
+
+def options(labels: Labels, indices: Iterable[int]) -> list[dict[str, str]]:
+    """Each index once, in the given order."""
+    return [{"value": str(index), "label": labels.shown(index)} for index in dict.fromkeys(indices)]
+
+
+def head_picker(id: str, store: str) -> html.Div:
+    """A place for `head_buttons`; static/head_picker.js puts the head that is picked, [layer, head], into `store`.
+
+    `app.shell.sharing.mark_head` marks the head that is shown.
+    """
+    return html.Div(id=id, className="pick-heads", role="group", **{"aria-label": "Heads", "data-store": store})
+
+
+def head_buttons(n_layers: int, n_heads: int) -> list[Any]:
+    """A row of buttons a layer; arrows move between them, so the Tab key stops once."""
+    return [
+        html.Div(
+            [
+                html.Button(
+                    f"{layer}.{head}",
+                    className="pick-head",
+                    tabIndex=-1,
+                    title=f"Layer {layer}, head {head}",
+                    **{"data-layer": str(layer), "data-head": str(head), "aria-label": f"Layer {layer}, head {head}"},
+                )
+                for head in range(n_heads)
+            ],
+            className="pick-layer",
+        )
+        for layer in range(n_layers)
+    ]
+
+
+def tooltip(labels: Labels, index: int) -> str:
+    """A token beyond doubt."""
+    if labels.texts is None:
+        return labels.text(index)
+    return f"{describe(labels.text(index))} · id {index}"

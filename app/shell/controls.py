@@ -1,0 +1,59 @@
+"""Controls that several pages have, in one look."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import dcc, html
+
+from app.core.jobs import Job
+from app.shell.choices import head_picker
+
+
+def labelled(label: str, control: Any, *, size: str = "sm") -> html.Div:
+    """A control that has no label of its own."""
+    return html.Div([html.Span(label, className=f"field-label field-label-{size}"), control])
+
+
+def switch_of(id: str, label: str, value: str, options: Mapping[str, str], *, size: Any = "xs") -> dmc.SegmentedControl:
+    """One of a few, side by side; `options` are labels by value, `label` is for screen readers."""
+    data = [{"value": one, "label": text} for one, text in options.items()]
+    return dmc.SegmentedControl(id=id, data=data, value=value, size=size, **{"aria-label": label})
+
+
+def segments(id: str, label: str, value: str, options: Mapping[str, str], *, size: Any = "sm") -> html.Div:
+    """The same with its label above it."""
+    return labelled(label, switch_of(id, label, value, options, size=size), size=size)
+
+
+def whole_number(id: str, label: str | None, value: Any, least: int, most: int, **rest: Any) -> dmc.NumberInput:
+    """A whole number within bounds."""
+    return dmc.NumberInput(
+        id=id, label=label, value=value, min=least, max=most, allowDecimal=False,
+        **{"debounce": 300, "clampBehavior": "blur", "size": "sm", **rest},
+    )  # fmt: skip
+
+
+def head_choice(picker: str, store: str) -> html.Div:
+    """A head picker with its label."""
+    return labelled("Head (layer.head)", head_picker(picker, store))
+
+
+def link_button(id: str, text: str, href: str, *, hidden: bool = False) -> dcc.Link:
+    """A link to another page, as a button."""
+    return dcc.Link(text, id=id, href=href, className="button-link hidden" if hidden else "button-link")
+
+
+def stop_bar(progress: str, stop: str) -> html.Div:
+    """How far a job is, filled by a callback, and the button that ends it."""
+    button = dmc.Button("Stop", id=stop, n_clicks=0, size="compact-sm", variant="default", className="hidden")
+    return html.Div([html.Div(id=progress, role="status"), button], className="progress")
+
+
+def progress_bar(job: Job, text: str) -> html.Span:
+    """How far it is, in words and as a bar."""
+    share = job.done / job.total if job.total else 0
+    bar = html.Span(className="progress-bar", style={"width": f"{100 * share:.1f}%"})
+    return html.Span([text, html.Span(bar, className="progress-track")], className="progress")

@@ -1,0 +1,80 @@
+"""The frame of every page: name, navigation, theme, and a place for the page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import dcc, html
+
+from app.shell import ids
+
+_THEME: dict[str, Any] = {
+    "primaryColor": "blue",
+    "primaryShade": 8,  # white text on the lighter ones has too little contrast
+    "fontFamily": "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif",
+    "fontFamilyMonospace": "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace",
+    "defaultRadius": "sm",
+}
+
+
+def frame(pages: Sequence[tuple[str, str]]) -> dmc.MantineProvider:
+    """`pages` are (title, address), in the order of the navigation."""
+    return dmc.MantineProvider(
+        [
+            dcc.Location(id=ids.LOCATION, refresh=False),
+            dcc.Store(id=ids.THEME),
+            html.A("Skip to the content", href="#page", className="skip"),
+            _connection(),
+            html.Header(
+                [
+                    dcc.Link([html.Span(className="logo"), "aotlens"], href="/", className="brand", title="aotlens"),
+                    html.Nav(
+                        [dcc.Link(name, href=address, className="nav-link") for name, address in pages],
+                        id=ids.NAVIGATION,
+                        className="navigation",
+                        **{"aria-label": "Pages"},
+                    ),
+                    dmc.SegmentedControl(
+                        id=ids.THEME_CHOICE,
+                        data=[
+                            {"value": "light", "label": "Light"},
+                            {"value": "dark", "label": "Dark"},
+                            {"value": "system", "label": "System"},
+                        ],
+                        value="system",
+                        size="xs",
+                        persistence=True,
+                        persistence_type="local",
+                        **{"aria-label": "Colour theme"},
+                    ),
+                ],
+                className="header",
+            ),
+            html.Main(id=ids.PAGE, className="page", tabIndex=-1),
+            html.Noscript("aotlens needs JavaScript."),
+        ],
+        id=ids.PROVIDER,
+        theme=_THEME,
+        defaultColorScheme="auto",
+    )
+
+
+def _connection() -> html.Div:
+    """Shown by static/connection.js while the server does not answer."""
+    return html.Div(
+        [
+            html.Span(
+                [
+                    html.Strong("aotlens does not answer. "),
+                    "Its server has stopped or can't be reached. Once it runs again, this page goes on where it was.",
+                ]
+            ),
+            html.Button("Try again", className="connection-again"),
+        ],
+        id=ids.CONNECTION,
+        className="connection",
+        hidden=True,
+        role="alert",
+    )

@@ -1,0 +1,109 @@
+"""Ids: a page's own, prefixed with its name; and what belongs to a panel, a graph or a table, named after it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+# The frame of every page.
+PROVIDER = "provider"
+LOCATION = "location"
+PAGE = "page"
+NAVIGATION = "navigation"
+THEME_CHOICE = "theme-choice"  # light, dark or system
+THEME = "theme"  # what that comes to: light or dark
+CONNECTION = "connection"  # the notice that the server does not answer
+
+
+class Ids:
+    """The ids of one page: of `Ids("heads", "map open-paths")`, `ids.OPEN_PATHS` is `heads-open-paths`.
+
+    Names are separated by spaces. A name given twice is refused, and so is one that was not given.
+    """
+
+    def __init__(self, page: str, *names: str) -> None:
+        self._page = page
+        listed = " ".join(names).split()
+        twice = [name for name, count in Counter(listed).items() if count > 1]
+        if twice:
+            raise ValueError(f"The page {page} names twice: {', '.join(twice)}.")
+        self._ids = {name.upper().replace("-", "_"): f"{page}-{name}" for name in listed}
+
+    def __getattr__(self, name: str) -> str:
+        if name.startswith("_") or name not in self._ids:
+            raise AttributeError(f"The page {self.__dict__.get('_page')} has no id {name}.")
+        return self._ids[name]
+
+
+def notice(panel: str) -> str:
+    """Where a panel says what went wrong or what is missing."""
+    return f"{panel}-notice"
+
+
+def graph(panel: str) -> str:
+    """A panel's one figure."""
+    return f"{panel}-graph"
+
+
+def table(panel: str) -> str:
+    """A panel's one table."""
+    return f"{panel}-table"
+
+
+def body(panel: str) -> str:
+    """What a callback fills of a panel, where that is neither a figure nor a table."""
+    return f"{panel}-body"
+
+
+def caption(panel: str) -> str:
+    """A sentence about what is shown, beside it."""
+    return f"{panel}-caption"
+
+
+def box(graph: str) -> str:
+    """What sets the size of a graph."""
+    return f"{graph}-box"
+
+
+def heading(table: str) -> str:
+    """What a table among several lists."""
+    return f"{table}-heading"
+
+
+def explanation(panel: str) -> str:
+    """A panel's paragraph."""
+    return f"{panel}-explanation"
+
+
+def title(panel: str) -> str:
+    """A panel's heading."""
+    return f"{panel}-title"
+
+
+def seen(panel: str) -> str:
+    """The store of a panel that is asked for when it is in view: what is shown there, or shall be."""
+    return f"{panel}-seen"
+
+
+def maximise(panel: str) -> str:
+    """The button that gives a panel the whole window."""
+    return f"{panel}-maximise"
+
+
+def export(panel: str, kind: str) -> str:
+    """The menu entry that saves a panel's content as `kind`: png, svg, csv, json or npz."""
+    return f"{panel}-export-{kind}"
+
+
+def file_of(page: str) -> str:
+    """Where a callback puts a file to save; every page has one."""
+    return f"{page}-file"
+
+
+def page_of(id: str) -> str:
+    """The page of one of its ids."""
+    return id.partition("-")[0]
+
+
+def exporting(entry: str) -> str:
+    """The panel of such an entry."""
+    return entry.rpartition("-export-")[0]

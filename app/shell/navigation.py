@@ -1,0 +1,90 @@
+"""Address -> page.
+
+Not Dash's own pages: their registry is global to the process, so two apps in one process (as in tests) would mix, and
+they take a query apart before a page sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import Input, Output, html
+from flask import Response, request
+
+from app.shell import ids
+from app.shell.app import App
+from app.shell.browser import Browser
+from app.shell.callbacks import spoken
+from app.shell.page import Page
+
+#: The endpoint by which Dash answers every GET that is nothing of its own.
+_ANY_PATH = "/<path:path>"
+
+
+def find(pages: Sequence[Page], pathname: str | None) -> Page | None:
+    """The page at a path; `/` is the first page."""
+    path = (pathname or "/").rstrip("/") or pages[0].path
+    return next((page for page in pages if page.path == path), None)
+
+
+def content(app: App, pathname: str | None, search: str | None) -> Any:
+    """What is at an address, below what was taken instead of values that cannot be."""
+    page = find(app.pages, pathname)
+    if page is None:
+        return html.Div(
+            [
+                html.H1("There is no such page"),
+                html.P(["Nothing is at ", html.Code(pathname), ". See the pages above."]),
+            ],
+            className="missing",
+        )
+    state, sentences = page.address.read(search, app.core.catalog)
+    shown = page.content(app.core, app.services[page.name], state)
+    return [_taken(sentences), *shown] if sentences else shown
+
+
+def _taken(sentences: Sequence[str]) -> dmc.Alert:
+    return dmc.Alert(
+        [html.Div(sentence) for sentence in sentences],
+        title="Not everything that the address says can be shown",
+        color="orange",
+        variant="light",
+        withCloseButton=True,
+        className="notice taken-instead",
+    )
+
+
+def register(app: App) -> None:
+    """The callback that shows a page, the status of an unknown address, the mark of the current page, the theme."""
+
+    @app.server.after_request
+    def mark_missing(response: Response) -> Response:
+        # The browser gets the app all the same, and in it the page that says so.
+        if request.endpoint == _ANY_PATH and response.status_code == 200 and find(app.pages, request.path) is None:
+            response.status_code = 404
+        return response
+
+    @app.callback(Output(ids.PAGE, "children"), Input(ids.LOCATION, "pathname"), Input(ids.LOCATION, "search"))
+    def show_page(pathname: str | None, search: str | None) -> Any:
+        shown, said = spoken(lambda: content(app, pathname, search), f"the page {pathname}")
+        return shown if said is None else said
+
+    app.wiring.register(
+        app,
+        "shell",
+        Browser(
+            "markPage",
+            inputs={"pathname": Input(ids.LOCATION, "pathname"), "content": Input(ids.PAGE, "children")},
+        ),
+    )
+    app.wiring.register(
+        app,
+        "shell",
+        Browser(
+            "chooseTheme",
+            inputs={"chosen": Input(ids.THEME_CHOICE, "value")},
+            outputs={"theme": Output(ids.THEME, "data"), "scheme": Output(ids.PROVIDER, "forceColorScheme")},
+        ),
+    )

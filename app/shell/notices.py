@@ -1,0 +1,47 @@
+"""What a panel says when it has nothing to show: an error, or what to do first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import dash_mantine_components as dmc
+from dash import html
+
+
+def problem(message: str, title: str = "This can't be shown") -> dmc.Alert:
+    """Something that the person at the browser can put right."""
+    live = {"aria-live": "polite"}
+    return dmc.Alert(message, title=title, color="orange", variant="light", className="notice", **live)
+
+
+def defect(error: Exception) -> dmc.Alert:
+    """Something that only we can put right; the traceback is on the server's terminal."""
+    return dmc.Alert(
+        f"{type(error).__name__}: {error}. This is a defect of aotlens, not of what you asked for; the terminal in "
+        "which the app runs has the details.",
+        title="Something went wrong",
+        color="red",
+        variant="light",
+        className="notice",
+    )
+
+
+def empty(message: str) -> html.Div:
+    """Nothing yet, and what brings it."""
+    return html.Div(message, className="empty")
+
+
+def exact(text: str) -> dmc.Text:
+    """Numbers are the model's own, and why."""
+    return dmc.Text(text, className="exact", size="sm")
+
+
+def relative(why: Sequence[str], what: str) -> dmc.Alert:
+    """Numbers are not the model's own: they are to be compared with each other."""
+    return dmc.Alert(
+        [dmc.Text(one, size="sm") for one in why],
+        title=f"Relative: compare {what} with each other; their numbers are not the model's own",
+        color="orange",
+        variant="light",
+        className="relative",
+    )

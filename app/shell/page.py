@@ -1,0 +1,52 @@
+"""What a page is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dash import dcc
+
+from app.core import Core
+from app.core.address import Address
+from app.shell.ids import file_of
+
+if TYPE_CHECKING:
+    from app.shell.app import App
+    from app.shell.browser import Browser, Link, Source
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """A view: its address, what it looks like there, its callbacks, script and style."""
+
+    title: str
+    """In the navigation."""
+    address: Address[Any]
+    """Its fields, declared once; the page's name is the address's."""
+    layout: Callable[[Any, Any, Any], Any]
+    """`layout(core, service, state)` for a state of the address."""
+    register: Callable[[App, Any, Any], None] = lambda app, core, service: None
+    """`register(app, core, service)` adds the server's callbacks."""
+    service: Callable[[Any], Any] = lambda core: None
+    """`service(core)` makes what computes for the page; called once for each app."""
+    writes: Mapping[str, Source] = field(default_factory=dict)
+    """For each field of the address, the component and property from which the browser writes it."""
+    browser: Sequence[Browser | Link] = ()
+    """What the browser does alone: functions of `script` and links to other pages."""
+    script: Path | None = None
+    style: Path | None = None
+
+    def content(self, core: Core, service: Any, state: Any) -> list[Any]:
+        """All that the page is for a state: what it lays out, and where a file to save goes."""
+        return [dcc.Download(id=file_of(self.name)), self.layout(core, service, state)]
+
+    @property
+    def name(self) -> str:
+        return self.address.name
+
+    @property
+    def path(self) -> str:
+        return self.address.path

@@ -1,0 +1,94 @@
+"""The one frame of every view: title, explanation, maximise, export, notice, content."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import dcc, html
+
+from app.shell import ids
+
+_EXPORTS = {
+    "png": "Picture (PNG)",
+    "svg": "Picture (SVG)",
+    "csv": "Table (CSV)",
+    "json": "Data (JSON)",
+    "npz": "Arrays of all heads (NPZ)",
+    "py": "Python (PY)",
+    "safetensors": "Attention model in float64 (safetensors)",
+    "ffn": "FFN in float64 (safetensors)",
+    "zip": "Attention model as a checkpoint, float32 (ZIP)",
+}
+
+
+def panel(
+    id: str,
+    title: str,
+    explanation: Any,
+    content: Any,
+    *,
+    controls: Any = None,
+    exports: Sequence[str] = (),
+    class_name: str = "",
+    follows: str | None = None,
+) -> html.Section:
+    """A view. `exports` are kinds of files; the page's callbacks answer `ids.export(id, kind)`.
+
+    With `follows`, a store of the page, the panel is asked for when it is in view (`sharing.when_seen`).
+    """
+    waits = {} if follows is None else {"data-follows": follows, "aria-busy": "true"}
+    return html.Section(
+        [
+            html.Div(
+                [
+                    html.H2(title, id=ids.title(id), className="panel-title"),
+                    html.Div(
+                        [*_listed(controls), *_export_menu(id, title, exports), _maximise(id, title)],
+                        className="panel-controls",
+                    ),
+                ],
+                className="panel-header",
+            ),
+            html.P(explanation, id=ids.explanation(id), className="panel-explanation"),
+            html.Div(id=ids.notice(id), className="panel-notice", role="status"),
+            html.Div(content, className="panel-content"),
+            *([] if follows is None else [dcc.Store(id=ids.seen(id))]),
+        ],
+        id=id,
+        className="panel",
+        **{"aria-labelledby": ids.title(id), "data-kind": class_name or id, **waits},
+    )
+
+
+def icon_button(id: str, icon: str, label: str, **rest: Any) -> dmc.ActionIcon:
+    """A button with an icon of static/shell.css, named for screen readers and on hover."""
+    return dmc.ActionIcon(
+        html.Span(className=f"icon icon-{icon}"),
+        id=id,
+        variant="subtle",
+        color="gray",
+        attributes={"root": {"title": label}},
+        **{"aria-label": label},
+        **rest,
+    )
+
+
+def _maximise(id: str, title: str) -> dmc.ActionIcon:
+    return icon_button(ids.maximise(id), "maximise", f"Maximise: {title} (Escape to return)", className="maximise")
+
+
+def _export_menu(id: str, title: str, kinds: Sequence[str]) -> list[Any]:
+    if not kinds:
+        return []
+    items = [dmc.MenuItem(_EXPORTS[kind], id=ids.export(id, kind), n_clicks=0) for kind in kinds]
+    target = dmc.MenuTarget(icon_button(f"{id}-export", "download", f"Export: {title}"))
+    # Kept mounted: an id that a callback names must be in the page.
+    return [dmc.Menu([target, dmc.MenuDropdown(items)], position="bottom-end", keepMounted=True, shadow="md")]
+
+
+def _listed(controls: Any) -> list[Any]:
+    if controls is None:
+        return []
+    return list(controls) if isinstance(controls, list | tuple) else [controls]

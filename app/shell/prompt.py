@@ -1,0 +1,75 @@
+"""What a page asks first: which checkpoint, and which text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import dash_mantine_components as dmc
+from dash import html
+
+from aotlens.checkpoints import CheckpointInfo
+from app.core.catalog import Catalog
+
+
+def checkpoint_choice(
+    id: str,
+    catalog: Catalog,
+    value: str | None,
+    *,
+    reads_text: bool = False,
+    note: Callable[[CheckpointInfo], str] = lambda info: "",
+) -> dmc.Select:
+    """Every checkpoint; those that can't be opened, or (`reads_text`) don't read text, can't be chosen.
+
+    `note` says more about one that can.
+    """
+
+    def entry(info: CheckpointInfo) -> dict[str, str | bool]:
+        fit = catalog.reads_text(info) if reads_text else info.problem is None
+        why_not = " (can't be shown here)" if reads_text else " (can't be opened)"
+        return {"value": info.name, "label": info.name + (note(info) if fit else why_not), "disabled": not fit}
+
+    return dmc.Select(
+        id=id,
+        label="Checkpoint",
+        data=[entry(info) for info in catalog.list()],
+        value=value,
+        allowDeselect=False,
+        className="prompt-checkpoint",
+    )
+
+
+def text_form(
+    checkpoint: dmc.Select,
+    examples: Mapping[str, str],
+    value: str,
+    *,
+    text: str,
+    example: str,
+    run: str,
+    count: str,
+    rows: int = 3,
+) -> html.Div:
+    """A checkpoint and a text, which `app.shell.sharing.submit_text` runs. `examples` are texts by what they show."""
+    return html.Div(
+        [
+            checkpoint,
+            dmc.Select(
+                id=example, label="Take an example", placeholder="Choose one",
+                data=[{"value": text, "label": name} for name, text in examples.items()],
+                className="prompt-example",
+            ),
+            dmc.Textarea(
+                id=text, label="Your text", value=value, autosize=True, minRows=rows, maxRows=8, spellCheck=False,
+                className="prompt-text",
+            ),
+            html.Div(
+                [
+                    dmc.Button("Run", id=run, n_clicks=0, rightSection=dmc.Kbd("Ctrl ⏎", size="xs")),
+                    html.Span(id=count, className="count"),
+                ],
+                className="prompt-run",
+            ),
+        ],
+        className="prompt",
+    )  # fmt: skip

@@ -1,0 +1,38 @@
+"""Names for components' properties, as callbacks and functions in the browser take them.
+
+`values(view=ids.VIEW)` is `{"view": (ids.VIEW, "value")}`: an input, a state or an output, by where it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+from dash.dependencies import DashDependency
+
+#: A component's id and the property; or Dash's own form, where there is more to say.
+Prop = tuple[str, str] | DashDependency
+Props = Mapping[str, Prop]
+
+Role = TypeVar("Role", bound=DashDependency)
+
+
+def props(name: str, **components: str) -> dict[str, Prop]:
+    """The property `name` of each."""
+    return {key: (component, name) for key, component in components.items()}
+
+
+values = partial(props, "value")
+stores = partial(props, "data")
+children = partial(props, "children")
+
+
+def inside(store: str, *keys: str) -> dict[str, Prop]:
+    """What a store holds under these keys, for an address."""
+    return {key: (store, f"data.{key}") for key in keys}
+
+
+def as_role(role: type[Role], named: Props | None) -> dict[str, Any]:
+    """Each as Dash's `Input`, `State` or `Output`."""
+    return {key: role(*one) if isinstance(one, tuple) else one for key, one in (named or {}).items()}

@@ -1,0 +1,112 @@
+"""What several pages do alike: run a text, mark a head, search tokens, ask for what is seen, save a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dash import Input, Output, State, ctx, dcc, no_update, set_props
+
+from app.core.files import File
+from app.core.labels import Labels
+from app.shell import ids
+from app.shell.app import App
+from app.shell.browser import Browser
+from app.shell.callbacks import spoken
+from app.shell.choices import options
+from app.shell.props import Props, as_role, children, props, stores, values
+
+
+def submit_text(app: App, *, prompt: str, text: str, example: str, checkpoint: str, run: str) -> None:
+    """Run, another checkpoint or an example puts {checkpoint, text} into the store `prompt` (static/shell.js).
+
+    The page's root has `data-max-characters`: of a longer text, only the length is sent. The ids are the page's name
+    with `-text`, `-example`, `-checkpoint` and `-run`; Ctrl+Enter in the text clicks Run.
+    """
+    _shell(
+        app,
+        "submit",
+        inputs=props("n_clicks", clicks=run) | values(checkpoint=checkpoint, example=example),
+        state=values(text=text) | stores(prompt=prompt) | props("id", id=text),
+        outputs=stores(prompt=prompt) | values(text=text, example=example),
+        at_first=False,
+    )
+
+
+def mark_head(app: App, picker: str, shown: str) -> None:
+    """Marks in a `head_picker` the head of what the store `shown` holds, {layer, head, …} or nothing."""
+    _shell(
+        app,
+        "showHead",
+        inputs=stores(choice=shown) | children(buttons=picker),
+        state=props("id", id=picker),
+    )
+
+
+def when_seen(app: App, shown: str, panels: Sequence[str]) -> None:
+    """Passes what the store `shown` holds on to each panel's own store, `ids.seen(panel)`, once the panel is in view.
+
+    The callbacks of `panels` listen to that store. A panel that has not answered yet says that it waits
+    (static/waiting.js).
+    """
+    _shell(app, "passOn", inputs=stores(shown=shown), state=props("id", id=shown))
+    for panel in panels:
+        _shell(app, "answered", inputs=children(notice=ids.notice(panel)), state=props("id", id=panel))
+
+
+def search_tokens(
+    app: App,
+    choice: str,
+    shown: str,
+    labels_of: Callable[[Any], Labels | None],
+    first: Callable[[Any], Sequence[int]] | None = None,
+    *,
+    follows_value: bool = False,
+) -> None:
+    """What a searchable choice offers for what is typed: of `labels_of(what the store `shown` holds)`.
+
+    Before anybody types, the `first`, where they are given. `follows_value` where a choice empties the box: options
+    found without the choice would undo it.
+    """
+    chosen = (Input if follows_value else State)(choice, "value")
+
+    @app.callback(
+        Output(choice, "data", allow_duplicate=True),
+        Input(choice, "searchValue"),
+        chosen,
+        State(shown, "data"),
+        prevent_initial_call=True,
+    )
+    def search(wanted: str | None, value: Any, data: Any) -> Any:
+        labels = labels_of(data)
+        if labels is None:
+            return no_update
+        kept = [int(index) for index in ([value] if isinstance(value, str) else value or [])]
+        # A chosen one's text stands in the box; whoever opens the list then wants to see others.
+        named = isinstance(value, str) and wanted == labels.shown(kept[0])
+        typed = "" if named else wanted or ""
+        hits = labels.search(typed, app.core.settings.n_options) if typed or first is None else first(data)
+        return options(labels, [*hits, *(index for index in kept if index < labels.n)])
+
+
+def save_files(app: App, files: Mapping[str, Callable[..., File]], state: Props) -> None:
+    """The entries of export menus that the server answers: `files[entry](**state)`. Pictures, the browser saves alone.
+
+    What is wrong is said in the entry's panel.
+    """
+
+    @app.callback(
+        output=Output(ids.file_of(ids.page_of(next(iter(files)))), "data", allow_duplicate=True),
+        inputs={"clicks": {entry: Input(entry, "n_clicks") for entry in files}},
+        state={"given": as_role(State, state)},
+        prevent_initial_call=True,
+    )
+    def save(clicks: Any, given: dict[str, Any]) -> Any:
+        entry = str(ctx.triggered_id)
+        file, said = spoken(lambda: files[entry](**given), f"saving {entry}")
+        set_props(ids.notice(ids.exporting(entry)), {"children": said})
+        return no_update if file is None else dcc.send_bytes(file.content, file.name, type=file.mime)
+
+
+def _shell(app: App, name: str, **rest: Any) -> None:
+    app.wiring.register(app, "shell", Browser(name, **rest))

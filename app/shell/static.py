@@ -1,0 +1,81 @@
+"""Scripts and styles: those that the shell and the pages name, and no other file, each under its fingerprint.
+
+    /static/0123456789abcdef/heads.js
+
+A file that changes gets another address, so browsers may keep each for good.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from flask import Flask, Response, abort
+
+from app.shell.page import Page
+
+HERE = Path(__file__).with_name("static")
+#: In the order in which the browser runs them; wiring.js, which pages' scripts need, is before those.
+EARLY = ("theme.js",)
+SCRIPTS = ("connection.js", "wiring.js", "address.js", "shell.js", "waiting.js", "head_picker.js")
+STYLES = ("shell.css",)
+
+_MIME = {".js": "text/javascript", ".css": "text/css"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StaticFile:
+    """A file as it is served."""
+
+    name: str
+    content: bytes
+
+    @property
+    def path(self) -> str:
+        """Its address, with a fingerprint of the content."""
+        return f"/static/{hashlib.sha256(self.content).hexdigest()[:16]}/{self.name}"
+
+    @property
+    def tag(self) -> str:
+        """The HTML that loads it."""
+        if self.name.endswith(".css"):
+            return f'<link rel="stylesheet" href="{self.path}">'
+        return f'<script src="{self.path}"></script>'
+
+
+def read(path: Path) -> StaticFile:
+    """A file of the shell or of a page."""
+    return StaticFile(name=path.name, content=path.read_bytes())
+
+
+def scripts(pages: Sequence[Page], wiring: str) -> list[StaticFile]:
+    """The shell's, the pages', and what ties them to Dash's callbacks."""
+    own = [page.script for page in pages if page.script is not None]
+    tied = StaticFile(name="callbacks.js", content=wiring.encode())
+    return [*(read(HERE / name) for name in SCRIPTS), *map(read, own), tied]
+
+
+def styles(pages: Sequence[Page]) -> list[StaticFile]:
+    """The shell's, then the pages'."""
+    return [*(read(HERE / name) for name in STYLES), *(read(page.style) for page in pages if page.style is not None)]
+
+
+def serve(server: Flask, files: Sequence[StaticFile]) -> None:
+    """Answers for these files only."""
+    by_path = {file.path: file for file in files}
+
+    @server.get("/static/<path:rest>")
+    def static_file(rest: str) -> Response:
+        file = by_path.get(f"/static/{rest}")
+        if file is None:
+            abort(404)
+        response = Response(file.content, mimetype=_MIME[Path(file.name).suffix])
+        response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
+        return response
+
+
+def tags(files: Sequence[StaticFile]) -> str:
+    """The HTML that loads them, in order."""
+    return "\n        ".join(file.tag for file in files)

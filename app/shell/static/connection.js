@@ -1,0 +1,82 @@
+// When the app's server has stopped: a notice (app/shell/frame.py) says so, and what the page asks waits until the server
+// is back. No answer is lost, and the console is not filled with requests that can't succeed.
+(function () {
+    "use strict";
+    const HEALTH = "/health";
+    const FIRST = 2000, MOST = 60000; // milliseconds from one look to the next; each waits twice as long as the one before
+    const send = window.fetch.bind(window);
+    const waiting = new Map(); // by the outputs of a callback: what lets its request go on
+    let gone = false, leaving = false, wait = FIRST, timer = null, looking = null;
+
+    // The response; or null if the server did not answer, or a proxy says that it did not.
+    async function ask(input, init) {
+        try {
+            const response = await send(input, init);
+            return [502, 503, 504].includes(response.status) ? null : response;
+        } catch (error) {
+            // A page that is left drops what it asked.
+            if (leaving || error.name === "AbortError") throw error;
+            return null;
+        }
+    }
+
+    function show(on) {
+        gone = on;
+        const notice = document.getElementById("connection");
+        if (notice) notice.hidden = !on;
+    }
+
+    // Is it there? Everybody who wants to know meanwhile gets the same answer.
+    function look() {
+        looking = looking || ask(HEALTH, { cache: "no-store" }).then(function (response) {
+            clearTimeout(timer);
+            show(!response);
+            if (response) {
+                wait = FIRST;
+                const all = [...waiting.values()];
+                waiting.clear();
+                all.forEach((resolve) => resolve(true));
+            } else {
+                timer = setTimeout(() => document.hidden || look(), wait);
+                wait = Math.min(2 * wait, MOST);
+            }
+        }).finally(() => { looking = null; });
+        return looking;
+    }
+
+    // True when the server is back; false when the same callback has asked again meanwhile.
+    function turn(init) {
+        let key = Symbol("not a callback");
+        if (init && typeof init.body === "string") key = JSON.parse(init.body).output;
+        if (waiting.has(key)) waiting.get(key)(false);
+        return new Promise((resolve) => waiting.set(key, resolve));
+    }
+
+    window.fetch = async function (input, init) {
+        if (!String(input.url || input).includes("/_dash-")) return send(input, init);
+        for (let tries = 0; tries < 3; tries++) {
+            // Dash reads 204 as "no change".
+            if (gone && !(await turn(init))) return new Response(null, { status: 204 });
+            const response = await ask(input, init);
+            if (response) return response;
+            await look();
+        }
+        throw new TypeError("The server is there, but does not answer this.");
+    };
+
+    function lookAgain() {
+        if (!gone || document.hidden) return;
+        wait = FIRST;
+        look();
+    }
+
+    // Whoever has started it again comes back to this window.
+    window.addEventListener("focus", lookAgain);
+    window.addEventListener("online", lookAgain);
+    document.addEventListener("visibilitychange", lookAgain);
+    document.addEventListener("click", function (event) {
+        if (event.target instanceof Element && event.target.closest("#connection button")) lookAgain();
+    });
+    for (const name of ["beforeunload", "pagehide"]) window.addEventListener(name, () => { leaving = true; });
+    window.addEventListener("pageshow", () => { leaving = false; });
+})();

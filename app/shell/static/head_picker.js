@@ -1,0 +1,51 @@
+// The head pickers (app/shell/choices.py, `head_picker`): a click or an arrow key puts [layer, head] into the store that
+// the picker names in data-store. A page with a picker needs no script of its own for it; one that picks a head by other
+// means calls aotlens.pickHead.
+(function () {
+    "use strict";
+    const shown = new Map(); // by the picker's id: what the server last said, with layer and head; or nothing
+
+    function choose(id, layer, head) {
+        const now = shown.get(id);
+        if (now && now.layer === layer && now.head === head) return;
+        mark(id, layer, head);
+        dash_clientside.set_props(document.getElementById(id).dataset.store, { data: [layer, head] });
+    }
+
+    function mark(id, layer, head) {
+        for (const button of document.querySelectorAll(`#${id} .pick-head`)) {
+            const here = Number(button.dataset.layer) === layer && Number(button.dataset.head) === head;
+            button.setAttribute("aria-pressed", String(here));
+            button.tabIndex = here ? 0 : -1;
+        }
+    }
+
+    const buttonOf = (target) => target instanceof Element ? target.closest(".pick-heads .pick-head") : null;
+    const pickerOf = (button) => button.closest(".pick-heads");
+
+    document.addEventListener("click", function (event) {
+        const button = buttonOf(event.target);
+        if (button) choose(pickerOf(button).id, Number(button.dataset.layer), Number(button.dataset.head));
+    });
+
+    document.addEventListener("keydown", function (event) {
+        const button = buttonOf(event.target);
+        const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+        if (!button || !step) return;
+        event.preventDefault();
+        const picker = pickerOf(button);
+        const layer = Number(button.dataset.layer) + step[0];
+        const head = Number(button.dataset.head) + step[1];
+        const next = picker.querySelector(`.pick-head[data-layer="${layer}"][data-head="${head}"]`);
+        if (!next) return;
+        next.focus();
+        choose(picker.id, layer, head);
+    });
+
+    aotlens.pickHead = choose;
+
+    aotlens.showHead = function (id, choice) {
+        shown.set(id, choice);
+        if (choice) requestAnimationFrame(() => mark(id, choice.layer, choice.head));
+    };
+})();

@@ -1,0 +1,196 @@
+// What every page has: theme, navigation, maximising a panel, saving pictures; and what several have: a text to run, tokens.
+(function () {
+    "use strict";
+    const media = matchMedia("(prefers-color-scheme: dark)");
+    let choice = "system";
+
+    function effective() {
+        if (choice !== "system") return choice;
+        return media.matches ? "dark" : "light";
+    }
+
+    function applyTheme() {
+        const theme = effective();
+        document.documentElement.style.colorScheme = theme;
+        document.documentElement.dataset.agThemeMode = theme;
+        return theme;
+    }
+
+    media.addEventListener("change", function () {
+        if (choice !== "system") return;
+        const theme = applyTheme();
+        dash_clientside.set_props("theme", { data: theme });
+        dash_clientside.set_props("provider", { forceColorScheme: theme });
+    });
+
+    function maximise(panel, on) {
+        document.querySelectorAll("[data-maximised]").forEach((other) => other.removeAttribute("data-maximised"));
+        if (panel && on) panel.setAttribute("data-maximised", "");
+        document.documentElement.classList.toggle("has-maximised", Boolean(panel && on));
+        // Graphs measure their container when the window changes size.
+        requestAnimationFrame(() => window.dispatchEvent(new Event("resize")));
+    }
+
+    document.addEventListener("click", function (event) {
+        const button = event.target.closest(".maximise");
+        if (button) {
+            const panel = button.closest(".panel");
+            maximise(panel, !panel.hasAttribute("data-maximised"));
+            return;
+        }
+        // A link to the page that is shown would change the address and nothing else.
+        const link = event.target.closest(".nav-link[aria-current='page']");
+        if (link) {
+            event.preventDefault();
+            event.stopPropagation();
+        }
+    }, true);
+
+    // Ctrl+Enter in a page's text runs it.
+    document.addEventListener("keydown", function (event) {
+        const asked = event.key === "Enter" && (event.ctrlKey || event.metaKey);
+        if (!asked || !event.target.matches("[data-max-characters] textarea")) return;
+        event.preventDefault();
+        document.getElementById(event.target.id.replace(/-text$/, "-run")).click();
+    });
+
+    // The Dash component of an element; Mantine has elements with ids of its own.
+    function componentOf(id) {
+        try {
+            return window.dash_component_api.getLayout(id);
+        } catch (error) {
+            return undefined;
+        }
+    }
+
+    function numberIn(text, { thousandSeparator, min, max }) {
+        const digits = thousandSeparator ? text.replaceAll(thousandSeparator, "") : text;
+        const number = digits.trim() === "" ? NaN : Number(digits);
+        return Number.isNaN(number) ? undefined : Math.min(Math.max(number, min ?? -Infinity), max ?? Infinity);
+    }
+
+    // A field that waits for more typing (`debounce`) tells what it holds as soon as it is left: a button that is pressed
+    // at once acts on what its reader sees, not on what was there before.
+    document.addEventListener("focusout", function ({ target }) {
+        if (!(target instanceof HTMLInputElement || target instanceof HTMLTextAreaElement) || !target.id) return;
+        const component = componentOf(target.id);
+        if (!component || !component.props || !component.props.debounce) return;
+        const value = component.type === "NumberInput" ? numberIn(target.value, component.props) : target.value;
+        if (value !== undefined && value !== component.props.value) aotlens.setProps(target.id, { value: value });
+    });
+
+    document.addEventListener("keydown", function (event) {
+        if (event.key === "Escape" && document.querySelector("[data-maximised]")) maximise(null, false);
+    });
+
+    function download(uri, name) {
+        const link = document.createElement("a");
+        link.href = uri;
+        link.download = name;
+        link.click();
+    }
+
+    function safeName(text) {
+        return "aotlens-" + text.toLowerCase().replace(/[^a-z0-9.]+/g, "-");
+    }
+
+    // The entries PNG and SVG of a panel's export menu: its figure, or its picture.
+    function savePicture(panel, format) {
+        const plot = panel.querySelector(".js-plotly-plot"), image = panel.querySelector("img[src]");
+        const title = panel.querySelector(".panel-title").textContent;
+        if (plot && plot.data.length) savePlot(plot, format, title);
+        else if (image && image.src) download(image.src, safeName(title) + ".png");
+    }
+
+    document.addEventListener("click", function (event) {
+        const entry = event.target instanceof Element && event.target.closest('[id$="-export-png"], [id$="-export-svg"]');
+        const [, panel, format] = (entry && /^(.*)-export-(png|svg)$/.exec(entry.id)) || [];
+        if (panel) savePicture(document.getElementById(panel), format);
+    });
+
+    function savePlot(plot, format, title) {
+        const style = getComputedStyle(plot.closest(".panel"));
+        const name = (plot.layout.meta && plot.layout.meta.name) || title;
+        const layout = Object.assign({}, plot.layout, {
+            paper_bgcolor: style.backgroundColor, autosize: false, shapes: plot.layout.shapes,
+            title: { text: name, font: { size: 14 } }, margin: { l: 20, r: 20, t: 44, b: 20 },
+        });
+        window.Plotly.downloadImage({ data: plot.data, layout: layout },
+            { format: format, width: 900, height: 820, scale: 2, filename: safeName(name) });
+    }
+
+    // In a grid, Enter does to the focused cell what a click does.
+    document.addEventListener("keydown", function (event) {
+        if (event.key !== "Enter" || !(event.target instanceof Element)) return;
+        if (event.target.matches(".ag-cell")) event.target.click();
+    });
+
+    // What a server found is all shown: it has searched by rules of its own (aotlens' `Labels.search`).
+    window.dashMantineFunctions = Object.assign({}, window.dashMantineFunctions, {
+        keepAll: ({ options }) => options,
+    });
+
+    // For scripts of pages with a strip of tokens: the arrow keys move the focus along it.
+    aotlens.moveChip = function (event, chip) {
+        const chips = chip.parentElement.children;
+        const here = Number(chip.dataset.position);
+        const to = { ArrowLeft: here - 1, ArrowRight: here + 1, Home: 0, End: chips.length - 1 }[event.key];
+        if (to === undefined || !chips[to]) return;
+        event.preventDefault();
+        chip.tabIndex = -1;
+        chips[to].tabIndex = 0;
+        chips[to].focus();
+    };
+
+    aotlens.page("shell", {
+        chooseTheme: function ({ chosen }) {
+            choice = chosen || "system";
+            try {
+                localStorage.setItem("mantine-color-scheme-value", choice === "system" ? "auto" : choice);
+            } catch (error) {
+                // Storage is forbidden: the choice lasts as long as the page.
+            }
+            const theme = applyTheme();
+            return { theme: theme, scheme: theme };
+        },
+
+        markPage: function ({ pathname }) {
+            const links = [...document.querySelectorAll(".nav-link")];
+            const path = (pathname || "/").replace(/\/+$/, "") || (links[0] && links[0].getAttribute("href"));
+            maximise(null, false);
+            for (const link of links) {
+                if (link.getAttribute("href") === path) {
+                    link.setAttribute("aria-current", "page");
+                    document.title = link.textContent + " · aotlens";
+                } else {
+                    link.removeAttribute("aria-current");
+                }
+            }
+        },
+
+        // A page's text, its checkpoint or an example -> what is asked, the text, the example (app/shell/sharing.py).
+        submit: function ({ checkpoint, example, text, prompt, id }) {
+            const page = id.replace(/-text$/, "");
+            const by = aotlens.triggered();
+            const byExample = by === page + "-example";
+            if (byExample && !example) return {};
+            if (by === page + "-checkpoint" && checkpoint === prompt.checkpoint) return {};
+            // What stands in the box, not what Dash was last told: Ctrl+Enter can come before it hears of the typing.
+            const box = document.getElementById(id);
+            const chosen = byExample ? example : (box ? box.value : text) || "";
+            const most = Number(document.querySelector("[data-max-characters]").dataset.maxCharacters);
+            // Too long to send: the server is told the length and answers with the limit; the address stays as it is.
+            const next = chosen.length > most
+                ? { checkpoint: checkpoint, length: chosen.length }
+                : { checkpoint: checkpoint, text: chosen };
+            return byExample ? { prompt: next, text: chosen, example: null } : { prompt: next };
+        },
+
+        // Panels that are asked for when they are seen (static/waiting.js).
+        passOn: ({ shown, id }) => aotlens.passOn(id, shown),
+        answered: ({ id }) => aotlens.answered(id),
+
+        // The head that is shown, in a head picker: when it changes, or the buttons do (static/head_picker.js).
+        showHead: ({ choice, id }) => aotlens.showHead(id, choice),
+    });
+})();

@@ -1,0 +1,43 @@
+// Panels that are asked for when they are seen (app/shell/sharing.py, `when_seen`). A panel names in data-follows the store
+// that says what its page shows. What that is goes on to the panel's own store, which its callbacks listen to, only once the
+// panel is in view; until the answer is there, the panel is marked aria-busy, so that nobody reads what was there before.
+(function () {
+    "use strict";
+    const AHEAD = "150px"; // from the window's edge: what is about to be scrolled to
+    const states = new WeakMap(); // by the panel's element: {seen, asked, wanted}, the last two as JSON
+
+    function update(panel) {
+        const state = states.get(panel);
+        if (state.wanted === undefined) return;
+        if (state.seen && state.asked !== state.wanted) {
+            state.asked = state.wanted;
+            aotlens.setProps(panel.id + "-seen", { data: JSON.parse(state.wanted) });
+        }
+    }
+
+    const observer = new IntersectionObserver(function (entries) {
+        for (const { target, isIntersecting } of entries) {
+            states.get(target).seen = isIntersecting;
+            update(target);
+        }
+    }, { rootMargin: AHEAD });
+
+    // The store `id` holds something else.
+    aotlens.passOn = function (id, shown) {
+        for (const panel of document.querySelectorAll(`[data-follows="${id}"]`)) {
+            if (!states.has(panel)) {
+                states.set(panel, {});
+                observer.observe(panel);
+            }
+            states.get(panel).wanted = JSON.stringify(shown ?? null);
+            panel.setAttribute("aria-busy", "true");
+            update(panel);
+        }
+    };
+
+    // A panel's callback has answered. Of two questions, Dash hears the later one's answer only.
+    aotlens.answered = function (id) {
+        const panel = document.getElementById(id), state = panel && states.get(panel);
+        if (state && state.wanted !== undefined && state.asked === state.wanted) panel.removeAttribute("aria-busy");
+    };
+})();

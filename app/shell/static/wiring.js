@@ -1,0 +1,60 @@
+// How pages' scripts are tied to Dash's callbacks (app/shell/browser.py): each function gets its values by name, and
+// names what it changes. `aotlens` is all that our scripts share.
+(function () {
+    "use strict";
+    const scripts = {};
+
+    function named(names, values) {
+        return Object.fromEntries(names.map((name, index) => [name, values[index]]));
+    }
+
+    function answer(outputs, given) {
+        if (!outputs.length) return undefined;
+        const all = outputs.map((name) => (given && name in given ? given[name] : dash_clientside.no_update));
+        return all.length === 1 ? all[0] : all;
+    }
+
+    // A store that holds nothing is nothing; what it should hold, but doesn't yet, is undefined.
+    function at(values, [place, ...keys]) {
+        if (!keys.length) return values[place] ?? null;
+        return keys.reduce((value, key) => (value === null || value === undefined ? undefined : value[key]), values[place]);
+    }
+
+    function tie(wire) {
+        if (wire.run) {
+            const [script, name] = wire.run;
+            const run = scripts[script] && scripts[script][name];
+            if (!run) console.error(`${script}.js has no function ${name}`);
+            return (...values) => answer(wire.outputs, run(named(wire.inputs, values)));
+        }
+        const gather = (values) => Object.fromEntries(Object.entries(wire.sources).map(([field, ways]) => {
+            const parts = ways.map((way) => at(values, way));
+            return [field, parts.length === 1 ? parts[0] : parts.includes(undefined) ? undefined : parts];
+        }));
+        if (wire.link) return (...values) => window.aotlens.address.format(wire.link, gather(values));
+        return (...values) => window.aotlens.address.write(wire.write, gather(values));
+    }
+
+    window.aotlens = {
+        // A page's functions: `aotlens.page("heads", { show({ shown }) { … } })`.
+        page: function (name, functions) { scripts[name] = functions; },
+
+        wire: function (told) {
+            window.aotlens.address.declare(told.addresses);
+            const tied = {};
+            for (const [page, wires] of Object.entries(told.callbacks)) {
+                const functions = Object.fromEntries(Object.entries(wires).map(([label, wire]) => [label, tie(wire)]));
+                tied[page] = Object.assign({}, (window.dash_clientside || {})[page], functions);
+            }
+            window.dash_clientside = Object.assign({}, window.dash_clientside, tied);
+        },
+
+        setProps: (id, props) => dash_clientside.set_props(id, props),
+
+        // The id of the component that a callback was called for.
+        triggered: function () {
+            const { triggered } = dash_clientside.callback_context;
+            return triggered.length ? triggered[0].prop_id.split(".")[0] : null;
+        },
+    };
+})();

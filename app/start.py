@@ -1,0 +1,20 @@
+"""The `aotlens-app` command, which is there without Dash too and then says what to install."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+
+#: The packages of the extra `app`, by the names that they are imported by.
+NEEDED = ("dash", "dash_ag_grid", "dash_mantine_components", "flask", "waitress")
+
+
+def main() -> int:
+    """Serve the app, or return 2 with one line that says what is missing."""
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        print(f"aotlens-app needs {', '.join(missing)}: pip install 'aotlens[app]'", file=sys.stderr)
+        return 2
+    from app.__main__ import main as serve
+
+    return serve()

@@ -1,0 +1,80 @@
+"""A motif is added in one place, `aotlens.heads.MOTIFS`, and is everywhere: scores, command, Heads, Distillation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from app.pages.distillation import figures as pictures
+from app.pages.distillation import words
+from app.pages.distillation.address import DistillationState
+from app.pages.distillation.service import Distillations
+from app.pages.heads.head_grid import motif_labels
+
+NAME = "up_to_here"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def motif() -> Iterator[None]:
+    """Before anything is measured: attention to every key up to the query, which is 1 for every head."""
+    from aotlens.heads import MOTIFS, Inputs, Motif, Targets
+
+    def mask(inputs: Inputs) -> Targets:
+        return inputs.targets(torch.ones(inputs.n_pos, inputs.n_pos, dtype=torch.bool).tril())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(MOTIFS, NAME, Motif(name=NAME, badge="upto", sentence="It attends up to here.", mask=mask))
+        yield
+
+
+def test_it_is_in_the_scores_and_a_badge_of_the_heads_page(distilled: Distillations) -> None:
+    from aotlens.heads import motif_scores
+
+    scores = motif_scores(distilled.catalog.load("tiny-mhsa").model, n_sequences=2)
+    np.testing.assert_allclose(scores[NAME], 1, atol=1e-5)
+    shown = motif_labels(distilled.inference.motifs("tiny-mhsa"))
+    assert set(shown["labels"].values()) == {"upto"} and "up to here 1.00" in shown["lines"]["0.0"]
+
+
+def test_it_is_on_the_distillation_page(distilled: Distillations) -> None:
+    shown, problems = distilled.describe(DistillationState(across=NAME, width=4))
+    assert shown is not None and shown.across == NAME and not [one for one in problems if "motif" in one]
+    assert {"value": NAME, "label": "attention: up to here"} in words.across_options()
+    assert (NAME, "up to here", "Score: It attends up to here.") in words.motif_columns(distilled, shown)
+    found = distilled.record("tiny-mhsa").distillation
+    rows = [row for row in pictures.table_rows(distilled, shown) if row["result"] == "tiny-mhsa"]
+    np.testing.assert_allclose([row[NAME] for row in rows], found.attending.to(NAME))
+    np.testing.assert_allclose(found.attending.to(NAME), 1, atol=1e-5)
+    assert {row["attends"] for row in rows} == {"up to here"}
+    figure = pictures.cloud_figure(distilled, shown, "light")
+    np.testing.assert_allclose(figure.data[0].x, found.attending.to(NAME), rtol=1e-6)
+
+
+def test_the_command_prints_it(distilled: Distillations, capsys: pytest.CaptureFixture[str]) -> None:
+    from aotlens.cli import main
+
+    path = Path(str(distilled.catalog.info("tiny-mhsa").path))
+    with pytest.raises(SystemExit) as end:
+        main(["motifs", str(path), "--motif", NAME, "--sequences", "2"])
+    out = capsys.readouterr().out
+    assert end.value.code in (0, None) and "head  up to here  label" in out
+    assert out.splitlines()[3].split() == ["0.0", "1.000", "up", "to", "here"]
+
+
+def test_results_measured_without_it_say_so(distilled: Distillations, monkeypatch: pytest.MonkeyPatch) -> None:
+    from aotlens.heads import MOTIFS, Motif
+    from aotlens.heads.motifs import offset
+
+    monkeypatch.setitem(MOTIFS, "later", Motif(name="later", badge="late", sentence="It is new.", mask=offset(-3)))
+    shown, problems = distilled.describe(DistillationState(across="later", width=4))
+    assert shown is not None and shown.across == "later"
+    assert "tiny-mhsa: attention to later was not measured: the distillation was made before" in " ".join(problems)
+    assert "later" not in [name for name, _, _ in words.motif_columns(distilled, shown)]
+    shown, problems = distilled.describe(DistillationState(across="next_token", width=4))
+    assert "attention to next token was not measured: no query of these sequences sees such a key" in problems[0]
+    shown, problems = distilled.describe(DistillationState(across="nowhere", width=4))
+    assert shown is not None and shown.across == "first_token" and "no motif nowhere" in problems[0]

@@ -1,0 +1,202 @@
+"""Addresses: what is written is read back, in Python and in the browser; what can't be is said."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.core.address import Address, Links, pair, parse_query, real, reals, texts, wholes
+from app.pages import PAGES
+from app.pages.heads.address import ADDRESS, HeadsState
+from app.shell import static
+
+# An address is UTF-8: it can hold every character but a lone surrogate.
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=200)
+NUMBERS = st.integers(0, 999_999)
+
+STATES = st.builds(
+    HeadsState,
+    checkpoint=st.none() | TEXTS.filter(bool),
+    text=st.none() | TEXTS,
+    head=st.none() | st.tuples(NUMBERS, NUMBERS),
+    position=st.none() | NUMBERS,
+    view=st.sampled_from(["attention", "weighted", "scores"]),
+    direction=st.sampled_from(["to", "from"]),
+    hide_first=st.booleans(),
+)
+
+
+@given(STATES)
+def test_a_state_comes_back_from_its_address(state: HeadsState):
+    path, _, query = ADDRESS.format(state).partition("?")
+    assert path == "/heads"
+    assert ADDRESS.parse("?" + query if query else "") == state
+
+
+@given(st.text(max_size=100))
+def test_any_query_is_read(query: str):
+    for page in PAGES:
+        page.address.parse("?" + query)
+
+
+def test_what_a_browser_writes_is_read():
+    """URLSearchParams' own form: + for a space, percent-encoded UTF-8."""
+    search = "?checkpoint=novels-2l-mhsa&text=caf%C3%A9+%F0%9F%99%82%0A%00%2B&head=1.3&position=0&sink=hide"
+    expected = HeadsState(checkpoint="novels-2l-mhsa", text="café 🙂\n\0+", head=(1, 3), position=0, hide_first=True)
+    assert ADDRESS.parse(search) == expected
+
+
+def test_nonsense_is_left_out():
+    search = "?head=1&position=-3&view=upside-down&direction=&sink=maybe&checkpoint=&unknown=1"
+    assert ADDRESS.parse(search) == HeadsState()
+    assert ADDRESS.parse("?head=1.x&position=1e9") == HeadsState()
+    assert ADDRESS.parse("?position=12345678901234567890&head=٣.٤") == HeadsState()
+
+
+def test_a_lone_surrogate_does_not_break_an_address():
+    assert ADDRESS.parse(ADDRESS.format(HeadsState(text="a\ud800b")).partition("/heads")[2]).text == "a?b"
+
+
+# ── what cannot be ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("search", "state", "sentence"),
+    [
+        (
+            "?view=upside-down",
+            HeadsState(),
+            "view=upside-down: expected one of attention, weighted, scores. attention was taken instead.",
+        ),
+        ("?position=-3", HeadsState(), "position=-3: expected a whole number from 0 to 999,999. It was left out."),
+        ("?head=1", HeadsState(), "head=1: expected a layer and a head, as 1.3. It was left out."),
+        ("?sink=maybe", HeadsState(), "sink=maybe: expected 'hide' or nothing. It was left out."),
+        (
+            "?head=99.99&checkpoint=tiny-mhsa",
+            HeadsState(checkpoint="tiny-mhsa", head=(0, 0)),
+            "head=99.99: expected a head of 2 layers of 3 heads, the first of which is 0.0. 0.0 was taken instead.",
+        ),
+        (
+            "?checkpoint=nowhere",
+            HeadsState(checkpoint="tiny-fixed"),
+            "checkpoint=nowhere: expected the name of a checkpoint here (tiny-fixed, tiny-mhsa, tiny-mssa, broken). "
+            "tiny-fixed was taken instead.",
+        ),
+    ],
+)
+def test_a_value_that_cannot_be_is_said(services, search: str, state: HeadsState, sentence: str):
+    assert ADDRESS.read(search, services.catalog) == (state, [sentence])
+
+
+def test_a_value_that_can_be_is_not(services):
+    state = HeadsState(checkpoint="tiny-mssa", head=(2, 1), view="scores")
+    assert ADDRESS.read(ADDRESS.format(state).partition("?")[2], services.catalog) == (state, [])
+
+
+def test_a_long_value_is_quoted_in_part():
+    _, (sentence,) = ADDRESS.read("?view=" + "x" * 500)
+    assert len(sentence) < 200
+
+
+# ── every kind of field ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, kw_only=True)
+class EveryState:
+    """One of each kind that the Heads page has not."""
+
+    number: float = real(0.05)
+    maybe: float | None = real()
+    block: tuple[int, int] | None = pair()
+    rows: tuple[int, ...] = wholes(most=4)
+    names: tuple[str, ...] = texts(most=3, longest=20)
+    x: tuple[float, ...] | None = reals(most=2)
+
+
+EVERY = Address("every", EveryState)
+#: Numbers as people and sliders make them; `x` is written with six digits.
+DECIMALS = st.decimals(-1000, 1000, places=3).map(float)
+NAMES = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=20)
+EVERY_STATES = st.builds(
+    EveryState,
+    number=DECIMALS,
+    maybe=st.none() | DECIMALS,
+    block=st.none() | st.tuples(NUMBERS, NUMBERS),
+    rows=st.lists(NUMBERS, max_size=4, unique=True).map(tuple),
+    names=st.lists(NAMES, max_size=3, unique=True).map(tuple),
+    x=st.none() | st.lists(st.decimals(-9, 9, places=3).map(float), min_size=1, max_size=2).map(tuple),
+)
+
+
+@given(EVERY_STATES)
+def test_every_kind_comes_back(state: EveryState):
+    assert EVERY.read(EVERY.format(state).partition("?")[2]) == (state, [])
+
+
+@pytest.mark.parametrize(
+    ("search", "state"),
+    [
+        ("?rows=1-2-x", EveryState()),
+        ("?rows=5-4-3-2-1-0", EveryState(rows=(5, 4, 3, 2))),
+        ("?names=a,b,c,d", EveryState(names=("a", "b", "c"))),
+        ("?number=nan", EveryState()),
+        ("?x=1,2,3", EveryState()),
+        ("?block=1.", EveryState()),
+    ],
+)
+def test_every_kind_says_what_was_taken(search: str, state: EveryState):
+    taken, sentences = EVERY.read(search)
+    assert taken == state
+    assert len(sentences) == 1
+
+
+def test_links_know_pages_by_name():
+    links = Links([ADDRESS, EVERY])
+    assert links.to("heads", head=(1, 3), text="a b") == "/heads?text=a+b&head=1.3"
+    with pytest.raises(ValueError, match="no page 'nowhere'"):
+        links.to("nowhere")
+    with pytest.raises(TypeError):
+        links.to("heads", had=(1, 3))
+
+
+def test_a_key_stands_once_in_an_address():
+    @dataclass(frozen=True, kw_only=True)
+    class Twice:
+        a: float = real(1.0, key="b")
+        b: float = real(2.0)
+
+    with pytest.raises(ValueError, match="a key twice"):
+        Address("twice", Twice)
+
+
+# ── the browser ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_browser_writes_what_python_writes(chromium):
+    """The same states through app/shell/static/address.js; compared by what Python reads in both."""
+    addresses = {one.name: {"paths": [one.path], "fields": one.browser()} for one in (ADDRESS, EVERY)}
+    cases: list[tuple[Any, Any]] = []
+
+    @settings(max_examples=60, database=None)
+    @given(st.tuples(st.just(ADDRESS), STATES) | st.tuples(st.just(EVERY), EVERY_STATES))
+    def collect(case: tuple[Any, Any]) -> None:
+        cases.append(case)
+
+    collect()
+    page = chromium.new_page()
+    for name in ("wiring.js", "address.js"):
+        page.evaluate((static.HERE / name).read_text())
+    written = page.evaluate(
+        "([addresses, cases]) => (aotlens.address.declare(addresses),"
+        " cases.map(([page, state]) => aotlens.address.format(page, state)))",
+        [addresses, [[one.name, asdict(state)] for one, state in cases]],
+    )
+    page.close()
+    for (one, state), browser in zip(cases, written, strict=True):
+        path, _, search = browser.partition("?")
+        assert (path, one.read(search)) == (one.path, (state, []))
+        assert parse_query(search).keys() == parse_query(one.format(state).partition("?")[2]).keys()
