@@ -1,4 +1,4 @@
-"""What the analyses share: a claim beside what was measured, and whether it holds."""
+"""What the analyses share: a claim beside what was measured, whether it holds, and the table of claims."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +26,52 @@ class Claim:
     def holds(self) -> bool:
         return abs(self.measured - self.expected) <= self.tolerance
 
+    @property
+    def cells(self) -> tuple[str, str, str, str, str]:
+        """Expected, measured and tolerance in words, and what the last column of its table is and says."""
+        seed = "none" if self.seed is None else str(self.seed)
+        return _number(self.expected), _number(self.measured), f"{self.tolerance:.2g}", "seed", seed
+
+
+class Checked(Protocol):
+    """What `claims_table` lists: a `Claim`, or a finding over seeds."""
+
+    @property
+    def claim(self) -> str: ...
+    @property
+    def holds(self) -> bool: ...
+    @property
+    def cells(self) -> tuple[str, str, str, str, str]: ...
+
+
+def claims_table(claims: Sequence[Checked]) -> str:
+    """Claim, expected, measured, tolerance, whether it holds, and the seed or the number of seeds, as Markdown."""
+    header = ("claim", "expected", "measured", "tolerance", "holds", claims[0].cells[3])
+    rows = []
+    for checked in claims:
+        expected, measured, tolerance, _, last = checked.cells
+        rows.append((checked.claim, expected, measured, tolerance, "yes" if checked.holds else "**NO**", last))
+    return markdown(header, rows)
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A table. Numbers are written with three digits."""
+    lines = [" | ".join(header), " | ".join(["---"] * len(header))]
+    return "\n".join([*lines, *(" | ".join(plain(cell).replace("|", "\\|") for cell in row) for row in rows)])
+
+
+def plain(value: Any) -> str:
+    """A number with three digits, a list with commas, anything else as it prints."""
+    if isinstance(value, float | np.floating):
+        return f"{value:.3g}"
+    if isinstance(value, list | tuple | range):
+        return ", ".join(map(plain, value))
+    return str(value)
+
+
+def _number(value: float | int) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+
 
 def parser(description: str | None) -> argparse.ArgumentParser:
     """The options that every analysis has."""
@@ -32,11 +81,8 @@ def parser(description: str | None) -> argparse.ArgumentParser:
 
 
 def report(claims: Sequence[Claim]) -> int:
-    """Print claim, expected, measured and tolerance as a Markdown table; 1 if a claim does not hold, else 0."""
-    print("claim | expected | measured | tolerance | holds")
-    print("--- | --- | --- | --- | ---")
-    for c in claims:
-        print(f"{c.claim} | {c.expected:.6g} | {c.measured:.6g} | {c.tolerance:.2g} | {'yes' if c.holds else 'NO'}")
+    """Print the table of claims; 1 if a claim does not hold, else 0."""
+    print(claims_table(claims))
     failed = sum(not c.holds for c in claims)
     if failed:
         print(f"{failed} of {len(claims)} claims do not hold.", file=sys.stderr)

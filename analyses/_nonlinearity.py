@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analyses._claims import parser
+from analyses._claims import claims_table, markdown, parser, plain
 from analyses._docs import write_section
 
 if TYPE_CHECKING:
@@ -44,17 +44,15 @@ class Finding:
         return bool(self.measured) and all(low <= value <= high for value in self.measured)
 
     @property
-    def summary(self) -> str:
-        """The mean, and the least and greatest where there are several."""
+    def cells(self) -> tuple[str, str, str, str, str]:
+        """What the paper says, the mean (and least and greatest of several), the bounds, and how many there are."""
         values = [f"{value:.3g}" for value in (np.mean(self.measured), min(self.measured), max(self.measured))]
-        return values[0] if len(self.measured) == 1 else f"{values[0]} ({values[1]} to {values[2]})"
-
-    @property
-    def tolerance(self) -> str:
+        summary = values[0] if len(self.measured) == 1 else f"{values[0]} ({values[1]} to {values[2]})"
         low, high = (f"{bound:.3g}" for bound in self.bounds)
-        if math.isinf(self.bounds[0]):
-            return f"≤ {high}"
-        return f"≥ {low}" if math.isinf(self.bounds[1]) else f"{low} to {high}"
+        tolerance = f"{low} to {high}"
+        if math.isinf(self.bounds[0]) or math.isinf(self.bounds[1]):
+            tolerance = f"≤ {high}" if math.isinf(self.bounds[0]) else f"≥ {low}"
+        return self.expected, summary, tolerance, "n", str(len(self.measured))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,27 +70,16 @@ class Results:
     plots: Mapping[str, go.Figure] = field(default_factory=dict)
     """File name → figure."""
 
-    def table(self) -> str:
-        """The findings as Markdown."""
-        rows = [
-            (f.claim, f.expected, f.summary, f.tolerance, "yes" if f.holds else "**NO**", str(len(f.measured)))
-            for f in self.findings
-        ]
-        return markdown(("claim", "expected", "measured", "tolerance", "holds", "n"), rows)
-
     def text(self, command: str, seconds: float) -> str:
         """Findings and tables as Markdown, with the command and settings that made them."""
-        settings = ", ".join(f"{key} {_plain(value)}" for key, value in self.settings.items())
-        parts = [f"`{command}` ({_duration(seconds)}). {settings}. Seeds {_plain(self.seeds)}.", self.table()]
+        settings = ", ".join(f"{key} {plain(value)}" for key, value in self.settings.items())
+        parts = [
+            f"`{command}` ({_duration(seconds)}). {settings}. Seeds {plain(self.seeds)}.",
+            *([claims_table(self.findings)] if self.findings else []),
+        ]
         for title, (header, rows) in self.tables.items():
             parts += [f"{title}:", markdown(header, rows)]
         return "\n\n".join(parts)
-
-
-def markdown(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A table. Numbers are written with three digits."""
-    lines = [" | ".join(header), " | ".join(["---"] * len(header))]
-    return "\n".join([*lines, *(" | ".join(_plain(cell).replace("|", "\\|") for cell in row) for row in rows)])
 
 
 def options(description: str | None) -> argparse.ArgumentParser:
@@ -101,6 +88,25 @@ def options(description: str | None) -> argparse.ArgumentParser:
     made.add_argument("--out", type=Path, default=Path("out"), metavar="DIR", help="where JSON and plots go (out)")
     made.add_argument("--page", type=Path, metavar="FILE", help="a page whose section of this analysis to write anew")
     return made
+
+
+def text_options(description: str | None) -> argparse.ArgumentParser:
+    """Those, and the options of an analysis that reads text with checkpoints of ours, and with a BERT where asked."""
+    made = options(description)
+    made.add_argument("--corpus", required=True, metavar="SPEC", help="dir:PATH, file:PATH, stdlib or hf:NAME")
+    made.add_argument("--bert", metavar="NAME", help="bert-base-uncased, say, or a folder with a BERT")
+    return made
+
+
+def publish_on_text(results: Results, chosen: argparse.Namespace, seconds: float) -> int:
+    """`publish`, with the command as `text_options` has its words."""
+    more = ["--corpus …", *([f"--bert {chosen.bert}"] if chosen.bert else [])]
+    return publish(results, chosen, command_of(results.name, chosen, *more), seconds)
+
+
+def plot_name(analysis: str, model: str) -> str:
+    """The file of a model's plot; `model` is a name, or a path, of which the last part counts."""
+    return f"{analysis}-{model.strip('/').rsplit('/', 1)[-1]}"
 
 
 def kept(chosen: argparse.Namespace, work: Callable[..., Any], clock: Clock) -> Callable[..., Any]:
@@ -177,14 +183,6 @@ def command_of(name: str, chosen: argparse.Namespace, *more: str) -> str:
 
 def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, float | np.floating):
-        return f"{value:.3g}"
-    if isinstance(value, list | tuple | range):
-        return ", ".join(map(_plain, value))
-    return str(value)
 
 
 def _finite(value: float) -> float | None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from aotlens.data import Corpus
-from aotlens.train import list_recipes, load_recipe
+from aotlens.data import Corpus, Encoding, spread_windows
 
 if TYPE_CHECKING:
     from transformer_lens.model_bridge import TransformerBridge
@@ -17,35 +15,22 @@ if TYPE_CHECKING:
     from aotlens.models import AttentionOnlyTransformer
 
 
-def held_out(name: str, corpus: Corpus) -> tuple[str, ...]:
-    """The corpus's documents that `name`'s recipe keeps from training; all of them where there is no such recipe."""
-    if name not in list_recipes():
-        return corpus.names()
-    kept = load_recipe(name).corpus.validation
-    if not isinstance(kept, tuple):
-        return corpus.split(kept).validation
-    return tuple(document for document in corpus.names() if document in kept) or corpus.names()
-
-
 def windows(
-    model: AttentionOnlyTransformer, name: str, corpus: Corpus, length: int, how_many: int, seed: int
-) -> tuple[Tensor, np.ndarray]:
-    """Rows of the start token and `length − 1` tokens at random places of held-out documents, and their documents.
+    model: AttentionOnlyTransformer, corpus: Corpus, length: int, how_many: int, samples: int
+) -> tuple[Tensor, ...]:
+    """`samples` disjoint samples of `how_many` windows `[windows, pos]`, each spread evenly over the documents that the
+    model's card kept from training, or over all where the corpus has none of them.
 
-    Raises `ValueError` for a corpus whose documents are all shorter.
+    Raises `ValueError` for a corpus that is too short for so many.
     """
-    assert model.tokenizer is not None
-    names = held_out(name, corpus)
-    pieces = [text[: 40 * how_many * length] for text in (d.text for d in corpus.documents(names))]
-    ids = [np.array(model.tokenizer.encode(text)) for text in pieces]
-    long = [i for i, one in enumerate(ids) if len(one) >= length]
-    if not long:
-        raise ValueError(f"expected a document of at least {length} tokens, got none; give a longer text as --corpus.")
-    rng = np.random.default_rng(seed)
-    chosen = rng.choice(long, size=how_many)
-    starts = [rng.integers(0, len(ids[i]) - length + 2) for i in chosen]
-    rows = [[model.tokenizer.eot_id, *ids[i][s : s + length - 1]] for i, s in zip(chosen, starts, strict=True)]
-    return torch.tensor(np.array(rows, dtype=np.int64)), chosen
+    names = model.card.held_out(corpus.names()) or corpus.names()
+    rows = spread_windows(corpus, names, Encoding.of(model.tokenizer), samples * how_many, length)
+    if len(rows) < samples * how_many:
+        raise ValueError(
+            f"expected text for {samples * how_many} windows of {length} tokens, got {len(rows)}; give a longer "
+            "text as --corpus."
+        )
+    return rows.unflatten(0, (how_many, samples)).unbind(1)
 
 
 def load_bert(name_or_path: str) -> TransformerBridge:

@@ -18,10 +18,10 @@ import sys
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import scipy.stats
 
 from analyses._nonlinearity import Clock, Finding, Results, command_of, kept, options, publish
 from aotlens.plots.curves import seed_curves
+from aotlens.statistics import rank_correlation
 from aotlens.train.tiny import Approximation, approximate_ffn
 
 SEEDS = (0, 1, 2)
@@ -90,7 +90,7 @@ def figure_5(work: Work, batch: int, quick: bool) -> Results:
         for kind in KINDS
     }
     f, s = (by_seed(found[kind], found[kind].test_loss[:, -1]) for kind in KINDS)
-    falls = [float(scipy.stats.spearmanr(every, row).statistic) for row in f]
+    falls = [rank_correlation(np.array(every, dtype=float), row) for row in f]
     findings = [
         Finding(claim=f"Figure 5, batch {batch}: rank correlation of F's error with its heads", expected="falls",
                 bounds=(-1, -0.7), measured=tuple(falls)),

@@ -26,10 +26,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import scipy.stats
 
 import aotlens
 from analyses._nonlinearity import Clock, Finding, Results, command_of, options, publish
+from analyses._texts import load_bert
 from aotlens.data import open_corpus
 from aotlens.distill import (
     Distillation,
@@ -40,7 +40,10 @@ from aotlens.distill import (
     save_distillation,
     substitution_costs,
 )
-from aotlens.plots.distillation import error_against, error_by_width, substitution_curves
+from aotlens.distill.heads import Attending
+from aotlens.heads import MOTIFS
+from aotlens.plots.distillation import Cloud, Costs, cost_curves, head_clouds, width_profiles
+from aotlens.statistics import bootstrap_interval, rank_correlation
 
 NOVELS = ("novels-12l-mssa", "novels-6l-mhsa", "novels-2l-gpt", "novels-2l-mhsa", "novels-1l-mhsa")
 CODE = "code-2l-mhsa"
@@ -56,7 +59,7 @@ BERT_TEXT: dict[str, Any] = {"sequence_length": 128, "buffer_bytes": 4 * 2**30}
 #: One checkpoint of each kind, of one size and training text.
 COMPARED = {"MSSA": "novels-12l-mssa", "MHSA": "novels-6l-mhsa", "GPT": "novels-2l-gpt"}
 REPLACED = ("novels-6l-mhsa", "novels-12l-mssa")
-FIRST, PREVIOUS, SELF = "first token", "previous", "self"
+FIRST, PREVIOUS, SEPARATOR = "first_token", "previous_token", "separator"
 #: Figure 2's two heads that are less like an FFN, layer and head as the paper counts them.
 PAPER_WORST = ((1, 1), (3, 10))
 
@@ -79,11 +82,7 @@ def distil(name: str, corpus: Any, chosen: argparse.Namespace, clock: Clock) -> 
 
 
 def _load(name: str) -> Any:
-    if name != BERT:
-        return aotlens.load(name)
-    from transformer_lens.model_bridge import TransformerBridge
-
-    return TransformerBridge.boot_transformers(BERT)
+    return load_bert(BERT) if name == BERT else aotlens.load(name)
 
 
 class Heads:
@@ -92,7 +91,7 @@ class Heads:
     def __init__(self, found: Distillation) -> None:
         index = found.width_index(WIDTH)
         self.label = np.array(found.attending.label)
-        self.special = found.attending.attention[:, :2].sum(1)
+        self.special = _special(found.attending)
         self.variation = found.attending.variation
         self.error = found.error[:, index].mean(1)
         self.error_after_first = found.error_after_first[:, index].mean(1)
@@ -106,15 +105,11 @@ class Heads:
     def correlation(self, name: str, error: str = "error", heads: np.ndarray | None = None) -> float:
         """Spearman's, over heads; NaN where one of the two is constant."""
         heads = np.arange(len(self.label)) if heads is None else heads
-        x, y = getattr(self, name)[heads], getattr(self, error)[heads]
-        return math.nan if np.ptp(x) == 0 or np.ptp(y) == 0 else float(scipy.stats.spearmanr(x, y).statistic)
+        return rank_correlation(getattr(self, name)[heads], getattr(self, error)[heads])
 
     def interval(self, statistic: Callable[[np.ndarray], float]) -> tuple[float, float]:
         """95%, by bootstrap over heads; draws for which the statistic does not exist are left out."""
-        draws = np.random.default_rng(0).integers(len(self.label), size=(2000, len(self.label)))
-        values = np.array([statistic(heads) for heads in draws])
-        low, high = np.nanquantile(values, (0.025, 0.975))
-        return float(low), float(high)
+        return bootstrap_interval(statistic, len(self.label))
 
 
 def findings(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) -> list[Finding]:
@@ -191,6 +186,13 @@ def findings(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]
             )
         )
     return [finding for finding in made if finding.measured]
+
+
+def _special(attending: Attending) -> np.ndarray:
+    """Attention to the first token and to separators, over all queries: few see a separator, and the rest count 0."""
+    scores = attending.scores
+    first, separator = (int(scores.n_queries[scores.motifs.index(name)]) for name in (FIRST, SEPARATOR))
+    return attending.to(FIRST) + np.nan_to_num(attending.to(SEPARATOR)) * separator / first
 
 
 def _share(found: Distillation) -> float:
@@ -281,33 +283,32 @@ def _spread(values: np.ndarray) -> str:
 
 
 def plots(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) -> dict[str, Any]:
-    models = [Heads(d) for d in found.values()]
-    label, special, variation = (
-        np.concatenate([getattr(heads, part) for heads in models]) for part in ("label", "special", "variation")
-    )
-    names = [f"{name} {layer}.{head}" for name, d in found.items() for layer, head in d.heads]
-    means = np.concatenate([d.mean_error(WIDTH) for d in found.values()])
-    intervals = np.concatenate([d.interval(WIDTH) for d in found.values()])
+    clouds = []
+    for name, d in found.items():
+        heads = Heads(d)
+        clouds.append(
+            Cloud(
+                key=name, name=name, heads=d.heads, errors=heads.error, intervals=d.interval(WIDTH),
+                kinds=[label.replace("_", " ") for label in heads.label], x=(heads.special, heads.variation),
+            )
+        )  # fmt: skip
+    titles = ("attention to the first token and separators", "variation of the pattern with the text")
+    widths = ["linear" if width == 0 else str(width) for width in WIDTHS]
+    over_heads = {name: np.array([d.over_heads(width) for width in WIDTHS]) for name, d in found.items()}
     made = {
-        "head_distillation": error_against(
-            special, means, names, label.tolist(), intervals=intervals,
-            x_title="attention to the first token and separators",
+        "head_distillation": head_clouds(clouds, titles, kinds=[*(motif.title for motif in MOTIFS.values()), "mixed"]),
+        "head_distillation_widths": width_profiles(
+            widths,
+            len(widths),
+            {name: values[:, 0] for name, values in over_heads.items()},
+            {name: values[:, 1:] for name, values in over_heads.items()},
         ),
-        "head_distillation_variation": error_against(
-            variation, means, names, label.tolist(), intervals=intervals,
-            x_title="variation of the pattern with the text",
-        ),
-        "head_distillation_widths": error_by_width(
-            WIDTHS,
-            {name: np.array([d.over_heads(width)[0] for width in WIDTHS]) for name, d in found.items()},
-            {name: np.array([d.over_heads(width)[1:] for width in WIDTHS]) for name, d in found.items()},
-        ),
-    }  # fmt: skip
+    }
     for name, cost in costs.items():
         curves = {"FFNs by error": cost.by_error[0], "FFNs, reverse": cost.reverse, "means": cost.by_error[1],
                   "zero": cost.by_error[2]}  # fmt: skip
-        made[f"head_substitution_{name}"] = substitution_curves(
-            cost.sizes, curves, {"FFNs, random orders": cost.random}
+        made[f"head_substitution_{name}"] = cost_curves(
+            [Costs(name=name, sizes=cost.sizes, curves=curves, random=cost.random)]
         )
     return made
 
@@ -357,7 +358,7 @@ def main(argv: list[str] | None = None) -> int:
             "checkpoints": tuple(found),
         },
         seeds=range(SEEDS),
-        data={name: d.to_frame().to_dict("list") for name, d in found.items()},
+        data={name: {key: column.to_numpy() for key, column in d.to_frame().items()} for name, d in found.items()},
         tables=made,
         plots=plots(found, costs),
     )

@@ -4,13 +4,15 @@
 
 For each bundled checkpoint of the novels, and for BERT (`--bert bert-base-uncased`, from Hugging Face's hub, or a
 folder): how much of each head's attention goes to the next token, the previous one, the token itself, the first
-position and the last, on held-out text, over three seeds that choose the windows. A head that gives one of them half or
-more shows that pattern. Claims: patterns repeat (several heads show the same one), heads look at the next token (where
-they can see it), and some look mostly at the first and at the last token. About two minutes; `--quick`, half a minute.
+position and the last, on three samples of held-out text: windows spread evenly over it, or sentences drawn with a seed.
+A head that gives one of them half or more shows that pattern. Claims: patterns repeat (several heads show the same
+one), heads look at the next token (where they can see it), and some look mostly at the first and at the last token.
+About two minutes; `--quick`, half a minute.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -20,11 +22,11 @@ import numpy as np
 import torch
 
 import aotlens
-from analyses._nonlinearity import Clock, Finding, Results, command_of, options, publish
+from analyses._nonlinearity import Clock, Finding, Results, plot_name, publish_on_text, text_options
 from analyses._texts import bert_tokens, load_bert, sentences, windows
 from aotlens.checkpoints import bundled_folder
 from aotlens.data import Corpus, open_corpus
-from aotlens.heads import PLACES, AttentionByPlace, attention_by_place, attention_patterns
+from aotlens.heads import PLACES, MotifScores, attention_by_place, attention_patterns
 from aotlens.plots.gallery import pattern_gallery
 
 SEEDS = (0, 1, 2)
@@ -37,26 +39,29 @@ def bundled_novels() -> list[str]:
     return sorted(path.parent.name for path in bundled_folder().glob("novels-*/config.json"))
 
 
-def of_checkpoint(name: str, corpus: Corpus, n_windows: int) -> tuple[Any, list[AttentionByPlace]]:
+def of_checkpoint(name: str, corpus: Corpus, n_windows: int) -> tuple[Any, list[MotifScores]]:
     model = aotlens.load(name, "cpu")
     length = min(64, model.cfg.n_ctx)
-    found = [attention_by_place(model, windows(model, name, corpus, length, n_windows, seed)[0]) for seed in SEEDS]
-    return model, found
+    return model, [attention_by_place(model, rows) for rows in windows(model, corpus, length, n_windows, len(SEEDS))]
 
 
-def of_bert(name: str, corpus: Corpus, n_sentences: int) -> tuple[Any, list[AttentionByPlace]]:
+def of_bert(name: str, corpus: Corpus, n_sentences: int) -> tuple[Any, list[MotifScores]]:
     """Each sentence alone, without padding: the mean over sentences of its own shares."""
     model = load_bert(name)
     found = []
     for seed in SEEDS:
         texts = sentences(corpus, n_sentences, seed)
         rows = [tokens for tokens in (bert_tokens(model, text) for text in texts) if tokens.shape[1] >= 5]
-        shares = np.mean([attention_by_place(model, row).shares for row in rows], axis=0)
-        found.append(AttentionByPlace(shares=shares))
+        found.append(mean_of([attention_by_place(model, row) for row in rows]))
     return model, found
 
 
-def findings_of(name: str, found: list[AttentionByPlace], bidirectional: bool) -> Iterator[Finding]:
+def mean_of(scores: list[MotifScores]) -> MotifScores:
+    """The mean of each score over texts of any length, each counting once."""
+    return dataclasses.replace(scores[0], values=np.mean([one.values for one in scores], axis=0))
+
+
+def findings_of(name: str, found: list[MotifScores], bidirectional: bool) -> Iterator[Finding]:
     counts = [Counter(label for row in one.labels(THRESHOLD) for label in row) for one in found]
     repeated = [max((n for label, n in count.items() if label in PLACES), default=0) for count in counts]
     yield Finding(claim=f"{name}: heads that share the commonest pattern", expected="several", bounds=(2, INF),
@@ -65,12 +70,12 @@ def findings_of(name: str, found: list[AttentionByPlace], bidirectional: bool) -
     for place in wanted:
         yield Finding(claim=f"{name}: heads that give {place.replace('_', ' ')} half their attention", expected="some",
                       bounds=(1, INF), measured=tuple(float(count[place]) for count in counts))  # fmt: skip
-    spread = np.stack([one.shares for one in found]).std(0).max()
+    spread = np.nanmax(np.stack([one.values for one in found]).std(0))
     yield Finding(claim=f"{name}: largest spread of a head's share over texts (standard deviation)",
                   expected="small: not of the text", bounds=(0, 0.1), measured=(float(spread),))  # fmt: skip
 
 
-def examples(name: str, model: Any, found: AttentionByPlace) -> tuple[list[np.ndarray], list[str], list[list[str]]]:
+def examples(name: str, model: Any, found: MotifScores) -> tuple[list[np.ndarray], list[str], list[list[str]]]:
     """For each place the head that attends there most, on one sentence."""
     if name.startswith("novels-"):
         tokens = model.to_tokens(EXAMPLE)
@@ -83,17 +88,17 @@ def examples(name: str, model: Any, found: AttentionByPlace) -> tuple[list[np.nd
         words = model.tokenizer.convert_ids_to_tokens(tokens[0].tolist())
     patterns, titles = [], []
     for place in PLACES:
-        layer, head = np.unravel_index(int(found[place].argmax()), found[place].shape)
+        best = found.best(place)
+        if best is None:  # a causal model does not see it
+            continue
+        (layer, head), share = best
         patterns.append(every[layer, head])
-        titles.append(f"{place.replace('_', ' ')}: {layer}.{head} ({found[place][layer, head]:.2f})")
+        titles.append(f"{place.replace('_', ' ')}: {layer}.{head} ({share:.2f})")
     return patterns, titles, [list(words)] * len(patterns)
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = options(__doc__)
-    parser.add_argument("--corpus", required=True, metavar="SPEC", help="dir:PATH, file:PATH, stdlib or hf:NAME")
-    parser.add_argument("--bert", metavar="NAME", help="bert-base-uncased, say, or a folder with a BERT")
-    chosen = parser.parse_args(argv)
+    chosen = text_options(__doc__).parse_args(argv)
     clock, corpus = Clock(), open_corpus(chosen.corpus)
     n = 8 if chosen.quick else 64
     findings: list[Finding] = []
@@ -103,12 +108,13 @@ def main(argv: list[str] | None = None) -> int:
         model, found = of_bert(name, corpus, n) if name == chosen.bert else of_checkpoint(name, corpus, n)
         bidirectional = name == chosen.bert or model.sees_later_keys
         findings += findings_of(name, found, bidirectional)
-        mean = AttentionByPlace(shares=np.mean([one.shares for one in found], axis=0))
+        mean = mean_of(found)
         labels = Counter(label for row in mean.labels(THRESHOLD) for label in row)
-        shown = [f"{mean[place].max():.2f} ({labels[place]})" for place in PLACES]
-        rows.append([name, int(np.prod(mean.shares.shape[1:])), *shown])
-        slug = name.strip("/").rsplit("/", 1)[-1]
-        plots[f"head-patterns-{slug}"] = pattern_gallery(*examples(name, model, mean))
+        shown = [
+            "not seen" if place in mean.reasons else f"{mean[place].max():.2f} ({labels[place]})" for place in PLACES
+        ]
+        rows.append([name, int(np.prod(mean.values.shape[1:])), *shown])
+        plots[plot_name("head-patterns", name)] = pattern_gallery(*examples(name, model, mean))
         data[name] = {place: mean[place] for place in PLACES}
         clock.say(name)
     header = ["model", "heads", *(place.replace("_", " ") for place in PLACES)]
@@ -121,8 +127,7 @@ def main(argv: list[str] | None = None) -> int:
         tables={"Largest share of one head's attention, and how many heads give half or more": (header, rows)},
         plots=plots,
     )
-    more = ["--corpus …", *([f"--bert {chosen.bert}"] if chosen.bert else [])]
-    return publish(results, chosen, command_of("head_patterns", chosen, *more), clock())
+    return publish_on_text(results, chosen, clock())
 
 
 if __name__ == "__main__":

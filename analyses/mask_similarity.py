@@ -4,9 +4,10 @@
 
 The mask token stands first (after the start token or [CLS]) in pairs of texts of one length, so that position does not
 tell them apart; the cosine of its residual streams says how far the contexts do. Similar contexts: the same text but
-for a tenth of its tokens, taken from another. Different contexts: passages of different documents. Claims: the
-cosine falls with depth, and is lower for different contexts. On our masked language model (novels-4l-masked), and on
-BERT given its name on Hugging Face's hub, or a folder. Three seeds choose the texts. Half a minute; `--quick`, less.
+for a tenth of its tokens, taken from another. Different contexts: passages about half of the held-out text apart, or
+sentences drawn at random. Claims: the cosine falls with depth, and is lower for different contexts. On our masked
+language model (novels-4l-masked), and on BERT given its name on Hugging Face's hub, or a folder. Three samples of text:
+windows spread evenly over it, or sentences drawn with a seed. Half a minute; `--quick`, less.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import torch
 from torch import Tensor
 
 import aotlens
-from analyses._nonlinearity import Clock, Finding, Results, command_of, options, publish
+from analyses._nonlinearity import Clock, Finding, Results, plot_name, publish_on_text, text_options
 from analyses._texts import bert_tokens, load_bert, sentences, windows
 from aotlens.data import Corpus, open_corpus
 from aotlens.evaluate import mask_id_of
@@ -36,14 +37,8 @@ REPLACED = 0.1
 def contexts(model: Any, name: str, bert: bool, corpus: Corpus, n: int, seed: int) -> tuple[Tensor, Tensor, int]:
     """`n` texts, another one for each, of equal length, and the mask's id."""
     if not bert:
-        rows, documents = windows(model, name, corpus, LENGTH, 2 * n, seed)
-        one, other = rows[:n], rows[n:]
-        several = len(set(documents.tolist())) > 1
-        for i in range(n):  # passages of different documents, where there are several
-            if several and documents[i] == documents[n + i]:
-                different = np.flatnonzero(documents[n:] != documents[i])
-                other[i] = rows[n + (different[i % len(different)] if len(different) else i)]
-        return one, other, mask_id_of(model)
+        rows = windows(model, corpus, LENGTH, 2 * n, len(SEEDS))[SEEDS.index(seed)]
+        return rows[:n], rows[n:], mask_id_of(model)
     wanted = []
     for text in sentences(corpus, 8 * n, seed, shortest=50):
         tokens = bert_tokens(model, text)[0]
@@ -85,10 +80,8 @@ def findings_of(name: str, similar: np.ndarray, different: np.ndarray) -> Iterat
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = options(__doc__)
-    parser.add_argument("--corpus", required=True, metavar="SPEC", help="dir:PATH, file:PATH, stdlib or hf:NAME")
+    parser = text_options(__doc__)
     parser.add_argument("--checkpoint", default=CHECKPOINT, metavar="NAME", help="a masked language model of ours")
-    parser.add_argument("--bert", metavar="NAME", help="bert-base-uncased, say, or a folder with a BERT")
     chosen = parser.parse_args(argv)
     clock, corpus = Clock(), open_corpus(chosen.corpus)
     n = 16 if chosen.quick else 200
@@ -101,9 +94,8 @@ def main(argv: list[str] | None = None) -> int:
         runs = [similarities(*contexts(model, name, bert, corpus, n, seed), model=model, seed=seed) for seed in SEEDS]
         curves = {kind: np.stack([run[kind] for run in runs]) for kind in runs[0]}
         findings += findings_of(name, *curves.values())
-        slug = name.strip("/").rsplit("/", 1)[-1]
         depths = np.arange(curves["similar contexts"].shape[1])
-        plots[f"mask-similarity-{slug}"] = seed_curves(
+        plots[plot_name("mask-similarity", name)] = seed_curves(
             depths, curves, x_title="layers passed", y_title="cosine of [MASK] in two contexts"
         )
         data[name] = curves
@@ -118,8 +110,7 @@ def main(argv: list[str] | None = None) -> int:
         tables={"Cosines before the first layer and after each": (["model", "cosines"], rows)},
         plots=plots,
     )
-    more = ["--corpus …", *([f"--bert {chosen.bert}"] if chosen.bert else [])]
-    return publish(results, chosen, command_of("mask_similarity", chosen, *more), clock())
+    return publish_on_text(results, chosen, clock())
 
 
 if __name__ == "__main__":

@@ -16,15 +16,14 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import math
 import sys
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import scipy.stats
 
 from analyses._nonlinearity import Clock, Finding, Results, command_of, kept, options, publish
 from aotlens.plots.curves import seed_curves
+from aotlens.statistics import fit_line
 from aotlens.train.tiny import MODELS, Recall, heads_needed, train_recall
 from aotlens.train.tiny.recall import Readout
 
@@ -123,12 +122,12 @@ def figure_9(
             found = work(n, grid, seed, epochs=epochs)
             needed[row, column] = np.nan if found is None else found
             clock.say(f"n = {n}, seed {seed}: {found} heads")
-    fits = [_line(np.array(sizes, dtype=float), row) for row in needed]
+    fits = [fit_line(np.array(sizes, dtype=float), row) for row in needed]
     findings = [
         Finding(claim="Figure 9: heads needed against n, R² of a straight line", expected="linear",
-                bounds=(0.9, 1), measured=tuple(r2 for _, r2 in fits if not np.isnan(r2))),
+                bounds=(0.9, 1), measured=tuple(fit.r_squared for fit in fits if not np.isnan(fit.r_squared))),
         Finding(claim="Figure 9: heads needed per 1,000 sequences, slope", expected="positive",
-                bounds=(1, INF), measured=tuple(1000 * slope for slope, _ in fits if not np.isnan(slope))),
+                bounds=(1, INF), measured=tuple(1000 * fit.slope for fit in fits if not np.isnan(fit.slope))),
     ]  # fmt: skip
     return Results(
         name="heads_needed" if chosen.step == STEP else f"heads_needed_step_{chosen.step}",
@@ -149,16 +148,6 @@ def figure_9(
             )
         },
     )  # fmt: skip
-
-
-def _line(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
-    """Slope and R² of the least-squares line through the points that were found; NaN for fewer than three, and R² also
-    where all are the same."""
-    found = ~np.isnan(y)
-    if found.sum() < 3:
-        return math.nan, math.nan
-    fit = scipy.stats.linregress(x[found], y[found])
-    return float(fit.slope), float(fit.rvalue**2) if np.ptp(y[found]) else math.nan
 
 
 def main(argv: list[str] | None = None) -> int:

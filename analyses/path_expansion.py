@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 import aotlens
-from analyses._claims import Claim, parser, report
-from analyses._docs import claims_table, write_section
+from analyses._claims import Claim, claims_table, markdown, parser, report
+from analyses._docs import write_section
 from aotlens.circuits import ov_circuit, qk_circuit
 from aotlens.models import AttentionOnlyTransformer, hook_names
 from aotlens.paths import Kronecker, Path, PathExpansion, expand, term_importance, virtual_weight
@@ -77,7 +77,7 @@ def one_layer(model: AttentionOnlyTransformer, tokens: Tensor) -> list[Claim]:
     direct = expansion.logits(Path("token"))
     through = [expansion.logits(Path("token", ((0, head),))) for head in range(model.cfg.n_heads)]
     # The tables know nothing of the prompt; only the pattern does.
-    skip_trigrams = [patterns[head] @ ov_circuit(model, 0, head)[tokens].AB for head in range(model.cfg.n_heads)]
+    skip_trigrams = [patterns[head] @ ov_circuit(model, (0, head))[tokens].AB for head in range(model.cfg.n_heads)]
     attention = [_from_the_circuit(model, head, tokens) - patterns[head] for head in range(model.cfg.n_heads)]
     return [
         _zero("Claim 18: a head is A ⊗ W_O W_V", torch.stack(heads)),
@@ -92,7 +92,7 @@ def one_layer(model: AttentionOnlyTransformer, tokens: Tensor) -> list[Claim]:
 def _from_the_circuit(model: AttentionOnlyTransformer, head: int, tokens: Tensor) -> Tensor:
     """The pattern from entries of QK circuits alone: of tokens, and of the positions that queries and keys get."""
     rows = {"tokens": tokens, "positions": torch.arange(len(tokens))}
-    scores = sum(qk_circuit(model, 0, head, a, b)[rows[a]][:, rows[b]].AB for a in rows for b in rows)  # type: ignore[arg-type]
+    scores = sum(qk_circuit(model, (0, head), a, b)[rows[a]][:, rows[b]].AB for a in rows for b in rows)  # type: ignore[arg-type]
     later = torch.ones_like(scores, dtype=torch.bool).triu(1)
     return scores.masked_fill(later, -torch.inf).softmax(-1)
 
@@ -167,17 +167,15 @@ def main(argv: list[str] | None = None) -> int:
     ]
     status = report(claims)
     token = int(expansion.frozen.logits[-1].argmax())
-    orders = [
+    by_order = zip(expansion.by_order(token)[:, -1].tolist(), importance.loss_up_to, strict=True)
+    rows = [[order, f"{value:+.4f}", f"{loss:.4f}"] for order, (value, loss) in enumerate(by_order)]
+    orders = (
         f"novels-2l-mhsa: the logit {expansion.token_name(token)} after the last of {n_tokens} tokens, and the loss on "
-        "all of them, by order:\n",
-        "heads | logits | loss with paths up to here, nats a token",
-        "--- | --- | ---",
-    ]
-    for order, (value, loss) in enumerate(zip(expansion.by_order(token)[:, -1], importance.loss_up_to, strict=True)):
-        orders.append(f"{order} | {float(value):+.4f} | {loss:.4f}")
-    print("\n" + "\n".join(orders))
+        f"all of them, by order:\n\n{markdown(['heads', 'logits', 'loss with paths up to here, nats a token'], rows)}"
+    )
+    print(f"\n{orders}")
     if chosen.docs is not None:
-        write_section(chosen.docs, "path_expansion", "\n\n".join([claims_table(claims), "\n".join(orders)]))
+        write_section(chosen.docs, "path_expansion", f"{claims_table(claims)}\n\n{orders}")
     return status
 
 

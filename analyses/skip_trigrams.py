@@ -3,11 +3,11 @@
     python -m analyses.skip_trigrams --corpus dir:PATH [--checkpoint NAME] [--max-tokens N] [--min-count N …]
                                      [--out docs/skip_trigrams.md] [--quick]
 
-PATH holds the novels that the checkpoint's card names; only the documents that its recipe held out of training are
-read. For every head: how many of its 100 best skip-trigrams the text confirms (false discovery rate 5%); the same for
-1,000 random triples of the same token frequencies; both again among tokens with at least so many training counts; the
-rows on top and the best confirmed ones; the false triples that confirmed ones force; and how far the direct path is
-from the text's bigrams. Markdown, to --out, or printed.
+PATH holds the novels that the checkpoint's card names; only the documents that its card says were kept from training
+are read (all, where there are none of them). For every head: how many of its 100 best skip-trigrams the text confirms
+(false discovery rate 5%); the same for 1,000 random triples of the same token frequencies; both again among tokens with
+at least so many training counts; the rows on top and the best confirmed ones; the false triples that confirmed ones
+force; and how far the direct path is from the text's bigrams. Markdown, to --out, or printed.
 
 Expected: more confirmed rows than among random triples, most of all among frequent tokens and for heads that attend to
 more than one position. Some ten minutes on one core for 1.2 million tokens; `--quick` reads 50,000 and takes one head,
@@ -30,7 +30,6 @@ from analyses._skip_trigram_page import bug_lines, direct_path_lines, row_lines,
 from aotlens.checkpoints.catalog import bundled_folder
 from aotlens.data import Corpus, open_corpus
 from aotlens.models import AttentionOnlyTransformer
-from aotlens.train import list_recipes, load_recipe
 from aotlens.trigrams import (
     Evidence,
     SkipTrigramBugs,
@@ -66,20 +65,13 @@ def one_layer_checkpoints() -> list[str]:
     ]
 
 
-def held_out(name: str, corpus: Corpus) -> tuple[str, ...]:
-    """The documents that the checkpoint's recipe kept from training; all, for a checkpoint without a recipe."""
-    if name not in list_recipes():
-        return corpus.names()
-    return corpus.split(load_recipe(name).corpus.validation).validation
-
-
 def of_heads(
     model: AttentionOnlyTransformer, heads: Sequence[int], ids: np.ndarray, min_counts: Sequence[int]
 ) -> Iterator[OfHead]:
     """Every head, among all tokens first, then among those with each of the counts."""
     for min_count in (0, *min_counts):
         for head in heads:
-            table = skip_trigrams(model, 0, head, k=N_ROWS, min_count=min_count)
+            table = skip_trigrams(model, (0, head), k=N_ROWS, min_count=min_count)
             found = evidence(model, table, ids, max_tokens=None)
             random = matched_random(model, table, N_RANDOM)
             yield OfHead(
@@ -94,7 +86,7 @@ def of_heads(
 def section(name: str, corpus: Corpus, *, max_tokens: int | None, heads: int | None, min_counts: Sequence[int]) -> str:
     """A checkpoint's part of the page, as Markdown."""
     model = aotlens.load(name, "cpu")
-    documents = held_out(name, corpus)
+    documents = model.card.held_out(corpus.names()) or corpus.names()
     ids = read_ids(model, corpus, documents=documents, max_tokens=max_tokens)
     how_many = "All" if max_tokens is None or len(ids) < max_tokens else "The first"
     results = []
@@ -105,7 +97,7 @@ def section(name: str, corpus: Corpus, *, max_tokens: int | None, heads: int | N
         f"## {name}",
         "",
         f"{how_many} {len(ids):,} tokens of {len(documents)} documents that training did not see: "
-        f"{', '.join(documents)}.",
+        f"{', '.join(documents)}. {results[0].found.assumption}",
         "",
     ]
     for min_count in (0, *min_counts):

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import torch
 
-from analyses._claims import Claim, parser, report
-from analyses._docs import claims_table, write_section
+from analyses._claims import Claim, claims_table, markdown, parser, report
+from analyses._docs import write_section
 from aotlens.paths.superposition import (
     JohnsonLindenstrauss,
     feature_network,
@@ -196,15 +196,10 @@ def main(argv: list[str] | None = None) -> int:
 def projections_table(found: JohnsonLindenstrauss) -> str:
     """The means over trials, as Markdown."""
     columns = ["n_points", "dimension", "m", "distortion", "rms_distortion", "angle_error", "angle_bound", "constant"]
-    lines = [
-        f"Random ±1/√m projections, means over trials; m ≈ {found.constant:.2f} · log N / ε² (fitted):\n",
-        " | ".join(columns),
-        " | ".join("---" for _ in columns),
-    ]
     means = found.to_frame().groupby(["n_points", "m"], as_index=False)[columns].mean()
-    for row in means[columns].itertuples(index=False):
-        lines.append(" | ".join(f"{value:.4g}" for value in row))
-    return "\n".join(lines)
+    rows = [[f"{value:.4g}" for value in row] for row in means[columns].itertuples(index=False)]
+    title = f"Random ±1/√m projections, means over trials; m ≈ {found.constant:.2f} · log N / ε² (fitted):"
+    return f"{title}\n\n{markdown(columns, rows)}"
 
 
 if __name__ == "__main__":

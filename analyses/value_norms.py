@@ -6,7 +6,8 @@ Mean ‖v‖ of the start token, of the first token of the text and of all other
 on held-out windows; of [CLS], [SEP], the first token and the others in BERT (`--bert bert-base-uncased` from Hugging
 Face's hub, or a folder), on 100 sentences (`--corpus hf:stanfordnlp/sst2::sentence` is the paper's). Claims, for BERT:
 [CLS] is small before layer 4, [SEP] almost zero after layer 5. For a start token the like of it: where heads attend to
-it, its value vectors are short. Three seeds choose the text. A minute; `--quick`, less.
+it, its value vectors are short. Three samples of text: windows spread evenly over it, or sentences drawn with a seed. A
+minute; `--quick`, less.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 import torch
 
 import aotlens
-from analyses._nonlinearity import Clock, Finding, Results, command_of, options, publish
+from analyses._nonlinearity import Clock, Finding, Results, plot_name, publish_on_text, text_options
 from analyses._texts import bert_tokens, load_bert, sentences, windows
 from analyses.head_patterns import bundled_novels
 from aotlens.data import Corpus, open_corpus
@@ -32,14 +33,14 @@ BERT = ("[CLS]", "[SEP]", "first token", "other")
 SINK = 0.5
 
 
-def of_checkpoint(name: str, corpus: Corpus, n: int, seed: int) -> tuple[ValueNorms, np.ndarray]:
-    """Norms, and each head's attention to the start token."""
+def of_checkpoint(name: str, corpus: Corpus, n: int) -> Iterator[tuple[ValueNorms, np.ndarray]]:
+    """For each sample of text: norms, and each head's attention to the start token."""
     model = aotlens.load(name, "cpu")
-    rows, _ = windows(model, name, corpus, min(64, model.cfg.n_ctx), n, seed)
-    kinds = torch.full_like(rows, 2)
-    kinds[:, 0], kinds[:, 1] = 0, 1
-    found = value_norms(model, [(rows[i : i + 16], kinds[i : i + 16]) for i in range(0, n, 16)], OURS)
-    return found, attention_by_place(model, rows)["first_token"]
+    for rows in windows(model, corpus, min(64, model.cfg.n_ctx), n, len(SEEDS)):
+        kinds = torch.full_like(rows, 2)
+        kinds[:, 0], kinds[:, 1] = 0, 1
+        norms = value_norms(model, [(rows[i : i + 16], kinds[i : i + 16]) for i in range(0, n, 16)], OURS)
+        yield norms, attention_by_place(model, rows)["first_token"]
 
 
 def of_bert(model: Any, corpus: Corpus, n: int, seed: int) -> ValueNorms:
@@ -82,17 +83,14 @@ def berts(name: str, runs: list[ValueNorms]) -> Iterator[Finding]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = options(__doc__)
-    parser.add_argument("--corpus", required=True, metavar="SPEC", help="dir:PATH, file:PATH, stdlib or hf:NAME")
-    parser.add_argument("--bert", metavar="NAME", help="bert-base-uncased, say, or a folder with a BERT")
-    chosen = parser.parse_args(argv)
+    chosen = text_options(__doc__).parse_args(argv)
     clock, corpus = Clock(), open_corpus(chosen.corpus)
     n = 16 if chosen.quick else 100
     findings: list[Finding] = []
     plots, data = {}, {}
     rows: list[list[object]] = []
     for name in bundled_novels():
-        runs = [of_checkpoint(name, corpus, n, seed) for seed in SEEDS]
+        runs = list(of_checkpoint(name, corpus, n))
         findings += ours(name, runs)
         layers = np.stack([norms.by_layer() for norms, _ in runs])
         _add(name, OURS, layers, plots, data, rows)
@@ -112,8 +110,7 @@ def main(argv: list[str] | None = None) -> int:
         tables={"Mean ‖v‖ by layer (d_head units, over heads and seeds)": (["model", "tokens", "layers"], rows)},
         plots=plots,
     )
-    more = ["--corpus …", *([f"--bert {chosen.bert}"] if chosen.bert else [])]
-    return publish(results, chosen, command_of("value_norms", chosen, *more), clock())
+    return publish_on_text(results, chosen, clock())
 
 
 def _add(
@@ -126,8 +123,7 @@ def _add(
 ) -> None:
     """`layers [seed, layer, kind]` as a plot, as numbers and as rows of the table."""
     curves = {kind: layers[..., index] for index, kind in enumerate(kinds)}
-    slug = name.strip("/").rsplit("/", 1)[-1]
-    plots[f"value-norms-{slug}"] = seed_curves(
+    plots[plot_name("value-norms", name)] = seed_curves(
         np.arange(1, layers.shape[1] + 1), curves, x_title="layer", y_title="mean norm of value vectors"
     )
     data[name] = curves

@@ -31,7 +31,7 @@ from aotlens.data import open_corpus
 from aotlens.models import AttentionOnlyTransformer
 
 N_TOKENS = 128
-RUN, TEXT, PICTURE = "heads-run", "heads-text", "grid-picture"  # ids of app/ids, seen from the browser
+RUN, TEXT, PICTURE = "heads-run", "heads-text", "heads-grid-picture"  # ids of app/pages/heads, seen from the browser
 #: Fills the text, clicks, and resolves with the milliseconds until the grid shows another picture than before.
 _MEASURE = """
 ([text, run, box, picture]) => new Promise((resolve, reject) => {

@@ -8,6 +8,8 @@ rows have log-normal norms. Processor and memory bound what can be measured, so 
 - `per row`: `top_per_row(circuit, 10)` of every head's QK and OV circuit, after one head unmeasured, each against the
   same circuit's bare tiled float32 products (`torch.mm(..., out=buffer)`, at the fastest of several tiles here).
 - `loop`: a `FactoredMatrix[rows].AB` for 1,024 rows at a time with `topk`, as a user of TransformerLens writes it.
+- `small`: the same loop at V = 256, 1,024 and 2,048 and on a bundled checkpoint's head, where rows take the plain road
+  (`--small` measures nothing else; aim: at most 1.1).
 - `dense`: `.AB` and `topk` of the whole, at V = 16,000 (1 GB a circuit).
 - `entries`: `top_entries(circuit, 1000)` against the bare products, on weights whose norms are alike, on the same
   with heavy-tailed norms (a synthetic stand-in for trained ones, and called so), and on a bundled checkpoint's head.
@@ -142,6 +144,21 @@ def per_row(d_vocab: int, n_heads: int, k: int, pairs: int, *, quick: bool) -> I
     yield row(f"top {k} per row, QK and OV of {n_heads} heads", whole, f"bare products, {tile[0]} × {tile[1]}")
 
 
+def small(k: int, pairs: int, *, quick: bool) -> Iterator[dict[str, Any]]:
+    """Small vocabularies against the loop: a product and a `topk`, and what makes the answer exact."""
+    for d_vocab in (256,) if quick else (256, 1024, 2048):
+        generator = torch.Generator().manual_seed(4)
+        made = FactoredMatrix(
+            torch.randn(d_vocab, 32, generator=generator), torch.randn(32, d_vocab, generator=generator)
+        )
+        timing = _common.time_in_turn(lambda c=made: top_per_row(c, k), lambda c=made: loop_top(c, k), 7 * pairs)
+        yield row(f"top {k} per row, V = {d_vocab:,}, d_head 32", timing, "loop of [rows].AB and topk")
+    trained = qk_circuit(aotlens.load("novels-2l-mhsa"), "1.0")
+    check_rows(trained, k)
+    timing = _common.time_in_turn(lambda: top_per_row(trained, k), lambda: loop_top(trained, k), 3 * pairs)
+    yield row(f"top {k} per row, QK of novels-2l-mhsa 1.0, V = 4,096", timing, "loop of [rows].AB and topk")
+
+
 def dense(d_vocab: int, k: int, pairs: int, *, quick: bool) -> dict[str, Any]:
     _, _, circuit = next(circuits(d_vocab, 1, quick=quick))
     timing = _common.time_in_turn(lambda: top_per_row(circuit, k), lambda: circuit.AB.topk(k), pairs)
@@ -177,6 +194,7 @@ def main(argv: list[str] | None = None) -> int:
     options.add_argument("--d-vocab", type=int, help="size of the vocabulary (default 48,262)")
     options.add_argument("--heads", type=int, default=N_HEADS, help="heads whose circuits are searched")
     options.add_argument("--memory", action="store_true", help="measure memory in this process, and stop")
+    options.add_argument("--small", action="store_true", help="measure small vocabularies only")
     chosen = options.parse_args(argv)
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
@@ -185,18 +203,22 @@ def main(argv: list[str] | None = None) -> int:
     if chosen.memory:
         print(json.dumps({"bytes": memory_here(d_vocab, 10, quick=quick)}))
         return 0
+    if chosen.small:
+        _common.report("circuits, small", list(small(10, pairs, quick=quick)), chosen.json)
+        return 0
     command = [sys.executable, "-m", "benchmarks.circuits", "--memory", "--d-vocab", str(d_vocab)]
     command += ["--quick"] * quick + (["--threads", str(chosen.threads)] if chosen.threads else [])
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     megabytes = int(json.loads(done.stdout.splitlines()[-1])["bytes"]) / 1e6
     rows = list(per_row(d_vocab, min(chosen.heads, 2) if quick else chosen.heads, 10, pairs, quick=quick))
     rows[-1]["ours (MB)"] = megabytes
+    rows += small(10, pairs, quick=quick)
     rows.append(measure(lambda: dense(1500 if quick else 16_000, 10, pairs, quick=quick)))
     _, _, alike = next(circuits(d_vocab, 1, quick=quick, spread=0.0))
     rows.append(measure(lambda: entries("norms alike", alike, 1000, pairs)))
     _, _, varied = next(circuits(d_vocab, 1, quick=quick, spread=0.4))
     rows.append(measure(lambda: entries("heavy-tailed norms (synthetic)", varied, 1000, pairs)))
-    trained = qk_circuit(aotlens.load("novels-2l-mhsa"), 1, 0)
+    trained = qk_circuit(aotlens.load("novels-2l-mhsa"), "1.0")
     rows.append(measure(lambda: entries("QK of novels-2l-mhsa 1.0, V = 4,096", trained, 1000, pairs)))
     _common.report("circuits", rows, chosen.json)
     return 0

@@ -41,7 +41,7 @@ import aotlens
 from aotlens.data import open_corpus, repeated_random_tokens
 from aotlens.distill import Distillation, distill_heads
 from aotlens.distill.heads.distilling import windows_for
-from aotlens.distill.heads.reader import HeadReader
+from aotlens.heads.reader import HeadReader
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from benchmarks import _common
 

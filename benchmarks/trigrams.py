@@ -50,7 +50,7 @@ def model_of(d_vocab: int, d_model: int, d_head: int) -> AttentionOnlyTransforme
 
 def products(model: AttentionOnlyTransformer) -> None:
     """The bare products of head 0.0's circuits."""
-    circuits = head_circuits(model, 0, 0)
+    circuits = head_circuits(model, "0.0")
     buffer = torch.empty(_TILE, _TILE)
     for circuit in (circuits.qk, circuits.ov):
         columns = circuit.B.T.contiguous()
@@ -61,11 +61,11 @@ def products(model: AttentionOnlyTransformer) -> None:
 
 def search(*, quick: bool, pairs: int) -> list[dict[str, Any]]:
     model = model_of(3000 if quick else 48_262, 128, 64)
-    normaliser = log_background(head_circuits(model, 0, 0).qk, background_distribution(model, None))
+    normaliser = log_background(head_circuits(model, "0.0").qk, background_distribution(model, None))
     rows = []
     for name, given in (("normalisers given", normaliser), ("normalisers computed", None)):
         timing = _common.time_in_turn(
-            lambda given=given: skip_trigrams(model, 0, 0, normaliser=given), lambda: products(model), pairs
+            lambda given=given: skip_trigrams(model, "0.0", normaliser=given), lambda: products(model), pairs
         )
         rows.append(
             {
@@ -90,9 +90,9 @@ def _peak(d_vocab: int, given: bool) -> float:
     """MB that `skip_trigrams` adds to a process that holds the model."""
     torch.set_num_threads(1)
     model = model_of(d_vocab, 128, 64)
-    skip_trigrams(model_of(300, 128, 64), 0, 0, k=10)  # libraries load on first use
+    skip_trigrams(model_of(300, 128, 64), "0.0", k=10)  # libraries load on first use
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    skip_trigrams(model, 0, 0, normaliser=np.zeros(d_vocab) if given else None)
+    skip_trigrams(model, "0.0", normaliser=np.zeros(d_vocab) if given else None)
     per_unit = 1e6 if sys.platform == "darwin" else 1e3  # bytes there, kilobytes elsewhere
     return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / per_unit
 
@@ -103,7 +103,7 @@ def in_text(*, quick: bool) -> list[dict[str, Any]]:
     u = background_distribution(model, None)
     n_tokens, n_rows = (20_000, 100) if quick else (5_000_000, 1000)
     text = generator.choice(len(u), n_tokens, p=u)
-    table = score_triples(model, 0, 0, *(generator.choice(len(u), n_rows, p=u) for _ in range(3)))
+    table = score_triples(model, "0.0", *(generator.choice(len(u), n_rows, p=u) for _ in range(3)))
     started = time.process_time()
     evidence(model, table, text, max_tokens=None)
     ours = time.process_time() - started

@@ -106,8 +106,8 @@ def test_the_compared_models_differ_in_their_layers_alone() -> None:
 def test_the_two_layer_model_has_an_induction_head() -> None:
     model = load("novels-2l-mhsa")
     scores = motif_scores(model, seed=11)
-    assert scores.induction[1].max() >= 0.5
-    assert scores.previous_token[0].max() >= 0.5
+    assert scores["induction"][1].max() >= 0.5
+    assert scores["previous_token"][0].max() >= 0.5
     assert repeat_losses(model, seed=11).gain >= 3.0
 
 

@@ -68,9 +68,11 @@ def test_it_runs_and_writes_what_it_found(
 def test_heads_are_compared_within_a_checkpoint() -> None:
     """Intervals hold the estimate, and what a checkpoint has no heads for is left out, not a number."""
     generator = np.random.default_rng(0)
-    label = np.array(["first token"] * 6 + ["self"] * 10)
-    error = np.where(label == "first token", 0.2, 0.5) + 0.01 * generator.standard_normal(16)
-    attending = SimpleNamespace(label=tuple(label), attention=generator.random((16, 5)), variation=error**2)
+    label = np.array(["first_token"] * 6 + ["current_token"] * 10)
+    error = np.where(label == "first_token", 0.2, 0.5) + 0.01 * generator.standard_normal(16)
+    shares = {"first_token": generator.random(16), "separator": generator.random(16)}
+    scores = SimpleNamespace(motifs=tuple(shares), n_queries=np.array([40, 10]))
+    attending = SimpleNamespace(label=tuple(label), to=shares.__getitem__, scores=scores, variation=error**2)
     found = SimpleNamespace(
         attending=attending,
         width_index=lambda width: 0,
@@ -78,10 +80,11 @@ def test_heads_are_compared_within_a_checkpoint() -> None:
         error_after_first=-error[:, None, None],
     )
     heads = head_distillation.Heads(found)  # type: ignore[arg-type]
-    assert heads.difference("first token") == pytest.approx(-0.3, abs=0.02)
-    low, high = heads.interval(lambda drawn: heads.difference("first token", drawn))
-    assert -0.33 < low < heads.difference("first token") < high < -0.27
+    assert heads.difference("first_token") == pytest.approx(-0.3, abs=0.02)
+    low, high = heads.interval(lambda drawn: heads.difference("first_token", drawn))
+    assert -0.33 < low < heads.difference("first_token") < high < -0.27
+    np.testing.assert_allclose(heads.special, shares["first_token"] + shares["separator"] / 4)
     assert heads.correlation("variation") == pytest.approx(1.0)
     assert heads.correlation("variation", "error_after_first") == pytest.approx(-1.0)
-    assert np.isnan(heads.difference("previous"))
-    assert head_distillation._estimate(heads, partial(heads.difference, "previous")) == "no such heads"
+    assert np.isnan(heads.difference("previous_token"))
+    assert head_distillation._estimate(heads, partial(heads.difference, "previous_token")) == "no such heads"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from analyses import (
     _texts,
@@ -38,7 +38,8 @@ TINY = {"d": 4, "n_pos": 3, "ffn_width": 6, "n_train": 8, "n_test": 4, "epochs":
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("texts")
     for name, word in (("one", "cat"), ("two", "dog")):
-        (folder / f"{name}.txt").write_text(STORY * 90 + word, encoding="utf-8")
+        sentences = random.Random(word).choices(STORY.split(". "), k=270)  # periodic text has the same windows twice
+        (folder / f"{name}.txt").write_text(". ".join([*sentences, word]), encoding="utf-8")
     return f"dir:{folder}"
 
 
@@ -203,15 +204,15 @@ def test_windows_are_held_out_text(corpus: str, masked: str) -> None:
     import aotlens
 
     model = aotlens.load(masked, "cpu")
-    rows, documents = _texts.windows(model, "masked", open_corpus(corpus), 12, 20, 0)
-    assert rows.shape == (20, 12) and (rows[:, 0] == model.tokenizer.eot_id).all() and set(documents) == {0, 1}
-    text = model.tokenizer.decode(rows[0, 1:])
-    assert text in STORY * 3
-    again, _ = _texts.windows(model, "masked", open_corpus(corpus), 12, 20, 0)
-    assert torch.equal(rows, again)
-    with pytest.raises(ValueError, match="at least 100000 tokens"):
-        _texts.windows(model, "masked", open_corpus(corpus), 100000, 1, 0)
-    assert _texts.held_out("novels-2l-mhsa", open_corpus(corpus)) == ("one", "two")
+    samples = _texts.windows(model, open_corpus(corpus), 12, 20, 3)
+    text = "\n".join(document.text for document in open_corpus(corpus).documents())
+    assert len(samples) == 3 and len({tuple(row) for rows in samples for row in rows.tolist()}) > 20
+    for rows in samples:
+        assert rows.shape == (20, 12) and (rows[:, 0] == model.tokenizer.eot_id).all()
+        for row in rows:  # the last of a document runs on into the next
+            assert all(part in text for part in model.tokenizer.decode(row[1:]).split("<|endoftext|>"))
+    with pytest.raises(ValueError, match="expected text for 300 windows of 100 tokens, got"):
+        _texts.windows(model, open_corpus(corpus), 100, 100, 3)
     assert len(_texts.sentences(open_corpus(corpus), 10, 0)) == 10
     with pytest.raises(ValueError, match="at least 10000 sentences"):
         _texts.sentences(open_corpus(corpus), 10000, 0)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 import shutil
 from pathlib import Path
 
@@ -32,7 +30,7 @@ def test_path_expansion(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> N
     before = page.read_text(encoding="utf-8")
     assert path_expansion.main(["--quick", "--docs", str(page)]) == 0
     out = capsys.readouterr().out
-    assert "Proposition 22" in out and "| NO" not in out and "loss with paths up to here" in out
+    assert "Proposition 22" in out and "**NO**" not in out and "loss with paths up to here" in out
     assert "of the 20 largest of 488,281,250 paths the search proves | 20 | 20 | 0 | yes | none" in page.read_text(
         "utf-8"
     )
@@ -51,25 +49,13 @@ def test_a_page_without_the_marks_is_left_alone(tmp_path: Path) -> None:
     assert page.read_text("utf-8") == "<!-- name -->\n"
 
 
-def test_what_the_documents_show_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    from aotlens.cli import main
-
-    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "paths.md").read_text("utf-8"), re.DOTALL)
-    exec(compile(example, "docs/paths.md", "exec"), {})
-    assert "given_the_rest" in capsys.readouterr().out
-    (command,) = re.findall(r"^aotlens (paths .*)$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
-    with pytest.raises(SystemExit) as stopped:
-        main([*shlex.split(command, comments=True), "--device", "cpu"])
-    assert not stopped.value.code and "ranks proven" in capsys.readouterr().out
-
-
 def test_superposition(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     from analyses import superposition
 
     assert superposition.main(["--quick", "--html", str(tmp_path / "plot.html")]) == 0
     assert "30 points" in (tmp_path / "plot.html").read_text(encoding="utf-8")
     out = capsys.readouterr().out
-    assert "output 3 is erased too" in out and "| NO" not in out and "(fitted)" in out
+    assert "output 3 is erased too" in out and "**NO**" not in out and "(fitted)" in out
 
 
 def test_a_claim_that_fails_ends_with_a_status(capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,4 +66,6 @@ def test_a_claim_that_fails_ends_with_a_status(capsys: pytest.CaptureFixture[str
     nothing = Claim(claim="not a number", expected=0, measured=float("nan"), tolerance=1)
     assert report([good]) == 0 and report([good, bad]) == 1 and report([nothing]) == 1
     captured = capsys.readouterr()
-    assert "pi is three | 3 | 3.14 | 0.1 | NO" in captured.out and "1 of 2 claims do not hold" in captured.err
+    assert (
+        "pi is three | 3 | 3.14 | 0.1 | **NO** | none" in captured.out and "1 of 2 claims do not hold" in captured.err
+    )

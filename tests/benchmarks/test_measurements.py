@@ -57,4 +57,4 @@ def test_circuits_runs_from_the_command_line(tmp_path):
     path = tmp_path / "figures.json"
     assert circuits.main(["--quick", "--d-vocab", "300", "--heads", "1", "--json", str(path)]) == 0
     rows = json.loads(path.read_text())["circuits"]["rows"]
-    assert len(rows) == 6 and all(row["ours ÷ theirs"] > 0 for row in rows) and rows[1]["ours (MB)"] > 0
+    assert len(rows) == 8 and all(row["ours ÷ theirs"] > 0 for row in rows) and rows[1]["ours (MB)"] > 0

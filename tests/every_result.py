@@ -1,0 +1,138 @@
+"""One of every result that the analyses return, from models that take a second."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from aotlens import circuits, denoise, distill, evaluate, heads, paths, trigrams
+from aotlens.data import Tokenizer
+from aotlens.distill.compile.curves import error_curve, error_surface
+from aotlens.distill.compile.examples import absolute_value, random_network
+from aotlens.distill.compile.roles import head_roles
+from aotlens.models import AttentionOnlyTransformer, ModelConfig
+from aotlens.paths import superposition
+from tests.distill.heads.conftest import FAST, build, random_windows
+from tests.distill.masked.sequences import masked_sequences
+
+TEXT = "the cat sat on the mat. the dog sat on the cat. a cat and a dog sat on the mat again. " * 8
+
+
+def every_result() -> Iterator[Any]:
+    """Results with the parts of which they are made; where a type comes in several forms, each."""
+    tokenizer = Tokenizer.train([TEXT], 279)
+    torch.manual_seed(0)
+    cfg = ModelConfig(n_layers=2, d_model=16, n_heads=2, d_head=8, n_ctx=24, d_vocab=279, bias=True)
+    model = AttentionOnlyTransformer(cfg, tokenizer).eval().requires_grad_(False)
+    model.unigram_counts = torch.bincount(torch.tensor(tokenizer.encode(TEXT)), minlength=279)
+    tokens = model.to_tokens("the cat sat on the mat")
+    yield from _of_heads(model, tokens)
+    yield from _of_circuits(model)
+    yield from _of_trigrams(model, tokens)
+    yield from _of_paths(model, tokens)
+    yield from _of_evaluation(model, tokenizer, tokens)
+    yield from _of_distillation()
+    yield from _of_compilation()
+    yield from _of_denoising()
+
+
+def _of_heads(model: AttentionOnlyTransformer, tokens: torch.Tensor) -> Iterator[Any]:
+    yield heads.motif_scores(model, n_sequences=2, half_length=8)
+    yield heads.attention_patterns(model, tokens)
+    yield heads.attention_by_place(model, tokens)
+    targets = torch.zeros(1, tokens.shape[1], tokens.shape[1], dtype=torch.bool)
+    targets[:, 2:, 1] = True
+    yield heads.targeted_attention(model, tokens, targets)
+    yield heads.ablate(model, tokens, [(1, 0)])
+    yield heads.mask_similarity(model, tokens, torch.cat([tokens[:, :3], tokens[:, 3:].flip(1)], 1), 2)
+    yield heads.value_norms(model, [(tokens, torch.zeros_like(tokens))], ["text"])
+
+
+def _of_circuits(model: AttentionOnlyTransformer) -> Iterator[Any]:
+    one_layer = build(n_layers=1, norm=None)
+    for each in (model, one_layer):
+        for mode in ("q", "v"):
+            yield circuits.composition(each, mode)
+    circuit = circuits.ov_circuit(model, "0.1")
+    spectrum = circuits.spectrum(circuit)
+    yield from (circuit, circuits.copying_rate(model, "0.1"), circuits.block_overview(circuit), spectrum, spectrum.left)
+    yield circuit.row(5)
+    yield from (circuits.row_statistics(circuit), circuits.search_entries(circuit, 400))
+    yield from (circuits.top_entries(circuit, 400), circuits.top_per_row(circuit, 3))
+
+
+def _of_trigrams(model: AttentionOnlyTransformer, tokens: torch.Tensor) -> Iterator[Any]:
+    one_layer = AttentionOnlyTransformer(
+        ModelConfig(n_layers=1, d_model=16, n_heads=2, d_head=8, n_ctx=24, d_vocab=279), model.tokenizer
+    ).requires_grad_(False)
+    one_layer.unigram_counts = model.unigram_counts
+    text = np.array(model.tokenizer.encode(TEXT))  # type: ignore[attr-defined]
+    table = trigrams.skip_trigrams(one_layer, "0.1", k=40)
+    found = trigrams.evidence(one_layer, trigrams.score_triples(one_layer, "0.1", [" cat"], [" sat"], [" on"]), text)
+    yield from (table, found, found.counts, found.counts.strata, found.association)
+    yield trigrams.skip_trigram_bugs(one_layer, found, text)
+    yield from found.examples[:1]
+    yield from (trigrams.ensemble_check(one_layer, tokens), trigrams.zero_layer(model, text))
+    yield from (
+        trigrams.bigrams(model, 20),
+        trigrams.bigrams(model, 20, corpus=text),
+        trigrams.count_bigrams(model, text),
+    )
+
+
+def _of_paths(model: AttentionOnlyTransformer, tokens: torch.Tensor) -> Iterator[Any]:
+    expansion = paths.expand(model, tokens[0])
+    yield from (expansion, expansion.top(5, -1, 7), expansion.all_paths(-1, 7))
+    yield from (expansion.by_head(7), expansion.by_head(), expansion.by_source(7), expansion.by_source())
+    yield from (expansion.sankey(-1, 7), expansion.residual(), paths.direct_logit_attribution(model, tokens[0], 7))
+    yield from (paths.without_head(expansion, (1, 0)), paths.term_importance(model, tokens))
+    yield superposition.interference(superposition.random_features(6, 3))
+    projected = superposition.johnson_lindenstrauss((20,), (64, 128), dimension=200, n_trials=1)
+    yield from (projected, projected.projections[0], superposition.pentagon())
+
+
+def _of_evaluation(model: AttentionOnlyTransformer, tokenizer: Tokenizer, tokens: torch.Tensor) -> Iterator[Any]:
+    predictions = evaluate.next_token_predictions(model, tokens, 2)
+    yield from (predictions, predictions.actual, evaluate.repeat_losses(model, half_length=8, n_sequences=2))
+    yield evaluate.BigramModel.fit(np.array(tokenizer.encode(TEXT)), 279)
+    masking = tokenizer.with_mask()
+    cfg = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_head=4, n_ctx=16, d_vocab=masking.d_vocab, causal=False)
+    windows = torch.tensor(tokenizer.encode(TEXT))[: 5 * 16].view(5, 16)
+    yield evaluate.masked_loss(AttentionOnlyTransformer(cfg, masking), windows)
+
+
+def _of_distillation() -> Iterator[Any]:
+    model = build()
+    texts = (random_windows(200), random_windows(20, seed=1), random_windows(40, seed=2))
+    distillation = distill.distill_heads(model, texts, [0, 4], seeds=2, **FAST)
+    costs = distill.substitution_costs(model, distillation, random_windows(4, seed=3), width=4, n_random=2)
+    yield from (distillation, distillation.attending, distillation.ffns(4), costs)
+    yield distill.Record(distillation=distillation, checkpoint="tiny", costs=costs)
+    yield distill.text_errors(model, distillation, random_windows(1)[0], (0, 1), width=4)
+
+
+def _of_compilation() -> Iterator[Any]:
+    for ffn, curve in ((absolute_value(), error_curve), (random_network(2, width=3, depth=1), error_surface)):
+        compiled = distill.compile_ffn(ffn, bound=1.0, tolerance=1e-2)
+        yield from (ffn, compiled, curve(compiled), head_roles(compiled)[0])
+    yield error_curve(distill.compile_ffn(absolute_value(), bound=1.0, tolerance=1e-2)).kinks
+    X, y, _, mask = masked_sequences(5, length=4, d=3, vocabulary=12)
+    recovered = distill.masked_lm(X, y, 1e-2, mask=mask)
+    yield from (recovered, recovered.data, recovered.fit, distill.distinguish_mask(X, mask=mask))
+
+
+def _of_denoising() -> Iterator[Any]:
+    yield denoise.sample_mixture(2, 2, 4, 6, 0.1)
+    sizes = {"n_clusters": 2, "rank": 2, "n_tokens": 4, "d_model": 6}
+    conditions = denoise.conditions(**sizes, noise=0.1, threshold=0.6)
+    yield from (conditions, conditions.rows[0])
+    yield denoise.denoising_rates([0.1], **sizes, n_layers=2, seeds=[0])
+    task = denoise.LinearSubspaces(n=4, d=2)
+    prompts = task.sample(4, 6)
+    yield from (prompts, denoise.bayes_loss(task), denoise.optimal_linear_scale(task, 6))
+    yield denoise.landscape(prompts, torch.ones(1).double(), torch.ones(2).double())
+    settings = denoise.TrainingSettings(n_prompts=4, batch_size=2, n_context=6, n_epochs=1, n_test_prompts=2)
+    yield denoise.train_layers(task, "linear", settings, seeds=(0, 1))

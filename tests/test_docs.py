@@ -1,0 +1,189 @@
+"""What README and docs show is run: every Python example, every command, with small files in the place of a user's."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import typer
+
+import aotlens
+from aotlens.checkpoints import bundled_folder
+from aotlens.cli import main
+from aotlens.train import list_recipes
+from tests.test_structure import ROOT
+
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "analyses" / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+COMMAND = re.compile(
+    r"^(?:aotlens|aotlens-app|make|(?:\.venv/bin/)?python3? -m (?:aotlens|app|analyses|benchmarks)\S*)(?: |$)"
+)
+
+#: Pages whose examples take a minute or more: `make test-long` runs them.
+SLOW_PAGES = {"circuits", "distillation", "heads"}
+#: Commands that train, or read a corpus for minutes; their options are checked at once, and the rest with test-long.
+SLOW_COMMANDS = ("train", "distill")
+
+SENTENCES = "Mr. Darnay bowed to the lady, and the lady bowed to Mr. Darnay. It was the best of times, said he.\n"
+
+pytestmark = pytest.mark.usefixtures("real_bundled_folder")
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
+    found = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    return [text for language, text in found if language in languages]
+
+
+def commands() -> Iterator[str]:
+    """Those in blocks of commands, and those in a table's cells."""
+    lines = {
+        line.strip()
+        for page in PAGES
+        for line in (
+            *(line for block in blocks(page, "", "sh") for line in block.splitlines()),
+            *re.findall(r"\| `(python -m [^`]+)` \|", page.read_text(encoding="utf-8")),
+        )
+    }
+    yield from sorted(line for line in lines if COMMAND.match(line))
+
+
+ALL = list(commands())
+OURS = [command for command in ALL if command.startswith("aotlens ")]
+SLOW = [command for command in OURS if command.startswith(tuple(f"aotlens {name} " for name in SLOW_COMMANDS))]
+
+
+def test_the_pages_show_commands() -> None:
+    assert len(OURS) > 12 and any(command.startswith("make ") for command in ALL)
+
+
+@pytest.mark.parametrize("page", [pytest.param(p, marks=[pytest.mark.long] * (p.stem in SLOW_PAGES)) for p in PAGES])
+def test_the_examples_run(page: Path, files: Path) -> None:
+    """Each example goes on from the one before it."""
+    namespace: dict[str, Any] = {"__name__": page.stem, **_given(page)}
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        for example in blocks(page, "python"):
+            example = example.replace("dir:PATH", f"dir:{files / 'PATH'}")
+            exec(compile(example, str(page), "exec"), namespace)
+    if page == ROOT / "README.md":
+        assert re.search(r"\(1, 0\) gives 0\.9\d of its attention", printed.getvalue())
+        assert "nan" not in printed.getvalue().lower()
+
+
+def _given(page: Path) -> dict[str, Any]:
+    """What the text around a page's examples gives."""
+    if page.stem == "compiling":
+        from tests.distill.masked.sequences import masked_sequences
+
+        X, y, _, _ = masked_sequences(7, length=4, d=3, vocabulary=12)
+        x = torch.randn(7, 3, dtype=torch.float64)
+        return {"X": X, "y": y.double(), "x": x, "v": torch.tensor([1.0, 2.0, 0.5, 1.0, 1.0])}
+    if page.stem == "CONTRIBUTING":  # the last example is a line of aotlens/cli.py
+        namespace: dict[str, Any] = {"app": typer.Typer()}
+        namespace["repeats"] = SimpleNamespace(repeats_command=lambda: None)
+        return namespace
+    return {}
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with what the commands name: a novel, a corpus with held-out documents, a network, a recipe."""
+    from safetensors.torch import save_file
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AOTLENS_HOME", str(tmp_path / "home"))
+    (tmp_path / "NOVEL.txt").write_text(SENTENCES * 60, encoding="utf-8")
+    folder = tmp_path / "PATH"
+    folder.mkdir()
+    held_out = aotlens.checkpoints.read_info(bundled_folder() / "novels-1l-mhsa").recipe["corpus"]["validation"]
+    for name in (*held_out, "Another Novel"):
+        (folder / f"{name}.txt").write_text(SENTENCES * 400, encoding="utf-8")
+    linear = {
+        "0.weight": torch.randn(5, 3),
+        "0.bias": torch.zeros(5),
+        "2.weight": torch.randn(2, 5),
+        "2.bias": torch.zeros(2),
+    }
+    save_file(linear, tmp_path / "FFN.safetensors")
+    (recipe,) = (block for page in PAGES for block in blocks(page, "toml"))
+    for name in ("my-recipe.toml", "tiny.toml"):
+        (tmp_path / name).write_text(recipe, encoding="utf-8")
+    return tmp_path
+
+
+def _words(command: str) -> list[str]:
+    return shlex.split(command, comments=True)[1:]
+
+
+@pytest.mark.parametrize(
+    "command", [c for c in OURS if not c.startswith(tuple(f"aotlens {slow} " for slow in SLOW_COMMANDS))]
+)
+def test_commands_run(command: str, files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(_words(command))
+    captured = capsys.readouterr()
+    assert not stopped.value.code, captured.err
+    assert captured.out
+
+
+@pytest.mark.parametrize(
+    "command", [c for c in OURS if c.startswith(tuple(f"aotlens {slow} " for slow in SLOW_COMMANDS))]
+)
+def test_slow_commands_name_what_there_is(command: str, files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name, what, *options = _words(command)
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    text = capsys.readouterr().out
+    assert all(option in text for option in options if option.startswith("--"))
+    assert what in {path.name for path in bundled_folder().iterdir()} | set(list_recipes()) or Path(what).is_file()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("command", ["aotlens train tiny.toml --out tiny"])
+def test_a_recipe_trains(command: str, files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(_words(command))
+    assert not stopped.value.code and aotlens.checkpoints.verify(files / "tiny") == []
+
+
+@pytest.mark.parametrize("command", [c for c in ALL if not c.startswith("aotlens ")])
+def test_other_commands_name_what_there_is(command: str) -> None:
+    words = _words(command)
+    if command.startswith("make"):
+        target = re.compile(rf"^{re.escape(words[0])}:", re.MULTILINE)
+        assert target.search((ROOT / "Makefile").read_text(encoding="utf-8"))
+        return
+    module, *arguments = words[1:] if words[:1] == ["-m"] else ("app", *words)
+    options = [word for word in arguments if word.startswith("--")]
+    if module in ("analyses", "benchmarks") and arguments and not arguments[0].startswith("-"):
+        module = f"{module}.{arguments[0]}"
+    assert importlib.util.find_spec(module) is not None, module
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / module.partition(".")[0]).glob("*.py")]
+    assert all(any(f'"{option}"' in source for source in sources) for option in options), command
+
+
+def test_pages_link_to_files_that_are_there() -> None:
+    missing = [
+        f"{page.relative_to(ROOT)}: {target}"
+        for page in PAGES
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8"))
+        if not (page.parent / target).exists()
+    ]
+    assert not missing
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 180

@@ -1,0 +1,111 @@
+"""Every result of an analysis prints as a short text, and as a table in a notebook where it is one."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass, is_dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import aotlens
+from aotlens.results import MAX_CHARACTERS, Result, describe, top_head
+from tests.every_result import every_result
+
+PACKAGES = ("circuits", "denoise", "distill", "evaluate", "heads", "paths", "trigrams")
+
+#: Frozen dataclasses that packages export and that no analysis returns: settings, and names of things.
+NOT_RESULTS = {
+    "Inputs",
+    "Motif",
+    "Settings",
+    "Path",
+    "Side",
+    "Kronecker",
+    "KroneckerSum",
+    "Task",
+    "LinearSubspaces",
+    "Spheres",
+    "GaussianMixtures",
+    "TrainingSettings",
+}
+
+
+@pytest.fixture(scope="module")
+def results() -> list[Any]:
+    return list(every_result())
+
+
+def test_all_dataclasses_that_packages_export_are_results() -> None:
+    exported = {
+        value
+        for package in PACKAGES
+        for module in (aotlens, importlib.import_module(f"aotlens.{package}"))
+        for value in (getattr(module, name) for name in module.__all__)
+        if isinstance(value, type) and is_dataclass(value) and value.__module__.split(".")[1] in PACKAGES
+    }
+    assert len(exported) > 30
+    assert {value.__name__ for value in exported if not issubclass(value, Result)} <= NOT_RESULTS
+
+
+def test_there_is_one_of_each(results: list[Any]) -> None:
+    ours = {each for each in _subclasses(Result) if each.__module__.startswith("aotlens.")}
+    assert {each.__name__ for each in ours - {type(result) for result in results}} == set()
+
+
+def _subclasses(of: type) -> set[type]:
+    return {each for child in of.__subclasses__() for each in (child, *_subclasses(child))}
+
+
+def test_a_result_says_in_short_what_it_is(results: list[Any]) -> None:
+    for result in results:
+        text = repr(result)
+        assert len(text) <= MAX_CHARACTERS and "\n" not in text, text
+        assert type(result).__name__.lower() in text.lower() and "nan" not in text.lower(), text
+        assert "tensor(" not in text and "array(" not in text, text
+
+
+def test_a_table_stands_below_it_in_a_notebook(results: list[Any]) -> None:
+    tables = 0
+    for result in results:
+        if not isinstance(result, Result):
+            continue
+        page = result._repr_html_()
+        frame = result._table()
+        assert (page is None) == (frame is None)
+        if page is not None and frame is not None:
+            assert isinstance(frame, pd.DataFrame) and page.startswith("<p>") and "</table>" in page
+            assert page.count("<tr") <= 15, "the page shows the ends of a long table"
+            tables += 1
+    assert tables >= 25
+
+
+def test_long_and_hostile_fields_are_cut_and_escaped() -> None:
+    @dataclass(frozen=True)
+    class Long(Result):
+        name: str
+        words: tuple[str, ...]
+        values: np.ndarray
+        nothing: None = None
+
+        @property
+        def headline(self) -> str:
+            return "x" * 500
+
+        def to_frame(self) -> pd.DataFrame:
+            return pd.DataFrame({"token": ["<script>", *map(str, range(1000))]})
+
+    long = Long("a" * 1000, ("<b>",) * 1000, np.zeros((3, 4)))
+    assert len(repr(long)) == MAX_CHARACTERS and repr(long).startswith("Long(")
+    page = long._repr_html_()
+    assert page is not None and "<script>" not in page and "<b>" not in page
+    assert describe(long) == f"Long(name '{'a' * 45}…', words of 1000, values [3, 4])"
+
+
+def test_the_top_head_is_named() -> None:
+    values = np.array([[0.1, np.nan], [0.7, 0.2]])
+    assert top_head(values) == "head 1.0 (0.7)"
+    assert top_head(np.array([0.1, 0.9]), [(3, 1), (2, 5)]) == "head 2.5 (0.9)"
+    assert top_head(np.full((2, 2), np.nan)) == "no head (not measured)"
