@@ -183,8 +183,8 @@ def best_linear(task: Task, prompts: Prompts) -> Float[Tensor, "prompt n"]:
         raise ValueError(f"these prompts were not drawn from {type(task).__name__}.")
     identity = torch.eye(task.n, dtype=prompts.query.dtype, device=prompts.query.device)
     moment = prompts.centers.mT @ prompts.centers / task.n_components + task.component_variance * identity
-    shrunk = torch.linalg.solve(moment + task.noise_variance * identity, prompts.clean_query[..., None])
-    return (moment @ shrunk)[..., 0]
+    factor = torch.linalg.cholesky(moment + task.noise_variance * identity)
+    return (moment @ torch.cholesky_solve(prompts.clean_query[..., None], factor))[..., 0]
 
 
 #: Estimators that know the prompt's distribution and need no training (Figure 2): name to function of task and prompts.

@@ -205,7 +205,8 @@ def start_batch(
         cross += torch.bmm(hidden, some_t[batch.places].transpose(1, 2)).double() / x.shape[2]
     diagonal = gram.diagonal(dim1=1, dim2=2)
     gram = gram + torch.diag_embed(1e-4 * diagonal.clamp(min=1e-6))
-    batch.W2 = torch.linalg.solve(gram, cross).transpose(1, 2).to(dtype)
+    # By Cholesky, since gram is positive definite: a batched LU returned pivots of 0 with MKL on one machine.
+    batch.W2 = torch.cholesky_solve(cross, torch.linalg.cholesky(gram)).transpose(1, 2).to(dtype)
     batch._place(batch.active, batch.W1, batch.W2)
     batch.best_W1, batch.best_W2 = batch.W1.clone(), batch.W2.clone()
     return batch
