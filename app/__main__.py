@@ -98,7 +98,9 @@ def _serve(settings: Settings) -> None:
 
         from aotlens.checkpoints import CheckpointError
         from app.core import Core
+        from app.core.compression import warm_up
         from app.factory import create_app
+        from app.shell.graph import PLOTLY
 
         try:
             core = Core.start(settings)
@@ -123,6 +125,7 @@ def _serve(settings: Settings) -> None:
         listener.close()
         raise
     threading.Thread(target=_warm_up, args=(core.catalog,), daemon=True).start()
+    threading.Thread(target=warm_up, args=(app.server, "/", PLOTLY), daemon=True).start()
     print(f"aotlens is at {address(settings)} ({_count(len(found))}). Ctrl+C stops it.", flush=True)
     server.run()
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from app.core import Core
 from app.core.address import Links
+from app.core.compression import compress
 from app.core.security import secure
 from app.core.settings import Settings
 from app.pages import PAGES
@@ -35,5 +36,6 @@ def create_app(settings: Settings, core: Core | None = None, *, pages: Sequence[
     styles, scripts = static.styles(pages), static.scripts(pages, app.wiring.script())
     static.serve(app.server, [*early, *styles, *scripts])
     app.set_index(early=static.tags(early), styles=static.tags(styles), scripts=static.tags(scripts))
+    compress(app.server, settings)
     secure(app.server, settings, app.csp_hashes())
     return app

@@ -19,7 +19,7 @@ from tests.test_structure import ROOT, imports, modules, repository_files
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 #: Entries of site-packages that only the app needs, by how their names begin.
-APP_ONLY = ("dash", "flask", "waitress")
+APP_ONLY = ("_brotli", "brotli", "dash", "flask", "waitress")
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ jobs.py        long work in the background, with progress
 cache.py       results kept within a memory bound, each made once
 files.py       results as files
 errors.py      RequestError: what a user can put right
+compression.py answers and files, smaller
 security.py    trusted hosts, Content-Security-Policy, headers
 """
 

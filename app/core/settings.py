@@ -67,6 +67,8 @@ class Settings:
     """How long a listing of the checkpoints is believed before the folders are read again."""
     max_request_bytes: int = 1 * 2**20
     """Largest request body."""
+    compressed_bytes: int = 16 * 2**20
+    """Memory of the compressed files kept; the least recently used go first."""
     threads: int = 8
     """Requests served at once. Forward passes of one model take turns."""
     n_predictions: int = 12

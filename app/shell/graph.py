@@ -11,6 +11,8 @@ from aotlens.plots import Theme
 from aotlens.plots.colours import base_layout
 from app.shell import ids
 
+#: Where dcc.Graph loads plotly from; no page names it.
+PLOTLY = "/_dash-component-suites/plotly/package_data/plotly.min.js"
 #: dcc.Graph would offer a button that sends the figure to a cloud service.
 CONFIG: dict[str, Any] = {
     "displaylogo": False,
