@@ -10,7 +10,7 @@ sharing.py     what several pages do alike: run a text, mark a head, save figure
 checking.py    every callback against all layouts, at start
 static.py      scripts and styles, served by list, with fingerprints
 ids.py         ids of a page, and of the parts of a panel, a graph, a table
-panel.py       title, explanation, maximise, export menu, notice, content
+panel.py       title, explanation, maximise, export menu, notice, content; tabs of panels
 tables.py      columns and options of dash-ag-grid tables
 graph.py       the one dcc.Graph configuration
 notices.py     errors and empty states

@@ -70,7 +70,7 @@ def heading(table: str) -> str:
 
 
 def explanation(panel: str) -> str:
-    """A panel's paragraph."""
+    """What is behind a panel's "?"."""
     return f"{panel}-explanation"
 
 

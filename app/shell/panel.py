@@ -1,8 +1,8 @@
-"""The one frame of every view: title, explanation, maximise, export, notice, content."""
+"""The one frame of every view: title, explanation behind a "?", maximise, export, notice, content; and tabs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -36,7 +36,8 @@ def panel(
 ) -> html.Section:
     """A view. `exports` are kinds of files; the page's callbacks answer `ids.export(id, kind)`.
 
-    With `follows`, a store of the page, the panel is asked for when it is in view (`sharing.when_seen`).
+    The `explanation`, a text or what `about` gives, is behind a "?" beside the title; nothing for none. With `follows`,
+    a store of the page, the panel is asked for when it is in view (`sharing.when_seen`).
     """
     waits = {} if follows is None else {"data-follows": follows, "aria-busy": "true"}
     return html.Section(
@@ -44,6 +45,7 @@ def panel(
             html.Div(
                 [
                     html.H2(title, id=ids.title(id), className="panel-title"),
+                    *_about(id, title, explanation),
                     html.Div(
                         [*_listed(controls), *_export_menu(id, title, exports), _maximise(id, title)],
                         className="panel-controls",
@@ -51,7 +53,6 @@ def panel(
                 ],
                 className="panel-header",
             ),
-            html.P(explanation, id=ids.explanation(id), className="panel-explanation"),
             html.Div(id=ids.notice(id), className="panel-notice", role="status"),
             html.Div(content, className="panel-content"),
             *([] if follows is None else [dcc.Store(id=ids.seen(id))]),
@@ -60,6 +61,27 @@ def panel(
         className="panel",
         **{"aria-labelledby": ids.title(id), "data-kind": class_name or id, **waits},
     )
+
+
+def about(text: str, *, formula: str = "", source: str = "") -> list[Any]:
+    """What a panel shows, in sentences; the formula of its numbers; and the paper and place that it is from."""
+    parts = [html.P(text)]
+    if formula:
+        parts.append(html.P(formula, className="about-formula"))
+    if source:
+        parts.append(html.P(source, className="about-source"))
+    return parts
+
+
+def tabs(id: str, opened: str, sections: Mapping[str, tuple[str, Any]], *, label: str) -> dmc.Tabs:
+    """Panels of which one is open: `sections` are (label, content) by the values of a field of the page's address.
+
+    The page writes that field from the tabs' value, `values(tab=id)`. A closed panel that `follows` a store asks for
+    nothing; a script opens another one with `aotlens.openTab`.
+    """
+    heads = [dmc.TabsTab(text, value=name) for name, (text, _) in sections.items()]
+    bodies = [dmc.TabsPanel(content, value=name) for name, (_, content) in sections.items()]
+    return dmc.Tabs([dmc.TabsList(heads, **{"aria-label": label}), *bodies], id=id, value=opened, className="tabs")
 
 
 def icon_button(id: str, icon: str, label: str, **rest: Any) -> dmc.ActionIcon:
@@ -73,6 +95,16 @@ def icon_button(id: str, icon: str, label: str, **rest: Any) -> dmc.ActionIcon:
         **{"aria-label": label},
         **rest,
     )
+
+
+def _about(id: str, title: str, explanation: Any) -> list[Any]:
+    if not explanation:
+        return []
+    # The mark is drawn by shell.css: visible text would have to be part of the name.
+    mark = html.Summary(className="about-mark", title="What this shows", **{"aria-label": f"About: {title}"})
+    return [
+        html.Details([mark, html.Div(explanation, id=ids.explanation(id), className="about-text")], className="about")
+    ]
 
 
 def _maximise(id: str, title: str) -> dmc.ActionIcon:

@@ -49,7 +49,9 @@ def when_seen(app: App, shown: str, panels: Sequence[str]) -> None:
     The callbacks of `panels` listen to that store. A panel that has not answered yet says that it waits
     (static/waiting.js).
     """
-    _shell(app, "passOn", inputs=stores(shown=shown), state=props("id", id=shown))
+    # With outputs, though it sets them itself: one without isn't called for a store that is full from the start.
+    own = stores(**{panel: ids.seen(panel) for panel in panels})
+    _shell(app, "passOn", inputs=stores(shown=shown), state=props("id", id=shown), outputs=own)
     for panel in panels:
         _shell(app, "answered", inputs=children(notice=ids.notice(panel)), state=props("id", id=panel))
 

@@ -232,6 +232,23 @@ def focused(page: Page, selector: str) -> None:
     page.wait_for_function("selector => document.activeElement?.matches(selector)", arg=selector)
 
 
+def in_the_first_screen(page: Page, panel: str) -> None:
+    """Without scrolling at 1,440 × 900, the panel's content is there from its first line to its last."""
+    settled(page)
+    assert page.evaluate("scrollY") == 0
+    there = page.locator(f"#{panel} .panel-content").bounding_box()
+    assert there is not None, f"{panel} is not shown"
+    assert there["height"] > 150, f"{panel} shows next to nothing"
+    assert there["y"] + there["height"] <= 900, f"{panel} ends {there['y'] + there['height'] - 900:.0f} pixels too low"
+
+
+def opened(page: Page, tab: str) -> None:
+    """Opens a tab by the name that it shows, and waits until its panels have answered."""
+    page.get_by_role("tab", name=tab, exact=True).click()
+    page.wait_for_function("() => !document.querySelector('.mantine-Tabs-panel:not([style*=none]) .panel[aria-busy]')")
+    settled(page)
+
+
 def fits(page: Page) -> None:
     """Nothing sticks out of the window, once all is there."""
     settled(page)

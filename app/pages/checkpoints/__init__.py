@@ -11,7 +11,7 @@ from app.pages.checkpoints.layout import layout
 from app.pages.checkpoints.service import Checkpoints
 from app.shell.browser import Browser
 from app.shell.page import Page
-from app.shell.props import props, stores
+from app.shell.props import props, stores, values
 
 PAGE = Page(
     title="Checkpoints",
@@ -19,7 +19,7 @@ PAGE = Page(
     service=Checkpoints,
     layout=layout,
     register=register,
-    writes={"checkpoint": (ids.CHOSEN, "data")},
+    writes=stores(checkpoint=ids.CHOSEN) | values(tab=ids.TABS),
     browser=(
         Browser(
             "choose",

@@ -1,10 +1,13 @@
-"""The Checkpoints page's address: which one is chosen."""
+"""The Checkpoints page's address: which one is chosen, and what is open beside its card."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from app.core import address
+
+Tab = Literal["training", "parameters"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,6 +16,7 @@ class CheckpointsState:
 
     checkpoint: str | None = address.checkpoint()
     """None: the first."""
+    tab: Tab = address.choice(get_args(Tab), "training")
 
 
 ADDRESS = address.Address("checkpoints", CheckpointsState)

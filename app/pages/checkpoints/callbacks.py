@@ -16,24 +16,22 @@ from app.pages.checkpoints.ids import ids
 from app.pages.checkpoints.service import Checkpoints
 from app.shell import ids as shell
 from app.shell.app import App
-from app.shell.callbacks import Answer, guarded, part
+from app.shell.callbacks import Answer, guarded
 from app.shell.notices import empty, problem
 from app.shell.props import props, stores
+from app.shell.sharing import when_seen
 
 
 def register(app: App, core: Core, service: Checkpoints) -> None:
     """The page's callbacks."""
+    when_seen(app, ids.CHOSEN, (ids.CURVE, ids.PARAMETERS))
 
     @guarded(
         app,
         panel=ids.CARD,
         inputs=stores(chosen=ids.CHOSEN),
         parts=("body", "title"),
-        output={
-            "href": Output(ids.OPEN, "href"),
-            "link": Output(ids.OPEN, "className"),
-            "parameters": part(ids.PARAMETERS, "body"),
-        },
+        output={"href": Output(ids.OPEN, "href"), "link": Output(ids.OPEN, "className")},
         empty={"body": empty("Choose a checkpoint above."), "title": "Card", "link": "button-link hidden"},
     )
     def show_card(chosen: str | None) -> Answer:
@@ -45,13 +43,16 @@ def register(app: App, core: Core, service: Checkpoints) -> None:
             "title": info.name,
             "href": core.links.to("heads", checkpoint=info.name),
             "link": "button-link" if core.catalog.reads_text(info) else "button-link hidden",
-            "parameters": tables.parameters(service.tensors(info)),
         }
+
+    @guarded(app, panel=ids.PARAMETERS, inputs=stores(chosen=shell.seen(ids.PARAMETERS)), parts=("body",))
+    def show_parameters(chosen: str | None) -> Answer:
+        return {"body": tables.parameters(service.tensors(core.catalog.info(chosen)))} if chosen else None
 
     @guarded(
         app,
         panel=ids.CURVE,
-        inputs=stores(chosen=ids.CHOSEN, theme=shell.THEME),
+        inputs=stores(chosen=shell.seen(ids.CURVE), theme=shell.THEME),
         parts=("figure",),
         output=props("className", box=shell.box(shell.graph(ids.CURVE)), nothing=ids.CURVE_EMPTY),
         empty={"box": "hidden", "nothing": "empty"},

@@ -13,13 +13,14 @@ from app.shell import ids as shell
 from app.shell.controls import link_button
 from app.shell.graph import figure
 from app.shell.notices import empty
-from app.shell.panel import panel
+from app.shell.panel import about, panel, tabs
 
-_EXPLAIN_CATALOG = (
+_EXPLAIN_CATALOG = about(
     "Every model at hand: those given with --checkpoints, your own, and the bundled ones. Losses are nats per token on "
     "held-out text; the bigram loss is that of a smoothed bigram model on the same text, so the difference is what the "
     "model gets from more than the token before. †: of a masked model, per hidden token, beside a unigram model's. "
-    "Choose a row."
+    "Choose a row.",
+    formula="loss = −(1/n) Σ log p(token i | tokens before i)",
 )
 _EXPLAIN_CARD = "What the model was trained on, how, and what it is for."
 _EXPLAIN_CURVE = (
@@ -37,20 +38,27 @@ def layout(core: Core, service: Checkpoints, state: CheckpointsState) -> html.Di
         figure(ids.CURVE, "graph-curve"),
         html.Div("No training curve was kept with this checkpoint.", id=ids.CURVE_EMPTY, className="hidden"),
     ]
+    training = panel(ids.CURVE, "Training", _EXPLAIN_CURVE, curve, exports=("png", "svg"), follows=ids.CHOSEN)
+    parameters = panel(
+        ids.PARAMETERS,
+        "Parameters",
+        _EXPLAIN_PARAMETERS,
+        html.Div(id=shell.body(ids.PARAMETERS), className="card-box"),
+        follows=ids.CHOSEN,
+    )
     details = [
         panel(
             ids.CARD,
             "Card",
             _EXPLAIN_CARD,
-            html.Div(id=shell.body(ids.CARD)),
+            html.Div(id=shell.body(ids.CARD), className="card-box", tabIndex=0),
             controls=link_button(ids.OPEN, "Open in Heads", core.links.to("heads")),
         ),
-        html.Div(
-            [
-                panel(ids.CURVE, "Training", _EXPLAIN_CURVE, curve, exports=("png", "svg")),
-                panel(ids.PARAMETERS, "Parameters", _EXPLAIN_PARAMETERS, html.Div(id=shell.body(ids.PARAMETERS))),
-            ],
-            className="stack",
+        tabs(
+            ids.TABS,
+            state.tab,
+            {"training": ("Training", training), "parameters": ("Parameters", parameters)},
+            label="Of the checkpoint",
         ),
     ]
     return html.Div(

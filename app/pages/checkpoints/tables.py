@@ -36,7 +36,7 @@ def parameters(rows: Sequence[dict[str, Any]]) -> Any:
         return empty("Nothing could be read.")
     total = sum(row["numbers"] for row in rows if row["name"] != "unigram_counts")
     return [
-        html.P(f"{total:,} weights in {len(rows)} tensors.", className="panel-explanation"),
+        html.P(f"{total:,} weights in {len(rows)} tensors.", className="caption"),
         dag.AgGrid(
             columnDefs=_PARAMETERS,
             rowData=list(rows),

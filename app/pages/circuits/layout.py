@@ -188,7 +188,9 @@ def _map() -> list[Any]:
 def _line_panel(id: str, choice: str, largest: str, smallest: str, title: str) -> html.Section:
     label = title.removeprefix("One ").capitalize()
     content = [one_of(choice, label, "that of the largest entry; type to choose"), caption(id)]
-    return _panel(id, title, "", [*content, _pair(largest, smallest)], exports=("csv",))
+    return _panel(
+        id, title, "Its largest and smallest entries.", [*content, _pair(largest, smallest)], exports=("csv",)
+    )
 
 
 def _pair(largest: str, smallest: str, height: int = 300) -> html.Div:

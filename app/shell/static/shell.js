@@ -1,4 +1,5 @@
-// What every page has: theme, navigation, maximising a panel, saving pictures; and what several have: a text to run, tokens.
+// What every page has: theme, navigation, explanations, maximising a panel, saving pictures; and what several have: tabs, a
+// text to run, tokens.
 (function () {
     "use strict";
     const media = matchMedia("(prefers-color-scheme: dark)");
@@ -79,9 +80,26 @@
         if (value !== undefined && value !== component.props.value) aotlens.setProps(target.id, { value: value });
     });
 
-    document.addEventListener("keydown", function (event) {
-        if (event.key === "Escape" && document.querySelector("[data-maximised]")) maximise(null, false);
+    // Explanations (app/shell/panel.py, `about`): one at a time, until the next click elsewhere.
+    const explained = () => document.querySelector("details.about[open]");
+
+    document.addEventListener("click", function ({ target }) {
+        for (const other of document.querySelectorAll("details.about[open]")) {
+            if (!(target instanceof Node) || !other.contains(target)) other.open = false;
+        }
     });
+
+    document.addEventListener("keydown", function (event) {
+        if (event.key !== "Escape") return;
+        const about = explained();
+        if (about) {
+            about.open = false;
+            about.querySelector("summary").focus();
+        } else if (document.querySelector("[data-maximised]")) maximise(null, false);
+    });
+
+    // Opens another of a group of tabs (app/shell/panel.py, `tabs`).
+    aotlens.openTab = (id, name) => aotlens.setProps(id, { value: name });
 
     function download(uri, name) {
         const link = document.createElement("a");

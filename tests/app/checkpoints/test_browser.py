@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 
 from app.pages.checkpoints.ids import ids
 from app.pages.heads.ids import ids as heads
-from tests.app.conftest import fits, written
+from tests.app.conftest import fits, in_the_first_screen, opened, written
 
 
 def test_checkpoints_page(open_page):
@@ -24,6 +24,20 @@ def test_checkpoints_page(open_page):
     page.locator("#checkpoints-curve-empty").wait_for(state="visible")
     page.click(f"#{ids.OPEN}")
     expect(page.locator(f"#{heads.CHECKPOINT}")).to_have_value("tiny-mssa")
+
+
+def test_the_table_is_in_the_first_screen_and_the_address_remembers_a_tab(open_page):
+    page = open_page("/checkpoints?checkpoint=tiny-mhsa")
+    page.wait_for_selector("#checkpoints-curve-graph .js-plotly-plot .scatterlayer path")
+    in_the_first_screen(page, ids.CATALOG)
+    # A closed panel has asked for nothing.
+    expect(page.locator("#checkpoints-parameters-body .ag-root")).to_have_count(0)
+    opened(page, "Parameters")
+    expect(page.locator(f"#{ids.PARAMETERS}")).to_contain_text("tensors")
+    written(page, "tab", "parameters")
+    page = open_page("/checkpoints?checkpoint=tiny-mhsa&tab=parameters", load=True)
+    expect(page.locator("#checkpoints-parameters-body .ag-row").first).to_be_visible()
+    expect(page.locator(f"#{ids.CURVE}")).to_be_hidden()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
