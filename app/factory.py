@@ -9,6 +9,7 @@ from app.core import Core
 from app.core.address import Links
 from app.core.compression import compress
 from app.core.security import secure
+from app.core.sessions import keep_sessions
 from app.core.settings import Settings
 from app.pages import PAGES
 from app.shell import checking, navigation, static
@@ -36,6 +37,7 @@ def create_app(settings: Settings, core: Core | None = None, *, pages: Sequence[
     styles, scripts = static.styles(pages), static.scripts(pages, app.wiring.script())
     static.serve(app.server, [*early, *styles, *scripts])
     app.set_index(early=static.tags(early), styles=static.tags(styles), scripts=static.tags(scripts))
+    keep_sessions(app.server)
     compress(app.server, settings)
     secure(app.server, settings, app.csp_hashes())
     return app

@@ -8,6 +8,7 @@ head_maps.py   what of a prompt's patterns is shown: one head's map, the picture
 labels.py      what rows and columns are, for people
 corpora.py     text to hold results against
 jobs.py        long work in the background, with progress
+sessions.py    which browser asks
 cache.py       results kept within a memory bound, each made once
 files.py       results as files
 errors.py      RequestError: what a user can put right

@@ -1,4 +1,8 @@
-"""Long work in the background, one piece at a time: its progress, its end when somebody asks for it, its result."""
+"""Long work in the background, one piece at a time: its progress, its end when those who wait ask for it, its result.
+
+Work belongs to the browser sessions (sessions.py) that asked for it. Who asks for what another session has asked for
+shares it; who stops it stops waiting, and it ends when nobody waits any more.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 State = Literal["waiting", "running", "done", "failed", "stopped"]
@@ -21,11 +25,13 @@ class Stopped(Exception):
 
 @dataclass(kw_only=True)
 class Job:
-    """A piece of work. Only its own thread writes it, but for `stop`."""
+    """A piece of work. Only its own thread writes it, but for `sessions` and `stop`."""
 
     key: str
     label: str
     """What it is, for people."""
+    sessions: set[str] = field(default_factory=set)
+    """Who waits for it, or did when it ended."""
     state: State = "waiting"
     done: int = 0
     total: int = 0
@@ -62,13 +68,14 @@ class Jobs:
                 self._jobs.move_to_end(key)
             return self._jobs.get(key)
 
-    def start(self, key: str, label: str, work: Callable[[Report], Any]) -> Job:
-        """Start `work(report)` in a thread, unless it is under way or done."""
+    def start(self, key: str, label: str, work: Callable[[Report], Any], *, session: str = "") -> Job:
+        """Start `work(report)` in a thread, unless it is under way or done: then `session` shares it."""
         with self._lock:
             job = self._jobs.get(key)
             if job is not None and (job.state == "done" or (job.active and not job.stop)):
+                job.sessions.add(session)
                 return job
-            job = self._jobs[key] = Job(key=key, label=label)
+            job = self._jobs[key] = Job(key=key, label=label, sessions={session})
             self._jobs.move_to_end(key)
             idle = [one for one, other in self._jobs.items() if not other.active]
             for one in idle[: max(len(idle) - self._kept, 0)]:
@@ -77,16 +84,30 @@ class Jobs:
         threading.Thread(target=self._run, args=(job, work), daemon=True).start()
         return job
 
-    def stop(self) -> None:
-        """Ask for the end of all that is under way."""
+    def stop(self, session: str | None = None) -> None:
+        """Ask for the end of what only `session` waits for, and let it wait no more for what others wait for too.
+
+        Without a session: the end of all that is under way.
+        """
         with self._lock:
             for job in self._jobs.values():
-                job.stop = job.stop or job.active
+                if not job.active or not (session is None or session in job.sessions):
+                    continue
+                if session is None or job.sessions == {session}:
+                    job.stop = True
+                else:
+                    job.sessions.discard(session)
 
-    def running(self) -> Job | None:
-        """The one whose turn it is."""
+    def under_way(self, session: str = "") -> Job | None:
+        """What a session waits for, what runs before what waits its turn; if nothing, what is under way for others."""
         with self._lock:
-            return next((job for job in self._jobs.values() if job.state == "running"), None)
+            active = [job for job in self._jobs.values() if job.active]
+        return min(active, key=lambda job: (session not in job.sessions, job.state != "running"), default=None)
+
+    def awaited(self, session: str) -> bool:
+        """Whether a session waits for any."""
+        job = self.under_way(session)
+        return job is not None and session in job.sessions
 
     def _run(self, job: Job, work: Callable[[Report], Any]) -> None:
         with self._turn:

@@ -52,8 +52,9 @@ def stop_bar(progress: str, stop: str) -> html.Div:
     return html.Div([html.Div(id=progress, role="status"), button], className="progress")
 
 
-def progress_bar(job: Job, text: str) -> html.Span:
-    """How far it is, in words and as a bar."""
+def progress_bar(job: Job, text: str, session: str) -> html.Span:
+    """How far it is, in words and as a bar; and whose it is, where `session` doesn't wait for it."""
+    text = text if session in job.sessions else f"For somebody else: {text}"
     share = job.done / job.total if job.total else 0
     bar = html.Span(className="progress-bar", style={"width": f"{100 * share:.1f}%"})
     return html.Span([text, html.Span(bar, className="progress-track")], className="progress")

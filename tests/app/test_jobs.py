@@ -25,7 +25,7 @@ def test_jobs_take_turns_and_each_runs_once():
     first = jobs.start("a", "first", slow)
     assert half.wait(120) and first.state == "running"
     second = jobs.start("b", "second", lambda report: order.append("second"))
-    assert jobs.start("a", "again", slow) is first and jobs.running() is first
+    assert jobs.start("a", "again", slow) is first and jobs.under_way() is first
     assert second.state == "waiting" and (first.done, first.total, first.phase) == (1, 2, "half")
     release.set()
     assert wait(second).state == "done" and first.result == 7 and order == ["slow", "second"]
@@ -66,3 +66,43 @@ def test_the_oldest_results_go():
     assert jobs.get("0") is None and jobs.get("5") is not None
     with pytest.raises(Stopped):
         Job(key="", label="", stop=True).report(0, 0, "")
+
+
+class Endless:
+    """Work that goes on until it is stopped."""
+
+    def __init__(self) -> None:
+        self.going = threading.Event()
+
+    def __call__(self, report: Any) -> None:
+        while True:
+            report(1, 3, "on and on")
+            self.going.set()
+            time.sleep(0.002)
+
+
+def test_a_stop_ends_the_work_of_its_own_session_only():
+    jobs, first, second = Jobs(kept=4), Endless(), Endless()
+    ann = jobs.start("a", "Ann's", first, session="ann")
+    assert first.going.wait(120)
+    bob = jobs.start("b", "Bob's", second, session="bob")
+    assert (jobs.under_way("ann"), jobs.under_way("bob"), jobs.under_way("cleo")) == (ann, bob, ann)
+    jobs.stop("cleo")
+    jobs.stop("bob")
+    assert bob.stop and not ann.stop and bob.state == "waiting"
+    assert jobs.awaited("ann") and not jobs.awaited("cleo")
+    jobs.stop("ann")
+    assert wait(ann).state == "stopped" and wait(bob).state == "stopped"
+    assert jobs.under_way("ann") is None and not second.going.is_set()
+
+
+def test_work_that_is_shared_goes_on_until_nobody_waits():
+    jobs, work = Jobs(kept=4), Endless()
+    job = jobs.start("a", "shared", work, session="ann")
+    assert work.going.wait(120) and jobs.start("a", "shared", work, session="bob") is job
+    jobs.stop("ann")
+    assert not job.stop and not jobs.awaited("ann") and jobs.awaited("bob") and jobs.under_way("ann") is job
+    assert jobs.start("a", "shared", work, session="ann") is job and jobs.awaited("ann")
+    jobs.stop("ann")
+    jobs.stop("bob")
+    assert wait(job).state == "stopped" and job.sessions == {"bob"}

@@ -6,6 +6,7 @@ from typing import Any
 
 from dash import ctx, no_update
 
+from app.core import sessions
 from app.core.errors import RequestError
 from app.core.jobs import Job
 from app.pages.distillation import words
@@ -41,18 +42,22 @@ def register(app: App, service: Distillations) -> None:
     def follow(
         start: Any, stop: Any, ticks: Any, watched: str | None, results: list[str] | None, **form: Any
     ) -> Answer:
+        session = sessions.current()
         clicked = set(ctx.triggered_prop_ids.values())  # a click may come together with a tick
         if ids.START in clicked:
-            watched = service.start(order_of(service, **form)).key
+            watched = service.start(order_of(service, **form), session=session).key
         elif ids.STOP in clicked:
-            service.jobs.stop()
-        job = service.jobs.get(watched) if watched else service.jobs.running()
+            service.jobs.stop(session)
+        job = service.jobs.get(watched) if watched else None
+        if job is None or (job.active and session not in job.sessions):
+            job = service.jobs.under_way(session)
         if job is None:
             return {"watched": None, "progress": None, "stop": "hidden", "timer": True}
+        own = job.active and session in job.sessions
         answer = {
-            "watched": job.key if job.active else None,
-            "progress": _progress(job),
-            "stop": "" if job.active else "hidden",
+            "watched": job.key if own else None,
+            "progress": _progress(job, session),
+            "stop": "" if own else "hidden",
             "timer": not job.active,
         }
         if job.state != "done":
@@ -81,11 +86,11 @@ def order_of(
     )
 
 
-def _progress(job: Job) -> Any:
+def _progress(job: Job, session: str) -> Any:
     if job.state == "done":
         return f"{job.label}: done. It is kept as {job.result}, and shown above."
     if job.state == "stopped":
         return "Stopped; nothing of it is kept."
     if job.state == "failed":
         return problem(job.error, "The heads could not be distilled")
-    return progress_bar(job, words.progress(job))
+    return progress_bar(job, words.progress(job), session)

@@ -212,8 +212,8 @@ class Distillations:
 
     # ── distil ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def start(self, order: Order) -> Job:
-        """Distil in the background; the job that does, or did. Raises RequestError for what isn't there."""
+    def start(self, order: Order, *, session: str = "") -> Job:
+        """Distil in the background for a session; the job that does, or did. Raises RequestError for what isn't there."""
         loaded = self.catalog.load(order.checkpoint)
         cfg = loaded.model.cfg
         if loaded.model.tokenizer is None or cfg.read_in != "tokens":
@@ -226,7 +226,9 @@ class Distillations:
                 )
         self.corpora.text(order.corpus, self.catalog.info(order.checkpoint))  # refused here if it isn't there
         label = f"Distilling {order.checkpoint}"
-        return self.jobs.start(f"{loaded.key}:{order}", label, lambda report: self._distil(order, report))
+        return self.jobs.start(
+            f"{loaded.key}:{order}", label, lambda report: self._distil(order, report), session=session
+        )
 
     def _distil(self, order: Order, report: Report) -> str:
         from aotlens.distill import distill_heads, held_out_windows, save_record, substitution_costs

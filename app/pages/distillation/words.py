@@ -169,7 +169,7 @@ def costs(page: Distillations, shown: Shown) -> list[str]:
 def progress(job: Job) -> str:
     """What is under way."""
     if job.state == "waiting":
-        return f"{job.label}: waiting."
+        return f"{job.label}: waiting for what is under way before it."
     unit = _UNITS.get(job.phase, "")
     share = f", {job.done:,} of {job.total:,}{unit}" if job.total else ""
     return f"{job.label}: {job.phase or 'starting'}{share}."

@@ -6,6 +6,7 @@ from typing import Any
 
 from dash import Dash, Output, ctx, no_update
 
+from app.core import sessions
 from app.core.corpora import PASTED
 from app.core.errors import RequestError
 from app.core.jobs import Job
@@ -124,7 +125,7 @@ def _register_choice(app: Dash, trigrams: Trigrams) -> None:
             out=out or "",
         )
         choice, shape = trigrams.describe(state)
-        trigrams.search(choice)
+        trigrams.search(choice, session=sessions.current())
         asked = {**choice.to_dict(), "layers": shape.n_layers, "heads": shape.n_heads}
         answer: dict[str, Any] = {
             "head": [choice.layer, choice.head],
@@ -170,25 +171,25 @@ def _register_follow(app: Dash, trigrams: Trigrams) -> None:
             return nothing
         shape = (asked["layers"], asked["heads"])
         # A click and an answer that it waited for come as one call.
-        clicked = set(ctx.triggered_prop_ids.values())
+        session, clicked = sessions.current(), set(ctx.triggered_prop_ids.values())
         if clicked & {ids.CHECK, ids.CHECK_ALL}:
             if reading is None:
                 raise RequestError(_NO_TEXT if not trigrams.corpora.names else "Paste a text first, above.")
             # The chosen head first, since somebody is looking at it.
-            trigrams.check(choice, reading)
+            trigrams.check(choice, reading, session=session)
             if ids.CHECK_ALL in clicked:
-                trigrams.check_every_head(choice, reading, shape)
+                trigrams.check_every_head(choice, reading, shape, session=session)
         if ids.STOP in clicked:
-            trigrams.checks.stop()
+            trigrams.checks.stop(session)
         searching = trigrams.searching(choice)
         if searching is not None and searching.state == "failed":
             return {**nothing, "progress": problem(searching.error)}
         checking = trigrams.checking(choice, reading) if reading is not None else None
-        jobs = [job for job in (searching, checking, trigrams.checks.running()) if job is not None]
+        jobs = [job for job in (searching, checking, trigrams.checks.under_way(session)) if job is not None]
         active = next((job for job in jobs if job.active), None)
         answer: dict[str, Any] = {
-            "progress": _progress(active, checking),
-            "stop": "hidden" if active is None or active is searching else "",
+            "progress": _progress(active, checking, session),
+            "stop": "" if trigrams.checks.awaited(session) else "hidden",
             "timer": active is None,
         }
         shown, table = None, trigrams.table(choice)
@@ -218,9 +219,9 @@ def reading_of(data: Any) -> Reading | None:
     return Reading(text=str(data["text"]), tokens=int(data["tokens"])) if data and data["text"] else None
 
 
-def _progress(active: Job | None, checking: Job | None) -> Any:
+def _progress(active: Job | None, checking: Job | None, session: str) -> Any:
     if active is not None:
-        return progress_bar(active, words.progress(active))
+        return progress_bar(active, words.progress(active), session)
     if checking is not None and checking.state == "failed":
         return problem(checking.error, "The rows could not be checked")
     if checking is not None and checking.state == "stopped":

@@ -144,11 +144,13 @@ class Trigrams:
 
     # ── tables ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def search(self, choice: Choice) -> Job:
-        """Find the table in the background; the job that does, or did."""
+    def search(self, choice: Choice, *, session: str = "") -> Job:
+        """Find the table in the background for a session; the job that does, or did."""
         loaded = self.core.catalog.load(choice.checkpoint)
         label = f"Head {choice.layer}.{choice.head}"
-        return self._searches.start(f"{loaded.key}:{choice}", label, lambda report: self._find(loaded, choice, report))
+        return self._searches.start(
+            f"{loaded.key}:{choice}", label, lambda report: self._find(loaded, choice, report), session=session
+        )
 
     def searching(self, choice: Choice) -> Job | None:
         """The job of `search`, if it was started."""
@@ -212,8 +214,8 @@ class Trigrams:
         """Which text is read, in words."""
         return "" if reading is None else self.text(reading, choice.checkpoint).about
 
-    def check_every_head(self, choice: Choice, reading: Reading, shape: tuple[int, int]) -> None:
-        """Queue a check of each head. Raises RequestError for more heads than results are kept for."""
+    def check_every_head(self, choice: Choice, reading: Reading, shape: tuple[int, int], *, session: str = "") -> None:
+        """Queue a check of each head for a session. Raises RequestError for more heads than results are kept for."""
         most = self.settings.n_evidence
         if shape[0] * shape[1] > most:
             raise RequestError(
@@ -222,17 +224,18 @@ class Trigrams:
             )
         for layer in range(shape[0]):
             for head in range(shape[1]):
-                self.search(choice.at(layer, head))
-                self.check(choice.at(layer, head), reading)
+                self.search(choice.at(layer, head), session=session)
+                self.check(choice.at(layer, head), reading, session=session)
 
-    def check(self, choice: Choice, reading: Reading) -> Job:
-        """Hold the table against text in the background; the job that does, or did."""
+    def check(self, choice: Choice, reading: Reading, *, session: str = "") -> Job:
+        """Hold the table against text in the background for a session; the job that does, or did."""
         loaded, text = self.core.catalog.load(choice.checkpoint), self.text(reading, choice.checkpoint)
         label = f"Checking head {choice.layer}.{choice.head} on {text.label}"
         return self.checks.start(
             self._check_key(loaded, choice, reading),
             label,
             lambda report: self._check(loaded, choice, reading, text, report),
+            session=session,
         )
 
     def checking(self, choice: Choice, reading: Reading) -> Job | None:
