@@ -1,8 +1,8 @@
 """What a browser is sent, smaller: what everybody gets is compressed well and once, an answer to one question quickly.
 
 Scripts, styles and pages (GET) are the same for all, so each is compressed at a high quality and kept by its content.
-Answers (POST) are compressed at a low one. Brotli, or gzip for browsers that don't offer it: over plain HTTP, except from
-this machine itself, none does.
+Answers (POST) are compressed at a low one. Brotli, or gzip for browsers that don't offer it: over plain HTTP, except
+from this machine itself, none does.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ENCODINGS: Mapping[str, Encoding] = {
 
 
 def compress(server: Flask, settings: Settings) -> None:
-    """Compresses every answer of `server` that gains by it; files that never change may be kept without asking again."""
+    """Compresses every answer of `server` that gains by it; files that never change may be kept for good."""
     kept: Cache[tuple[str, bytes], bytes] = Cache(settings.compressed_bytes, len)
 
     @server.after_request

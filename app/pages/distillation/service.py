@@ -213,7 +213,7 @@ class Distillations:
     # ── distil ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def start(self, order: Order, *, session: str = "") -> Job:
-        """Distil in the background for a session; the job that does, or did. Raises RequestError for what isn't there."""
+        """Distil in the background for a session; the job. Raises RequestError for what isn't there."""
         loaded = self.catalog.load(order.checkpoint)
         cfg = loaded.model.cfg
         if loaded.model.tokenizer is None or cfg.read_in != "tokens":
