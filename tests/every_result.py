@@ -71,6 +71,7 @@ def _of_trigrams(model: AttentionOnlyTransformer, tokens: torch.Tensor) -> Itera
     one_layer.unigram_counts = model.unigram_counts
     text = np.array(model.tokenizer.encode(TEXT))  # type: ignore[attr-defined]
     table = trigrams.skip_trigrams(one_layer, "0.1", k=40)
+    yield trigrams.fold_rows(table, ("source", "destination"))
     found = trigrams.evidence(one_layer, trigrams.score_triples(one_layer, "0.1", [" cat"], [" sat"], [" on"]), text)
     yield from (table, found, found.counts, found.counts.strata, found.association)
     yield trigrams.skip_trigram_bugs(one_layer, found, text)

@@ -34,6 +34,8 @@ _EVIDENCE = (
     *_TOKENS, "effect", "occurrences", "followed", "lift", "lift_within", "lift_within_low", "lift_within_high",
     "lifts_disagree", "measured_attention", "measured_effect", "ablation_change", "verdict_by_document", "verdict",
 )  # fmt: skip
+#: Tokens of folded rows that a line names.
+_MOST_OTHERS = 3
 _BUGS = (
     *_TOKENS, "followed", "other_destination", "other_out", "other_followed", "forced_effect", "forced_occurrences",
     "forced_followed", "forced_lift_within", "forced_verdict", "false",
@@ -65,6 +67,16 @@ def trigrams_command(
             min=0, metavar="N", help="Only tokens with at least so many training counts, where none is named."
         ),
     ] = 0,
+    fold: Annotated[
+        list[str],
+        typer.Option(
+            metavar="source|destination|out",
+            help="Fold rows that differ from a better one in this token only beneath it. Several times for more.",
+        ),
+    ] = [],  # noqa: B006
+    depth: Annotated[
+        int, typer.Option(min=1, metavar="N", help="With --fold: of how many rows the first --k groups are listed.")
+    ] = 20_000,
     evidence: Annotated[
         str | None,
         typer.Option(metavar="SPEC", help="Hold the rows against text: stdlib, file:PATH, dir:PATH or hf:NAME."),
@@ -93,6 +105,9 @@ def trigrams_command(
     share against half a context of such text; ov what attending to the source adds to the out's logit, above the
     mean over outs; effect = attention × ov.
 
+    With --fold source, rows are grouped by (destination, out): the best source stands for the group, rows is the
+    group's size, and other_sources begins with its next best.
+
     With --evidence, every row is held against text: how often the source comes before the destination, how much
     likelier the out is then, over all places (lift) and within stretches of 8 windows of one document (lift_within,
     with its 95% interval), what the head does there, and a verdict. Confirmed: within stretches the out is likelier
@@ -104,10 +119,12 @@ def trigrams_command(
     `keep ... in -> bay`: source ... destination -> other_out. false: the text has enough of that pair, and the out
     comes less often than after the destination anyway.
     """
+    import numpy as np
+
     from aotlens.checkpoints import load
     from aotlens.data import open_corpus
     from aotlens.trigrams import evidence as find_evidence
-    from aotlens.trigrams import skip_trigram_bugs, skip_trigrams
+    from aotlens.trigrams import fold_rows, skip_trigram_bugs, skip_trigrams
 
     check_csv(csv, force)
     if bugs not in (None, "confirmed", "all"):
@@ -121,7 +138,7 @@ def trigrams_command(
     found = skip_trigrams(
         model,
         head,
-        k=k,
+        k=max(k, depth) if fold else k,
         score=score,
         largest=not lowest,
         sources=chosen[0],
@@ -130,8 +147,12 @@ def trigrams_command(
         min_count=min_count,
         distance=int(distance) if distance is not None and distance.isdecimal() else distance,
     )
+    groups = None
+    if fold:
+        folded = fold_rows(found, fold)
+        found, groups = folded.groups.take(np.arange(min(k, len(folded)))), folded.to_frame().head(k)
     if corpus is None:
-        frame, summary, columns = found.to_frame(), "", _WEIGHTS
+        frame, summary, columns = found.to_frame() if groups is None else groups, "", _WEIGHTS
     else:
         documents, which = documents_to_read(model, corpus, str(evidence), document, all_documents)
         read: dict[str, Any] = {"max_tokens": max_tokens, "documents": documents}
@@ -147,7 +168,10 @@ def trigrams_command(
                 )
             pairs = "of confirmed rows" if bugs == "confirmed" else "of rows"
             summary += f"\n{several(len(forced), 'triple')} forced by pairs {pairs}; false: {int(forced.false.sum())}."
-            frame, columns = forced.to_frame(), _BUGS
+            frame, columns, groups = forced.to_frame(), _BUGS, None
+    if groups is not None:
+        of_groups = ["rows", *(f"other_{name}s" for name in dict.fromkeys(fold))]
+        frame, columns = frame.assign(**{name: groups[name] for name in of_groups}), (*columns, *of_groups)
     if csv is not None:
         write_csv(frame, csv)
     elif bugs is not None and frame.empty:
@@ -186,6 +210,9 @@ def _cell(row: Any, name: str) -> str:
     value = row[name]
     if f"{name}_id" in row:
         return quoted(value, row[f"{name}_id"])
+    if isinstance(value, tuple):
+        named = [quoted(text, 0) for text in value[:_MOST_OTHERS] if text]
+        return " ".join([*named, *["…"] * (len(value) > _MOST_OTHERS)]) or "-"
     value = value.item() if hasattr(value, "item") else value  # numpy's numbers
     if isinstance(value, bool):
         return "yes" if value else "no"

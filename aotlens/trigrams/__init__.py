@@ -7,6 +7,7 @@ row_maxima.py   the largest entry of every row of a product, with a rounding bou
 search.py       the best of all V³ triples, exactly
 table.py        the rows as a value
 find.py         `skip_trigrams`, `score_triples`
+folding.py      `fold_rows`: rows that differ in one token only, beneath the best of them
 kinds.py        copying, punctuation, names, morphology: read from a row's tokens
 
 text.py         text as windows of a model's context
@@ -35,6 +36,7 @@ from aotlens.trigrams.ensemble import EnsembleCheck, ensemble_check
 from aotlens.trigrams.evidence import Evidence, evidence
 from aotlens.trigrams.examples import Example
 from aotlens.trigrams.find import frequent_tokens, score_triples, skip_trigrams
+from aotlens.trigrams.folding import FoldedTrigrams, fold_rows
 from aotlens.trigrams.kinds import count_kinds, kinds
 from aotlens.trigrams.matched import matched_random
 from aotlens.trigrams.normaliser import background_distribution, log_background
@@ -49,6 +51,7 @@ __all__ = [
     "EnsembleCheck",
     "Evidence",
     "Example",
+    "FoldedTrigrams",
     "SkipTrigramBugs",
     "TrigramTable",
     "ZeroLayer",
@@ -61,6 +64,7 @@ __all__ = [
     "distance_shares",
     "ensemble_check",
     "evidence",
+    "fold_rows",
     "frequent_tokens",
     "kinds",
     "log_background",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
@@ -70,6 +70,17 @@ class TrigramTable(Result):
     def exact(self) -> bool:
         """Whether `qk` and `ov` are terms of the model's own scores and logits, on any input."""
         return not self.relative
+
+    def take(self, rows: Int64[np.ndarray, " taken"]) -> TrigramTable:
+        """The table of these rows (0 is the first), in this order."""
+        taken: dict[str, Any] = {}
+        for field in fields(self):
+            column = getattr(self, field.name)
+            if isinstance(column, np.ndarray):
+                taken[field.name] = column[rows]
+            elif isinstance(column, tuple):
+                taken[field.name] = tuple(column[row] for row in rows.tolist())
+        return replace(self, **taken)
 
     def to_frame(self) -> pd.DataFrame:
         """One row a trigram: rank, the tokens as strings and as ids, qk, attention, ov, effect."""

@@ -13,7 +13,7 @@ import torch
 from aotlens.checkpoints import CheckpointInfo, load, save_checkpoint
 from aotlens.data import open_corpus
 from aotlens.models import AttentionOnlyTransformer
-from aotlens.trigrams import evidence, skip_trigram_bugs, skip_trigrams
+from aotlens.trigrams import evidence, fold_rows, skip_trigram_bugs, skip_trigrams
 
 Run = Callable[..., tuple[int, str, str]]
 TEXT = "the cat sat on the mat, and the rat sat on the cat. " * 20
@@ -167,3 +167,25 @@ def test_more_forced_triples_than_rows_asked_for(run: Run, counted: str, text: s
 def test_mistakes(run: Run, counted: str, arguments: list[str], message: str) -> None:
     code, out, err = run("trigrams", *arguments)
     assert code == 2 and message in err and out == ""
+
+
+def test_folded_rows_are_the_librarys(run: Run, counted: str, text: str, tmp_path: Path) -> None:
+    arguments = ["trigrams", counted, "--head", "0.1", "--fold", "source", "--depth", "200", "--k", "4"]
+    folded = fold_rows(skip_trigrams(load(counted), (0, 1), k=200), "source")
+    frame = folded.to_frame().head(4)
+    code, out, err = run(*arguments)
+    assert code == 0 and err == ""
+    lines = out.strip().splitlines()[2:]
+    assert lines[0].split()[-2:] == ["rows", "other_sources"] and len(lines) == 5
+    for line, row in zip(lines[1:], frame.itertuples(), strict=True):
+        assert f"{row.effect:.3g}" in line and f"  {row.rows}  " in line
+        assert line.endswith("…" if row.rows > 4 else ("-" if row.rows == 1 else line[-1]))
+    file = tmp_path / "held.csv"
+    code, _, err = run(*arguments, "--fold", "destination", "--evidence", text, "--csv", str(file))
+    assert code == 0
+    held, both = pd.read_csv(file), fold_rows(skip_trigrams(load(counted), (0, 1), k=200), ("source", "destination"))
+    np.testing.assert_array_equal(held["rows"], both.to_frame()["rows"].head(4))
+    np.testing.assert_array_equal(held["out_id"], both.groups.out[:4])
+    assert {"verdict", "other_sources", "other_destinations"} <= set(held.columns)
+    code, _, err = run(*arguments, "--fold", "word")
+    assert code != 0 and "expected one or more of 'source'" in err
