@@ -49,6 +49,16 @@ def table(panel: str) -> str:
     return f"{panel}-table"
 
 
+def asked_rows(table: str) -> str:
+    """The store of a table of any length that says which rows it asks for."""
+    return f"{table}-asked"
+
+
+def sent_rows(table: str) -> str:
+    """The store of such a table that holds the answer."""
+    return f"{table}-sent"
+
+
 def body(panel: str) -> str:
     """What a callback fills of a panel, where that is neither a figure nor a table."""
     return f"{panel}-body"

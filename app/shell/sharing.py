@@ -56,6 +56,21 @@ def when_seen(app: App, shown: str, panels: Sequence[str]) -> None:
         _shell(app, "answered", inputs=children(notice=ids.notice(panel)), state=props("id", id=panel))
 
 
+def long_table(app: App, table: str) -> None:
+    """A `tables.long_grid` asks through the store `ids.asked_rows(table)` and shows what comes in `ids.sent_rows(table)`.
+
+    Asked is {number, startRow, endRow, sortModel, context}, of the context that the page's script gave to
+    `aotlens.listRows`; sent is {number, rows, count} (static/long_table.js).
+    """
+    state = props("id", id=table)
+    asked, sent = ids.asked_rows(table), ids.sent_rows(table)
+    _shell(
+        app, "askRows", inputs=props("getRowsRequest", request=table), state=state, outputs=stores(asked=asked),
+        at_first=False,
+    )  # fmt: skip
+    _shell(app, "takeRows", inputs=stores(answer=sent), state=state, at_first=False)
+
+
 def search_tokens(
     app: App,
     choice: str,

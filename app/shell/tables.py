@@ -6,8 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import dash_ag_grid as dag
+from dash import dcc, html
+
+from app.shell import ids
 
 COLUMN: dict[str, Any] = {"sortable": True, "resizable": True, "suppressMovable": True, "wrapHeaderText": True}
+_OPTIONS: dict[str, Any] = {
+    "enableCellTextSelection": True, "tooltipShowDelay": 300, "rowHeight": 26, "headerHeight": 48,
+}  # fmt: skip
 
 
 def number(field: str, title: str, form: str, help: str = "", **rest: Any) -> dict[str, Any]:
@@ -32,13 +38,7 @@ def grid(
         rowData=[],
         defaultColDef=COLUMN,
         getRowId=f"params.data.{key}",
-        dashGridOptions={
-            "enableCellTextSelection": True,
-            "tooltipShowDelay": 300,
-            "rowHeight": 26,
-            "headerHeight": header,
-            **rest,
-        },
+        dashGridOptions={**_OPTIONS, "headerHeight": header, **rest},
         className="table",
         style={"height": f"{height}px"},
     )
@@ -46,3 +46,25 @@ def grid(
 
 #: `grid(…, rowSelection=CHOOSE)`: a click chooses a row.
 CHOOSE = {"mode": "singleRow", "checkboxes": False, "enableClickSelection": True}
+
+
+#: Rows that a table of any length asks for at once.
+PAGE = 100
+
+
+def long_grid(id: str, columns: Sequence[dict[str, Any]], *, key: str, height: int) -> html.Div:
+    """A table of any length: the server sends what is in view (`app.shell.sharing.long_table`)."""
+    table = dag.AgGrid(
+        id=id,
+        columnDefs=list(columns),
+        rowModelType="infinite",
+        defaultColDef=COLUMN,
+        getRowId=f"params.data.{key}",
+        dashGridOptions={
+            "cacheBlockSize": PAGE, "maxConcurrentDatasourceRequests": 1, "infiniteInitialRowCount": 1,
+            **_OPTIONS, "rowSelection": CHOOSE,
+        },
+        className="table",
+        style={"height": f"{height}px"},
+    )  # fmt: skip
+    return html.Div([table, dcc.Store(id=ids.asked_rows(id)), dcc.Store(id=ids.sent_rows(id))])

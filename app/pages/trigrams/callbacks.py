@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dash import Dash, Output, ctx, no_update
+from dash import Output, ctx, no_update
 
 from app.core import sessions
 from app.core.corpora import PASTED
@@ -17,11 +17,13 @@ from app.pages.trigrams.ids import ids
 from app.pages.trigrams.service import Choice, Reading, Trigrams
 from app.pages.trigrams.tables import row_columns
 from app.shell import ids as shell
+from app.shell.app import App
 from app.shell.callbacks import Answer, guarded
 from app.shell.choices import head_buttons
 from app.shell.controls import progress_bar
 from app.shell.notices import exact, problem, relative
 from app.shell.props import children, props, stores, values
+from app.shell.sharing import long_table
 
 _NO_TEXT = (
     "This app was started without a corpus, so there are no verdicts. Paste a text here, or start it with "
@@ -29,8 +31,9 @@ _NO_TEXT = (
 )
 
 
-def register(app: Dash, trigrams: Trigrams) -> None:
+def register(app: App, trigrams: Trigrams) -> None:
     """The page's callbacks."""
+    long_table(app, shell.table(ids.ROWS))
     _register_choice(app, trigrams)
     _register_follow(app, trigrams)
 
@@ -61,10 +64,10 @@ def register(app: Dash, trigrams: Trigrams) -> None:
     @guarded(
         app,
         panel=ids.ROWS,
-        inputs=props("getRowsRequest", request=shell.table(ids.ROWS)),
+        inputs=stores(request=shell.asked_rows(shell.table(ids.ROWS))),
         parts=("caption",),
-        output=props("getRowsResponse", answer=shell.table(ids.ROWS)),
-        empty={"answer": {"rowData": [], "rowCount": 0}},
+        output=stores(answer=shell.sent_rows(shell.table(ids.ROWS))),
+        empty={"answer": {"rows": [], "count": 0}},
         at_first=False,
     )
     def list_rows(request: Any) -> Answer:
@@ -79,10 +82,11 @@ def register(app: Dash, trigrams: Trigrams) -> None:
         caption = f"{len(frame):,} rows" if len(kept) == len(frame) else f"{len(kept):,} of {len(frame):,} rows match"
         if filters.get("verdict") and "verdict" not in frame:
             caption += ": no row has a verdict before the table is checked against text"
-        return {"answer": {"rowData": page, "rowCount": len(kept)}, "caption": f"{caption}."}
+        answer = {"number": request["number"], "rows": page, "count": len(kept)}
+        return {"answer": answer, "caption": f"{caption}."}
 
 
-def _register_choice(app: Dash, trigrams: Trigrams) -> None:
+def _register_choice(app: App, trigrams: Trigrams) -> None:
     @guarded(
         app,
         panel=ids.CHOICE,
@@ -143,7 +147,7 @@ def _register_choice(app: Dash, trigrams: Trigrams) -> None:
         return answer
 
 
-def _register_follow(app: Dash, trigrams: Trigrams) -> None:
+def _register_follow(app: App, trigrams: Trigrams) -> None:
     output = {
         "shown": Output(ids.SHOWN, "data"),
         "columns": Output(shell.table(ids.ROWS), "columnDefs"),

@@ -5,30 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import dash_ag_grid as dag
+from dash import html
 
 from app.pages.trigrams.address import KINDS
-from app.shell.tables import CHOOSE, COLUMN, grid, number
+from app.shell.tables import grid, long_grid, number
 
-#: Rows that the grid asks for at once.
-PAGE = 100
-
-
-def rows_grid(id: str) -> dag.AgGrid:
+def rows_grid(id: str) -> html.Div:
     """A table of any length: the server sends what is in view."""
-    return dag.AgGrid(
-        id=id,
-        columnDefs=row_columns(checked=False),
-        rowModelType="infinite",
-        defaultColDef=COLUMN,
-        getRowId="params.data.id",
-        dashGridOptions={
-            "cacheBlockSize": PAGE, "maxConcurrentDatasourceRequests": 1, "infiniteInitialRowCount": 1,
-            "enableCellTextSelection": True, "tooltipShowDelay": 300, "rowHeight": 26, "headerHeight": 48,
-            "rowSelection": CHOOSE,
-        },
-        className="table",
-        style={"height": "560px"},
-    )  # fmt: skip
+    return long_grid(id, row_columns(checked=False), key="id", height=560)
 
 
 def row_columns(*, checked: bool, score: str = "effect") -> list[dict[str, Any]]:

@@ -8,16 +8,7 @@ aotlens.page("trigrams", {
         const context = shown ? {
             choice: shown.choice, reading: shown.reading, checked: shown.checked, filters: { ...tokens, verdict, kind },
         } : null;
-        window.dash_ag_grid.getApiAsync("trigrams-rows-table").then(function (api) {
-            if (!api || api.isDestroyed()) return;
-            const before = api.getGridOption("context");
-            if (JSON.stringify(before) === JSON.stringify(context)) return;
-            if (before && context && JSON.stringify(before.choice) !== JSON.stringify(context.choice)) {
-                api.deselectAll();
-            }
-            api.setGridOption("context", context);
-            api.purgeInfiniteCache();
-        });
+        aotlens.listRows("trigrams-rows-table", shown && shown.choice, context);
     },
 
     pick: function ({ selected }) {

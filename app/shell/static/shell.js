@@ -208,6 +208,13 @@
         passOn: ({ shown, id }) => aotlens.passOn(id, shown),
         answered: ({ id }) => aotlens.answered(id),
 
+        // Tables of any length (static/long_table.js).
+        askRows: function ({ request, id }) {
+            const asked = request && aotlens.askRows(id, request);
+            return asked ? { asked: asked } : {};
+        },
+        takeRows: ({ answer, id }) => aotlens.takeRows(id, answer),
+
         // The head that is shown, in a head picker: when it changes, or the buttons do (static/head_picker.js).
         showHead: ({ choice, id }) => aotlens.showHead(id, choice),
     });

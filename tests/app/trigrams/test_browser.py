@@ -149,6 +149,25 @@ def test_search_sort_and_the_address(open_page, served):
     page.locator("#trigrams-one-body >> text=lowers the logit").wait_for()
 
 
+def test_rows_come_after_none_however_slow_the_browser_is(open_page, served):
+    """dash-ag-grid's own way of asking for rows lost those that came after an answer without any."""
+    page = open_page(trigrams())
+    listed(page, "300 rows.")
+    choice, _ = served[1].describe(TrigramsState(checkpoint="tiny-one", head=(0, 1), k=300))
+    expected = served[1].frame(choice, None)["out_shown"].tolist()
+    session = page.context.new_cdp_session(page)
+    session.send("Emulation.setCPUThrottlingRate", {"rate": 4})
+    try:
+        for typed in ("zzz", "zzzz"):
+            page.fill(f"#{ids.OUT}", typed)
+            listed(page, "0 of 300 rows match.")
+            page.fill(f"#{ids.OUT}", "")
+            listed(page, "300 rows.")
+            lists(page, "out_shown", expected)
+    finally:
+        session.send("Emulation.setCPUThrottlingRate", {"rate": 1})
+
+
 def test_all_triples_are_searched(open_page):
     page = open_page(trigrams(out="captain", within="all", k=25))
     listed(page, "25 rows.")

@@ -1,0 +1,36 @@
+// Tables of any length (app/shell/tables.py, `long_grid`): the grid asks for the rows in view, the server sends them.
+// Not through dash-ag-grid's getRowsResponse: it hands an answer to whichever request was the last, and loses one that
+// follows an answer without rows whenever React draws before a timer of its own has run.
+(function () {
+    "use strict";
+    const waiting = new Map(); // by the table's id: {number, successCallback} of the request that is under way
+    let count = 0;
+
+    aotlens.askRows = function (id, { startRow, endRow, sortModel, context, successCallback }) {
+        const number = ++count;
+        waiting.set(id, { number, successCallback });
+        if (context) return { number, startRow, endRow, sortModel, context };
+        aotlens.takeRows(id, null);
+    };
+
+    // An answer to another request than the last is late. One that says of none what it answers is an error's.
+    aotlens.takeRows = function (id, answer) {
+        const request = waiting.get(id);
+        if (!request || (answer && answer.number && answer.number !== request.number)) return;
+        waiting.delete(id);
+        request.successCallback(answer ? answer.rows : [], answer ? answer.count : 0);
+    };
+
+    // The rows of `context`, which the server gets with every request; null: of nothing. What was selected is so no longer
+    // where the rows are of another `whole`.
+    aotlens.listRows = function (id, whole, context) {
+        window.dash_ag_grid.getApiAsync(id).then(function (api) {
+            if (!api || api.isDestroyed()) return;
+            const before = api.getGridOption("context"), now = context && { ...context, whole };
+            if (JSON.stringify(before) === JSON.stringify(now)) return;
+            if (before && now && JSON.stringify(before.whole) !== JSON.stringify(whole)) api.deselectAll();
+            api.setGridOption("context", now);
+            api.purgeInfiniteCache();
+        });
+    };
+})();
