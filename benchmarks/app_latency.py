@@ -1,11 +1,17 @@
-"""From a click on Run to the picture of all heads, against the model's own run_with_cache.
+"""What a browser waits for and what it is sent: the first load, a click on Run, a click on a head.
 
-    python -m benchmarks app_latency [--checkpoint novels-12l-mssa] [--prompts 50] [--quick]
+    python -m benchmarks app_latency [--prompts 50] [--quick]
 
-Starts the app on a free port, opens its Heads page in Chromium, and for prompts never seen before (128 tokens each,
-the start token included) types the text, clicks Run, and waits until the picture of all heads of that prompt has been
-decoded. In the same run, `run_with_cache` of the patterns of the same prompts is timed in this process, alternating.
-Expected: a median near 300 ms on two cores; some two minutes for 50 prompts. Needs Chromium, like the browser tests.
+Starts the app on a free port and opens its pages in Chromium:
+
+- the first load of the Heads page with nothing cached: bytes over the wire, and seconds to the first head's map;
+- `novels-12l-mssa`, prompts never seen before of 128 tokens with the start token: from a click on Run to the picture of
+  all heads, decoded; `run_with_cache` of their patterns is timed in this process, alternating, and the ratio counts;
+- a click on another head at 45 and at 251 tokens: to that head's map drawn, and the bytes of the answers;
+- Circuits on 2 and on 12 layers: from its link to the first map, and a click on another head to its map.
+
+Expected on two quiet cores: 2.1 MB, 4 times `run_with_cache`, 150 ms; some four minutes. Needs Chromium, like the
+browser tests.
 """
 
 from __future__ import annotations
@@ -19,10 +25,12 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from socket import socket
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import torch
 
@@ -30,11 +38,22 @@ import aotlens
 from aotlens.data import open_corpus
 from aotlens.models import AttentionOnlyTransformer
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+LARGE, SMALL = "novels-12l-mssa", "novels-2l-mhsa"
 N_TOKENS = 128
-RUN, TEXT, PICTURE = "heads-run", "heads-text", "heads-grid-picture"  # ids of app/pages/heads, seen from the browser
+CLICK_TOKENS = (45, 251)
+#: Clicks that are not counted, before those that are.
+WARM_UP = 2
+# Ids of app/pages, seen from the browser.
+RUN, TEXT, PICTURE, CELLS, MAP = "heads-run", "heads-text", "heads-grid-picture", "heads-grid-cells", "heads-map-graph"
+CIRCUIT_HEADS, CIRCUIT_MAP = "circuits-heads", "circuits-map-graph"
+_WAIT_MS = 240_000
+
 #: Fills the text, clicks, and resolves with the milliseconds until the grid shows another picture than before.
-_MEASURE = """
-([text, run, box, picture]) => new Promise((resolve, reject) => {
+_RUN = """
+([text, run, box, picture, patience]) => new Promise((resolve, reject) => {
     const area = document.getElementById(box), image = document.getElementById(picture);
     const set = Object.getOwnPropertyDescriptor(HTMLTextAreaElement.prototype, 'value').set;
     set.call(area, text);
@@ -48,24 +67,39 @@ _MEASURE = """
             requestAnimationFrame(() => resolve(performance.now() - started));
         });
         watch.observe(image, {attributes: true, attributeFilter: ['src']});
-        setTimeout(() => { watch.disconnect(); reject(new Error('no picture within 30 s')); }, 30000);
+        setTimeout(() => { watch.disconnect(); reject(new Error('no picture')); }, patience);
         document.getElementById(run).click();
     }, 300));
 })
 """
+#: Clicks a head, and resolves with the milliseconds until the graph's heatmap has another picture than before.
+_CLICK = """
+([button, graph, patience]) => new Promise((resolve, reject) => {
+    const picture = () => document.querySelector(`#${graph} .plot image`)?.href.baseVal;
+    const before = picture(), started = performance.now();
+    const look = function () {
+        const now = picture();
+        if (now && now !== before) requestAnimationFrame(() => resolve(performance.now() - started));
+        else if (performance.now() - started > patience) reject(new Error('no map'));
+        else requestAnimationFrame(look);
+    };
+    document.querySelector(button).click();
+    look();
+})
+"""
 
 
-def prompts(model: AttentionOnlyTransformer, count: int) -> Iterator[str]:
-    """Texts of exactly N_TOKENS tokens with the start token, from the standard library's source."""
+def prompts(model: AttentionOnlyTransformer, count: int, n_tokens: int = N_TOKENS) -> Iterator[str]:
+    """Texts of exactly `n_tokens` tokens with the start token, from the standard library's source."""
     found = 0
     for document in open_corpus("stdlib").documents():
         words = document.text.split(" ")
         for start in range(0, len(words), 200):
             text = " ".join(words[start : start + 200])
             if text:
-                pieces = model.to_str_tokens(text, prepend_bos=False)[: N_TOKENS - 1]
+                pieces = model.to_str_tokens(text, prepend_bos=False)[: n_tokens - 1]
                 text = "".join(pieces)
-                if model.to_tokens(text).shape[1] == N_TOKENS:
+                if model.to_tokens(text).shape[1] == n_tokens:
                     yield text
                     found += 1
             if found == count:
@@ -73,14 +107,12 @@ def prompts(model: AttentionOnlyTransformer, count: int) -> Iterator[str]:
 
 
 @contextmanager
-def served(checkpoint: str) -> Iterator[str]:
-    """The app in a process of its own; yields the address of its Heads page."""
+def served() -> Iterator[str]:
+    """The app in a process of its own; yields its address."""
     with closing(socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    folder = Path(checkpoint)
-    more = ["--checkpoints", str(folder)] if folder.is_dir() else []
-    process = subprocess.Popen([sys.executable, "-m", "app", "--port", str(port), *more], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen([sys.executable, "-m", "app", "--port", str(port)], stdout=subprocess.DEVNULL)
     address = f"http://127.0.0.1:{port}"
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
@@ -92,18 +124,110 @@ def served(checkpoint: str) -> Iterator[str]:
                 if process.poll() is not None:
                     raise RuntimeError("the app did not start") from None
                 time.sleep(0.1)
-        yield f"{address}/heads?checkpoint={folder.name}"
+        yield address
     finally:
         process.terminate()
         process.wait()
 
 
+class Wire:
+    """Bytes that a tab has received, headers included, as they came over the wire."""
+
+    def __init__(self, page: Page) -> None:
+        self.received = 0.0
+        session = page.context.new_cdp_session(page)
+        session.on("Network.loadingFinished", self._add)
+        session.send("Network.enable")
+
+    def _add(self, event: Mapping[str, Any]) -> None:
+        self.received += event["encodedDataLength"]
+
+    def take(self, page: Page) -> float:
+        """Those since the last call, once all has come."""
+        page.wait_for_load_state("networkidle")
+        received, self.received = self.received, 0.0
+        return received
+
+
+def drawn(page: Page, graph: str) -> None:
+    page.wait_for_selector(f"#{graph} .plot image", state="attached", timeout=_WAIT_MS)
+
+
+def first_load(browser: Browser, address: str) -> dict[str, float]:
+    """With nothing cached."""
+    page = browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
+    wire, started = Wire(page), time.perf_counter()
+    page.goto(f"{address}/heads?checkpoint={LARGE}")
+    drawn(page, MAP)
+    seconds = time.perf_counter() - started
+    sizes = {"first_load_bytes": wire.take(page), "first_load_s": seconds}
+    page.context.close()
+    return sizes
+
+
+def run_to_picture(page: Page, address: str, model: AttentionOnlyTransformer, count: int) -> dict[str, float]:
+    """A click on Run, against `run_with_cache` of the same prompts."""
+    page.goto(f"{address}/heads?checkpoint={LARGE}")
+    page.wait_for_selector(f'#{PICTURE}[src^="data:"]', timeout=_WAIT_MS)
+    names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(model.cfg.n_layers)]
+    shown, computed = [], []
+    for text in prompts(model, WARM_UP + count):
+        shown.append(page.evaluate(_RUN, [text, RUN, TEXT, PICTURE, _WAIT_MS]))
+        tokens = model.to_tokens(text)
+        started = time.perf_counter()
+        with torch.inference_mode():
+            model.run_with_cache(tokens, names_filter=names)
+        computed.append((time.perf_counter() - started) * 1000)
+    shown, computed = shown[WARM_UP:], computed[WARM_UP:]
+    return {
+        **spread("run_to_picture_ms", shown),
+        "run_with_cache_ms": statistics.median(computed),
+        "run_ratio": statistics.median(s / c for s, c in zip(shown, computed, strict=True)),
+    }
+
+
+def head_clicks(page: Page, address: str, model: AttentionOnlyTransformer, n_tokens: int, n: int) -> dict[str, float]:
+    """Clicks on one head after another on one prompt."""
+    page.goto(f"{address}/heads?checkpoint={LARGE}&text={quote(next(prompts(model, 1, n_tokens)))}")
+    drawn(page, MAP)
+    wire, milliseconds, sizes = Wire(page), [], []
+    wire.take(page)
+    for number in range(1, WARM_UP + n + 1):
+        layer, head = divmod(number % (model.cfg.n_layers * model.cfg.n_heads), model.cfg.n_heads)
+        button = f'#{CELLS} [data-layer="{layer}"][data-head="{head}"]'
+        milliseconds.append(page.evaluate(_CLICK, [button, MAP, _WAIT_MS]))
+        sizes.append(wire.take(page))
+    name = f"head_click_{n_tokens}_tokens"
+    return {**spread(f"{name}_ms", milliseconds[WARM_UP:]), f"{name}_bytes": statistics.median(sizes[WARM_UP:])}
+
+
+def circuits(page: Page, address: str, checkpoint: str, n: int) -> dict[str, float]:
+    """From a deep link to the first map, and then from head to head."""
+    started = time.perf_counter()
+    page.goto(f"{address}/circuits?checkpoint={checkpoint}&head=1.0")
+    drawn(page, CIRCUIT_MAP)
+    opened = time.perf_counter() - started
+    page.wait_for_load_state("networkidle")
+    milliseconds = []
+    for number in range(WARM_UP + n):
+        button = f'#{CIRCUIT_HEADS} [data-layer="{number // 3 % 2}"][data-head="{1 + number % 3}"]'
+        milliseconds.append(page.evaluate(_CLICK, [button, CIRCUIT_MAP, _WAIT_MS]))
+        page.wait_for_load_state("networkidle")
+    name = f"circuits_{checkpoint}"
+    return {f"{name}_open_s": opened, **spread(f"{name}_click_ms", milliseconds[WARM_UP:])}
+
+
+def spread(name: str, values: list[float]) -> dict[str, float]:
+    """The median, and below what 95% lie."""
+    return {name: statistics.median(values), f"{name}_95%": sorted(values)[int(0.95 * (len(values) - 1))]}
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the measurement; print and optionally write it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--checkpoint", default="novels-12l-mssa", help="a name, or a folder")
     parser.add_argument("--prompts", type=int, default=50)
-    parser.add_argument("--quick", action="store_true", help="5 prompts")
+    parser.add_argument("--clicks", type=int, default=20, help="on a head, counted in each setting")
+    parser.add_argument("--quick", action="store_true", help="5 prompts and 4 clicks")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args(argv)
     browser_path = os.environ.get("AOTLENS_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
@@ -112,38 +236,22 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     from playwright.sync_api import sync_playwright
 
-    model = aotlens.load(arguments.checkpoint, device="cpu")
-    texts = list(prompts(model, 2 + (5 if arguments.quick else arguments.prompts)))
-    names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(model.cfg.n_layers)]
-    shown, computed = [], []
-    with served(arguments.checkpoint) as address, sync_playwright() as playwright:
+    n_prompts, n_clicks = (5, 4) if arguments.quick else (arguments.prompts, arguments.clicks)
+    model = aotlens.load(LARGE, device="cpu")
+    with served() as address, sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=browser_path, args=["--no-sandbox", "--no-proxy-server", "--disable-background-networking"]
         )
+        figures = first_load(browser, address)
         page = browser.new_page(viewport={"width": 1440, "height": 900})
-        page.goto(address)
-        page.wait_for_selector(f'#{PICTURE}[src^="data:"]', timeout=60_000)
-        for number, text in enumerate(texts):
-            milliseconds = page.evaluate(_MEASURE, [text, RUN, TEXT, PICTURE])
-            tokens = model.to_tokens(text)
-            started = time.perf_counter()
-            with torch.inference_mode():
-                model.run_with_cache(tokens, names_filter=names)
-            if number >= 2:  # the first two warm up both sides
-                computed.append((time.perf_counter() - started) * 1000)
-                shown.append(milliseconds)
+        figures |= run_to_picture(page, address, model, n_prompts)
+        for n_tokens in CLICK_TOKENS:
+            figures |= head_clicks(page, address, model, n_tokens, n_clicks)
+        for checkpoint in (SMALL, LARGE):
+            figures |= circuits(page, address, checkpoint, n_clicks)
         browser.close()
-    figures = {
-        "checkpoint": arguments.checkpoint,
-        "prompts": len(shown),
-        "tokens": N_TOKENS,
-        "click_to_picture_ms": statistics.median(shown),
-        "click_to_picture_p90_ms": sorted(shown)[int(0.9 * len(shown))],
-        "run_with_cache_ms": statistics.median(computed),
-        "ratio": statistics.median(s / c for s, c in zip(shown, computed, strict=True)),
-    }
     for name, value in figures.items():
-        print(f"{name:24} {value:.1f}" if isinstance(value, float) else f"{name:24} {value}")
+        print(f"{name:44} {value:,.1f}")
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
     return 0

@@ -50,8 +50,6 @@ def attention_map(
         hovertemplate=f"query  %{{y}}<br>key  %{{x}}<br><b>{quantity} %{{z:.4f}}</b><extra></extra>",
         colorbar={"thickness": 10, "outlinewidth": 0, "title": {"text": quantity, "side": "right"}, "len": 1.0},
     )
-    figure = go.Figure(heatmap)
-    figure.update_layout(base_layout(theme))
     axis = {
         "type": "category",
         "showgrid": False,
@@ -62,9 +60,9 @@ def attention_map(
         "zeroline": False,
         "constrain": "domain",
     }
-    figure.update_xaxes(**axis, tickangle=-90, title={"text": "key: where it looks"})
-    figure.update_yaxes(**axis, autorange="reversed", title={"text": "query: who looks"})
-    return figure
+    keys = {**axis, "tickangle": -90, "title": {"text": "key: where it looks"}}
+    queries = {**axis, "autorange": "reversed", "title": {"text": "query: who looks"}}
+    return go.Figure(heatmap, layout=base_layout(theme, xaxis=keys, yaxis=queries))
 
 
 def _range(values: Float[np.ndarray, "query key"]) -> tuple[float, float]:

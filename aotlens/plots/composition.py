@@ -46,8 +46,22 @@ def composition_graph(
     A line is an edge, its colour the way in which the later head reads, its width its value. Heads without an edge
     are faint. `customdata` of a head's point is `[layer, head]`, so that a click can go there.
     """
-    figure = go.Figure()
-    figure.update_layout(base_layout(theme))
+    layers = [
+        {"x": layer, "y": -0.62 * n_heads, "text": f"layer {layer}", "showarrow": False,
+         "font": {"color": QUIET_INK[theme]}}
+        for layer in range(n_layers)
+    ]  # fmt: skip
+    hidden = {"visible": False, "fixedrange": True}
+    figure = go.Figure(
+        layout=base_layout(
+            theme,
+            xaxis=hidden,
+            yaxis={**hidden, "autorange": "reversed"},
+            legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+            hovermode="closest",
+            annotations=layers,
+        )
+    )
     where = _places(head, n_layers, n_heads)
     widest = max((edge.value for edge in edges), default=1.0)
     named: set[str] = set()
@@ -63,14 +77,6 @@ def composition_graph(
     ):
         figure.add_trace(_heads(heads, where, on, theme))
     figure.add_trace(_heads([head], where, True, theme, chosen=True))
-    hidden = {"visible": False, "fixedrange": True}
-    figure.update_xaxes(**hidden)
-    figure.update_yaxes(**hidden, autorange="reversed")
-    for layer in range(n_layers):
-        figure.add_annotation(
-            x=layer, y=-0.62 * n_heads, text=f"layer {layer}", showarrow=False, font={"color": QUIET_INK[theme]}
-        )
-    figure.update_layout(legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"}, hovermode="closest")
     return figure
 
 

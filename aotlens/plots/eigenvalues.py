@@ -17,9 +17,16 @@ def eigenvalue_plane(
     Both axes have the same scale, so that a phase is an angle. A positive real part means that what goes in along the
     eigenvector comes out with the same sign: copying, if rows and columns are the same tokens.
     """
-    figure = go.Figure()
-    figure.update_layout(base_layout(theme))
     reach = 1.12 * float(np.abs(eigenvalues).max(initial=0.0)) or 1.0
+    axis = {"range": [-reach, reach], "zeroline": True, "zerolinewidth": 1.5}
+    figure = go.Figure(
+        layout=base_layout(
+            theme,
+            xaxis={**axis, "title": {"text": "real part"}, "constrain": "domain"},
+            yaxis={**axis, "title": {"text": "imaginary part"}, "scaleanchor": "x"},
+            legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+        )
+    )
     for name, chosen, colour in (
         ("real part ≥ 0", eigenvalues.real >= 0, LINES[theme][0]),
         ("real part < 0", eigenvalues.real < 0, LINES[theme][1]),
@@ -37,8 +44,4 @@ def eigenvalue_plane(
                 "<extra></extra>",
             )
         )
-    axis = {"range": [-reach, reach], "zeroline": True, "zerolinewidth": 1.5}
-    figure.update_xaxes(**axis, title={"text": "real part"}, constrain="domain")
-    figure.update_yaxes(**axis, title={"text": "imaginary part"}, scaleanchor="x")
-    figure.update_layout(legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"})
     return figure

@@ -51,12 +51,10 @@ def matrix_map(
         hovertemplate=f"{row_title}  %{{y}}<br>{column_title}  %{{x}}<br><b>%{{z:.4f}} {quantity}</b><extra></extra>",
         colorbar={"thickness": 10, "outlinewidth": 0, "title": {"text": quantity, "side": "right"}, "len": 1.0},
     )
-    figure = go.Figure(heatmap)
-    figure.update_layout(base_layout(theme))
     axis = {"type": "category", "showgrid": False, "ticks": "", "zeroline": False}
-    figure.update_xaxes(**axis, **_ticks(columns, theme), tickangle=-60, title={"text": column_title})
-    figure.update_yaxes(**axis, **_ticks(rows, theme), autorange="reversed", title={"text": row_title})
-    return figure
+    across = {**axis, **_ticks(columns, theme), "tickangle": -60, "title": {"text": column_title}}
+    down = {**axis, **_ticks(rows, theme), "autorange": "reversed", "title": {"text": row_title}}
+    return go.Figure(heatmap, layout=base_layout(theme, xaxis=across, yaxis=down))
 
 
 def distinct(labels: Sequence[str]) -> list[str]:

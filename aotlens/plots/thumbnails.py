@@ -10,7 +10,7 @@ import base64
 import io
 
 import numpy as np
-from jaxtyping import Bool, Float, Int16, UInt8
+from jaxtyping import Bool, Float, Int16, Shaped, UInt8
 from PIL import Image
 
 from aotlens.plots.colours import Scale, Theme, lookup
@@ -31,7 +31,10 @@ def sprite(
 
     About 20 ms for 144 heads of 128 tokens.
     """
-    shaded = pool(shade(values, visible, scale), cell)
+    if visible is not None:
+        values = np.where(visible[None], values, np.float32(0))
+    # The entry of a block that is largest before it is shaded is largest afterwards; and few are left to shade.
+    shaded = shade(pool(values, cell), scale)
     if visible is not None:
         seen = pool(visible.astype(np.int16), cell)[None].astype(bool)
         shaded = np.where(seen, shaded, np.int16(TRANSPARENT))
@@ -41,17 +44,11 @@ def sprite(
     return _png(shaded.transpose(0, 2, 1, 3).reshape(layers * rows, heads * columns), scale, theme)
 
 
-def shade(
-    values: Float[np.ndarray, "layer head query key"],
-    visible: Bool[np.ndarray, "mask query key"] | None,
-    scale: Scale,
-) -> Int16[np.ndarray, "layer head query key"]:
+def shade(values: Float[np.ndarray, "layer head query key"], scale: Scale) -> Int16[np.ndarray, "layer head query key"]:
     """Palette steps, each head on its own scale: 0 to 254, or −127 to 127 if diverging, at its largest magnitude.
 
-    The grid is for finding shapes; sizes are read off the large map, which has a colour bar. What isn't visible is 0.
+    The grid is for finding shapes; sizes are read off the large map, which has a colour bar.
     """
-    if visible is not None:
-        values = np.where(visible[None], values, np.float32(0))
     top = np.maximum(values.max(axis=(-2, -1), keepdims=True), -values.min(axis=(-2, -1), keepdims=True))
     steps = TRANSPARENT - 1 if scale == "sequential" else (TRANSPARENT - 1) // 2
     factor = np.divide(steps, top, out=np.zeros_like(top), where=top > 0)
@@ -59,7 +56,7 @@ def shade(
     return np.maximum(shaded, 0) if scale == "sequential" else shaded
 
 
-def pool(maps: Int16[np.ndarray, "*stack query key"], cell: int) -> Int16[np.ndarray, "*stack row column"]:
+def pool(maps: Shaped[np.ndarray, "*stack query key"], cell: int) -> Shaped[np.ndarray, "*stack row column"]:
     """Maps shrunk by a whole factor to at most `cell` a side, by the entry largest in magnitude of each block.
 
     A mean would fade a previous-token head's one-pixel line as the text grows.
@@ -67,14 +64,16 @@ def pool(maps: Int16[np.ndarray, "*stack query key"], cell: int) -> Int16[np.nda
     factor = -(-maps.shape[-1] // cell)
     if factor == 1:
         return maps
+    signed = bool((maps < 0).any())
     for axis in (maps.ndim - 2, maps.ndim - 1):
         short = -maps.shape[axis] % factor
         if short:
             maps = np.pad(maps, [(0, short if a == axis else 0) for a in range(maps.ndim)])
-        parts = [np.take(maps, range(start, maps.shape[axis], factor), axis=axis) for start in range(factor)]
+        every = (slice(None),) * axis
+        parts = [maps[(*every, slice(start, None, factor))] for start in range(factor)]
         maps = parts[0]
         for part in parts[1:]:
-            maps = np.where(np.abs(part) > np.abs(maps), part, maps)
+            maps = np.where(np.abs(part) > np.abs(maps), part, maps) if signed else np.maximum(maps, part)
     return maps
 
 

@@ -75,7 +75,7 @@ def head_figure(result: PromptResult, layer: int, head: int, view: View, hide_fi
         theme=theme,
     )
     name = f"{result.checkpoint} · head {layer}.{head} · {QUANTITIES[view]}"
-    figure.update_layout(meta={"key": result.key, "layer": layer, "head": head, "view": view, "name": name})
+    figure.layout.meta = {"key": result.key, "layer": layer, "head": head, "view": view, "name": name}
     return figure
 
 

@@ -56,7 +56,7 @@ class MapView:
             "column_names": [shown.columns.shown(column) for column in self.columns],
             "block": self.block,
         }
-        figure.update_layout(meta=meta)
+        figure.layout.meta = meta
         return figure
 
 
@@ -98,7 +98,7 @@ class OverviewView:
             theme=theme,
         )
         name = f"{shown.choice.name} · {found.statistic} of blocks"
-        figure.update_layout(meta={"name": name, "row_size": found.row_size, "column_size": found.column_size})
+        figure.layout.meta = {"name": name, "row_size": found.row_size, "column_size": found.column_size}
         return figure
 
 
