@@ -126,7 +126,8 @@ def _of_compilation() -> Iterator[Any]:
 
 
 def _of_denoising() -> Iterator[Any]:
-    yield denoise.sample_mixture(2, 2, 4, 6, 0.1)
+    mixture = denoise.sample_mixture(2, 2, 4, 6, 0.1)
+    yield from (mixture, denoise.unroll_mixture(mixture, 0.5, "softmax", None, 2))
     sizes = {"n_clusters": 2, "rank": 2, "n_tokens": 4, "d_model": 6}
     conditions = denoise.conditions(**sizes, noise=0.1, threshold=0.6)
     yield from (conditions, conditions.rows[0])
@@ -134,6 +135,10 @@ def _of_denoising() -> Iterator[Any]:
     task = denoise.LinearSubspaces(n=4, d=2)
     prompts = task.sample(4, 6)
     yield from (prompts, denoise.bayes_loss(task), denoise.optimal_linear_scale(task, 6))
+    flat = denoise.Spheres(n=2, d=1)
+    yield denoise.descend(flat, flat.sample(3, 4), alpha=1.0, beta=2.0)
+    axis = torch.linspace(-1, 1, 3).double()
+    yield denoise.energy_on_plane(flat.sample(1, 4).context[0], axis, axis, alpha=1.0, beta=2.0)
     yield denoise.landscape(prompts, torch.ones(1).double(), torch.ones(2).double())
     settings = denoise.TrainingSettings(n_prompts=4, batch_size=2, n_context=6, n_epochs=1, n_test_prompts=2)
     yield denoise.train_layers(task, "linear", settings, seeds=(0, 1))

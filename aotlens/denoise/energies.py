@@ -26,16 +26,17 @@ Energy = Callable[[Tensor], Tensor]
 
 def memory_energy(
     state: Float[Tensor, "*batch n"],
-    context: Float[Tensor, "*batch context n"],
+    context: Float[Tensor, "*contexts context n"],
     alpha: float | int,
     beta: float | int,
 ) -> Float[Tensor, "*batch"]:
     """‖s‖²/(2α) − (1/β) log Σ_t exp(β x_t·s), the dense associative memory of the context (Eq. 16).
 
-    Raises `ValueError` for α or β of 0 or not finite. Both may be negative (the sign flip that training may find).
+    `context` is one for all states, or one for each. Both scales may be negative (the sign flip that training may
+    find). Raises `ValueError` for α or β of 0 or not finite.
     """
     _need_scales(alpha=alpha, beta=beta)
-    scores = beta * (context @ state[..., None])[..., 0]
+    scores = beta * torch.einsum("...cn,...n->...c", context, state)
     return state.pow(2).sum(-1) / (2 * alpha) - scores.logsumexp(-1) / beta
 
 
@@ -57,11 +58,11 @@ def memory_step(
 
 
 def hopfield_energy(
-    state: Float[Tensor, "*batch n"], context: Float[Tensor, "*batch context n"], gamma: float | int
+    state: Float[Tensor, "*batch n"], context: Float[Tensor, "*contexts context n"], gamma: float | int
 ) -> Float[Tensor, "*batch"]:
     """‖s‖²/(2γ) − sᵀ S s / 2 with S = XᵀX / L: the naive spherical Hopfield energy (Eq. A.15).
 
-    Raises `ValueError` for γ of 0 or not finite.
+    `context` is one for all states, or one for each. Raises `ValueError` for γ of 0 or not finite.
     """
     _need_scales(gamma=gamma)
     recalled = (state[..., None, :] @ second_moment(context))[..., 0, :]

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aotlens.models.attention import make_attention
+from aotlens.models.attention import Attention, make_attention
 from aotlens.models.config import ModelConfig
 from aotlens.models.phi import PHIS
 from aotlens.results import Result
@@ -132,13 +132,47 @@ def unroll(
     Raises `ValueError` for shapes that do not fit together, fewer than 1 layer, what `ModelConfig` refuses, and tokens
     that are not finite; its subclass `OverflowedTokens` where they cease to be after a layer.
     """
+    if n_layers < 1:
+        raise ValueError(f"n_layers={n_layers}: expected at least 1.")
+    operator = _operator(tokens, bases, step_size, phi, threshold)
+    layers = [tokens]
+    for layer in range(n_layers + 1):
+        if not layers[-1].isfinite().all():
+            if layer == 0:
+                raise ValueError("tokens: expected finite numbers.")
+            raise OverflowedTokens(
+                f"the tokens after layer {layer} are not finite; take fewer layers, a smaller step size or float64."
+            )
+        if layer < n_layers:
+            stream = layers[-1][None]
+            layers.append((stream + operator(stream, stream, None, False))[0])
+    return torch.stack(layers)
+
+
+def memberships(
+    tokens: Tensor, bases: Tensor, phi: str, threshold: float | int | None
+) -> Float[Tensor, "cluster query key"]:
+    """φ(Z U_k U_kᵀ Zᵀ) of every subspace k: how much of each token a token takes within it (*aot* Eq. 4).
+
+    The paper calls it a distribution of membership. It is the pattern of the operator that `unroll` applies to
+    `tokens [n, d_model]`, read off that operator; memory and errors are those of one layer of `unroll`.
+    """
+    operator = _operator(tokens, bases, 1.0, phi, threshold)
+    patterns: list[Tensor] = []
+    operator.hook_pattern.add_hook(lambda pattern, hook: patterns.append(pattern))
+    operator(tokens[None], tokens[None], None, False)
+    return patterns[0][0]
+
+
+def _operator(
+    tokens: Tensor, bases: Tensor, step_size: float | int, phi: str, threshold: float | int | None
+) -> Attention:
+    """The models' own MSSA with a tied output, `attn_scale=1.0`, no norm and no mask, for these tokens."""
     if tokens.ndim != 2 or bases.ndim != 3 or bases.shape[1] != tokens.shape[1]:
         raise ValueError(
             f"expected tokens [n, d_model] and bases [cluster, d_model, rank], got {list(tokens.shape)} and "
             f"{list(bases.shape)}."
         )
-    if n_layers < 1:
-        raise ValueError(f"n_layers={n_layers}: expected at least 1.")
     if phi in PHIS and not PHIS[phi].needs_query_key:
         raise ValueError(f"phi={phi!r} has no scores to unroll; choose a φ of the scores, such as 'softmax'.")
     n_clusters, d_model, rank = bases.shape
@@ -162,18 +196,7 @@ def unroll(
     )
     operator = make_attention(cfg)
     operator.U = torch.nn.Parameter(bases.to(tokens), requires_grad=False)
-    layers = [tokens]
-    for layer in range(n_layers + 1):
-        if not layers[-1].isfinite().all():
-            if layer == 0:
-                raise ValueError("tokens: expected finite numbers.")
-            raise OverflowedTokens(
-                f"the tokens after layer {layer} are not finite; take fewer layers, a smaller step size or float64."
-            )
-        if layer < n_layers:
-            stream = layers[-1][None]
-            layers.append((stream + operator(stream, stream, None, False))[0])
-    return torch.stack(layers)
+    return operator
 
 
 def snr(tokens: Tensor, bases: Tensor, labels: Tensor) -> Float[Tensor, " cluster"]:

@@ -17,19 +17,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aotlens.denoise.subspaces import OverflowedTokens, sample_mixture, snr, unroll
+from aotlens.denoise.subspaces import sample_mixture
+from aotlens.denoise.unrolling import EXACT, theorem_rate, unroll_mixture
 from aotlens.results import Result
 
 if TYPE_CHECKING:
     import pandas as pd
-
-#: A layer's ratio counts as exact where it differs from 1 + ητ by less than this, relative; float64 keeps 1e-12.
-EXACT = 1e-9
-
-
-def theorem_rate(step_size: float | int, threshold: float | int) -> float:
-    """1 + ητ, by which a layer multiplies the SNR of every cluster (*aot*, Theorem 3.1, Eq. 8)."""
-    return 1 + step_size * threshold
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,14 +186,8 @@ def denoising_rates(
     for i, noise in enumerate(noises):
         for j, seed in enumerate(seeds):
             mixture = sample_mixture(n_clusters, rank, n_tokens, d_model, noise, seed)
-            stream = mixture.tokens
-            curves[i, j, 0] = snr(stream, mixture.bases, mixture.labels)
-            for layer in range(1, n_layers + 1):
-                try:
-                    stream = unroll(stream, mixture.bases, step_size, phi, threshold, 1)[1]
-                except OverflowedTokens:
-                    break
-                curves[i, j, layer] = snr(stream, mixture.bases, mixture.labels)
+            measured = unroll_mixture(mixture, step_size, phi, threshold, n_layers).snr
+            curves[i, j, : len(measured)] = measured
             if progress is not None:
                 progress(i * len(seeds) + j + 1, len(noises) * len(seeds))
     return DenoisingRates(

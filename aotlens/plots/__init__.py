@@ -13,6 +13,7 @@ composition.py  a head between those it reads and those that read it
 nonlinearity.py a compiled network: error over the inputs, a head as a gate, masks
 distillation.py heads as feed-forward networks, models side by side: errors, and what replacing heads costs
 results.py      `plot(result)`: the figure of a result
+subspaces.py    tokens of noisy subspaces layer by layer: where they lie, their SNR, what attends to what
 paths.py        what paths of each length add to a logit, and its flow from tokens through heads
 """
 
@@ -38,6 +39,7 @@ from aotlens.plots.matrix import matrix_map
 from aotlens.plots.nonlinearity import error_lines, error_surfaces, gate, mask_maps
 from aotlens.plots.paths import FlowNode, flow_graph, order_bars
 from aotlens.plots.results import plot
+from aotlens.plots.subspaces import membership_maps, snr_by_layer, token_clouds
 from aotlens.plots.thumbnails import data_uri, sprite
 from aotlens.plots.training import training_curve
 
@@ -66,9 +68,12 @@ __all__ = [
     "learning_curves",
     "mask_maps",
     "matrix_map",
+    "membership_maps",
     "order_bars",
     "plot",
+    "snr_by_layer",
     "sprite",
+    "token_clouds",
     "training_curve",
     "width_profiles",
 ]

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from aotlens.denoise.subspaces import OverflowedTokens, sample_mixture, snr, unroll
-from aotlens.denoise.theorem import conditions, denoising_rates, theorem_rate
+from aotlens.denoise.theorem import conditions, denoising_rates
+from aotlens.denoise.unrolling import theorem_rate
 
 
 def numpy_layer(z, bases, step_size, phi, threshold):

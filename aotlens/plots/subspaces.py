@@ -1,0 +1,198 @@
+"""Tokens of noisy subspaces layer by layer: where they lie, their SNR, what attends to what.
+
+Every figure has a frame for each layer, named by its number, so that a browser moves through the layers by itself
+(plotly's `animate`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from jaxtyping import Float, Integer
+
+from aotlens.plots.colours import INK, LINES, QUIET, Theme, base_layout, colorscale
+
+#: A view of three axes in which none hides another.
+_CAMERA = {"eye": {"x": 1.45, "y": 1.45, "z": 0.85}}
+
+
+def token_clouds(
+    points: Float[np.ndarray, "layer n axis"],
+    labels: Integer[np.ndarray, " n"],
+    axes: Sequence[str],
+    *,
+    layer: int = 0,
+    ranges: Sequence[tuple[float, float]] | None = None,
+    theme: Theme = "light",
+) -> go.Figure:
+    """Tokens as points of two or three coordinates, a colour for each cluster, on the same axes at every layer.
+
+    `axes` are the coordinates' titles; `ranges`, where given, are their ends. Raises `ValueError` for another number
+    of coordinates, labels or titles that do not fit, and a layer that there is not.
+    """
+    n_layers, n_tokens, n_axes = points.shape
+    if n_axes not in (2, 3) or len(axes) != n_axes or labels.shape != (n_tokens,):
+        raise ValueError(
+            "token_clouds: expected points [layer, n, 2 or 3], n labels and a title an axis, got "
+            f"{list(points.shape)}, {len(labels)} and {len(axes)}."
+        )
+    _need_layer(layer, n_layers)
+    points = points.astype(np.float32)
+    names = "xyz"[:n_axes]
+    kind, size = ("scatter3d", 3.5) if n_axes == 3 else ("scatter", 6)
+    palette = np.array(LINES[theme])
+    hover = "<br>".join(f"{title}  %{{{name}:.3f}}" for title, name in zip(axes, names, strict=True))
+
+    def coordinates(at: int) -> dict[str, Any]:
+        return {"type": kind, **dict(zip(names, points[at].T, strict=True))}
+
+    # One trace for all clusters, since a frame's cost is in its traces; empty ones carry the legend.
+    cloud = {
+        **coordinates(layer), "mode": "markers", "showlegend": False, "opacity": 0.85,
+        "marker": {"size": size, "color": palette[labels % len(palette)]}, "customdata": labels + 1,
+        "hovertemplate": f"cluster %{{customdata}}<br>{hover}<extra></extra>",
+    }  # fmt: skip
+    legend = [
+        {
+            "type": kind, **{name: [None] for name in names}, "mode": "markers", "name": f"cluster {cluster + 1}",
+            "marker": {"size": size, "color": palette[cluster % len(palette)]},
+        }
+        for cluster in np.unique(labels).tolist()
+    ]  # fmt: skip
+    figure = go.Figure(data=[cloud, *legend], layout=base_layout(theme))
+    figure.frames = [{"name": str(at), "data": [coordinates(at)], "traces": [0]} for at in range(n_layers)]
+    ends = ranges or [_ends(points[..., axis]) for axis in range(n_axes)]
+    styled = [
+        {"title": {"text": title, "font": {"size": 12}}, "range": list(end), "autorange": False, "zeroline": False}
+        for title, end in zip(axes, ends, strict=True)
+    ]
+    if n_axes == 3:
+        look = {"gridcolor": QUIET[theme], "color": INK[theme], "showbackground": False, "tickfont": {"size": 10}}
+        figure.update_layout(
+            scene={
+                **{f"{name}axis": {**axis, **look} for name, axis in zip(names, styled, strict=True)},
+                "aspectmode": "cube", "camera": _CAMERA, "uirevision": "camera",
+            }
+        )  # fmt: skip
+    else:
+        figure.update_layout(xaxis=styled[0], yaxis=styled[1])
+    figure.update_layout(legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "itemsizing": "constant"})
+    return figure
+
+
+def snr_by_layer(
+    snr: Float[np.ndarray, "layer cluster"],
+    *,
+    rate: float | None = None,
+    exact_layers: int = 0,
+    layer: int = 0,
+    theme: Theme = "light",
+) -> go.Figure:
+    """The SNR of every cluster by layer on a logarithmic axis, and SNR(0)·`rate`ˡ of their mean, where there is a rate.
+
+    The first `exact_layers` layers, in which the rate holds, are shaded; a line stands at `layer`. Values that are not
+    positive and finite are left out. Raises `ValueError` for a layer that there is not.
+    """
+    n_layers = len(snr)
+    _need_layer(layer, n_layers)
+    shown = np.where(np.isfinite(snr) & (snr > 0), snr, np.nan)
+    layers = np.arange(n_layers)
+    figure = go.Figure(layout=base_layout(theme))
+    theory = None if rate is None else np.nanmean(shown[0]) * rate**layers
+    everything = shown if theory is None else np.concatenate([shown.ravel(), theory])
+    low, high = (float(end) for end in (np.nanmin(everything) / 1.3, np.nanmax(everything) * 1.3))
+    for cluster, values in enumerate(shown.T):
+        figure.add_trace(
+            go.Scatter(
+                x=layers, y=values, mode="lines+markers", name=f"cluster {cluster + 1}", marker={"size": 4},
+                line={"color": LINES[theme][cluster % len(LINES[theme])], "width": 1.6}, hovertemplate="%{y:.4g}",
+            )
+        )  # fmt: skip
+    if theory is not None:
+        figure.add_trace(
+            go.Scatter(
+                x=layers, y=theory, mode="lines", name=f"theory: × {rate:.4g} a layer",
+                line={"color": INK[theme], "width": 1.6, "dash": "dash"}, hovertemplate="%{y:.4g}",
+            )
+        )  # fmt: skip
+    if exact_layers:
+        figure.add_vrect(
+            x0=0, x1=exact_layers, fillcolor=LINES[theme][2], opacity=0.12, line_width=0,
+            annotation={"text": "exact", "font": {"size": 11, "color": INK[theme]}}, annotation_position="top left",
+        )  # fmt: skip
+    mark = len(figure.data)
+    figure.add_trace(
+        go.Scatter(
+            x=[layer, layer], y=[low, high], mode="lines", showlegend=False, hoverinfo="skip",
+            line={"color": LINES[theme][1], "width": 2},
+        )
+    )  # fmt: skip
+    figure.frames = [
+        {"name": str(at), "data": [{"type": "scatter", "x": [at, at], "y": [low, high]}], "traces": [mark]}
+        for at in layers.tolist()
+    ]
+    figure.update_xaxes(title_text="layer (0: the tokens as drawn)", range=[-0.3, n_layers - 0.7])
+    figure.update_yaxes(
+        title_text="signal-to-noise ratio", type="log", range=[np.log10(low), np.log10(high)], exponentformat="power"
+    )
+    figure.update_layout(hovermode="x unified", legend={"orientation": "h", "y": 1.0, "yanchor": "bottom"})
+    return figure
+
+
+def membership_maps(
+    patterns: Float[np.ndarray, "layer query key"],
+    labels: Integer[np.ndarray, " n"],
+    *,
+    layer: int = 0,
+    theme: Theme = "light",
+) -> go.Figure:
+    """One head's attention between all tokens, queries down and keys across, in the order of their clusters.
+
+    One colour scale from 0 to the largest weight of all layers; lines part the clusters. Raises `ValueError` for labels
+    that do not fit and a layer that there is not.
+    """
+    n_layers, n_queries, n_keys = patterns.shape
+    if n_queries != n_keys or labels.shape != (n_keys,):
+        raise ValueError(
+            f"membership_maps: expected patterns [layer, n, n] and n labels, got {list(patterns.shape)} and "
+            f"{len(labels)}."
+        )
+    _need_layer(layer, n_layers)
+    patterns = patterns.astype(np.float32)
+    edges = np.flatnonzero(np.diff(labels)) + 1
+    starts = np.concatenate([[0], edges, [n_keys]])
+    middles = ((starts[:-1] + starts[1:] - 1) / 2).tolist()
+    names = [f"cluster {int(label) + 1}" for label in labels[starts[:-1]]]
+    figure = go.Figure(layout=base_layout(theme))
+    figure.add_trace(
+        go.Heatmap(
+            z=patterns[layer], zmin=0, zmax=float(patterns.max(initial=0.0)) or 1.0,
+            colorscale=colorscale("sequential", theme), colorbar={"thickness": 10, "outlinewidth": 0},
+            hovertemplate="query %{y}<br>key %{x}<br><b>%{z:.4f}</b><extra></extra>",
+        )
+    )  # fmt: skip
+    figure.frames = [
+        {"name": str(at), "data": [{"type": "heatmap", "z": patterns[at]}], "traces": [0]} for at in range(n_layers)
+    ]
+    for edge in edges.tolist():
+        line = {"color": INK[theme], "width": 0.8}
+        figure.add_shape(type="line", x0=edge - 0.5, x1=edge - 0.5, y0=-0.5, y1=n_keys - 0.5, line=line)
+        figure.add_shape(type="line", y0=edge - 0.5, y1=edge - 0.5, x0=-0.5, x1=n_keys - 0.5, line=line)
+    ticks = {"tickvals": middles, "ticktext": names, "showgrid": False, "zeroline": False}
+    figure.update_xaxes(**ticks, title_text="key", constrain="domain")
+    figure.update_yaxes(**ticks, title_text="query", autorange="reversed", tickangle=-90, scaleanchor="x")
+    return figure
+
+
+def _ends(values: np.ndarray) -> tuple[float, float]:
+    low, high = float(values.min()), float(values.max())
+    margin = 0.05 * (high - low) or 1.0
+    return low - margin, high + margin
+
+
+def _need_layer(layer: int, n_layers: int) -> None:
+    if not 0 <= layer < n_layers:
+        raise ValueError(f"layer={layer}: expected 0 to {n_layers - 1}.")
