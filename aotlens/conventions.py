@@ -46,7 +46,7 @@ model's own are labelled relative.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from operator import index
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
@@ -54,6 +54,10 @@ from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 Head: TypeAlias = tuple[int, int]
 #: A head as an argument: (1, 0), whole numbers of any type, or "1.0", as results and pages print it (`as_head`).
 HeadLike: TypeAlias = Any
+#: `progress(done, total)`, which long work calls as it goes: how much is done and how much there is in all, in the unit
+#: that the function names. `total` is an upper bound where the end is not known before, as for text that is encoded
+#: while it is read. A callback that raises ends the work.
+Progress: TypeAlias = Callable[[int, int], None]
 #: How a head is written.
 HEAD_NAME: Final = re.compile(r"(\d{1,9})\.(\d{1,9})", re.ASCII)
 

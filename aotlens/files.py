@@ -85,15 +85,18 @@ def contents_hash(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) ->
 
 
 def save_run(
-    path: Path, tensors: Mapping[str, Tensor], progress: Mapping[str, Any], identity: Mapping[str, Any]
+    path: Path, tensors: Mapping[str, Tensor], counters: Mapping[str, Any], identity: Mapping[str, Any]
 ) -> None:
-    """Write the state of a run; `identity` is what it was started with. Raises `OSError` for a full disk."""
-    metadata = {"progress": progress, "identity": identity}
+    """Write the state of a run: tensors, `counters` of how far it is, and `identity`, what it was started with.
+
+    Raises `OSError` for a full disk.
+    """
+    metadata = {"progress": counters, "identity": identity}
     write_tensors(path, tensors, {**metadata, "sha256": contents_hash(tensors, metadata)})
 
 
 def load_run(path: Path, identity: Mapping[str, Any], run: str, remedy: str) -> tuple[dict[str, Tensor], Any]:
-    """The tensors and the progress of a run that was started with this `identity`.
+    """The tensors and the counters of a run that was started with this `identity`.
 
     `run` names the run in errors ("the training run") and `remedy` says what to do about a run of another identity.
     Raises `ValueError` for a file that is damaged or no such state, and for another run's, naming what differs.

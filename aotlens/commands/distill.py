@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aotlens.commands.shared import Checkpoint, Csv, Device, Folders, Force, check_csv, print_text, table, write_csv
+from aotlens.commands.shared import (
+    Checkpoint,
+    Csv,
+    Device,
+    Folders,
+    Force,
+    TokenBar,
+    check_csv,
+    print_text,
+    table,
+    write_csv,
+)
 
 if TYPE_CHECKING:
     from aotlens.distill import Distillation, SubstitutionCosts
@@ -78,8 +89,6 @@ def distill_command(
     check_csv(csv, force)
     state, widths = _check_out(out, resume, force), _widths(hidden)
 
-    from tqdm import tqdm
-
     from aotlens.checkpoints import find_checkpoint, load
     from aotlens.data import open_corpus
     from aotlens.distill import (
@@ -95,12 +104,7 @@ def distill_command(
         load_distillation(out)  # only a distillation is overwritten
     text = open_corpus(corpus)
     info, model = find_checkpoint(checkpoint, folders), load(checkpoint, device, folders=folders)
-    with tqdm(unit=" tokens", unit_scale=True, disable=None, leave=False) as bar:
-
-        def progress(done: int, total: int) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
-
+    with TokenBar() as bar:
         found = distill_heads(
             model,
             text,
@@ -111,7 +115,7 @@ def distill_command(
             held_out=document or None,
             sequence_length=sequence_length,
             checkpoint=state,
-            progress=progress,
+            progress=bar,
             train_tokens=tokens,
             held_out_tokens=held_out_tokens,
             wide=wide or None,

@@ -37,6 +37,25 @@ Force = Annotated[bool, typer.Option("--force", help="Let --csv overwrite a file
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
 
 
+class TokenBar:
+    """`progress(done, total)` in tokens, as a bar on a terminal's stderr; nothing where that is a file or a pipe."""
+
+    def __init__(self) -> None:
+        from tqdm import tqdm
+
+        self._bar = tqdm(unit=" tokens", unit_scale=True, leave=False, disable=None)
+
+    def __call__(self, done: int, total: int) -> None:
+        self._bar.total = total
+        self._bar.update(done - self._bar.n)
+
+    def __enter__(self) -> TokenBar:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.close()
+
+
 def print_text(text: str) -> None:
     """Names and cards come from files that others wrote: no control characters reach the terminal."""
     typer.echo("".join(c for c in text if c in "\n\t" or (c.isprintable() or c == "\u00a0")))

@@ -14,6 +14,7 @@ from aotlens.commands.shared import (
     Device,
     Folders,
     Force,
+    TokenBar,
     check_csv,
     print_text,
     several,
@@ -156,13 +157,13 @@ def trigrams_command(
     else:
         documents, which = documents_to_read(model, corpus, str(evidence), document, all_documents)
         read: dict[str, Any] = {"max_tokens": max_tokens, "documents": documents}
-        with _Bar(max_tokens) as bar:
+        with TokenBar() as bar:
             held = find_evidence(model, found, corpus, progress=bar, **read)
         verdicts = ", ".join(f"{number} {word}" for word, number in held.summary().items())
         summary = f"{held.n_tokens:,} tokens of {which}: {verdicts}. {held.assumption}"
         frame, columns = held.to_frame(), _EVIDENCE
         if bugs is not None:
-            with _Bar(max_tokens) as bar:
+            with TokenBar() as bar:
                 forced = skip_trigram_bugs(
                     model, held, corpus, only_confirmed=bugs == "confirmed", progress=bar, **read
                 )
@@ -219,21 +220,3 @@ def _cell(row: Any, name: str) -> str:
     if isinstance(value, str | int):
         return str(value)
     return "-" if value != value else f"{value:.3g}"
-
-
-class _Bar:
-    """Tokens read by now, as a bar on a terminal's stderr; nothing where that is a file or a pipe."""
-
-    def __init__(self, total: int) -> None:
-        from tqdm import tqdm
-
-        self._bar = tqdm(total=total, unit="tok", unit_scale=True, leave=False, disable=None)
-
-    def __call__(self, n: int) -> None:
-        self._bar.update(n - self._bar.n)
-
-    def __enter__(self) -> _Bar:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._bar.close()

@@ -9,7 +9,7 @@ high probability for "sufficiently large N". Its explicit constants stand in Lem
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from aotlens.conventions import Progress
 from aotlens.denoise.subspaces import sample_mixture
 from aotlens.denoise.unrolling import EXACT, theorem_rate, unroll_mixture
 from aotlens.results import Result
@@ -170,7 +171,7 @@ def denoising_rates(
     threshold: float | int | None = 0.6,
     n_layers: int = 16,
     seeds: Sequence[int] = tuple(range(10)),
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> DenoisingRates:
     """Draw mixtures at several δ and seeds, unroll attention on them, and measure the SNR layer by layer, in float64.
 

@@ -7,7 +7,7 @@ its second moment, `n × n` numbers instead of `L × n`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from aotlens.conventions import Progress
 from aotlens.denoise.one_layer import attend, attend_linear, second_moment
 from aotlens.denoise.tasks import Task
 from aotlens.results import Result
@@ -128,7 +129,7 @@ def train_layers(
     seeds: Sequence[int] = tuple(range(6)),
     transform: Float[Tensor, "n n"] | None = None,
     dtype: torch.dtype = torch.float32,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> TrainedLayers:
     """Train one layer for each seed by Adam on the squared error, from weights uniform in ±1/√n, all runs together.
 

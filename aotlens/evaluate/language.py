@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +9,7 @@ import torch
 from jaxtyping import Float, Int, Int64
 from torch import Tensor
 
+from aotlens.conventions import Progress
 from aotlens.data import repeated_random_tokens
 from aotlens.data.windows import start_id
 from aotlens.models import AttentionOnlyTransformer
@@ -22,7 +22,7 @@ def validation_loss(
     windows: Int[Tensor, "windows pos"],
     *,
     batch_size: int = 16,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> float:
     """Mean next-token loss over all predictions in `windows` (`aotlens.data.validation_windows`), nats a token.
 

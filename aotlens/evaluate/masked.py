@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ import torch
 from jaxtyping import Float64, Int, Int64
 from torch import Tensor
 
+from aotlens.conventions import Progress
 from aotlens.data import IGNORED, MASK_FRACTION, mask_tokens
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.results import Result
@@ -70,7 +70,7 @@ def masked_loss(
     fraction: float = MASK_FRACTION,
     seed: int = 0,
     batch_size: int = 16,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> MaskedLoss:
     """Losses of `fraction` of the tokens of each window, all of them replaced by the mask token.
 

@@ -26,7 +26,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from aotlens.conventions import Head, HeadLike, as_heads
+from aotlens.conventions import Head, HeadLike, Progress, as_heads
 from aotlens.heads.replacement import Batch, Replacement
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.results import Result
@@ -115,7 +115,7 @@ def ablate(
     reference: Tensor | str | list[str] | None = None,
     seed: int = 0,
     batch_size: int = 8,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Ablation:
     """Run `model` with and without `heads` (one, (1, 0) or "1.0", or several at once) and compare them by sequence.
 

@@ -11,7 +11,7 @@ brackets. The two agree for a head whose pattern depends on distance alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Bool, Float64, Int, Int64
 from torch import Tensor
 
-from aotlens.conventions import Head
+from aotlens.conventions import Head, Progress
 from aotlens.heads.inputs import Inputs, Missing
 from aotlens.heads.motifs import MOTIFS, Motif, as_motifs
 from aotlens.heads.reader import HeadReader, Model
@@ -96,7 +96,7 @@ def attention_to(
     *,
     by_distance: bool = False,
     batch_size: int = 8,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> MotifScores:
     """Score every head for `motifs` (names or `Motif`s; all of `MOTIFS` for None) on sequences of one length.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int
 from torch import Tensor
 
+from aotlens.conventions import Progress
 from aotlens.data import repeated_random_tokens
 from aotlens.data.windows import start_id
 from aotlens.heads.attention_to import MotifScores, attention_to
@@ -33,7 +34,7 @@ def motif_scores(
     start: int | Literal["own"] | None = "own",
     seed: int = 0,
     batch_size: int = 8,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> MotifScores:
     """Score every head for `motifs` (all by default) on `tokens`, or on sequences of twice the same random tokens.
 
@@ -68,7 +69,7 @@ def attention_by_place(
     tokens: Int[Tensor, "batch pos"],
     *,
     batch_size: int = 8,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> MotifScores:
     """Mean attention of every head to each of `PLACES`, over sequences of one length; what is left of 1 goes elsewhere.
 

@@ -7,7 +7,6 @@ scales are frozen too, so that the last order is the model itself: exactly witho
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
+from aotlens.conventions import Progress
 from aotlens.data import IGNORED
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.paths.frozen import Frozen, freeze
@@ -107,7 +107,7 @@ def term_importance(
     *,
     targets: Tensor | None = None,
     heads: bool = True,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> TermImportance:
     """Elhage et al.'s ablation algorithm on `tokens`, one prompt (a text, ids) or several; see the head of this module.
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from aotlens.checkpoints import save_checkpoint
+from aotlens.conventions import Progress
 from aotlens.data import BatchSampler, mask_tokens, validation_windows
 from aotlens.evaluate import mask_id_of
 from aotlens.models import AttentionOnlyTransformer, resolve_device
@@ -35,13 +36,6 @@ _SEED_STRIDE = 1_000_003  # between the batch seeds of a run's stages
 
 class TrainingError(ValueError):
     """Training that cannot start or go on; the last good checkpoint is whole."""
-
-
-Progress = Callable[[int, int, float, float], None]
-"""Called with tokens done, tokens in all, the mean loss since the last call, and tokens a second.
-
-After every step on a CPU, every ten on a GPU.
-"""
 
 
 @dataclass
@@ -66,13 +60,16 @@ def train(
     resume: bool = False,
     command: str = "",
     progress: Progress | None = None,
+    on_loss: Callable[[float], None] | None = None,
     stop_after_steps: int | None = None,
 ) -> Path:
     """Run `recipe` on `data` and leave a checkpoint in `out`; returns its path.
 
     `resume` continues from the last saved state (from the start where there is none). `stop_after_steps` ends early
-    with a saved state, as a kill after a save would. Raises `TrainingError` for an output that exists, and for a loss
-    that is not finite, naming the step.
+    with a saved state, as a kill after a save would. After every step on a CPU, every ten on a GPU, `on_loss(loss)`
+    gets the mean loss of the steps since the last call, in nats, and `progress(done, total)` counts tokens.
+
+    Raises `TrainingError` for an output that exists, and for a loss that is not finite, naming the step.
     """
     out = Path(out)
     state_path = _state_path(out)
@@ -89,7 +86,7 @@ def train(
         if resume and state_path.exists():
             run = _Run(**load_state(state_path, model, optimiser, _settings(recipe, data)))
         saver = _Saver(recipe, data, out, state_path, command, describe(target))
-        _run_stages(recipe, data, model, optimiser, run, world, saver, progress, stop_after_steps)
+        _run_stages(model, optimiser, run, world, saver, progress, on_loss, stop_after_steps)
         if world.leads and run.step == recipe.n_steps:
             saver.finish(model, run)
         world.wait()
@@ -115,24 +112,22 @@ def check_start(out: Path, resume: bool) -> None:
 
 
 def _run_stages(
-    recipe: Recipe,
-    data: TrainingData,
     model: AttentionOnlyTransformer,
     optimiser: torch.optim.Optimizer,
     run: _Run,
     world: World,
     saver: _Saver,
     progress: Progress | None,
+    on_loss: Callable[[float], None] | None,
     stop_after_steps: int | None,
 ) -> None:
-    device = model.device
+    recipe, data, device = saver.recipe, saver.data, model.device
     trained: nn.Module = model
     if world.size > 1:
         trained = DistributedDataParallel(model, device_ids=[device.index] if device.type == "cuda" else None)
     windows = validation_windows(data.validation, min(256, model.cfg.n_ctx), max_windows=64)
     non_finite = torch.zeros((), dtype=torch.long, device=device)  # 1 + the first step whose loss was not finite
     started, done_before = time.perf_counter(), run.seconds
-    tokens_before = run.tokens
     pending = torch.zeros((), device=device)  # losses not yet read: on a GPU, reading waits for it
     pending_steps = 0
     for step, stage, stage_step, sampler in _steps(recipe, data, run.step):
@@ -154,9 +149,10 @@ def _run_stages(
         if device.type == "cpu" or pending_steps == _READ_EVERY or any(due.values()) or last:
             _refuse_non_finite(int(non_finite), saver.out)
             run.loss_sum, run.loss_steps = run.loss_sum + pending.item(), run.loss_steps + pending_steps
+            if on_loss is not None and world.leads:
+                on_loss(pending.item() / pending_steps)
             if progress is not None and world.leads:
-                speed = (run.tokens - tokens_before) / (time.perf_counter() - started)
-                progress(run.tokens, recipe.total_tokens, pending.item() / pending_steps, speed)
+                progress(run.tokens, recipe.total_tokens)
             pending, pending_steps = torch.zeros_like(pending), 0
         if not world.leads:
             continue

@@ -43,7 +43,9 @@ def run_recipe(
     data = prepare(recipe.corpus, corpus, announce=_say if leads else lambda message: None)
     command = _command(name_or_path, recipe.corpus.spec, corpus, seed, learning_rate, tokens)
     with _Bar(recipe.name, recipe.total_tokens, enabled=leads) as bar:
-        return train(recipe, data, target, device=device, resume=resume, command=command, progress=bar)
+        return train(
+            recipe, data, target, device=device, resume=resume, command=command, progress=bar, on_loss=bar.say_loss
+        )
 
 
 def _command(
@@ -85,11 +87,14 @@ class _Bar:
             maxinterval=30,
         )
 
-    def __call__(self, tokens: int, total_tokens: int, loss: float, tokens_per_second: float) -> None:
+    def say_loss(self, loss: float) -> None:
+        """Show the loss, in nats, when the bar is drawn next."""
+        self._bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
+
+    def __call__(self, tokens: int, total_tokens: int) -> None:
         if self._bar.n == 0 and tokens:
             self._bar.initial = tokens  # a resumed run: the rate counts from here
             self._bar.n = self._bar.last_print_n = tokens
-        self._bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
         self._bar.update(tokens - self._bar.n)
         if tokens >= total_tokens:
             self._bar.set_description(f"{self._bar.desc.removesuffix(': ')}, trained; measuring on held-out text")

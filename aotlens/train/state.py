@@ -15,7 +15,7 @@ def save_state(
     path: Path,
     model: nn.Module,
     optimiser: torch.optim.Optimizer,
-    progress: dict[str, Any],
+    counters: dict[str, Any],
     settings: dict[str, Any],
 ) -> None:
     """Write everything to `path` at once or not at all; raises `ValueError` for a full disk.
@@ -28,7 +28,7 @@ def save_state(
         for key, value in moments.items():
             tensors[f"optimiser.{key}.{names[parameter]}"] = torch.as_tensor(value)
     try:
-        save_run(path, tensors, progress, settings)
+        save_run(path, tensors, counters, settings)
     except OSError as error:
         raise ValueError(
             f"{path}: the training state could not be written ({error}); the last saved one is whole. "
@@ -39,12 +39,12 @@ def save_state(
 def load_state(
     path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, settings: dict[str, Any]
 ) -> dict[str, Any]:
-    """Fill `model` and `optimiser` from `path` and return its progress.
+    """Fill `model` and `optimiser` from `path` and return the run's counters.
 
     Raises `ValueError` for a file that can't be read, and for a run started with other settings, naming them.
     """
     remedy = "resume it with the recipe, the options and the corpus that it was started with, or choose another --out."
-    tensors, progress = load_run(path, settings, "the run", remedy)
+    tensors, counters = load_run(path, settings, "the run", remedy)
     weights = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
     try:
         model.load_state_dict(weights)
@@ -58,4 +58,4 @@ def load_state(
                 moments[key] = value if key == "step" else value.to(parameter.device)
         if moments:
             optimiser.state[parameter] = moments
-    return progress
+    return counters

@@ -15,7 +15,7 @@ part of the path, but it belongs to the prediction (`zero_layer`). What position
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from torch import Tensor
 from transformer_lens import FactoredMatrix
 
 from aotlens.circuits import ov_circuit, top_entries, top_per_row
-from aotlens.conventions import Head, HeadLike, as_heads
+from aotlens.conventions import Head, HeadLike, Progress, as_heads
 from aotlens.models import AttentionOnlyTransformer, folded_norm, widened
 from aotlens.models.phi import PHIS, apply_phi
 from aotlens.results import Result
@@ -177,7 +177,7 @@ def log_normalisers(
     constant: Float[Tensor, " d_vocab"],
     first: Int64[np.ndarray, " rows"] | None = None,
     *,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Float64[np.ndarray, " rows"]:
     """log Σ_o e^{path[t, o] + constant[o]} of the rows `first` (None: of all), nats; some rows at a time.
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float64
 
-from aotlens.conventions import as_head
+from aotlens.conventions import Progress, as_head
 from aotlens.data.windows import WINDOWS_A_STRATUM
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.results import Result
@@ -126,7 +126,7 @@ def evidence(
     n_examples: int = 3,
     run_model: bool = True,
     batch_size: int | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Evidence:
     """Hold every row of `table` against text, in one pass.
 
@@ -143,7 +143,7 @@ def evidence(
     `run_model=False` counts only: verdicts need no more, and what the head does is NaN, without examples.
 
     `max_tokens` (None: all) limits what is read; `documents` names some of a corpus:
-    `model.card.held_out(corpus.names())` are those that training did not see. `progress(positions)` is called
+    `model.card.held_out(corpus.names())` are those that training did not see. `progress(tokens, all)` is called
     after each batch. Time: two forward passes of the windows that hold a row, with logits at its destinations, and
     counting. Memory: one batch. Raises `ValueError` for text that the model cannot read, and for a head that it does
     not have.
@@ -165,7 +165,9 @@ def evidence(
         if batch_size is not None
         else max(1, min(32, _LOGITS_BYTES // (4 * model.cfg.n_ctx * model.cfg.d_vocab)))
     )
-    for batch in windows(model, corpus, batch_size=n_windows, max_tokens=max_tokens, documents=documents):
+    for batch in windows(
+        model, corpus, batch_size=n_windows, max_tokens=max_tokens, documents=documents, progress=progress
+    ):
         found = counter.add(batch)
         if reader is not None and len(found.row):
             measured = reader.measure(batch.tokens, table.source, found)
@@ -174,8 +176,6 @@ def evidence(
             keeper.add(batch.tokens, found, measured)
         n_tokens += int((batch.length - 1).sum())  # every window begins with the start token
         n_documents = int(batch.document[-1]) + 1
-        if progress is not None:
-            progress(n_tokens)
     counts = counter.counts()
     association = associate(counts.strata, upwards=table.upwards)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -10,13 +10,14 @@ Elhage et al. 2021 call these skip-trigram bugs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
+from aotlens.conventions import Progress
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.results import Result
 from aotlens.trigrams.counting import Counts, TrigramCounter
@@ -114,13 +115,14 @@ def skip_trigram_bugs(
     documents: Collection[str] | None = None,
     only_confirmed: bool = True,
     limit: int = 10_000,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> SkipTrigramBugs:
     """The triples that pairs of rows with one source force, largest forced effect first, counted in the text.
 
     Of rows (a, b → c) and (a, b' → c') with b ≠ b' and c ≠ c', both forced triples are listed, (a, b → c') and
     (a, b' → c), except those that are confirmed rows of the table themselves. `only_confirmed` takes pairs of confirmed
     rows: a truth that the head cannot tell without the falsehood. At most `limit` are counted.
+    `progress(tokens, all)` is called after each batch.
 
     Time: a pass of counting, no forward passes. Raises `ValueError` for text that the model cannot read.
     """
@@ -138,12 +140,10 @@ def skip_trigram_bugs(
     assert model.cfg.d_vocab is not None
     counter = TrigramCounter(*ids, model.cfg.d_vocab)
     if len(first):
-        n = 0
-        for batch in windows(model, corpus, batch_size=32, max_tokens=max_tokens, documents=documents):
+        for batch in windows(
+            model, corpus, batch_size=32, max_tokens=max_tokens, documents=documents, progress=progress
+        ):
             counter.add(batch)
-            n += int((batch.length - 1).sum())
-            if progress is not None:
-                progress(n)
     counts = counter.counts()
     return SkipTrigramBugs(
         table=table,

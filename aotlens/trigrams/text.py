@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Int64, Integer
 from torch import Tensor
 
+from aotlens.conventions import Progress
 from aotlens.data import Corpus, TokenFile, Tokenizer
 from aotlens.data.windows import start_id, windows_of_documents
 from aotlens.models import AttentionOnlyTransformer
@@ -41,13 +42,15 @@ def windows(
     batch_size: int,
     max_tokens: int | None = None,
     documents: Collection[str] | None = None,
+    progress: Progress | None = None,
 ) -> Iterator[Windows]:
     """Batches of windows without overlap: the start token, then up to n_ctx − 1 tokens of one document.
 
     Windows begin anew at each document, so a document's last window may be shorter. A token file and a corpus know
     their documents; in ids, each separator (the tokenizer's start token) begins one, and ids for a model without a
-    tokenizer are one document. `documents` chooses some of a corpus, by name. Raises `ValueError` for text of another
-    vocabulary, a corpus where the model has no tokenizer, or no text at all.
+    tokenizer are one document. `documents` chooses some of a corpus, by name. `progress(tokens, all)` is called when a
+    batch has been used; how many tokens a corpus has is known at its end only, `max_tokens` is its bound until then.
+    Raises `ValueError` for text of another vocabulary, a corpus where the model has no tokenizer, or no text at all.
     """
     assert model.cfg.d_vocab is not None
     start = start_id(model.tokenizer) or 0
@@ -56,17 +59,28 @@ def windows(
     if model.cfg.n_ctx < 2:
         raise ValueError("evidence needs a context of at least 2 positions.")
     blocks = _checked_ids(model, text, documents, max_tokens)
-    each, any_text = windows_of_documents(blocks, _separator(model, text), model.cfg.n_ctx - 1), False
+    each = windows_of_documents(blocks, _separator(model, text), model.cfg.n_ctx - 1)
+    n_tokens, at_most = 0, _at_most(text, max_tokens)
     while batch := list(islice(each, batch_size)):
-        any_text = True
         length = np.array([1 + len(ids) for ids, _, _ in batch])
         tokens = np.full((len(batch), length.max()), start, dtype=np.int64)
         for row, (ids, _, _) in zip(tokens, batch, strict=True):
             row[1 : 1 + len(ids)] = ids
         _, stratum, document = zip(*batch, strict=True)
         yield Windows(tokens, length, np.array(stratum), np.array(document))
-    if not any_text:
+        n_tokens += int((length - 1).sum())
+        if progress is not None:
+            progress(n_tokens, max(n_tokens, at_most))
+    if not n_tokens:
         raise ValueError(_NO_TEXT)
+    if progress is not None and n_tokens < at_most:
+        progress(n_tokens, n_tokens)
+
+
+def _at_most(text: Text, max_tokens: int | None) -> int:
+    """How many tokens there are to read at most, as far as that is known before they are read."""
+    known = None if isinstance(text, Corpus) else len(text)
+    return min((bound for bound in (known, max_tokens) if bound is not None), default=0)
 
 
 def _separator(model: AttentionOnlyTransformer, text: Text) -> int | None:

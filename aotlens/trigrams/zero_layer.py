@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from jaxtyping import Float64
 
-from aotlens.conventions import Head, HeadLike, as_heads
+from aotlens.conventions import Head, HeadLike, Progress, as_heads
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.results import Result
 from aotlens.trigrams.corpus_bigrams import BigramSource, count_bigrams
@@ -82,7 +82,7 @@ def zero_layer(
     heads: HeadLike | Iterable[HeadLike] = (),
     max_tokens: int | None = None,
     documents: Collection[str] | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> ZeroLayer:
     """How far the direct path is from a corpus's bigram table, token by token (*structures* §4, Remark 21).
 

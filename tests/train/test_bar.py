@@ -9,8 +9,9 @@ from aotlens.train.run import _Bar
 
 def test_it_says_when_training_is_over_but_measuring_is_not(capsys: pytest.CaptureFixture[str]):
     with _Bar("small", 100, True) as bar:
-        bar(50, 100, 1.25, 10.0)
+        bar(50, 100)
         assert "measuring" not in capsys.readouterr().err
-        bar(100, 100, 0.5, 10.0)
+        bar.say_loss(0.5)
+        bar(100, 100)
     last = capsys.readouterr().err.strip().split("\r")[-1]
     assert "small, trained; measuring on held-out text: 100%" in last and "loss 0.500" in last

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from aotlens.conventions import HeadLike
+from aotlens.conventions import HeadLike, Progress
 from aotlens.data import Corpus
 from aotlens.data.windows import spread
 from aotlens.distill.heads.attending import attending
@@ -42,7 +42,7 @@ def distill_heads(
     held_out: Collection[str] | float | None = None,
     sequence_length: int | None = None,
     checkpoint: str | Path | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Distillation:
     """For each head an FFN of each width, reading only the token's own input, that reproduces what the head writes.
@@ -101,7 +101,7 @@ def distill_heads(
 
 
 class _Counter:
-    def __init__(self, progress: Callable[[int, int], None] | None) -> None:
+    def __init__(self, progress: Progress | None) -> None:
         self.progress, self.done, self.total = progress, 0, 0
 
     def at(self, done: int) -> None:
@@ -205,12 +205,12 @@ def _start(
     identity: dict[str, Any] | None,
     total: _Counter,
 ) -> Training:
-    saved, progress = None, None
+    saved, counters = None, None
     if checkpoint is not None and identity is not None and Path(checkpoint).exists():
-        saved, progress = load_training(Path(checkpoint), identity)
+        saved, counters = load_training(Path(checkpoint), identity)
     training = start_training(source, settings, texts.train, texts.validation, saved)
-    if saved is not None and progress is not None:
-        restore(training, saved, progress)
+    if saved is not None and counters is not None:
+        restore(training, saved, counters)
     total.total = training.n_pieces * training.steps_per_piece * settings.batch_size + texts.held_out.numel()
     total.total += n_queries(training, texts.held_out) if settings.neighbours else 0
     total.at(training.tokens_done)

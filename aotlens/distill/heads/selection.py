@@ -11,7 +11,7 @@ no meaning on unmasked text, the mean Kullback–Leibler divergence KL(p ‖ p̂
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from jaxtyping import Float64, Int
 from torch import Tensor
 
-from aotlens.conventions import Head
+from aotlens.conventions import Head, Progress
 from aotlens.distill.heads.result import Distillation
 from aotlens.distill.heads.substitution import replacement_hooks, substitution_hooks
 from aotlens.heads.reader import HeadReader, Hooks, Model
@@ -110,7 +110,7 @@ def substitution_costs(
     n_random: int = 3,
     seed: int = 0,
     batch_size: int = 8,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> SubstitutionCosts:
     """Costs on `tokens`, which should be held out (`aotlens.distill.held_out_windows`).
 

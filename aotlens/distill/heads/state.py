@@ -25,21 +25,24 @@ def save_training(path: Path, training: Training, identity: dict[str, Any]) -> N
         own |= {"best": batch.best, "waited": batch.waited, "stopped_at": batch.stopped_at}
         tensors |= {f"batch.{number}.{name}": tensor for name, tensor in own.items()}
         batches.append(batch.active)
-    progress = {
+    counters = {
         "pieces_done": training.pieces_done,
         "seconds": training.seconds,
         "active": batches,
         "curve": [[e.tokens, e.seconds, e.squared_errors] for e in training.curve],
     }
-    save_run(path, tensors, progress, identity)
+    save_run(path, tensors, counters, identity)
 
 
 def load_training(path: Path, identity: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and progress. Raises `ValueError` for a damaged file, and for another run's, naming what differs."""
+    """The tensors and the counters of a run.
+
+    Raises `ValueError` for a damaged file, and for another run's, naming what differs.
+    """
     return load_run(path, identity, "the distillation", "go on with the same, or choose another checkpoint file.")
 
 
-def restore(training: Training, tensors: dict[str, Tensor], progress: dict[str, Any]) -> None:
+def restore(training: Training, tensors: dict[str, Tensor], counters: dict[str, Any]) -> None:
     """Put a fresh `training` where the saved one was."""
     device = training.source.reader.device
     training.moments.load({name: tensors[f"moments.{name}"].to(device) for name in training.moments.tensors()})
@@ -49,15 +52,15 @@ def restore(training: Training, tensors: dict[str, Tensor], progress: dict[str, 
             for name, tensor in tensors.items()
             if name.startswith(f"batch.{number}.")
         }
-        batch._place(list(progress["active"][number]), own["W1"].to(device), own["W2"].to(device))
+        batch._place(list(counters["active"][number]), own["W1"].to(device), own["W2"].to(device))
         for name, parameter in (("W1", batch.W1), ("W2", batch.W2)):
             if f"{name}.exp_avg" in own:
                 moments = {key: own[f"{name}.{key}"].to(device) for key in ("exp_avg", "exp_avg_sq")}
                 batch.optimiser.state[parameter] = {"step": own[f"{name}.step"], **moments}
         batch.best_W1, batch.best_W2 = own["best_W1"].to(device), own["best_W2"].to(device)
         batch.best, batch.waited, batch.stopped_at = own["best"], own["waited"], own["stopped_at"]
-    training.pieces_done, training.seconds = progress["pieces_done"], progress["seconds"]
+    training.pieces_done, training.seconds = counters["pieces_done"], counters["seconds"]
     training.curve = [
         Evaluation(tokens=tokens, seconds=seconds, squared_errors=errors)
-        for tokens, seconds, errors in progress["curve"]
+        for tokens, seconds, errors in counters["curve"]
     ]

@@ -12,7 +12,7 @@ vector is drawn from a standard normal, as tokens are, and both kinds work in th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor, nn
 
+from aotlens.conventions import Progress
 from aotlens.train.tiny.layers import AuxiliaryAttention, SelfAttention, generators_of, linear
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def approximate_ffn(
     n_train: int = 75,
     n_test: int = 25,
     learning_rate: float = 1e-3,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Approximation:
     """Train one network for each of `zip(heads, layers, seeds)`, all at once, with Adam; the paper's sizes by default.
 

@@ -19,7 +19,7 @@ Since the second layer acts on each token alone, the first is worked out at the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,6 +29,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor, nn
 
+from aotlens.conventions import Progress
 from aotlens.train.tiny.layers import (
     AuxiliaryAttention,
     FeedForward,
@@ -123,7 +124,7 @@ def train_recall(
     d: int = 16,
     learning_rate: float = 1e-3,
     stop_below: float | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Recall:
     """Train one network a seed on `n` sequences with Adam; the paper's sizes by default.
 
@@ -184,7 +185,7 @@ def heads_needed(
     below: float = 0.05,
     epochs: int = 200,
     readout: Readout = "classes",
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> int | None:
     """The least number of heads in `grid` with which `kind` gets its training loss on `n` sequences below `below`.
 

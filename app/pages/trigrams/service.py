@@ -269,26 +269,24 @@ class Trigrams:
         table = self.table(choice)
         if table is None:
             table = self._find(loaded, choice, report)
-        total = reading.tokens
-        report(0, total, "reading")
+        report(0, reading.tokens, "reading")
         model = self._copies.get(loaded.key, lambda: _copy(loaded))
         read: Any = text.corpus
         if read is None:
             tokenizer = model.tokenizer
             assert tokenizer is not None
             read = np.array(tokenizer.encode(text.pasted), dtype=np.int64)
-            total = min(total, len(read))
         how_much: dict[str, Any] = {"max_tokens": reading.tokens, "documents": text.documents}
         found = evidence(
             model,
             table,
             read,
             n_examples=self.settings.n_occurrences,
-            progress=lambda n: report(min(n, total), total, "reading"),
+            progress=lambda done, total: report(done, total, "reading"),
             **how_much,
         )
         bugs = skip_trigram_bugs(
-            model, found, read, limit=MAX_BUGS, progress=lambda n: report(total, total, "reading"), **how_much
+            model, found, read, limit=MAX_BUGS, progress=lambda _, total: report(total, total, "reading"), **how_much
         )
         return Checked(found=found, bugs=bugs)
 

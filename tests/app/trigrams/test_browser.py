@@ -246,7 +246,7 @@ def test_a_check_can_be_stopped_and_every_head_checked(open_page, served, monkey
     def slow(*args: Any, progress: Any, **rest: Any) -> Any:
         started.set()
         while True:  # until somebody stops it
-            progress(1)
+            progress(1, 3000)
             threading.Event().wait(0.01)
 
     monkeypatch.setattr(aotlens.trigrams, "evidence", slow)
