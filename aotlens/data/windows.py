@@ -59,7 +59,7 @@ class Encoding:
         Raises `ValueError` for no tokenizer (None), and for one without a start or a separator token.
         """
         if tokenizer is None:
-            raise ValueError("a corpus needs a model with a tokenizer; give windows of ids instead.")
+            raise ValueError("text needs a model with a tokenizer; give token ids instead.")
         if isinstance(tokenizer, Tokenizer):
             return cls(encode=tokenizer.encode, start=tokenizer.eot_id, separator=tokenizer.eot_id, end=None)
 
@@ -68,7 +68,7 @@ class Encoding:
 
         start, separator = start_id(tokenizer), _first_id(tokenizer, "sep_token_id", "eos_token_id")
         if start is None or separator is None:
-            raise ValueError("this tokenizer has no start or no separator token; give windows of ids instead.")
+            raise ValueError("this tokenizer has no start or no separator token; give token ids instead.")
         return cls(encode=encode, start=start, separator=separator, end=None if causal else separator)
 
 

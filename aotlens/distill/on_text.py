@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float64, Int
-from torch import Tensor
+from jaxtyping import Float64
 
 from aotlens.conventions import HeadLike
 from aotlens.distill.heads import Distillation, token_errors
-from aotlens.heads.reader import Model
+from aotlens.heads.reader import Model, TokenSequences
 from aotlens.results import Result
 
 if TYPE_CHECKING:
@@ -45,13 +44,15 @@ class TextErrors(Result):
 
 
 def text_errors(
-    model: Model, distillation: Distillation, tokens: Int[Tensor, " pos"], head: HeadLike, *, width: int | None = None
+    model: Model, distillation: Distillation, tokens: TokenSequences, head: HeadLike, *, width: int | None = None
 ) -> TextErrors:
-    """Of one head's FFN (of `width`, its best seed) at every token of one text.
+    """Of one head's FFN (of `width`, its best seed) at every token of one text, or of ids `[pos]`.
 
-    Raises `ValueError` for a head or width whose FFN is not there. Time: one pass of the model.
+    Raises `ValueError` for several texts, and for a head or width whose FFN is not there. Time: one pass of the model.
     """
     error, scale = token_errors(model, distillation, tokens, head, width=width)
+    if len(error) != 1:
+        raise ValueError(f"text_errors: expected one text, got {len(error)}; token_errors takes several.")
     typical = float(distillation.baseline[distillation.place(head)].sum()) / max(
         int(distillation.class_counts.sum()), 1
     )

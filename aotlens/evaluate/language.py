@@ -19,24 +19,28 @@ from aotlens.results import Result
 @torch.no_grad()
 def validation_loss(
     model: AttentionOnlyTransformer,
-    windows: Int[Tensor, "windows pos"],
+    windows: Int[Tensor, "windows pos"] | str | list[str],
     *,
     batch_size: int = 16,
     progress: Progress | None = None,
 ) -> float:
     """Mean next-token loss over all predictions in `windows` (`aotlens.data.validation_windows`), nats a token.
 
+    `windows` may be texts too: shorter ones are padded, and padding neither changes nor counts among the predictions.
     `progress(windows done, windows)` is called after each batch. Raises `ValueError` if the loss is not finite.
     """
     if len(windows) == 0:
         raise ValueError("expected at least one window of tokens, got none.")
+    inputs, mask = model.to_batch(windows)
     total = 0.0
-    for start in range(0, len(windows), batch_size):
-        batch = windows[start : start + batch_size].to(model.device)
-        total += model.loss_per_token(batch).cpu().double().sum().item()
+    for start in range(0, len(inputs), batch_size):
+        rows = slice(start, start + batch_size)
+        losses = model.loss_per_token(inputs[rows], attention_mask=None if mask is None else mask[rows])
+        total += losses.cpu().double().sum().item()
         if progress is not None:
-            progress(start + len(batch), len(windows))
-    loss = total / (len(windows) * (windows.shape[1] - 1))
+            progress(start + len(losses), len(inputs))
+    n_predictions = len(inputs) * (inputs.shape[1] - 1) if mask is None else int(mask[:, 1:].sum())
+    loss = total / n_predictions
     if not np.isfinite(loss):
         raise ValueError(f"the validation loss is {loss}: some weight or activation is not finite.")
     return loss

@@ -65,7 +65,7 @@ def mask_id_of(model: AttentionOnlyTransformer) -> int:
 @torch.no_grad()
 def masked_loss(
     model: AttentionOnlyTransformer,
-    windows: Int[Tensor, "windows pos"],
+    windows: Int[Tensor, "windows pos"] | str | list[str],
     *,
     fraction: float = MASK_FRACTION,
     seed: int = 0,
@@ -76,11 +76,13 @@ def masked_loss(
 
     In training a tenth of them stay and a tenth are random; here none does, so that no target can be read off its own
     position. The same windows and `seed` hide the same tokens. `progress(windows done, windows)` is called after each
-    batch. Raises `ValueError` for a model without a mask token, no windows, and a loss that is not finite.
+    batch. `windows` may be texts of equally many tokens too. Raises `ValueError` for a model without a mask token, no
+    windows, and a loss that is not finite.
     """
     mask_id = mask_id_of(model)
     if len(windows) == 0:
         raise ValueError("expected at least one window of tokens, got none.")
+    windows = model.to_rows(windows, "masked_loss")
     all_inputs, all_targets = mask_tokens(
         windows.long().cpu(), mask_id, seed, 0, fraction=fraction, shown=1.0, random=0.0
     )

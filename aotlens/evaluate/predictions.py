@@ -74,9 +74,9 @@ class NextTokenPredictions(Result):
 
 
 def next_token_predictions(
-    model: AttentionOnlyTransformer, tokens: Int[Tensor, ...], position: int = -1, k: int = 10
+    model: AttentionOnlyTransformer, tokens: Int[Tensor, ...] | str | list[str], position: int = -1, k: int = 10
 ) -> NextTokenPredictions:
-    """The `k` likeliest tokens after `position` (−1: the last) of one prompt, token ids `[pos]` or `[1, pos]`.
+    """The `k` likeliest tokens after `position` (−1: the last) of one prompt, a text or token ids.
 
     Probabilities are softmax over the whole vocabulary, in float32. One forward pass on the fast path. Raises
     `ValueError` for a batch, a position outside the prompt, `k` outside 1 to d_vocab, and a model that sees both sides:
@@ -91,9 +91,9 @@ def next_token_predictions(
 
 
 def masked_predictions(
-    model: AttentionOnlyTransformer, tokens: Int[Tensor, ...], position: int, k: int = 10
+    model: AttentionOnlyTransformer, tokens: Int[Tensor, ...] | str | list[str], position: int, k: int = 10
 ) -> NextTokenPredictions:
-    """The `k` likeliest tokens *at* `position` of one prompt, for a model that sees both sides.
+    """The `k` likeliest tokens *at* `position` of one prompt, a text or ids, for a model that sees both sides.
 
     Where the prompt has the mask token, that is the model's guess at what is hidden; elsewhere the model has the token
     before it, and mostly repeats it. `actual` is the prompt's own token there, None at a mask. Raises `ValueError` as
@@ -105,12 +105,9 @@ def masked_predictions(
 
 
 def _predictions(
-    model: AttentionOnlyTransformer, tokens: Int[Tensor, ...], position: int, k: int, *, ahead: int
+    model: AttentionOnlyTransformer, tokens: Int[Tensor, ...] | str | list[str], position: int, k: int, *, ahead: int
 ) -> NextTokenPredictions:
-    if tokens.ndim == 2 and tokens.shape[0] == 1:
-        tokens = tokens[0]
-    if tokens.ndim != 1 or tokens.numel() == 0:
-        raise ValueError(f"predictions: expected token ids of one prompt [pos] or [1, pos], got {list(tokens.shape)}.")
+    tokens = model.to_prompt(tokens, "predictions")[0]
     n_pos = tokens.shape[0]
     if not -n_pos <= position < n_pos:
         raise ValueError(f"position={position}: expected {-n_pos} to {n_pos - 1} for a prompt of {n_pos} tokens.")

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float64, Int, Int64
+from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
 from aotlens.conventions import Head, Progress
 from aotlens.heads.inputs import Inputs, Missing
 from aotlens.heads.motifs import MOTIFS, Motif, as_motifs
-from aotlens.heads.reader import HeadReader, Model
+from aotlens.heads.reader import HeadReader, Model, TokenSequences
 from aotlens.results import Result, top_head
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class MotifScores(Result):
 
 def attention_to(
     model: Model,
-    inputs: Inputs | Int[Tensor, "batch pos"],
+    inputs: Inputs | TokenSequences,
     motifs: Iterable[str | Motif] | str | Motif | None = None,
     *,
     by_distance: bool = False,
@@ -100,6 +100,7 @@ def attention_to(
 ) -> MotifScores:
     """Score every head for `motifs` (names or `Motif`s; all of `MOTIFS` for None) on sequences of one length.
 
+    `inputs` are ids `[batch, pos]`, a text, texts of equally many tokens, or `Inputs`, which say more of the sequences.
     `by_distance` adds `expected`. A motif is NaN, with the reason in `reasons`, where the inputs lack what it needs or
     no query sees such a key. `progress(done, total)` is called after each batch. Memory: one layer's patterns, and a
     mask a motif, for `batch_size` sequences. Raises `ValueError` for a model that does not read tokens or shows no

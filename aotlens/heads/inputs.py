@@ -11,7 +11,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from aotlens.data import Tokenizer
-from aotlens.heads.reader import HeadReader
+from aotlens.heads.reader import HeadReader, TokenSequences
 
 T = TypeVar("T")
 
@@ -43,10 +43,10 @@ class Inputs:
     """(query, key) pairs that the caller chose."""
 
     @classmethod
-    def of(cls, reader: HeadReader, tokens: Int[Tensor, "batch pos"]) -> Inputs:
+    def of(cls, reader: HeadReader, tokens: TokenSequences) -> Inputs:
         """What is known of `tokens` in the model behind `reader`, with its tokenizer where it has one.
 
-        Raises `ValueError` for what is not `[batch, pos]` ids of the model within its context.
+        Raises `ValueError` as `HeadReader.require_ids`.
         """
         tokenizer = reader.model.tokenizer
         return cls(

@@ -70,21 +70,15 @@ class AttentionPatterns(Result):
         return self.pattern * self.value_norms[:, :, None, :]
 
 
-def attention_patterns(model: AttentionOnlyTransformer, tokens: Int[Tensor, ...] | str) -> AttentionPatterns:
+def attention_patterns(
+    model: AttentionOnlyTransformer, tokens: Int[Tensor, ...] | str | list[str]
+) -> AttentionPatterns:
     """The patterns of one prompt: a text, or token ids `[pos]` or `[1, pos]`.
 
     Raises `ValueError` for a batch, for ids out of range and for a prompt longer than the model's context.
     Not safe to call from two threads on one model: hooks are the model's state.
     """
-    if isinstance(tokens, str):
-        tokens, _ = model.to_batch(tokens)
-    if tokens.ndim == 2 and tokens.shape[0] == 1:
-        tokens = tokens[0]
-    if tokens.ndim != 1 or tokens.numel() == 0:
-        raise ValueError(
-            f"attention_patterns: expected token ids of one prompt [pos] or [1, pos], got {list(tokens.shape)}; "
-            "give one row of a batch at a time, with at least one token."
-        )
+    tokens = model.to_prompt(tokens, "attention_patterns")[0]
     cfg = model.cfg
     kept = {hook_names.attn(layer, name) for layer in range(cfg.n_layers) for name in _HOOKS}
     with torch.inference_mode():

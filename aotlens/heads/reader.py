@@ -18,7 +18,9 @@ from jaxtyping import Float, Int, Int64
 from torch import Tensor, nn
 
 from aotlens.conventions import Head, HeadLike, as_heads
+from aotlens.data.windows import Encoding
 from aotlens.models import AttentionOnlyTransformer, folded_norm, hook_names
+from aotlens.models.text import unequal_lengths
 
 if TYPE_CHECKING:
     from transformer_lens.model_bridge import TransformerBridge
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 else:  # importing the bridge takes longer than PyTorch, and only who has one needs it
     Model: TypeAlias = nn.Module
 Hooks: TypeAlias = list[tuple[str, Callable[..., Any]]]
+#: Sequences of one length, without padding: ids `[batch, pos]`, or `[pos]` of one; a text, or texts of equally many
+#: tokens, for a model with a tokenizer.
+TokenSequences: TypeAlias = Int[Tensor, "*batch pos"] | str | list[str]
 
 
 class _Done(Exception):
@@ -125,8 +130,18 @@ class HeadReader:
             return tuple((layer, head) for layer in range(self.n_layers) for head in range(self.n_heads))
         return tuple(sorted(as_heads(heads, self)))
 
-    def require_ids(self, tokens: Tensor, name: str = "tokens", at_least: int = 1) -> Int64[Tensor, "batch pos"]:
-        """`tokens` on the CPU. Raises `ValueError` for what is not ids of the model, `[batch, pos]`, in its context."""
+    def require_ids(
+        self, tokens: TokenSequences, name: str = "tokens", at_least: int = 1
+    ) -> Int64[Tensor, "batch pos"]:
+        """The ids of `tokens` on the CPU; texts get the start token, and a bridge's that sees later tokens its end.
+
+        Raises `ValueError` for ids that are not the model's or exceed its context, and for texts of different lengths:
+        padding would count among the positions that are averaged over.
+        """
+        if not isinstance(tokens, Tensor):
+            tokens = self._encoded(tokens, name)
+        elif tokens.ndim == 1:
+            tokens = tokens[None]
         if tokens.ndim != 2 or not len(tokens) or tokens.is_floating_point():
             raise ValueError(f"{name}: expected token ids [batch, pos], got {tokens.dtype} {list(tokens.shape)}.")
         if not at_least <= tokens.shape[1] <= self.n_ctx:
@@ -135,6 +150,17 @@ class HeadReader:
         if low < 0 or high >= self.d_vocab:
             raise ValueError(f"{name}: expected token ids 0 to {self.d_vocab - 1}, got {low} to {high}.")
         return tokens.cpu().long()
+
+    def _encoded(self, texts: str | list[str], name: str) -> Int64[Tensor, "batch pos"]:
+        encoding = Encoding.of(self.model.tokenizer, causal=self.causal)
+        end = [] if encoding.end is None else [encoding.end]
+        texts = [texts] if isinstance(texts, str) else list(texts)
+        rows = [[encoding.start, *encoding.encode(text), *end] for text in texts]
+        if not rows:
+            raise ValueError(f"{name}: expected a text or a list of at least one text, got an empty list.")
+        if len({len(row) for row in rows}) > 1:
+            raise unequal_lengths(name, [len(row) for row in rows])
+        return torch.tensor(rows)
 
     def listen(
         self,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int
+from jaxtyping import Bool, Float64
 from torch import Tensor
 
 from aotlens.conventions import Progress
@@ -17,7 +17,7 @@ from aotlens.data.windows import start_id
 from aotlens.heads.attention_to import MotifScores, attention_to
 from aotlens.heads.inputs import Inputs, Targets
 from aotlens.heads.motifs import PLACES, Motif
-from aotlens.heads.reader import HeadReader, Model
+from aotlens.heads.reader import HeadReader, Model, TokenSequences
 from aotlens.results import Result, top_head
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def motif_scores(
     model: Model,
-    tokens: Int[Tensor, "batch pos"] | None = None,
+    tokens: TokenSequences | None = None,
     motifs: Iterable[str | Motif] | str | Motif | None = None,
     *,
     n_sequences: int = 16,
@@ -38,8 +38,9 @@ def motif_scores(
 ) -> MotifScores:
     """Score every head for `motifs` (all by default) on `tokens`, or on sequences of twice the same random tokens.
 
-    The `n_sequences` random ones are the start token, then `half_length` tokens drawn uniformly (fewer where the
-    context is shorter), then the same again. `start` is the id of the start token, None for none; by default it is
+    `tokens` are ids `[batch, pos]`, a text, or texts of equally many tokens. The `n_sequences` random ones are the
+    start token, then `half_length` tokens drawn uniformly (fewer where the context is shorter), then the same again.
+    `start` is the id of the start token, None for none; by default it is
     the tokenizer's, or 0 for a model without one. `MotifScores.start` and `.about` say what was used. The induction
     score is then the usual one: attention from the second occurrence of a token to what followed the first (Olsson et
     al. 2022). Definitions in `aotlens.heads.motifs`; cost, memory and progress as in `attention_to`.
@@ -51,6 +52,7 @@ def motif_scores(
     if tokens is not None:
         if start != "own":
             raise ValueError("start: expected no start token beside tokens, which hold their own.")
+        tokens = reader.require_ids(tokens)
         chosen, about = None, f"{len(tokens)} sequences of {tokens.shape[-1]} tokens that were given"
     else:
         chosen = start_id(reader.model.tokenizer) or 0 if start == "own" else start
@@ -66,19 +68,20 @@ def motif_scores(
 
 def attention_by_place(
     model: Model,
-    tokens: Int[Tensor, "batch pos"],
+    tokens: TokenSequences,
     *,
     batch_size: int = 8,
     progress: Progress | None = None,
 ) -> MotifScores:
     """Mean attention of every head to each of `PLACES`, over sequences of one length; what is left of 1 goes elsewhere.
 
-    Next and last token are NaN for a causal model, whose queries do not see them. Raises `ValueError` for no sequences,
-    fewer than 5 tokens and as `attention_to`.
+    `tokens` are as in `attention_to`. Next and last token are NaN for a causal model, whose queries do not see them.
+    Raises `ValueError` for fewer than 5 tokens and as `attention_to`.
     """
-    if len(tokens) == 0 or tokens.shape[1] < 5:
+    tokens = HeadReader.of(model, "attention by place").require_ids(tokens)
+    if tokens.shape[1] < 5:
         raise ValueError(
-            "expected at least one sequence of 5 tokens or more, so that both neighbours and both ends are apart, got "
+            "expected sequences of 5 tokens or more, so that both neighbours and both ends are apart, got "
             f"{list(tokens.shape)}."
         )
     return attention_to(model, tokens, PLACES, batch_size=batch_size, progress=progress)
@@ -114,7 +117,7 @@ class TargetedAttention(Result):
 
 def targeted_attention(
     model: Model,
-    tokens: Int[Tensor, "batch pos"],
+    tokens: TokenSequences,
     targets: Bool[Tensor, "batch query key"],
     *,
     batch_size: int = 8,
@@ -125,7 +128,7 @@ def targeted_attention(
     is marked, for a key after its query in a causal model, which does not see it, and as `attention_to`.
     """
     inputs = Inputs.of(HeadReader.of(model, "targeted attention"), tokens)
-    wanted = [*tokens.shape, tokens.shape[1]]
+    wanted = [len(inputs), inputs.n_pos, inputs.n_pos]
     if list(targets.shape) != wanted:
         raise ValueError(f"targets: expected {wanted}, one mask a sequence, got {list(targets.shape)}.")
     if not inputs.later_keys and bool(targets.triu(1).any()):

@@ -10,16 +10,14 @@ times n / (n − 1) for n texts, since Ā is a mean over the same texts.
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float64, Int
+from jaxtyping import Float64
 from torch import Tensor
 
-from aotlens.heads.reader import HeadReader, Model
+from aotlens.heads.reader import HeadReader, Model, TokenSequences
 
 
-def pattern_variation(
-    model: Model, tokens: Int[Tensor, "batch pos"], *, batch_size: int = 4
-) -> Float64[Tensor, "layer head"]:
-    """The variation of every head's pattern over sequences of one length, 0 to 1.
+def pattern_variation(model: Model, tokens: TokenSequences, *, batch_size: int = 4) -> Float64[Tensor, "layer head"]:
+    """The variation of every head's pattern over sequences of one length (as in `attention_to`), 0 to 1.
 
     Memory: a pattern `[layer, head, pos, pos]` in float32, and a batch of one layer's. Raises `ValueError` for fewer
     than two sequences and for a model whose patterns cannot be read.

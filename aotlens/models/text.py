@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import torch
@@ -9,6 +10,10 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from aotlens.models.config import ModelConfig
+
+
+#: Dimensions of a batch of what a model reads.
+_N_DIMS = {"tokens": 2, "vectors": 3, "patches": 4}
 
 
 @runtime_checkable
@@ -66,10 +71,33 @@ class TextInterface:
         `to_tokens` does.
         """
         if isinstance(inputs, Tensor):
-            single = {"tokens": 1, "vectors": 2, "patches": 3}[self.cfg.read_in]
-            return (inputs[None] if inputs.ndim == single else inputs).to(self.device), None
+            return (inputs[None] if inputs.ndim == _N_DIMS[self.cfg.read_in] - 1 else inputs).to(self.device), None
         tokens, mask = self.to_tokens(inputs, return_mask=True)
         return tokens, None if bool(mask.all()) else mask
+
+    def to_rows(self, inputs: Tensor | str | list[str], purpose: str) -> Tensor:
+        """What the model reads as a batch without padding, on its device; `purpose` is named in errors.
+
+        Raises `ValueError` for texts of different lengths, where padding would count among what is averaged over.
+        """
+        batch, mask = self.to_batch(inputs)
+        if mask is not None:
+            raise unequal_lengths(purpose, mask.sum(1).tolist())
+        return batch
+
+    def to_prompt(self, inputs: Tensor | str | list[str], purpose: str) -> Tensor:
+        """One text, sequence or image as a batch of one, on the model's device; `purpose` is named in errors.
+
+        Raises `ValueError` for a batch of several, and for nothing.
+        """
+        batch, _ = self.to_batch(inputs)
+        n_dims = _N_DIMS[self.cfg.read_in]
+        if batch.ndim != n_dims or len(batch) != 1 or batch.numel() == 0:
+            one = "a text, or token ids [pos] or [1, pos]" if n_dims == 2 else f"one input of {self.cfg.read_in}"
+            raise ValueError(
+                f"{purpose}: expected one prompt, {one}, got {list(batch.shape)}; give one row of a batch at a time."
+            )
+        return batch
 
     def to_str_tokens(self, text: str | Tensor | list[int], prepend_bos: bool = True) -> list[str]:
         """One string a token, for a text or for one sequence of ids."""
@@ -91,6 +119,14 @@ class TextInterface:
             pieces = self._tokenizer().str_tokens(ids)
             raise ValueError(f"{text!r} is {len(ids)} tokens ({pieces}), expected one.")
         return ids[0]
+
+
+def unequal_lengths(purpose: str, lengths: Sequence[int]) -> ValueError:
+    """The error of whatever takes sequences of one length only."""
+    return ValueError(
+        f"{purpose}: expected texts of equally many tokens, got {', '.join(map(str, lengths))}; give one at a time, or "
+        "windows of one length, such as `aotlens.distill.held_out_windows` cuts from a corpus."
+    )
 
 
 def _one_sequence(tokens: Tensor | list[int]) -> list[int]:

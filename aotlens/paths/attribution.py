@@ -15,7 +15,7 @@ from aotlens.paths.target import Target, whole_number
 
 @torch.no_grad()
 def direct_logit_attribution(
-    model: AttentionOnlyTransformer, tokens: Tensor | str, target: Target | Tensor = None
+    model: AttentionOnlyTransformer, tokens: Tensor | str | list[str], target: Target | Tensor = None
 ) -> ByHead:
     """All paths of a prompt grouped by their last head: out_h[i] / s_final[i] · C w_final (W_U[:, t] − W_U[:, versus]).
 

@@ -26,7 +26,7 @@ from aotlens.models import AttentionOnlyTransformer
 from aotlens.paths import groups
 from aotlens.paths.bounds import Bounds, prepare
 from aotlens.paths.enumeration import AllPaths, all_paths
-from aotlens.paths.frozen import Frozen, freeze, one_input
+from aotlens.paths.frozen import Frozen, freeze
 from aotlens.paths.groups import ByHead, BySource
 from aotlens.paths.kronecker import Kronecker, KroneckerSum, kronecker_sum
 from aotlens.paths.path import Path, SourceName, check_heads
@@ -39,7 +39,9 @@ from aotlens.results import Result
 
 
 @torch.no_grad()
-def expand(model: AttentionOnlyTransformer, tokens: Tensor | str, *, split_sources: bool = False) -> PathExpansion:
+def expand(
+    model: AttentionOnlyTransformer, tokens: Tensor | str | list[str], *, split_sources: bool = False
+) -> PathExpansion:
     """Freeze `model` on one prompt and expand its logits into paths.
 
     `tokens` is ids `[pos]` or `[1, pos]`, or a text. With `split_sources` a path also has the position where its source
@@ -47,7 +49,7 @@ def expand(model: AttentionOnlyTransformer, tokens: Tensor | str, *, split_sourc
 
     Raises `ValueError` for a model with MLPs, for a batch, and for what the model itself refuses.
     """
-    inputs = one_input(model, tokens)
+    inputs = model.to_prompt(tokens, "paths")
     frozen = freeze(model, inputs)
     ids: tuple[int, ...] = ()
     if model.cfg.read_in == "tokens":

@@ -129,7 +129,7 @@ class Frozen:
 
 
 @torch.no_grad()
-def freeze(model: AttentionOnlyTransformer, tokens: Tensor | str) -> Frozen:
+def freeze(model: AttentionOnlyTransformer, tokens: Tensor | str | list[str]) -> Frozen:
     """The linear maps of `model` on one prompt: one forward pass on the hooked path. Leaves no hook behind.
 
     `tokens` is ids `[pos]` or `[1, pos]`, a text, or for models that read something else one input of theirs.
@@ -141,7 +141,7 @@ def freeze(model: AttentionOnlyTransformer, tokens: Tensor | str) -> Frozen:
             f"paths: expected an attention-only model, got one with MLPs (d_mlp={cfg.d_mlp}). An MLP is not linear "
             "with patterns frozen, so its logits are no sum over paths of heads."
         )
-    inputs = one_input(model, tokens)
+    inputs = model.to_prompt(tokens, "paths")
     wanted = {hook_names.EMBED, hook_names.POS_EMBED, hook_names.FINAL_SCALE}
     for layer in range(cfg.n_layers):
         wanted |= {hook_names.attn(layer, hook_names.PATTERN), hook_names.norm_scale(layer)}
@@ -175,18 +175,6 @@ def freeze(model: AttentionOnlyTransformer, tokens: Tensor | str) -> Frozen:
         logits=logits if cfg.read_out == "classes" else logits[0],
         precision=model.dtype,
     )
-
-
-def one_input(model: AttentionOnlyTransformer, tokens: Tensor | str) -> Tensor:
-    """The prompt as a batch of one, on the model's device. Raises `ValueError` for a batch of several."""
-    inputs, _ = model.to_batch(tokens)
-    single = {"tokens": 1, "vectors": 2, "patches": 3}[model.cfg.read_in]
-    if inputs.ndim != single + 1 or inputs.shape[0] != 1 or inputs.numel() == 0:
-        what = "token ids [pos] or [1, pos] of one prompt" if single == 1 else f"one input of {model.cfg.read_in}"
-        raise ValueError(
-            f"paths: expected {what}, got {list(tokens.shape) if isinstance(tokens, Tensor) else tokens!r}."
-        )
-    return inputs.to(model.device)
 
 
 def _layer_maps(model: AttentionOnlyTransformer, layer: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

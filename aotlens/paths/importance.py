@@ -115,35 +115,38 @@ def term_importance(
     orders cost O(L²) head evaluations. `progress(done, total)` is called after each sequence.
 
     `targets` are labels that the loss is of in place of the next tokens, as the model's own forward takes them: ids
-    `[batch, pos]` (−100 is ignored), classes `[batch]`, or vectors (squared errors then, not nats). They are not a
-    `target`, one output whose logit `expand` takes apart.
+    `[batch, pos]` (−100 is ignored, and a sequence of nothing else is left out), classes `[batch]`, or vectors (squared
+    errors then, not nats). They are not a `target`, one output whose logit `expand` takes apart.
 
     Raises `ValueError` for a model with MLPs, texts of different lengths, a model that does not predict its next token
-    without `targets`, and where no target counts.
+    without `targets`, and where no target of any sequence counts.
     """
     cfg = model.cfg
-    inputs, text_mask = model.to_batch(tokens)
+    inputs = model.to_rows(tokens, "term_importance")
     if targets is not None and isinstance(tokens, Tensor) and tokens.ndim < inputs.ndim:
         targets = targets[None]
-    if text_mask is not None or not len(inputs) or (targets is not None and len(targets) != len(inputs)):
+    if not len(inputs) or (targets is not None and len(targets) != len(inputs)):
         raise ValueError(
-            "term_importance: expected sequences of one length, at least one, and as many rows of targets; got "
+            "term_importance: expected at least one sequence, and as many rows of targets; got "
             f"{list(inputs.shape)} and {None if targets is None else list(targets.shape)}."
         )
     masks = _masks(cfg.n_layers, cfg.n_heads)
     total, orders, subsets, n_targets = 0.0, np.zeros(cfg.n_layers + 1), np.zeros(len(masks)), 0
     for row in range(len(inputs)):
         x = inputs[row : row + 1]
-        frozen = freeze(model, x)
-        labels = None if targets is None else targets[row : row + 1].to(frozen.R.device)
+        labels = None if targets is None else targets[row : row + 1].to(model.device)
         loss = _Loss(model, x, labels)
-        total += loss.n * loss.of(frozen.logits)
-        orders += loss.n * _losses(frozen, order_streams(frozen).cumsum(0), loss)
-        if heads:
-            subsets += loss.n * _subset_losses(frozen, masks, loss)
-        n_targets += loss.n
+        if loss.n or targets is None:
+            frozen = freeze(model, x)
+            total += loss.n * loss.of(frozen.logits)
+            orders += loss.n * _losses(frozen, order_streams(frozen).cumsum(0), loss)
+            if heads:
+                subsets += loss.n * _subset_losses(frozen, masks, loss)
+            n_targets += loss.n
         if progress is not None:
             progress(row + 1, len(inputs))
+    if not n_targets:
+        raise ValueError("term_importance: every target is ignored (-100): there is nothing to average.")
     n, n_layers, n_heads = n_targets, cfg.n_layers, cfg.n_heads
     subsets = subsets / n if heads else np.full(len(masks), np.nan)
     layers_alone, layers_without, heads_alone, heads_without = np.split(

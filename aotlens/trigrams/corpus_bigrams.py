@@ -86,7 +86,7 @@ def count_bigrams(
     # The first document begins after a separator as well.
     if isinstance(corpus, TokenFile):
         ids = np.append(corpus.eot_id, ids)
-    elif isinstance(corpus, Corpus) and model.tokenizer is not None:
+    elif isinstance(corpus, Corpus | str) and model.tokenizer is not None:
         ids = np.append(model.tokenizer.eot_id, ids)
     return _of(BigramModel.fit(ids, model.cfg.d_vocab or 0))
 

@@ -47,8 +47,10 @@ class EnsembleCheck(Result):
 
 
 @torch.no_grad()
-def ensemble_check(model: AttentionOnlyTransformer, tokens: Int[Tensor, "batch pos"]) -> EnsembleCheck:
-    """Rebuild a one-layer model's logits from its terms, and compare.
+def ensemble_check(
+    model: AttentionOnlyTransformer, tokens: Int[Tensor, "*batch pos"] | str | list[str]
+) -> EnsembleCheck:
+    """Rebuild a one-layer model's logits from its terms on ids, a text or texts of equally many tokens, and compare.
 
     Terms are computed in float64 from the model's weights; patterns and scales are the model's own, as it ran. Time: a
     product of `[pos, d_model]` and the unembedding a term. Memory: as many `[batch, pos, d_vocab]` arrays as terms.
@@ -62,7 +64,7 @@ def ensemble_check(model: AttentionOnlyTransformer, tokens: Int[Tensor, "batch p
             f"the theorem is about one attention layer from tokens to tokens; this model has {cfg.n_layers}{mlp}, "
             f"reads {cfg.read_in} and writes {cfg.read_out}. For more layers, see aotlens.paths."
         )
-    tokens = tokens.to(model.device)
+    tokens = model.to_rows(tokens, "ensemble_check")
     names = {hook_names.attn(0, hook_names.PATTERN)}
     if cfg.norm:
         names |= {hook_names.norm_scale(0), hook_names.FINAL_SCALE}

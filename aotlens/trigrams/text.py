@@ -15,8 +15,9 @@ from aotlens.data import Corpus, TokenFile, Tokenizer
 from aotlens.data.windows import start_id, windows_of_documents
 from aotlens.models import AttentionOnlyTransformer
 
-#: A corpus (encoded as it is read), a token file, or ids `[tokens]` in memory.
-Text: TypeAlias = Corpus | TokenFile | Integer[np.ndarray, " tokens"] | Integer[Tensor, " tokens"]
+#: A corpus (encoded as it is read; `aotlens.data.open_corpus` opens one by its name), a token file, ids `[tokens]` in
+#: memory, or a text itself, which is one document.
+Text: TypeAlias = Corpus | TokenFile | str | Integer[np.ndarray, " tokens"] | Integer[Tensor, " tokens"]
 _BLOCK = 1 << 20
 _NO_TEXT = "expected text, got none: is the corpus empty, or max_tokens 0?"
 
@@ -77,9 +78,15 @@ def windows(
         progress(n_tokens, n_tokens)
 
 
+def _tokenizer(model: AttentionOnlyTransformer) -> Tokenizer:
+    if not isinstance(model.tokenizer, Tokenizer):
+        raise ValueError("text needs a model with a tokenizer; give a TokenFile or token ids instead.")
+    return model.tokenizer
+
+
 def _at_most(text: Text, max_tokens: int | None) -> int:
     """How many tokens there are to read at most, as far as that is known before they are read."""
-    known = None if isinstance(text, Corpus) else len(text)
+    known = None if isinstance(text, Corpus | str) else len(text)
     return min((bound for bound in (known, max_tokens) if bound is not None), default=0)
 
 
@@ -137,9 +144,7 @@ def _ids(
     if documents is not None and not isinstance(text, Corpus):
         raise ValueError("documents: only a corpus has named documents to choose from.")
     if isinstance(text, Corpus):
-        tokenizer = model.tokenizer
-        if not isinstance(tokenizer, Tokenizer):
-            raise ValueError("a corpus needs a model with a tokenizer; give a TokenFile or token ids instead.")
+        tokenizer = _tokenizer(model)
         separator: list[int] = []
         for document in text.documents(documents):
             pieces = iter(tokenizer.pieces(document.text))
@@ -149,6 +154,8 @@ def _ids(
                 separator = []
             separator = [tokenizer.eot_id]
         return
+    if isinstance(text, str):
+        text = np.array(_tokenizer(model).encode(text), dtype=np.int64)
     if isinstance(text, TokenFile):
         ids, begin = np.asarray(text.tokens), 1
     else:

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float64, Int
+from jaxtyping import Float64
 from torch import Tensor
 
 from aotlens.conventions import Head, Progress
 from aotlens.distill.heads.result import Distillation
 from aotlens.distill.heads.substitution import replacement_hooks, substitution_hooks
-from aotlens.heads.reader import HeadReader, Hooks, Model
+from aotlens.heads.reader import HeadReader, Hooks, Model, TokenSequences
 from aotlens.results import Result
 from aotlens.statistics import rank_correlation
 
@@ -103,7 +103,7 @@ class SubstitutionCosts(Result):
 def substitution_costs(
     model: Model,
     distillation: Distillation,
-    tokens: Int[Tensor, "batch pos"],
+    tokens: TokenSequences,
     *,
     width: int | None = None,
     sizes: Sequence[int] | None = None,
@@ -112,7 +112,8 @@ def substitution_costs(
     batch_size: int = 8,
     progress: Progress | None = None,
 ) -> SubstitutionCosts:
-    """Costs on `tokens`, which should be held out (`aotlens.distill.held_out_windows`).
+    """Costs on `tokens`, which should be held out (`aotlens.distill.held_out_windows`): ids
+    `[batch, pos]`, a text, or texts of equally many tokens.
 
     Mean ablation takes the distillation's training means. `sizes` are the numbers of heads replaced together, all of
     them always among them; powers of two if not given. `progress(passes done, passes)` counts passes over `tokens`.
@@ -120,6 +121,7 @@ def substitution_costs(
     Time: heads × 3 + sizes × (5 + n_random) passes over `tokens`. Memory: for `kl`, two batches of logits.
     """
     reader = HeadReader.of(model)
+    tokens = reader.require_ids(tokens)
     width = distillation.hidden[distillation.width_index(width)]
     heads = distillation.heads
     wanted = _sizes(len(heads), sizes)

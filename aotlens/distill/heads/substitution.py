@@ -18,7 +18,7 @@ from torch import Tensor
 from aotlens.conventions import Head, HeadLike, as_head
 from aotlens.distill.heads.result import Distillation
 from aotlens.distill.heads.scaling import group_by_layer
-from aotlens.heads.reader import HeadReader, Hooks, Model
+from aotlens.heads.reader import HeadReader, Hooks, Model, TokenSequences
 
 AnyModel = TypeVar("AnyModel", bound=Model)
 #: ẑ `[batch, pos, d_head]` of a head from its layer's input x `[batch, pos, d_model]`.
@@ -121,19 +121,20 @@ def replacement_hooks(model: Model, heads: Sequence[Head], replacement: Replacem
 def token_errors(
     model: Model,
     distillation: Distillation,
-    tokens: Tensor,
+    tokens: TokenSequences,
     head: HeadLike,
     *,
     width: int | None = None,
     seed: int | None = None,
 ) -> tuple[Float[Tensor, "batch pos"], Float[Tensor, "batch pos"]]:
-    """(‖y − ŷ‖², ‖y − ȳ‖²) of one head at every position of `tokens`: where its FFN fails, and by how much the head
-    moves there. y is the head's result, or its z, as the distillation's target."""
+    """(‖y − ŷ‖², ‖y − ȳ‖²) of one head at every position: where its FFN fails, and by how much the head moves there.
+
+    y is the head's result, or its z, as the distillation's target. `tokens` are ids `[batch, pos]`, a text, or texts of
+    equally many tokens.
+    """
     reader = HeadReader.of(model)
     layer, number = head = as_head(head, reader)
-    if tokens.ndim == 1:
-        tokens = tokens[None]
-    x, z = reader.read(tokens, [layer])[layer]
+    x, z = reader.read(reader.require_ids(tokens), [layer])[layer]
     with torch.no_grad():
         own = z[:, :, number]
         guess = distillation.predict_z(head, x, width=width, seed=seed)

@@ -262,7 +262,6 @@ class Trigrams:
         return f"{loaded.key}:{choice}:{reading}"
 
     def _check(self, loaded: LoadedModel, choice: Choice, reading: Reading, text: Text, report: Report) -> Checked:
-        import numpy as np
 
         from aotlens.trigrams import evidence, skip_trigram_bugs
 
@@ -271,11 +270,7 @@ class Trigrams:
             table = self._find(loaded, choice, report)
         report(0, reading.tokens, "reading")
         model = self._copies.get(loaded.key, lambda: _copy(loaded))
-        read: Any = text.corpus
-        if read is None:
-            tokenizer = model.tokenizer
-            assert tokenizer is not None
-            read = np.array(tokenizer.encode(text.pasted), dtype=np.int64)
+        read: Any = text.pasted if text.corpus is None else text.corpus
         how_much: dict[str, Any] = {"max_tokens": reading.tokens, "documents": text.documents}
         found = evidence(
             model,

@@ -1,0 +1,182 @@
+"""A text is taken wherever tokens are: it gives what its ids give, and texts that make no batch are refused."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from aotlens.data import Tokenizer
+from aotlens.distill import held_out_windows
+from aotlens.distill.heads import distill_heads, substitution_costs, token_errors
+from aotlens.distill.on_text import text_errors
+from aotlens.evaluate import masked_loss, masked_predictions, next_token_predictions, validation_loss
+from aotlens.heads import (
+    ablate,
+    attention_by_place,
+    attention_patterns,
+    attention_to,
+    motif_scores,
+    pattern_variation,
+    targeted_attention,
+)
+from aotlens.heads.reader import HeadReader
+from aotlens.interop import to_transformer_lens
+from aotlens.paths import direct_logit_attribution, expand, term_importance
+from aotlens.trigrams import count_bigrams, ensemble_check, evidence, read_ids, score_triples, zero_layer
+from tests.small_models import SMALL, maker
+
+SENTENCE = "the cat sat on the mat, the rat sat on the cat, and that was that "
+TOKENIZER = Tokenizer.train([SENTENCE * 3], 270)
+MODEL = maker({**SMALL, "d_vocab": 270, "n_ctx": 24})(tokenizer=TOKENIZER)
+ONE_LAYER = maker({**SMALL, "d_vocab": 270, "n_ctx": 24, "n_layers": 1})(tokenizer=TOKENIZER)
+MASKED = maker({**SMALL, "d_vocab": 271, "n_ctx": 24, "causal": False})(tokenizer=TOKENIZER.with_mask())
+BRIDGE = to_transformer_lens(MODEL)
+TEXTS = ["the cat sat on the mat", "the rat sat on the cat"]
+LONGER = SENTENCE[:40]
+TARGETS = torch.ones(1, 10, 10, dtype=torch.bool).tril()
+THE, CAT = TOKENIZER.encode(" the cat")
+TRIPLES = score_triples(MODEL, "1.0", [CAT, CAT], [THE, THE], [CAT, 5], background=np.ones(270))
+NOT_PROMPTS = {
+    "generate": "its text goes on; tests/models/test_generation.py gives it one",
+    "bigrams": "its tokens are those of the vocabulary whose bigrams are listed",
+    "mask_similarity": "its sequences hold the mask token, which no text does",
+    "value_norms": "each token has a class beside it, so its ids are known",
+}
+
+
+@pytest.fixture(scope="module")
+def distillation() -> Any:
+    ids = torch.randint(0, 270, (16, 8), generator=torch.Generator().manual_seed(0))
+    return distill_heads(MODEL, (ids, ids.flip(1)), 0, seeds=1, neighbours=0)
+
+
+#: Everything that takes one prompt, as a function of it that gives numbers.
+OF_A_PROMPT: dict[str, Callable[[Any, Any], Any]] = {
+    "next_token_predictions": lambda x, _: next_token_predictions(MODEL, x).logits,
+    "masked_predictions": lambda x, _: masked_predictions(MASKED, x, 1).logits,
+    "attention_patterns": lambda x, _: attention_patterns(MODEL, x).pattern,
+    "expand": lambda x, _: expand(MODEL, x).frozen.logits,
+    "direct_logit_attribution": lambda x, _: direct_logit_attribution(MODEL, x).heads,
+    "text_errors": lambda x, d: text_errors(MODEL, d, x, "1.0").relative,
+}
+#: Everything that takes sequences of one length.
+OF_A_BATCH: dict[str, Callable[[Any, Any], Any]] = {
+    "masked_loss": lambda x, _: masked_loss(MASKED, x).losses,
+    "attention_to": lambda x, _: attention_to(MODEL, x).values,
+    "motif_scores": lambda x, _: motif_scores(MODEL, x).values,
+    "attention_by_place": lambda x, _: attention_by_place(MODEL, x).values,
+    "pattern_variation": lambda x, _: pattern_variation(MODEL, x),
+    "term_importance": lambda x, _: term_importance(MODEL, x).heads_alone,
+    "token_errors": lambda x, d: token_errors(MODEL, d, x, "1.0")[0],
+    "substitution_costs": lambda x, d: substitution_costs(MODEL, d, x, n_random=1).alone,
+    "ensemble_check": lambda x, _: ensemble_check(ONE_LAYER, x).terms["head 1"],
+    "attention_to, a bridge": lambda x, _: attention_to(BRIDGE, x).values,
+    "motif_scores, a bridge": lambda x, _: motif_scores(BRIDGE, x).values,
+    "attention_by_place, a bridge": lambda x, _: attention_by_place(BRIDGE, x).values,
+    "pattern_variation, a bridge": lambda x, _: pattern_variation(BRIDGE, x),
+    "token_errors, a bridge": lambda x, d: token_errors(BRIDGE, d, x, "1.0")[0],
+}
+#: Everything that takes sequences of several lengths, of which shorter ones are padded.
+OF_TEXTS: dict[str, Callable[[Any], Any]] = {
+    "validation_loss": lambda x: validation_loss(MODEL, x),
+    "ablate": lambda x: ablate(MODEL, x, "1.0").ablated,
+}
+#: Everything that reads text from one end to the other.
+OF_TEXT: dict[str, Callable[[Any], Any]] = {
+    "read_ids": lambda x: read_ids(MODEL, x),
+    "count_bigrams": lambda x: count_bigrams(MODEL, x).count,
+    "zero_layer": lambda x: zero_layer(ONE_LAYER, x).kl,
+    "evidence": lambda x: evidence(MODEL, TRIPLES, x).counts.destination,
+}
+TAKERS = {name.partition(",")[0] for each in (OF_A_PROMPT, OF_A_BATCH, OF_TEXTS, OF_TEXT) for name in each}
+
+
+def ids(texts: str | list[str]) -> Tensor:
+    return MODEL.to_tokens(texts)
+
+
+@pytest.mark.parametrize("name", OF_A_PROMPT)
+def test_a_text_is_its_ids(name: str, distillation: Any) -> None:
+    take = OF_A_PROMPT[name]
+    expected = take(ids(TEXTS[0]), distillation)
+    np.testing.assert_array_equal(take(TEXTS[0], distillation), expected)
+    np.testing.assert_array_equal(take([TEXTS[0]], distillation), expected)
+    np.testing.assert_array_equal(take(ids(TEXTS[0])[0], distillation), expected)
+    with pytest.raises(ValueError, match="one"):
+        take(TEXTS, distillation)
+
+
+@pytest.mark.parametrize("name", OF_A_BATCH)
+def test_texts_of_one_length_are_a_batch(name: str, distillation: Any) -> None:
+    take = OF_A_BATCH[name]
+    assert ids(TEXTS).shape == (2, 10)
+    np.testing.assert_array_equal(take(TEXTS, distillation), take(ids(TEXTS), distillation))
+    if "variation" not in name:
+        expected = take(ids(TEXTS[:1]), distillation)
+        np.testing.assert_array_equal(take(TEXTS[0], distillation), expected)
+        np.testing.assert_array_equal(take(ids(TEXTS[0])[0], distillation), expected)
+    with pytest.raises(ValueError, match=r"expected texts of equally many tokens, got 10, \d+; give one at a time"):
+        take([TEXTS[0], LONGER], distillation)
+
+
+@pytest.mark.parametrize("name", OF_TEXTS)
+def test_texts_of_any_length_are_padded_without_a_trace(name: str) -> None:
+    take, lengths = OF_TEXTS[name], [len(TOKENIZER.encode(text)) for text in (TEXTS[0], LONGER)]
+    assert lengths[0] < lengths[1]
+    alone = [np.ravel(take(text)) for text in (TEXTS[0], LONGER)]
+    np.testing.assert_array_equal(take(TEXTS[0]), take(ids(TEXTS[0])))
+    both = np.ravel(take([TEXTS[0], LONGER]))
+    if both.size == 1:  # a mean over predictions: as many as there are tokens after the start token
+        alone = [np.average(np.ravel(alone), weights=lengths, keepdims=True)]
+    np.testing.assert_allclose(both, np.concatenate(alone), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", OF_TEXT)
+def test_a_text_is_read_as_its_ids_in_one_document(name: str) -> None:
+    take = OF_TEXT[name]
+    encoded = np.array(TOKENIZER.encode(SENTENCE * 3))
+    if name in (
+        "count_bigrams",
+        "zero_layer",
+    ):  # they count what follows the separator before a document too
+        encoded = np.append(TOKENIZER.eot_id, encoded)
+    expected = take(encoded)
+    assert np.any(expected > 0)
+    np.testing.assert_array_equal(take(SENTENCE * 3), expected)
+
+
+def test_keys_are_marked_in_a_text() -> None:
+    expected = targeted_attention(MODEL, ids(TEXTS[0]), TARGETS).attention
+    np.testing.assert_array_equal(targeted_attention(MODEL, TEXTS[0], TARGETS).attention, expected)
+    np.testing.assert_allclose(targeted_attention(BRIDGE, TEXTS[0], TARGETS).attention, expected, atol=1e-6)
+
+
+def test_a_bridge_without_a_tokenizer_and_an_empty_list_are_named() -> None:
+    bare = to_transformer_lens(maker()())
+    with pytest.raises(ValueError, match="needs a model with a tokenizer; give token ids"):
+        attention_to(bare, "a text")
+    with pytest.raises(ValueError, match="empty list"):
+        HeadReader.of(MODEL).require_ids([])
+
+
+def test_every_function_of_a_model_and_tokens_is_here() -> None:
+    """Where a public function takes a model and what it reads, its annotation has str and the tables have its name."""
+    for package in ("evaluate", "heads", "paths", "distill", "trigrams", "circuits", "models"):
+        module = importlib.import_module(f"aotlens.{package}")
+        for name in module.__all__:
+            value = getattr(module, name)
+            if not inspect.isfunction(value) or name in NOT_PROMPTS or value in (distill_heads, held_out_windows):
+                continue
+            parameters = inspect.signature(value).parameters
+            for parameter in {"tokens", "inputs", "prompt", "windows", "batches"} & parameters.keys():
+                if "model" in parameters:
+                    assert name in TAKERS | {"targeted_attention"}, name
+                    annotation = str(parameters[parameter].annotation)
+                    assert "str" in annotation or "TokenSequences" in annotation, f"{name}({parameter}: {annotation})"
