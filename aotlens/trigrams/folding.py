@@ -74,7 +74,7 @@ class FoldedTrigrams(Result):
 
 
 def fold_rows(table: TrigramTable, over: str | Iterable[str] = ("source",)) -> FoldedTrigrams:
-    """Fold every row of a table beneath the first row that differs from it in one token of `over` and stands for a group.
+    """Fold every row beneath the first that differs from it in one token of `over` and stands for a group.
 
     Row by row from the best: a row that differs from no such row stands for a group itself. With `over="source"` these
     are the groups by (destination, out), with their sources folded; with `("source", "destination")` also rows with

@@ -10,6 +10,7 @@ from dash import html
 from app.pages.trigrams.address import KINDS
 from app.shell.tables import grid, long_grid, number
 
+
 def rows_grid(id: str) -> html.Div:
     """A table of any length: the server sends what is in view."""
     return long_grid(id, row_columns(checked=False), key="id", height=560)
