@@ -22,9 +22,10 @@ def order_bars(
     counts: Sequence[int] | None = None,
     *,
     quantity: str = "logits",
+    first: int = 0,
     theme: Theme = "light",
 ) -> go.Figure:
-    """What all paths with k heads add together, one bar for each k; blue adds, orange takes away.
+    """What all paths with k heads add together, one bar for each k from `first` on; blue adds, orange takes away.
 
     `counts` is how many paths there are of each length, for the hover text. Raises `ValueError` where it does not fit.
     """
@@ -32,7 +33,7 @@ def order_bars(
         raise ValueError(f"order_bars: expected {len(values)} counts, one an order, got {len(counts)}.")
     number = ["" if counts is None else f"{count:,} path{'' if count == 1 else 's'}<br>" for count in counts or values]
     bars = go.Bar(
-        x=np.arange(len(values)),
+        x=np.arange(first, first + len(values)),
         y=values.astype(np.float32),
         text=[_short(value) for value in values],
         textposition="outside",

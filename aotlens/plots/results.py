@@ -12,8 +12,10 @@ from aotlens.conventions import Head, HeadLike, as_head
 from aotlens.plots.attention import attention_map
 from aotlens.plots.colours import Theme
 from aotlens.plots.composition import Edge, composition_graph
+from aotlens.plots.distillation import Costs, ErrorGrid, cost_curves, error_grids
 from aotlens.plots.eigenvalues import eigenvalue_plane
 from aotlens.plots.gallery import pattern_gallery
+from aotlens.plots.kinds import stacked_counts
 from aotlens.plots.matrix import matrix_map
 from aotlens.plots.nonlinearity import error_lines, error_surfaces
 from aotlens.plots.paths import FlowNode, flow_graph, order_bars
@@ -23,10 +25,12 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from aotlens.circuits import Circuit, Composition, Overview, Spectrum
+    from aotlens.distill import Distillation, SubstitutionCosts
     from aotlens.distill.compile.curves import ErrorCurve, ErrorSurface
     from aotlens.heads import AttentionPatterns, MotifScores
-    from aotlens.paths import PathExpansion, Sankey
+    from aotlens.paths import PathExpansion, Sankey, TermImportance
     from aotlens.paths.superposition import JohnsonLindenstrauss
+    from aotlens.trigrams import Evidence
 
 #: Up to this many heads' patterns are drawn side by side, and rows and columns of a circuit entry by entry.
 MOST_PATTERNS, MOST_ENTRIES = 24, 200
@@ -36,7 +40,8 @@ def plot(result: Any, *, theme: Theme = "light", **options: Any) -> go.Figure:
     """The figure that the app shows of this result; `FIGURES` lists the types of result that have one.
 
     Options are those of the figure's own function below: `head` of attention patterns and of compositions, `motif` of
-    motif scores, `target` and `position` of a path expansion, `proven` of an error curve.
+    motif scores, `width` of a distillation, `of` of term importance, `target` and `position` of a path expansion,
+    `proven` of an error curve.
 
     Raises `ValueError` for a result without a figure, and where a figure needs an option that was not given.
     """
@@ -69,10 +74,7 @@ def attention(patterns: AttentionPatterns, *, head: HeadLike | None = None, them
 def motifs(scores: MotifScores, *, motif: str | None = None, theme: Theme = "light") -> go.Figure:
     """One motif's score of every head, layers down and heads across; without a name induction, or else the first."""
     motif = motif or ("induction" if "induction" in scores.motifs else scores.motifs[0])
-    values = np.asarray(scores[motif])
-    layers, heads = ([str(number) for number in range(n)] for n in values.shape)
-    quantity = f"attention: {motif.replace('_', ' ')}"
-    return matrix_map(values, layers, heads, quantity=quantity, row_title="layer", column_title="head", theme=theme)
+    return _by_head(np.asarray(scores[motif]), f"attention: {motif.replace('_', ' ')}", theme)
 
 
 def composition(result: Composition, *, head: HeadLike, above_null: bool = True, theme: Theme = "light") -> go.Figure:
@@ -166,6 +168,56 @@ def distortions(result: JohnsonLindenstrauss, *, theme: Theme = "light") -> go.F
     return distortion_plot(n_points, m, distortion, result.constant, theme=theme)
 
 
+def distillation(result: Distillation, *, width: int | None = None, theme: Theme = "light") -> go.Figure:
+    """Every head's held-out error as a feed-forward network of `width` (the widest for None), 0 to 1."""
+    width = max(result.hidden) if width is None else width
+    means, intervals = result.mean_error(width), result.interval(width)
+    n_layers, n_heads = (1 + max(head[axis] for head in result.heads) for axis in (0, 1))
+    errors = np.full((n_layers, n_heads), np.nan)
+    notes = [["not distilled"] * n_heads for _ in range(n_layers)]
+    for (layer, head), mean, (low, high) in zip(result.heads, means, intervals, strict=True):
+        errors[layer, head], notes[layer][head] = mean, f"95% interval {low:.3f} to {high:.3f}"
+    name = f"{result.model_name}, {_units(width)}".removeprefix(", ")
+    return error_grids([ErrorGrid(key=name, name=name, errors=errors, notes=notes)], theme=theme)
+
+
+def substitution(result: SubstitutionCosts, *, theme: Theme = "light") -> go.Figure:
+    """What replacing more and more heads costs, in four orders and by three replacements."""
+    ffn, mean, zero = result.by_error
+    costs = Costs(
+        name=_units(result.width), sizes=result.sizes, random=result.random,
+        curves={"FFNs, most FFN-like first": ffn, "the same heads’ means": mean, "the same heads zero": zero,
+                "FFNs, least FFN-like first": result.reverse},
+    )  # fmt: skip
+    unit = "loss, nats a token" if result.measure == "loss" else "divergence, nats a token"
+    return cost_curves([costs], unit=unit, theme=theme)
+
+
+def importance(result: TermImportance, *, of: str = "orders", theme: Theme = "light") -> go.Figure:
+    """What paths of each length take off the loss (`of="orders"`), or each head, given all others (`of="heads"`).
+
+    `of="heads alone"` shows what a head takes off the loss of a model without any other.
+    """
+    quantity = "nats a token off the loss"
+    if of == "orders":
+        return order_bars(result.by_order, quantity=quantity, first=1, theme=theme)
+    values = {"heads": result.given_the_rest, "heads alone": result.alone}.get(of)
+    if values is None:
+        raise ValueError(f"plot: of={of!r}: expected orders, heads or heads alone.")
+    if np.isnan(values).any():
+        raise ValueError("plot: heads were not measured; term_importance(model, tokens, heads=True) does.")
+    return _by_head(values, quantity, theme)
+
+
+def verdicts(result: Evidence, *, theme: Theme = "light") -> go.Figure:
+    """How many rows of each kind the text confirms."""
+    frame = result.by_kind()
+    quiet = ("not confirmed", "too rare")
+    return stacked_counts(
+        frame.to_numpy(), list(frame.index), list(frame.columns), title="rows", quiet=quiet, theme=theme
+    )
+
+
 #: The figure of each type of result, by the type's qualified name.
 FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.circuits.circuit.Circuit": circuit,
@@ -174,17 +226,31 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.circuits.spectrum.Spectrum": spectrum,
     "aotlens.distill.compile.curves.ErrorCurve": curve,
     "aotlens.distill.compile.curves.ErrorSurface": surface,
+    "aotlens.distill.heads.result.Distillation": distillation,
+    "aotlens.distill.heads.selection.SubstitutionCosts": substitution,
     "aotlens.heads.attention_to.MotifScores": motifs,
     "aotlens.heads.patterns.AttentionPatterns": attention,
     "aotlens.paths.expansion.PathExpansion": orders,
+    "aotlens.paths.importance.TermImportance": importance,
     "aotlens.paths.sankey.Sankey": flow,
     "aotlens.paths.superposition.johnson_lindenstrauss.JohnsonLindenstrauss": distortions,
+    "aotlens.trigrams.evidence.Evidence": verdicts,
 }
 
 
 def _head(head: HeadLike, shape: tuple[int, ...]) -> Head:
     """`(1, 4)` or `"1.4"`, of a result with this many layers and heads."""
     return as_head(head, SimpleNamespace(n_layers=shape[0], n_heads=shape[1]))
+
+
+def _by_head(values: np.ndarray, quantity: str, theme: Theme) -> go.Figure:
+    """`values[layer, head]`, layers down and heads across."""
+    layers, heads = ([str(number) for number in range(n)] for n in values.shape)
+    return matrix_map(values, layers, heads, quantity=quantity, row_title="layer", column_title="head", theme=theme)
+
+
+def _units(width: int) -> str:
+    return f"{width} hidden units" if width else "linear maps"
 
 
 def _range(places: range) -> str:

@@ -15,6 +15,7 @@ from aotlens.models import AttentionOnlyTransformer
 from aotlens.results import Result
 from aotlens.trigrams.counting import Counts, TrigramCounter
 from aotlens.trigrams.examples import Example, ExampleKeeper
+from aotlens.trigrams.kinds import KINDS, kinds
 from aotlens.trigrams.measuring import HeadInText
 from aotlens.trigrams.table import TrigramTable
 from aotlens.trigrams.text import Text, windows
@@ -84,6 +85,17 @@ class Evidence(Result):
     def summary(self) -> dict[str, int]:
         """How many rows have each verdict."""
         return {word: self.verdict.count(word) for word in (CONFIRMED, NOT_CONFIRMED, TOO_RARE)}
+
+    def by_kind(self) -> pd.DataFrame:
+        """How many rows of each kind (`aotlens.trigrams.kinds`, the index) have each verdict (the columns).
+
+        Raises `ValueError` for a model without a tokenizer.
+        """
+        import pandas as pd
+
+        rows = list(zip(kinds(self.table), self.verdict, strict=True))
+        verdicts = (CONFIRMED, NOT_CONFIRMED, TOO_RARE)
+        return pd.DataFrame({word: [rows.count((kind, word)) for kind in KINDS] for word in verdicts}, index=KINDS)
 
     def to_frame(self) -> pd.DataFrame:
         """The table's columns, then counts, lifts and verdicts, and what the head does."""

@@ -53,6 +53,30 @@ def test_the_figure_shows_the_result(results: dict[str, Any]) -> None:
     np.testing.assert_allclose(aotlens.plot(scores, motif="induction").data[0].z, scores["induction"], rtol=1e-6)
 
 
+def test_errors_costs_terms_and_verdicts_are_the_results(results: dict[str, Any]) -> None:
+    distillation = results["Distillation"]
+    for width in distillation.hidden:
+        cells = aotlens.plot(distillation, width=width).data[0]
+        for place, (layer, head) in enumerate(distillation.heads):
+            assert cells.z[layer, head] == pytest.approx(
+                distillation.error[place, distillation.width_index(width)].mean()
+            )
+    costs = results["SubstitutionCosts"]
+    lines = {trace.name: trace for trace in aotlens.plot(costs).data}
+    np.testing.assert_allclose(lines["FFNs, most FFN-like first"].y, costs.by_error[0], rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(lines["the same heads zero"].y, costs.by_error[2], rtol=1e-5, atol=1e-7)
+    assert list(lines["FFNs, least FFN-like first"].x) == list(costs.sizes)
+    terms = results["TermImportance"]
+    bars = aotlens.plot(terms).data[0]
+    assert list(bars.x) == [1, 2] and sum(bars.y) == pytest.approx(terms.loss_up_to[0] - terms.loss_up_to[-1], abs=1e-5)
+    np.testing.assert_allclose(aotlens.plot(terms, of="heads").data[0].z, terms.given_the_rest, rtol=1e-5)
+    np.testing.assert_allclose(aotlens.plot(terms, of="heads alone").data[0].z, terms.alone, rtol=1e-5)
+    with pytest.raises(ValueError, match="expected orders, heads or heads alone"):
+        aotlens.plot(terms, of="layers")
+    evidence = results["Evidence"]
+    assert {bar.name: sum(bar.x) for bar in aotlens.plot(evidence).data} == evidence.summary()
+
+
 def test_what_has_no_figure_is_refused(results: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"no figure of a Record; there are figures of .*Spectrum"):
         aotlens.plot(results["Record"])
