@@ -19,7 +19,7 @@ from aotlens.results import Result
 @torch.no_grad()
 def validation_loss(
     model: AttentionOnlyTransformer,
-    windows: Int[Tensor, "windows pos"] | str | list[str],
+    windows: Int[Tensor, "*windows pos"] | str | list[str],
     *,
     batch_size: int = 16,
     progress: Progress | None = None,

@@ -65,7 +65,7 @@ def mask_id_of(model: AttentionOnlyTransformer) -> int:
 @torch.no_grad()
 def masked_loss(
     model: AttentionOnlyTransformer,
-    windows: Int[Tensor, "windows pos"] | str | list[str],
+    windows: Int[Tensor, "*windows pos"] | str | list[str],
     *,
     fraction: float = MASK_FRACTION,
     seed: int = 0,
