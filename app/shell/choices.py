@@ -55,7 +55,7 @@ def head_buttons(n_layers: int, n_heads: int) -> list[Any]:
                     className="pick-head",
                     tabIndex=-1,
                     title=f"Layer {layer}, head {head}",
-                    **{"data-layer": str(layer), "data-head": str(head), "aria-label": f"Layer {layer}, head {head}"},
+                    **{"data-layer": str(layer), "data-head": str(head), "aria-label": f"Head {layer}.{head}"},
                 )
                 for head in range(n_heads)
             ],

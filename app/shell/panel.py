@@ -115,7 +115,11 @@ def _export_menu(id: str, title: str, kinds: Sequence[str]) -> list[Any]:
     if not kinds:
         return []
     items = [dmc.MenuItem(_EXPORTS[kind], id=ids.export(id, kind), n_clicks=0) for kind in kinds]
-    target = dmc.MenuTarget(icon_button(f"{id}-export", "download", f"Export: {title}"))
+    # Mantine says whether the menu is open on a box of its own around the target, so that box has to be the button.
+    button = {"component": "button", "type": "button", "className": "menu-target", "w": 28}
+    name = {"aria-label": f"Export: {title}", "title": f"Export: {title}"}
+    icon = html.Span(id=f"{id}-export", className="icon icon-download")
+    target = dmc.MenuTarget(icon, boxWrapperProps={**button, **name})
     # Kept mounted: an id that a callback names must be in the page.
     return [dmc.Menu([target, dmc.MenuDropdown(items)], position="bottom-end", keepMounted=True, shadow="md")]
 

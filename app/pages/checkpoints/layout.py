@@ -43,7 +43,7 @@ def layout(core: Core, service: Checkpoints, state: CheckpointsState) -> html.Di
         ids.PARAMETERS,
         "Parameters",
         _EXPLAIN_PARAMETERS,
-        html.Div(id=shell.body(ids.PARAMETERS), className="card-box"),
+        html.Div(id=shell.body(ids.PARAMETERS), className="card-box", tabIndex=0),
         follows=ids.CHOSEN,
     )
     details = [

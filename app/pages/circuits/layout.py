@@ -120,7 +120,10 @@ def layout(core: Core, service: Circuits, state: CircuitsState) -> html.Div:
                     ),
                     _panel(
                         ids.SINGULAR, "Singular pairs", _EXPLAIN_SINGULAR,
-                        [caption(ids.SINGULAR), html.Div(id=shell.body(ids.SINGULAR), className="singular-box")],
+                        [
+                            caption(ids.SINGULAR),
+                            html.Div(id=shell.body(ids.SINGULAR), className="singular-box", tabIndex=0),
+                        ],
                         exports=("csv",),
                     ),
                     _panel(

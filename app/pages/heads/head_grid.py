@@ -33,7 +33,7 @@ def head_cells(n_layers: int, n_heads: int) -> list[html.Button]:
             className="cell",
             tabIndex=-1,
             title=f"Head {layer}.{head}",
-            **{"data-layer": str(layer), "data-head": str(head), "aria-label": f"Layer {layer}, head {head}"},
+            **{"data-layer": str(layer), "data-head": str(head), "aria-label": f"Head {layer}.{head}"},
         )
         for layer in range(n_layers)
         for head in range(n_heads)

@@ -75,7 +75,7 @@ def layout(core: Core, service: Nonlinearity, state: NonlinearityState) -> html.
                     panel(
                         ids.COMPILED, "The attention model", _EXPLAIN_COMPILED,
                         [html.Dl(id=ids.FACTS, className="facts"),
-                         html.Div(id=shell.body(ids.COMPILED), className="layers-box")],
+                         html.Div(id=shell.body(ids.COMPILED), className="layers-box", tabIndex=0)],
                         exports=("csv", "safetensors", "zip", "ffn"),
                     ),
                     panel(

@@ -67,7 +67,7 @@ def _button(layer: int, head: int, gated: bool) -> html.Button:
         className="pick-head" if gated else _LINEAR,
         tabIndex=-1,
         title=f"Layer {layer}, head {head}: {what}",
-        **{"data-layer": str(layer), "data-head": str(head), "aria-label": f"Layer {layer}, head {head}"},
+        **{"data-layer": str(layer), "data-head": str(head), "aria-label": f"Head {layer}.{head}"},
     )
 
 

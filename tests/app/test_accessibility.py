@@ -1,0 +1,70 @@
+"""Every page and each of its tabs, light and dark, by axe: nothing serious, nothing critical."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+from app.pages import PAGES
+from tests.app.conftest import settled
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+#: Its default rules, and one more that is still said to be experimental: a name begins with what is to be read.
+OPTIONS = {"resultTypes": ["violations"], "rules": {"label-content-name-mismatch": {"enabled": True}}}
+
+
+def answered(page: Page) -> None:
+    """Scrolls past every panel, so that each is asked for, and waits until all have answered."""
+    for panel in page.locator(".panel").all():
+        if panel.is_visible():
+            panel.scroll_into_view_if_needed()
+    page.wait_for_function(
+        """() => [...document.querySelectorAll('.panel[aria-busy="true"]')].every(panel => !panel.checkVisibility())"""
+    )
+    settled(page)
+    page.wait_for_function("() => document.getAnimations().every(one => one.playState !== 'running')")
+
+
+def faults(page: Page) -> list[str]:
+    """What axe finds, a line each."""
+    response: dict[str, Any] = Axe().run(page, options=OPTIONS).response
+    return [
+        f"{rule['id']} ({rule['impact']}): {node['target']} {node['html'][:200]}\n{node['failureSummary']}"
+        for rule in response["violations"]
+        if rule["impact"] in ("serious", "critical")
+        for node in rule["nodes"]
+    ]
+
+
+@pytest.mark.parametrize("path", [page.path for page in PAGES])
+def test_nobody_is_kept_out(open_page, path: str):
+    page = open_page(path)
+    answered(page)
+    tabs = page.get_by_role("tab")
+    for number in range(max(tabs.count(), 1)):
+        if tabs.count():
+            tabs.nth(number).click()
+            answered(page)
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            expect(page.locator("html")).to_have_attribute("data-mantine-color-scheme", scheme)
+            settled(page)
+            found = faults(page)
+            assert not found, f"{path}, tab {number}, {scheme}:\n" + "\n".join(found)
+
+
+def test_an_export_menu_by_the_keyboard(open_page):
+    page = open_page("/checkpoints")
+    button = page.get_by_role("button", name="Export:").first
+    button.focus()
+    expect(button).to_have_attribute("aria-expanded", "false")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("menuitem").first).to_be_visible()
+    expect(button).to_have_attribute("aria-expanded", "true")
+    page.keyboard.press("Escape")
+    expect(button).to_be_focused()
