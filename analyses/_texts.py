@@ -15,16 +15,21 @@ if TYPE_CHECKING:
     from aotlens.models import AttentionOnlyTransformer
 
 
+def documents_to_read(model: AttentionOnlyTransformer, corpus: Corpus) -> tuple[str, ...]:
+    """The documents that the model's card kept from training, or all of a corpus that has none of them."""
+    return model.card.held_out(corpus.names()) or corpus.names()
+
+
 def windows(
     model: AttentionOnlyTransformer, corpus: Corpus, length: int, how_many: int, samples: int
 ) -> tuple[Tensor, ...]:
-    """`samples` disjoint samples of `how_many` windows `[windows, pos]`, each spread evenly over the documents that the
-    model's card kept from training, or over all where the corpus has none of them.
+    """`samples` disjoint samples of `how_many` windows `[windows, pos]`, each spread evenly over those documents.
 
     Raises `ValueError` for a corpus that is too short for so many.
     """
-    names = model.card.held_out(corpus.names()) or corpus.names()
-    rows = spread_windows(corpus, names, Encoding.of(model.tokenizer), samples * how_many, length)
+    rows = spread_windows(
+        corpus, documents_to_read(model, corpus), Encoding.of(model.tokenizer), samples * how_many, length
+    )
     if len(rows) < samples * how_many:
         raise ValueError(
             f"expected text for {samples * how_many} windows of {length} tokens, got {len(rows)}; give a longer "

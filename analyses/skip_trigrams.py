@@ -27,6 +27,7 @@ import numpy as np
 import aotlens
 from analyses._claims import parser
 from analyses._skip_trigram_page import bug_lines, direct_path_lines, row_lines, share_lines, top_of_page
+from analyses._texts import documents_to_read
 from aotlens.checkpoints.catalog import bundled_folder
 from aotlens.data import Corpus, open_corpus
 from aotlens.models import AttentionOnlyTransformer
@@ -86,7 +87,7 @@ def of_heads(
 def section(name: str, corpus: Corpus, *, max_tokens: int | None, heads: int | None, min_counts: Sequence[int]) -> str:
     """A checkpoint's part of the page, as Markdown."""
     model = aotlens.load(name, "cpu")
-    documents = model.card.held_out(corpus.names()) or corpus.names()
+    documents = documents_to_read(model, corpus)
     ids = read_ids(model, corpus, documents=documents, max_tokens=max_tokens)
     how_many = "All" if max_tokens is None or len(ids) < max_tokens else "The first"
     results = []

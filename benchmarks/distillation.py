@@ -40,7 +40,7 @@ from torch import Tensor
 import aotlens
 from aotlens.data import open_corpus, repeated_random_tokens
 from aotlens.distill import Distillation, distill_heads
-from aotlens.distill.heads.distilling import windows_for
+from aotlens.distill.heads.texts import sides
 from aotlens.heads.reader import HeadReader
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from benchmarks import _common
@@ -60,11 +60,13 @@ def load_model(quick: bool) -> AttentionOnlyTransformer:
 
 
 def texts(model: AttentionOnlyTransformer, corpus: str, quick: bool) -> tuple[Tensor, Tensor]:
-    """Training and held-out windows."""
+    """Training windows, shuffled, and held-out ones."""
     if quick:
         rows = [repeated_random_tokens(64, n, 15, seed) for seed, n in enumerate((400, 40))]
         return rows[0], rows[1]
-    return windows_for(model, open_corpus(corpus), _OURS_TOKENS, _HELD_OUT_TOKENS)
+    training, held_out, _ = sides(HeadReader.of(model), open_corpus(corpus), None, None)
+    rows = training(_OURS_TOKENS)
+    return rows[np.random.default_rng([0, 17]).permutation(len(rows))], held_out(_HELD_OUT_TOKENS)
 
 
 def activations(

@@ -8,7 +8,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from aotlens.checkpoints.errors import CheckpointError
 from aotlens.checkpoints.header import read_header
@@ -22,25 +23,6 @@ CORPUS_KEYS = ("name", "source", "sha256", "license", "validation")
 
 #: Fields of CheckpointInfo that describe the reading of a folder, and are not in its config.json.
 _NOT_STORED = ("path", "card", "problem", "note", "n_weights")
-
-_TYPES: dict[str, tuple[type, ...]] = {
-    "schema_version": (int,),
-    "name": (str,),
-    "description": (str,),
-    "model": (dict,),
-    "recipe": (dict,),
-    "command": (str,),
-    "corpus": (dict,),
-    "seed": (int, type(None)),
-    "device": (str,),
-    "tokens_seen": (int,),
-    "seconds": (int, float),
-    "metrics": (dict,),
-    "weights_dtype": (str,),
-    "weights_sha256": (str,),
-    "tokenizer_sha256": (str, type(None)),
-    "versions": (dict,),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,8 +105,7 @@ class CheckpointInfo:
 
     def to_config(self) -> dict[str, Any]:
         """The content of config.json."""
-        names = ["schema_version", *(f.name for f in dataclasses.fields(self))]
-        return {name: getattr(self, name) for name in dict.fromkeys(names) if name not in _NOT_STORED}
+        return {name: getattr(self, name) for name in _TYPES}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> CheckpointInfo:
@@ -160,6 +141,18 @@ class CheckpointInfo:
             return []
         lines = _read_text(path).split("\n")
         return [_object(line, f"{path}, line {i}") for i, line in enumerate(lines, start=1) if line.strip()]
+
+
+def _stored_types() -> dict[str, tuple[type, ...]]:
+    """What config.json may hold, by field: the type of its annotation; a whole number may stand for a float."""
+    hints = get_type_hints(CheckpointInfo)
+    kinds = {name: get_args(hint) if isinstance(hint, UnionType) else (hint,) for name, hint in hints.items()}
+    types = {name: tuple(get_origin(kind) or kind for kind in parts) for name, parts in kinds.items()}
+    stored = dict.fromkeys(("schema_version", *types))
+    return {name: (int, float) if float in types[name] else types[name] for name in stored if name not in _NOT_STORED}
+
+
+_TYPES: Final = _stored_types()
 
 
 def _check_types(values: dict[str, Any]) -> None:

@@ -40,6 +40,7 @@ from torch import Tensor
 
 from aotlens.circuits.random_rotation import TIED, rotation_mean, rotation_std, squared_corners
 from aotlens.models import AttentionOnlyTransformer, folded_norm
+from aotlens.models.weights import double
 from aotlens.results import Result
 
 if TYPE_CHECKING:
@@ -298,11 +299,11 @@ def _check_finite(model: AttentionOnlyTransformer, mode: Mode) -> None:
 
 def _reads(model: AttentionOnlyTransformer, name: str, folded: bool) -> Tensor:
     """W_Q, W_K or W_V `[layer, head, d_model, d_head]`, in float64; `folded`: behind its layer's norm."""
-    weight = getattr(model, name).detach().cpu().double()
+    weight = double(getattr(model, name))
     return torch.stack([folded_norm(model, i).into(W) for i, W in enumerate(weight)]) if folded else weight
 
 
 def _writes(model: AttentionOnlyTransformer, folded: bool) -> Tensor:
     """W_O `[layer, head, d_head, d_model]`, in float64; `folded`: as every later norm centres it."""
-    weight = model.W_O.detach().cpu().double()
+    weight = double(model.W_O)
     return folded_norm(model, None).centre(weight) if folded else weight

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from jaxtyping import Float64, Int64
 
+from aotlens.models.weights import double
 from aotlens.results import Result
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def line_table(circuit: Circuit, which: int | str, k: int | None, largest: bool,
     """The k largest (or smallest) entries of one row or column, or all of them; float64 dot products."""
     side, n = (circuit.right, circuit.shape[1]) if column else (circuit.left, circuit.shape[0])
     place = place_of(side, which, n, circuit.tokenizer)
-    A, B = (factor.detach().cpu().double() for factor in (circuit.A, circuit.B))
+    A, B = (double(factor) for factor in (circuit.A, circuit.B))
     values = A @ B[:, place] if column else A[place] @ B
     if k is not None and k < 1:
         raise ValueError(f"k={k}: expected at least one entry, or None for all of them.")

@@ -14,6 +14,7 @@ from aotlens.circuits.circuit import Circuit
 from aotlens.circuits.factors import Factors, check, prepare
 from aotlens.circuits.tiles import Tiles, tile_sizes
 from aotlens.circuits.topk import MAX_BYTES
+from aotlens.models.weights import double
 from aotlens.results import Result
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def _weights(weights: Tensor | None, n_columns: int) -> Tensor:
         return torch.full((n_columns,), 1 / n_columns, dtype=torch.float64)
     if weights.shape != (n_columns,):
         raise ValueError(f"expected a weight for each of {n_columns} columns, got shape {list(weights.shape)}.")
-    w = weights.detach().cpu().double()
+    w = double(weights)
     total = float(w.sum())
     if not bool(torch.isfinite(w).all()) or bool((w < 0).any()) or abs(total - 1) > 1e-6:
         raise ValueError(

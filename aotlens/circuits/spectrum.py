@@ -21,6 +21,7 @@ from jaxtyping import Complex128, Float64, Int64
 from torch import Tensor
 from transformer_lens import FactoredMatrix
 
+from aotlens.models.weights import double
 from aotlens.results import Result
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def spectrum(circuit: FactoredMatrix, k: int = 10, *, n_vectors: int = 10) -> Sp
 def _factors(circuit: FactoredMatrix) -> tuple[Tensor, Tensor]:
     if circuit.ndim != 2 or 0 in circuit.shape or circuit.mdim == 0:
         raise ValueError(f"spectrum: expected one matrix [rows, columns] with entries, got {list(circuit.shape)}.")
-    A, B = (factor.detach().cpu().double() for factor in (circuit.A, circuit.B))
+    A, B = (double(factor) for factor in (circuit.A, circuit.B))
     if not (A.isfinite().all() and B.isfinite().all()):
         raise ValueError("spectrum: expected finite entries, got NaN or infinity; was the training stable?")
     return A, B

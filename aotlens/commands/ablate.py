@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from aotlens.commands.choosing import AllDocuments, documents_to_read
+from aotlens.commands.choosing import AllDocuments, Documents, documents_to_read
 from aotlens.commands.shared import (
     Checkpoint,
     Csv,
@@ -41,7 +41,7 @@ def ablate_command(
         ),
     ] = "zero",
     sequences: Annotated[int, typer.Option(min=1, metavar="N", help="Windows of the corpus, spread over it.")] = 64,
-    document: Annotated[list[str], typer.Option(metavar="NAME", help="Only this document; repeatable.")] = [],  # noqa: B006
+    document: Documents = [],  # noqa: B006
     all_documents: AllDocuments = False,
     seed: Annotated[int, typer.Option(min=0, help="Of resampling.")] = 0,
     csv: Csv = None,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aotlens.commands.choosing import AllDocuments, documents_to_read
+from aotlens.commands.choosing import AllDocuments, Documents, documents_to_read
 from aotlens.commands.shared import Checkpoint, Csv, Device, Folders, Force, check_csv, print_text, table, write_csv
 from aotlens.commands.trigrams import quoted, token_or_id
 
@@ -39,9 +39,7 @@ def bigrams_command(
         str | None,
         typer.Option(metavar="SPEC", help="Hold it against text: stdlib, file:PATH, dir:PATH or hf:NAME."),
     ] = None,
-    document: Annotated[
-        list[str], typer.Option(metavar="NAME", help="Read this document of the text only. Several times for more.")
-    ] = [],  # noqa: B006
+    document: Documents = [],  # noqa: B006
     all_documents: AllDocuments = False,
     max_tokens: Annotated[int, typer.Option(min=2, metavar="N", help="How much of the text to read.")] = 1_000_000,
     kl: Annotated[

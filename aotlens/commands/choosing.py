@@ -39,6 +39,12 @@ AllDocuments = Annotated[
 ]
 
 
+Documents = Annotated[
+    list[str],
+    typer.Option("--document", metavar="NAME", help="Read this document of the text only. Several times for more."),
+]
+
+
 def choose_circuit(model: AttentionOnlyTransformer, head: str, kind: str, left: str, right: str | None) -> Circuit:
     """The circuit of the options' words. Raises ValueError, in those words, for what does not exist."""
     from aotlens.circuits import ov_circuit, qk_circuit

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aotlens.commands.choosing import AllDocuments, HeadName, documents_to_read
+from aotlens.commands.choosing import AllDocuments, Documents, HeadName, documents_to_read
 from aotlens.commands.shared import (
     Checkpoint,
     Csv,
@@ -82,9 +82,7 @@ def trigrams_command(
         str | None,
         typer.Option(metavar="SPEC", help="Hold the rows against text: stdlib, file:PATH, dir:PATH or hf:NAME."),
     ] = None,
-    document: Annotated[
-        list[str], typer.Option(metavar="NAME", help="Read this document of the text only. Several times for more.")
-    ] = [],  # noqa: B006
+    document: Documents = [],  # noqa: B006
     all_documents: AllDocuments = False,
     max_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="How much of the text to read.")] = 1_000_000,
     bugs: Annotated[

@@ -86,6 +86,12 @@ def repeat_losses(
     )
 
 
+def discounted_unigrams(counts: Int[np.ndarray, " d_vocab"], discount: float = 0.75) -> Float[np.ndarray, " d_vocab"]:
+    """p(w) of `BigramModel`, from how often each token occurs."""
+    kept = np.maximum(counts - discount, 0.0)
+    return (kept + discount * np.count_nonzero(counts) / len(counts)) / counts.sum()
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BigramModel(Result):
     """Absolute discounting, backing off to unigrams that are themselves discounted towards uniform:
@@ -120,9 +126,7 @@ class BigramModel(Result):
         if ids.min() < 0 or ids.max() >= d_vocab:
             raise ValueError(f"expected ids 0 to {d_vocab - 1}, got {ids.min()} to {ids.max()}.")
         keys, counts = np.unique(ids[:-1] * d_vocab + ids[1:], return_counts=True)
-        single = np.bincount(ids, minlength=d_vocab)
-        kept = np.maximum(single - discount, 0.0)
-        unigram = (kept + discount * np.count_nonzero(single) / d_vocab) / len(ids)
+        unigram = discounted_unigrams(np.bincount(ids, minlength=d_vocab), discount)
         return cls(discount=discount, d_vocab=d_vocab, pair_keys=keys, pair_counts=counts, unigram=unigram)
 
     def loss(self, tokens: np.ndarray) -> float:

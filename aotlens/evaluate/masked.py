@@ -12,6 +12,7 @@ from torch import Tensor
 
 from aotlens.conventions import Progress
 from aotlens.data import IGNORED, MASK_FRACTION, mask_tokens
+from aotlens.evaluate.language import discounted_unigrams
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.results import Result
 
@@ -105,12 +106,9 @@ def masked_loss(
 def unigram_loss(counts: Int[np.ndarray, " d_vocab"], targets: Int[np.ndarray, " n"], discount: float = 0.75) -> float:
     """Mean −log p(token) of `targets`, knowing nothing of their context but how often tokens occur (`counts`).
 
-    p(w) = max(c(w) − D, 0)/n + D·N/n/d_vocab with N the number of tokens that occur: `BigramModel`'s unigrams. Raises
-    `ValueError` for no targets, or nothing counted.
+    p(w) is `BigramModel`'s. Raises `ValueError` for no targets, or nothing counted.
     """
     total = int(counts.sum())
     if total < 1 or len(targets) == 0:
         raise ValueError(f"expected counted tokens and targets, got {total} and {len(targets)}.")
-    probability = np.maximum(counts - discount, 0.0)
-    probability = (probability + discount * np.count_nonzero(counts) / len(counts)) / total
-    return float(-np.log(probability[targets]).mean())
+    return float(-np.log(discounted_unigrams(counts, discount)[targets]).mean())

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from aotlens.conventions import Head
 from aotlens.models import AttentionOnlyTransformer, hook_names
+from aotlens.models.weights import double
 
 HOWS = ("zero", "mean", "position_mean", "uniform", "fixed_pattern", "resample")
 _PATTERNS = ("uniform", "fixed_pattern")
@@ -143,7 +144,7 @@ class Replacement:
 
     def _own_sums(self, activation: Tensor, part: Batch) -> tuple[Tensor, Tensor]:
         """Each sequence's part in the sums, and how many it is: positions for `"mean"`, else 1."""
-        wide = activation.detach().cpu().double()
+        wide = double(activation)
         if self.how != "mean":
             return wide, torch.ones(len(wide), dtype=torch.float64)
         real = torch.ones(len(wide), wide.shape[2], dtype=torch.float64)

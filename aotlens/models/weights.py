@@ -20,6 +20,11 @@ def widened(values: Tensor) -> Tensor:
     return values if values.dtype in (torch.float32, torch.float64) else values.float()
 
 
+def double(values: Tensor) -> Tensor:
+    """float64 on the CPU, without a gradient: MPS has no float64."""
+    return values.detach().cpu().double()
+
+
 class StackedWeights:
     """`W_Q [n_layers, n_heads, d_model, d_head]` and so on, the same for every kind of attention.
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from aotlens.circuits import qk_circuit
 from aotlens.conventions import HeadLike, as_head
 from aotlens.models import AttentionOnlyTransformer, folded_norm
+from aotlens.models.weights import double
 from aotlens.trigrams.normaliser import background_distribution
 
 
@@ -37,11 +38,11 @@ def distance_scores(
         )
     between = qk_circuit(model, head, "positions", "positions")
     from_bias = qk_circuit(model, head, "bias", "positions")
-    query, key = _wide(between.A), _wide(between.B)
+    query, key = double(between.A), double(between.B)
     if relative_positions(model, between.heads[0][0]):
         scale = _stream_scale(model, background_distribution(model, background))
         query, key = query / scale[:, None], key / scale
-    scores = ((query + _wide(from_bias.A)) @ key).numpy()
+    scores = ((query + double(from_bias.A)) @ key).numpy()
     return np.array([np.diagonal(scores, -delta).mean() for delta in range(len(scores))])
 
 
@@ -61,14 +62,10 @@ def _stream_scale(
     model: AttentionOnlyTransformer, distribution: Float64[np.ndarray, " d_vocab"]
 ) -> Float64[Tensor, " pos"]:
     centre = folded_norm(model, 0).centre
-    tokens, positions = (centre(_wide(rows)) for rows in (model.W_E, model.W_pos))
+    tokens, positions = (centre(double(rows)) for rows in (model.W_E, model.W_pos))
     u = torch.from_numpy(distribution)
     squares = u @ tokens.pow(2).sum(1) + 2 * positions @ (u @ tokens) + positions.pow(2).sum(1)
     return (squares / model.cfg.d_model + model.cfg.norm_eps).sqrt()
-
-
-def _wide(values: Tensor) -> Float64[Tensor, ...]:
-    return values.detach().cpu().double()
 
 
 def distance_shares(

@@ -22,6 +22,7 @@ from jaxtyping import Float64, Int
 from torch import Tensor
 
 from aotlens.models import AttentionOnlyTransformer, folded_norm, hook_names
+from aotlens.models.weights import double
 from aotlens.results import Result
 
 
@@ -70,17 +71,17 @@ def ensemble_check(
         names |= {hook_names.norm_scale(0), hook_names.FINAL_SCALE}
     logits, cache = model.run_with_cache(tokens, names_filter=lambda name: name in names, return_cache_object=False)
     before, final = _frozen(model, 0, cache), _frozen(model, None, cache)
-    biases = [_wide(folded_norm(model, layer).bias) for layer in (0, None)]
-    W_U = _wide(model.W_U)
-    streams = {"bigram": _wide(model.W_E)[tokens.cpu()]}
+    biases = [double(folded_norm(model, layer).bias) for layer in (0, None)]
+    W_U = double(model.W_U)
+    streams = {"bigram": double(model.W_E)[tokens.cpu()]}
     if cfg.positions == "learned":
-        streams["positions"] = _wide(model.W_pos)[: tokens.shape[1]].expand_as(streams["bigram"]).clone()
+        streams["positions"] = double(model.W_pos)[: tokens.shape[1]].expand_as(streams["bigram"]).clone()
     terms = {name: final(stream) @ W_U for name, stream in streams.items()}
-    constant = (biases[1] @ W_U + _wide(model.b_U)).expand(*tokens.shape, -1)
-    constant = constant + final(_wide(model.b_O[0]).expand_as(streams["bigram"])) @ W_U
-    pattern = _wide(cache[hook_names.attn(0, hook_names.PATTERN)])  # [batch, head, query, key]
+    constant = (biases[1] @ W_U + double(model.b_U)).expand(*tokens.shape, -1)
+    constant = constant + final(double(model.b_O[0]).expand_as(streams["bigram"])) @ W_U
+    pattern = double(cache[hook_names.attn(0, hook_names.PATTERN)])  # [batch, head, query, key]
     for head in range(cfg.n_heads):
-        W_V, W_O = _wide(model.W_V[0, head]), _wide(model.W_O[0, head])
+        W_V, W_O = double(model.W_V[0, head]), double(model.W_O[0, head])
 
         def moved(values: Tensor, weights: Tensor = pattern[:, head], out: Tensor = W_O) -> Tensor:
             return final(weights @ values @ out) @ W_U
@@ -88,11 +89,11 @@ def ensemble_check(
         terms[f"head {head}"] = moved(before(streams["bigram"]) @ W_V)
         if "positions" in streams:
             terms["positions"] += moved(before(streams["positions"]) @ W_V)
-        bias = biases[0] @ W_V + _wide(model.b_V[0, head])
+        bias = biases[0] @ W_V + double(model.b_V[0, head])
         constant = constant + moved(bias.expand(*tokens.shape, -1))
     if cfg.bias or cfg.norm:
         terms["biases"] = constant
-    expected = _wide(logits)
+    expected = double(logits)
     difference = (torch.stack(list(terms.values())).sum(0) - expected).abs()
     return EnsembleCheck(
         terms=terms,
@@ -105,8 +106,4 @@ def _frozen(model: AttentionOnlyTransformer, layer: int | None, cache: dict[str,
     """A norm with its scale frozen: linear in what is written to the stream, its bias apart."""
     norm = folded_norm(model, layer)
     scale = cache.get(norm.scale_hook)  # [batch, pos, 1]
-    return partial(norm.read, scale=1.0 if scale is None else _wide(scale))
-
-
-def _wide(values: Tensor) -> Tensor:
-    return values.detach().cpu().double()
+    return partial(norm.read, scale=1.0 if scale is None else double(scale))

@@ -21,6 +21,7 @@ from scipy.special import gammaln
 
 _LOG_OUTSIDE = np.log(2e18)
 _LARGEST_TILT = 60.0
+_NEGLIGIBLE = 1e-25  # a tilted probability that changes no tail by its rounding
 
 
 def upper_tail(
@@ -28,7 +29,7 @@ def upper_tail(
 ) -> float:
     """P(S ≥ a) for S = Σ_b hypergeometric(m_b places, y_b of them marked, x_b drawn), relative error some 1e-12.
 
-    P(S ≤ a) is `upper_tail(m, x, m − y, Σ x − a)`. Time: distinct (m, x, y) × support of one × √(variance of S).
+    P(S ≤ a) is `upper_tail(m, x, m − y, Σ x − a)`. Time: distinct (m, x, y) × √(variance of one) × √(variance of S).
     """
     lowest, highest = np.maximum(0, x + y - m), np.minimum(x, y)
     wanted = int(a - lowest.sum())
@@ -45,6 +46,8 @@ def upper_tail(
     if wanted < first:
         return 1.0
     n = last - first + 1
+    pmf, starts = _trimmed(pmf)
+    shift = int(times @ starts)
     roots = np.exp(-2j * np.pi * np.arange(n) / n)
     frequencies = np.arange(n // 2 + 1)
     powers = roots[np.outer(np.arange(pmf.shape[1]), frequencies) % n]
@@ -53,7 +56,7 @@ def upper_tail(
     characteristic[repeated] **= times[repeated, None]
     wrapped = np.fft.irfft(np.prod(characteristic, axis=0), n)
     values = np.arange(wanted, last + 1)
-    tail = (np.maximum(wrapped[values % n], 0.0) * np.exp(-theta * (values - wanted))).sum()
+    tail = (np.maximum(wrapped[(values - shift) % n], 0.0) * np.exp(-theta * (values - wanted))).sum()
     return float(min(tail * np.exp(log_generating - theta * wanted), 1.0))
 
 
@@ -72,6 +75,17 @@ def _log_pmfs(
     constant = sum(log_factorial[part] for part in (x, m - x, y, m - y)) - log_factorial[m]
     log_pmf = constant - sum(log_factorial[part] for part in (k, x - k, y - k, m - x - y + k))
     return np.where(inside, log_pmf, -np.inf), times
+
+
+def _trimmed(
+    pmf: Float64[np.ndarray, "distinct support"],
+) -> tuple[Float64[np.ndarray, "distinct kept"], Int64[np.ndarray, " distinct"]]:
+    """Each stratum's probabilities from its first to its last that is not negligible, and where the first stands."""
+    matters = pmf >= _NEGLIGIBLE
+    starts, ends = matters.argmax(1), pmf.shape[1] - matters[:, ::-1].argmax(1)
+    columns = starts[:, None] + np.arange((ends - starts).max())
+    kept = np.take_along_axis(pmf, np.minimum(columns, pmf.shape[1] - 1), axis=1)
+    return np.where(columns < ends[:, None], kept, 0.0), starts
 
 
 def _tilted_to(

@@ -61,3 +61,16 @@ def test_many_strata_far_from_the_mean(rng) -> None:
     parts = [np.full(400, part) for part in (m, x, y)]
     for a in (700, 840, 900, 1000, 1300):
         assert upper_tail(*parts, a) == pytest.approx(ways[a:].sum(), rel=1e-9)
+
+
+def test_wide_strata_that_lie_far_apart() -> None:
+    """Strata of thousands of values, most of them negligible, at different places."""
+    m, x, y = np.array([6000, 5000]), np.array([3100, 400]), np.array([2900, 4800])
+    first, second = (
+        stats.hypergeom.pmf(np.arange(drawn + 1), places, marked, drawn)
+        for places, drawn, marked in zip(m.tolist(), x.tolist(), y.tolist(), strict=True)
+    )
+    sums = np.convolve(first, second)
+    mean = int((x * y / m).sum())
+    for a in (mean - 40, mean, mean + 60, mean + 250):
+        assert upper_tail(m, x, y, a) == pytest.approx(sums[a:].sum(), rel=1e-8)

@@ -163,22 +163,6 @@ def held_out_windows(
     return judged(n_tokens)
 
 
-def windows_for(
-    model: Model,
-    corpus: Corpus,
-    train_tokens: int,
-    held_out_tokens: int,
-    *,
-    held_out: Collection[str] | float | None = None,
-    sequence_length: int | None = None,
-) -> tuple[Windows, Windows]:
-    """(training, held-out) windows as `distill_heads` takes them from a corpus, to be used with something else too."""
-    training, judged, _ = sides(HeadReader.of(model, "distillation"), corpus, held_out, sequence_length)
-    train = training(train_tokens)
-    order = torch.from_numpy(np.random.default_rng([0, 17]).permutation(len(train)))
-    return train[order], judged(held_out_tokens)
-
-
 def _identity(source: Source, settings: Settings, texts: Texts) -> dict[str, Any]:
     """What a resumed run must share with the one that was killed."""
     digest = hashlib.sha256()

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from aotlens.models.weights import double
 from aotlens.results import Result
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def interference(features: Float[Tensor, "feature d"], min_length: float = 1e-6)
 
     Raises `ValueError` for no features, entries that are not finite, and products that are not.
     """
-    wide = features.detach().cpu().double()
+    wide = double(features)
     gram = wide @ wide.T
     if len(wide) == 0 or not bool(gram.isfinite().all()):
         raise ValueError(
