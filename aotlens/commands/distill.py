@@ -21,6 +21,8 @@ from aotlens.commands.shared import (
 )
 
 if TYPE_CHECKING:
+    from aotlens.checkpoints import CheckpointInfo
+    from aotlens.data import Corpus
     from aotlens.distill import Distillation, SubstitutionCosts
 
 
@@ -91,6 +93,7 @@ def distill_command(
 
     from aotlens.checkpoints import find_checkpoint, load
     from aotlens.data import open_corpus
+    from aotlens.data.sources import portable_spec
     from aotlens.distill import (
         Record,
         distill_heads,
@@ -132,8 +135,8 @@ def distill_command(
                 distillation=found,
                 checkpoint=info.name,
                 weights_sha256=info.weights_sha256,
-                corpus=corpus,
-                command=f"aotlens distill {info.name} --corpus {corpus}",
+                corpus=_corpus_name(info, text),
+                command=f"aotlens distill {info.name} --corpus {portable_spec(corpus)}",
                 costs=costs,
             ),
         )
@@ -150,6 +153,16 @@ def distill_command(
     )
     if out is not None:
         print_text(f"{out}: saved")
+
+
+def _corpus_name(info: CheckpointInfo, text: Corpus) -> str:
+    """The name that the checkpoint's card has for its own text; of another file or folder the beginning of its hash."""
+    from aotlens.data.sources import portable_spec
+
+    if info.held_out(text.names()) and info.corpus.get("name"):
+        return str(info.corpus["name"])
+    spec = portable_spec(text.spec)
+    return spec if spec == text.spec else f"{spec} (sha256 {text.sha256()[:12]})"
 
 
 def _check_out(out: Path | None, resume: bool, force: bool) -> Path | None:

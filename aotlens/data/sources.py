@@ -41,6 +41,12 @@ def open_corpus(spec: str, *, root: str | PathLike[str] | None = None) -> Corpus
     raise ValueError(f"expected a corpus 'stdlib', 'file:PATH', 'dir:PATH' or 'hf:NAME[:config[:field]]', got {spec!r}")
 
 
+def portable_spec(spec: str) -> str:
+    """A corpus's name as it means something elsewhere: of a local file or folder only its kind, `dir:PATH`."""
+    kind, _, path = spec.partition(":")
+    return f"{kind}:PATH" if kind in ("dir", "file") and path else spec
+
+
 class TextFiles(Corpus):
     """UTF-8 files, one document each, in the given order."""
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from aotlens.checkpoints import home_folder
+from aotlens.data.sources import portable_spec
 from aotlens.train.corpus import prepare
 from aotlens.train.loop import check_start, train
 from aotlens.train.recipe import load_recipe
@@ -59,8 +60,7 @@ def _command(
     """The command that trains this again; a local folder is named by its kind only."""
     words = ["aotlens train", recipe]
     if corpus is not None and corpus != spec:
-        kind, _, rest = corpus.partition(":")
-        words.append(f"--corpus {kind}:PATH" if kind in ("dir", "file") and rest else f"--corpus {corpus}")
+        words.append(f"--corpus {portable_spec(corpus)}")
     for option, value in (("--seed", seed), ("--learning-rate", rate), ("--tokens", tokens)):
         if value is not None:
             words.append(f"{option} {value}")

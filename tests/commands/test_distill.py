@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from aotlens.data import open_corpus
 from aotlens.distill import load_distillation, load_record
 
 from .conftest import Run
@@ -37,7 +38,10 @@ def test_a_table_and_a_file(run: Run, corpus: str, tmp_path: Path):
     assert lines[1].split()[0] == "{}.{}".format(*found.order(4)[0])
     assert {file.name for file in tmp_path.glob("heads*")} == {"heads.safetensors", "heads.json"}
     record = load_record(out)
-    assert record.checkpoint == "small" and record.corpus == corpus and record.costs is None and record.weights_sha256
+    assert record.checkpoint == "small" and record.costs is None and record.weights_sha256
+    sha256 = open_corpus(corpus).sha256()
+    assert record.corpus == f"dir:PATH (sha256 {sha256[:12]})" and record.command.endswith("--corpus dir:PATH")
+    assert str(tmp_path) not in out.with_suffix(".json").read_text(encoding="utf-8")
     code, _, error = run(*arguments, "--out", str(out))
     assert code == 2 and "exists already" in error
     assert run(*arguments, "--head", "1.1", "--out", str(out), "--force")[0] == 0
