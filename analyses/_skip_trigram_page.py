@@ -117,7 +117,7 @@ def _shares(found: Evidence) -> list[str]:
 
 
 def _kinds(found: Evidence) -> str:
-    """Of the confirmed rows."""
+    """How many of the confirmed rows are of each kind, in words."""
     confirmed = [kind for kind, word in zip(kinds(found.table), found.verdict, strict=True) if word == "confirmed"]
     return ", ".join(f"{number} {kind}" for kind, number in count_kinds(confirmed).items() if number) or "–"
 

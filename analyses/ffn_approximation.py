@@ -81,7 +81,7 @@ def figure_4(work: Work, batch: int, quick: bool) -> Results:
 
 
 def figure_5(work: Work, batch: int, quick: bool) -> Results:
-    """Over heads."""
+    """Figure 5 of the paper: errors as the number of heads grows."""
     epochs = EPOCHS_QUICK if quick else EPOCHS
     some = [5, 25, 75] if quick else [5, 25, 50, 75, 100]
     every = some if quick or batch == 1 else list(range(5, 101, 5))
@@ -104,7 +104,7 @@ def figure_5(work: Work, batch: int, quick: bool) -> Results:
 
 
 def figure_6(work: Work, batch: int, quick: bool) -> Results:
-    """Over layers."""
+    """Figure 6 of the paper: errors as the number of layers grows."""
     epochs = EPOCHS_QUICK if quick else EPOCHS
     every = [1, 3, 5, 7] if quick else list(range(1, 11))
     some = every if quick else [1, 3, 5]

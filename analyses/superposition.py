@@ -36,7 +36,7 @@ SEED = 0
 
 
 def example_26() -> list[Claim]:
-    """The pentagon."""
+    """Example 26: five features on a pentagon in the plane."""
     network = pentagon()
     single = torch.eye(5, dtype=torch.float64)
     others = network.before_output(single)[~torch.eye(5, dtype=torch.bool)]

@@ -151,7 +151,7 @@ class Circuit(FactoredMatrix):
         return line_table(self, which, k, largest, column=False)
 
     def column(self, which: int | str, k: int | None = 20, *, largest: bool = True) -> CircuitTable:
-        """The same for a column."""
+        """A column as a labelled table, as `row` gives a row."""
         return line_table(self, which, k, largest, column=True)
 
     def entries(self, rows: Int[Tensor, " n"], columns: Int[Tensor, " n"]) -> Float[Tensor, " n"]:

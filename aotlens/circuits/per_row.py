@@ -93,7 +93,7 @@ def best_per_row(factors: Factors, k: int, max_bytes: int) -> tuple[Tensor, Tens
     strip = min(sizes.strip, -(-n_rows // n))
 
     def work(worker: int) -> None:
-        search = _Search(factors, k, sizes)
+        search = _RowSearch(factors, k, sizes)
         for start in range(worker * strip, n_rows, n * strip):
             rows = slice(start, min(start + strip, n_rows))
             search.strip(rows, values[rows], columns[rows])
@@ -102,7 +102,7 @@ def best_per_row(factors: Factors, k: int, max_bytes: int) -> tuple[Tensor, Tens
     return values, columns
 
 
-class _Search:
+class _RowSearch:
     """Buffers, allocated once, and the steps of the module's text."""
 
     def __init__(self, factors: Factors, k: int, sizes: Plan) -> None:

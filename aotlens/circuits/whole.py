@@ -57,7 +57,7 @@ def best_of_all(factors: Factors, k: int, max_bytes: int) -> EntrySearch:
 
     `factors` from `prepare(…)` with one scale for all rows.
     """
-    search = _Search(factors, k, max_bytes)
+    search = _WholeSearch(factors, k, max_bytes)
     search.zeros()
     search.tiles_in_order()
     search.settle()
@@ -71,7 +71,7 @@ def best_of_all(factors: Factors, k: int, max_bytes: int) -> EntrySearch:
     )
 
 
-class _Search:
+class _WholeSearch:
     def __init__(self, factors: Factors, k: int, max_bytes: int) -> None:
         self.factors, self.k = factors, k
         self.device = factors.rows32.device

@@ -133,16 +133,16 @@ def trigrams_command(
             raise ValueError(f"{option}: needs text to hold the rows against: --evidence SPEC.")
     corpus = None if evidence is None else open_corpus(evidence)
     model = load(checkpoint, device, folders=folders)
-    chosen = [[token_or_id(text) for text in texts] or None for texts in (source, destination, out)]
+    wanted = [[token_or_id(text) for text in texts] or None for texts in (source, destination, out)]
     found = skip_trigrams(
         model,
         head,
         k=max(k, depth) if fold else k,
         score=score,
         largest=not lowest,
-        sources=chosen[0],
-        destinations=chosen[1],
-        outs=chosen[2],
+        sources=wanted[0],
+        destinations=wanted[1],
+        outs=wanted[2],
         min_count=min_count,
         distance=int(distance) if distance is not None and distance.isdecimal() else distance,
     )

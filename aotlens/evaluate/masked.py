@@ -43,7 +43,7 @@ class MaskedLoss(Result):
 
     @property
     def loss(self) -> float:
-        """The mean loss, nats a hidden token."""
+        """The mean loss, in nats a hidden token."""
         return float(self.losses.mean())
 
     @property

@@ -33,7 +33,7 @@ class NextToken(Result):
 
     @property
     def loss(self) -> float:
-        """−log probability, nats."""
+        """The token's loss, −log probability, in nats."""
         return float(-np.log(self.probability)) if self.probability > 0 else float("inf")
 
 

@@ -62,7 +62,7 @@ class Ablation(Result):
 
     @property
     def ablated_mean(self) -> float:
-        """The mean of `ablated`."""
+        """The mean over sequences of what was measured without the heads."""
         return float(self.ablated.mean())
 
     @property

@@ -59,7 +59,7 @@ class Motif:
 
     @property
     def title(self) -> str:
-        """The name in words."""
+        """The motif's name in words, for titles."""
         return self.name.replace("_", " ")
 
 

@@ -61,7 +61,7 @@ class AttentionPatterns(Result):
 
     @property
     def n_bytes(self) -> int:
-        """Memory of the arrays."""
+        """The memory of the arrays, in bytes."""
         arrays = (self.pattern, self.scores, self.value_norms, self.visible, self.tokens)
         return sum(array.nbytes for array in arrays if array is not None)
 

@@ -103,7 +103,7 @@ class TargetedAttention(Result):
 
     @property
     def ratio(self) -> Float64[np.ndarray, "layer head"]:
-        """attention ÷ expected."""
+        """Attention over what its distances get: above 1 where the head looks for these keys."""
         return self.attention / self.expected
 
     def to_frame(self) -> pd.DataFrame:

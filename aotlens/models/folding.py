@@ -50,7 +50,7 @@ class FoldedNorm:
         return (self.centre(rows).pow(2).mean(-1, keepdim=True) + self.eps).sqrt()
 
     def gained(self, normalised: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_model"]:
-        """Rows times the gain."""
+        """The rows, multiplied by the norm's gain."""
         return normalised if self.eps is None else normalised * self.gain.to(normalised)
 
     def read(

@@ -91,7 +91,7 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ThreadSafeHooks):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device on which the weights are."""
         return next(self.parameters()).device
 
     @property

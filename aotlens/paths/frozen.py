@@ -186,7 +186,7 @@ def _layer_maps(model: AttentionOnlyTransformer, layer: int, dtype: torch.dtype)
 
 
 def _read_out(model: AttentionOnlyTransformer, dtype: torch.dtype) -> dict[str, Tensor]:
-    """R and out_bias."""
+    """The read-out R and its bias, with the final norm's gain and bias folded in."""
     reads_stream = not model.cfg.tied_embeddings and model.unembed.W_U is None
     if reads_stream:
         weight = torch.eye(model.cfg.d_model, dtype=dtype, device=model.device)

@@ -44,7 +44,7 @@ class ByHead(Result):
         return f"{most} adds most at the last position, where the logit is {float(self.logit[-1]):.3f}"
 
     def total(self) -> Float[Tensor, " pos *out"]:
-        """The sum over all paths."""
+        """The sum over all paths: the logit itself."""
         return self.heads.sum((0, 1)) + torch.stack([*self.direct.values()]).sum(0)
 
     def _table(self) -> pd.DataFrame | None:

@@ -41,7 +41,7 @@ class CorpusBigrams(Result):
 
     @property
     def n(self) -> int:
-        """Bigrams counted."""
+        """The number of bigrams that were counted."""
         return int(self.count.sum())
 
     def to_frame(self) -> pd.DataFrame:

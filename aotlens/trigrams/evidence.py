@@ -180,12 +180,12 @@ def evidence(
     for batch in windows(
         model, corpus, batch_size=n_windows, max_tokens=max_tokens, documents=documents, progress=progress
     ):
-        found = counter.add(batch)
-        if reader is not None and len(found.row):
-            measured = reader.measure(batch.tokens, table.source, found)
+        places = counter.add(batch)
+        if reader is not None and len(places.row):
+            measured = reader.measure(batch.tokens, table.source, places)
             for i, values in enumerate(measured[:3]):
-                sums[i] += np.bincount(found.row, values, minlength=len(table))
-            keeper.add(batch.tokens, found, measured)
+                sums[i] += np.bincount(places.row, values, minlength=len(table))
+            keeper.add(batch.tokens, places, measured)
         n_tokens += int((batch.length - 1).sum())  # every window begins with the start token
         n_documents = int(batch.document[-1]) + 1
     counts = counter.counts()

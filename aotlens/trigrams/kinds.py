@@ -35,7 +35,7 @@ def count_kinds(words: Sequence[str]) -> dict[str, int]:
 
 
 def kind_of(source: str, out: str) -> str:
-    """The kind of one row."""
+    """The kind of the row with this source and out."""
     before, after = source.strip().casefold(), out.strip().casefold()
     shorter = min(before, after, key=len)
     shares = len(shorter) >= _SHORTEST_SHARED and (before.startswith(after) or after.startswith(before))

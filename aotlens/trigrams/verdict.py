@@ -63,15 +63,15 @@ class Association(Result):
     """Row by row; NaN where a ratio has no meaning (nothing to divide by)."""
 
     lift: Float64[np.ndarray, " rows"]
-    """Of all places pooled."""
+    """The lift over all places of the text, pooled."""
     lift_within: Float64[np.ndarray, " rows"]
-    """Within strata."""
+    """The lift within strata."""
     low: Float64[np.ndarray, " rows"]
     """The ends of the 95% interval of `lift_within`."""
     high: Float64[np.ndarray, " rows"]
     p_sample: Float64[np.ndarray, " rows"]
     p_null: Float64[np.ndarray, " rows"]
-    """NaN where it is left out."""
+    """The p-value under the null's variance; NaN where it is left out."""
     p_exact: Float64[np.ndarray, " rows"]
     p_value: Float64[np.ndarray, " rows"]
     """The largest of the three."""
@@ -86,7 +86,7 @@ class Association(Result):
 
     @property
     def verdicts(self) -> tuple[str, ...]:
-        """A word a row."""
+        """Each row's verdict: confirmed, not confirmed or too rare."""
         confirmed = np.nan_to_num(self.q_value, nan=1.0) <= FALSE_DISCOVERY_RATE
         words = np.where(confirmed, CONFIRMED, NOT_CONFIRMED)
         return tuple(np.where(self.too_rare, TOO_RARE, words).tolist())

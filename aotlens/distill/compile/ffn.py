@@ -70,7 +70,7 @@ class FeedForward(Result):
         return tuple(found)
 
     def __call__(self, x: Float[Tensor, "n d_in"]) -> Float[Tensor, "n d_out"]:
-        """f(x) in float64."""
+        """The network's output f(x), in float64."""
         return self.pre_activations(x)[-1]
 
 

@@ -81,7 +81,7 @@ def distill_heads(
         raise ValueError(f"distillation runs on cpu and cuda (it sums in float64); this model is on {reader.device}.")
     source = Source(reader=reader, heads=reader.require_heads(heads))
     texts = _texts(reader, corpus, settings, held_out, sequence_length)
-    found = attending(reader, source.heads, texts.held_out[spread(len(texts.held_out), _PATTERN_WINDOWS)])
+    attention = attending(reader, source.heads, texts.held_out[spread(len(texts.held_out), _PATTERN_WINDOWS)])
     total = _Counter(progress)
     identity = None if checkpoint is None else _identity(source, settings, texts)
     training = _start(source, settings, texts, checkpoint, identity, total)
@@ -94,7 +94,7 @@ def distill_heads(
     train(training, after_piece)
     sums = held_out_sums(training, texts.held_out, total.add)
     neighbours = nearest_neighbour_errors(training, texts.held_out, total.add) if settings.neighbours else None
-    result = _result(training, texts, sums, neighbours, found)
+    result = _result(training, texts, sums, neighbours, attention)
     if checkpoint is not None:
         Path(checkpoint).unlink(missing_ok=True)
     return result

@@ -71,12 +71,12 @@ class Distillation(Result):
     """Σ‖y − ŷ‖² over blocks of consecutive held-out windows, for intervals."""
     block_baseline: Float64[np.ndarray, "head block"]
     position_error: Float64[np.ndarray, " head"]
-    """Of the training mean at the token's position."""
+    """The error of the training mean at the token's position."""
     neighbour_error: Float64[np.ndarray, " head"] | None
     """Of the mean over the `neighbour_k` nearest training inputs; None where none were asked for."""
     neighbour_k: Int64[np.ndarray, " head"] | None
     wide_error: Float64[np.ndarray, " head"] | None
-    """Of one FFN of `settings.wide` hidden units."""
+    """The error of one FFN of `settings.wide` hidden units."""
     curve_tokens: Int64[np.ndarray, " evaluation"]
     curve_seconds: Float64[np.ndarray, " evaluation"]
     curve: Float64[np.ndarray, "evaluation head trained seed"]
@@ -86,7 +86,7 @@ class Distillation(Result):
     """Tokens after which an FFN had settled; 0 where it was trained to the end."""
     attending: Attending
     weights: Mapping[int, FFNWeights]
-    """By width."""
+    """The FFNs of each width."""
     mean_z: Float[Tensor, "head d_head"]
     """The head's mean z over training tokens: what mean ablation puts in its place."""
     only_seed: Int64[np.ndarray, " head"] | None = None
@@ -118,15 +118,15 @@ class Distillation(Result):
 
     @property
     def linear_error(self) -> Float64[np.ndarray, " head"] | None:
-        """Of width 0, if it was asked for."""
+        """The linear map's error, of width 0; None where it was not asked for."""
         return self.error[:, self.hidden.index(0), 0] if 0 in self.hidden else None
 
     @property
     def floor(self) -> Float64[np.ndarray, " head"]:
         """The least error found by any means: an estimate from above of what any function of the input could reach."""
-        found = [self.error.min((1, 2))]
-        found += [errors for errors in (self.neighbour_error, self.wide_error) if errors is not None]
-        return np.min(found, axis=0)
+        least = [self.error.min((1, 2))]
+        least += [errors for errors in (self.neighbour_error, self.wide_error) if errors is not None]
+        return np.min(least, axis=0)
 
     def place(self, head: HeadLike) -> int:
         """Where a head stands in `heads`. Raises `ValueError` for one that was not distilled."""
@@ -144,7 +144,7 @@ class Distillation(Result):
         return self.hidden.index(width)
 
     def mean_error(self, width: int | None = None) -> Float64[np.ndarray, " head"]:
-        """Over seeds."""
+        """Every head's error at this width, averaged over seeds."""
         return self.error[:, self.width_index(width)].mean(1)
 
     def interval(self, width: int | None = None, confidence: float = 0.95) -> Float64[np.ndarray, "head 2"]:

@@ -138,11 +138,11 @@ def substitution_costs(
 
     def cost(kind: str, chosen: Sequence[Head]) -> float:
         nonlocal done
-        found = _cost(reader, tokens, hooks(kind, chosen), batch_size)
+        cost_nats = _cost(reader, tokens, hooks(kind, chosen), batch_size)
         done += 1
         if progress is not None:
             progress(done, total)
-        return found - clean if reader.causal else found
+        return cost_nats - clean if reader.causal else cost_nats
 
     clean = _cost(reader, tokens, [], batch_size) if reader.causal else 0.0
     alone = np.array([[cost(kind, [head]) for kind in KINDS] for head in heads])

@@ -39,7 +39,7 @@ class PointFit(Result):
         return f"{len(self.errors)} points within {float(self.errors.max()):.2g}"
 
     def __call__(self, x: Float[Tensor, "m d"]) -> Float[Tensor, " m"]:
-        """f(x) in float64."""
+        """The fitted network's output f(x), in float64."""
         return self.ffn(x.to(torch.float64))[:, 0]
 
 

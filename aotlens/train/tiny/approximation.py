@@ -70,7 +70,7 @@ class Approximation:
         )
 
 
-class _Network(nn.Module):
+class _Approximators(nn.Module):
     """All runs of one kind; a run with fewer layers has layers without heads, which change nothing."""
 
     def __init__(self, kind: Kind, d: int, heads: Sequence[int], layers: Sequence[int], seeds: Sequence[int]) -> None:
@@ -127,7 +127,7 @@ def approximate_ffn(
         raise ValueError(f"expected kind 'S' or 'F' and sizes of at least 1, got {kind!r}, {heads}, {layers}.")
     x, y = _data(seeds, n_train + n_test, n_pos, d, ffn_width, ffn_depth, ffn_gain)
     (x_train, x_test), (y_train, y_test) = (values.split([n_train, n_test], dim=1) for values in (x, y))
-    network = _Network(kind, d, heads, layers, seeds)
+    network = _Approximators(kind, d, heads, layers, seeds)
     optimiser = torch.optim.Adam(network.parameters(), lr=learning_rate)
     orders = generators_of(seeds, _ORDER)
     runs = torch.arange(len(seeds))[:, None]

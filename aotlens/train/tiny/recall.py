@@ -61,7 +61,7 @@ class Recall:
     """Share of hidden tokens named right after the last epoch (a number: to the nearest whole one)."""
 
 
-class _Network(nn.Module):
+class _RecallNetworks(nn.Module):
     """One network a seed, read at the hidden position."""
 
     auxiliary: Tensor
@@ -140,7 +140,7 @@ def train_recall(
         raise ValueError("expected heads, sequences, batch_size, epochs and seeds of at least 1, and n_pos ≤ d_vocab.")
     x, at, hidden = (torch.stack(part) for part in zip(
         *(recall_data(seed, n, d_vocab=d_vocab, n_pos=n_pos, d=d) for seed in seeds), strict=True))  # fmt: skip
-    network = _Network(kind, d, n_pos, n_heads, d_vocab if readout == "classes" else 1, seeds)
+    network = _RecallNetworks(kind, d, n_pos, n_heads, d_vocab if readout == "classes" else 1, seeds)
     optimiser = torch.optim.Adam(network.parameters(), lr=learning_rate)
     orders = generators_of(seeds, _ORDER)
     runs = torch.arange(len(seeds))[:, None]
