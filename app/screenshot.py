@@ -23,7 +23,6 @@ MAX_BYTES = 300 * 1024
 
 _READY = """() => document.getElementById("heads-grid-picture")?.naturalWidth > 0
     && document.querySelector("#heads-map-graph .js-plotly-plot .heatmaplayer image")
-    && document.querySelector("table.next")
     && document.getElementById("heads-motifs-line").textContent"""
 
 
@@ -37,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--position", type=int, default=None, help="the token to lock")
     parser.add_argument("--theme", choices=("light", "dark"), default="light")
     parser.add_argument("--width", type=int, default=1440)
-    parser.add_argument("--height", type=int, default=1180)
+    parser.add_argument("--height", type=int, default=900)
     given = parser.parse_args(argv)
     head = ADDRESS.parse(f"?head={given.head}").head
     address = ADDRESS.to(checkpoint=given.checkpoint, head=head, position=given.position)

@@ -36,12 +36,7 @@ def exact(text: str) -> dmc.Text:
     return dmc.Text(text, className="exact", size="sm")
 
 
-def relative(why: Sequence[str], what: str) -> dmc.Alert:
-    """Numbers are not the model's own: they are to be compared with each other."""
-    return dmc.Alert(
-        [dmc.Text(one, size="sm") for one in why],
-        title=f"Relative: compare {what} with each other; their numbers are not the model's own",
-        color="orange",
-        variant="light",
-        className="relative",
-    )
+def relative(why: Sequence[str], what: str) -> html.Details:
+    """Numbers are not the model's own: they are to be compared with each other; why, for who asks."""
+    summary = f"Relative: compare {what} with each other; their numbers are not the model's own"
+    return html.Details([html.Summary(summary), *(dmc.Text(one, size="sm") for one in why)], className="relative")

@@ -249,6 +249,26 @@ def opened(page: Page, tab: str) -> None:
     settled(page)
 
 
+def revealed(page: Page, panel: str) -> None:
+    """Opens the tab that a panel is in, where it is in one that is shut, and scrolls to the panel."""
+    page.evaluate(
+        """panel => {
+            const body = document.getElementById(panel).closest(".mantine-Tabs-panel");
+            const tab = body && document.getElementById(body.getAttribute("aria-labelledby"));
+            if (tab && tab.getAttribute("aria-selected") !== "true") tab.click();
+        }""",
+        panel,
+    )
+    page.locator(f"#{panel}").scroll_into_view_if_needed()
+
+
+def seen(page: Page, panel: str) -> None:
+    """Goes to a panel, which is asked for only then, and waits until it is there."""
+    revealed(page, panel)
+    page.wait_for_function("panel => !document.getElementById(panel).hasAttribute('aria-busy')", arg=panel)
+    settled(page)
+
+
 def fits(page: Page) -> None:
     """Nothing sticks out of the window, once all is there."""
     settled(page)

@@ -9,6 +9,7 @@ from app.core import address
 from app.core.head_maps import View
 
 Direction = Literal["to", "from"]
+Tab = Literal["map", "predictions"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,9 @@ class HeadsState:
     """Whether chips show where the token attends, or what attends to it."""
     hide_first: bool = address.flag("hide", key="sink")
     """Whether attention to position 0 is left out."""
+    rank: str = address.text("induction", most=60)
+    """The motif (`aotlens.heads.MOTIFS`, whose import takes seconds) by which heads are ranked."""
+    tab: Tab = address.choice(get_args(Tab), "map")
 
 
 ADDRESS = address.Address("heads", HeadsState)

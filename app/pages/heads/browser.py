@@ -13,7 +13,7 @@ _CHOSEN = stores(head=ids.HEAD, position=ids.POSITION)
 WRITES = {
     **_PROMPT,
     **_CHOSEN,
-    **values(view=ids.VIEW, direction=ids.DIRECTION),
+    **values(view=ids.VIEW, direction=ids.DIRECTION, rank=ids.RANK, tab=ids.TABS),
     **props("checked", hide_first=ids.HIDE_FIRST),
 }
 
@@ -22,8 +22,9 @@ BROWSER = (
     Browser(
         "show",
         inputs=stores(analysis=ids.ANALYSIS, head=ids.HEAD, position=ids.POSITION) | values(direction=ids.DIRECTION),
+        outputs=stores(predicted=ids.PREDICTED),
     ),
-    Browser("showMotifs", inputs=stores(motifs=ids.MOTIFS)),
+    Browser("showMotifs", inputs=stores(motifs=ids.MOTIFS) | values(rank=ids.RANK)),
     Browser("showMap", inputs=props("figure", figure=shell.graph(ids.MAP))),
     Browser(
         "lockFromMap",

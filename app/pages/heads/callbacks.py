@@ -22,22 +22,29 @@ from app.pages.heads.predictions import predictions_table
 from app.shell import ids as shell
 from app.shell.app import App
 from app.shell.callbacks import Answer, guarded
+from app.shell.panel import about
 from app.shell.props import children, props, stores, values
-from app.shell.sharing import save_files, submit_text
+from app.shell.sharing import save_files, submit_text, when_seen
 from app.shell.token_strip import token_strip
 
-EXPLAIN_MAP: dict[View, str] = {
-    "attention": (
+EXPLAIN_MAP: dict[View, list[Any]] = {
+    "attention": about(
         "The entry at (query, key) is how much of the key's value vector the head moves to the query. Point at it for "
-        "the exact value; click it to lock that query among the tokens."
+        "the exact value; click it to lock that query among the tokens.",
+        formula="A(i, j) = φ(score(i, j)); the head adds Σⱼ A(i, j) · xⱼ W_V W_O to the stream at i",
+        source="A Mathematical Framework for Transformer Circuits (2021); φ, MSSA: Attention-Only Transformers, Eq. 4",
     ),
-    "weighted": (
+    "weighted": about(
         "Attention times the length of the key's value vector, ‖v‖: how much the head really moves. Heads often rest "
-        "on a token whose value is nearly zero; here such attention disappears."
+        "on a token whose value is nearly zero; here such attention disappears.",
+        formula="A(i, j) · ‖xⱼ W_V‖",
+        source="Attention is Not Only a Weight (Kobayashi et al. 2020)",
     ),
-    "scores": (
+    "scores": about(
         "What the head computes before it chooses: query · key, scaled, in nats. A softmax depends on differences "
-        "within a row only, so compare along rows, not down columns."
+        "within a row only, so compare along rows, not down columns.",
+        formula="score(i, j) = xᵢ W_Q W_Kᵀ xⱼᵀ / √d_head",
+        source="A Mathematical Framework for Transformer Circuits (2021)",
     ),
 }
 
@@ -45,6 +52,7 @@ EXPLAIN_MAP: dict[View, str] = {
 def register(app: App, core: Core, service: None) -> None:
     """The page's callbacks."""
     submit_text(app, prompt=ids.PROMPT, text=ids.TEXT, example=ids.EXAMPLE, checkpoint=ids.CHECKPOINT, run=ids.RUN)
+    when_seen(app, ids.PREDICTED, (ids.NEXT,))
     _register_prompt(app, core)
     _register_views(app, core)
     _register_files(app, core)
@@ -124,7 +132,7 @@ def _register_views(app: App, core: Core) -> None:
         panel=ids.GRID,
         inputs=stores(shown=ids.ANALYSIS),
         state=stores(known=ids.MOTIFS, prompt=ids.PROMPT),
-        output=stores(motifs=ids.MOTIFS),
+        output=stores(motifs=ids.MOTIFS) | props("data", options=ids.RANK),
         at_first=False,
         shares_notice=True,
     )
@@ -132,20 +140,22 @@ def _register_views(app: App, core: Core) -> None:
         checkpoint = prompt["checkpoint"]
         if shown is None or (known is not None and known["checkpoint"] == checkpoint):
             raise PreventUpdate
-        return {"motifs": {"checkpoint": checkpoint, **motif_labels(core.inference.motifs(checkpoint))}}
+        labels = motif_labels(core.inference.motifs(checkpoint))
+        options = [{"value": motif, "label": motif.replace("_", " ")} for motif in labels["scores"]]
+        return {"motifs": {"checkpoint": checkpoint, **labels}, "options": options}
 
     @guarded(
         app,
         panel=ids.NEXT,
-        inputs=stores(shown=ids.ANALYSIS, position=ids.POSITION),
+        inputs=stores(wanted=shell.seen(ids.NEXT)),
         state=stores(prompt=ids.PROMPT),
         parts=("body",),
     )
-    def predict(shown: Any, position: int | None, prompt: dict[str, Any]) -> Answer:
-        if shown is None:
+    def predict(wanted: Any, prompt: dict[str, Any]) -> Answer:
+        if wanted is None:
             return None
         result = _ask(core, prompt)
-        predictions = core.inference.predictions(prompt["checkpoint"], prompt["text"], position)
+        predictions = core.inference.predictions(prompt["checkpoint"], prompt["text"], wanted["position"])
         return {"body": predictions_table(predictions, result.patterns.str_tokens[predictions.position])}
 
 

@@ -32,7 +32,6 @@ def head_cells(n_layers: int, n_heads: int) -> list[html.Button]:
             html.Span(f"{layer}.{head}", className="cell-label"),
             className="cell",
             tabIndex=-1,
-            title=f"Head {layer}.{head}",
             **{"data-layer": str(layer), "data-head": str(head), "aria-label": f"Head {layer}.{head}"},
         )
         for layer in range(n_layers)
@@ -41,19 +40,26 @@ def head_cells(n_layers: int, n_heads: int) -> list[html.Button]:
 
 
 def motif_labels(scores: MotifScores) -> dict[str, Any]:
-    """For the browser, by "layer.head": the badge of its strongest motif, if any, and a line with all its scores."""
+    """For the browser, by "layer.head": scores of each motif that the model can show; the badge of a head's strongest
+    motif, if any, and a sentence that explains it.
+    """
     from aotlens.heads import MOTIFS
 
-    badges, lines = {}, {}
-    for (layer, head), label in np.ndenumerate(np.array(scores.labels())):
-        name = f"{layer}.{head}"
-        values = {motif: scores[motif][layer, head] for motif in scores.motifs}
-        if label in MOTIFS:
-            badges[name] = MOTIFS[label].badge
-        lines[name] = "Mean attention on repeated random tokens: " + ", ".join(
-            f"{motif.replace('_', ' ')} {value:.2f}" for motif, value in values.items() if np.isfinite(value)
-        )
-    return {"labels": badges, "lines": lines}
+    badges, says, by_motif = {}, {}, {}
+    for motif in scores.motifs:
+        finite = {_name(at): float(value) for at, value in np.ndenumerate(scores[motif]) if np.isfinite(value)}
+        if finite:
+            by_motif[motif] = finite
+    for at, label in np.ndenumerate(np.array(scores.labels())):
+        motif = MOTIFS.get(str(label))
+        if motif is not None:
+            badges[_name(at)] = motif.badge
+            says[_name(at)] = f"{motif.badge}: {motif.title}, {scores[motif.name][at]:.2f}. {motif.sentence}"
+    return {"badges": badges, "says": says, "scores": by_motif}
+
+
+def _name(at: tuple[int, ...]) -> str:
+    return f"{at[0]}.{at[1]}"
 
 
 def grid_style(n_layers: int, n_heads: int) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 // The server is asked on a choice only: a text, a head, a view, a locked token.
 (function () {
     "use strict";
-    const state = { motifs: null, analysis: null, map: null, head: null, position: null, direction: "to", hover: null };
+    const BEST = 5, LEAST = 0.1; // heads that are numbered in the picture, if they have such a score
+    const state = { rank: null, motifs: null, analysis: null, map: null, head: null, position: null, direction: "to", hover: null };
 
     const { setProps } = aotlens;
     const strip = () => document.getElementById("heads-strip");
@@ -80,13 +81,38 @@
         const analysis = state.analysis;
         columns.toggleAttribute("data-empty", !analysis);
         if (analysis) columns.toggleAttribute("data-tall", analysis.layers > 0.6 * analysis.heads);
-        const motifs = state.motifs && state.motifs.labels ? state.motifs : { labels: {}, lines: {} };
+        const motifs = state.motifs && state.motifs.scores ? state.motifs : { badges: {}, says: {}, scores: {} };
+        const ranked = Object.entries(motifs.scores[state.rank] || {}).sort((one, other) => other[1] - one[1]);
+        const best = new Map(ranked.slice(0, BEST).filter(([, score]) => score >= LEAST).map(([head], index) => [head, index + 1]));
         for (const cell of document.querySelectorAll("#heads-grid-cells .cell")) {
-            const label = motifs.labels[cell.dataset.layer + "." + cell.dataset.head];
-            if (label) cell.dataset.motif = label;
-            else delete cell.dataset.motif;
+            const head = cell.dataset.layer + "." + cell.dataset.head;
+            const told = { motif: motifs.badges[head], tip: motifs.says[head], best: best.get(head) };
+            for (const [name, value] of Object.entries(told)) {
+                if (value) cell.dataset[name] = value;
+                else delete cell.dataset[name];
+            }
         }
-        line.textContent = (analysis && state.head && motifs.lines[state.head.join(".")]) || "";
+        list(ranked, best);
+        const scores = state.head ? Object.entries(motifs.scores).filter(([, byHead]) => state.head.join(".") in byHead) : [];
+        const values = scores.map(([motif, byHead]) => `${motif.replaceAll("_", " ")} ${byHead[state.head.join(".")].toFixed(2)}`);
+        line.textContent = analysis && values.length ? "Mean attention on repeated random tokens: " + values.join(", ") : "";
+    }
+
+    // The ranking: a button a head, best first; the arrow keys move along it.
+    function list(ranked, best) {
+        const box = document.getElementById("heads-ranking");
+        const chosen = state.head && state.head.join(".");
+        const focused = box.contains(document.activeElement) ? document.activeElement.dataset.head : null;
+        box.replaceChildren(...ranked.map(([head, score], index) => {
+            const button = document.createElement("button");
+            button.className = best.has(head) ? "ranked-head ranked-head-best" : "ranked-head";
+            button.textContent = `${head} ${short(score)}`;
+            Object.assign(button.dataset, { position: index, head: head });
+            button.tabIndex = index ? -1 : 0;
+            button.setAttribute("aria-pressed", String(head === chosen));
+            return button;
+        }));
+        if (focused) box.querySelector(`[data-head="${focused}"]`)?.focus();
     }
 
     // A frame around the locked token's row or column in the large map.
@@ -149,6 +175,10 @@
         return target instanceof Element ? target.closest("#heads-grid-cells .cell") : null;
     }
 
+    function rankedOf(target) {
+        return target instanceof Element ? target.closest("#heads-ranking .ranked-head") : null;
+    }
+
     document.addEventListener("mouseover", function (event) {
         const chip = chipOf(event.target);
         if (chip) hover(Number(chip.dataset.position));
@@ -172,6 +202,8 @@
         }
         const cell = cellOf(event.target);
         if (cell) choose(Number(cell.dataset.layer), Number(cell.dataset.head));
+        const ranked = rankedOf(event.target);
+        if (ranked) choose(...ranked.dataset.head.split(".").map(Number));
     });
 
     function moveHead(event) {
@@ -189,7 +221,7 @@
     document.addEventListener("keydown", function (event) {
         const chip = chipOf(event.target);
         if (chip && event.key === "Escape") lock(null);
-        else if (chip) aotlens.moveChip(event, chip);
+        else if (chip || rankedOf(event.target)) aotlens.moveChip(event, chip || rankedOf(event.target));
         else if (cellOf(event.target)) moveHead(event);
     });
 
@@ -204,10 +236,11 @@
                 markMotifs();
                 frame();
             });
+            return { predicted: analysis ? { key: analysis.key, position: position ?? null } : null };
         },
 
-        showMotifs: function ({ motifs }) {
-            state.motifs = motifs;
+        showMotifs: function ({ motifs, rank }) {
+            Object.assign(state, { motifs, rank });
             requestAnimationFrame(markMotifs);
         },
 

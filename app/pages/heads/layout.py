@@ -14,21 +14,24 @@ from app.shell import ids as shell
 from app.shell.controls import link_button, switch_of
 from app.shell.examples import EXAMPLES, FIRST
 from app.shell.graph import figure
-from app.shell.panel import panel
+from app.shell.panel import about, panel, tabs
 from app.shell.prompt import checkpoint_choice, text_form
 
 _EXPLAIN_PROMPT = (
     "The text goes through the model once, with the start token <|endoftext|> before it. The address in your browser "
-    "holds everything you choose here: copy it to come back to this view, or to share it."
+    "holds everything you choose here."
 )
 _EXPLAIN_TOKENS = (
     "Point at a token to shade the others by the chosen head's values; click to lock it. · is a space, ⏎ a newline, "
     "→ a tab; <0xE2> is one byte of a character that takes several tokens."
 )
-_EXPLAIN_GRID = (
+_EXPLAIN_GRID = about(
     "Row = layer, column = head; in each map, queries go down and keys across. A vertical stripe is one token that "
     "many attend to, a diagonal is a fixed distance back. Each map has its own colour scale, up to its largest value. "
-    "Click one, or move with the arrow keys."
+    "Click one, or move with the arrow keys. Badges name a head's strongest motif, and heads are ranked by the motif "
+    "that you choose: mean attention to its keys on repeated random tokens. The best five are numbered in the picture, "
+    "where they score at least 0.1.",
+    source="Induction heads: In-context Learning and Induction Heads (Olsson et al. 2022)",
 )
 _EXPLAIN_NEXT = (
     "What the model expects after the locked token, or after the last one; a masked language model, which sees both "
@@ -46,12 +49,21 @@ def layout(core: Core, service: None, state: HeadsState) -> html.Div:
             dcc.Store(id=ids.PROMPT, data={"checkpoint": checkpoint, "text": text}),
             dcc.Store(id=ids.ANALYSIS),
             dcc.Store(id=ids.MOTIFS),
+            dcc.Store(id=ids.PREDICTED),
             dcc.Store(id=ids.HEAD, data=state.head),
             dcc.Store(id=ids.POSITION, data=state.position),
             _prompt_panel(core, checkpoint, text),
-            _view_bar(state),
             html.Div(
-                [_tokens_panel(state), _grid_panel(), _map_panel(core), _next_panel()],
+                [
+                    _tokens_panel(state),
+                    _grid_panel(state),
+                    tabs(
+                        ids.TABS,
+                        state.tab,
+                        {"map": ("Map", _map_panel(core)), "predictions": ("Predicted token", _next_panel())},
+                        label="Of the head and the token",
+                    ),
+                ],
                 id=ids.COLUMNS,
                 className="heads-columns",
                 **{"data-empty": ""},
@@ -77,28 +89,28 @@ def _tokens_panel(state: HeadsState) -> html.Section:
 
 def _next_panel() -> html.Section:
     table = html.Div(id=shell.body(ids.NEXT), className="next-box")
-    return panel(ids.NEXT, "Predicted token", _EXPLAIN_NEXT, table, exports=("csv", "json"))
+    return panel(ids.NEXT, "Predicted token", _EXPLAIN_NEXT, table, exports=("csv", "json"), follows=ids.PREDICTED)
 
 
-def _view_bar(state: HeadsState) -> html.Div:
-    views = {"attention": "Attention", "weighted": "Value-weighted (A·‖v‖)", "scores": "Scores"}
-    return html.Div(
-        [
-            switch_of(ids.VIEW, "What the maps show", state.view, views),
-            dmc.Switch(
-                id=ids.HIDE_FIRST,
-                label="Hide position 0",
-                checked=state.hide_first,
-                size="sm",
-                **{"data-help": "Attention to the first token drowns the rest of a colour scale"},
-            ),
-        ],
-        className="view-bar",
-    )
-
-
-def _grid_panel() -> html.Section:
-    return panel(ids.GRID, "All heads", _EXPLAIN_GRID, head_grid(), exports=("png", "npz"))
+def _grid_panel(state: HeadsState) -> html.Section:
+    views = {"attention": "Attention", "weighted": "Value-weighted", "scores": "Scores"}
+    controls = [
+        switch_of(ids.VIEW, "What the maps show", state.view, views),
+        dmc.Switch(
+            id=ids.HIDE_FIRST,
+            label="Hide position 0",
+            checked=state.hide_first,
+            size="sm",
+            **{"data-tip": "Attention to the first token drowns the rest of a colour scale."},
+        ),
+    ]
+    # The other motifs come with the scores: the library's take seconds to import.
+    rank = dmc.Select(
+        id=ids.RANK, label="Heads ranked by", data=[state.rank], value=state.rank, allowDeselect=False, size="xs",
+    )  # fmt: skip
+    ranking = html.Div(id=ids.RANKING, className="ranking", role="group", **{"aria-label": "Heads, best first"})
+    content = html.Div([head_grid(), html.Div([rank, ranking], className="ranked")], className="grid-row")
+    return panel(ids.GRID, "All heads", _EXPLAIN_GRID, content, controls=controls, exports=("png", "npz"))
 
 
 def _map_panel(core: Core) -> html.Section:

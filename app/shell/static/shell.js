@@ -99,7 +99,17 @@
     });
 
     // Opens another of a group of tabs (app/shell/panel.py, `tabs`).
-    aotlens.openTab = (id, name) => aotlens.setProps(id, { value: name });
+    aotlens.openTab = function (id, name) {
+        aotlens.setProps(id, { value: name });
+        remeasure();
+    };
+
+    // What was drawn in a closed tab measures itself anew when it is there: figures, tables, boxes as high as their text.
+    function remeasure() {
+        setTimeout(() => window.dispatchEvent(new Event("resize")), 50);
+    }
+
+    document.addEventListener("click", ({ target }) => target instanceof Element && target.closest("[role=tab]") && remeasure());
 
     function download(uri, name) {
         const link = document.createElement("a");

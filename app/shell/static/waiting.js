@@ -29,7 +29,9 @@
                 states.set(panel, {});
                 observer.observe(panel);
             }
-            states.get(panel).wanted = JSON.stringify(shown ?? null);
+            const state = states.get(panel);
+            state.wanted = JSON.stringify(shown ?? null);
+            if (state.asked === state.wanted) continue;
             panel.setAttribute("aria-busy", "true");
             update(panel);
         }

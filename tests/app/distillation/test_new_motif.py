@@ -37,7 +37,9 @@ def test_it_is_in_the_scores_and_a_badge_of_the_heads_page(distilled: Distillati
     scores = motif_scores(distilled.catalog.load("tiny-mhsa").model, n_sequences=2)
     np.testing.assert_allclose(scores[NAME], 1, atol=1e-5)
     shown = motif_labels(distilled.inference.motifs("tiny-mhsa"))
-    assert set(shown["labels"].values()) == {"upto"} and "up to here 1.00" in shown["lines"]["0.0"]
+    assert set(shown["badges"].values()) == {"upto"}
+    assert shown["says"]["0.0"] == "upto: up to here, 1.00. It attends up to here."
+    assert shown["scores"][NAME]["0.0"] == pytest.approx(1, abs=1e-5)
 
 
 def test_it_is_on_the_distillation_page(distilled: Distillations) -> None:

@@ -18,7 +18,7 @@ from app.pages.heads.address import HeadsState
 from app.pages.heads.ids import ids
 from app.shell import ids as shell
 from app.shell.examples import FIRST
-from tests.app.conftest import PATIENCE, fits, focused, head_drawn, query, settled, written
+from tests.app.conftest import PATIENCE, fits, focused, head_drawn, in_the_first_screen, opened, query, settled, written
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -75,6 +75,7 @@ def test_type_run_click_and_lock(open_page, services: Core):
     drawn(page, "Head 1.2")
     chip = page.locator("#heads-strip .chip").nth(4)
     chip.click()
+    opened(page, "Predicted token")
     page.wait_for_function("() => document.getElementById('heads-next-body').textContent.includes('at position 4')")
     locked(page, 4)
     written(page, "head", "1.2")
@@ -205,9 +206,11 @@ def test_an_answer_that_comes_late_is_dropped(open_page, services: Core, monkeyp
         release.set()
     # What is asked after it and answered has come later; and then nothing is under way.
     page.locator("#heads-strip .chip").nth(2).click()
+    opened(page, "Predicted token")
     page.locator("#heads-next-body >> text=at position 2").wait_for()
     settled(page)
-    assert page.locator("#heads-map-title").inner_text() == "Head 1.2" and page.evaluate("titles") == []
+    assert page.locator("#heads-map-title").text_content() == "Head 1.2" and page.evaluate("titles") == []
+    opened(page, "Map")
     drawn(page, "Head 1.2")
 
 
@@ -224,6 +227,65 @@ def test_the_picture_holds_the_values(open_page, services: Core):
     below = np.tril(np.ones_like(pattern, dtype=bool))
     np.testing.assert_array_equal(values[below].astype(np.float32), pattern[below])
     assert np.isnan(values[~below]).all()
+
+
+def test_the_map_is_in_the_first_screen(open_page):
+    page = open_page(heads(head=(1, 0)))
+    drawn(page, "Head 1.0")
+    in_the_first_screen(page, ids.MAP)
+    in_the_first_screen(page, ids.GRID)
+    opened(page, "Predicted token")
+    written(page, "tab", "predictions")
+    page = open_page(heads(head=(1, 0), tab="predictions"), load=True)
+    page.locator("table.next").wait_for()
+    opened(page, "Map")
+    drawn(page, "Head 1.0")
+
+
+def test_heads_are_ranked_by_a_motif(open_page, services: Core):
+    page = open_page(heads())
+    drawn(page, "Head 0.0")
+    scores = services.inference.motifs("tiny-mhsa")
+    for name, title in (("induction", "induction"), ("first_token", "first token")):
+        if name != "induction":
+            page.click(f"#{ids.RANK}")
+            page.get_by_role("option", name=title).click()
+            written(page, "rank", name)
+        order = np.argsort(-scores[name], axis=None, kind="stable")
+        best = [f"{index // 3}.{index % 3}" for index in order]
+        page.wait_for_function(
+            """best => best.join() === Array.from(document.querySelectorAll("#heads-ranking button"),
+                                                  button => button.dataset.head).join()""",
+            arg=best,
+        )
+    numbered = page.eval_on_selector_all("#heads-grid-cells .cell[data-best='1']", "all => all.map(c => c.textContent)")
+    assert numbered == best[:1]
+    page.locator("#heads-ranking button").nth(1).click()
+    drawn(page, f"Head {best[1]}")
+    focused(page, "#heads-ranking button[aria-pressed='true']")
+    page.keyboard.press("ArrowLeft")
+    focused(page, f"#heads-ranking button[data-head='{best[0]}']")
+    page.keyboard.press("Enter")
+    drawn(page, f"Head {best[0]}")
+
+
+def test_a_badge_explains_itself_on_hover_and_focus(open_page):
+    page = open_page(heads())
+    drawn(page, "Head 0.0")
+    settled(page)
+    says = "ind: induction, 0.90. It attends to what followed an earlier occurrence of the query's token."
+    motifs = {"checkpoint": "tiny-mhsa", "badges": {"0.1": "ind"}, "says": {"0.1": says}, "scores": {}}
+    page.evaluate("([id, data]) => dash_clientside.set_props(id, {data})", [ids.MOTIFS, motifs])
+    cell = page.locator("#heads-grid-cells .cell[data-motif='ind']")
+    tip = page.locator("#tip")
+    cell.hover()
+    expect(tip).to_have_text(says)
+    expect(cell).to_have_accessible_description(says)
+    page.keyboard.press("Escape")
+    expect(tip).to_be_hidden()
+    page.locator("#heads-grid-cells .cell").first.focus()
+    page.keyboard.press("ArrowRight")
+    expect(tip).to_have_text(says)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
