@@ -14,6 +14,7 @@ nonlinearity.py a compiled network: error over the inputs, a head as a gate, mas
 distillation.py heads as feed-forward networks, models side by side: errors, and what replacing heads costs
 results.py      `plot(result)`: the figure of a result
 subspaces.py    tokens of noisy subspaces layer by layer: where they lie, their SNR, what attends to what
+descent.py      an energy over the plane with a query on its way down it, and errors step by step
 paths.py        what paths of each length add to a logit, and its flow from tokens through heads
 """
 
@@ -22,6 +23,7 @@ from __future__ import annotations
 from aotlens.plots.attention import attention_map
 from aotlens.plots.colours import Theme
 from aotlens.plots.composition import Edge, composition_graph
+from aotlens.plots.descent import energy_landscape, errors_by_step
 from aotlens.plots.distillation import (
     Cloud,
     Costs,
@@ -57,9 +59,11 @@ __all__ = [
     "data_uri",
     "describe",
     "eigenvalue_plane",
+    "energy_landscape",
     "error_grids",
     "error_lines",
     "error_surfaces",
+    "errors_by_step",
     "flow_graph",
     "gate",
     "glyphs",

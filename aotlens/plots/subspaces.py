@@ -16,7 +16,10 @@ from jaxtyping import Float, Integer
 from aotlens.plots.colours import INK, LINES, QUIET, Theme, base_layout, colorscale
 
 #: A view of three axes in which none hides another.
-_CAMERA = {"eye": {"x": 1.45, "y": 1.45, "z": 0.85}}
+_CAMERA = {"eye": {"x": 1.65, "y": 1.65, "z": 0.95}, "center": {"x": 0, "y": 0, "z": -0.1}}
+_LEGEND = {
+    "orientation": "h", "y": 1.0, "yanchor": "bottom", "itemsizing": "constant", "title": {"text": "cluster "},
+}  # fmt: skip
 
 
 def token_clouds(
@@ -42,7 +45,7 @@ def token_clouds(
     _need_layer(layer, n_layers)
     points = points.astype(np.float32)
     names = "xyz"[:n_axes]
-    kind, size = ("scatter3d", 3.5) if n_axes == 3 else ("scatter", 6)
+    kind, size = ("scatter3d", 3) if n_axes == 3 else ("scatter", 6)
     palette = np.array(LINES[theme])
     hover = "<br>".join(f"{title}  %{{{name}:.3f}}" for title, name in zip(axes, names, strict=True))
 
@@ -57,30 +60,25 @@ def token_clouds(
     }  # fmt: skip
     legend = [
         {
-            "type": kind, **{name: [None] for name in names}, "mode": "markers", "name": f"cluster {cluster + 1}",
+            "type": kind, **{name: [None] for name in names}, "mode": "markers", "name": str(cluster + 1),
             "marker": {"size": size, "color": palette[cluster % len(palette)]},
         }
         for cluster in np.unique(labels).tolist()
     ]  # fmt: skip
-    figure = go.Figure(data=[cloud, *legend], layout=base_layout(theme))
-    figure.frames = [{"name": str(at), "data": [coordinates(at)], "traces": [0]} for at in range(n_layers)]
+    frames = [{"name": str(at), "data": [coordinates(at)], "traces": [0]} for at in range(n_layers)]
     ends = ranges or [_ends(points[..., axis]) for axis in range(n_axes)]
     styled = [
         {"title": {"text": title, "font": {"size": 12}}, "range": list(end), "autorange": False, "zeroline": False}
         for title, end in zip(axes, ends, strict=True)
     ]
-    if n_axes == 3:
-        look = {"gridcolor": QUIET[theme], "color": INK[theme], "showbackground": False, "tickfont": {"size": 10}}
-        figure.update_layout(
-            scene={
-                **{f"{name}axis": {**axis, **look} for name, axis in zip(names, styled, strict=True)},
-                "aspectmode": "cube", "camera": _CAMERA, "uirevision": "camera",
-            }
-        )  # fmt: skip
+    if n_axes == 2:
+        layout = base_layout(theme, xaxis=styled[0], yaxis=styled[1], legend=_LEGEND)
     else:
-        figure.update_layout(xaxis=styled[0], yaxis=styled[1])
-    figure.update_layout(legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "itemsizing": "constant"})
-    return figure
+        look = {"gridcolor": QUIET[theme], "color": INK[theme], "showbackground": False, "tickfont": {"size": 10}}
+        scene = {f"{name}axis": {**axis, **look} for name, axis in zip(names, styled, strict=True)}
+        scene |= {"aspectmode": "cube", "camera": _CAMERA, "uirevision": "camera"}
+        layout = base_layout(theme, scene=scene, legend=_LEGEND)
+    return go.Figure([cloud, *legend], layout, frames)
 
 
 def snr_by_layer(
@@ -100,46 +98,49 @@ def snr_by_layer(
     _need_layer(layer, n_layers)
     shown = np.where(np.isfinite(snr) & (snr > 0), snr, np.nan)
     layers = np.arange(n_layers)
-    figure = go.Figure(layout=base_layout(theme))
     theory = None if rate is None else np.nanmean(shown[0]) * rate**layers
     everything = shown if theory is None else np.concatenate([shown.ravel(), theory])
     low, high = (float(end) for end in (np.nanmin(everything) / 1.3, np.nanmax(everything) * 1.3))
-    for cluster, values in enumerate(shown.T):
-        figure.add_trace(
-            go.Scatter(
-                x=layers, y=values, mode="lines+markers", name=f"cluster {cluster + 1}", marker={"size": 4},
-                line={"color": LINES[theme][cluster % len(LINES[theme])], "width": 1.6}, hovertemplate="%{y:.4g}",
-            )
-        )  # fmt: skip
+    curve = {"type": "scatter", "hovertemplate": "%{y:.4g}"}
+    traces: list[dict[str, Any]] = [
+        {
+            **curve, "x": layers, "y": values, "mode": "lines+markers", "name": str(cluster + 1), "marker": {"size": 4},
+            "line": {"color": LINES[theme][cluster % len(LINES[theme])], "width": 1.6},
+        }
+        for cluster, values in enumerate(shown.T)
+    ]  # fmt: skip
     if theory is not None:
-        figure.add_trace(
-            go.Scatter(
-                x=layers, y=theory, mode="lines", name=f"theory: × {rate:.4g} a layer",
-                line={"color": INK[theme], "width": 1.6, "dash": "dash"}, hovertemplate="%{y:.4g}",
-            )
-        )  # fmt: skip
+        dashed = {"color": INK[theme], "width": 1.6, "dash": "dash"}
+        traces.append({**curve, "x": layers, "y": theory, "mode": "lines", "name": "theory", "line": dashed})
+
+    def mark(at: int) -> dict[str, Any]:
+        return {"type": "scatter", "x": [at, at], "y": [low, high]}
+
+    upright = {
+        "mode": "lines",
+        "showlegend": False,
+        "hoverinfo": "skip",
+        "line": {"color": LINES[theme][1], "width": 2},
+    }
+    frames = [{"name": str(at), "data": [mark(at)], "traces": [len(traces)]} for at in layers.tolist()]
+    shaded: dict[str, Any] = {}
     if exact_layers:
-        figure.add_vrect(
-            x0=0, x1=exact_layers, fillcolor=LINES[theme][2], opacity=0.12, line_width=0,
-            annotation={"text": "exact", "font": {"size": 11, "color": INK[theme]}}, annotation_position="top left",
-        )  # fmt: skip
-    mark = len(figure.data)
-    figure.add_trace(
-        go.Scatter(
-            x=[layer, layer], y=[low, high], mode="lines", showlegend=False, hoverinfo="skip",
-            line={"color": LINES[theme][1], "width": 2},
-        )
+        ends = {"x0": 0, "x1": exact_layers, "y0": 0, "y1": 1, "yref": "y domain"}
+        text = {"text": "exact", "showarrow": False, "font": {"size": 11, "color": INK[theme]}}
+        shaded["shapes"] = [
+            {"type": "rect", **ends, "fillcolor": LINES[theme][2], "opacity": 0.12, "line": {"width": 0}}
+        ]
+        shaded["annotations"] = [{**text, "x": 0, "xanchor": "left", "y": 1, "yanchor": "top", "yref": "y domain"}]
+    layout = base_layout(
+        theme,
+        xaxis={"title": {"text": "layer (0: the tokens as drawn)"}, "range": [-0.3, n_layers - 0.7]},
+        yaxis={
+            "title": {"text": "signal-to-noise ratio"}, "type": "log", "range": [np.log10(low), np.log10(high)],
+            "exponentformat": "power", "dtick": "D2",
+        },
+        hovermode="x unified", legend=_LEGEND, **shaded,
     )  # fmt: skip
-    figure.frames = [
-        {"name": str(at), "data": [{"type": "scatter", "x": [at, at], "y": [low, high]}], "traces": [mark]}
-        for at in layers.tolist()
-    ]
-    figure.update_xaxes(title_text="layer (0: the tokens as drawn)", range=[-0.3, n_layers - 0.7])
-    figure.update_yaxes(
-        title_text="signal-to-noise ratio", type="log", range=[np.log10(low), np.log10(high)], exponentformat="power"
-    )
-    figure.update_layout(hovermode="x unified", legend={"orientation": "h", "y": 1.0, "yanchor": "bottom"})
-    return figure
+    return go.Figure([*traces, {**mark(layer), **upright}], layout, frames)
 
 
 def membership_maps(
@@ -166,25 +167,25 @@ def membership_maps(
     starts = np.concatenate([[0], edges, [n_keys]])
     middles = ((starts[:-1] + starts[1:] - 1) / 2).tolist()
     names = [f"cluster {int(label) + 1}" for label in labels[starts[:-1]]]
-    figure = go.Figure(layout=base_layout(theme))
-    figure.add_trace(
-        go.Heatmap(
-            z=patterns[layer], zmin=0, zmax=float(patterns.max(initial=0.0)) or 1.0,
-            colorscale=colorscale("sequential", theme), colorbar={"thickness": 10, "outlinewidth": 0},
-            hovertemplate="query %{y}<br>key %{x}<br><b>%{z:.4f}</b><extra></extra>",
-        )
-    )  # fmt: skip
-    figure.frames = [
+    heatmap = {
+        "type": "heatmap", "z": patterns[layer], "zmin": 0, "zmax": float(patterns.max(initial=0.0)) or 1.0,
+        "colorscale": colorscale("sequential", theme), "colorbar": {"thickness": 10, "outlinewidth": 0},
+        "hovertemplate": "query %{y}<br>key %{x}<br><b>%{z:.4f}</b><extra></extra>",
+    }  # fmt: skip
+    frames = [
         {"name": str(at), "data": [{"type": "heatmap", "z": patterns[at]}], "traces": [0]} for at in range(n_layers)
     ]
-    for edge in edges.tolist():
-        line = {"color": INK[theme], "width": 0.8}
-        figure.add_shape(type="line", x0=edge - 0.5, x1=edge - 0.5, y0=-0.5, y1=n_keys - 0.5, line=line)
-        figure.add_shape(type="line", y0=edge - 0.5, y1=edge - 0.5, x0=-0.5, x1=n_keys - 0.5, line=line)
-    ticks = {"tickvals": middles, "ticktext": names, "showgrid": False, "zeroline": False}
-    figure.update_xaxes(**ticks, title_text="key", constrain="domain")
-    figure.update_yaxes(**ticks, title_text="query", autorange="reversed", tickangle=-90, scaleanchor="x")
-    return figure
+    line = {"type": "line", "line": {"color": INK[theme], "width": 0.8}}
+    shapes = []
+    for edge in (edges - 0.5).tolist():
+        shapes.append({**line, "x0": edge, "x1": edge, "y0": -0.5, "y1": n_keys - 0.5})
+        shapes.append({**line, "y0": edge, "y1": edge, "x0": -0.5, "x1": n_keys - 0.5})
+    axis = {"tickvals": middles, "ticktext": names, "showgrid": False, "zeroline": False, "constrain": "domain"}
+    down = {"title": {"text": "query"}, "autorange": "reversed", "tickangle": -90, "scaleanchor": "x"}
+    layout = base_layout(
+        theme, xaxis={**axis, "title": {"text": "key"}}, yaxis={**axis, **down}, shapes=shapes
+    )  # fmt: skip
+    return go.Figure([heatmap], layout, frames)
 
 
 def _ends(values: np.ndarray) -> tuple[float, float]:

@@ -2,6 +2,7 @@
 
 settings.py    every limit in one place
 address.py     what an address says: one declaration of fields, from which it is read, written and linked
+parameters.py  numbers that sliders set and addresses remember
 catalog.py     which checkpoints there are; each model loaded once
 inference.py   text -> tokens -> patterns and predictions; exclusive use of a model
 head_maps.py   what of a prompt's patterns is shown: one head's map, the picture of all heads

@@ -122,9 +122,18 @@ def whole(
     return _field(default, read=read, key=key, check=check)
 
 
-def real(default: float | None = None, *, key: str | None = None) -> Any:
-    """A finite number, `0.001` or `1e-3`."""
-    return _field(default, read=_read_real, write=_write_real, key=key)
+def real(
+    default: float | None = None, *, least: float = -math.inf, most: float = math.inf, key: str | None = None
+) -> Any:
+    """A finite number, `0.001` or `1e-3`; within bounds, where they are given."""
+
+    def read(value: str) -> float:
+        number = _read_real(value)
+        if not least <= number <= most:
+            raise Unfit(f"a number from {_write_real(least)} to {_write_real(most)}", min(max(number, least), most))
+        return number
+
+    return _field(default, read=read, write=_write_real, key=key)
 
 
 def choice(choices: Sequence[str], default: str | None = None, *, key: str | None = None) -> Any:

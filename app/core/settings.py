@@ -61,6 +61,10 @@ class Settings:
     """Heads of an attention model that a feed-forward network is compiled into; sliding η compiles it anew."""
     n_compiled: int = 64
     """Compiled networks that are kept; the least recently used go first."""
+    unrolled_bytes: int = 128 * 2**20
+    """Memory of the tokens of unrolled mixtures that are kept; the least recently used go first."""
+    n_planes: int = 32
+    """Energies in the plane that are kept, with the prompts that errors are averaged over."""
     max_models: int = 4
     """Models kept in memory; the least recently used goes first."""
     listing_seconds: float = 2.0

@@ -25,6 +25,8 @@ _NAMES = (
     "paths",
     "distillation",
     "nonlinearity",
+    "subspaces",
+    "denoising",
     "checkpoints",
 )
 

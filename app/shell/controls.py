@@ -9,6 +9,8 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 
 from app.core.jobs import Job
+from app.core.parameters import Parameter
+from app.shell import ids
 from app.shell.choices import head_picker
 
 
@@ -33,6 +35,28 @@ def whole_number(id: str, label: str | None, value: Any, least: int, most: int, 
     return dmc.NumberInput(
         id=id, label=label, value=value, min=least, max=most, allowDecimal=False,
         **{"debounce": 300, "clampBehavior": "blur", "size": "sm", **rest},
+    )  # fmt: skip
+
+
+def parameter_slider(id: str, parameter: Parameter, value: float) -> html.Div:
+    """The slider of a page's parameter."""
+    return slider(id, parameter.label, value, parameter.least, parameter.most, parameter.step)
+
+
+def slider(id: str, label: str, value: float, least: float, most: float, step: float, **rest: Any) -> html.Div:
+    """A number within bounds. It is told when it is let go; `sharing.show_values` says beside the label what it is."""
+    size = len(f"{step:.10f}".rstrip("0").partition(".")[2])
+    return html.Div(
+        [
+            html.Div(
+                [html.Span(label), html.Span(id=ids.value_of(id), className="slider-value")], className="slider-label"
+            ),
+            dmc.Slider(
+                id=id, value=value, min=least, max=most, step=step, size="sm", thumbLabel=label,
+                **{"precision": size, "updatemode": "mouseup", "label": {"function": "plainNumber"}, **rest},
+            ),
+        ],
+        className="slider",
     )  # fmt: skip
 
 

@@ -89,6 +89,11 @@ def title(panel: str) -> str:
     return f"{panel}-title"
 
 
+def value_of(slider: str) -> str:
+    """Where the value of a slider is said."""
+    return f"{slider}-value"
+
+
 def seen(panel: str) -> str:
     """The store of a panel that is asked for when it is in view: what is shown there, or shall be."""
     return f"{panel}-seen"

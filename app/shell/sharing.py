@@ -1,4 +1,4 @@
-"""What several pages do alike: run a text, mark a head, search tokens, ask for what is seen, save a file."""
+"""What several pages do alike: run a text, mark a head, say values, search tokens, ask for what is seen, save."""
 
 from __future__ import annotations
 
@@ -41,6 +41,17 @@ def mark_head(app: App, picker: str, shown: str) -> None:
         inputs=stores(choice=shown) | children(buttons=picker),
         state=props("id", id=picker),
     )
+
+
+def show_values(app: App, sliders: Sequence[str]) -> None:
+    """Says beside the label of each `controls.slider` what its value is."""
+    for slider in sliders:
+        _shell(
+            app,
+            "showValue",
+            inputs=values(value=slider),
+            outputs=children(said=ids.value_of(slider)),
+        )
 
 
 def when_seen(app: App, shown: str, panels: Sequence[str]) -> None:

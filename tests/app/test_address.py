@@ -111,6 +111,7 @@ class EveryState:
 
     number: float = real(0.05)
     maybe: float | None = real()
+    share: float = real(0.5, least=0, most=1)
     block: tuple[int, int] | None = pair()
     rows: tuple[int, ...] = wholes(most=4)
     names: tuple[str, ...] = texts(most=3, longest=20)
@@ -125,6 +126,7 @@ EVERY_STATES = st.builds(
     EveryState,
     number=DECIMALS,
     maybe=st.none() | DECIMALS,
+    share=st.floats(0, 1),
     block=st.none() | st.tuples(NUMBERS, NUMBERS),
     rows=st.lists(NUMBERS, max_size=4, unique=True).map(tuple),
     names=st.lists(NAMES, max_size=3, unique=True).map(tuple),
@@ -144,6 +146,7 @@ def test_every_kind_comes_back(state: EveryState):
         ("?rows=5-4-3-2-1-0", EveryState(rows=(5, 4, 3, 2))),
         ("?names=a,b,c,d", EveryState(names=("a", "b", "c"))),
         ("?number=nan", EveryState()),
+        ("?share=1.5", EveryState(share=1.0)),
         ("?x=1,2,3", EveryState()),
         ("?block=1.", EveryState()),
     ],

@@ -30,7 +30,7 @@ def test_a_cloud_has_a_frame_for_each_layer_and_stands_at_the_chosen_one(rng, n_
     cloud = figure.data[0]
     np.testing.assert_allclose(cloud.y, points[2, :, 1], rtol=1e-6)
     assert list(cloud.marker.color) == [LINES["light"][label] for label in LABELS]
-    assert [trace.name for trace in figure.data[1:]] == ["cluster 1", "cluster 2", "cluster 3"]
+    assert [trace.name for trace in figure.data[1:]] == ["1", "2", "3"]
     low, high = (figure.layout.scene.xaxis if n_axes == 3 else figure.layout.xaxis).range
     assert low < points[..., 0].min() and high > points[..., 0].max()
 

@@ -156,7 +156,12 @@
     // What a server found is all shown: it has searched by rules of its own (aotlens' `Labels.search`).
     window.dashMantineFunctions = Object.assign({}, window.dashMantineFunctions, {
         keepAll: ({ options }) => options,
+        plainNumber: (value) => plainNumber(value),
     });
+
+    function plainNumber(value) {
+        return Number(Number(value).toPrecision(6)).toString().replace("-", "−");
+    }
 
     // For scripts of pages with a strip of tokens: the arrow keys move the focus along it.
     aotlens.moveChip = function (event, chip) {
@@ -213,6 +218,9 @@
                 : { checkpoint: checkpoint, text: chosen };
             return byExample ? { prompt: next, text: chosen, example: null } : { prompt: next };
         },
+
+        // The value of a slider, beside its label.
+        showValue: ({ value }) => ({ said: plainNumber(value) }),
 
         // Panels that are asked for when they are seen (static/waiting.js).
         passOn: ({ shown, id }) => aotlens.passOn(id, shown),

@@ -1,0 +1,122 @@
+"""Queries on an energy: the landscape that a context makes in the plane, and errors step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from jaxtyping import Float
+
+from aotlens.plots.colours import BACKGROUND, INK, LINES, QUIET_INK, Theme, base_layout, colorscale
+
+
+def energy_landscape(
+    x: Float[np.ndarray, " column"],
+    y: Float[np.ndarray, " row"],
+    energy: Float[np.ndarray, "row column"],
+    *,
+    context: Float[np.ndarray, "context 2"],
+    path: Float[np.ndarray, "time 2"],
+    attention: Float[np.ndarray, " 2"],
+    points: Mapping[str, Float[np.ndarray, " 2"]] | None = None,
+    theme: Theme = "light",
+) -> go.Figure:
+    """Level lines of an energy with the context's tokens, a query, its attention step and its way downhill.
+
+    `path` begins at the query; the arrow is the one-step update `attention`, and `points` are named others, such as
+    Bayes's answer. The deeper the colour, the lower the energy. Both axes have one scale. A point may lie outside.
+    """
+    outline = {"width": 1, "color": INK[theme]}
+    traces: list[dict[str, Any]] = [
+        {
+            "type": "contour", "name": "energy", "x": x, "y": y, "z": energy.astype(np.float32), "ncontours": 26,
+            "colorscale": colorscale("sequential", theme), "reversescale": True, "opacity": 0.75,
+            "line": {"width": 0.4, "color": QUIET_INK[theme]},
+            "colorbar": {"thickness": 10, "outlinewidth": 0, "title": {"text": "energy", "side": "right"}},
+            "hovertemplate": "(%{x:.2f}, %{y:.2f})<br>energy %{z:.4g}<extra></extra>",
+        },
+        _markers("context", context, {"size": 6, "color": BACKGROUND[theme], "line": outline}),
+    ]  # fmt: skip
+    if len(path) > 1:
+        traces.append(
+            {
+                **_markers(f"{len(path) - 1} steps", path, {"size": 4}), "mode": "lines+markers",
+                "line": {"color": LINES[theme][2], "width": 2}, "customdata": np.arange(len(path)),
+                "hovertemplate": "step %{customdata}: (%{x:.3f}, %{y:.3f})<extra></extra>",
+            }
+        )  # fmt: skip
+    head = {"size": [0, 13], "symbol": "arrow", "angleref": "previous", "color": LINES[theme][1]}
+    update = _markers("attention, one step", np.stack([path[0], attention]), head)
+    traces.append({**update, "mode": "lines+markers", "line": {"color": LINES[theme][1], "width": 3}})
+    symbols = ("diamond", "star", "square", "cross")
+    for place, (name, point) in enumerate((points or {}).items()):
+        colour = LINES[theme][(3 + place) % len(LINES[theme])]
+        look = {"size": 12, "symbol": symbols[place % len(symbols)], "color": colour, "line": outline}
+        traces.append(_markers(name, point[None], look))
+    look = {"size": 15, "color": LINES[theme][1], "line": {"width": 2, "color": INK[theme]}}
+    traces.append(_markers("query", path[:1], look))  # last, so that it lies on top, where a pointer finds it
+    axis = {"showgrid": False, "zeroline": False, "constrain": "domain"}
+    layout = base_layout(
+        theme,
+        xaxis={**axis, "range": [float(x.min()), float(x.max())]},
+        yaxis={**axis, "range": [float(y.min()), float(y.max())], "scaleanchor": "x"},
+        dragmode=False,
+        legend={"orientation": "h", "y": 1.01, "yanchor": "bottom"},
+    )
+    return go.Figure(traces, layout)
+
+
+def _markers(name: str, points: np.ndarray, marker: dict[str, Any]) -> dict[str, Any]:
+    hover = f"{name} (%{{x:.3f}}, %{{y:.3f}})<extra></extra>"
+    where = {"x": points[:, 0], "y": points[:, 1]}
+    return {"type": "scatter", "mode": "markers", "name": name, **where, "marker": marker, "hovertemplate": hover}
+
+
+def errors_by_step(
+    mean: Float[np.ndarray, " time"],
+    *,
+    levels: Mapping[str, float],
+    single: Float[np.ndarray, " query_time"] | None = None,
+    theme: Theme = "light",
+) -> go.Figure:
+    """Squared errors after 0, 1, … steps: the mean over prompts, one query's own, and levels to compare with.
+
+    Raises `ValueError` for a query's curve of another length.
+    """
+    if single is not None and len(single) != len(mean):
+        raise ValueError(f"errors_by_step: expected {len(mean)} errors of the one query, got {len(single)}.")
+    steps = np.arange(len(mean))
+    curves = {"mean over prompts": (mean, LINES[theme][2], 2.2)}
+    if single is not None:
+        curves["this query"] = (single, LINES[theme][1], 1.2)
+    traces = [
+        {
+            "type": "scatter", "x": steps, "y": values, "name": name, "marker": {"size": 4},
+            "mode": "lines+markers" if len(mean) <= 40 else "lines", "line": {"color": colour, "width": width},
+            "hovertemplate": "%{y:.4g}",
+        }
+        for name, (values, colour, width) in curves.items()
+    ]  # fmt: skip
+    shapes, notes = [], []
+    for name, level in levels.items():
+        dotted = {"dash": "dot", "width": 1.2, "color": INK[theme]}
+        shapes.append({"type": "line", "xref": "x domain", "x0": 0, "x1": 1, "y0": level, "y1": level, "line": dotted})
+        # The lowest has its name below it: two levels that lie close would write over each other.
+        below = level == min(levels.values())
+        notes.append(
+            {
+                "text": f"{name} {level:.3g}", "font": {"size": 11, "color": INK[theme]}, "showarrow": False,
+                "y": level,
+                "xref": "x domain", "x": 1, "xanchor": "right", "yanchor": "top" if below else "bottom",
+            }
+        )  # fmt: skip
+    layout = base_layout(
+        theme,
+        xaxis={"title": {"text": "step (0: the query)"}},
+        yaxis={"title": {"text": "squared distance to the clean token"}, "rangemode": "tozero"},
+        hovermode="x unified", legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+        shapes=shapes, annotations=notes,
+    )  # fmt: skip
+    return go.Figure(traces, layout)

@@ -1,0 +1,24 @@
+"""In-context denoising: attention as one step down the energy of its context, and layers trained to denoise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from app.pages.denoising.address import ADDRESS
+from app.pages.denoising.browser import BROWSER, WRITES
+from app.pages.denoising.callbacks import register
+from app.pages.denoising.layout import layout
+from app.pages.denoising.service import Denoising
+from app.shell.page import Page
+
+PAGE = Page(
+    title="Denoising",
+    address=ADDRESS,
+    service=Denoising,
+    layout=layout,
+    register=register,
+    writes=WRITES,
+    browser=BROWSER,
+    script=Path(__file__).with_name("denoising.js"),
+    style=Path(__file__).with_name("denoising.css"),
+)

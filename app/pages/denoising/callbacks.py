@@ -1,0 +1,101 @@
+"""What the In-context denoising page asks of the server: a prompt in the plane, and the way of a query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from dash import Output, State, ctx, html, no_update
+
+from aotlens.plots import Theme
+from app.core import Core
+from app.core.errors import RequestError
+from app.core.files import File
+from app.pages.denoising import figures, files, words
+from app.pages.denoising.address import PARAMETERS, DenoisingState
+from app.pages.denoising.ids import ids
+from app.pages.denoising.service import Denoising, from_dict, from_form, to_dict
+from app.shell import ids as shell
+from app.shell.app import App
+from app.shell.callbacks import Answer, guarded
+from app.shell.props import props, stores, values
+from app.shell.sharing import save_files, show_values
+
+SLIDERS = {name: getattr(ids, name.upper()) for name in PARAMETERS}
+
+
+def register(app: App, core: Core, service: Denoising) -> None:
+    """The page's callbacks."""
+    show_values(app, list(SLIDERS.values()))
+    _register_plane(app, service)
+    save_files(
+        app,
+        {entry: partial(make_file, service, entry) for entry in _FILES},
+        {"shown": State(ids.SHOWN, "data"), "query": State(ids.QUERY, "data")},
+    )
+
+
+def _register_plane(app: App, service: Denoising) -> None:
+    @guarded(
+        app,
+        panel=ids.PANEL,
+        inputs=values(**SLIDERS, task=ids.TASK, energy=ids.ENERGY) | props("n_clicks", best=ids.BEST),
+        output={
+            "shown": Output(ids.SHOWN, "data"),
+            "alpha": Output(ids.ALPHA, "value"),
+            "beta": Output(ids.BETA, "value"),
+        },
+        empty={"alpha": no_update, "beta": no_update},
+    )
+    def choose(best: Any, **form: Any) -> Answer:
+        state = from_form(**form)
+        if ids.BEST in ctx.triggered_prop_ids.values():
+            alpha, beta = service.best(state)
+            state = replace(state, alpha=alpha, beta=beta)
+        service.plane(state)
+        return {"shown": to_dict(state), "alpha": state.alpha, "beta": state.beta}
+
+    @guarded(
+        app,
+        panel=ids.PLANE,
+        inputs=stores(shown=ids.SHOWN, query=ids.QUERY, theme=shell.THEME),
+        parts=("figure",),
+    )
+    def draw_plane(shown: Any, query: Any, theme: Theme) -> Answer:
+        state = chosen(shown, query)
+        return state and {"figure": figures.plane_figure(service, state, theme)}
+
+    @guarded(
+        app,
+        panel=ids.ERRORS,
+        inputs=stores(shown=ids.SHOWN, query=ids.QUERY, theme=shell.THEME),
+        parts=("figure",),
+        output={"meaning": Output(shell.body(ids.PANEL), "children")},
+    )
+    def draw_errors(shown: Any, query: Any, theme: Theme) -> Answer:
+        state = chosen(shown, query)
+        if state is None:
+            return None
+        said = words.meaning(service.plane(state), service.descent(state))
+        return {"figure": figures.errors_figure(service, state, theme), "meaning": [html.Div(line) for line in said]}
+
+
+_FILES: dict[str, Callable[[Denoising, DenoisingState], File]] = {
+    shell.export(ids.PLANE, "csv"): files.plane_csv,
+    shell.export(ids.ERRORS, "csv"): files.errors_csv,
+}
+
+
+def make_file(service: Denoising, entry: str, shown: Any, query: Any) -> File:
+    """The file for an entry of an export menu."""
+    state = chosen(shown, query)
+    if state is None:
+        raise RequestError("Nothing is shown, so there is nothing to save: put right what is wrong above.")
+    return _FILES[entry](service, state)
+
+
+def chosen(shown: Any, query: Any) -> DenoisingState | None:
+    """What the plane shows; None where there is nothing."""
+    return from_dict(shown, query) if shown else None

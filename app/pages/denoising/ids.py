@@ -1,0 +1,12 @@
+"""Ids of the In-context denoising page."""
+
+from __future__ import annotations
+
+from app.shell.ids import Ids
+
+ids = Ids(
+    "denoising",
+    "page tab panel task energy tokens noise components alpha beta share steps seed best drawn plane errors",
+    "shown",  # store: what the plane shows, an address's state without its query; None when nothing is
+    "query",  # store: [x, y], where somebody has put the query, or None
+)

@@ -1,0 +1,83 @@
+"""The In-context denoising page's layout."""
+
+from __future__ import annotations
+
+import dash_mantine_components as dmc
+from dash import dcc, html
+
+from app.core import Core
+from app.pages.denoising import explanations, words
+from app.pages.denoising.address import PARAMETERS, DenoisingState
+from app.pages.denoising.ids import ids
+from app.pages.denoising.service import Denoising
+from app.shell import ids as shell
+from app.shell.controls import labelled, parameter_slider, segments
+from app.shell.graph import figure
+from app.shell.panel import panel, tabs
+
+
+def layout(core: Core, service: Denoising, state: DenoisingState) -> html.Div:
+    """The page for an address; with nothing in it, the circle of Figure 5."""
+    return html.Div(
+        [
+            html.H1("In-context denoising", className="sr-only"),
+            dcc.Store(id=ids.SHOWN),
+            dcc.Store(id=ids.QUERY, data=None if state.query is None else list(state.query)),
+            tabs(
+                ids.TAB,
+                state.tab,
+                {"energy": ("Energy of a context", _energy(state))},
+                label="In-context denoising",
+            ),
+        ],
+        id=ids.PAGE,
+        className="denoising-page",
+        **{"data-empty": "", "data-task": state.task},
+    )
+
+
+def _energy(state: DenoisingState) -> html.Div:
+    files = ("png", "svg", "csv")
+    return html.Div(
+        [
+            _parameters(state),
+            panel(
+                ids.PANEL, "Attention as one step down an energy", explanations.PANEL,
+                html.Div(id=shell.body(ids.PANEL), className="meaning", role="status"),
+            ),
+            panel(
+                ids.PLANE, "Energy of the context", explanations.PLANE, figure(ids.PLANE, "graph-plane"),
+                controls=dmc.Button("Query as drawn", id=ids.DRAWN, n_clicks=0, size="compact-xs", variant="default"),
+                exports=files,
+            ),
+            panel(
+                ids.ERRORS, "Errors by step", explanations.ERRORS, figure(ids.ERRORS, "graph-plane"), exports=files
+            ),
+        ],
+        className="denoising-energy",
+    )  # fmt: skip
+
+
+def _parameters(state: DenoisingState) -> html.Section:
+    boxes = {
+        name: html.Div(
+            parameter_slider(getattr(ids, name.upper()), each, getattr(state, name)), className=f"for-{name}"
+        )
+        for name, each in PARAMETERS.items()
+    }
+    best = dmc.Button("The best α and β", id=ids.BEST, n_clicks=0, size="compact-sm", variant="default")
+    energy = dmc.Select(
+        id=ids.ENERGY, data=[{"value": name, "label": label} for name, label in words.ENERGIES.items()],
+        value=state.energy, allowDeselect=False, size="xs", **{"aria-label": "Attention and its energy"},
+    )  # fmt: skip
+    return html.Section(
+        [
+            segments(ids.TASK, "Task", state.task, words.TASKS, size="xs"),
+            labelled("Attention, and its energy", energy),
+            *(boxes.pop(name) for name in ("tokens", "noise", "components", "alpha", "beta")),
+            best,
+            *boxes.values(),
+        ],
+        className="panel denoising-parameters",
+        **{"aria-label": "Parameters"},
+    )

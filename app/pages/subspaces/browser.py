@@ -1,0 +1,27 @@
+"""What the Subspace denoising page does in the browser (subspaces.js): move through the layers."""
+
+from __future__ import annotations
+
+from app.pages.subspaces.address import ADDRESS
+from app.pages.subspaces.ids import ids
+from app.pages.subspaces.service import LOOKS
+from app.shell import ids as shell
+from app.shell.browser import Browser, Source
+from app.shell.props import children, inside, props, stores, values
+
+WRITES: dict[str, Source] = {
+    **inside(ids.SHOWN, *(name for name in ADDRESS.names() if name not in LOOKS)),
+    **values(layer=ids.LAYER, picture=ids.PICTURE, head=ids.HEAD),
+}
+
+BROWSER = (
+    Browser(
+        "move",
+        inputs=values(layer=ids.LAYER)
+        | props(
+            "figure", cloud=shell.graph(ids.CLOUD), snr=shell.graph(ids.SNR), membership=shell.graph(ids.MEMBERSHIP)
+        )
+        | children(captions=ids.CAPTIONS),
+    ),
+    Browser("show", inputs=stores(shown=ids.SHOWN)),
+)

@@ -1,0 +1,12 @@
+"""Ids of the Subspace denoising page."""
+
+from __future__ import annotations
+
+from app.shell.ids import Ids
+
+ids = Ids(
+    "subspaces",
+    "page panel clusters rank tokens d_model noise step threshold layers seed phi bases layer captions",
+    "cloud picture snr membership head conditions",
+    "shown",  # store: the mixture that is shown, an address's state; None when none is
+)

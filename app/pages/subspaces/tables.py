@@ -1,0 +1,30 @@
+"""The theorem's conditions as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dash import html
+
+
+def conditions_table(rows: Sequence[dict[str, Any]]) -> html.Table:
+    """A row a condition: what the proof assumes, what is here, whether it is met."""
+    head = html.Tr(
+        [html.Th("condition", scope="col")]
+        + [html.Th(title, scope="col", className="number") for title in ("here", "needed", "met")]
+        + [html.Th("in the paper", scope="col")]
+    )
+    return html.Table([html.Thead(head), html.Tbody([_row(row) for row in rows])], className="effect conditions")
+
+
+def _row(row: dict[str, Any]) -> html.Tr:
+    return html.Tr(
+        [
+            html.Td(row["statement"]),
+            html.Td(f"{row['value']:.4g}", className="number"),
+            html.Td(f"{row['bound']:.4g}", className="number"),
+            html.Td("✓ met" if row["met"] else "✗ not met", className="number met" if row["met"] else "number unmet"),
+            html.Td(row["source"], className="source"),
+        ]
+    )

@@ -1,0 +1,145 @@
+"""The In-context denoising page without a browser: numbers against the library, its words and files."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from aotlens.denoise import GaussianMixtures, LinearSubspaces, Spheres, attend, optimal_linear_scale, predict
+from app.core import Core
+from app.core.errors import RequestError
+from app.core.settings import Settings
+from app.pages.denoising import figures, words
+from app.pages.denoising.address import ADDRESS, PARAMETERS, DenoisingState
+from app.pages.denoising.callbacks import make_file
+from app.pages.denoising.ids import ids
+from app.pages.denoising.service import Denoising, from_dict, from_form, to_dict
+from app.shell import ids as shell
+
+State = DenoisingState
+TASKS = {
+    "spheres": Spheres(n=2, d=1, radius=1.0, noise_variance=0.3),
+    "subspaces": LinearSubspaces(n=2, d=1, signal_variance=1.0, noise_variance=0.3),
+    "mixtures": GaussianMixtures(n=2, n_components=4, component_variance=0.02, noise_variance=0.3),
+}
+
+
+@pytest.fixture(scope="module")
+def service() -> Denoising:
+    return Denoising(Core.start(Settings()))
+
+
+def traces(service: Denoising, state: State) -> dict[str, Any]:
+    return {trace.name: trace for trace in figures.plane_figure(service, state, "light").data}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_plane_is_the_librarys(service: Denoising, task: Any):
+    state = State(task=task, tokens=7, noise=0.3, components=4, alpha=0.8, beta=3.0, share=0.5, steps=4, seed=3)
+    prompts = TASKS[task].sample(1, 7, 3)
+    shown = traces(service, state)
+    np.testing.assert_allclose(np.stack([shown["context"].x, shown["context"].y], 1), prompts.context[0])
+    np.testing.assert_allclose([shown["query"].x[0], shown["query"].y[0]], prompts.query[0])
+    np.testing.assert_allclose([shown["clean"].x[0], shown["clean"].y[0]], prompts.target[0])
+    bayes = predict(TASKS[task], prompts)[0]
+    np.testing.assert_allclose([shown["Bayes"].x[0], shown["Bayes"].y[0]], bayes)
+
+    eye = torch.eye(2, dtype=torch.float64)
+    layer = attend(prompts.context, prompts.query, 3.0 * eye, 0.8 * eye, "softmax")[0]
+    arrow = shown["attention, one step"]
+    np.testing.assert_allclose([arrow.x[1], arrow.y[1]], layer)
+    halfway = (prompts.query[0] + layer) / 2  # half of attention's step size
+    path = shown["4 steps"]
+    assert len(path.x) == 5
+    np.testing.assert_allclose([path.x[1], path.y[1]], halfway)
+
+    x, y, energy = (np.asarray(getattr(shown["energy"], name)) for name in "xyz")
+    point = np.array([x[11], y[40]])
+    scores = 3.0 * prompts.context[0].numpy() @ point
+    assert energy[40, 11] == pytest.approx(point @ point / 1.6 - np.log(np.exp(scores).sum()) / 3.0, rel=1e-5)
+
+
+def test_the_query_goes_where_it_is_put(service: Denoising):
+    state = State(query=(0.5, -0.25))
+    descent = service.descent(state)
+    assert descent.states[0, 0].tolist() == [0.5, -0.25]
+    bayes = predict(
+        Spheres(n=2, d=1, radius=1.0, noise_variance=0.1),
+        replace(service.plane(state).prompts, query=torch.tensor([[0.5, -0.25]], dtype=torch.float64)),
+    )
+    torch.testing.assert_close(descent.bayes, bayes)
+    far = service.descent(State(query=(99.0, 0.0))).states[0, 0, 0]
+    assert float(far) == service.plane(State()).reach
+    assert service.plane(State(query=(1.0, 1.0))) is service.plane(State()), "the energy does not depend on the query"
+
+
+def test_errors_are_means_over_many_prompts(service: Denoising):
+    state = State(steps=3)
+    task = Spheres(n=2, d=1, radius=1.0, noise_variance=0.1)
+    prompts = task.sample(400, 20, 1000)
+    figure = figures.errors_figure(service, state, "light")
+    mean = figure.data[0].y
+    assert len(mean) == 4
+    assert mean[0] == pytest.approx(float((prompts.query - prompts.target).square().sum(1).mean()))
+    eye = torch.eye(2, dtype=torch.float64)
+    layer = attend(prompts.context, prompts.query, 10.0 * eye, eye, "softmax")
+    assert mean[1] == pytest.approx(float((layer - prompts.target).square().sum(1).mean()))
+    bayes = float((predict(task, prompts) - prompts.target).square().sum(1).mean())
+    assert figure.layout.shapes[1].y0 == pytest.approx(bayes)
+    said = " ".join(words.meaning(service.plane(state), service.descent(state)))
+    assert f"{mean[1]:.3g} after one step of attention" in said and f"{bayes:.3g} by Bayes" in said
+
+
+def test_the_best_scales_lose_no_more_than_others(service: Denoising):
+    state = State(noise=0.3, tokens=30)
+    alpha, beta = service.best(state)
+    best = float(service.plane(replace(state, alpha=alpha, beta=beta)).mean.attention_errors.mean())
+    for other in ((alpha, 1.3 * beta), (alpha, beta / 1.3), (1.2 * alpha, beta), (alpha / 1.2, beta)):
+        made = service.plane(replace(state, alpha=other[0], beta=other[1]))
+        assert best <= float(made.mean.attention_errors.mean()) + 1e-4
+    alpha, beta = service.best(replace(state, energy="hopfield"))
+    product = optimal_linear_scale(TASKS["spheres"], 30).beta
+    assert alpha * beta == pytest.approx(product, abs=0.001)
+
+
+def test_a_descent_to_infinity_is_said(service: Denoising):
+    state = State(task="subspaces", energy="hopfield", beta=40.0, alpha=4.0, tokens=200, steps=60, share=2.0)
+    shown = service.descent(state).errors
+    assert bool(shown.isfinite().all())  # sixty steps do not leave float64's range; the picture may
+    assert float(shown[-1]) > 1e9
+
+
+def test_the_form_and_the_address_stay_within_their_bounds():
+    form: dict[str, Any] = dict.fromkeys(PARAMETERS) | {"task": "mixtures", "energy": "memory"}
+    assert from_form(**form) == State(task="mixtures")
+    assert from_form(**{**form, "beta": 1e9}).beta == 40
+    state = State(
+        task="mixtures", energy="hopfield", tokens=9, noise=0.35, components=5, alpha=1.2, beta=2.5, share=0.4, steps=7,
+        seed=12, query=(0.25, -1.5),
+    )  # fmt: skip
+    assert ADDRESS.read(ADDRESS.format(state).partition("?")[2]) == (state, [])
+    assert from_dict(to_dict(state), [0.25, -1.5]) == state
+    state, sentences = ADDRESS.read("?task=torus&alpha=-3&query=1,2,3")
+    assert state == State(alpha=0.05) and len(sentences) == 3
+
+
+def test_files_hold_what_is_shown(service: Denoising):
+    def table(panel: str) -> pd.DataFrame:
+        content = make_file(service, shell.export(panel, "csv"), to_dict(State(steps=5)), [0.5, 0.5]).content
+        return pd.read_csv(io.BytesIO(content))
+
+    plane = table(ids.PLANE)
+    assert plane.kind.value_counts().to_dict() == {"context": 20, "path": 6, "attention": 1, "Bayes": 1, "clean": 1}
+    assert plane[plane.kind == "path"].iloc[0][["x", "y"]].tolist() == [0.5, 0.5]
+    errors = table(ids.ERRORS)
+    np.testing.assert_allclose(
+        errors.this_query, service.descent(State(steps=5, query=(0.5, 0.5))).errors[:, 0], rtol=1e-12
+    )
+    with pytest.raises(RequestError, match="nothing to save"):
+        make_file(service, shell.export(ids.PLANE, "csv"), None, None)

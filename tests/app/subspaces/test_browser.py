@@ -1,0 +1,106 @@
+"""The Subspace denoising page in a real Chromium: sliders change the numbers, the keyboard moves through the layers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from playwright.sync_api import expect
+
+from app.core import Core
+from app.core.settings import Settings
+from app.pages.subspaces import words
+from app.pages.subspaces.address import ADDRESS, SubspacesState
+from app.pages.subspaces.ids import ids
+from app.pages.subspaces.service import Subspaces
+from app.shell import ids as shell
+from tests.app.conftest import fits, query, settled, written
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+PANELS = (ids.CLOUD, ids.SNR, ids.MEMBERSHIP)
+
+
+@pytest.fixture(scope="module")
+def service() -> Subspaces:
+    return Subspaces(Core.start(Settings()))
+
+
+def address(**state: Any) -> str:
+    return ADDRESS.format(SubspacesState(**state))
+
+
+def at_layer(page: Page, layer: int) -> None:
+    """Waits until all three pictures are of that layer, and nothing is under way."""
+    for panel in PANELS:
+        page.locator(f"#{panel}[data-layer='{layer}']").wait_for()
+    settled(page)
+
+
+def drawn_x(page: Page, panel: str, trace: int) -> list[float]:
+    """Coordinates that a trace has now."""
+    return page.evaluate(
+        "([graph, trace]) => [...document.querySelector(`#${graph} .js-plotly-plot`)._fullData[trace].x]",
+        [shell.graph(panel), trace],
+    )
+
+
+def test_the_keyboard_moves_through_the_layers_without_the_server(open_page, service: Subspaces):
+    page = open_page("/subspaces")
+    at_layer(page, 0)
+    unrolling = service.unroll(SubspacesState())
+    captions = words.captions(unrolling)
+    shown = page.locator(f"#{ids.CAPTIONS} li:visible")
+    expect(shown).to_have_text(captions[0])
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "_dash-update" in request.url else None)
+    thumb = page.locator(f"#{ids.LAYER} [role=slider]")
+    thumb.focus()
+    for layer in (1, 2):
+        page.keyboard.press("ArrowRight")
+        at_layer(page, layer)
+        expect(shown).to_have_text(captions[layer])
+    points = service.points(SubspacesState()).coordinates
+    assert drawn_x(page, ids.CLOUD, 0) == pytest.approx(points[2, :, 0].tolist(), rel=1e-5)
+    assert drawn_x(page, ids.SNR, 4) == [2, 2]
+    page.keyboard.press("End")
+    at_layer(page, 10)
+    written(page, "layer", "10")
+    assert asked == []
+
+
+def test_a_slider_changes_the_numbers(open_page, service: Subspaces):
+    page = open_page(address(noise=0.2, layer=2, picture="angles"), load=True)
+    at_layer(page, 2)
+    thumb = page.locator(f"#{ids.NOISE} [role=slider]")
+    thumb.focus()
+    page.keyboard.press("ArrowRight")
+    written(page, "noise", "0.21")
+    state = SubspacesState(noise=0.21)
+    said = words.meaning(service.unroll(state), service.conditions(state))[0]
+    expect(page.locator(f"#{shell.body(ids.PANEL)}")).to_have_text(said)
+    expect(page.locator(f"#{shell.value_of(ids.NOISE)}")).to_have_text("0.21")
+    at_layer(page, 2)
+    page.click(f"#{ids.HEAD} >> text=3")
+    page.locator(f"#{shell.title(ids.MEMBERSHIP)} >> text=subspace 3").wait_for()
+    written(page, "head", "3")
+    assert query(page) == {"noise": "0.21", "layer": "2", "picture": "angles", "head": "3"}
+
+
+def test_what_cannot_be_drawn_is_said_and_put_right(open_page):
+    page = open_page(address(rank=30))
+    notice = page.locator(f"#{shell.notice(ids.PANEL)}")
+    expect(notice).to_contain_text("need d_model of at least 90")
+    expect(page.locator(f"#{shell.graph(ids.SNR)}")).to_be_hidden()
+    page.click(f"#{ids.BASES} >> text=random")
+    at_layer(page, 0)
+    expect(notice).to_be_empty()
+    expect(page.locator(f"#{shell.body(ids.PANEL)}")).to_contain_text("not orthogonal")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_a_narrow_window(open_page, scheme: str):
+    page = open_page(address(layers=3, picture="directions"), width=800, scheme=scheme)
+    at_layer(page, 0)
+    fits(page)

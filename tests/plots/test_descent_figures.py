@@ -1,0 +1,42 @@
+"""Queries on an energy: what is drawn is what was given."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from aotlens.plots.descent import energy_landscape, errors_by_step
+
+X, Y = np.linspace(-2, 2, 5), np.linspace(-1, 1, 4)
+PATH = np.array([[1.0, 0.5], [0.6, 0.4], [0.5, 0.4]])
+
+
+def test_the_landscape_has_the_energy_the_tokens_and_the_query_on_its_way():
+    energy = X[None] ** 2 + Y[:, None]
+    context, attention, bayes = np.array([[0.0, 1.0], [-1.0, 0.0]]), np.array([0.2, 0.3]), np.array([0.1, 0.7])
+    figure = energy_landscape(
+        X, Y, energy, context=context, path=PATH, attention=attention, points={"Bayes": bayes}
+    )  # fmt: skip
+    traces = {trace.name: trace for trace in figure.data}
+    np.testing.assert_allclose(traces["energy"].z, energy, rtol=1e-6)
+    np.testing.assert_allclose(np.stack([traces["context"].x, traces["context"].y], 1), context)
+    np.testing.assert_allclose(np.stack([traces["2 steps"].x, traces["2 steps"].y], 1), PATH)
+    arrow = traces["attention, one step"]
+    assert (list(arrow.x), list(arrow.y)) == ([1.0, 0.2], [0.5, 0.3])
+    assert (traces["Bayes"].x[0], traces["Bayes"].y[0]) == (0.1, 0.7)
+    assert (traces["query"].x[0], traces["query"].y[0]) == (1.0, 0.5)
+    assert figure.data[-1].name == "query", "it lies on top, where a pointer finds it"
+    assert figure.layout.yaxis.scaleanchor == "x" and figure.layout.dragmode is False
+    still = energy_landscape(X, Y, energy, context=context, path=PATH[:1], attention=attention)
+    assert "steps" not in " ".join(trace.name for trace in still.data)
+
+
+def test_errors_stand_beside_their_levels():
+    mean, single = np.array([1.0, 0.4, 0.7]), np.array([2.0, 0.1, 0.2])
+    figure = errors_by_step(mean, levels={"Bayes": 0.3, "zero": 1.5}, single=single)
+    assert [list(trace.y) for trace in figure.data] == [list(mean), list(single)]
+    assert [shape.y0 for shape in figure.layout.shapes] == [0.3, 1.5]
+    assert [note.text for note in figure.layout.annotations] == ["Bayes 0.3", "zero 1.5"]
+    assert len(errors_by_step(mean, levels={}).data) == 1
+    with pytest.raises(ValueError, match="expected 3 errors of the one query, got 2"):
+        errors_by_step(mean, levels={}, single=single[:2])
