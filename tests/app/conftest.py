@@ -154,11 +154,6 @@ def tab(chromium: Browser, address: str) -> Iterator[tuple[Page, list[str]]]:
         yield page, trouble
 
 
-#: What a page that is left still had under way isn't an error, nor are Chromium's remarks on how fast plotly's pictures
-#: in three dimensions are drawn without a graphics card.
-_HARMLESS = ("ERR_ABORTED", "GL Driver Message", "willReadFrequently")
-
-
 def _own(url: str, address: str) -> bool:
     return url.startswith((address, "data:", "blob:"))
 
@@ -187,7 +182,8 @@ def open_page(tab: tuple[Page, list[str]], address: str) -> Iterator[Callable[..
     yield open_at
     if page.url.startswith(address):
         settled(page)  # so that what goes wrong late is this test's, and the next one starts from rest
-    assert [one for one in trouble if not any(harmless in one for harmless in _HARMLESS)] == []
+    # What a page that is left still had under way isn't an error.
+    assert [one for one in trouble if "ERR_ABORTED" not in one] == []
 
 
 def query(page: Page) -> dict[str, str]:
@@ -255,6 +251,7 @@ def opened(page: Page, tab: str) -> None:
 
 def revealed(page: Page, panel: str) -> None:
     """Opens the tab that a panel is in, where it is in one that is shut, and scrolls to the panel."""
+    page.locator(f"#{panel}").wait_for(state="attached")
     page.evaluate(
         """panel => {
             const body = document.getElementById(panel).closest(".mantine-Tabs-panel");

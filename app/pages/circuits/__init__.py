@@ -49,7 +49,7 @@ PAGE = Page(
         "left": (ids.SHOWN, "data.named.left"),
         "right": (ids.SHOWN, "data.named.right"),
         **values(rows=ids.MAP_ROWS, columns=ids.MAP_COLUMNS, row=ids.ROW_CHOICE, column=ids.COLUMN_CHOICE),
-        **values(statistic=ids.OVERVIEW_STATISTIC, z=ids.COMPOSITION_Z),
+        **values(statistic=ids.OVERVIEW_STATISTIC, z=ids.COMPOSITION_Z, view=ids.VIEWS, beside=ids.BESIDES),
         "block": (ids.BLOCK_AT, "data"),
         **inside(ids.ASKED, "text"),
     },

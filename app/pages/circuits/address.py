@@ -10,6 +10,8 @@ from app.core import address
 
 Kind = Literal["qk", "ov"]
 Statistic = Literal["extreme", "mean"]
+View = Literal["map", "whole", "eigenvalues", "composition"]
+Beside = Literal["top", "lines", "block", "singular", "copying"]
 
 #: A side of a circuit by name; an earlier or later head is `layer.head`.
 SIDES = ("tokens", "positions", "bias", "residual", "logits")
@@ -50,6 +52,9 @@ class CircuitsState:
     """Of the pairs above their null, those with at least this z-score are drawn."""
     text: str | None = address.text(blank=True)
     """The text on the Heads page, for the way back."""
+    view: View = address.choice(get_args(View), "map")
+    """The panel that is open at the left; `beside` is at the right."""
+    beside: Beside = address.choice(get_args(Beside), "top")
 
 
 ADDRESS = address.Address("circuits", CircuitsState)

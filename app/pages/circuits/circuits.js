@@ -6,6 +6,7 @@
     // The choice's options must hold its value, so both are set at once; the server searches when somebody types.
     function pick(id, index, label) {
         aotlens.setProps(id, { data: [{ value: String(index), label: label }], value: String(index) });
+        aotlens.openTab("circuits-besides", "lines");
     }
 
     const recordOf = (click, rows) => (click && rows && rows.find((row) => row.key === click.rowId)) || null;
@@ -49,7 +50,10 @@
             if (!point) return;
             // A label begins with the first index of its block.
             const block = [parseInt(point.y, 10) / meta.row_size, parseInt(point.x, 10) / meta.column_size];
-            if (block.every(Number.isInteger)) aotlens.setProps("circuits-block-at", { data: block });
+            if (block.every(Number.isInteger)) {
+                aotlens.setProps("circuits-block-at", { data: block });
+                aotlens.openTab("circuits-besides", "block");
+            }
         },
 
         // Around the block that is shown, in the picture of the whole.
@@ -79,7 +83,8 @@
             if (!record) return;
             if (click.colId === "mode" && record.through) {
                 aotlens.setProps("circuits-through", { data: record.through });
-                // What it leads to is said there.
+                // What it leads to is said and shown there.
+                aotlens.openTab("circuits-views", "map");
                 document.getElementById("circuits-choice").scrollIntoView();
             } else if (Array.isArray(record.goto)) {
                 chooseHead(record.goto);

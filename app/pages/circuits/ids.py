@@ -9,7 +9,7 @@ ids = Ids(
     "checkpoint heads kind left right biases choice meaning exactness open-heads body map map-rows",
     "map-columns overview overview-statistic block top top-largest top-smallest row row-choice row-largest",
     "row-smallest column column-choice column-largest column-smallest eigenvalues singular composition",
-    "composition-z copying",
+    "composition-z copying views besides",
     "head",  # store: [layer, head]
     "asked",  # store: what the address named, until it is checked
     "through",  # store: the circuit that a composition leads to: {layer, head, kind, left, right}

@@ -16,49 +16,61 @@ from app.shell import ids as shell
 from app.shell.choices import one_of, some_of
 from app.shell.controls import head_choice, link_button, segments, switch_of, whole_number
 from app.shell.graph import caption, figure
-from app.shell.panel import panel
+from app.shell.panel import about, panel, tabs
 from app.shell.prompt import checkpoint_choice
 from app.shell.tables import grid
 
-_EXPLAIN_CIRCUIT = (
+_FRAMEWORK = "A Mathematical Framework for Transformer Circuits (Elhage et al. 2021)"
+
+_EXPLAIN_CIRCUIT = about(
     "Read from the weights alone: no text is run. QK says which tokens a head attends to from which, OV what it does "
-    "to the output when it attends. The address in your browser holds everything you choose here."
+    "to the output when it attends. The address in your browser holds everything you choose here.",
+    formula="QK = W_E W_Q W_Kᵀ W_Eᵀ / √d_head, in nats;  OV = W_E W_V W_O W_U, in logits",
+    source=f"{_FRAMEWORK}; MSSA, where W_Q = W_K = W_V: Attention-Only Transformers, Eq. 4",
 )
 _EXPLAIN_MAP = (
     "Exact entries for some rows and columns; without a choice, those of the entries largest in size. Blue is "
-    "positive, orange negative. Point at one for its value; click it to list its row and column below."
+    "positive, orange negative. Point at one for its value; click it to list its row and column."
 )
 _EXPLAIN_TOP = (
     "The largest and the smallest of all entries, exact over the whole matrix. Click a token to list everything about "
-    "it below."
+    "it."
 )
 _EXPLAIN_OVERVIEW = (
     "All entries, in blocks, in order of id (of tokens: single bytes, then pieces of text, frequent ones first). Click "
     "a block to see its entries."
 )
 _EXPLAIN_BLOCK = "The block that is framed in the whole matrix, in full or, if it is large, where it is largest."
-_EXPLAIN_SINGULAR = (
+_EXPLAIN_SINGULAR = about(
     "A circuit is a sum of few products, strongest first: a pattern over rows times a pattern over columns. A row "
     "and a column listed side by side raise each other's entry; the + rows with the − columns lower it. Which side is "
-    "called + is arbitrary."
+    "called + is arbitrary.",
+    formula="W = Σᵢ σᵢ uᵢ vᵢᵀ",
 )
-_EXPLAIN_EIGENVALUES = (
+_EXPLAIN_EIGENVALUES = about(
     "Where rows and columns are the same, an eigenvector goes in and comes out multiplied by its eigenvalue. Mostly "
-    "positive real parts mean copying (OV) or like attending to like (QK)."
+    "positive real parts mean copying (OV) or like attending to like (QK).",
+    formula="W v = λ v",
+    source=_FRAMEWORK,
 )
-_EXPLAIN_COMPOSITION = (
-    "Which earlier heads this head reads, and which later ones read it: ‖W_first W_second‖ / (‖W_first‖ ‖W_second‖), "
-    "between 0 and 1. Two unrelated heads are not at 0 either, so a line is drawn only where a pair lies above its "
-    "null: the same two heads, one of them turned at random against the other. A stream that all heads share lifts "
-    "many pairs above it; the place among all heads that the later one can read tells them apart. Far below the null "
-    "is not absence of composition, and neither the score nor z sees size: look at the norm. Click a head to go there, "
-    "or what it is read by (queries, keys, values) for the later head's QK or OV circuit through the earlier one."
+_EXPLAIN_COMPOSITION = about(
+    "Which earlier heads this head reads, and which later ones read it: between 0 and 1. Two unrelated heads are not "
+    "at 0 either, so a line is drawn only where a pair lies above its null: the same two heads, one of them turned at "
+    "random against the other. A stream that all heads share lifts many pairs above it; the place among all heads that "
+    "the later one can read tells them apart. Far below the null is not absence of composition, and neither the score "
+    "nor z sees size: look at the norm. Click a head to go there, or what it is read by (queries, keys, values) for "
+    "the later head's QK or OV circuit through the earlier one.",
+    formula="‖W_first W_second‖ / (‖W_first‖ ‖W_second‖), Frobenius norms",
+    source=_FRAMEWORK,
 )
-_EXPLAIN_COPYING = (
+_EXPLAIN_COPYING = about(
     "How often attending to a token promotes that same token above all others, over the whole vocabulary; and the "
-    "copying score Σλ / Σ|λ| of the eigenvalues, 1 for pure copying, −1 for pure suppression."
+    "copying score of the eigenvalues, 1 for pure copying, −1 for pure suppression.",
+    formula="Σ λ / Σ |λ| over the eigenvalues λ of the full OV circuit",
+    source=_FRAMEWORK,
 )
 
+_FIGURES = ("png", "svg", "csv", "json")
 _STATISTICS = {"extreme": "largest in size", "mean": "mean"}
 
 
@@ -74,7 +86,6 @@ def layout(core: Core, service: Circuits, state: CircuitsState) -> html.Div:
         "column": state.column,
         "text": state.text,
     }
-    figures = ("png", "svg", "csv", "json")
     return html.Div(
         [
             html.H1("Circuits", className="sr-only"),
@@ -86,59 +97,8 @@ def layout(core: Core, service: Circuits, state: CircuitsState) -> html.Div:
             _choice_panel(core, state, checkpoint),
             html.Div(
                 [
-                    _panel(ids.MAP, "Map", _EXPLAIN_MAP, _map(), exports=figures),
-                    _panel(
-                        ids.TOP, "Top entries", _EXPLAIN_TOP, _pair(ids.TOP_LARGEST, ids.TOP_SMALLEST, 520),
-                        exports=("csv",),
-                    ),
-                    _line_panel(ids.ROW, ids.ROW_CHOICE, ids.ROW_LARGEST, ids.ROW_SMALLEST, "One row"),
-                    _line_panel(
-                        ids.COLUMN, ids.COLUMN_CHOICE, ids.COLUMN_LARGEST, ids.COLUMN_SMALLEST,
-                        "One column",
-                    ),
-                    _panel(
-                        ids.OVERVIEW, "Whole matrix", _EXPLAIN_OVERVIEW,
-                        [caption(ids.OVERVIEW), figure(ids.OVERVIEW, "graph-circuit")],
-                        controls=switch_of(
-                            ids.OVERVIEW_STATISTIC, "What stands for a block", state.statistic, _STATISTICS
-                        ),
-                        exports=figures,
-                    ),
-                    _panel(
-                        ids.BLOCK, "One block", _EXPLAIN_BLOCK,
-                        [
-                            caption(ids.BLOCK),
-                            figure(ids.BLOCK, "graph-block"),
-                            _grid(shell.table(ids.BLOCK), 190),
-                        ],
-                        exports=figures,
-                    ),
-                    _panel(
-                        ids.EIGENVALUES, "Eigenvalues", _EXPLAIN_EIGENVALUES,
-                        [caption(ids.EIGENVALUES), figure(ids.EIGENVALUES, "graph-circuit")],
-                        exports=figures,
-                    ),
-                    _panel(
-                        ids.SINGULAR, "Singular pairs", _EXPLAIN_SINGULAR,
-                        [
-                            caption(ids.SINGULAR),
-                            html.Div(id=shell.body(ids.SINGULAR), className="singular-box", tabIndex=0),
-                        ],
-                        exports=("csv",),
-                    ),
-                    _panel(
-                        ids.COMPOSITION, "Composition", _EXPLAIN_COMPOSITION,
-                        [
-                            caption(ids.COMPOSITION),
-                            figure(ids.COMPOSITION, "graph-composition"),
-                            _grid(shell.table(ids.COMPOSITION), 220),
-                        ],
-                        controls=_threshold(state), exports=figures,
-                    ),
-                    _panel(
-                        ids.COPYING, "Copying", _EXPLAIN_COPYING,
-                        [caption(ids.COPYING), _grid(shell.table(ids.COPYING), 380)], exports=("csv",),
-                    ),
+                    tabs(ids.VIEWS, state.view, _views(state), label="Of the circuit and the head"),
+                    tabs(ids.BESIDES, state.beside, _besides(), label="Entries of the circuit"),
                 ],
                 id=ids.BODY,
                 className="circuits-body",
@@ -147,6 +107,56 @@ def layout(core: Core, service: Circuits, state: CircuitsState) -> html.Div:
         ],
         className="circuits",
     )  # fmt: skip
+
+
+def _views(state: CircuitsState) -> dict[str, tuple[str, Any]]:
+    whole = [caption(ids.OVERVIEW), figure(ids.OVERVIEW, "graph-circuit")]
+    statistic = switch_of(ids.OVERVIEW_STATISTIC, "What stands for a block", state.statistic, _STATISTICS)
+    eigenvalues = [caption(ids.EIGENVALUES), figure(ids.EIGENVALUES, "graph-circuit")]
+    composition = [
+        caption(ids.COMPOSITION),
+        figure(ids.COMPOSITION, "graph-composition"),
+        _grid(shell.table(ids.COMPOSITION), 220),
+    ]
+    return {
+        "map": ("Map", _panel(ids.MAP, "Map", _EXPLAIN_MAP, _map(), exports=_FIGURES)),
+        "whole": (
+            "Whole matrix",
+            _panel(ids.OVERVIEW, "Whole matrix", _EXPLAIN_OVERVIEW, whole, controls=statistic, exports=_FIGURES),
+        ),
+        "eigenvalues": (
+            "Eigenvalues",
+            _panel(ids.EIGENVALUES, "Eigenvalues", _EXPLAIN_EIGENVALUES, eigenvalues, exports=_FIGURES),
+        ),
+        "composition": (
+            "Composition",
+            _panel(
+                ids.COMPOSITION, "Composition", _EXPLAIN_COMPOSITION, composition, controls=_threshold(state),
+                exports=_FIGURES,
+            ),
+        ),
+    }  # fmt: skip
+
+
+def _besides() -> dict[str, tuple[str, Any]]:
+    lines = [
+        _line_panel(ids.ROW, ids.ROW_CHOICE, ids.ROW_LARGEST, ids.ROW_SMALLEST, "One row"),
+        _line_panel(ids.COLUMN, ids.COLUMN_CHOICE, ids.COLUMN_LARGEST, ids.COLUMN_SMALLEST, "One column"),
+    ]
+    block = [caption(ids.BLOCK), figure(ids.BLOCK, "graph-block"), _grid(shell.table(ids.BLOCK), 190)]
+    singular = [caption(ids.SINGULAR), html.Div(id=shell.body(ids.SINGULAR), className="singular-box", tabIndex=0)]
+    copying = [caption(ids.COPYING), _grid(shell.table(ids.COPYING), 380)]
+    top = _pair(ids.TOP_LARGEST, ids.TOP_SMALLEST)
+    return {
+        "top": ("Top entries", _panel(ids.TOP, "Top entries", _EXPLAIN_TOP, top, exports=("csv",))),
+        "lines": ("Row and column", html.Div(lines, className="lines")),
+        "block": ("One block", _panel(ids.BLOCK, "One block", _EXPLAIN_BLOCK, block, exports=_FIGURES)),
+        "singular": (
+            "Singular pairs",
+            _panel(ids.SINGULAR, "Singular pairs", _EXPLAIN_SINGULAR, singular, exports=("csv",)),
+        ),
+        "copying": ("Copying", _panel(ids.COPYING, "Copying", _EXPLAIN_COPYING, copying, exports=("csv",))),
+    }
 
 
 def _choice_panel(core: Core, state: CircuitsState, checkpoint: str | None) -> html.Section:
@@ -176,7 +186,7 @@ def _choice_panel(core: Core, state: CircuitsState, checkpoint: str | None) -> h
     )  # fmt: skip
 
 
-def _panel(id: str, title: str, explanation: str, content: Any, **rest: Any) -> html.Section:
+def _panel(id: str, title: str, explanation: Any, content: Any, **rest: Any) -> html.Section:
     return panel(id, title, explanation, content, follows=ids.SHOWN, **rest)
 
 
@@ -192,11 +202,11 @@ def _line_panel(id: str, choice: str, largest: str, smallest: str, title: str) -
     label = title.removeprefix("One ").capitalize()
     content = [one_of(choice, label, "that of the largest entry; type to choose"), caption(id)]
     return _panel(
-        id, title, "Its largest and smallest entries.", [*content, _pair(largest, smallest)], exports=("csv",)
+        id, title, "Its largest and smallest entries.", [*content, _pair(largest, smallest, 190)], exports=("csv",)
     )
 
 
-def _pair(largest: str, smallest: str, height: int = 300) -> html.Div:
+def _pair(largest: str, smallest: str, height: int = 470) -> html.Div:
     tables = [
         html.Div([html.H3(id=shell.heading(table), className="table-heading"), _grid(table, height)])
         for table in (largest, smallest)

@@ -16,7 +16,18 @@ from app.pages.circuits.ids import PANELS, ids
 from app.pages.circuits.service import Choice, Circuits
 from app.shell import ids as shell
 from app.shell.app import App
-from tests.app.conftest import PATIENCE, fits, focused, head_drawn, query, settled, written
+from tests.app.conftest import (
+    PATIENCE,
+    fits,
+    focused,
+    head_drawn,
+    in_the_first_screen,
+    query,
+    revealed,
+    seen,
+    settled,
+    written,
+)
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -33,6 +44,8 @@ def circuits(**state: Any) -> str:
 
 def drawn(page: Page, title: str) -> None:
     """At the page's top: waits until the map is that head's, nothing is under way, and what is in view is there."""
+    seen(page, ids.MAP)
+    seen(page, ids.TOP)
     page.evaluate("scrollTo(0, 0)")
     page.wait_for_function("title => document.getElementById('circuits-map-title')?.textContent === title", arg=title)
     settled(page)
@@ -41,13 +54,6 @@ def drawn(page: Page, title: str) -> None:
             && document.querySelector("#circuits-top-largest .ag-row")
             && !document.querySelector("#circuits-map[aria-busy]")"""
     )
-
-
-def seen(page: Page, panel: str) -> None:
-    """Scrolls to a panel, which is asked for only then, and waits until it is there."""
-    page.locator(f"#{panel}").scroll_into_view_if_needed()
-    page.wait_for_function("panel => !document.getElementById(panel).hasAttribute('aria-busy')", arg=panel)
-    settled(page)
 
 
 def choice(**changes: Any) -> Choice:
@@ -68,6 +74,22 @@ def test_the_map_in_the_browser_is_the_circuit(open_page, service: Circuits):
     assert "Relative" in page.inner_text(f"#{ids.EXACTNESS}")
     # The browser writes the circuit only: nothing else was chosen.
     assert query(page) == {"checkpoint": "tiny-mhsa", "head": "1.0"}
+
+
+def test_the_map_is_in_the_first_screen_and_tabs_are_remembered(open_page):
+    page = open_page(circuits())
+    drawn(page, "Map of QK of head 1.0")
+    in_the_first_screen(page, ids.MAP)
+    in_the_first_screen(page, ids.TOP)
+    seen(page, ids.EIGENVALUES)
+    written(page, "view", "eigenvalues")
+    # A click in a table opens the list of what was clicked.
+    page.click("#circuits-top-largest .ag-row[row-index='0'] [col-id='row_shown']")
+    written(page, "beside", "lines")
+    again = open_page(circuits(view="composition", beside="copying"), load=True)
+    again.locator("#circuits-copying-table .ag-row").first.wait_for()
+    again.locator("#circuits-composition-table .ag-row").first.wait_for()
+    assert again.locator("#circuits-map").get_attribute("aria-busy") == "true"
 
 
 def test_choose_head_kind_and_side(open_page):
@@ -171,7 +193,7 @@ def test_a_panel_is_asked_for_when_it_is_seen(open_page, service: Circuits, monk
     panel = page.locator(f"#{ids.COPYING}")
     assert not asked.is_set() and panel.get_attribute("aria-busy") == "true"
     # What waits says so, and does not say that there is nothing.
-    panel.scroll_into_view_if_needed()
+    revealed(page, ids.COPYING)
     page.wait_for_function(
         """id => {
             const content = document.querySelector(`#${id} .panel-content`);
