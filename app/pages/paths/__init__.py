@@ -12,7 +12,7 @@ from app.pages.paths.service import Paths
 from app.shell import ids as shell
 from app.shell.browser import Browser
 from app.shell.page import Page
-from app.shell.props import children, inside, props, stores
+from app.shell.props import children, inside, props, stores, values
 
 PAGE = Page(
     title="Paths",
@@ -22,7 +22,8 @@ PAGE = Page(
     register=register,
     writes={
         "without": (ids.TAKEN, "data"),
-        **inside(ids.SHOWN, *(name for name in ADDRESS.names() if name != "without")),
+        **values(view=ids.VIEWS, beside=ids.BESIDES),
+        **inside(ids.SHOWN, *(name for name in ADDRESS.names() if name not in ("without", "view", "beside"))),
     },
     browser=(
         Browser("useCell", inputs=props("cellClicked", click=shell.table(ids.HEADS)), at_first=False),

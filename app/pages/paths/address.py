@@ -9,6 +9,8 @@ from typing import Literal, get_args
 from app.core import address
 
 Ranking = Literal["abs", "pos", "neg"]
+View = Literal["top", "heads", "flow"]
+Beside = Literal["orders", "without"]
 
 #: Paths that the Paths page lists, at first and at most.
 FIRST_K = 20
@@ -38,6 +40,9 @@ class PathsState:
     k: int = address.whole(FIRST_K, least=1, most=MAX_K)
     without: str | None = address.text(pattern=_WITHOUT, expected="a head, as 1.0, or a path, as token@4-0.2-1.3")
     """The head or path that is taken away, as `_WITHOUT` has it."""
+    view: View = address.choice(get_args(View), "top")
+    """The panel that is open at the left; `beside` is at the right."""
+    beside: Beside = address.choice(get_args(Beside), "orders")
 
 
 ADDRESS = address.Address("paths", PathsState)

@@ -17,7 +17,7 @@ from app.core.files import File
 from app.core.labels import Labels
 from app.pages.paths import figures, files, words
 from app.pages.paths.address import FIRST_K, MAX_K, Ranking
-from app.pages.paths.ids import ids
+from app.pages.paths.ids import PANELS, ids
 from app.pages.paths.service import Expanded, Paths, Question
 from app.pages.paths.tables import effect_tables, head_columns, path_table, source_strip
 from app.shell import ids as shell
@@ -26,12 +26,13 @@ from app.shell.callbacks import Answer, guarded
 from app.shell.choices import options
 from app.shell.notices import empty
 from app.shell.props import children, stores, values
-from app.shell.sharing import save_files, search_tokens, submit_text
+from app.shell.sharing import save_files, search_tokens, submit_text, when_seen
 
 
 def register(app: App, core: Core, paths: Paths) -> None:
     """The page's callbacks."""
     submit_text(app, prompt=ids.PROMPT, text=ids.TEXT, example=ids.EXAMPLE, checkpoint=ids.CHECKPOINT, run=ids.RUN)
+    when_seen(app, ids.SHOWN, PANELS)
     _register_choice(app, paths)
     for choice in (ids.TARGET, ids.VERSUS):
         search_tokens(app, choice, ids.SHOWN, partial(_labels, paths), partial(_first_tokens, paths))
@@ -93,7 +94,7 @@ def _register_panels(app: App, paths: Paths) -> None:
 
     @of_question(
         panel=ids.TOP,
-        inputs=stores(question=ids.SHOWN),
+        inputs=stores(question=shell.seen(ids.TOP)),
         parts=("body", "caption", "title"),
         empty={"title": "Largest paths"},
     )
@@ -104,21 +105,25 @@ def _register_panels(app: App, paths: Paths) -> None:
             "title": words.listed(question),
         }
 
-    @of_question(panel=ids.ORDERS, inputs=stores(question=ids.SHOWN, theme=shell.THEME), parts=("figure", "caption"))
+    @of_question(
+        panel=ids.ORDERS, inputs=stores(question=shell.seen(ids.ORDERS), theme=shell.THEME), parts=("figure", "caption")
+    )
     def draw_orders(question: Question, theme: Theme) -> Answer:
         return {
             "figure": figures.orders_figure(paths, question, theme),
             "caption": words.orders(paths.asked(question), paths.orders(question)[1]),
         }
 
-    @of_question(panel=ids.FLOW, inputs=stores(question=ids.SHOWN, theme=shell.THEME), parts=("figure", "caption"))
+    @of_question(
+        panel=ids.FLOW, inputs=stores(question=shell.seen(ids.FLOW), theme=shell.THEME), parts=("figure", "caption")
+    )
     def draw_flow(question: Question, theme: Theme) -> Answer:
         return {
             "figure": figures.flow_figure(paths, question, theme),
             "caption": words.flow(paths.flow(question)),
         }
 
-    @of_question(panel=ids.HEADS, inputs=stores(question=ids.SHOWN), parts=("columns", "rows"))
+    @of_question(panel=ids.HEADS, inputs=stores(question=shell.seen(ids.HEADS)), parts=("columns", "rows"))
     def list_heads(question: Question) -> Answer:
         return {
             "columns": head_columns(words.quantity(question)),
@@ -127,7 +132,7 @@ def _register_panels(app: App, paths: Paths) -> None:
 
     @of_question(
         panel=ids.WITHOUT,
-        inputs=stores(question=ids.SHOWN, without=ids.TAKEN),
+        inputs=stores(question=shell.seen(ids.WITHOUT), without=ids.TAKEN),
         parts=("body", "title"),
         empty={
             "body": empty("Click “without” beside a path, or a head in the table of heads."),

@@ -17,7 +17,7 @@ from app.shell.choices import one_of
 from app.shell.controls import segments, whole_number
 from app.shell.examples import EXAMPLES
 from app.shell.graph import caption, figure
-from app.shell.panel import panel
+from app.shell.panel import about, panel, tabs
 from app.shell.prompt import checkpoint_choice, text_form
 from app.shell.tables import grid
 
@@ -25,20 +25,25 @@ from app.shell.tables import grid
 FIRST = "Miss Harriet Smith danced with Mr. Elton. Then Harriet"
 _EXAMPLES = {"A name that came before (induction)": FIRST, **EXAMPLES}
 
-_EXPLAIN_TEXT = (
+_FIGURES = ("png", "svg", "csv", "json")
+
+_FRAMEWORK = "A Mathematical Framework for Transformer Circuits (Elhage et al. 2021), path expansion"
+
+_EXPLAIN_TEXT = about(
     "A logit is a sum over paths: a token (or position, or bias) and the heads that carry it to the output, one after "
-    "another. Attention patterns and norm scales are frozen as they are on this text. The address in your browser "
-    "holds everything you choose here."
-)
-_EXPLAIN_STRIP = (
-    "Click a token to explain what is predicted there. Shading: what all paths that start at a token add to the "
-    "chosen logit (blue) or take from it (orange)."
+    "another. Attention patterns and norm scales are frozen as they are on this text. Click a token to explain what is "
+    "predicted there. Shading: what all paths that start at a token add to the chosen logit (blue) or take from it "
+    "(orange). The address in your browser holds everything you choose here.",
+    formula="logits = Π (Id + Σₕ Aʰ ⊗ W_OVʰ) applied to the tokens, then W_U",
+    source=_FRAMEWORK,
 )
 _EXPLAIN_ORDERS = "All paths by the number of heads that they pass. The bars add up to the logit."
-_EXPLAIN_TOP = (
+_EXPLAIN_TOP = about(
     "Single paths. Click a head to see its attention on this text, or “without” to run the model without the path. A "
     "path carries what is moved; where a head looks is frozen. So a head that only steers where a later one looks, as "
-    "a previous-token head does for an induction head, is on no large path: take the head itself away to see it."
+    "a previous-token head does for an induction head, is on no large path: take the head itself away to see it.",
+    formula="A²(n, j) A¹(j, i) · x(i) W_OV¹ W_OV² W_U[target], for a path from token i through two heads",
+    source=_FRAMEWORK,
 )
 _EXPLAIN_HEADS = (
     "Sums of paths by head. Click a head to run the model without it (again: with it), or its sum to list the paths "
@@ -59,7 +64,6 @@ def layout(core: Core, paths: Paths, state: PathsState) -> html.Div:
     """The page for an address; with nothing in it, the first checkpoint on the first example."""
     checkpoint = state.checkpoint or core.catalog.default()
     text = FIRST if state.text is None else state.text
-    figures = ("png", "svg", "csv", "json")
     return html.Div(
         [
             html.H1("Paths", className="sr-only"),
@@ -74,26 +78,8 @@ def layout(core: Core, paths: Paths, state: PathsState) -> html.Div:
             _text_panel(core, state, checkpoint, text),
             html.Div(
                 [
-                    panel(
-                        ids.TOP, "Largest paths", _EXPLAIN_TOP, [caption(ids.TOP), html.Div(id=shell.body(ids.TOP))],
-                        exports=("csv", "json"),
-                    ),
-                    panel(
-                        ids.ORDERS, "By number of heads", _EXPLAIN_ORDERS,
-                        [caption(ids.ORDERS), figure(ids.ORDERS, "graph-orders")], exports=figures,
-                    ),
-                    panel(
-                        ids.HEADS, "Heads", _EXPLAIN_HEADS,
-                        grid(shell.table(ids.HEADS), key="head", height=272, header=46), exports=("csv",),
-                    ),
-                    panel(
-                        ids.WITHOUT, "Without a head or a path", _EXPLAIN_WITHOUT,
-                        html.Div(id=shell.body(ids.WITHOUT)), exports=("csv", "json"),
-                    ),
-                    panel(
-                        ids.FLOW, "Flow", _EXPLAIN_FLOW, [caption(ids.FLOW), figure(ids.FLOW, "graph-flow")],
-                        exports=figures,
-                    ),
+                    tabs(ids.VIEWS, state.view, _views(), label="Paths and heads"),
+                    tabs(ids.BESIDES, state.beside, _besides(), label="Sums and effects"),
                 ],
                 id=ids.BODY,
                 className="paths-body",
@@ -103,6 +89,31 @@ def layout(core: Core, paths: Paths, state: PathsState) -> html.Div:
         className="paths-page",
         **{"data-max-characters": str(core.settings.max_characters)},
     )  # fmt: skip
+
+
+def _views() -> dict[str, tuple[str, Any]]:
+    top = [caption(ids.TOP), html.Div(id=shell.body(ids.TOP), className="top-paths")]
+    heads = grid(shell.table(ids.HEADS), key="head", height=400, header=46)
+    flow = [caption(ids.FLOW), figure(ids.FLOW, "graph-flow")]
+    return {
+        "top": ("Largest paths", _panel(ids.TOP, "Largest paths", _EXPLAIN_TOP, top, ("csv", "json"))),
+        "heads": ("Heads", _panel(ids.HEADS, "Heads", _EXPLAIN_HEADS, heads, ("csv",))),
+        "flow": ("Flow", _panel(ids.FLOW, "Flow", _EXPLAIN_FLOW, flow, _FIGURES)),
+    }
+
+
+def _besides() -> dict[str, tuple[str, Any]]:
+    title = "Without a head or a path"
+    orders = [caption(ids.ORDERS), figure(ids.ORDERS, "graph-orders")]
+    effect = html.Div(id=shell.body(ids.WITHOUT), className="effect-box")
+    return {
+        "orders": ("By number of heads", _panel(ids.ORDERS, "By number of heads", _EXPLAIN_ORDERS, orders, _FIGURES)),
+        "without": (title, _panel(ids.WITHOUT, title, _EXPLAIN_WITHOUT, effect, ("csv", "json"))),
+    }
+
+
+def _panel(id: str, title: str, explanation: Any, content: Any, exports: tuple[str, ...]) -> html.Section:
+    return panel(id, title, explanation, content, exports=exports, follows=ids.SHOWN)
 
 
 def _text_panel(core: Core, state: PathsState, checkpoint: str | None, text: str) -> html.Section:
@@ -122,7 +133,6 @@ def _text_panel(core: Core, state: PathsState, checkpoint: str | None, text: str
                 chosen, _EXAMPLES, text, text=ids.TEXT, example=ids.EXAMPLE, run=ids.RUN,
                 count=ids.COUNT, rows=2,
             ),
-            html.P(_EXPLAIN_STRIP, className="panel-explanation strip-help"),
             html.Div(id=ids.STRIP, className="strip", role="group", **{"aria-label": "Tokens"}),
             html.Div(_target_controls(state), className="target"),
             html.P(id=ids.SUM, className="sum", role="status"),

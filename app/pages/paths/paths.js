@@ -30,13 +30,20 @@
             const again = button.getAttribute("aria-pressed") === "true";
             mark(again ? null : button.dataset.without);
             setProps("paths-taken", { data: again ? null : button.dataset.without });
+            if (!again) aotlens.openTab("paths-besides", "without");
         }
     });
 
     // In the table of heads: a head is taken away, or put back; its sum lists the paths through it.
     function useCell(column, head) {
-        if (column === "head") setProps("paths-taken", { data: taken === head ? null : head });
-        if (column === "through") setProps("paths-through", { value: head });
+        if (column === "head") {
+            setProps("paths-taken", { data: taken === head ? null : head });
+            aotlens.openTab("paths-besides", "without");
+        }
+        if (column === "through") {
+            setProps("paths-through", { value: head });
+            aotlens.openTab("paths-views", "top");
+        }
     }
 
     document.addEventListener("keydown", function (event) {

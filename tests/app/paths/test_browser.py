@@ -12,10 +12,10 @@ from app.pages.heads.address import ADDRESS as HEADS
 from app.pages.heads.address import HeadsState
 from app.pages.heads.ids import ids as heads
 from app.pages.paths.address import ADDRESS, PathsState
-from app.pages.paths.ids import ids
+from app.pages.paths.ids import PANELS, ids
 from app.pages.paths.service import Paths
 from app.shell import ids as shell
-from tests.app.conftest import fits, focused, head_drawn, query, settled, written
+from tests.app.conftest import fits, focused, head_drawn, in_the_first_screen, query, seen, settled, written
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -28,13 +28,11 @@ def at(**state: Any) -> str:
 
 
 def drawn(page: Page, n_paths: int = 20) -> None:
-    """Waits until the table, both figures and the address are there, and nothing is under way."""
+    """Waits until the table, the sums and the address are there, and nothing is under way."""
+    seen(page, ids.TOP)
+    page.evaluate("scrollTo(0, 0)")
     page.wait_for_function(
-        """n => document.querySelectorAll("table.paths tbody tr").length === n
-            && document.querySelectorAll("#paths-orders-graph .bars .point").length > 0
-            && document.querySelectorAll("#paths-flow-graph .sankey-link").length > 0
-            && document.querySelectorAll("#paths-heads-table .ag-row").length > 0
-            && location.search.includes("target=")""",
+        "n => document.querySelectorAll('table.paths tbody tr').length === n && location.search.includes('target=')",
         arg=n_paths,
     )
     settled(page)
@@ -55,6 +53,7 @@ def test_a_text_is_explained(open_page, paths: Paths):
 
 def test_the_whole_state_is_in_the_address(open_page):
     state = {"position": 6, "target": 40, "versus": 41, "by": "neg", "k": 7, "without": "token@2-0.1-1.0"}
+    state |= {"beside": "without"}
     page = open_page(at(**state, through=(1, 1)))
     state["through"] = "1.1"
     drawn(page, 7)
@@ -68,6 +67,18 @@ def test_the_whole_state_is_in_the_address(open_page):
     drawn(page, 7)
     page.wait_for_selector("table.effect")
     assert page.url == first
+
+
+def test_the_largest_paths_are_in_the_first_screen(open_page):
+    page = open_page(at(position=4))
+    drawn(page)
+    in_the_first_screen(page, ids.TOP)
+    in_the_first_screen(page, ids.ORDERS)
+    # A closed panel has asked for nothing.
+    assert page.locator("#paths-flow").get_attribute("aria-busy") == "true"
+    seen(page, ids.FLOW)
+    page.locator("#paths-flow-graph .sankey-link").first.wait_for()
+    written(page, "view", "flow")
 
 
 def test_choose_a_token_a_target_and_a_contrast(open_page, paths: Paths):
@@ -92,7 +103,9 @@ def test_choose_a_token_a_target_and_a_contrast(open_page, paths: Paths):
 def test_take_a_path_and_a_head_away(open_page, paths: Paths):
     page = open_page(at(position=4))
     drawn(page)
+    seen(page, ids.WITHOUT)
     assert "Click “without”" in page.locator(f"#{shell.body(ids.WITHOUT)}").inner_text()
+    seen(page, ids.ORDERS)
     button = page.locator("table.paths .take-away").nth(1)
     key = button.get_attribute("data-without")
     button.click()
@@ -100,6 +113,8 @@ def test_take_a_path_and_a_head_away(open_page, paths: Paths):
     assert key
     written(page, "without", key)
     expect(button).to_have_attribute("aria-pressed", "true")
+    written(page, "beside", "without")
+    seen(page, ids.HEADS)
     page.click("#paths-heads-table .ag-row [col-id='head'] >> nth=0")
     page.wait_for_function(
         "() => document.getElementById('paths-without-title').textContent.startsWith('Without head')"
@@ -115,6 +130,7 @@ def test_the_table_of_heads_by_mouse_and_by_keys(open_page):
     """Enter does what a click does: on a head, take it away or put it back; on its sum, list the paths through it."""
     page = open_page(at(position=4))
     drawn(page)
+    seen(page, ids.HEADS)
     head = page.locator("#paths-heads-table .ag-row[row-index='0'] [col-id='head']")
     expect(head).to_have_text(re.compile(r"\d\.\d"))
     name = head.inner_text()
@@ -141,6 +157,8 @@ def test_the_table_of_heads_by_mouse_and_by_keys(open_page):
     )
     assert steps and all(name in one for one in steps)
     expect(page.locator(f"#{shell.caption(ids.TOP)}")).to_contain_text(f"through head {name}")
+    written(page, "view", None)  # the paths are in view
+    seen(page, ids.HEADS)
     other = page.locator("#paths-heads-table .ag-row[row-index='1']")
     row = other.get_attribute("row-id")
     assert row and row != name
@@ -216,16 +234,18 @@ def test_a_new_text_is_run_and_one_that_is_too_long_is_refused(open_page):
 def test_nothing_sticks_out_at_800_pixels(open_page, scheme: str):
     page = open_page(at(without="1.0"), width=800, scheme=scheme)
     drawn(page)
-    page.wait_for_selector("table.effect")
+    for panel in PANELS:
+        seen(page, panel)
     fits(page)
 
 
 def test_export(open_page):
     page = open_page(at(without="1.0"))
     drawn(page)
-    page.wait_for_selector("table.effect")
     starts = {"csv": b'"', "json": b"{", "png": b"\x89PNG", "svg": b"<svg"}
     for panel, kinds in {ids.FLOW: starts, ids.ORDERS: starts, ids.WITHOUT: ("csv",), ids.TOP: ("csv",)}.items():
+        seen(page, panel)
+        page.locator(f"#{panel} :is(.js-plotly-plot .bars, .sankey-link, table)").first.wait_for()
         for kind in kinds:
             page.click(f"#{panel}-export")
             with page.expect_download() as download:
