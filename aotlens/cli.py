@@ -4,6 +4,7 @@
     aotlens train RECIPE_OR_TOML
     aotlens circuits | spectrum CHECKPOINT --head L.H
     aotlens composition CHECKPOINT
+    aotlens subspaces CHECKPOINT
     aotlens motifs CHECKPOINT [--motif NAME] [--half-length N]
     aotlens ablate CHECKPOINT [--head L.H] --text TEXT | --corpus SPEC [--how mean]
     aotlens paths CHECKPOINT --text TEXT
@@ -35,6 +36,7 @@ from aotlens.commands import (
     distill,
     motifs,
     paths,
+    subspaces,
     train,
     trigrams,
 )
@@ -46,6 +48,7 @@ app.command("train")(train.train_command)
 app.command("circuits")(circuits.circuits_command)
 app.command("spectrum")(circuits.spectrum_command)
 app.command("composition")(composition.composition_command)
+app.command("subspaces")(subspaces.subspaces_command)
 app.command("motifs")(motifs.motifs_command)
 app.command("ablate")(ablate.ablate_command)
 app.command("paths")(paths.paths_command)

@@ -37,6 +37,8 @@ def every_result() -> Iterator[Any]:
     yield from _of_distillation()
     yield from _of_compilation()
     yield from _of_denoising()
+    yield denoise.head_asymmetry(model, tokens, every=2, n_draws=2)
+    yield denoise.audit(model, torch.randint(279, (2, 12), generator=torch.Generator().manual_seed(0)), n_draws=2)
 
 
 def _of_heads(model: AttentionOnlyTransformer, tokens: torch.Tensor) -> Iterator[Any]:
@@ -48,6 +50,7 @@ def _of_heads(model: AttentionOnlyTransformer, tokens: torch.Tensor) -> Iterator
     yield heads.targeted_attention(model, tokens, targets)
     yield heads.ablate(model, tokens, [(1, 0)])
     yield heads.mask_similarity(model, tokens, torch.cat([tokens[:, :3], tokens[:, 3:].flip(1)], 1), 2)
+    yield heads.subspaces(model, n_random=20)
     yield heads.value_norms(model, [(tokens, torch.zeros_like(tokens))], ["text"])
 
 
@@ -141,4 +144,8 @@ def _of_denoising() -> Iterator[Any]:
     yield denoise.energy_on_plane(flat.sample(1, 4).context[0], axis, axis, alpha=1.0, beta=2.0)
     yield denoise.landscape(prompts, torch.ones(1).double(), torch.ones(2).double())
     settings = denoise.TrainingSettings(n_prompts=4, batch_size=2, n_context=6, n_epochs=1, n_test_prompts=2)
-    yield denoise.train_layers(task, "linear", settings, seeds=(0, 1))
+    layers = denoise.train_layers(task, "linear", settings, seeds=(0, 1))
+    yield from (layers, denoise.hold_against_bayes(layers), denoise.losses_by_context(layers, [2, 4], n_prompts=5))
+    yield denoise.train_depth(task, 2, settings=settings)
+    yield denoise.fit_proposition_5([2], [4], n_prompts=5)
+    yield denoise.check_proposition_6([0.5], d=3, n_context=5, n_prompts=5)

@@ -87,6 +87,7 @@ def test_the_library_and_its_data_are_installed(installed: tuple[Path, bool]) ->
         "home = Path(aotlens.__file__).parent\n"
         "print('site-packages' in str(home), len(list(bundled_folder().glob('*/model.safetensors'))),\n"
         "      len(list((home / 'distill' / 'bundled').glob('*.safetensors'))),\n"
+        "      len(list((home / 'denoise' / 'bundled').glob('*.safetensors'))),\n"
         "      len(list((home / 'train' / 'recipes').glob('*.toml'))))"
     )
     found = run(scripts, "python", "-c", code)
@@ -95,6 +96,7 @@ def test_the_library_and_its_data_are_installed(installed: tuple[Path, bool]) ->
         for folder, pattern in (
             ("checkpoints/bundled", "*/model.safetensors"),
             ("distill/bundled", "*.safetensors"),
+            ("denoise/bundled", "*.safetensors"),
             ("train/recipes", "*.toml"),
         )
     ]

@@ -52,8 +52,11 @@ def rotation_std(s: Float[Tensor, "*left k"], t: Float[Tensor, "*right k"], widt
     return torch.where(std > 1e-12 * rotation_mean(s, t, width), std, torch.nan)
 
 
-def squared_corners(width: int, size: int, n: int, seed: int) -> Iterator[Float[Tensor, "batch size size"]]:
-    """The squared entries of the upper-left `size` × `size` blocks of `n` random rotations, float32, in batches.
+def corners(width: int, size: int, n: int, seed: int) -> Iterator[Float[Tensor, "batch size size"]]:
+    """The upper-left `size` × `size` blocks of `n` random rotations, up to the signs of columns, float32, in batches.
+
+    The singular values of such a block, or of its first p rows and q columns, are the cosines between two random
+    subspaces of p and q dimensions in `width` dimensions.
 
     With a Gaussian `[width, size]` matrix G = [G₁; G₂], the first rows of its orthonormal factor are G₁ L⁻ᵀ,
     L Lᵀ = G₁ᵀG₁ + G₂ᵀG₂. G₂ enters through a triangular factor of the second term alone, whose distribution is known
@@ -66,14 +69,20 @@ def squared_corners(width: int, size: int, n: int, seed: int) -> Iterator[Float[
         count = min(batch, n - start)
         if width < 2 * size:  # few rows beyond the corner: ill-conditioned, and cheap as it is
             G = torch.randn(count, width, size, generator=generator, dtype=torch.float64)
-            yield torch.linalg.qr(G).Q[:, :size].square().float()
+            yield torch.linalg.qr(G).Q[:, :size].float()
             continue
         G = torch.randn(count, size, size, generator=generator)
         triangle = torch.randn(count, size, size, generator=generator).triu_(1)
         squared_chi = chi_squares.chisquare(width - size - np.arange(size), (count, size))
         triangle.diagonal(dim1=-2, dim2=-1).copy_(torch.from_numpy(squared_chi).sqrt())
         L = torch.linalg.cholesky(G.mT @ G + triangle.mT @ triangle)
-        yield torch.linalg.solve_triangular(L.mT, G, upper=True, left=False).square()
+        yield torch.linalg.solve_triangular(L.mT, G, upper=True, left=False)
+
+
+def squared_corners(width: int, size: int, n: int, seed: int) -> Iterator[Float[Tensor, "batch size size"]]:
+    """The squared entries of `corners`."""
+    for batch in corners(width, size, n, seed):
+        yield batch.square()
 
 
 def _traceless(s: Tensor, width: int) -> Tensor:

@@ -6,6 +6,7 @@ train.py         aotlens train
 circuits.py      aotlens circuits, aotlens spectrum
 choosing.py      the circuit that their options ask for, and the names of its rows and columns
 composition.py   aotlens composition
+subspaces.py     aotlens subspaces
 paths.py         aotlens paths
 trigrams.py      aotlens trigrams
 compiling.py     aotlens compile

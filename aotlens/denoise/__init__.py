@@ -3,16 +3,23 @@
 subspaces.py    tokens on noisy subspaces, MSSA unrolled on them, signal-to-noise ratio
 unrolling.py    one mixture followed layer by layer: lengths, angles, memberships, and how long the rate holds
 theorem.py      *aot*'s Theorem 3.1: its conditions, and its rate over noises and seeds
+audit.py        whether a trained model's layers move tokens into their heads' subspaces
 tasks.py        prompts of the three in-context denoising tasks
 bayes.py        Bayes-optimal predictors, what they lose, and simpler estimators
 one_layer.py    linear, softmax and Gaussian attention as a denoiser; the best scaled identities
 training.py     such layers trained from random weights, all runs at once
+depth.py        several layers, tied and untied, trained beside Bayes
+inference.py    trained layers on contexts of other lengths and subspaces of other dimensions
+stored.py       trainings beside Bayes and the baselines, on disk; the paper's own are bundled
 energies.py     the energies that one layer of attention descends by one step; the symmetry that this needs
+flows.py        which heads of trained models are nearly gradient flows of an energy
+convergence.py  how fast a layer nears its limit: Propositions 3.2, 5 and 6
 descent.py      queries that go down these energies for any number of steps, beside Bayes; the energy over the plane
 """
 
 from __future__ import annotations
 
+from aotlens.denoise.audit import DenoisingAudit, audit
 from aotlens.denoise.bayes import (
     BASELINES,
     ExpectedLoss,
@@ -22,6 +29,14 @@ from aotlens.denoise.bayes import (
     predict_mixture,
     squared_errors,
 )
+from aotlens.denoise.convergence import (
+    FittedConstant,
+    HoeffdingCheck,
+    check_proposition_6,
+    fit_proposition_5,
+    small_weight_error,
+)
+from aotlens.denoise.depth import DeepDenoisers, train_depth
 from aotlens.denoise.descent import ENERGIES, Descent, EnergyPlane, descend, energy_on_plane
 from aotlens.denoise.energies import (
     asymmetry,
@@ -32,7 +47,10 @@ from aotlens.denoise.energies import (
     memory_step,
     trajectory,
 )
+from aotlens.denoise.flows import HeadAsymmetry, head_asymmetry
+from aotlens.denoise.inference import ContextLosses, losses_by_context
 from aotlens.denoise.one_layer import Landscape, Scale, attend, landscape, optimal_linear_scale
+from aotlens.denoise.stored import DenoiserTraining, hold_against_bayes, load_training, save_training, stored
 from aotlens.denoise.subspaces import Mixture, OverflowedTokens, memberships, sample_mixture, snr, unroll
 from aotlens.denoise.tasks import TASKS, GaussianMixtures, LinearSubspaces, Prompts, Spheres, Task
 from aotlens.denoise.theorem import Condition, Conditions, DenoisingRates, conditions, denoising_rates
@@ -45,11 +63,18 @@ __all__ = [
     "TASKS",
     "Condition",
     "Conditions",
+    "ContextLosses",
+    "DeepDenoisers",
+    "DenoiserTraining",
+    "DenoisingAudit",
     "DenoisingRates",
     "Descent",
     "EnergyPlane",
     "ExpectedLoss",
+    "FittedConstant",
     "GaussianMixtures",
+    "HeadAsymmetry",
+    "HoeffdingCheck",
     "Landscape",
     "LinearSubspaces",
     "Mixture",
@@ -63,16 +88,23 @@ __all__ = [
     "Unrolling",
     "asymmetry",
     "attend",
+    "audit",
     "bayes_loss",
     "bessel_ratio",
+    "check_proposition_6",
     "conditions",
     "denoising_rates",
     "descend",
     "energy_on_plane",
+    "fit_proposition_5",
+    "head_asymmetry",
+    "hold_against_bayes",
     "hopfield_energy",
     "hopfield_step",
     "landscape",
     "layer_jacobian",
+    "load_training",
+    "losses_by_context",
     "memberships",
     "memory_energy",
     "memory_step",
@@ -80,9 +112,13 @@ __all__ = [
     "predict",
     "predict_mixture",
     "sample_mixture",
+    "save_training",
+    "small_weight_error",
     "snr",
     "squared_errors",
+    "stored",
     "theorem_rate",
+    "train_depth",
     "train_layers",
     "trajectory",
     "unroll",

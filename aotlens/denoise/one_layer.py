@@ -44,7 +44,7 @@ def attend(
         return attend_linear(second_moment(context), query, W_QK, W_OV)
     asked = (query[..., None, :] @ W_QK)[..., 0, :]  # [..., n]
     pattern = attention_pattern(context, asked, kind)
-    return (pattern[..., None, :] @ context @ W_OV)[..., 0, :]
+    return (_mean_token(pattern, context)[..., None, :] @ W_OV)[..., 0, :]
 
 
 def attend_linear(
@@ -68,21 +68,40 @@ def attention_pattern(
 
 def linear(context: Tensor, asked: Tensor) -> Tensor:
     """Scores ÷ L: shares that need not be positive nor sum to 1 (Eq. 11)."""
-    return (context @ asked[..., None])[..., 0] / context.shape[-2]
+    return _scores(context, asked) / context.shape[-2]
 
 
 def softmax(context: Tensor, asked: Tensor) -> Tensor:
     """The softmax of the scores (Eq. 12)."""
-    return (context @ asked[..., None])[..., 0].softmax(-1)
+    return _scores(context, asked).softmax(-1)
 
 
 def gaussian(context: Tensor, asked: Tensor) -> Tensor:
     """exp(−½‖x_t − x̃ W_QK‖²), normalised (Eq. 14); the query's own square is the same for all keys, and drops out."""
-    return ((context @ asked[..., None])[..., 0] - 0.5 * context.pow(2).sum(-1)).softmax(-1)
+    return (_scores(context, asked) - 0.5 * context.pow(2).sum(-1)).softmax(-1)
 
 
 #: The kinds of layer, by name.
 PATTERNS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {rule.__name__: rule for rule in (linear, softmax, gaussian)}
+
+
+def _scores(context: Tensor, asked: Tensor) -> Tensor:
+    """x_t · asked for every token t: `[…, L]`."""
+    if _shares_context(context, asked):
+        return (context[0] @ asked.permute(1, 2, 0)).permute(2, 0, 1)
+    return (context @ asked[..., None])[..., 0]
+
+
+def _mean_token(pattern: Tensor, context: Tensor) -> Tensor:
+    """Σ_t pattern_t x_t: `[…, n]`."""
+    if _shares_context(context, pattern):
+        return (pattern.transpose(0, 1) @ context[0]).transpose(0, 1)
+    return (pattern[..., None, :] @ context)[..., 0, :]
+
+
+def _shares_context(context: Tensor, rows: Tensor) -> bool:
+    """Whether several runs `[run, prompt, …]` read the same context `[1, prompt, L, n]`, which matmul would copy."""
+    return context.ndim == 4 and rows.ndim == 3 and len(context) == 1 < len(rows)
 
 
 @dataclass(frozen=True, kw_only=True)

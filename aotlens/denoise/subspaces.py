@@ -103,6 +103,14 @@ def random_basis(d_model: int, rank: int, generator: torch.Generator) -> Float[T
     return basis * triangle.diagonal().sign()
 
 
+def centred_frame(d_model: int, width: int) -> Float[Tensor, "d_model width"]:
+    """An orthonormal basis `[d_model, width]` of the dimensions that the norm's centring leaves, or of all."""
+    if width == d_model:
+        return torch.eye(d_model, dtype=torch.float64)
+    ones = torch.ones(d_model, 1, dtype=torch.float64)
+    return torch.linalg.qr(torch.cat([ones, torch.eye(d_model, dtype=torch.float64)[:, 1:]], dim=1)).Q[:, 1:]
+
+
 def coherence(bases: Float[Tensor, "cluster d_model rank"]) -> float:
     """max over k ≠ j of ‖U_kᵀ U_j‖₂: the cosine of the smallest angle between two subspaces; 0 for one subspace."""
     n_clusters = len(bases)

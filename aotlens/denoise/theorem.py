@@ -126,6 +126,11 @@ class DenoisingRates(Result):
         return self.snr[:, :, 1:] / self.snr[:, :, :-1]
 
     @property
+    def gains(self) -> Float[Tensor, "noise seed layer"]:
+        """SNR ÷ SNR of the tokens as drawn, the mean over clusters; entry 0 of `layer` is 1."""
+        return (self.snr / self.snr[:, :, :1]).mean(-1)
+
+    @property
     def rate(self) -> float:
         """1 + ητ; NaN for a φ without a threshold, for which the theorem predicts no rate."""
         return math.nan if self.threshold is None else theorem_rate(self.step_size, self.threshold)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from aotlens.conventions import Progress
 from aotlens.denoise.one_layer import attend, attend_linear, second_moment
-from aotlens.denoise.tasks import Task
+from aotlens.denoise.tasks import Prompts, Task
 from aotlens.results import Result
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ class TrainingSettings:
     """Ours: of Adam, constant."""
     n_test_prompts: int = 800
     shared_prompts: bool = False
-    """Whether all runs are trained on the prompts of the first seed, and differ in their initial weights and batches
-    only."""
+    """Whether all runs are trained on the prompts and batches of the first seed, and differ in their initial weights
+    only: for softmax attention some three times faster, since all runs read one context."""
 
     def __post_init__(self) -> None:
         for name in ("n_prompts", "batch_size", "n_context", "n_epochs", "n_test_prompts"):
@@ -65,26 +65,39 @@ class TrainedLayers(Result):
     """Squared error a training prompt, summed over n, the mean over the epoch's batches as they were trained on."""
     test_loss: Float[Tensor, "run measured"]
     """The same on prompts kept apart, after each epoch; entry 0 is before training, so there is one more."""
+    transform: Float[Tensor, "n n"] | None = None
+    """A of Appendix H, where context and query were transformed."""
 
     @property
     def headline(self) -> str:
         return f"mean test loss {float(self.test_loss[:, -1].mean()):.3g}, {int(self.stuck.sum())} stuck"
 
     @property
+    def plain(self) -> tuple[Float[Tensor, "run n n"], Float[Tensor, "run n n"]]:
+        """W_QK and W_OV as they act on prompts before the transform: Aᵀ W_QK A and Aᵀ W_OV, or themselves without one.
+
+        Where a layer undoes A, W_PV = α A⁻¹ and W_KQ = β (A Aᵀ)⁻¹ (A.12), both are scaled identities.
+        """
+        if self.transform is None:
+            return self.W_QK, self.W_OV
+        A = self.transform.to(self.W_QK)
+        return A.T @ self.W_QK @ A, A.T @ self.W_OV
+
+    @property
     def alpha(self) -> Float[Tensor, " run"]:
-        """The mean of W_OV's diagonal (the paper's ⟨w_PV⟩)."""
-        return self.W_OV.diagonal(dim1=1, dim2=2).mean(1)
+        """The mean diagonal of W_OV (the paper's ⟨w_PV⟩), before a transform as `plain`."""
+        return self.plain[1].diagonal(dim1=1, dim2=2).mean(1)
 
     @property
     def beta(self) -> Float[Tensor, " run"]:
-        """The mean of W_QK's diagonal (the paper's ⟨w_KQ⟩)."""
-        return self.W_QK.diagonal(dim1=1, dim2=2).mean(1)
+        """The mean diagonal of W_QK (the paper's ⟨w_KQ⟩), before a transform as `plain`."""
+        return self.plain[0].diagonal(dim1=1, dim2=2).mean(1)
 
     @property
     def off_diagonal(self) -> Float[Tensor, "run matrix"]:
-        """‖W − diag W‖_F ÷ ‖diag W‖_F of W_QK and W_OV: 0 for a diagonal matrix."""
+        """‖W − diag W‖_F ÷ ‖diag W‖_F of W_QK and W_OV, before a transform as `plain`: 0 for a diagonal matrix."""
         ratios = []
-        for weights in (self.W_QK, self.W_OV):
+        for weights in self.plain:
             diagonal = weights.diagonal(dim1=1, dim2=2)
             rest = weights - torch.diag_embed(diagonal)
             ratios.append(rest.flatten(1).norm(dim=1) / diagonal.norm(dim=1))
@@ -95,9 +108,9 @@ class TrainedLayers(Result):
         """Runs whose matrices' diagonals have both signs: some directions were inverted and did not come back.
 
         A sign may flip as a whole (α and β both negative are the same layer for linear attention), so that each
-        diagonal is compared with itself.
+        diagonal is compared with itself. With a transform these are `plain`'s.
         """
-        signs = [weights.diagonal(dim1=1, dim2=2).sign() for weights in (self.W_QK, self.W_OV)]
+        signs = [weights.diagonal(dim1=1, dim2=2).sign() for weights in self.plain]
         mixed = [(sign != sign[:, :1]).any(1) for sign in signs]
         return mixed[0] | mixed[1]
 
@@ -146,24 +159,28 @@ def train_layers(
         raise ValueError("train_layers: expected at least one seed.")
     with_prompts = [seeds[0]] if settings.shared_prompts else list(seeds)
 
-    def draw(n_prompts: int, seed: int) -> _Data:
-        prompts = task.sample(n_prompts, settings.n_context, seed, transform=transform, dtype=dtype)
+    def prepare(prompts: Prompts) -> _Data:
         context = second_moment(prompts.context) if kind == "linear" else prompts.context
         return _Data(context[None], prompts.query[None], prompts.target[None])
 
-    data = _Data(*map(torch.cat, zip(*(draw(settings.n_prompts, 2 * seed) for seed in with_prompts), strict=True)))
-    test = draw(settings.n_test_prompts, 2 * seeds[0] + 1)
+    parts = [
+        prepare(task.sample(settings.n_prompts, settings.n_context, 2 * seed, transform=transform, dtype=dtype))
+        for seed in with_prompts
+    ]
+    data = _Data(*map(torch.cat, zip(*parts, strict=True)))
+    test = prepare(sample_test_prompts(task, settings, seeds, transform=transform, dtype=dtype))
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     bound = task.n**-0.5
     weights = torch.stack([torch.rand(2, task.n, task.n, generator=g, dtype=dtype) for g in generators], dim=1)
     W_QK, W_OV = ((2 * weights - 1) * bound).unbind(0)
     W_QK, W_OV = W_QK.clone().requires_grad_(), W_OV.clone().requires_grad_()
     optimizer = torch.optim.Adam([W_QK, W_OV], lr=settings.learning_rate)
-    run = torch.arange(len(seeds))[:, None] * (not settings.shared_prompts)
+    batches_of = generators[: len(with_prompts)]
+    run = torch.arange(len(with_prompts))[:, None]
     n_batches = settings.n_prompts // settings.batch_size
     train_losses, test_losses = [], [_losses(test, W_QK, W_OV, kind).detach()]
     for epoch in range(settings.n_epochs):
-        orders = torch.stack([torch.randperm(settings.n_prompts, generator=g) for g in generators])
+        orders = torch.stack([torch.randperm(settings.n_prompts, generator=g) for g in batches_of])
         epoch_loss = torch.zeros(len(seeds), dtype=dtype)
         for rows in orders.split(settings.batch_size, dim=1):
             losses = _losses(_Data(*(part[run, rows] for part in data)), W_QK, W_OV, kind)
@@ -188,7 +205,21 @@ def train_layers(
         W_OV=W_OV.detach(),
         train_loss=torch.stack(train_losses, dim=1),
         test_loss=torch.stack(test_losses, dim=1),
+        transform=transform,
     )
+
+
+def sample_test_prompts(
+    task: Task,
+    settings: TrainingSettings,
+    seeds: Sequence[int],
+    *,
+    transform: Float[Tensor, "n n"] | None = None,
+    dtype: torch.dtype = torch.float64,
+) -> Prompts:
+    """The prompts that `train_layers` tests all runs on: no seed of a training draws them."""
+    seed = 2 * seeds[0] + 1
+    return task.sample(settings.n_test_prompts, settings.n_context, seed, transform=transform, dtype=dtype)
 
 
 class _Data(NamedTuple):

@@ -10,6 +10,7 @@ variation.py  how much a pattern depends on the text
 reader.py     what heads read and write, in our models and in TransformerLens bridges
 masks.py      how different the same [MASK] becomes in different contexts
 values.py     lengths of value vectors, by kind of token
+subspaces.py  the subspaces that heads read, and the angles between them
 ablation.py    a loss, or any measure of logits, with some heads replaced (replacement.py: by what)
 """
 
@@ -23,6 +24,7 @@ from aotlens.heads.motifs import MOTIFS, PLACES, Motif
 from aotlens.heads.patterns import AttentionPatterns, attention_patterns
 from aotlens.heads.scores import TargetedAttention, attention_by_place, motif_scores, targeted_attention
 from aotlens.heads.source_code import open_bracket, previous_indentation, previous_use
+from aotlens.heads.subspaces import HeadSubspaces, subspaces
 from aotlens.heads.values import ValueNorms, value_norms
 from aotlens.heads.variation import pattern_variation
 
@@ -31,6 +33,7 @@ __all__ = [
     "PLACES",
     "Ablation",
     "AttentionPatterns",
+    "HeadSubspaces",
     "Inputs",
     "MaskSimilarity",
     "Motif",
@@ -48,6 +51,7 @@ __all__ = [
     "pattern_variation",
     "previous_indentation",
     "previous_use",
+    "subspaces",
     "targeted_attention",
     "value_norms",
 ]

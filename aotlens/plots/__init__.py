@@ -11,6 +11,7 @@ matrix.py       entries of a circuit
 eigenvalues.py  a circuit's eigenvalues in the complex plane
 composition.py  a head between those it reads and those that read it
 nonlinearity.py a compiled network: error over the inputs, a head as a gate, masks
+denoising.py    subspaces, SNR by layer, denoisers' training, the loss over α and β
 distillation.py heads as feed-forward networks, models side by side: errors, and what replacing heads costs
 results.py      `plot(result)`: the figure of a result
 subspaces.py    tokens of noisy subspaces layer by layer: where they lie, their SNR, what attends to what
@@ -23,6 +24,14 @@ from __future__ import annotations
 from aotlens.plots.attention import attention_map
 from aotlens.plots.colours import Theme
 from aotlens.plots.composition import Edge, composition_graph
+from aotlens.plots.denoising import (
+    audit_curves,
+    denoiser_curves,
+    loss_landscape,
+    rate_map,
+    snr_curves,
+    subspace_overlaps,
+)
 from aotlens.plots.descent import energy_landscape, errors_by_step
 from aotlens.plots.distillation import (
     Cloud,
@@ -53,10 +62,12 @@ __all__ = [
     "FlowNode",
     "Theme",
     "attention_map",
+    "audit_curves",
     "class_bars",
     "composition_graph",
     "cost_curves",
     "data_uri",
+    "denoiser_curves",
     "describe",
     "eigenvalue_plane",
     "energy_landscape",
@@ -70,13 +81,17 @@ __all__ = [
     "head_clouds",
     "is_whitespace",
     "learning_curves",
+    "loss_landscape",
     "mask_maps",
     "matrix_map",
     "membership_maps",
     "order_bars",
     "plot",
+    "rate_map",
     "snr_by_layer",
+    "snr_curves",
     "sprite",
+    "subspace_overlaps",
     "token_clouds",
     "training_curve",
     "width_profiles",

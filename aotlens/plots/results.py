@@ -12,6 +12,7 @@ from aotlens.conventions import Head, HeadLike, as_head
 from aotlens.plots.attention import attention_map
 from aotlens.plots.colours import Theme
 from aotlens.plots.composition import Edge, composition_graph
+from aotlens.plots.denoising import audit_curves, denoiser_curves, loss_landscape, snr_curves, subspace_overlaps
 from aotlens.plots.distillation import Costs, ErrorGrid, cost_curves, error_grids
 from aotlens.plots.eigenvalues import eigenvalue_plane
 from aotlens.plots.gallery import pattern_gallery
@@ -224,12 +225,18 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.circuits.composition.Composition": composition,
     "aotlens.circuits.overview.Overview": overview,
     "aotlens.circuits.spectrum.Spectrum": spectrum,
+    "aotlens.denoise.audit.DenoisingAudit": audit_curves,
+    "aotlens.denoise.one_layer.Landscape": loss_landscape,
+    "aotlens.denoise.stored.DenoiserTraining": denoiser_curves,
+    "aotlens.denoise.theorem.DenoisingRates": snr_curves,
+    "aotlens.denoise.training.TrainedLayers": denoiser_curves,
     "aotlens.distill.compile.curves.ErrorCurve": curve,
     "aotlens.distill.compile.curves.ErrorSurface": surface,
     "aotlens.distill.heads.result.Distillation": distillation,
     "aotlens.distill.heads.selection.SubstitutionCosts": substitution,
     "aotlens.heads.attention_to.MotifScores": motifs,
     "aotlens.heads.patterns.AttentionPatterns": attention,
+    "aotlens.heads.subspaces.HeadSubspaces": subspace_overlaps,
     "aotlens.paths.expansion.PathExpansion": orders,
     "aotlens.paths.importance.TermImportance": importance,
     "aotlens.paths.sankey.Sankey": flow,

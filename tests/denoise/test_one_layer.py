@@ -145,3 +145,24 @@ def test_a_training_that_diverges_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one seed"):
         train_layers(LinearSubspaces(n=5, d=2), "linear", SMALL, seeds=())
     assert math.isfinite(float(train_layers(LinearSubspaces(n=5, d=2), "gaussian", SMALL, seeds=(3,)).alpha))
+
+
+@pytest.mark.parametrize("kind", ["linear", "softmax", "gaussian"])
+def test_runs_that_read_the_same_context_are_those_that_read_their_own_copy(draw, kind) -> None:
+    context, query, *_ = draw
+    W_QK, W_OV = torch.randn(2, 5, 1, N, N, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    together = attend(context[None], query[None], W_QK, W_OV, kind)
+    apart = attend(context.expand(5, -1, -1, -1), query.expand(5, -1, -1), W_QK, W_OV, kind)
+    assert together.shape == (5, 3, N)
+    torch.testing.assert_close(together, apart, rtol=1e-12, atol=1e-14)
+
+
+def test_shared_prompts_give_every_run_the_prompts_and_batches_of_the_first_seed() -> None:
+    from dataclasses import replace
+
+    task, settings = LinearSubspaces(n=5, d=2), replace(SMALL, shared_prompts=True)
+    together = train_layers(task, "softmax", settings, seeds=(0, 1, 2), dtype=torch.float64)
+    alone = train_layers(task, "softmax", SMALL, seeds=(0,), dtype=torch.float64)
+    torch.testing.assert_close(together.W_QK[0], alone.W_QK[0], rtol=1e-9, atol=1e-12)
+    other = train_layers(task, "softmax", SMALL, seeds=(1,), dtype=torch.float64)
+    assert float((together.train_loss[1] - other.train_loss[0]).abs().max()) > 1e-3

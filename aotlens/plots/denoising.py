@@ -1,0 +1,133 @@
+"""Attention as denoising: subspaces beside each other, SNR by layer, training beside Bayes, the loss over α and β."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+import plotly.graph_objects as go
+
+from aotlens.plots.colours import INK, LINES, Theme, base_layout, colorscale
+from aotlens.plots.curves import seed_curves
+from aotlens.plots.labels import plotly_text
+from aotlens.plots.matrix import matrix_map
+
+if TYPE_CHECKING:
+    from aotlens.denoise import DenoiserTraining, DenoisingAudit, DenoisingRates, Landscape, TrainedLayers
+    from aotlens.heads import HeadSubspaces
+
+
+def subspace_overlaps(result: HeadSubspaces, *, theme: Theme = "light") -> go.Figure:
+    """log₂ of every pair's overlap ÷ that of random subspaces: 0 as random, above it shared directions.
+
+    A head beside itself is left at 0, and a head whose subspace is zero too.
+    """
+    n_layers, n_heads = result.bases.shape[:2]
+    names = [f"{layer}.{head}" for layer in range(n_layers) for head in range(n_heads)]
+    square = (len(names), len(names))
+    overlap, random = result.overlap.reshape(square), result.random_mean.reshape(square)
+    known = (overlap > 0) & (random > 0) & ~np.eye(len(names), dtype=bool)
+    values = np.log2(np.divide(overlap, random, out=np.ones(square), where=known))
+    quantity = "log₂ of overlap ÷ random"
+    return matrix_map(values, names, names, quantity=quantity, row_title="head", column_title="head", theme=theme)
+
+
+def snr_curves(result: DenoisingRates, *, theme: Theme = "light") -> go.Figure:
+    """SNR after every layer ÷ SNR at the start, the mean over clusters, a line a δ with the band of all seeds, and the
+    theorem's (1 + ητ)^l where φ has a threshold. Layers whose numbers are no longer finite are left out."""
+    gain = np.asarray(result.gains)
+    layers = np.arange(gain.shape[-1])
+    curves = {f"δ = {noise:g}": values for noise, values in zip(result.noises, gain, strict=True)}
+    quiet = ()
+    if math.isfinite(result.rate):
+        curves["(1 + ητ)^l"] = result.rate ** layers[None].astype(np.float64)
+        quiet = ("(1 + ητ)^l",)
+    return seed_curves(
+        layers, curves, x_title="layer", y_title="SNR ÷ SNR at the start", log_y=True, quiet=quiet, theme=theme
+    )
+
+
+def rate_map(result: DenoisingRates, *, theme: Theme = "light") -> go.Figure:
+    """Measured ratio ÷ (1 + ητ) − 1 of every δ (down) and layer (across), the mean over seeds and clusters: 0 where the
+    theorem holds; −1 where numbers were no longer finite. Raises `ValueError` without a threshold."""
+    if not math.isfinite(result.rate):
+        raise ValueError("rate_map: the theorem has no rate for a φ without a threshold.")
+    excess = np.nan_to_num(np.asarray(result.ratios) / result.rate - 1, nan=-1.0).mean((1, 3))
+    layers = [str(layer) for layer in range(1, excess.shape[1] + 1)]
+    noises = [f"{noise:g}" for noise in result.noises]
+    return matrix_map(
+        np.clip(excess, -1, 1), noises, layers, quantity="ratio ÷ (1 + ητ) − 1", row_title="δ", column_title="layer",
+        theme=theme,
+    )  # fmt: skip
+
+
+def audit_curves(result: DenoisingAudit, *, principal: bool = False, theme: Theme = "light") -> go.Figure:
+    """SNR after ÷ before every layer over relative depth, a line a grouping; dashed the same subspaces turned at random
+    in the band of all rotations. `principal`: in principal directions of the heads' tokens, beside random groups."""
+    ratios, null = (result.pca_ratios, result.pca_null_ratios) if principal else (result.ratios, result.null_ratios)
+    null_name = "random groups" if principal else "turned"
+    curves = {}
+    for index, grouping in enumerate(result.groupings[1:] if principal else result.groupings, int(principal)):
+        curves[grouping] = np.asarray(ratios)[None, index]
+        curves[f"{grouping}, {null_name}"] = np.asarray(null)[:, index]
+    return seed_curves(
+        np.asarray(result.relative_depth), curves, x_title="relative depth", y_title="SNR after ÷ before",
+        references={"unchanged": 1.0}, quiet=[name for name in curves if name.endswith(null_name)], theme=theme,
+    )  # fmt: skip
+
+
+def denoiser_curves(
+    result: DenoiserTraining | TrainedLayers, *, log: bool = False, theme: Theme = "light"
+) -> go.Figure:
+    """Loss a prompt by epoch, in training and on other prompts, the mean over runs in the band of all; beside Bayes and
+    the zero predictor where the result knows them."""
+    layers = getattr(result, "layers", result)
+    train, test = np.asarray(layers.train_loss), np.asarray(layers.test_loss)
+    before = np.full((len(train), 1), np.nan)  # epoch 0 has a test loss only
+    curves = {"other prompts": test, "training": np.concatenate([before, train], axis=1)}
+    references = {}
+    if hasattr(result, "baselines"):
+        references = {"Bayes": result.baselines["Bayes"], "zero": result.baselines["zero"]}
+    return seed_curves(
+        np.arange(test.shape[1]), curves, x_title="epoch", y_title="squared error a prompt", log_y=log,
+        references=references, theme=theme,
+    )  # fmt: skip
+
+
+def loss_landscape(
+    result: Landscape,
+    *,
+    points: Mapping[str, tuple[float | int, float | int]] | None = None,
+    theme: Theme = "light",
+) -> go.Figure:
+    """log₁₀ of the loss over β (across) and α (up), with the best α of every β as a line; `points` are named (α, β)."""
+    alphas, betas, loss = (np.asarray(values) for values in (result.alphas, result.betas, result.loss))
+    best = np.asarray(result.best_alpha)
+    inside = (best >= alphas.min()) & (best <= alphas.max())
+    figure = go.Figure(layout=base_layout(theme))
+    figure.add_heatmap(
+        x=betas, y=alphas, z=np.log10(loss).astype(np.float32), customdata=loss.astype(np.float32),
+        colorscale=colorscale("sequential", theme), reversescale=True,
+        hovertemplate="β %{x:.3g}<br>α %{y:.3g}<br><b>loss %{customdata:.4g}</b><extra></extra>",
+        colorbar={"thickness": 10, "outlinewidth": 0, "title": {"text": "log₁₀ of the loss", "side": "right"}},
+    )  # fmt: skip
+    figure.add_scatter(
+        x=np.where(inside, betas, np.nan), y=best, mode="lines", name="best α at each β",
+        line={"color": LINES[theme][1], "width": 1.5, "dash": "dot"}, hoverinfo="skip",
+    )  # fmt: skip
+    symbols = ("circle", "diamond", "square", "cross", "x", "star")
+    for index, (name, (alpha, beta)) in enumerate((points or {}).items()):
+        figure.add_scatter(
+            x=[beta], y=[alpha], mode="markers", name=plotly_text(name),
+            marker={
+                "size": 11, "symbol": symbols[index % len(symbols)], "color": LINES[theme][(index + 1) % 6],
+                "line": {"color": INK[theme], "width": 1.2},
+            },
+            hovertemplate=f"{plotly_text(name)}<br>β %{{x:.4g}}<br>α %{{y:.4g}}<extra></extra>",
+        )  # fmt: skip
+    figure.update_xaxes(title_text="β of W_QK = β I", showgrid=False, range=[betas.min(), betas.max()])
+    figure.update_yaxes(title_text="α of W_OV = α I", showgrid=False, range=[alphas.min(), alphas.max()])
+    figure.update_layout(legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"})
+    return figure

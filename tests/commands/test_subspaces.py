@@ -1,0 +1,41 @@
+"""`aotlens subspaces` prints what the library finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+
+from aotlens.checkpoints import load
+from aotlens.heads import subspaces
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+def test_the_tables(run: Run) -> None:
+    code, out, err = run("subspaces", "small", "--top", "2")
+    assert (code, err) == (0, "")
+    result = subspaces(load("small", "cpu"))
+    first, _, head, *rows = out.splitlines()
+    assert first == (
+        "Subspaces of U in 7 dimensions. A layer's 8 dimensions cannot be orthogonal in 7, and the 16 of all layers "
+        "cannot all be orthogonal."
+    )
+    assert head.split()[:3] == ["head", "rank", "effective"]
+    heads = result.head_frame().iloc[3]
+    numbers = [f"{heads.effective_rank:.1f}", f"{heads.overlap:.3g}", f"{heads.random_mean:.3g}"]
+    assert rows[3].split() == ["1.1", "4", *numbers]
+    assert rows[4] == "" and rows[5].startswith("first") and len(rows) == 8
+    best = result.to_frame().iloc[0]
+    assert rows[6].split()[2:] == [
+        f"{best.overlap:.3f}", f"{best.random_mean:.3f}", f"{best.random_std:.2g}", f"{best.z:.1f}",
+        f"{best.largest_cosine:.4f}", f"{best.random_largest:.4f}", f"{best.p_largest:.2g}",
+    ]  # fmt: skip
+
+
+def test_csv_has_every_pair(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "pairs.csv"
+    assert run("subspaces", "small", "--csv", str(file)) == (0, f"{file}: 6 rows\n", "")
+    pd.testing.assert_frame_equal(pd.read_csv(file), subspaces(load("small", "cpu")).to_frame())
+    assert "exists already" in run("subspaces", "small", "--csv", str(file))[2]

@@ -1,0 +1,70 @@
+"""Convergence checks against brute force: quadrature for expectations, loops for errors."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import integrate
+
+from aotlens.denoise import LinearSubspaces, check_proposition_6, fit_proposition_5, small_weight_error
+
+
+def test_small_weights_have_an_error_of_first_order() -> None:
+    prompts = LinearSubspaces(n=5, d=3).sample(6, 30)
+    W_QK, W_OV = torch.randn(2, 5, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    errors = small_weight_error(prompts, W_QK, W_OV, [1e-2, 1e-3, 1e-4])
+    assert (errors[:-1] / errors[1:]).tolist() == pytest.approx([10, 10], rel=0.2)
+    context, query = prompts.context[0].numpy(), prompts.query[0].numpy()
+    scores = 1e-2 * context @ (W_QK.numpy().T @ query)
+    pattern = np.exp(scores) / np.exp(scores).sum()
+    exact = pattern @ context @ W_OV.numpy() / 1e-2
+    covariance = np.cov(context.T, bias=True)
+    limit = context.mean(0) @ W_OV.numpy() / 1e-2 + query @ W_QK.numpy() @ covariance @ W_OV.numpy()
+    first = small_weight_error(
+        type(prompts)(context=prompts.context[:1], query=prompts.query[:1], target=prompts.target[:1]),
+        W_QK, W_OV, [1e-2],
+    )  # fmt: skip
+    assert float(first) == pytest.approx(np.abs(exact - limit).max())
+
+
+def test_the_fitted_constant_holds_in_its_share_of_fresh_prompts() -> None:
+    fitted = fit_proposition_5([3, 6], [20, 200], delta=0.1, n_prompts=4000, seed=1)
+    rng = np.random.default_rng(2)
+    for i, d in enumerate(fitted.dimensions):
+        for j, length in enumerate(fitted.n_contexts):
+            rate = (d + math.log(2 / 0.1)) / length
+            bound = float(fitted.constants[i, j]) * max(math.sqrt(rate), rate)
+            held = 0
+            for _ in range(1500):
+                X, query = rng.normal(size=(length, d)), rng.normal(size=d)
+                error = np.abs(X.T @ (X @ query) / length - query).max() / np.linalg.norm(query)
+                held += error < bound
+            assert held / 1500 == pytest.approx(0.9, abs=0.04)
+    assert fitted.constant == float(fitted.constants.max()) and len(fitted.to_frame()) == 4
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        fit_proposition_5([3], [5], delta=1.0)
+
+
+def test_the_expectations_of_proposition_6_are_integrals() -> None:
+    """With a context long enough, the sums lie at their expectations: the errors are those of the sample alone."""
+    d, kappas = 4, (0.3, 2.0)
+    check = check_proposition_6(kappas, d=d, n_context=4000, n_prompts=300)
+    for place, kappa in enumerate(kappas):
+
+        def density(theta: float, power: int, kappa: float = kappa) -> float:
+            return math.exp(kappa * math.cos(theta)) * math.sin(theta) ** (d - 2) * math.cos(theta) ** power
+
+        total = integrate.quad(lambda t: math.sin(t) ** (d - 2), 0, math.pi)[0]
+        mean = integrate.quad(density, 0, math.pi, args=(0,))[0] / total
+        second = integrate.quad(lambda t, k=kappa: math.exp(2 * k * math.cos(t)) * math.sin(t) ** 2, 0, math.pi)[0]
+        deviation = math.sqrt((second / total - mean**2) / 4000)
+        # The 95% quantile of a normal error, which a wrong expectation would shift.
+        bound = math.sinh(kappa) * math.sqrt(2 * math.log(40) / 4000)
+        assert float(check.slack_sum[place]) == pytest.approx(bound / (1.96 * deviation), rel=0.15)
+        assert float(check.slack_vector[place]) > 1
+    assert check.held_sum.tolist() == [1, 1] and check.held_vector.tolist() == [1, 1]
+    with pytest.raises(ValueError, match="positive finite κ"):
+        check_proposition_6([0.0])
