@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from base64 import b64encode
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -66,17 +67,46 @@ def head_values(result: PromptResult, layer: int, head: int, view: View, hide_fi
     return np.where(seen[head if len(seen) > 1 else 0], values(result, view)[layer, head], np.float32(np.nan))
 
 
-def head_figure(result: PromptResult, layer: int, head: int, view: View, hide_first: bool, theme: Theme) -> go.Figure:
-    """The large map of one head. `layout.meta` says whose it is, so that the browser can tell it from another's."""
+def head_figure(
+    result: PromptResult,
+    layer: int,
+    head: int,
+    view: View,
+    hide_first: bool,
+    theme: Theme,
+    *,
+    levels: bool = False,
+) -> go.Figure:
+    """The large map of one head. `layout.meta` says whose it is, so that the browser can tell it from another's.
+
+    With `levels`, a picture without numbers: those are in `head_line`.
+    """
+    quantity = QUANTITIES[view]
     figure = attention_map(
-        head_values(result, layer, head, view, hide_first),
-        result.patterns.str_tokens,
-        quantity=QUANTITIES[view],
-        theme=theme,
-    )
-    name = f"{result.checkpoint} · head {layer}.{head} · {QUANTITIES[view]}"
-    figure.layout.meta = {"key": result.key, "layer": layer, "head": head, "view": view, "name": name}
+        head_values(result, layer, head, view, hide_first), result.patterns.str_tokens,
+        quantity=quantity, theme=theme, levels=levels,
+    )  # fmt: skip
+    name = f"{result.checkpoint} · head {layer}.{head} · {quantity}"
+    meta = {**map_of(result, layer, head, view, hide_first), "name": name, "quantity": quantity}
+    figure.layout.meta = {**(figure.layout.meta or {}), **meta}
     return figure
+
+
+def map_of(result: PromptResult, layer: int, head: int, view: View, hide_first: bool) -> dict[str, Any]:
+    """What tells one map from another in the browser."""
+    return {"key": result.key, "layer": layer, "head": head, "view": view, "hide_first": hide_first}
+
+
+def head_line(
+    result: PromptResult, layer: int, head: int, view: View, hide_first: bool, position: int
+) -> dict[str, Any]:
+    """A token's row and column of a head's map, to the last bit: float32 in base64, NaN where nothing is shown."""
+    shown = head_values(result, layer, head, view, hide_first)
+    if not 0 <= position < len(shown):
+        raise RequestError(f"Position {position} isn't in this text of {len(shown)} tokens; choose one of the tokens.")
+    parts = {"row": shown[position], "column": shown[:, position]}
+    encoded = {name: b64encode(part.astype("<f4").tobytes()).decode() for name, part in parts.items()}
+    return {**map_of(result, layer, head, view, hide_first), "position": position, **encoded}
 
 
 def grid_picture(result: PromptResult, view: View, hide_first: bool, theme: Theme) -> bytes:

@@ -26,6 +26,7 @@ BROWSER = (
     ),
     Browser("showMotifs", inputs=stores(motifs=ids.MOTIFS) | values(rank=ids.RANK)),
     Browser("showMap", inputs=props("figure", figure=shell.graph(ids.MAP))),
+    Browser("showLine", inputs=stores(line=ids.LINE)),
     Browser(
         "lockFromMap",
         inputs=props("clickData", click=shell.graph(ids.MAP)),

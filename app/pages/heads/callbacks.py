@@ -115,17 +115,39 @@ def _register_views(app: App, core: Core) -> None:
         inputs=stores(shown=ids.ANALYSIS, head=ids.HEAD, theme=shell.THEME)
         | values(view=ids.VIEW)
         | props("checked", hide_first=ids.HIDE_FIRST),
-        state=stores(prompt=ids.PROMPT),
+        state=stores(prompt=ids.PROMPT, position=ids.POSITION),
         parts=("figure", "title", "explanation"),
         empty={"title": "One head", "explanation": no_update},
     )
     def draw_head(
-        shown: Any, head: list[int] | None, view: View, hide_first: bool, theme: Theme, prompt: dict[str, Any]
-    ) -> Answer:
+        shown: Any, head: list[int] | None, view: View, hide_first: bool, theme: Theme, prompt: dict[str, Any],
+        position: int | None,
+    ) -> Answer:  # fmt: skip
         if shown is None or head is None:
             return None
-        figure = head_maps.head_figure(_ask(core, prompt), *_whole(head), view, hide_first, theme)
+        result, drawn = _ask(core, prompt), (*_whole(head), view, hide_first)
+        figure = head_maps.head_figure(result, *drawn, theme, levels=True)
+        if position is not None and position < result.patterns.n_pos:
+            # The locked token's numbers come with the picture: a click asks once.
+            figure.layout.meta = {**figure.layout.meta, "line": head_maps.head_line(result, *drawn, int(position))}
         return {"figure": figure, "title": f"Head {head[0]}.{head[1]}", "explanation": EXPLAIN_MAP[view]}
+
+    # For the token that is pointed at, among the tokens or in the map, or locked.
+    @guarded(
+        app,
+        panel=ids.MAP,
+        inputs=stores(wanted=ids.WANTED),
+        state=stores(prompt=ids.PROMPT),
+        output=stores(line=ids.LINE),
+        at_first=False,
+        shares_notice=True,
+    )
+    def tell_line(wanted: Any, prompt: dict[str, Any]) -> Answer:
+        result = _ask(core, prompt)
+        if wanted["key"] != result.key:  # another text has been run
+            raise PreventUpdate
+        drawn = (int(wanted["layer"]), int(wanted["head"]), wanted["view"], bool(wanted["hide_first"]))
+        return {"line": head_maps.head_line(result, *drawn, int(wanted["position"]))}
 
     @guarded(
         app,

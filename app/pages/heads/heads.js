@@ -10,27 +10,108 @@
 
     // ── the map's values ────────────────────────────────────────────────────────────────────────────────────
 
-    // A figure's z is float32 in base64 as it comes, whatever plotly makes of it later.
+    const bytesOf = (text) => Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
+    const floatsOf = (text) => new Float32Array(bytesOf(text).buffer);
+    const WHOSE = ["key", "layer", "head", "view", "hide_first"]; // what tells one map from another
+    const nameOf = (told) => WHOSE.map((part) => told[part]).join();
+
+    // A figure's z is steps of the colour scale (aotlens.plots.attention, `to_levels`): good for shading, not for reading.
+    // Numbers come for a token at a time, exact, when it is pointed at or locked; those of the map that is shown are kept.
     function decode(figure) {
         const trace = figure && figure.data && figure.data[0];
         const meta = figure && figure.layout && figure.layout.meta;
         if (!trace || !trace.z || !trace.z.bdata || !meta) return null;
-        const bytes = Uint8Array.from(atob(trace.z.bdata), (char) => char.charCodeAt(0));
-        const size = Number(String(trace.z.shape).split(",")[0]);
-        return { key: meta.key, head: [meta.layer, meta.head], size: size, values: new Float32Array(bytes.buffer) };
+        const [zero, steps] = meta.signed ? [128, 127] : [0, 255];
+        return {
+            ...meta, size: Number(String(trace.z.shape).split(",")[0]),
+            values: Float32Array.from(bytesOf(trace.z.bdata), (level) => (level - zero) / steps * meta.top),
+        };
+    }
+
+    // The map that is shown; null while it is still that of another text or head, whose values would be wrong.
+    function mapNow() {
+        const map = state.map;
+        const right = map && state.analysis && map.key === state.analysis.key && state.head
+            && state.head.join() === [map.layer, map.head].join();
+        return right ? map : null;
     }
 
     // The values that belong to one token: its row (where it attends) or its column (who attends to it).
-    // None while the map of another text or head is still there: its values would be wrong.
     function slice(position) {
-        const map = state.map;
-        if (!map || position === null || !state.analysis || map.key !== state.analysis.key) return null;
-        if (!state.head || state.head.join() !== map.head.join() || position >= map.size) return null;
+        const map = mapNow();
+        if (!map || position === null || position >= map.size) return null;
+        const line = lines.of(position);
+        if (line) return { exact: true, values: Array.from(state.direction === "to" ? line.row : line.column) };
         const at = state.direction === "to"
             ? (other) => map.values[position * map.size + other]
             : (other) => map.values[other * map.size + position];
-        return Array.from({ length: map.size }, (_, other) => at(other));
+        return { exact: false, values: Array.from({ length: map.size }, (_, other) => at(other)) };
     }
+
+    // ── exact numbers ───────────────────────────────────────────────────────────────────────────────────────
+
+    // One question at a time: of all tokens that a pointer passes meanwhile, the last is asked for next.
+    const lines = {
+        byPosition: new Map(), asking: false, wanted: null,
+
+        of(position) { return this.byPosition.get(position); },
+
+        want(position) {
+            const map = mapNow();
+            this.wanted = position;
+            if (!map || this.asking || position === null || position >= map.size || this.of(position)) return;
+            this.asking = true;
+            const whose = Object.fromEntries(WHOSE.map((part) => [part, map[part]]));
+            setProps("heads-wanted", { data: { ...whose, position: position } });
+        },
+
+        // Another map is shown; the locked token's line has come with it.
+        renew() {
+            this.byPosition.clear();
+            this.take(state.map && state.map.line);
+        },
+
+        take(line) {
+            this.asking = false;
+            if (line && state.map && nameOf(line) === nameOf(state.map)) {
+                this.byPosition.set(line.position, { row: floatsOf(line.row), column: floatsOf(line.column) });
+            }
+            this.want(this.wanted);
+        },
+    };
+
+    // What the map holds where the pointer is.
+    const tip = {
+        at: null, // {row, column, query, key, x, y}
+
+        show() {
+            const map = mapNow(), line = this.at && lines.of(this.at.row);
+            const value = line ? line.row[this.at.column] : NaN;
+            const box = document.getElementById("heads-tip");
+            if (!box) return;
+            box.hidden = !map || !Number.isFinite(value);
+            if (box.hidden) return;
+            const number = document.createElement("b");
+            number.textContent = `${map.quantity} ${value.toFixed(4)}`;
+            box.replaceChildren(`query  ${this.at.query}`, document.createElement("br"), `key  ${this.at.key}`,
+                document.createElement("br"), number);
+            const left = this.at.x + 14 + box.offsetWidth > innerWidth ? this.at.x - 14 - box.offsetWidth : this.at.x + 14;
+            box.style.left = left + "px";
+            box.style.top = this.at.y + 14 + "px";
+        },
+
+        point({ points: [point], event }) {
+            const [row, column] = point.pointNumber;
+            this.at = { row, column, query: point.y, key: point.x, x: event.clientX, y: event.clientY };
+            lines.want(row);
+            this.show();
+        },
+
+        leave() {
+            this.at = null;
+            this.show();
+        },
+    };
 
     function short(value) {
         const size = Math.abs(value);
@@ -45,7 +126,8 @@
         const box = strip();
         if (!box) return;
         const position = state.hover !== null ? state.hover : state.position;
-        const values = slice(position);
+        const found = slice(position);
+        const values = found && found.values;
         const known = values ? values.filter(Number.isFinite) : [];
         const top = known.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
         for (const chip of box.children) {
@@ -57,7 +139,7 @@
             chip.classList.toggle("chip-here", index === position);
             chip.classList.toggle("chip-locked", index === state.position);
             chip.setAttribute("aria-pressed", String(index === state.position));
-            if (Math.abs(share) >= 0.04) chip.dataset.value = short(value);
+            if (found && found.exact && Math.abs(share) >= 0.04) chip.dataset.value = short(value);
             else delete chip.dataset.value;
         }
     }
@@ -141,6 +223,8 @@
         if (!plot || !plot.on || plot.dataset.watched) return;
         plot.dataset.watched = "yes";
         plot.on("plotly_afterplot", frame);
+        plot.on("plotly_hover", (event) => tip.point(event));
+        plot.on("plotly_unhover", () => tip.leave());
     }
 
     // ── hover, lock, keys ───────────────────────────────────────────────────────────────────────────────────
@@ -148,12 +232,14 @@
     function hover(position) {
         if (state.hover === position) return;
         state.hover = position;
+        lines.want(position !== null ? position : state.position);
         paint();
     }
 
     // Marked at once; the server's answers follow.
     function lock(position) {
         state.position = position;
+        lines.want(position);
         paint();
         frame();
         setProps("heads-position", { data: position });
@@ -230,6 +316,7 @@
     aotlens.page("heads", {
         show: function ({ analysis, head, position, direction }) {
             Object.assign(state, { analysis, head, position: position ?? null, direction });
+            lines.want(state.hover !== null ? state.hover : state.position);
             requestAnimationFrame(function () {
                 paint();
                 markHead();
@@ -246,10 +333,20 @@
 
         showMap: function ({ figure }) {
             state.map = decode(figure);
+            lines.renew();
+            tip.leave();
             requestAnimationFrame(function () {
                 paint();
                 watchPlot();
                 frame();
+            });
+        },
+
+        showLine: function ({ line }) {
+            lines.take(line);
+            requestAnimationFrame(function () {
+                paint();
+                tip.show();
             });
         },
 

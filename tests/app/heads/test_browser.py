@@ -13,6 +13,7 @@ import pytest
 from playwright.sync_api import expect
 
 from app.core import Core
+from app.core.head_maps import View
 from app.pages.heads.address import ADDRESS as HEADS
 from app.pages.heads.address import HeadsState
 from app.pages.heads.ids import ids
@@ -21,7 +22,7 @@ from app.shell.examples import FIRST
 from tests.app.conftest import PATIENCE, fits, focused, head_drawn, in_the_first_screen, opened, query, settled, written
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Page, Request
 
 SHORT = "The captain bowed to the captain."
 
@@ -186,10 +187,10 @@ def test_an_answer_that_comes_late_is_dropped(open_page, services: Core, monkeyp
 
     draw, release = views.head_figure, threading.Event()
 
-    def slow(result: Any, layer: int, head: int, *rest: Any) -> Any:
+    def slow(result: Any, layer: int, head: int, *rest: Any, **options: Any) -> Any:
         if (layer, head) == (0, 1):
             release.wait(PATIENCE / 1000)
-        return draw(result, layer, head, *rest)
+        return draw(result, layer, head, *rest, **options)
 
     monkeypatch.setattr(views, "head_figure", slow)
     page = open_page(heads())
@@ -214,19 +215,60 @@ def test_an_answer_that_comes_late_is_dropped(open_page, services: Core, monkeyp
     drawn(page, "Head 1.2")
 
 
-def test_the_picture_holds_the_values(open_page, services: Core):
-    """The large map in the browser is the array, not a rounded copy."""
-    page = open_page(heads(head=(1, 1)))
+@pytest.mark.parametrize("view", ["attention", "scores"])
+def test_the_picture_has_steps_and_the_pointer_the_value(open_page, services: Core, view: View):
+    """The large map is drawn from 8 bits an entry; what a person reads on it is the array's own number."""
+    page = open_page(heads(head=(1, 1), view=view))
     drawn(page, "Head 1.1")
+    settled(page)
     shown = page.evaluate(
-        """() => { const z = document.querySelector("#heads-map-graph .js-plotly-plot")._fullData[0].z;
-                   return Array.from(z, row => Array.from(row, v => Number.isNaN(v) ? null : v)); }"""
+        """() => { const plot = document.querySelector("#heads-map-graph .js-plotly-plot"), trace = plot._fullData[0];
+                   return [trace.zmin, trace.zmax, Array.from(trace.z, row => Array.from(row))]; }"""
     )
-    pattern = services.inference.analyse("tiny-mhsa", SHORT).patterns.pattern[1, 1]
-    values = np.array([[np.nan if v is None else v for v in row] for row in shown])
-    below = np.tril(np.ones_like(pattern, dtype=bool))
-    np.testing.assert_array_equal(values[below].astype(np.float32), pattern[below])
-    assert np.isnan(values[~below]).all()
+    patterns = services.inference.analyse("tiny-mhsa", SHORT).patterns
+    exact = (patterns.pattern if view == "attention" else patterns.scores)[1, 1]
+    below = np.tril(np.ones_like(exact, dtype=bool))
+    least, most, levels = shown[0], shown[1], np.array(shown[2])
+    top = np.abs(exact[below]).max()
+    zero, steps = (0, 255) if view == "attention" else (128, 127)
+    assert (least, most) == (zero - steps if view == "scores" else 0, 255)
+    np.testing.assert_allclose((levels[below] - zero) / steps * top, exact[below], atol=0.51 * top / steps)
+    assert (levels[~below] == zero).all()
+
+    place = page.evaluate(
+        """() => { const plot = document.querySelector("#heads-map-graph .js-plotly-plot");
+                   const { left, top } = plot.getBoundingClientRect(), { xaxis, yaxis } = plot._fullLayout;
+                   return [left + xaxis._offset + xaxis.c2p(1), top + yaxis._offset + yaxis.c2p(3)]; }"""
+    )
+    page.mouse.move(*place)
+    number = float(exact[3, 1])
+    expect(page.locator(f"#{ids.TIP}")).to_contain_text(f"{number:.4f}")
+    page.mouse.move(2, 2)
+    expect(page.locator(f"#{ids.TIP}")).to_be_hidden()
+
+
+def test_a_click_on_a_head_asks_once_and_gets_little(open_page):
+    """With a token locked: its numbers come with the picture."""
+    page = open_page(heads(position=3))
+    drawn(page, "Head 0.0")
+    page.wait_for_function("() => document.querySelector('#heads-strip .chip[data-value]')")
+    settled(page)
+    asked: list[str] = []
+
+    def listen(request: Request) -> None:
+        if request.method == "POST":
+            asked.append(request.post_data or "")
+
+    page.on("request", listen)
+    with page.expect_response(lambda answer: "Head 1.2" in answer.text()) as answer:
+        page.click('#heads-grid-cells .cell[data-layer="1"][data-head="2"]')
+    drawn(page, "Head 1.2")
+    page.wait_for_function("() => document.querySelector('#heads-strip .chip[data-value]')")
+    settled(page)
+    page.remove_listener("request", listen)
+    assert len(asked) == 1
+    headers = answer.value.all_headers()
+    assert headers["content-encoding"] == "br" and int(headers["content-length"]) < 2500
 
 
 def test_the_map_is_in_the_first_screen(open_page):
