@@ -75,7 +75,7 @@ _RUN = """
 #: Clicks a head, and resolves with the milliseconds until the graph's heatmap has another picture than before.
 _CLICK = """
 ([button, graph, patience]) => new Promise((resolve, reject) => {
-    const picture = () => document.querySelector(`#${graph} .plot image`)?.href.baseVal;
+    const picture = () => document.querySelector(`#${graph} .heatmaplayer image`)?.href.baseVal;
     const before = picture(), started = performance.now();
     const look = function () {
         const now = picture();
@@ -150,7 +150,7 @@ class Wire:
 
 
 def drawn(page: Page, graph: str) -> None:
-    page.wait_for_selector(f"#{graph} .plot image", state="attached", timeout=_WAIT_MS)
+    page.wait_for_selector(f"#{graph} .heatmaplayer image", state="attached", timeout=_WAIT_MS)
 
 
 def first_load(browser: Browser, address: str) -> dict[str, float]:
