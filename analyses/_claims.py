@@ -73,6 +73,33 @@ def _number(value: float | int) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """A statement of a paper beside what was found, where a number alone would not say it."""
+
+    claim: str
+    paper: str
+    ours: str
+    because: str = ""
+    """Why it differs; empty where it is reproduced."""
+
+    @property
+    def verdict(self) -> str:
+        return f"differs: {self.because}" if self.because else "reproduced"
+
+
+def verdicts_table(verdicts: Sequence[Verdict]) -> str:
+    """Claim, the paper's figure, ours, and the verdict, as Markdown."""
+    header = ("claim", "paper", "ours", "verdict")
+    return markdown(header, [(row.claim, row.paper, row.ours, row.verdict) for row in verdicts])
+
+
+def spread(values: Any) -> str:
+    """The mean of values with the least and the largest, `0.327 (0.321 to 0.334)`."""
+    array = np.asarray(values, dtype=np.float64)
+    return f"{array.mean():.4g} ({array.min():.4g} to {array.max():.4g})"
+
+
 def parser(description: str | None) -> argparse.ArgumentParser:
     """The options that every analysis has."""
     options = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)

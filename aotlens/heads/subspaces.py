@@ -135,7 +135,8 @@ class HeadSubspaces(Result):
         import pandas as pd
 
         n_layers, n_heads = self.bases.shape[:2]
-        pairs, columns = self.same_layer, {}
+        pairs = self.same_layer
+        columns: dict[str, np.ndarray] = {}
         columns["layer"], columns["head"] = (part.ravel() for part in np.indices((n_layers, n_heads)))
         columns |= {"rank": self.ranks.ravel(), "effective_rank": self.effective_ranks.ravel()}
         for name in ("overlap", "random_mean"):

@@ -40,7 +40,7 @@ def snr_curves(result: DenoisingRates, *, theme: Theme = "light") -> go.Figure:
     gain = np.asarray(result.gains)
     layers = np.arange(gain.shape[-1])
     curves = {f"δ = {noise:g}": values for noise, values in zip(result.noises, gain, strict=True)}
-    quiet = ()
+    quiet: tuple[str, ...] = ()
     if math.isfinite(result.rate):
         curves["(1 + ητ)^l"] = result.rate ** layers[None].astype(np.float64)
         quiet = ("(1 + ητ)^l",)
@@ -68,7 +68,7 @@ def audit_curves(result: DenoisingAudit, *, principal: bool = False, theme: Them
     in the band of all rotations. `principal`: in principal directions of the heads' tokens, beside random groups."""
     ratios, null = (result.pca_ratios, result.pca_null_ratios) if principal else (result.ratios, result.null_ratios)
     null_name = "random groups" if principal else "turned"
-    curves = {}
+    curves: dict[str, np.ndarray] = {}
     for index, grouping in enumerate(result.groupings[1:] if principal else result.groupings, int(principal)):
         curves[grouping] = np.asarray(ratios)[None, index]
         curves[f"{grouping}, {null_name}"] = np.asarray(null)[:, index]
@@ -87,7 +87,7 @@ def denoiser_curves(
     train, test = np.asarray(layers.train_loss), np.asarray(layers.test_loss)
     before = np.full((len(train), 1), np.nan)  # epoch 0 has a test loss only
     curves = {"other prompts": test, "training": np.concatenate([before, train], axis=1)}
-    references = {}
+    references: dict[str, float] = {}
     if hasattr(result, "baselines"):
         references = {"Bayes": result.baselines["Bayes"], "zero": result.baselines["zero"]}
     return seed_curves(
