@@ -242,16 +242,21 @@ def main(argv: list[str] | None = None) -> int:
         browser = playwright.chromium.launch(
             executable_path=browser_path, args=["--no-sandbox", "--no-proxy-server", "--disable-background-networking"]
         )
-        figures = first_load(browser, address)
+        figures: dict[str, float] = {}
+
+        def tell(measured: dict[str, float]) -> None:
+            for name, value in measured.items():
+                print(f"{name:44} {value:,.1f}", flush=True)
+            figures.update(measured)
+
+        tell(first_load(browser, address))
         page = browser.new_page(viewport={"width": 1440, "height": 900})
-        figures |= run_to_picture(page, address, model, n_prompts)
         for n_tokens in CLICK_TOKENS:
-            figures |= head_clicks(page, address, model, n_tokens, n_clicks)
+            tell(head_clicks(page, address, model, n_tokens, n_clicks))
+        tell(run_to_picture(page, address, model, n_prompts))
         for checkpoint in (SMALL, LARGE):
-            figures |= circuits(page, address, checkpoint, n_clicks)
+            tell(circuits(page, address, checkpoint, n_clicks))
         browser.close()
-    for name, value in figures.items():
-        print(f"{name:44} {value:,.1f}")
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
     return 0
