@@ -10,8 +10,8 @@ Starts the app on a free port and opens its pages in Chromium:
 - a click on another head at 45 and at 251 tokens: to that head's map drawn, and the bytes of the answers;
 - Circuits on 2 and on 12 layers: from its link to the first map, and a click on another head to its map.
 
-Expected on two quiet cores: 2.1 MB, 4 times `run_with_cache`, 150 ms; some four minutes. Needs Chromium, like the
-browser tests.
+Expected: a first load of 2.1 MB and 16 kB for a head at 251 tokens; some four minutes on a quiet machine, and many
+times that on a busy one. Needs Chromium, like the browser tests.
 """
 
 from __future__ import annotations
