@@ -19,15 +19,16 @@ from aotlens.trigrams import (
     ensemble_check,
     frequent_tokens,
     kinds,
+    own_token_heads,
     zero_layer,
 )
+from aotlens.trigrams.distance import BY_POSITION
 from aotlens.trigrams.verdict import CONFIRMED
 
 if TYPE_CHECKING:
     from analyses.skip_trigrams import OfHead
 
 N_TOP, N_CONFIRMED, N_BUGS = 3, 4, 12
-BY_POSITION = 0.9
 _MAX_AROUND = 60  # characters of an example on either side of what is left out
 
 
@@ -272,10 +273,7 @@ def direct_path_lines(model: AttentionOnlyTransformer, ids: np.ndarray) -> Itera
         f"{counts.n:,} bigrams (KL, frequency-weighted; their own entropy is {alone.entropy:.2f}). A prediction of "
         f"unigram frequencies is {alone.unigram_kl:.2f} from them."
     )
-    itself = []
-    if model.cfg.norm is None and model.cfg.positions is not None:
-        shares = {head: distance_shares(model, (0, head))[0] for head in range(model.cfg.n_heads)}
-        itself = [(0, head) for head, share in shares.items() if share >= BY_POSITION]
+    itself = own_token_heads(model)
     if itself:
         added = zero_layer(model, counts, heads=itself)
         names = " and ".join(f"0.{head}" for _, head in itself)

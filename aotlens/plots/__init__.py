@@ -4,6 +4,7 @@ labels.py       tokens as people read them
 colours.py      scales and the shared look, light and dark
 attention.py    one head's map
 thumbnails.py   all heads in one small picture
+all_heads.py    all heads in one large figure, for a paper
 training.py     the training curve
 curves.py       curves of several kinds over seeds
 gallery.py      a few attention maps side by side
@@ -21,6 +22,7 @@ paths.py        what paths of each length add to a logit, and its flow from toke
 
 from __future__ import annotations
 
+from aotlens.plots.all_heads import all_heads_maps
 from aotlens.plots.attention import attention_map
 from aotlens.plots.colours import Theme
 from aotlens.plots.composition import Edge, composition_graph
@@ -61,6 +63,7 @@ __all__ = [
     "ErrorGrid",
     "FlowNode",
     "Theme",
+    "all_heads_maps",
     "attention_map",
     "audit_curves",
     "class_bars",

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from aotlens.trigrams.corpus_bigrams import CorpusBigrams, count_bigrams
 from aotlens.trigrams.direct_path import Bigrams, bigrams, direct_path
-from aotlens.trigrams.distance import distance_scores, distance_shares
+from aotlens.trigrams.distance import distance_scores, distance_shares, own_token_heads
 from aotlens.trigrams.ensemble import EnsembleCheck, ensemble_check
 from aotlens.trigrams.evidence import Evidence, evidence
 from aotlens.trigrams.examples import Example
@@ -69,6 +69,7 @@ __all__ = [
     "kinds",
     "log_background",
     "matched_random",
+    "own_token_heads",
     "read_ids",
     "score_triples",
     "skip_trigram_bugs",

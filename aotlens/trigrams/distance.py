@@ -9,10 +9,13 @@ from scipy.special import logsumexp
 from torch import Tensor
 
 from aotlens.circuits import qk_circuit
-from aotlens.conventions import HeadLike, as_head
+from aotlens.conventions import Head, HeadLike, as_head
 from aotlens.models import AttentionOnlyTransformer, folded_norm
 from aotlens.models.weights import double
 from aotlens.trigrams.normaliser import background_distribution
+
+#: A head that gives so much of its attention to one distance attends by position.
+BY_POSITION = 0.9
 
 
 @torch.no_grad()
@@ -85,6 +88,18 @@ def distance_shares(
         raise ValueError(f"distance_shares: {relative}")
     scores = distance_scores(model, head, background=background)[: max(model.cfg.n_ctx // 2, 1) + 1]
     return np.exp(scores - logsumexp(scores))
+
+
+def own_token_heads(model: AttentionOnlyTransformer, at_least: float = BY_POSITION) -> tuple[Head, ...]:
+    """The heads of the first layer that attend to the token itself, whatever it is: at least so much of their attention
+    goes to δ = 0 if tokens had no say (`distance_shares`). What they write belongs to the direct path (`bigrams`).
+
+    None in a model without positions, and none in one with a norm, where what heads write does not add to the path.
+    """
+    if model.cfg.positions is None or model.cfg.norm is not None:
+        return ()
+    shares = [float(distance_shares(model, (0, head))[0]) for head in range(model.cfg.n_heads)]
+    return tuple((0, head) for head, share in enumerate(shares) if share >= at_least)
 
 
 def log_competition(

@@ -8,6 +8,7 @@ inference.py   text -> tokens -> patterns and predictions; exclusive use of a mo
 head_maps.py   what of a prompt's patterns is shown: one head's map, the picture of all heads
 labels.py      what rows and columns are, for people
 corpora.py     text to hold results against
+own_texts.py   texts that a person uploaded or pasted, kept under the local folder
 jobs.py        long work in the background, with progress
 sessions.py    which browser asks
 cache.py       results kept within a memory bound, each made once

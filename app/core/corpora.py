@@ -1,17 +1,17 @@
-"""Text that rows are held against: corpora that whoever started the server named, and what somebody pastes.
+"""Text that rows are held against: corpora that whoever started the server named, and a person's own texts.
 
-A browser chooses among names; no name of its own ever becomes a path.
+A browser chooses among names and keys; no name of its own ever becomes a path.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from app.core.errors import RequestError
+from app.core.own_texts import OwnTexts, is_key, key_of, plain
 from app.core.settings import Settings
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ class Corpora:
     def __init__(self, settings: Settings) -> None:
         """Raises ValueError for a corpus that isn't there, or that isn't on this machine."""
         self._settings = settings
+        self.own = OwnTexts(settings)
+        """Texts that were uploaded, or pasted and used."""
         self._corpora: dict[str, Corpus] = {}
         self._pasted: OrderedDict[str, str] = OrderedDict()
         for spec in settings.corpora:
@@ -70,16 +72,23 @@ class Corpora:
         """What may be chosen, besides pasting."""
         return list(self._corpora)
 
+    def choices(self) -> list[dict[str, str]]:
+        """What may be chosen, for a menu: the server's corpora by name, a person's own texts by key."""
+        named = [{"value": name, "label": name} for name in self.names]
+        return [*named, *({"value": one.key, "label": f"{one.name} (yours)"} for one in self.own.list())]
+
     def chosen(self, name: str | None, info: CheckpointInfo | None = None) -> str | None:
-        """The name if there is such a corpus, else the first with documents held out from a model's training, else the
-        first; None where there is none."""
-        if name in self._corpora:
+        """The name (or key) if there is such a text, else the first corpus with documents held out from a model's
+        training, else the first; None where there is none."""
+        if name in self._corpora or self.own.get(name) is not None:
             return name
         fitting = (one for one, corpus in self._corpora.items() if info is not None and info.held_out(corpus.names()))
         return next(fitting, next(iter(self._corpora), None))
 
     def text(self, name: str | None, info: CheckpointInfo) -> Text:
-        """A corpus for a model: of its own training corpus only what was held out."""
+        """A corpus for a model: of its own training corpus only what was held out. A key gives the text it is of."""
+        if is_key(name):
+            return self._own(str(name))
         corpus = self._corpora.get(name or "")
         if name is None or corpus is None:
             known = ", ".join(self._corpora) or "none"
@@ -113,17 +122,28 @@ class Corpora:
                 f"This text has {len(text):,} characters, and at most {most:,} are taken here. Nothing was cut: "
                 "shorten it, or start the app with --corpus file:PATH."
             )
-        key = f"{PASTED}:{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:16]}"
+        text = plain(text)
+        key = key_of(text)
         self._pasted[key] = text
         self._pasted.move_to_end(key)
         while len(self._pasted) > _MAX_PASTED:
             self._pasted.popitem(last=False)
         return key
 
-    def pasted(self, key: str) -> Text:
-        """What was pasted. Raises RequestError when it is gone."""
+    def keep_pasted(self, key: str | None) -> None:
+        """Keep a pasted text under the local folder, since something is made of it; others are kept already."""
+        if key in self._pasted and self.own.get(key) is None:
+            words = self._pasted[key].replace("/", " ").split()
+            self.own.keep_text(f"Pasted: {' '.join(words[:6])}", self._pasted[key])
+
+    def _own(self, key: str) -> Text:
+        """A text by its key. Raises RequestError when it is gone."""
+        kept = self.own.get(key)
+        if kept is not None:
+            about = f"your text ‹{kept.name}› of {kept.n_characters:,} characters"
+            return Text(key=key, label=kept.name, about=about, corpus=self.own.corpus(kept), documents=None)
         if key not in self._pasted:
-            raise RequestError("That text is no longer here: paste it again.")
+            raise RequestError("That text is no longer here: paste or upload it again.")
         text = self._pasted[key]
         return Text(
             key=key, label=PASTED, about=f"a pasted text of {len(text):,} characters", corpus=None, documents=None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from aotlens.plots import Theme, attention_map, sprite
+from aotlens.plots import Theme, all_heads_maps, attention_map, sprite
 from app.core.errors import RequestError
 from app.core.inference import PromptResult
 
@@ -117,3 +117,13 @@ def grid_picture(result: PromptResult, view: View, hide_first: bool, theme: Them
     seen = visible(result, hide_first)
     signed = bool((np.where(seen[None], shown, 0) < 0).any())
     return sprite(shown, seen, cell=cell, scale="diverging" if signed else "sequential", theme=theme)
+
+
+def all_heads_figure(result: PromptResult, view: View, hide_first: bool) -> go.Figure:
+    """The same as a figure for a paper, light whatever the page's theme."""
+    return all_heads_maps(
+        values(result, view),
+        visible(result, hide_first),
+        quantity=QUANTITIES[view],
+        title=f"{result.checkpoint}: {QUANTITIES[view]} of every head, {result.patterns.n_pos} tokens",
+    )

@@ -41,6 +41,10 @@ class Settings:
     """Links that a picture of a logit's flow has at most; the largest stay."""
     corpora: tuple[str, ...] = ()
     """Texts that skip-trigrams may be held against: `stdlib`, `file:PATH` or `dir:PATH`."""
+    folded_rows: int = 20_000
+    """Skip-trigrams that are searched for where those that say nearly the same are folded beneath the best of them."""
+    members_shown: int = 100
+    """Rows of a group of skip-trigrams that are listed when it is unfolded, the best first."""
     evidence_tokens: tuple[int, ...] = (30_000, 100_000, 300_000, 1_000_000)
     """How much of a corpus may be asked for, in tokens."""
     distillations: tuple[Path, ...] = ()
@@ -69,8 +73,10 @@ class Settings:
     """Models kept in memory; the least recently used goes first."""
     listing_seconds: float = 2.0
     """How long a listing of the checkpoints is believed before the folders are read again."""
-    max_request_bytes: int = 1 * 2**20
-    """Largest request body."""
+    max_text_bytes: int = 4 * 2**20
+    """Largest text that may be uploaded."""
+    max_request_bytes: int = 6 * 2**20
+    """Largest request body: an uploaded text takes 4/3 of its size there."""
     compressed_bytes: int = 16 * 2**20
     """Memory of the compressed files kept; the least recently used go first."""
     threads: int = 8

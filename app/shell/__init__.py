@@ -14,6 +14,7 @@ panel.py       title, explanation, maximise, export menu, notice, content; tabs 
 tables.py      columns and options of dash-ag-grid tables
 graph.py       the one dcc.Graph configuration
 notices.py     errors and empty states
+own_texts.py   upload, paste and delete texts of one's own beside a choice of texts
 prompt.py, examples.py  which checkpoint, which text
 choices.py     searchable choices of tokens, and the head picker
 token_strip.py tokens as chips

@@ -114,6 +114,26 @@ def file_of(page: str) -> str:
     return f"{page}-file"
 
 
+def upload(choice: str) -> str:
+    """Where a file is given to a choice of texts (`app.shell.own_texts`)."""
+    return f"{choice}-upload"
+
+
+def uploaded(choice: str) -> str:
+    """The store that has that file on its way to the server."""
+    return f"{choice}-uploaded"
+
+
+def delete(choice: str) -> str:
+    """The button that deletes the chosen text, if it is one's own."""
+    return f"{choice}-delete"
+
+
+def paper(panel: str) -> str:
+    """The store of a panel that holds a figure to save as a picture (`app.shell.sharing.save_pictures`)."""
+    return f"{panel}-paper"
+
+
 def page_of(id: str) -> str:
     """The page of one of its ids."""
     return id.partition("-")[0]

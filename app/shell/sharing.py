@@ -136,5 +136,27 @@ def save_files(app: App, files: Mapping[str, Callable[..., File]], state: Props)
         return no_update if file is None else dcc.send_bytes(file.content, file.name, type=file.mime)
 
 
+def save_pictures(app: App, panel: str, make: Callable[..., Any], state: Props) -> None:
+    """The entries PNG and SVG of a panel whose picture is made for the file: `make(**state)` gives a plotly figure.
+
+    The panel has the store `ids.paper(panel)`; the browser draws the figure in its own size (static/shell.js).
+    """
+    entries = {kind: Input(ids.export(panel, kind), "n_clicks") for kind in ("png", "svg")}
+
+    @app.callback(
+        output=Output(ids.paper(panel), "data"),
+        inputs={"clicks": entries},
+        state={"given": as_role(State, state)},
+        prevent_initial_call=True,
+    )
+    def draw(clicks: Any, given: dict[str, Any]) -> Any:
+        entry = str(ctx.triggered_id)
+        figure, said = spoken(lambda: make(**given), f"drawing {entry}")
+        set_props(ids.notice(panel), {"children": said})
+        return no_update if figure is None else {"format": entry.rpartition("-")[2], "figure": figure}
+
+    _shell(app, "saveFigure", inputs=stores(picture=ids.paper(panel)), at_first=False)
+
+
 def _shell(app: App, name: str, **rest: Any) -> None:
     app.wiring.register(app, "shell", Browser(name, **rest))

@@ -11,8 +11,14 @@ from dash import dcc, html
 from app.shell import ids
 
 COLUMN: dict[str, Any] = {"sortable": True, "resizable": True, "suppressMovable": True, "wrapHeaderText": True}
+#: When columns are made as wide as what is in them (static/fit_columns.js).
+FITTED: dict[str, list[str]] = {
+    event: ["fitColumns(params.api)"]
+    for event in ("firstDataRendered", "rowDataUpdated", "newColumnsLoaded", "gridSizeChanged", "sortChanged")
+}
 _OPTIONS: dict[str, Any] = {
     "enableCellTextSelection": True, "tooltipShowDelay": 300, "rowHeight": 26, "headerHeight": 48,
+    "suppressColumnVirtualisation": True, "autoSizePadding": 4,
 }  # fmt: skip
 
 
@@ -37,6 +43,7 @@ def grid(
         columnDefs=list(columns),
         rowData=[],
         defaultColDef=COLUMN,
+        eventListeners=FITTED,
         getRowId=f"params.data.{key}",
         dashGridOptions={**_OPTIONS, "headerHeight": header, **rest},
         className="table",
@@ -59,6 +66,7 @@ def long_grid(id: str, columns: Sequence[dict[str, Any]], *, key: str, height: i
         columnDefs=list(columns),
         rowModelType="infinite",
         defaultColDef=COLUMN,
+        eventListeners=FITTED,
         getRowId=f"params.data.{key}",
         dashGridOptions={
             "cacheBlockSize": PAGE, "maxConcurrentDatasourceRequests": 1, "infiniteInitialRowCount": 1,

@@ -13,8 +13,17 @@ from aotlens.data import TokenFile, Tokenizer, open_corpus
 from aotlens.data.corpus import Document
 from aotlens.evaluate import BigramModel
 from aotlens.models import AttentionOnlyTransformer
-from aotlens.trigrams import bigrams, count_bigrams, direct_path, read_ids, zero_layer
+from aotlens.trigrams import (
+    bigrams,
+    count_bigrams,
+    direct_path,
+    distance_shares,
+    own_token_heads,
+    read_ids,
+    zero_layer,
+)
 from aotlens.trigrams.direct_path import constant_logits
+from aotlens.trigrams.distance import BY_POSITION
 
 
 def alone(model: AttentionOnlyTransformer) -> torch.Tensor:
@@ -201,3 +210,22 @@ def test_counted_bigrams_are_not_counted_again(make) -> None:
         zero_layer(make(), BigramModel.fit(np.arange(20), 23), max_tokens=10)
     with pytest.raises(ValueError, match="got none"):
         read_ids(make(), np.empty(0, dtype=np.int64))
+
+
+def test_heads_that_attend_to_the_token_itself(make) -> None:
+    """A head whose positions score themselves far above all others, beside one whose positions say nothing."""
+    model = make(positions="qk", norm=None, bias=False, n_ctx=6, d_model=12)
+    with torch.no_grad():
+        model.W_pos.zero_()
+        model.W_pos[:, :6] = torch.eye(6)
+        for head, strength in ((0, 30.0), (1, 0.0)):
+            for weights in (model.blocks[0].attn.W_Q, model.blocks[0].attn.W_K):
+                weights[head].zero_()
+                weights[head, :5, :5] = strength * torch.eye(5)
+    shares = [distance_shares(model, (0, head))[0] for head in range(2)]
+    assert shares[0] > BY_POSITION > shares[1]
+    assert own_token_heads(model) == ((0, 0),)
+    assert own_token_heads(model, at_least=0.01) == ((0, 0), (0, 1)) and own_token_heads(model, at_least=1.1) == ()
+    bigrams(model, 5, heads=own_token_heads(model))  # takes them
+    for kind in ({"positions": None, "norm": None}, {"positions": "qk"}):
+        assert own_token_heads(make(**kind)) == ()

@@ -9,7 +9,7 @@ import dash_ag_grid as dag
 from dash import html
 
 from app.shell.notices import empty
-from app.shell.tables import CHOOSE, COLUMN, number
+from app.shell.tables import CHOOSE, COLUMN, FITTED, number
 
 
 def checkpoints_grid(id: str, rows: Sequence[dict[str, Any]], chosen: str | None) -> dag.AgGrid:
@@ -21,9 +21,10 @@ def checkpoints_grid(id: str, rows: Sequence[dict[str, Any]], chosen: str | None
         selectedRows={"ids": [chosen]} if any(row["name"] == chosen for row in rows) else [],
         getRowId="params.data.name",
         defaultColDef=COLUMN,
+        eventListeners=FITTED,
         dashGridOptions={
             "domLayout": "autoHeight", "enableCellTextSelection": True, "ensureDomOrder": True, "tooltipShowDelay": 300,
-            "rowSelection": CHOOSE,
+            "rowSelection": CHOOSE, "suppressColumnVirtualisation": True,
         },
         style={"height": None},
         className="table",
@@ -41,6 +42,7 @@ def parameters(rows: Sequence[dict[str, Any]]) -> Any:
             columnDefs=_PARAMETERS,
             rowData=list(rows),
             defaultColDef=COLUMN,
+            eventListeners=FITTED,
             dashGridOptions={"domLayout": "normal", "enableCellTextSelection": True},
             className="table",
             style={"height": "320px"},
@@ -50,30 +52,30 @@ def parameters(rows: Sequence[dict[str, Any]]) -> Any:
 
 def _loss(field: str, title: str, help: str, **rest: Any) -> dict[str, Any]:
     """A loss, with a dagger where it is a masked model's, whose numbers are no next-token losses."""
-    column = number(field, title, ".3f", help, flex=1, tooltipField="loss_note", **rest)
+    column = number(field, title, ".3f", help, tooltipField="loss_note", **rest)
     shown = column["valueFormatter"]["function"]
     return {**column, "valueFormatter": {"function": f"({shown}) + (params.data.loss_note ? ' †' : '')"}}
 
 
 _CHECKPOINTS: list[dict[str, Any]] = [
-    {"field": "name", "headerName": "Name", "minWidth": 136, "flex": 2, "cellClass": "mono",
+    {"field": "name", "headerName": "Name", "cellClass": "mono",
      "cellClassRules": {"broken": "params.data.status == 'broken'"}, "tooltipField": "problem"},
-    {"field": "kind", "headerName": "Attention", "minWidth": 70, "flex": 1,
+    {"field": "kind", "headerName": "Attention",
      "headerTooltip": "mhsa: separate query, key and value matrices; mssa: one matrix per head for all three"},
-    _loss("loss", "Validation loss", "Nats per token on held-out text; †: per hidden token", minWidth=74),
-    _loss("baseline", "Bigram loss", "A smoothed bigram model on the same text; †: a unigram model", minWidth=64),
-    number("layers", "Layers", "d", flex=1, minWidth=56),
-    number("heads", "Heads", "d", "Heads per layer", flex=1, minWidth=54),
-    number("d_model", "d_model", "d", "Width of the residual stream", flex=1, minWidth=66),
-    number("parameters", "Parameters", ",d", "Numbers in the weights' file", flex=1, minWidth=88),
-    number("tokens", "Tokens seen", ".3s", "Training tokens", flex=1, minWidth=58),
-    {"field": "status", "headerName": "State", "minWidth": 58, "flex": 1, "tooltipField": "problem",
+    _loss("loss", "Validation loss", "Nats per token on held-out text; †: per hidden token"),
+    _loss("baseline", "Bigram loss", "A smoothed bigram model on the same text; †: a unigram model"),
+    number("layers", "Layers", "d"),
+    number("heads", "Heads", "d", "Heads per layer"),
+    number("d_model", "d_model", "d", "Width of the residual stream"),
+    number("parameters", "Parameters", ",d", "Numbers in the weights' file"),
+    number("tokens", "Tokens seen", ".3s", "Training tokens"),
+    {"field": "status", "headerName": "State", "tooltipField": "problem",
      "cellClassRules": {"broken": "params.value == 'broken'"}},
 ]  # fmt: skip
 
 _PARAMETERS: list[dict[str, Any]] = [
-    {"field": "name", "headerName": "Tensor", "minWidth": 200, "flex": 3, "cellClass": "mono"},
-    {"field": "shape", "headerName": "Shape", "minWidth": 110, "flex": 2},
-    {"field": "dtype", "headerName": "Stored as", "minWidth": 90, "flex": 1},
-    number("numbers", "Numbers", ",d", flex=1, minWidth=100),
+    {"field": "name", "headerName": "Tensor", "cellClass": "mono"},
+    {"field": "shape", "headerName": "Shape"},
+    {"field": "dtype", "headerName": "Stored as"},
+    number("numbers", "Numbers", ",d"),
 ]

@@ -36,9 +36,9 @@ def entry_columns(shown: Shown, *, rows: bool = True, columns: bool = True) -> l
     if columns:
         title = words.short_role(shown.columns, these.column_role)
         defs.append(_token("column", title, f"{words.column_role(shown)}; click to list this column"))
-    defs.append(number("value", unit, ".2f", f"The entry, in {unit}", minWidth=56, flex=1))
+    defs.append(number("value", unit, ".2f", f"The entry, in {unit}"))
     if shown.columns.n > 1:
-        defs.append(number("relative", these.relative, "+.2f", these.relative_help, minWidth=64, flex=1))
+        defs.append(number("relative", these.relative, "+.2f", these.relative_help))
     return defs
 
 
@@ -71,8 +71,6 @@ def _token(field: str, title: str, help: str) -> dict[str, Any]:
         "headerTooltip": help,
         "tooltipField": f"{field}_tip",
         "cellClass": "mono pick",
-        "minWidth": 74,
-        "flex": 2,
     }
 
 
@@ -107,21 +105,19 @@ def edge_columns() -> list[dict[str, Any]]:
     p_above = "Share of random rotations of the same two heads that reach this product's norm"
     z = f"Standard deviations {turned}, from their mean. Skewed, and blind to size: p and the norm stand beside it"
     return [
-        {"field": "relation", "headerName": "this head", "flex": 1, "minWidth": 62},
-        {"field": "head", "headerName": "head", "flex": 1, "minWidth": 48, "cellClass": "mono pick",
+        {"field": "relation", "headerName": "this head"},
+        {"field": "head", "headerName": "head", "cellClass": "mono pick",
          "headerTooltip": "Click to go there"},
-        {"field": "mode", "headerName": "by its", "flex": 1, "minWidth": 88, "cellClass": "pick",
+        {"field": "mode", "headerName": "by its", "cellClass": "pick",
          "headerTooltip": "What the later head computes from what the earlier one wrote; click to see that circuit "
                           "through the earlier head"},
-        number("value", "composition", ".3f", "‖W_first W_second‖ / (‖W_first‖ ‖W_second‖), 0 to 1", flex=1,
-               minWidth=84),
-        number("rank", "place", "d", "Of the earlier head among all heads that the later one can read, by composition",
-               flex=1, minWidth=48),
-        {"field": "above_null", "headerName": "above null", "flex": 1, "minWidth": 52, "headerTooltip": above},
-        number("p_above", "p", ".2g", p_above, flex=1, minWidth=66),
-        number("z", "z", "+.1f", z, flex=1, minWidth=54),
-        number("norm", "norm", ".3g", "‖W_first W_second‖: how much the later head reads", flex=1, minWidth=54),
-        {"field": "turned", "headerName": "norm², turned", "flex": 1, "minWidth": 98, "type": "rightAligned",
+        number("value", "composition", ".3f", "‖W_first W_second‖ / (‖W_first‖ ‖W_second‖), 0 to 1"),
+        number("rank", "place", "d", "Of the earlier head among all heads that the later one can read, by composition"),
+        {"field": "above_null", "headerName": "above null", "headerTooltip": above},
+        number("p_above", "p", ".2g", p_above),
+        number("z", "z", "+.1f", z),
+        number("norm", "norm", ".3g", "‖W_first W_second‖: how much the later head reads"),
+        {"field": "turned", "headerName": "norm², turned", "type": "rightAligned",
          "headerTooltip": f"Mean ± standard deviation {turned}"},
     ]  # fmt: skip
 
@@ -129,12 +125,11 @@ def edge_columns() -> list[dict[str, Any]]:
 def copying_columns() -> list[dict[str, Any]]:
     """What every head copies."""
     return [
-        {"field": "head", "headerName": "head", "flex": 1, "minWidth": 66, "cellClass": "mono pick",
+        {"field": "head", "headerName": "head", "cellClass": "mono pick",
          "cellClassRules": {"here": "params.data.chosen"}, "headerTooltip": "layer.head; click to go there"},
         number("score", "copying score", "+.3f", "Σ Re λ / Σ |λ| of the OV circuit's eigenvalues: 1 pure copying, "
-               "−1 pure suppression", flex=1, minWidth=104),
+               "−1 pure suppression"),
         number("top1", "own token first", ".1%", "Share of tokens whose own logit is the largest of all that "
-               "attending to them adds", flex=1, minWidth=104),
-        number("top5", "in the first 5", ".1%", "Share of tokens whose own logit is among the 5 largest", flex=1,
-               minWidth=104),
+               "attending to them adds"),
+        number("top5", "in the first 5", ".1%", "Share of tokens whose own logit is among the 5 largest"),
     ]  # fmt: skip

@@ -35,6 +35,7 @@ PAGE = Page(
         **inside(ids.SHOWN, "results", "width", "across", "of"),
         "head": (ids.SHOWN, "data.layer", "data.head"),
         **inside(ids.PROMPT, "text"),
+        **values(corpus=ids.FORM_CORPUS),
     },
     browser=(
         Browser(

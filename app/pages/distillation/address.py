@@ -24,6 +24,8 @@ class DistillationState:
     """The result that the chosen head is of; None: the first."""
     head: tuple[int, int] | None = address.pair(expected="a layer and a head, as 1.3")
     """None: the most FFN-like."""
+    corpus: str | None = address.text()
+    """The text that a new distillation reads: a name that the server knows, or the key of one's own."""
     text: str | None = address.text(blank=True)
     """None: the first example."""
 

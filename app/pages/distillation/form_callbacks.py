@@ -7,6 +7,7 @@ from typing import Any
 from dash import ctx, no_update
 
 from app.core import sessions
+from app.core.corpora import PASTED
 from app.core.errors import RequestError
 from app.core.jobs import Job
 from app.pages.distillation import words
@@ -14,6 +15,7 @@ from app.pages.distillation.address import MAX_RESULTS
 from app.pages.distillation.callbacks import result_options
 from app.pages.distillation.ids import ids
 from app.pages.distillation.service import Distillations, Order, heads_of
+from app.shell import own_texts
 from app.shell.app import App
 from app.shell.callbacks import Answer, guarded
 from app.shell.controls import progress_bar
@@ -22,7 +24,8 @@ from app.shell.props import children, props, stores, values
 
 
 def register(app: App, service: Distillations) -> None:
-    """The form's callback."""
+    """The form's callbacks."""
+    own_texts.register(app, ids.FORM, ids.FORM_CORPUS, ids.FORM_PASTED)
 
     @guarded(
         app,
@@ -30,6 +33,7 @@ def register(app: App, service: Distillations) -> None:
         inputs=props("n_clicks", start=ids.START, stop=ids.STOP) | props("n_intervals", ticks=ids.TIMER),
         state=stores(watched=ids.WATCHED)
         | values(results=ids.RESULTS, checkpoint=ids.FORM_CHECKPOINT, corpus=ids.FORM_CORPUS, hidden=ids.FORM_HIDDEN)
+        | values(pasted=ids.FORM_PASTED)
         | values(heads=ids.FORM_HEADS, seeds=ids.FORM_SEEDS, tokens=ids.FORM_TOKENS)
         | props("checked", costs=ids.FORM_COSTS),
         output=stores(watched=ids.WATCHED, options=ids.RESULTS)
@@ -67,11 +71,24 @@ def register(app: App, service: Distillations) -> None:
 
 
 def order_of(
-    service: Distillations, checkpoint: Any, corpus: Any, hidden: Any, heads: Any, seeds: Any, tokens: Any, costs: Any
+    service: Distillations,
+    checkpoint: Any,
+    corpus: Any,
+    hidden: Any,
+    heads: Any,
+    seeds: Any,
+    tokens: Any,
+    costs: Any,
+    pasted: str | None = None,
 ) -> Order:
     """What the form says. Raises RequestError for what can't be done."""
     if not corpus:
         raise RequestError(words.NO_CORPUS)
+    if corpus == PASTED:
+        if not (pasted or "").strip():
+            raise RequestError("There is no text to distil on: paste or upload one, or choose a corpus.")
+        corpus = service.corpora.paste(pasted or "")
+        service.corpora.keep_pasted(corpus)
     if not hidden:
         raise RequestError("Hidden units: choose at least one width.")
     allowed = service.settings.distil_tokens

@@ -7,8 +7,8 @@ from app.shell.ids import Ids
 ids = Ids(
     "distillation",
     "panel results width across meaning data body heads grid widths cloud costs all one curve on-text text run strip",
-    "open form form-checkpoint form-corpus form-hidden form-heads form-seeds form-tokens form-costs start stop",
-    "progress timer",
+    "open form form-checkpoint form-corpus form-hidden form-heads form-seeds form-tokens form-costs form-pasted",
+    "start stop progress timer",
     "shown",  # store: what is shown, a `service.Shown`; None when nothing is
     "asked",  # store: {of, layer, head}, the head that somebody chose, or None
     "picked",  # store: [layer, head], by the buttons

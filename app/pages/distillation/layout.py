@@ -19,6 +19,7 @@ from app.shell.choices import head_picker
 from app.shell.controls import labelled, link_button, stop_bar, whole_number
 from app.shell.examples import FIRST
 from app.shell.graph import caption, figure
+from app.shell.own_texts import own_text, text_choice
 from app.shell.panel import panel
 from app.shell.prompt import checkpoint_choice
 from app.shell.tables import grid
@@ -107,7 +108,7 @@ def layout(core: Core, service: Distillations, state: DistillationState) -> html
                 className="distillation-body",
                 **{"data-empty": ""},
             ),
-            _distil_panel(core),
+            _distil_panel(core, state),
         ],
         className="distillation-page",
         **{"data-max-characters": str(core.settings.max_characters)},
@@ -183,17 +184,14 @@ def _text_panel(core: Core, text: str) -> html.Section:
     )
 
 
-def _distil_panel(core: Core) -> html.Section:
-    corpora = core.corpora.names
-    notice = None if corpora else html.P(words.NO_CORPUS, className="meaning")
+def _distil_panel(core: Core, state: DistillationState) -> html.Section:
+    corpora = core.corpora
+    notice = None if corpora.names else html.P(words.NO_CORPUS, className="meaning")
     tokens = core.settings.distil_tokens
     form = html.Div(
         [
             checkpoint_choice(ids.FORM_CHECKPOINT, core.catalog, core.catalog.default(), reads_text=True),
-            dmc.Select(
-                id=ids.FORM_CORPUS, label="Text", data=corpora, value=next(iter(corpora), None), allowDeselect=False,
-                placeholder="none was given", disabled=not corpora, className="choice",
-            ),
+            text_choice(ids.FORM_CORPUS, corpora, corpora.chosen(state.corpus), className="choice"),
             dmc.MultiSelect(
                 id=ids.FORM_HIDDEN, label="Hidden units",
                 data=[{"value": str(n), "label": words.units(n) if n == 0 else str(n)}
@@ -211,8 +209,11 @@ def _distil_panel(core: Core) -> html.Section:
             dmc.Switch(
                 id=ids.FORM_COSTS, label="measure what replacing heads costs", checked=True, className="distil-costs"
             ),
-            dmc.Button("Distil", id=ids.START, n_clicks=0, disabled=not corpora, className="distil-start"),
+            dmc.Button("Distil", id=ids.START, n_clicks=0, className="distil-start"),
         ],
         className="distil-form",
     )  # fmt: skip
-    return panel(ids.FORM, "Distil a checkpoint", _EXPLAIN_DISTIL, [notice, form, stop_bar(ids.PROGRESS, ids.STOP)])
+    own = own_text(ids.FORM_CORPUS, ids.FORM_PASTED, core.settings)
+    return panel(
+        ids.FORM, "Distil a checkpoint", _EXPLAIN_DISTIL, [notice, form, own, stop_bar(ids.PROGRESS, ids.STOP)]
+    )

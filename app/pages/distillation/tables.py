@@ -17,18 +17,17 @@ def head_columns(motifs: Sequence[tuple[str, str, str]]) -> list[dict[str, Any]]
     """The columns, with one for each motif: its name, its title and what it means."""
 
     def share(field: str, title: str, help: str) -> dict[str, Any]:
-        return number(field, title, ".2f", help, minWidth=max(56, 22 + 7 * max(map(len, title.split()))), flex=1)
+        return number(field, title, ".2f", help)
 
     return [
         {"field": "name", "headerName": "head", "pinned": "left", "width": 58, "cellClass": "mono pick",
          "headerTooltip": "layer.head; click or Enter to see it above"},
-        {"field": "result", "headerName": "result", "minWidth": 124, "flex": 2, "cellClass": "mono",
+        {"field": "result", "headerName": "result", "cellClass": "mono",
          "tooltipField": "result"},
-        number("error", "error", ".3f", "Of the FFN of the chosen width, held out, mean over seeds", minWidth=72,
-               flex=1, initialSort="asc"),
-        number("low", "95% from", ".3f", "Over text and seeds", minWidth=58, flex=1),
-        number("high", "to", ".3f", "Over text and seeds", minWidth=52, flex=1),
-        {"field": "attends", "headerName": "attends to", "minWidth": 104, "flex": 1,
+        number("error", "error", ".3f", "Of the FFN of the chosen width, held out, mean over seeds", initialSort="asc"),
+        number("low", "95% from", ".3f", "Over text and seeds"),
+        number("high", "to", ".3f", "Over text and seeds"),
+        {"field": "attends", "headerName": "attends to",
          "headerTooltip": "The target with the most attention, mixed where none has 0.4"},
         share("variation", "pattern varies", "How much of the pattern varies with the text: 0, the same on every text"),
         share("linear", "linear map", "Error of the best linear map of the token's input"),
@@ -37,9 +36,9 @@ def head_columns(motifs: Sequence[tuple[str, str, str]]) -> list[dict[str, Any]]
         share("wide", "wide FFN", "Error of one wide FFN"),
         share("floor", "least of all", "The least error found by any means: an FFN can reach this"),
         *(share(*motif) for motif in motifs),
-        number("cost_ffn", "cost: FFN", "+.3f", _NATS, minWidth=62, flex=1),
-        number("cost_mean", "cost: mean", "+.3f", _NATS, minWidth=62, flex=1),
-        number("cost_zero", "cost: zero", "+.3f", _NATS, minWidth=62, flex=1),
+        number("cost_ffn", "cost: FFN", "+.3f", _NATS),
+        number("cost_mean", "cost: mean", "+.3f", _NATS),
+        number("cost_zero", "cost: zero", "+.3f", _NATS),
     ]  # fmt: skip
 
 

@@ -32,8 +32,8 @@ NO_RESULT = (
     "aotlens.distill.save_distillation wrote."
 )
 NO_CORPUS = (
-    "This app was started without a corpus. To distil a checkpoint here, start it with --corpus dir:PATH, file:PATH or "
-    "stdlib."
+    "This app was started without a corpus. To distil a checkpoint here, upload or paste a text, or start it with "
+    "--corpus dir:PATH, file:PATH or stdlib."
 )
 
 

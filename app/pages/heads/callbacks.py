@@ -24,7 +24,7 @@ from app.shell.app import App
 from app.shell.callbacks import Answer, guarded
 from app.shell.panel import about
 from app.shell.props import children, props, stores, values
-from app.shell.sharing import save_files, submit_text, when_seen
+from app.shell.sharing import save_files, save_pictures, submit_text, when_seen
 from app.shell.token_strip import token_strip
 
 EXPLAIN_MAP: dict[View, list[Any]] = {
@@ -199,6 +199,11 @@ def _register_files(app: App, core: Core) -> None:
     def of_all_heads(prompt: Any, **_: Any) -> File:
         return files.all_heads_npz(_ask(core, prompt), core.settings.max_export_bytes)
 
+    def all_heads(prompt: Any, view: View, hide_first: bool) -> Any:
+        return head_maps.all_heads_figure(_ask(core, prompt), view, hide_first)
+
+    chosen = stores(prompt=ids.PROMPT) | values(view=ids.VIEW) | props("checked", hide_first=ids.HIDE_FIRST)
+    save_pictures(app, ids.GRID, all_heads, chosen)
     save_files(
         app,
         {

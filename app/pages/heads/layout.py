@@ -112,8 +112,11 @@ def _grid_panel(state: HeadsState) -> html.Section:
         id=ids.RANK, label="Heads ranked by", data=[state.rank], value=state.rank, allowDeselect=False, size="xs",
     )  # fmt: skip
     ranking = html.Div(id=ids.RANKING, className="ranking", role="group", **{"aria-label": "Heads, best first"})
-    content = html.Div([head_grid(), html.Div([rank, ranking], className="ranked")], className="grid-row")
-    return panel(ids.GRID, "All heads", _EXPLAIN_GRID, content, controls=controls, exports=("png", "npz"))
+    content = [
+        html.Div([head_grid(), html.Div([rank, ranking], className="ranked")], className="grid-row"),
+        dcc.Store(id=shell.paper(ids.GRID)),
+    ]
+    return panel(ids.GRID, "All heads", _EXPLAIN_GRID, content, controls=controls, exports=("png", "svg", "npz"))
 
 
 def _map_panel(core: Core) -> html.Section:

@@ -80,15 +80,14 @@ def _path(row: PathRow, share: float) -> html.Tr:
 def head_columns(unit: str) -> list[dict[str, Any]]:
     """What passes through each head."""
     return [
-        {"field": "head", "headerName": "head", "flex": 1, "minWidth": 66, "cellClass": "mono pick",
+        {"field": "head", "headerName": "head", "cellClass": "mono pick",
          "headerTooltip": "layer.head; click to see the model without it"},
         number("through", "all paths through it", "+.3f", f"Sum of all paths that pass this head, {unit}. A path "
-               "through two heads counts for both. Click to list them.", flex=1, minWidth=104,
+               "through two heads counts for both. Click to list them.",
                cellClass=["ag-right-aligned-cell", "pick"]),
         number("direct", "it is the last", "+.3f", f"Of these, the paths on which it is the last head, {unit}: its "
-               "direct effect. These sums, and the paths without heads, add up to the logit.", flex=1, minWidth=92),
-        number("later", "by later heads", "+.3f", f"Of these, the paths that later heads carry on, {unit}", flex=1,
-               minWidth=92),
+               "direct effect. These sums, and the paths without heads, add up to the logit."),
+        number("later", "by later heads", "+.3f", f"Of these, the paths that later heads carry on, {unit}"),
     ]  # fmt: skip
 
 

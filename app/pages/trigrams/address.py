@@ -10,8 +10,14 @@ from app.core import address
 Score = Literal["effect", "sum", "product"]
 End = Literal["top", "bottom"]
 Within = Literal["table", "all"]
+Fold = Literal["similar", "sources", "none"]
+Tab = Literal["rows", "direct"]
 Verdict = Literal["confirmed", "not confirmed", "too rare"]
 VERDICTS: tuple[str, ...] = get_args(Verdict)
+
+#: Training counts that a token must have, at first: training has hardly touched the vectors of rarer ones, which crowd
+#: the top.
+FIRST_LEAST = 300
 
 #: Skip-trigrams that are listed, at first and at most; and the longest text that is searched for in a token.
 FIRST_ROWS = 500
@@ -39,7 +45,9 @@ class TrigramsState:
     """The highest scores, or the lowest: what the head suppresses."""
     distance: int | Literal["mean"] | None = address.whole(words=("mean",))
     k: int = address.whole(FIRST_ROWS, least=1, most=MAX_ROWS)
-    least: int = address.whole(0, most=MAX_COUNT)
+    fold: Fold = address.choice(get_args(Fold), "similar")
+    """Beneath the best of them: rows that differ in the source or the destination only, in the source only, or none."""
+    least: int = address.whole(FIRST_LEAST, most=MAX_COUNT)
     """Training counts that a token must have; 0: any."""
     source: str = address.text("", most=_MAX_WANTED)
     """Part of a token, or `=` and all of it."""
@@ -55,6 +63,11 @@ class TrigramsState:
     """Tokens of it that are read."""
     row: int | None = address.whole()
     """The rank of the row that is explained; None: the first."""
+    tab: Tab = address.choice(get_args(Tab), "rows")
+    own: bool = address.flag("with")
+    """Whether heads that attend to the token itself, whatever it is, are part of the direct path."""
+    after: str = address.text("", most=_MAX_WANTED)
+    """Part of the first token of the direct path's bigrams, or `=` and all of it."""
 
 
 ADDRESS = address.Address("trigrams", TrigramsState)

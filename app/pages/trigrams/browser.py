@@ -12,7 +12,7 @@ from app.shell.props import props, stores, values
 BROWSER = (
     Browser(
         "list",
-        inputs=stores(shown=ids.SHOWN)
+        inputs=stores(shown=ids.SHOWN, opened=ids.OPEN)
         | values(
             source=ids.SOURCE,
             destination=ids.DESTINATION,
@@ -29,14 +29,22 @@ BROWSER = (
         at_first=False,
     ),
     Browser(
+        "askPath",
+        inputs=stores(asked=ids.ASKED, reading=ids.READING) | values(after=ids.AFTER) | props("checked", own=ids.OWN),
+        state=stores(before=ids.ASKED_PATH),
+        outputs=stores(path=ids.ASKED_PATH),
+    ),
+    Browser(
+        "unfold",
+        inputs=props("cellClicked", click=shell.table(ids.ROWS)),
+        state=stores(opened=ids.OPEN),
+        outputs=stores(opened=ids.OPEN),
+        at_first=False,
+    ),
+    Browser(
         "walk",
         inputs=props("cellClicked", click=shell.table(ids.ALL_HEADS)),
         state=props("rowData", rows=shell.table(ids.ALL_HEADS)),
         at_first=False,
-    ),
-    Browser(
-        "showPasted",
-        inputs=values(corpus=ids.CORPUS),
-        outputs=props("className", box=shell.box(ids.PASTED)),
     ),
 )

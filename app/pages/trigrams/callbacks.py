@@ -17,6 +17,7 @@ from app.pages.trigrams.ids import ids
 from app.pages.trigrams.service import Choice, Reading, Trigrams
 from app.pages.trigrams.tables import row_columns
 from app.shell import ids as shell
+from app.shell import own_texts
 from app.shell.app import App
 from app.shell.callbacks import Answer, guarded
 from app.shell.choices import head_buttons
@@ -26,13 +27,14 @@ from app.shell.props import children, props, stores, values
 from app.shell.sharing import long_table
 
 _NO_TEXT = (
-    "This app was started without a corpus, so there are no verdicts. Paste a text here, or start it with "
+    "This app was started without a corpus, so there are no verdicts. Upload or paste a text here, or start it with "
     "--corpus stdlib, --corpus file:PATH or --corpus dir:PATH."
 )
 
 
 def register(app: App, trigrams: Trigrams) -> None:
     """The page's callbacks."""
+    own_texts.register(app, ids.EVIDENCE, ids.CORPUS, ids.PASTED)
     long_table(app, shell.table(ids.ROWS))
     _register_choice(app, trigrams)
     _register_follow(app, trigrams)
@@ -48,7 +50,7 @@ def register(app: App, trigrams: Trigrams) -> None:
     def read(checkpoint: str, corpus: str | None, tokens: str | None, pasted: str | None) -> Answer:
         n = min(int(tokens or FIRST_TOKENS), max(trigrams.settings.evidence_tokens))
         nothing = {"corpus": None, "text": None, "tokens": n}
-        if corpus != PASTED:
+        if corpus and corpus != PASTED:
             reading = Reading(text=str(corpus), tokens=n)
         elif not (pasted or "").strip():
             why = "Paste a text to check against." if trigrams.corpora.names else _NO_TEXT
@@ -56,7 +58,7 @@ def register(app: App, trigrams: Trigrams) -> None:
         else:
             reading = Reading(text=trigrams.corpora.paste(pasted or ""), tokens=n)
         return {
-            "reading": {"corpus": None if reading.pasted else corpus, **reading.to_dict()},
+            "reading": {"corpus": reading.text, **reading.to_dict()},
             "caption": f"Reads {trigrams.text(reading, checkpoint).about}.",
             "rule": words.rule(),
         }
@@ -78,11 +80,14 @@ def register(app: App, trigrams: Trigrams) -> None:
         frame = table_rows.found_frame(trigrams, choice, reading_of(context.get("reading")))
         filters = context.get("filters") or {}
         kept = table_rows.sort(table_rows.select(frame, filters), request.get("sortModel") or [])
-        page = table_rows.page(kept, int(request["startRow"]), int(request["endRow"]))
+        members = table_rows.unfolded(kept, trigrams, choice, context.get("opened") or [])
+        page = table_rows.with_unfolded(kept, members, int(request["startRow"]), int(request["endRow"]))
         caption = f"{len(frame):,} rows" if len(kept) == len(frame) else f"{len(kept):,} of {len(frame):,} rows match"
+        if "folded" in frame:
+            caption += words.folded(choice, int(frame["folded"].sum()))
         if filters.get("verdict") and "verdict" not in frame:
             caption += ": no row has a verdict before the table is checked against text"
-        answer = {"number": request["number"], "rows": page, "count": len(kept)}
+        answer = {"number": request["number"], "rows": page, "count": len(kept) + len(members)}
         return {"answer": answer, "caption": f"{caption}."}
 
 
@@ -97,6 +102,7 @@ def _register_choice(app: App, trigrams: Trigrams) -> None:
             distance=ids.DISTANCE,
             delta=ids.DELTA,
             k=ids.K,
+            fold=ids.FOLD,
             least=ids.LEAST,
             within=ids.WITHIN,
             source=ids.SOURCE,
@@ -105,14 +111,14 @@ def _register_choice(app: App, trigrams: Trigrams) -> None:
         )
         | stores(head=ids.HEAD),
         state=stores(before=ids.ASKED),
-        output=stores(asked=ids.ASKED, head=ids.HEAD, row=ids.ROW)
+        output=stores(asked=ids.ASKED, head=ids.HEAD, row=ids.ROW, opened=ids.OPEN)
         | children(heads=ids.HEADS, meaning=ids.MEANING)
         | props("disabled", distance=ids.DISTANCE, delta=ids.DELTA, least=ids.LEAST),
         empty={"head": no_update, "heads": no_update, "distance": False, "delta": False, "least": False},
     )
     def choose(
-        checkpoint: str | None, head: Any, score: Any, end: Any, distance: str, delta: Any, k: Any, least: Any,
-        within: Any, source: str | None, destination: str | None, out: str | None, before: Any,
+        checkpoint: str | None, head: Any, score: Any, end: Any, distance: str, delta: Any, k: Any, fold: Any,
+        least: Any, within: Any, source: str | None, destination: str | None, out: str | None, before: Any,
     ) -> Answer:  # fmt: skip
         number = int(delta) if isinstance(delta, int | float) else 1
         state = TrigramsState(
@@ -122,6 +128,7 @@ def _register_choice(app: App, trigrams: Trigrams) -> None:
             end=end,
             distance={"none": None, "mean": "mean"}.get(distance, number),  # type: ignore[arg-type]
             k=min(max(int(k), 1), MAX_ROWS) if isinstance(k, int | float) else FIRST_ROWS,
+            fold=fold,
             least=max(int(least), 0) if isinstance(least, int | float) else 0,
             within=within,
             source=source or "",
@@ -136,14 +143,14 @@ def _register_choice(app: App, trigrams: Trigrams) -> None:
             "distance": shape.max_distance == 0,
             "delta": shape.max_distance == 0 or distance != "fixed",
             "least": not shape.counted,
-            "meaning": words.table(choice) if shape.counted else f"{words.table(choice)} {words.UNIFORM}",
+            "meaning": f"{words.table(choice, trigrams.settings.folded_rows)} {words.rare(state.least, shape)}",
         }
         if asked != before:
             answer["asked"] = asked
         if before is None or [before["layers"], before["heads"]] != [shape.n_layers, shape.n_heads]:
             answer["heads"] = head_buttons(shape.n_layers, shape.n_heads)
         if before is not None and asked != before:
-            answer["row"] = None
+            answer |= {"row": None, "opened": []}
         return answer
 
 
@@ -179,6 +186,7 @@ def _register_follow(app: App, trigrams: Trigrams) -> None:
         if clicked & {ids.CHECK, ids.CHECK_ALL}:
             if reading is None:
                 raise RequestError(_NO_TEXT if not trigrams.corpora.names else "Paste a text first, above.")
+            trigrams.corpora.keep_pasted(reading.text)  # so that the address goes on to mean it
             # The chosen head first, since somebody is looking at it.
             trigrams.check(choice, reading, session=session)
             if ids.CHECK_ALL in clicked:
@@ -199,10 +207,17 @@ def _register_follow(app: App, trigrams: Trigrams) -> None:
         shown, table = None, trigrams.table(choice)
         if table is not None:
             checked = trigrams.evidence(choice, reading) is not None
-            shown = {"choice": choice.to_dict(), "reading": read, "rows": len(table), "checked": checked}
             answer["relative"] = relative([table.relative], "rows") if table.relative else exact(words.EXACT)
-            if before is None or [before["checked"], before["choice"]["score"]] != [checked, choice.score]:
-                answer["columns"] = row_columns(checked=checked, score=choice.score)
+            columns = {"checked": checked, "score": choice.score, "folded": choice.fold != "none"}
+            shown = {
+                "choice": choice.to_dict(),
+                "reading": read,
+                "rows": len(table),
+                "checked": checked,
+                "columns": columns,
+            }
+            if before is None or before["columns"] != columns:
+                answer["columns"] = row_columns(**columns)
         if shown != before:
             answer["shown"] = shown
         records = table_rows.heads(trigrams, choice, reading, shape)

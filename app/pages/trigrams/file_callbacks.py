@@ -12,6 +12,7 @@ from app.core.files import File
 from app.pages.trigrams import files
 from app.pages.trigrams.callbacks import chosen, reading_of
 from app.pages.trigrams.ids import ids
+from app.pages.trigrams.path_callbacks import path_file
 from app.pages.trigrams.rows import count
 from app.pages.trigrams.service import Trigrams
 from app.shell import ids as shell
@@ -28,11 +29,13 @@ FILES = (
 
 def register(app: App, trigrams: Trigrams) -> None:
     """Callbacks of the export menus."""
-    state = {"shown": State(ids.SHOWN, "data")}
-    save_files(app, {entry: partial(make_file, trigrams, entry) for entry in FILES}, state)
+    state = {"shown": State(ids.SHOWN, "data"), "path": State(ids.ASKED_PATH, "data")}
+    makers = {entry: partial(make_file, trigrams, entry) for entry in FILES}
+    makers[shell.export(ids.PATH, "csv")] = lambda shown, path: path_file(trigrams, path)
+    save_files(app, makers, state)
 
 
-def make_file(trigrams: Trigrams, entry: str, shown: Any) -> File:
+def make_file(trigrams: Trigrams, entry: str, shown: Any, path: Any = None) -> File:
     """The file for an entry of an export menu."""
     choice = chosen((shown or {}).get("choice"))
     if choice is None:

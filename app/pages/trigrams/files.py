@@ -8,6 +8,7 @@ from app.core.errors import RequestError
 from app.core.files import File, json_file, text_file
 from app.pages.trigrams.rows import KindCounts, found_frame
 from app.pages.trigrams.service import Choice, Reading, Trigrams
+from app.pages.trigrams.service_direct import DirectPath, PathChoice
 from app.pages.trigrams.words import RULES
 
 
@@ -46,3 +47,11 @@ def forced_csv(trigrams: Trigrams, choice: Choice, reading: Reading | None) -> F
         raise RequestError("The table has not been held against text, so there is nothing to save.")
     name = f"{choice.checkpoint}-head-{choice.layer}.{choice.head}-forced-triples.csv"
     return text_file(name, bugs.to_frame().to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC), "text/csv")
+
+
+def bigrams_csv(choice: PathChoice, path: DirectPath) -> File:
+    """The direct path's entries, as the library has them."""
+    frame = path.bigrams.to_frame()
+    return text_file(
+        f"{choice.checkpoint}-direct-path.csv", frame.to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC), "text/csv"
+    )

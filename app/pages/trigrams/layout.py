@@ -6,16 +6,16 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 
 from app.core import Core
-from app.core.corpora import PASTED
 from app.pages.trigrams.address import KINDS, MAX_COUNT, MAX_ROWS, VERDICTS, TrigramsState
 from app.pages.trigrams.ids import ids
 from app.pages.trigrams.service import Trigrams
-from app.pages.trigrams.tables import forced_grid, heads_grid, rows_grid
+from app.pages.trigrams.tables import bigrams_grid, forced_grid, heads_grid, rows_grid
 from app.pages.trigrams.words import RULES
 from app.shell import ids as shell
 from app.shell.controls import head_choice, labelled, segments, stop_bar, switch_of, whole_number
 from app.shell.graph import caption, figure
-from app.shell.panel import panel
+from app.shell.own_texts import own_text, text_choice
+from app.shell.panel import about, panel, tabs
 from app.shell.prompt import checkpoint_choice
 
 _EXPLAIN_CHOICE = (
@@ -24,6 +24,8 @@ _EXPLAIN_CHOICE = (
     "the vocabulary. The address in your browser holds everything you choose here."
 )
 _EXPLAIN_ROWS = (
+    "A row stands for those that differ from it in the source or the destination only (sources folded: in the source "
+    "only, so rows are grouped by destination and out); + unfolds them. The raw order lists all. "
     "Search by part of a token, or = and all of it (· is a space, ⏎ a line end). Click a column's name to sort, a row "
     "to explain it; on the keyboard, arrow keys and Enter."
 )
@@ -40,6 +42,15 @@ _EXPLAIN_HEADS = (
     "Every head's table with these same choices, where it has been searched for. Check every head fills in the rest."
 )
 
+_EXPLAIN_PATH = about(
+    "What the last token alone predicts, through no head: bigrams. Heads that attend to the token itself write bigrams "
+    "too, and can be added. Beside them, how often the text chosen under Skip-trigrams has them. Search by part of the "
+    "last token, or = and all of it.",
+    formula="W_E W_U + Σ W_E W_V W_O W_U over these heads  [last, next], each row less its mean, in logits",
+    source="structures, section 4: the zero-layer transformer",
+)
+
+_FOLDS = {"similar": "varied", "sources": "sources folded", "none": "raw order"}
 _DISTANCES = {"none": "left out", "mean": "mean", "fixed": "tokens:"}
 
 
@@ -54,8 +65,24 @@ def layout(core: Core, service: Trigrams, state: TrigramsState) -> html.Div:
             dcc.Store(id=ids.READING),
             dcc.Store(id=ids.HEAD, data=state.head),
             dcc.Store(id=ids.ROW, data=state.row),
+            dcc.Store(id=ids.OPEN, data=[]),
+            dcc.Store(id=ids.ASKED_PATH),
             dcc.Interval(id=ids.TIMER, interval=700, disabled=True),
             _choice_panel(core, state, checkpoint),
+            tabs(
+                ids.TABS,
+                state.tab,
+                {"rows": ("Skip-trigrams", _rows(core, state)), "direct": ("Direct path", _path_panel(state))},
+                label="What the weights say",
+            ),
+        ],
+        className="trigrams",
+    )
+
+
+def _rows(core: Core, state: TrigramsState) -> html.Div:
+    """The table of skip-trigrams, and what text says of it."""
+    return (
             html.Div(
                 [
                     _rows_panel(state),
@@ -92,10 +119,28 @@ def layout(core: Core, service: Trigrams, state: TrigramsState) -> html.Div:
                 id=ids.BODY,
                 className="trigrams-body",
                 **{"data-empty": ""},
-            ),
-        ],
-        className="trigrams",
+            )
     )  # fmt: skip
+
+
+def _path_panel(state: TrigramsState) -> html.Section:
+    content = [
+        html.Div(
+            [
+                dmc.TextInput(
+                    id=ids.AFTER, label="last token", value=state.after, placeholder="any token", debounce=350,
+                    size="xs", className="token-filter",
+                ),
+                dmc.Switch(
+                    id=ids.OWN, label="with heads that attend to the token itself", checked=state.own, size="xs",
+                ),
+            ],
+            className="trigram-filters",
+        ),
+        caption(ids.PATH),
+        bigrams_grid(shell.table(ids.PATH)),
+    ]  # fmt: skip
+    return panel(ids.PATH, "Direct path", _EXPLAIN_PATH, content, exports=("csv",), follows=ids.ASKED_PATH)
 
 
 def _choice_panel(core: Core, state: TrigramsState, checkpoint: str | None) -> html.Section:
@@ -168,7 +213,8 @@ def _rows_panel(state: TrigramsState) -> html.Section:
             rows_grid(shell.table(ids.ROWS)),
         ],
     )
-    return panel(ids.ROWS, "Rows", _EXPLAIN_ROWS, content, exports=("csv",))
+    fold = switch_of(ids.FOLD, "Rows that say nearly the same", state.fold, _FOLDS)
+    return panel(ids.ROWS, "Rows", _EXPLAIN_ROWS, content, controls=fold, exports=("csv",))
 
 
 def _rules() -> list[html.Li]:
@@ -183,10 +229,7 @@ def _evidence_panel(core: Core, state: TrigramsState) -> html.Section:
     content = [
         html.Div(
             [
-                dmc.Select(
-                    id=ids.CORPUS, label="Text", data=[*corpora.names, PASTED], allowDeselect=False, size="xs",
-                    value=corpora.chosen(state.corpus, info) or PASTED, className="choice",
-                ),
+                text_choice(ids.CORPUS, corpora, corpora.chosen(state.corpus, info), size="xs", className="choice"),
                 dmc.Select(
                     id=ids.TOKENS, label="At most", allowDeselect=False, size="xs", w=150,
                     data=[{"value": str(n), "label": f"{n:,} tokens"} for n in tokens],
@@ -196,14 +239,7 @@ def _evidence_panel(core: Core, state: TrigramsState) -> html.Section:
             ],
             className="evidence-choices",
         ),
-        html.Div(
-            dmc.Textarea(
-                id=ids.PASTED, label="Your text", placeholder="Paste a text: a few pages or more",
-                value="", minRows=3, maxRows=6, autosize=True, size="xs", spellCheck=False, debounce=500,
-            ),
-            id=shell.box(ids.PASTED),
-            className="evidence-pasted hidden",
-        ),
+        own_text(ids.CORPUS, ids.PASTED, settings),
         caption(ids.EVIDENCE),
         html.Div(id=shell.notice(ids.CHECK), className="panel-notice", role="status"),
         html.Details(

@@ -11,7 +11,7 @@ import numpy as np
 from aotlens.plots import glyphs
 from app.core.errors import RequestError
 from app.pages.trigrams.address import KINDS, VERDICTS
-from app.pages.trigrams.service import Choice, Reading, Trigrams, contains
+from app.pages.trigrams.service import Choice, Reading, Trigrams, contains, frame_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 #: What a row is shown by; columns that a table lacks, because it was not checked, are null.
 COLUMNS = (
-    "rank", "source_shown", "destination_shown", "out_shown", "score", "effect", "attention", "qk", "ov", "kind",
-    "verdict", "occurrences", "windows", "followed", "p_out_after_pair", "p_out_after_destination", "lift",
+    "rank", "folded", "source_shown", "destination_shown", "out_shown", "score", "effect", "attention", "qk", "ov",
+    "kind", "verdict", "occurrences", "windows", "followed", "p_out_after_pair", "p_out_after_destination", "lift",
     "lift_within", "lift_within_low", "lift_within_high", "lifts_disagree", "q_value", "verdict_by_document",
     "measured_attention", "measured_effect", "ablation_change",
 )  # fmt: skip
@@ -74,9 +74,43 @@ def sort(frame: pd.DataFrame, model: Sequence[Mapping[str, Any]]) -> pd.DataFram
 def page(frame: pd.DataFrame, start: int, end: int) -> list[dict[str, Any]]:
     """Rows `start` to `end` as the grid takes them; null for NaN, which JSON doesn't have."""
     start = max(start, 0)
-    part = frame.iloc[start : min(end, start + _MAX_PAGE)]
-    present = [column for column in COLUMNS if column in part]
-    records = part[present].to_dict(orient="records")
+    return _records(frame.iloc[start : min(end, start + _MAX_PAGE)])
+
+
+def unfolded(
+    frame: pd.DataFrame, trigrams: Trigrams, choice: Choice, opened: Sequence[int]
+) -> list[tuple[int, dict[str, Any]]]:
+    """The rows beneath the opened ones, best first, each with where in `frame` the row is that it is folded beneath.
+
+    They have no rank and no verdict of their own.
+    """
+    folded = trigrams.folded(choice)
+    records: list[tuple[int, dict[str, Any]]] = []
+    if folded is None:
+        return records
+    for place in np.flatnonzero(frame["rank"].isin(list(opened))):
+        rank = int(frame["rank"].iloc[place])
+        members = folded.members(int(folded.best[rank - 1]))[1 : trigrams.settings.members_shown + 1]
+        for record in _records(frame_of(folded.table.take(members), None)):
+            records.append((int(place), {**record, "id": f"{rank}.{record['id']}", "rank": None}))
+    return records
+
+
+def with_unfolded(
+    frame: pd.DataFrame, members: Sequence[tuple[int, dict[str, Any]]], start: int, end: int
+) -> list[dict[str, Any]]:
+    """Rows `start` to `end` of the frame with what `unfolded` gives after the rows that it is folded beneath."""
+    if not members:
+        return page(frame, start, end)
+    # Of several with one key the order stays: the row of the frame, then its members.
+    listed = [*((place, None) for place in range(len(frame))), *members]
+    listed = sorted(listed, key=lambda entry: entry[0])[max(start, 0) : min(end, max(start, 0) + _MAX_PAGE)]
+    return [record or _records(frame.iloc[[place]])[0] for place, record in listed]
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    present = [column for column in COLUMNS if column in frame]
+    records = frame[present].to_dict(orient="records")
     return [{"id": str(record["rank"]), **{key: _json(value) for key, value in record.items()}} for record in records]
 
 

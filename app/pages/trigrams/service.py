@@ -13,16 +13,19 @@ from aotlens.plots import glyphs
 from app.core import Core
 from app.core.cache import Cache
 from app.core.catalog import LoadedModel
-from app.core.corpora import PASTED, Text
+from app.core.corpora import Text
 from app.core.errors import RequestError
 from app.core.jobs import Job, Jobs, Report
-from app.pages.trigrams.address import End, Score, TrigramsState
+from app.pages.trigrams.address import End, Fold, Score, TrigramsState
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from aotlens.models import AttentionOnlyTransformer
-    from aotlens.trigrams import Evidence, SkipTrigramBugs, TrigramTable
+    from aotlens.trigrams import Evidence, FoldedTrigrams, SkipTrigramBugs, TrigramTable
+
+#: The tokens in which a row may differ from the one that it is folded beneath.
+OVER: dict[Fold, tuple[str, ...]] = {"similar": ("source", "destination"), "sources": ("source",), "none": ()}
 
 #: Forced triples that are counted and listed, largest forced effect first.
 MAX_BUGS = 1000
@@ -39,6 +42,8 @@ class Choice:
     end: End
     distance: int | Literal["mean"] | None
     k: int
+    """Rows; where some are folded, groups."""
+    fold: Fold = "none"
     least: int = 0
     """Training counts that the tokens searched through must have."""
     source: str = ""
@@ -64,12 +69,8 @@ class Reading:
     """Which text, and how many tokens of it."""
 
     text: str
-    """A corpus's name, or the key of a pasted text."""
+    """A corpus's name, or the key of a text of somebody's own."""
     tokens: int
-
-    @property
-    def pasted(self) -> bool:
-        return self.text.startswith(f"{PASTED}:")
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -85,6 +86,18 @@ class Shape:
     """0 for a model without positions."""
     counted: bool
     """Whether the checkpoint has the counts of its training tokens, which are the background."""
+    most_count: int
+    """The count of its most frequent token; 0 where there are no counts."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Searched:
+    """What a search found."""
+
+    table: TrigramTable
+    """The rows that are listed."""
+    folded: FoldedTrigrams | None
+    """The groups that they stand for; None where nothing is folded."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -104,6 +117,8 @@ class Trigrams:
         self.checks = Jobs(kept=core.settings.n_evidence)
         self._copies: Cache[str, AttentionOnlyTransformer] = Cache(1)
         self._frames: Cache[str, pd.DataFrame] = Cache(16)
+        self.paths: Cache[str, Any] = Cache(8)
+        """Direct paths (service_direct.py)."""
 
     def describe(self, state: TrigramsState) -> tuple[Choice, Shape]:
         """The table that a state asks for; what the model doesn't have is replaced by what it has.
@@ -126,6 +141,8 @@ class Trigrams:
         if isinstance(distance, int):
             distance = min(max(distance, 1), most)
         every = state.within == "all"
+        counts = loaded.model.unigram_counts
+        most_count = 0 if counts is None else int(counts.max())
         choice = Choice(
             checkpoint=str(name),
             layer=layer,
@@ -134,13 +151,16 @@ class Trigrams:
             end=state.end,
             distance=distance,
             k=state.k,
-            least=state.least if loaded.model.unigram_counts is not None else 0,
+            fold=state.fold,
+            least=state.least if state.least <= most_count else 0,
             source=state.source if every else "",
             destination=state.destination if every else "",
             out=state.out if every else "",
         )
-        counted = loaded.model.unigram_counts is not None
-        return choice, Shape(n_layers=cfg.n_layers, n_heads=cfg.n_heads, max_distance=most, counted=counted)
+        return choice, Shape(
+            n_layers=cfg.n_layers, n_heads=cfg.n_heads, max_distance=most, counted=counts is not None,
+            most_count=most_count,
+        )  # fmt: skip
 
     # ── tables ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -158,6 +178,15 @@ class Trigrams:
 
     def table(self, choice: Choice) -> TrigramTable | None:
         """The table if it has been found."""
+        searched = self._searched(choice)
+        return None if searched is None else searched.table
+
+    def folded(self, choice: Choice) -> FoldedTrigrams | None:
+        """The groups that its rows stand for, where some are folded and they have been found."""
+        searched = self._searched(choice)
+        return None if searched is None else searched.folded
+
+    def _searched(self, choice: Choice) -> Searched | None:
         job = self.searching(choice)
         return job.result if job is not None and job.state == "done" else None
 
@@ -167,10 +196,10 @@ class Trigrams:
         assert model.tokenizer is not None and model.cfg.d_vocab is not None
         return list(model.tokenizer.str_tokens(range(model.cfg.d_vocab)))
 
-    def _find(self, loaded: LoadedModel, choice: Choice, report: Report) -> TrigramTable:
+    def _find(self, loaded: LoadedModel, choice: Choice, report: Report) -> Searched:
         import numpy as np
 
-        from aotlens.trigrams import skip_trigrams
+        from aotlens.trigrams import fold_rows, skip_trigrams
 
         report(0, 0, "searching all triples")
         model = loaded.model
@@ -181,10 +210,11 @@ class Trigrams:
             if wanted and not shown:
                 shown = [glyphs(token) for token in self.strings(choice.checkpoint)]
             filters[f"{name}s"] = matching(shown, wanted, name) if wanted else None
-        return skip_trigrams(
+        over = OVER[choice.fold]
+        table = skip_trigrams(
             model,
             (choice.layer, choice.head),
-            k=choice.k,
+            k=max(choice.k, self.settings.folded_rows) if over else choice.k,
             score=choice.score,
             largest=choice.end == "top",
             distance=choice.distance,
@@ -192,6 +222,10 @@ class Trigrams:
             background=np.ones(model.cfg.d_vocab or 0) if model.unigram_counts is None else None,
             **filters,
         )
+        if not over:
+            return Searched(table=table, folded=None)
+        folded = fold_rows(table, over)
+        return Searched(table=table.take(folded.best[: choice.k]), folded=folded)
 
     def frame(self, choice: Choice, reading: Reading | None) -> pd.DataFrame | None:
         """Every row with its kind and, where it has been checked, its evidence; None until it is found."""
@@ -200,14 +234,20 @@ class Trigrams:
             return None
         loaded = self.core.catalog.load(choice.checkpoint)
         key = f"{self._check_key(loaded, choice, reading)}:{found is not None}"
-        return self._frames.get(key, lambda: _frame(table, found))
+        folded = self.folded(choice)
+
+        def make() -> pd.DataFrame:
+            frame = frame_of(table, found)
+            if folded is not None:
+                frame["folded"] = folded.to_frame()["rows"].to_numpy()[: len(frame)] - 1
+            return frame
+
+        return self._frames.get(key, make)
 
     # ── evidence ────────────────────────────────────────────────────────────────────────────────────────────
 
     def text(self, reading: Reading, checkpoint: str) -> Text:
         """What a reading reads. Raises RequestError for text that isn't here."""
-        if reading.pasted:
-            return self.corpora.pasted(reading.text)
         return self.corpora.text(reading.text, self.core.catalog.info(checkpoint))
 
     def about(self, choice: Choice, reading: Reading | None) -> str:
@@ -261,17 +301,21 @@ class Trigrams:
     def _check_key(loaded: LoadedModel, choice: Choice, reading: Reading | None) -> str:
         return f"{loaded.key}:{choice}:{reading}"
 
-    def _check(self, loaded: LoadedModel, choice: Choice, reading: Reading, text: Text, report: Report) -> Checked:
+    @staticmethod
+    def source(reading: Reading, text: Text) -> tuple[Any, dict[str, Any]]:
+        """What the library reads, and how much of it."""
+        source: Any = text.pasted if text.corpus is None else text.corpus
+        return source, {"max_tokens": reading.tokens, "documents": text.documents}
 
+    def _check(self, loaded: LoadedModel, choice: Choice, reading: Reading, text: Text, report: Report) -> Checked:
         from aotlens.trigrams import evidence, skip_trigram_bugs
 
         table = self.table(choice)
         if table is None:
-            table = self._find(loaded, choice, report)
+            table = self._find(loaded, choice, report).table
         report(0, reading.tokens, "reading")
         model = self._copies.get(loaded.key, lambda: _copy(loaded))
-        read: Any = text.pasted if text.corpus is None else text.corpus
-        how_much: dict[str, Any] = {"max_tokens": reading.tokens, "documents": text.documents}
+        read, how_much = self.source(reading, text)
         found = evidence(
             model,
             table,
@@ -286,7 +330,8 @@ class Trigrams:
         return Checked(found=found, bugs=bugs)
 
 
-def _frame(table: TrigramTable, found: Evidence | None) -> pd.DataFrame:
+def frame_of(table: TrigramTable, found: Evidence | None) -> pd.DataFrame:
+    """A row a trigram: what the library says, tokens with glyphs, the score that ranks, the kind."""
     from aotlens.trigrams.kinds import kinds
 
     frame = (table if found is None else found).to_frame()

@@ -16,17 +16,18 @@ def rows_grid(id: str) -> html.Div:
     return long_grid(id, row_columns(checked=False), key="id", height=560)
 
 
-def row_columns(*, checked: bool, score: str = "effect") -> list[dict[str, Any]]:
-    """Rank, the three tokens, then the weights' numbers and, where there is evidence, the text's."""
-    token: dict[str, Any] = {"cellClass": "mono pick", "minWidth": 76, "flex": 2}
+def row_columns(*, checked: bool, score: str = "effect", folded: bool = False) -> list[dict[str, Any]]:
+    """Rank, what is folded, the three tokens, the weights' numbers and, where there is evidence, the text's."""
+    token: dict[str, Any] = {"cellClass": "mono pick"}
     columns = [
         {"field": "rank", "headerName": "", "width": 46, "cellClass": "rank", "type": "rightAligned",
          "headerTooltip": "Rank by the chosen score"},
         {"field": "source_shown", "headerName": "source", "headerTooltip": "Earlier in the text", **token},
-        {"field": "destination_shown", "headerName": "… destination", "headerTooltip": "The current token", **token,
-         "minWidth": 86},
+        {"field": "destination_shown", "headerName": "… destination", "headerTooltip": "The current token", **token},
         {"field": "out_shown", "headerName": "→ out", "headerTooltip": "The token whose logit moves", **token},
     ]  # fmt: skip
+    if folded:
+        columns.insert(1, unfolding())
     if score != "effect":
         columns.append(
             number(
@@ -34,53 +35,56 @@ def row_columns(*, checked: bool, score: str = "effect") -> list[dict[str, Any]]
                 {"sum": "z + ov", "product": "z × ov"}[score],
                 ".3f",
                 "What the rows are ranked by",
-                minWidth=80,
-                flex=1,
             )
         )
     columns.append(
-        number("effect", "effect (logits)", "+.3f", "attention × ov: what the source adds to the out's logit",
-               minWidth=66, flex=1)
+        number("effect", "effect (logits)", "+.3f", "attention × ov: what the source adds to the out's logit")
     )  # fmt: skip
     if checked:
         columns += [
-            {"field": "verdict", "headerName": "verdict", "minWidth": 94, "flex": 1,
+            {"field": "verdict", "headerName": "verdict",
              "cellClassRules": {"good": "params.value == 'confirmed'", "rank": "params.value == 'too rare'"}},
             number("lift_within", "lift within", ".2f", "How often the out follows source … destination, over what is "
-                   "expected within stretches of one document", minWidth=52, flex=1),
+                   "expected within stretches of one document"),
             pooled_lift(),
-            number("occurrences", "places", ",d", "Where source … destination occurs in the text", minWidth=58, flex=1),
+            number("occurrences", "places", ",d", "Where source … destination occurs in the text"),
         ]  # fmt: skip
     columns += [
-        {"field": "kind", "headerName": "kind", "minWidth": 86, "flex": 1,
+        {"field": "kind", "headerName": "kind",
          "headerTooltip": "By rules that read the strings; they stand below"},
-        number("attention", "attention", ".2%", "The source's share against tokens of background", minWidth=70, flex=1),
-        number("qk", "z (nats)", ".2f", "What the destination scores the source, above the background", minWidth=56,
-               flex=1),
+        number("attention", "attention", ".2%", "The source's share against tokens of background"),
+        number("qk", "z (nats)", ".2f", "What the destination scores the source, above the background"),
         number("ov", "ov (logits)", "+.2f", "What all attention on the source would add to the out's logit, above "
-               "the mean over outs", minWidth=60, flex=1),
+               "the mean over outs"),
     ]  # fmt: skip
     if checked:
         columns += [
-            number("followed", "followed", ",d", "Occurrences that the out follows", minWidth=66, flex=1),
+            number("followed", "followed", ",d", "Occurrences that the out follows"),
             number("measured_attention", "attention in text", ".2%", "The head's mean attention from destination to "
-                   "source where they occur", minWidth=70, flex=1),
+                   "source where they occur"),
             number("measured_effect", "effect in text", "+.3f", "What this attention adds to the out's logit, mean, in "
-                   "logits", minWidth=66, flex=1),
+                   "logits"),
             number("ablation_change", "without the head", "+.3f", "Mean change of the out's log-probability when the "
-                   "head writes nothing, nats; below 0 the head helps", minWidth=66, flex=1),
-            number("q_value", "q", ".2g", "p-value adjusted for the false discovery rate", minWidth=54, flex=1),
-            {"field": "verdict_by_document", "headerName": "whole documents", "minWidth": 94, "flex": 1,
+                   "head writes nothing, nats; below 0 the head helps"),
+            number("q_value", "q", ".2g", "p-value adjusted for the false discovery rate"),
+            {"field": "verdict_by_document", "headerName": "whole documents",
              "headerTooltip": "The verdict with whole documents as stretches; too rare where there are fewer than 5"},
         ]  # fmt: skip
     return columns
 
 
+def unfolding() -> dict[str, Any]:
+    """How many rows are folded beneath a row; a click unfolds them, or folds them again."""
+    help = "Rows beneath this one that say nearly the same: click or press Enter to unfold them"
+    column = number("folded", "folded", ",d", help, cellClass="pick ag-right-aligned-cell")
+    text = column["valueFormatter"]["function"]
+    return {**column, "valueFormatter": {"function": f"params.value ? '+ ' + ({text}) : ''"}}
+
+
 def pooled_lift() -> dict[str, Any]:
     """Marked where it lies on the other side of 1 than the lift within stretches."""
     column = number("lift", "lift pooled", ".2f", "P(out | source … destination) ÷ P(out | destination), all places. "
-                    "≠: on the other side of 1 than the lift within; the source tells which passage it is",
-                    minWidth=60, flex=1)  # fmt: skip
+                    "≠: on the other side of 1 than the lift within; the source tells which passage it is")  # fmt: skip
     text = column["valueFormatter"]["function"]
     mark = "params.data && params.data.lifts_disagree ? ' ≠' : ''"
     return {**column, "valueFormatter": {"function": f"({text}) + ({mark})"}}
@@ -88,26 +92,25 @@ def pooled_lift() -> dict[str, Any]:
 
 def forced_grid(id: str) -> dag.AgGrid:
     """A row a forced triple: two confirmed rows, what they force, and what the text says of that."""
-    pair = {"cellClass": "mono", "minWidth": 100, "flex": 2}
+    pair = {"cellClass": "mono"}
     columns = [
-        {"field": "source", "headerName": "source", "cellClass": "mono", "minWidth": 62, "flex": 1,
+        {"field": "source", "headerName": "source", "cellClass": "mono",
          "headerTooltip": "Of both confirmed rows"},
         {"field": "one", "headerName": "true", "headerTooltip": "A confirmed row with this source", **pair},
-        number("one_followed", "followed", ",d", "How often its out follows its pair", minWidth=66, flex=1),
+        number("one_followed", "followed", ",d", "How often its out follows its pair"),
         {"field": "other", "headerName": "and true", "headerTooltip": "Another, with the same source", **pair},
-        number("other_followed", "followed", ",d", "How often its out follows its pair", minWidth=66, flex=1),
+        number("other_followed", "followed", ",d", "How often its out follows its pair"),
         {"field": "forced", "headerName": "forced", "headerTooltip": "The one's destination with the other's out: the "
          "head's score factors, so it says this too", **pair},
-        {"field": "judgement", "headerName": "in the text", "minWidth": 90, "flex": 1,
+        {"field": "judgement", "headerName": "in the text",
          "cellClassRules": {"broken": "params.value == 'false'", "good": "params.value == 'confirmed'",
                             "rank": "params.value == 'too rare'"},
          "headerTooltip": "false: enough places, and the out comes less often than after the destination anyway"},
-        number("followed", "followed", ",d", "How often the forced out follows the pair", minWidth=66, flex=1),
-        number("occurrences", "places", ",d", "Where source … destination occurs", minWidth=54, flex=1),
+        number("followed", "followed", ",d", "How often the forced out follows the pair"),
+        number("occurrences", "places", ",d", "Where source … destination occurs"),
         number("lift", "lift within", ".2f", "How often the forced out follows, over what is expected within stretches "
-               "of one document", minWidth=46, flex=1),
-        number("effect", "forced effect", "+.3f", "attention of the one row × ov of the other, logits", minWidth=60,
-               flex=1),
+               "of one document"),
+        number("effect", "forced effect", "+.3f", "attention of the one row × ov of the other, logits"),
     ]  # fmt: skip
     return grid(id, columns, key="id", height=_height(0))
 
@@ -129,12 +132,34 @@ def heads_grid(id: str) -> dag.AgGrid:
 def head_columns() -> list[dict[str, Any]]:
     """Verdicts, then kinds."""
     return [
-        {"field": "head", "headerName": "head", "flex": 1, "minWidth": 50, "cellClass": "mono pick",
+        {"field": "head", "headerName": "head", "cellClass": "mono pick",
          "cellClassRules": {"here": "params.data.chosen"},
          "headerTooltip": "layer.head; click or press Enter to go there"},
-        number("rows", "rows", ",d", "Rows in the head's table", flex=1, minWidth=50),
-        number("confirmed", "confirmed", ",d", "In the chosen text", flex=1, minWidth=76),
-        number("not confirmed", "not confirmed", ",d", "In the chosen text", flex=1, minWidth=76),
-        number("too rare", "too rare", ",d", "In the chosen text", flex=1, minWidth=50),
-        *(number(kind, kind, ",d", "Rows of this kind", flex=1, minWidth=84) for kind in KINDS),
+        number("rows", "rows", ",d", "Rows in the head's table"),
+        number("confirmed", "confirmed", ",d", "In the chosen text"),
+        number("not confirmed", "not confirmed", ",d", "In the chosen text"),
+        number("too rare", "too rare", ",d", "In the chosen text"),
+        *(number(kind, kind, ",d", "Rows of this kind") for kind in KINDS),
     ]  # fmt: skip
+
+
+def bigrams_grid(id: str) -> dag.AgGrid:
+    """A row a bigram of the direct path."""
+    return grid(id, bigram_columns(counted=False), key="id", height=520)
+
+
+def bigram_columns(*, counted: bool) -> list[dict[str, Any]]:
+    """The two tokens, what the path says and, where a text was read, how often it is so there."""
+    token = {"cellClass": "mono"}
+    columns = [
+        {"field": "first", "headerName": "last token", "headerTooltip": "The last token of the text so far", **token},
+        {"field": "second", "headerName": "→ next", "headerTooltip": "The token whose logit it raises", **token},
+        number("logit", "logit", "+.2f", "Entry of the path above the mean over next tokens, in logits"),
+        number("predicted", "predicted", ".2%", "P(next | last) if there were nothing but the path"),
+    ]
+    if counted:
+        columns += [
+            number("probability", "in the text", ".2%", "P(next | last) in the chosen text"),
+            number("count", "times", ",d", "How often next follows last in the chosen text"),
+        ]
+    return columns

@@ -1,12 +1,13 @@
 // The Skip-trigrams page between two questions to the server: pick a row, hand the filters to the grid.
 aotlens.page("trigrams", {
     // Which rows the grid shall ask for: the table, and the filters. The grid sends them back with each request.
-    list: function ({ shown, source, destination, out, within, verdict, kind }) {
+    list: function ({ shown, source, destination, out, within, verdict, kind, opened }) {
         const body = document.getElementById("trigrams-body");
         if (body) body.toggleAttribute("data-empty", !shown);
         const tokens = within === "table" ? { source, destination, out } : {};
         const context = shown ? {
             choice: shown.choice, reading: shown.reading, checked: shown.checked, filters: { ...tokens, verdict, kind },
+            opened,
         } : null;
         aotlens.listRows("trigrams-rows-table", shown && shown.choice, context);
     },
@@ -16,7 +17,17 @@ aotlens.page("trigrams", {
         return row && row.rank ? { row: row.rank } : {};
     },
 
-    showPasted: ({ corpus }) => ({ box: corpus === "pasted text" ? "evidence-pasted" : "evidence-pasted hidden" }),
+    // The direct path, of the same checkpoint, as many rows of it, beside the same text.
+    askPath: function ({ asked, reading, after, own, before }) {
+        const path = asked && reading ? { checkpoint: asked.checkpoint, k: asked.k, own, after, reading } : null;
+        return JSON.stringify(path) === JSON.stringify(before ?? null) ? {} : { path };
+    },
+
+    unfold: function ({ click, opened }) {
+        if (!click || click.colId !== "folded" || !click.value) return {};
+        const rank = Number(click.rowId);
+        return { opened: opened.includes(rank) ? opened.filter((other) => other !== rank) : [...opened, rank] };
+    },
 
     walk: function ({ click, rows }) {
         const record = click && rows && rows.find((row) => row.head === click.value);

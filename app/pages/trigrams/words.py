@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from app.pages.trigrams.service import Choice
+from app.pages.trigrams.service import Choice, Shape
+from app.pages.trigrams.service_direct import DirectPath, PathChoice
 
 if TYPE_CHECKING:
     from aotlens.trigrams import Evidence, SkipTrigramBugs, TrigramTable
@@ -23,8 +24,25 @@ SCORES = {
 EXACT = "Exact: z and ov are terms of this model's own scores and logits, on any text."
 
 
-def table(choice: Choice) -> str:
-    """What is listed."""
+def rare(least: int, shape: Shape) -> str:
+    """What is done where no token has `least` training counts, or none has any; empty where some have."""
+    if not shape.counted:
+        return UNIFORM
+    if least > shape.most_count:
+        return f"No token was seen {least:,} times in training, so none is left out for being rare."
+    return ""
+
+
+def folded(choice: Choice, n_rows: int) -> str:
+    """How many rows are beneath those that are listed."""
+    return f", beneath which {n_rows:,} are folded that differ from one of them in {_OVER[choice.fold]} only"
+
+
+_OVER = {"similar": "the source or the destination", "sources": "the source"}
+
+
+def table(choice: Choice, searched: int) -> str:
+    """What is listed; `searched` are the rows of which some are folded."""
     which = "highest" if choice.end == "top" else "lowest"
     ends = {"sum": " (what the head neither looks for nor writes)"}
     what = "" if choice.end == "top" else ends.get(choice.score, " (what the head suppresses)")
@@ -37,13 +55,19 @@ def table(choice: Choice) -> str:
         others = "other " if among else ""
         among.append(f"{others}tokens have at least {choice.least:,} training counts")
     of = f"the triples whose {' and '.join(among)}" if among else "all triples of tokens"
-    return f"The {choice.k:,} {which} of {of}{what}, found exactly, by {NAMES[choice.score]}: {SCORES[choice.score]}."
+    by = f"{NAMES[choice.score]}: {SCORES[choice.score]}."
+    if choice.fold == "none":
+        return f"The {choice.k:,} {which} of {of}{what}, found exactly, by {by}"
+    return (
+        f"Among the {max(choice.k, searched):,} {which} of {of}{what}, found exactly, the first {choice.k:,} that "
+        f"differ from every better one in more than {_OVER[choice.fold]}. By {by}"
+    )
 
 
 #: Where a checkpoint has no training counts.
 UNIFORM = (
     "This checkpoint stores no counts of its training tokens, so every token of the vocabulary counts alike as "
-    "background; attention to a source is then less like that in text."
+    "background; attention to a source is then less like that in text, and no token is left out for being rare."
 )
 
 
@@ -165,6 +189,33 @@ def forced(bugs: SkipTrigramBugs | None, n_confirmed: int) -> str:
         f"{_count(len(bugs), 'triple')} forced by pairs of {n_confirmed:,} confirmed rows: {false:,} false, "
         f"{verdicts.count('too rare'):,} too rare to say, {verdicts.count('confirmed'):,} confirmed themselves."
     )
+
+
+def direct_path(path: DirectPath, choice: PathChoice, about: str) -> str:
+    """What the direct path's table is, and how far its prediction is from text."""
+    found, names = path.bigrams, " and ".join(f"{layer}.{head}" for layer, head in path.own)
+    what = f"W_E W_U{f' with what {names} write' if found.heads else ''}"
+    which = "entries of the tokens searched for" if choice.after else "largest entries of all"
+    sentences = [f"{len(found.first):,} {which}, found exactly, of {what}."]
+    if path.own and not found.heads:
+        sentences.append(f"{_heads(path.own)} {names} attend to the token itself, whatever it is, and can be added.")
+    if not path.own:
+        sentences.append(
+            "No head attends to the token itself by distance alone, where that can be read from the weights."
+        )
+    if path.zero_layer is not None:
+        held = path.zero_layer
+        sentences.append(
+            f"Its prediction is {held.mean_kl:.2f} nats a token (KL) from the {path.n_text:,} bigrams of {about}; "
+            f"unigram frequencies are {held.unigram_kl:.2f} from them, whose entropy is {held.entropy:.2f} nats."
+        )
+    if found.relative:
+        sentences.append(f"Relative: {found.relative}")
+    return " ".join(sentences)
+
+
+def _heads(heads: tuple[tuple[int, int], ...]) -> str:
+    return "Heads" if len(heads) > 1 else "Head"
 
 
 def progress(job: Any) -> str:

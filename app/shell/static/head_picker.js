@@ -17,6 +17,18 @@
             const here = Number(button.dataset.layer) === layer && Number(button.dataset.head) === head;
             button.setAttribute("aria-pressed", String(here));
             button.tabIndex = here ? 0 : -1;
+            if (here) reveal(button);
+        }
+    }
+
+    // A picker of many layers scrolls; the page does not.
+    function reveal(button) {
+        const picker = pickerOf(button), row = button.getBoundingClientRect(), box = picker.getBoundingClientRect();
+        if (row.top < box.top || row.bottom > box.bottom) {
+            picker.scrollTop += (row.top + row.bottom - box.top - box.bottom) / 2;
+        }
+        if (row.left < box.left || row.right > box.right) {
+            picker.scrollLeft += (row.left + row.right - box.left - box.right) / 2;
         }
     }
 

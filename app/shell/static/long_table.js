@@ -3,12 +3,12 @@
 // follows an answer without rows whenever React draws before a timer of its own has run.
 (function () {
     "use strict";
-    const waiting = new Map(); // by the table's id: {number, successCallback} of the request that is under way
+    const waiting = new Map(); // by the table's id: {number, startRow, successCallback} of the request that is under way
     let count = 0;
 
     aotlens.askRows = function (id, { startRow, endRow, sortModel, context, successCallback }) {
         const number = ++count;
-        waiting.set(id, { number, successCallback });
+        waiting.set(id, { number, startRow, successCallback });
         if (context) return { number, startRow, endRow, sortModel, context };
         aotlens.takeRows(id, null);
     };
@@ -19,10 +19,11 @@
         if (!request || (answer && answer.number && answer.number !== request.number)) return;
         waiting.delete(id);
         request.successCallback(answer ? answer.rows : [], answer ? answer.count : 0);
+        if (answer && request.startRow === 0) aotlens.fitColumns(window.dash_ag_grid.getApi(id));
     };
 
     // The rows of `context`, which the server gets with every request; null: of nothing. What was selected is so no longer
-    // where the rows are of another `whole`.
+    // where the rows are of another `whole`; where only `opened` differs, rows that are unfolded, the place is kept.
     aotlens.listRows = function (id, whole, context) {
         window.dash_ag_grid.getApiAsync(id).then(function (api) {
             if (!api || api.isDestroyed()) return;
@@ -30,7 +31,9 @@
             if (JSON.stringify(before) === JSON.stringify(now)) return;
             if (before && now && JSON.stringify(before.whole) !== JSON.stringify(whole)) api.deselectAll();
             api.setGridOption("context", now);
-            api.purgeInfiniteCache();
+            const apart = (context) => JSON.stringify({ ...context, opened: null });
+            if (before && now && apart(before) === apart(now)) api.refreshInfiniteCache();
+            else api.purgeInfiniteCache();
         });
     };
 })();

@@ -124,6 +124,7 @@
 
     // The entries PNG and SVG of a panel's export menu: its figure, or its picture.
     function savePicture(panel, format) {
+        if (document.getElementById(panel.id + "-paper")) return; // made by the server (`sharing.save_pictures`)
         const plot = panel.querySelector(".js-plotly-plot"), image = panel.querySelector("img[src]");
         const title = panel.querySelector(".panel-title").textContent;
         if (plot && plot.data.length) savePlot(plot, format, title);
@@ -221,6 +222,25 @@
 
         // The value of a slider, beside its label.
         showValue: ({ value }) => ({ said: plainNumber(value) }),
+
+        // Texts of one's own (app/shell/own_texts.py). Of a file that is too large to send, the server is told the size.
+        sendText: function ({ contents, file: name }) {
+            if (!contents) return {};
+            const bytes = Math.floor(0.75 * (contents.length - contents.indexOf(",") - 1));
+            const most = Number(document.querySelector("[data-max-bytes]").dataset.maxBytes);
+            return { sent: bytes > most + 2 ? { name, bytes } : { name, contents } };
+        },
+        chooseText: ({ text }) => ({
+            box: text === "pasted text" ? "own-pasted" : "own-pasted hidden",
+            remove: /^text-[0-9a-f]{16}$/.test(text) ? "" : "hidden",
+        }),
+
+        // A figure that is made for a file, in its own size.
+        saveFigure: function ({ picture }) {
+            if (!picture) return;
+            const { figure, format } = picture, { width, height, title } = figure.layout;
+            window.Plotly.downloadImage(figure, { format, width, height, scale: 3, filename: safeName(title.text) });
+        },
 
         // Panels that are asked for when they are seen (static/waiting.js).
         passOn: ({ shown, id }) => aotlens.passOn(id, shown),

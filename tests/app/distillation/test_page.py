@@ -13,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aotlens.distill import load_record, text_errors
+from app.core.corpora import PASTED
 from app.core.errors import RequestError
+from app.core.own_texts import key_of
 from app.pages.distillation import figures as views
 from app.pages.distillation import words
 from app.pages.distillation.address import ADDRESS, DistillationState
@@ -23,7 +25,7 @@ from app.pages.distillation.ids import ids
 from app.pages.distillation.service import Distillations, Order, Shown, heads_of
 from app.pages.distillation.tables import error_chips
 from app.shell import ids as shell
-from tests.app.conftest import wait
+from tests.app.conftest import TEXT, wait
 
 BOTH = ("tiny-mhsa", "tiny-mssa")
 PROMPT = {"text": "The captain bowed to the captain."}
@@ -198,6 +200,19 @@ def test_a_distillation_is_made_kept_and_shown(distilled: Distillations):
     assert np.isnan(figure.data[0].z[2][0])  # not distilled
     assert page.start(order) is job  # done: not made again
     entry.path.unlink()
+
+
+def test_a_pasted_text_is_distilled_on_and_kept(distilled: Distillations):
+    text = TEXT * 30
+    order = order_of(distilled, "tiny-mssa", PASTED, ["4"], "0.0", 1, "1000", False, pasted=text)
+    assert order.corpus == key_of(text) and distilled.corpora.own.get(order.corpus) is not None
+    job = wait(distilled.start(order))
+    assert job.state == "done", job.error
+    (entry,) = (entry for entry in distilled.list() if entry.key == order.key)
+    assert load_record(entry.path).corpus == "Pasted: The captain bowed, and Mrs. Pendlebury"
+    entry.path.unlink()
+    with pytest.raises(RequestError, match="paste or upload one"):
+        order_of(distilled, "tiny-mssa", PASTED, ["4"], "0.0", 1, "1000", False, pasted=" ")
 
 
 def test_a_distillation_can_be_stopped(distilled: Distillations, monkeypatch: pytest.MonkeyPatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import struct
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -356,3 +357,24 @@ def test_maximise_and_export(open_page):
         assert download.value.suggested_filename.endswith("." + kind)
         if kind == "png":
             assert struct.unpack(">II", content[16:24]) >= (900, 800)
+
+
+def test_the_picture_of_all_heads_is_fit_for_a_paper(open_page):
+    page = open_page(heads(head=(1, 0)))
+    drawn(page, "Head 1.0")
+    for kind, start in {"png": b"\x89PNG", "svg": b"<svg"}.items():
+        page.click("#heads-grid-export")
+        with page.expect_download() as download:
+            page.click(f"#{shell.export(ids.GRID, kind)}")
+        content = Path(download.value.path()).read_bytes()
+        assert content.startswith(start), content[:40]
+        assert re.fullmatch(
+            rf"aotlens-tiny-mhsa-attention-of-every-head-\d+-tokens\.{kind}", download.value.suggested_filename
+        )
+        if kind == "png":  # three times the figure's own size, which has 118 pixels a head
+            width, height = struct.unpack(">II", content[16:24])
+            assert width >= 3 * 3 * 118 and height >= 3 * 2 * 118
+        else:
+            said = re.sub(r"<[^>]+>", " ", content.decode())
+            for text in ("tiny-mhsa: attention of every head", "layer", "head", "1.2", "part of the head's"):
+                assert text in said, text

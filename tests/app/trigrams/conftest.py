@@ -15,9 +15,10 @@ from aotlens.checkpoints import load as load_checkpoint
 from app.core import Core
 from app.core.address import Links
 from app.core.settings import Settings
+from app.factory import create_app
 from app.pages import PAGES
 from app.pages.trigrams.service import Choice, Reading, Trigrams
-from tests.app.conftest import TEXT, save_tiny, wait
+from tests.app.conftest import TEXT, save_tiny, serve, wait
 
 READING = Reading(text="books", tokens=3000)
 
@@ -60,3 +61,26 @@ def checked(more: Trigrams) -> Choice:
     job = wait(more.check(wanted, READING))
     assert job.state == "done", job.error
     return wanted
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Trigrams]]:
+    """An app with a corpus, and models of one layer and of two."""
+    folder = tmp_path_factory.mktemp("models")
+    save_tiny(folder, "tiny-one", n_layers=1, norm=None, positions="qk")
+    save_tiny(folder, "tiny-two")
+    save_tiny(folder, "tiny-deep", n_layers=12, n_heads=2, norm=None)
+    save_tiny(folder, "tiny-fixed", n_layers=1, phi="fixed", fixed_pattern="random")
+    book = tmp_path_factory.mktemp("text") / "book.txt"
+    book.write_text(TEXT * 30, encoding="utf-8")
+    settings = Settings(
+        checkpoints=(folder,), device="cpu", corpora=(f"file:{book}",), first_checkpoint="tiny-one",
+        evidence_tokens=(3000, 100_000),
+    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AOTLENS_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setattr("aotlens.checkpoints.catalog.bundled_folder", lambda: Path("/nonexistent"))
+        app = create_app(settings)
+        with serve(app) as address:
+            yield address, app.services["trigrams"]
+        app.services["trigrams"].checks.stop()

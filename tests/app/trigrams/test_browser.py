@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import struct
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
@@ -13,39 +12,17 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import expect
 
-from app.core.settings import Settings
-from app.factory import create_app
+from app.core.own_texts import key_of
 from app.pages.trigrams import words
-from app.pages.trigrams.address import ADDRESS, TrigramsState
+from app.pages.trigrams.address import TrigramsState
 from app.pages.trigrams.ids import ids
 from app.pages.trigrams.service import Trigrams
 from app.shell import ids as shell
-from tests.app.conftest import PATIENCE, TEXT, fits, focused, save_tiny, serve, settled, written
+from tests.app.conftest import PATIENCE, TEXT, fits, focused, settled, written
+from tests.app.trigrams.listing import checked, column, listed, lists, trigrams
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Trigrams]]:
-    """An app with a corpus, and models of one layer and of two."""
-    folder = tmp_path_factory.mktemp("models")
-    save_tiny(folder, "tiny-one", n_layers=1, norm=None, positions="qk")
-    save_tiny(folder, "tiny-two")
-    save_tiny(folder, "tiny-fixed", n_layers=1, phi="fixed", fixed_pattern="random")
-    book = tmp_path_factory.mktemp("text") / "book.txt"
-    book.write_text(TEXT * 30, encoding="utf-8")
-    settings = Settings(
-        checkpoints=(folder,), device="cpu", corpora=(f"file:{book}",), first_checkpoint="tiny-one",
-        evidence_tokens=(3000, 100_000),
-    )  # fmt: skip
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AOTLENS_HOME", str(tmp_path_factory.mktemp("home")))
-        patch.setattr("aotlens.checkpoints.catalog.bundled_folder", lambda: Path("/nonexistent"))
-        app = create_app(settings)
-        with serve(app) as address:
-            yield address, app.services["trigrams"]
-        app.services["trigrams"].checks.stop()
+    pass
 
 
 @pytest.fixture(scope="module")
@@ -53,55 +30,11 @@ def address(served: tuple[str, Trigrams]) -> str:
     return served[0]
 
 
-def trigrams(**state: Any) -> str:
-    return ADDRESS.to(**{"checkpoint": "tiny-one", "head": (0, 1), "k": 300, **state})
-
-
-def listed(page: Page, said: str) -> None:
-    """Waits until the grid's count says so, and the first row is explained."""
-    page.wait_for_function(
-        """said => document.getElementById("trigrams-rows-caption")?.textContent.startsWith(said)
-            && (said.startsWith("0")
-                || document.querySelector("#trigrams-rows-table .ag-row [col-id=kind]")?.textContent)
-            && document.querySelector("#trigrams-one-body .trigram-big")""",
-        arg=said,
-    )
-
-
-def column(page: Page, name: str) -> list[str]:
-    """The texts of a column, as far as it is in view, from the top."""
-    return page.evaluate(
-        """name => [...document.querySelectorAll("#trigrams-rows-table .ag-center-cols-container .ag-row")]
-            .sort((a, b) => a.getAttribute("row-index") - b.getAttribute("row-index"))
-            .map(row => row.querySelector(`[col-id=${name}]`)?.textContent ?? "")""",
-        name,
-    )
-
-
-def lists(page: Page, name: str, expected: list[str]) -> None:
-    """Waits until the rows in view are the first of `expected`; the grid shows them some time after their count."""
-    page.wait_for_function(
-        """([name, expected]) => {
-            const rows = [...document.querySelectorAll("#trigrams-rows-table .ag-center-cols-container .ag-row")]
-                .sort((a, b) => a.getAttribute("row-index") - b.getAttribute("row-index"));
-            return rows.length >= Math.min(expected.length, 10) && rows.every(
-                (row, at) => (row.querySelector(`[col-id=${name}]`)?.textContent ?? "") === expected[at]);
-        }""",
-        arg=[name, expected],
-    )
-    settled(page)
-
-
-def checked(page: Page) -> None:
-    page.wait_for_function("""() => /confirmed|too rare/.test(
-        document.querySelector("#trigrams-rows-table .ag-row [col-id=verdict]")?.textContent ?? "")""")
-
-
 def test_the_rows_are_the_tables(open_page, served):
     page = open_page(trigrams())
     listed(page, "300 rows.")
     service = served[1]
-    choice, _ = service.describe(TrigramsState(checkpoint="tiny-one", head=(0, 1), k=300))
+    choice, _ = service.describe(TrigramsState(checkpoint="tiny-one", head=(0, 1), k=300, fold="none"))
     frame = service.frame(choice, None)
     lists(page, "out_shown", frame["out_shown"].tolist())
     expect(page.locator("#trigrams-relative")).to_have_text(re.compile("^Exact"))
@@ -115,7 +48,7 @@ def test_search_sort_and_the_address(open_page, served):
     listed(page, "300 rows.")
     expect(page.locator("#trigrams-one-title")).to_have_text("Row 7")
     service = served[1]
-    choice, _ = service.describe(TrigramsState(checkpoint="tiny-one", head=(0, 1), k=300))
+    choice, _ = service.describe(TrigramsState(checkpoint="tiny-one", head=(0, 1), k=300, fold="none"))
     frame = service.frame(choice, None)
     wanted = frame["out_shown"].iloc[0]
     page.fill(f"#{ids.OUT}", f"={wanted}")
@@ -147,25 +80,6 @@ def test_search_sort_and_the_address(open_page, served):
     for key, value in (("end", "bottom"), ("score", "sum"), ("distance", "mean")):
         written(page, key, value)
     page.locator("#trigrams-one-body >> text=lowers the logit").wait_for()
-
-
-def test_rows_come_after_none_however_slow_the_browser_is(open_page, served):
-    """dash-ag-grid's own way of asking for rows lost those that came after an answer without any."""
-    page = open_page(trigrams())
-    listed(page, "300 rows.")
-    choice, _ = served[1].describe(TrigramsState(checkpoint="tiny-one", head=(0, 1), k=300))
-    expected = served[1].frame(choice, None)["out_shown"].tolist()
-    session = page.context.new_cdp_session(page)
-    session.send("Emulation.setCPUThrottlingRate", {"rate": 4})
-    try:
-        for typed in ("zzz", "zzzz"):
-            page.fill(f"#{ids.OUT}", typed)
-            listed(page, "0 of 300 rows match.")
-            page.fill(f"#{ids.OUT}", "")
-            listed(page, "300 rows.")
-            lists(page, "out_shown", expected)
-    finally:
-        session.send("Emulation.setCPUThrottlingRate", {"rate": 1})
 
 
 def test_all_triples_are_searched(open_page):
@@ -298,6 +212,10 @@ def test_pasted_text_is_a_corpus(open_page):
     page.locator(f"#{shell.caption(ids.EVIDENCE)} >> text=a pasted text of").wait_for()
     page.click(f"#{ids.CHECK}")
     checked(page)
+    # It is in the address, and there it is found when the page is opened again.
+    written(page, "corpus", key_of(TEXT * 5))
+    page = open_page(trigrams(k=30, corpus=key_of(TEXT * 5)))
+    page.locator(f"#{shell.caption(ids.EVIDENCE)} >> text=Reads your text ‹Pasted: The captain").wait_for()
 
 
 def test_a_check_reads_what_the_fields_hold(open_page):
@@ -310,7 +228,7 @@ def test_a_check_reads_what_the_fields_hold(open_page):
     for times in (5, 6, 7):
         page.fill(f"#{ids.PASTED}", TEXT * times)
         page.click(f"#{ids.CHECK}")
-        about = f"a pasted text of {len(TEXT) * times:,} characters"
+        about = f"‹Pasted: The captain bowed, and Mrs. Pendlebury› of {len(TEXT) * times:,} characters"
         expect(page.locator("#trigrams-kinds-caption")).to_contain_text(about)
         expect(page.locator(f"#{shell.notice(ids.CHECK)}")).to_be_empty()
     # So do those of the table: it is one of 20 rows that is checked.

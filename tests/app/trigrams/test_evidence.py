@@ -39,7 +39,8 @@ def test_the_evidence_is_the_librarys(more: Trigrams, checked: Choice):
     assert found.verdict == expected.verdict and found.n_tokens == expected.n_tokens
     np.testing.assert_array_equal(found.counts.pair, expected.counts.pair)
     np.testing.assert_allclose(found.ablation_change, expected.ablation_change, rtol=1e-6)
-    assert more.checking(checked, READING).total == 3000  # type: ignore[union-attr]
+    job = more.checking(checked, READING)  # of a text that is shorter than what is asked for
+    assert job is not None and job.done == job.total < 3000 and found.n_tokens - job.total in range(100)
     assert more.evidence(checked, Reading(text="books", tokens=999)) is None
 
 
@@ -99,9 +100,10 @@ def test_what_is_said_has_the_rows_numbers(more: Trigrams, checked: Choice):
     never = np.flatnonzero(found.counts.pair == 0)
     if len(never):
         assert "never comes before" in words.in_text(found, int(never[0]), ("a", "b", "c"), "x")[0]
-    suppressed = wait(more.search(choice(end="bottom"))).result
+    suppressed = wait(more.search(choice(end="bottom"))).result.table
     assert "lowers the logit" in words.weights(suppressed, 0, ("a", "b", "c"))[0]
-    assert "suppresses" in words.table(choice(end="bottom")) and "out contains ‹x›" in words.table(choice(out="x"))
+    assert "suppresses" in words.table(choice(end="bottom"), 0)
+    assert "out contains ‹x›" in words.table(choice(out="x"), 0)
     assert all(word in words.rule() for word in ("confirmed", "too rare", "10", "5%"))
 
 
@@ -179,15 +181,48 @@ def test_what_rows_force_is_listed(more: Trigrams, checked: Choice):
 
 def test_frequent_tokens_only(more: Trigrams):
     counted = "tiny-counted"
-    asked = TrigramsState(checkpoint=counted, head=(0, 1), k=30, least=250)
+    asked = TrigramsState(checkpoint=counted, head=(0, 1), k=30, least=250, fold="none")
     wanted, shape = more.describe(asked)
-    assert wanted.least == 250 and shape.counted and "at least 250 training counts" in words.table(wanted)
-    table = wait(more.search(wanted)).result
+    assert wanted.least == 250 and shape.counted
+    assert "at least 250 training counts" in words.table(wanted, 1000)
+    table = wait(more.search(wanted)).result.table
     assert len(table) == 30 and min(*table.source, *table.destination, *table.out) >= 249  # counts are id + 1
     uncounted, shape = more.describe(TrigramsState(checkpoint="tiny-one", least=250))
     assert uncounted.least == 0 and not shape.counted
-    job = wait(more.search(more.describe(TrigramsState(checkpoint=counted, least=9999))[0]))
-    assert job.state == "failed" and "no token has as many" in job.error
+    assert "no token is left out for being rare" in words.rare(250, shape)
+    # Where no token was seen so often, none is left out, and that is said.
+    everything, shape = more.describe(TrigramsState(checkpoint=counted, least=9999))
+    assert everything.least == 0 and shape.most_count == 300
+    assert "No token was seen 9,999 times in training" in words.rare(9999, shape)
+
+
+@pytest.mark.parametrize("fold", ["similar", "sources"])
+def test_folded_rows(more: Trigrams, fold: Any):
+    wanted = choice(fold=fold, k=12)
+    assert wait(more.search(wanted)).state == "done"
+    table, folded, frame = more.table(wanted), more.folded(wanted), more.frame(wanted, None)
+    assert table is not None and folded is not None and frame is not None
+    assert len(folded.table) == more.settings.folded_rows and len(table) == 12
+    np.testing.assert_array_equal(table.effect, folded.groups.effect[:12])
+    np.testing.assert_array_equal(frame["folded"], folded.to_frame()["rows"][:12] - 1)
+    assert len({(d, o) for d, o in zip(table.destination, table.out, strict=True)}) == 12
+    # Unfolded, the first and the third row have theirs beneath them; sorted otherwise, they still do.
+    most = more.settings.members_shown
+    for order in (frame, frame[::-1]):
+        members = table_rows.unfolded(order, more, wanted, [1, 3])
+        listed = table_rows.with_unfolded(order, members, 0, 1000)
+        sizes = {rank: min(int(frame["folded"][rank - 1]), most) for rank in (1, 3)}
+        assert len(listed) == 12 + sum(sizes.values()) and len({one["id"] for one in listed}) == len(listed)
+        for rank, size in sizes.items():
+            place = next(at for at, one in enumerate(listed) if one["rank"] == rank)
+            beneath = listed[place + 1 : place + 1 + size]
+            assert all(one["rank"] is None and one["out_shown"] == listed[place]["out_shown"] for one in beneath)
+            assert all(abs(one["score"]) <= abs(listed[place]["score"]) for one in beneath)
+        assert table_rows.with_unfolded(order, members, 5, 9) == listed[5:9]
+    json.dumps(listed, allow_nan=False)
+    assert table_rows.unfolded(frame, more, choice(), [1]) == []
+    said = words.table(wanted, more.settings.folded_rows)
+    assert "the first 12 that differ from every better one in more than the source" in said
 
 
 # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -10,7 +10,7 @@ from app.shell.app import App
 
 def test_the_page_says_how_to_get_verdicts(open_page, app: App):
     assert app.core.corpora.names == []
-    page = open_page(ADDRESS.to(checkpoint="tiny-mhsa", head=(0, 0), k=10))
+    page = open_page(ADDRESS.to(checkpoint="tiny-mhsa", head=(0, 0), k=10, fold="none"))
     page.locator(f"#{shell.caption(ids.ROWS)} >> text=10 rows.").wait_for()
     page.locator(f"#{shell.caption(ids.EVIDENCE)} >> text=--corpus").wait_for()
     page.click(f"#{ids.CHECK}")

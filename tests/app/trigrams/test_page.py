@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aotlens.trigrams import skip_trigrams
+from aotlens.plots import glyphs
+from aotlens.trigrams import bigrams, count_bigrams, own_token_heads, skip_trigrams, zero_layer
 from aotlens.trigrams.kinds import KINDS, kinds
 from app.__main__ import main
-from app.core.corpora import PASTED, Corpora
+from app.core.corpora import Corpora
 from app.core.errors import RequestError
+from app.core.own_texts import is_key
 from app.core.settings import Settings
 from app.pages.trigrams import address as declared
 from app.pages.trigrams import words
 from app.pages.trigrams.address import ADDRESS, MAX_COUNT, MAX_ROWS, TrigramsState
 from app.pages.trigrams.service import Trigrams, contains
-from tests.app.trigrams.conftest import choice, wait
+from app.pages.trigrams.service_direct import PathChoice, bigram_rows, direct_path
+from tests.app.trigrams.conftest import READING, choice, wait
 
 # ── addresses ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -35,6 +39,7 @@ STATES = st.builds(
     end=st.sampled_from(["top", "bottom"]),
     distance=st.none() | st.just("mean") | NUMBERS,
     k=st.integers(1, MAX_ROWS),
+    fold=st.sampled_from(["similar", "sources", "none"]),
     least=st.just(0) | COUNTS,
     source=WANTED,
     destination=WANTED,
@@ -45,6 +50,9 @@ STATES = st.builds(
     corpus=st.none() | st.text(st.characters(codec="utf-8"), min_size=1, max_size=20),
     tokens=COUNTS,
     row=st.none() | NUMBERS,
+    tab=st.sampled_from(["rows", "direct"]),
+    own=st.booleans(),
+    after=WANTED,
 )
 
 
@@ -110,7 +118,7 @@ def test_searching_all_triples_takes_only_such_tokens(more: Trigrams):
     wanted = choice(out="captain", source="=·the")
     job = wait(more.search(wanted))
     assert job.state == "done", job.error
-    table = job.result
+    table = job.result.table
     assert len(table) == 40
     assert all("captain" in out for out in table.out_token) and set(table.source_token) == {" the"}
     job = wait(more.search(choice(out="no such token")))
@@ -124,7 +132,7 @@ def test_a_head_without_scores_says_so(more: Trigrams):
 
 def test_more_layers_are_relative(more: Trigrams):
     job = wait(more.search(choice(checkpoint="tiny-mhsa", layer=1)))
-    assert job.result.relative and not wait(more.search(choice())).result.relative
+    assert job.result.table.relative and not wait(more.search(choice())).result.table.relative
 
 
 @pytest.mark.parametrize(
@@ -134,6 +142,40 @@ def test_more_layers_are_relative(more: Trigrams):
 )  # fmt: skip
 def test_parts_of_tokens(shown: str, wanted: str, expected: bool):
     assert contains(shown, wanted) is expected
+
+
+# ── the direct path ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def path_of(**changes: Any) -> PathChoice:
+    usual: dict[str, Any] = {"checkpoint": "tiny-one", "k": 30, "own": False, "after": "", "reading": None}
+    return PathChoice(**{**usual, **changes})
+
+
+def test_the_direct_path_is_the_librarys(more: Trigrams, monkeypatch: pytest.MonkeyPatch):
+    model = more.core.catalog.load("tiny-one").model
+    path = direct_path(more, path_of())
+    expected = bigrams(model, 30)
+    np.testing.assert_array_equal(path.bigrams.logit, expected.logit)
+    assert path.zero_layer is None and path.own == own_token_heads(model)
+    rows = bigram_rows(path)
+    assert [row["second"] for row in rows] == [glyphs(token) for token in expected.second_token]
+    read = path_of(reading=READING, after="captain")
+    path = direct_path(more, read)
+    text = more.text(READING, "tiny-one")
+    counts = count_bigrams(model, text.corpus, max_tokens=3000)
+    assert path.n_text == counts.n and set(path.bigrams.first_token) == {" captain"}
+    np.testing.assert_array_equal(path.bigrams.count, counts.of(path.bigrams.first, path.bigrams.second))
+    said = words.direct_path(path, read, text.about)
+    assert f"{zero_layer(model, counts).mean_kl:.2f} nats a token (KL) from the {counts.n:,} bigrams of 2 docum" in said
+    json.dumps(bigram_rows(path), allow_nan=False)
+    monkeypatch.setattr("aotlens.trigrams.own_token_heads", lambda model: ((0, 2),))
+    own = path_of(own=True, k=31)
+    path = direct_path(more, own)
+    np.testing.assert_array_equal(path.bigrams.logit, bigrams(model, 31, heads="0.2").logit)
+    assert "with what 0.2 write" in words.direct_path(path, own, "")
+    with pytest.raises(ValueError, match="No token matches the first token"):
+        direct_path(more, path_of(after="no such token"))
 
 
 # ── text ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -161,18 +203,27 @@ def test_only_held_out_documents_of_the_training_corpus_are_read(more: Trigrams)
     assert text.documents == ("two",) and "held out" in text.about and "1 document of 2" in text.about
 
 
-def test_pasted_text_is_kept_a_while(more: Trigrams):
-    corpora = Corpora(Settings(max_pasted=100))
-    key = corpora.paste("some text")
-    assert key.startswith(PASTED) and corpora.pasted(key).pasted == "some text"
+def test_pasted_text_is_kept_a_while_and_for_good_once_it_is_used(
+    more: Trigrams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("AOTLENS_HOME", str(tmp_path))
+    corpora, info = Corpora(Settings(max_pasted=100)), more.core.catalog.info("tiny-one")
+    key = corpora.paste("some text\r\nof two lines")
+    assert key == corpora.paste("some text\nof two lines") and is_key(key)
+    assert corpora.text(key, info).pasted == "some text\nof two lines" and corpora.own.list() == []
     for wrong, why in ((" \n", "no text"), ("x" * 101, "101 characters")):
         with pytest.raises(RequestError, match=why):
             corpora.paste(wrong)
+    used = corpora.paste("a text/that is used")
+    corpora.keep_pasted(used)
     for number in range(8):
         corpora.paste(f"text {number}")
-    with pytest.raises(RequestError, match="paste it again"):
-        corpora.pasted(key)
-    assert corpora.chosen(None) is None
+    with pytest.raises(RequestError, match="no longer here"):
+        corpora.text(key, info)
+    kept = Corpora(Settings()).text(used, info)  # after a new start
+    assert kept.corpus is not None and [one.text for one in kept.corpus.documents()] == ["a text/that is used"]
+    assert kept.label == "Pasted: a text that is used" and corpora.chosen(used) == used
+    assert corpora.chosen(None) is None and corpora.chosen(key) is None
 
 
 def test_labels_are_distinct(books: Path):

@@ -1,0 +1,156 @@
+"""A person's own texts: uploaded or pasted, kept under the local folder by their hash, named, listed, deleted.
+
+    $AOTLENS_HOME/texts/text-0123456789abcdef.txt    UTF-8, line ends as \\n
+    $AOTLENS_HOME/texts/text-0123456789abcdef.json   {"name": …, "characters": …}
+
+A text's key is its address. It is a hash of the content and nothing that a browser says becomes a path.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
+
+from app.core.errors import RequestError
+from app.core.settings import Settings
+
+if TYPE_CHECKING:
+    from aotlens.data import Corpus
+
+_KEY = re.compile(r"text-[0-9a-f]{16}", re.ASCII)
+_MAX_NAME = 60
+_ENCODINGS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"\x1f\x8b": "gzip", b"PK": "ZIP", b"%PDF": "PDF"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnText:
+    """A text that is kept."""
+
+    key: str
+    name: str
+    n_characters: int
+
+
+def key_of(text: str) -> str:
+    """The key of a text, kept or not."""
+    return f"text-{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:16]}"
+
+
+def plain(text: str) -> str:
+    """Without a byte-order mark, line ends as one character, as corpora are read."""
+    return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+
+
+def is_key(name: str | None) -> bool:
+    """Whether something that a browser says has the form of a key."""
+    return _KEY.fullmatch(name or "") is not None
+
+
+class OwnTexts:
+    """The texts below a folder. Raises RequestError for what a person can put right."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    @property
+    def folder(self) -> Path:
+        """Where they are; looked up at each use, like the folder of checkpoints."""
+        from aotlens.checkpoints.catalog import home_folder
+
+        return home_folder().parent / "texts"
+
+    def keep(self, name: str, content: bytes) -> OwnText:
+        """Keep a file's content under a name; the same content again only gets the new name."""
+        return self.keep_text(name, self._decoded(content))
+
+    def keep_text(self, name: str, text: str) -> OwnText:
+        """Keep a text under a name."""
+        from aotlens.files import replacing_file
+
+        text = plain(text)
+        data = text.encode("utf-8", "replace")
+        self._check(len(data), text)
+        one = OwnText(key=key_of(text), name=_plain_name(name), n_characters=len(text))
+        label = json.dumps({"name": one.name, "characters": one.n_characters}, ensure_ascii=False)
+        # The text first: what is listed can be read.
+        for path, what in ((self._path(one.key, ".txt"), data), (self._path(one.key, ".json"), label.encode())):
+            with replacing_file(path) as temporary:
+                temporary.write_bytes(what)
+        return one
+
+    def list(self) -> list[OwnText]:
+        """What is kept, by name."""
+        found = (self.get(path.stem) for path in self.folder.glob("text-*.json"))
+        return sorted((one for one in found if one is not None), key=lambda one: (one.name.casefold(), one.key))
+
+    def get(self, key: str | None) -> OwnText | None:
+        """The text of a key, if it is kept and whole."""
+        if key is None or not is_key(key) or not self._path(key, ".txt").is_file():
+            return None
+        try:
+            label = json.loads(self._path(key, ".json").read_text("utf-8"))
+            return OwnText(key=key, name=_plain_name(str(label["name"])), n_characters=int(label["characters"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def corpus(self, one: OwnText) -> Corpus:
+        """The text as a corpus of one document."""
+        from aotlens.data import open_corpus
+
+        return open_corpus(f"file:{self._path(one.key, '.txt')}")
+
+    def delete(self, key: str | None) -> OwnText:
+        """Remove a text; what was made of it stays."""
+        one = self.get(key)
+        if one is None:
+            raise RequestError("That text is not kept here, so there is nothing to delete.")
+        for suffix in (".json", ".txt"):
+            self._path(one.key, suffix).unlink(missing_ok=True)
+        return one
+
+    def _path(self, key: str, suffix: str) -> Path:
+        assert is_key(key)
+        return self.folder / f"{key}{suffix}"
+
+    def _check(self, n_bytes: int, text: str) -> None:
+        if n_bytes > self._settings.max_text_bytes:
+            raise RequestError(too_large(n_bytes, self._settings))
+        if "\x00" in text:
+            raise RequestError(
+                "This holds NUL bytes, so it is no plain text (or UTF-16 without a mark): save it as UTF-8."
+            )
+        if not text.strip():
+            raise RequestError("This text is empty: there is nothing to read in it.")
+
+    def _decoded(self, content: bytes) -> str:
+        if len(content) > self._settings.max_text_bytes:
+            raise RequestError(too_large(len(content), self._settings))
+        for start, what in _ENCODINGS.items():
+            if content.startswith(start):
+                raise RequestError(f"This file is {what}, not plain text in UTF-8: save it as that and try again.")
+        try:
+            return content.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise RequestError(
+                f"This file is not UTF-8: byte 0x{content[error.start]:02X} at offset {error.start:,} can't be read. "
+                "Convert it, for instance with iconv -f latin1 -t utf-8."
+            ) from error
+
+
+def too_large(n_bytes: int, settings: Settings) -> str:
+    """What is said of a text over the limit."""
+    return (
+        f"This text has {n_bytes / 2**20:,.1f} MB, and at most {settings.max_text_bytes / 2**20:g} MB are taken here. "
+        "Nothing was cut: take a part of it, or start the app with --corpus file:PATH."
+    )
+
+
+def _plain_name(name: str) -> str:
+    """The last part of a file's name, in one line."""
+    last = PurePath(name.replace("\\", "/")).name
+    plain = "".join(one if one.isprintable() else " " for one in last).strip()
+    return plain[:_MAX_NAME] or "a text"

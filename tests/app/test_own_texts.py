@@ -1,0 +1,90 @@
+"""A person's own texts on disk: what is taken, what is refused, what a key can reach."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.core.corpora import Corpora
+from app.core.errors import RequestError
+from app.core.own_texts import OwnTexts, is_key, key_of
+from app.core.settings import Settings
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OwnTexts:
+    monkeypatch.setenv("AOTLENS_HOME", str(tmp_path / "home"))
+    return OwnTexts(Settings(max_text_bytes=2000))
+
+
+def test_a_text_is_kept_by_its_hash(own: OwnTexts):
+    assert own.list() == []
+    one = own.keep("novel.txt", "\ufeffcaf\u00e9\r\nau lait\r".encode())
+    text = "caf\u00e9\nau lait\n"
+    assert (one.key, one.name, one.n_characters) == (key_of(text), "novel.txt", len(text))
+    assert [document.text for document in own.corpus(one).documents()] == [text]
+    assert own.list() == [one] == OwnTexts(Settings()).list()
+    # The same text under another name is one text.
+    again = own.keep_text("other", text)
+    assert own.list() == [again] and again.key == one.key
+    own.keep_text("a second", "another")
+    assert [kept.name for kept in own.list()] == ["a second", "other"]
+    assert own.delete(one.key) == again and [kept.name for kept in own.list()] == ["a second"]
+    assert sorted(path.suffix for path in own.folder.iterdir()) == [".json", ".txt"]
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "empty"), (b" \n\t", "empty"), (b"\xef\xbb\xbf", "empty"), (b"a\x00b", "NUL"),
+        (b"caf\xe9", "byte 0xE9 at offset 3"), ("text".encode("utf-16"), "UTF-16"), (b"PK\x03\x04", "ZIP"),
+        (b"%PDF-1.7", "PDF"), (b"x" * 2001, "at most"), (b"\r" * 10, "empty"),
+    ],
+)  # fmt: skip
+def test_what_is_no_text_is_refused_and_nothing_kept(own: OwnTexts, content: bytes, why: str):
+    with pytest.raises(RequestError, match=why):
+        own.keep("name", content)
+    assert own.list() == []
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [("../../etc/passwd", "passwd"), ("C:\\texts\\one.txt", "one.txt"), ("", "a text"), ("a\nb\x1b[0m", "a b [0m"),
+     ("<b>x", "<b>x"), ("n" * 500, "n" * 60), ("..", ".."), ("/", "a text")],
+)  # fmt: skip
+def test_names_are_labels_only(own: OwnTexts, given: str, name: str):
+    one = own.keep(given, b"some text")
+    assert one.name == name and {path.name for path in own.folder.iterdir()} == {f"{one.key}.txt", f"{one.key}.json"}
+
+
+@pytest.mark.parametrize(
+    "key", [None, "", "text-", "../text-0123456789abcdef", "text-0123456789ABCDEF", "text-0/../../x"]
+)
+def test_a_key_is_no_path(own: OwnTexts, key: Any):
+    assert not is_key(key) and own.get(key) is None
+    with pytest.raises(RequestError, match="not kept here"):
+        own.delete(key)
+
+
+def test_what_somebody_else_left_there_is_not_listed(own: OwnTexts):
+    one = own.keep("good", b"some text")
+    for number, label in enumerate(["", "[]", "{}", json.dumps({"name": "x"})]):
+        (own.folder / f"text-{number:016x}.json").write_text(label)
+        (own.folder / f"text-{number:016x}.txt").write_text("x")
+    (own.folder / "text-ffffffffffffffff.json").write_text(json.dumps({"name": "no text", "characters": 1}))
+    assert own.list() == [one]
+
+
+def test_choices_are_names_and_keys(own: OwnTexts, tmp_path: Path):
+    (tmp_path / "book.txt").write_text("a book")
+    one = own.keep("mine", b"some text")
+    choices = Corpora(Settings(corpora=(f"file:{tmp_path / 'book.txt'}",))).choices()
+    assert choices == [{"value": "book.txt", "label": "book.txt"}, {"value": one.key, "label": "mine (yours)"}]
+
+
+def test_an_uploaded_text_fits_into_a_request():
+    settings = Settings()
+    assert settings.max_text_bytes * 4 / 3 + 1000 < settings.max_request_bytes
