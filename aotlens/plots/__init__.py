@@ -17,6 +17,7 @@ distillation.py heads as feed-forward networks, models side by side: errors, and
 results.py      `plot(result)`: the figure of a result
 subspaces.py    tokens of noisy subspaces layer by layer: where they lie, their SNR, what attends to what
 descent.py      an energy over the plane with a query on its way down it, and errors step by step
+identities.py   square matrices beside the scaled identities that they may be
 paths.py        what paths of each length add to a logit, and its flow from tokens through heads
 """
 
@@ -47,6 +48,7 @@ from aotlens.plots.distillation import (
     width_profiles,
 )
 from aotlens.plots.eigenvalues import eigenvalue_plane
+from aotlens.plots.identities import scaled_identities
 from aotlens.plots.labels import describe, glyphs, is_whitespace
 from aotlens.plots.matrix import matrix_map
 from aotlens.plots.nonlinearity import error_lines, error_surfaces, gate, mask_maps
@@ -91,6 +93,7 @@ __all__ = [
     "order_bars",
     "plot",
     "rate_map",
+    "scaled_identities",
     "snr_by_layer",
     "snr_curves",
     "sprite",

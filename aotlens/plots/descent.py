@@ -83,7 +83,8 @@ def errors_by_step(
 ) -> go.Figure:
     """Squared errors after 0, 1, … steps: the mean over prompts, one query's own, and levels to compare with.
 
-    Raises `ValueError` for a query's curve of another length.
+    The axis is logarithmic where a mean grows more than a hundredfold. Raises `ValueError` for a query's curve of
+    another length.
     """
     if single is not None and len(single) != len(mean):
         raise ValueError(f"errors_by_step: expected {len(mean)} errors of the one query, got {len(single)}.")
@@ -99,6 +100,7 @@ def errors_by_step(
         }
         for name, (values, colour, width) in curves.items()
     ]  # fmt: skip
+    grows = bool(mean.max() > 100 * mean[0])
     shapes, notes = [], []
     for name, level in levels.items():
         dotted = {"dash": "dot", "width": 1.2, "color": INK[theme]}
@@ -108,14 +110,17 @@ def errors_by_step(
         notes.append(
             {
                 "text": f"{name} {level:.3g}", "font": {"size": 11, "color": INK[theme]}, "showarrow": False,
-                "y": level,
+                # On a logarithmic axis an annotation, and it alone, is placed by its logarithm.
+                "y": np.log10(level) if grows else level,
                 "xref": "x domain", "x": 1, "xanchor": "right", "yanchor": "top" if below else "bottom",
             }
         )  # fmt: skip
+    title = {"title": {"text": "squared distance to the clean token"}}
+    axis = {"type": "log", "exponentformat": "power"} if grows else {"rangemode": "tozero"}
     layout = base_layout(
         theme,
         xaxis={"title": {"text": "step (0: the query)"}},
-        yaxis={"title": {"text": "squared distance to the clean token"}, "rangemode": "tozero"},
+        yaxis={**title, **axis},
         hovermode="x unified", legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"},
         shapes=shapes, annotations=notes,
     )  # fmt: skip

@@ -75,7 +75,7 @@ def token_clouds(
         layout = base_layout(theme, xaxis=styled[0], yaxis=styled[1], legend=_LEGEND)
     else:
         look = {"gridcolor": QUIET[theme], "color": INK[theme], "showbackground": False, "tickfont": {"size": 10}}
-        scene = {f"{name}axis": {**axis, **look} for name, axis in zip(names, styled, strict=True)}
+        scene: dict[str, Any] = {f"{name}axis": {**axis, **look} for name, axis in zip(names, styled, strict=True)}
         scene |= {"aspectmode": "cube", "camera": _CAMERA, "uirevision": "camera"}
         layout = base_layout(theme, scene=scene, legend=_LEGEND)
     return go.Figure([cloud, *legend], layout, frames)
@@ -136,7 +136,7 @@ def snr_by_layer(
         xaxis={"title": {"text": "layer (0: the tokens as drawn)"}, "range": [-0.3, n_layers - 0.7]},
         yaxis={
             "title": {"text": "signal-to-noise ratio"}, "type": "log", "range": [np.log10(low), np.log10(high)],
-            "exponentformat": "power", "dtick": "D2",
+            **_decades(low, high),
         },
         hovermode="x unified", legend=_LEGEND, **shaded,
     )  # fmt: skip
@@ -166,7 +166,7 @@ def membership_maps(
     edges = np.flatnonzero(np.diff(labels)) + 1
     starts = np.concatenate([[0], edges, [n_keys]])
     middles = ((starts[:-1] + starts[1:] - 1) / 2).tolist()
-    names = [f"cluster {int(label) + 1}" for label in labels[starts[:-1]]]
+    names = [str(int(label) + 1) for label in labels[starts[:-1]]]
     heatmap = {
         "type": "heatmap", "z": patterns[layer], "zmin": 0, "zmax": float(patterns.max(initial=0.0)) or 1.0,
         "colorscale": colorscale("sequential", theme), "colorbar": {"thickness": 10, "outlinewidth": 0},
@@ -181,9 +181,9 @@ def membership_maps(
         shapes.append({**line, "x0": edge, "x1": edge, "y0": -0.5, "y1": n_keys - 0.5})
         shapes.append({**line, "y0": edge, "y1": edge, "x0": -0.5, "x1": n_keys - 0.5})
     axis = {"tickvals": middles, "ticktext": names, "showgrid": False, "zeroline": False, "constrain": "domain"}
-    down = {"title": {"text": "query"}, "autorange": "reversed", "tickangle": -90, "scaleanchor": "x"}
+    down = {"title": {"text": "query, by cluster"}, "autorange": "reversed", "scaleanchor": "x"}
     layout = base_layout(
-        theme, xaxis={**axis, "title": {"text": "key"}}, yaxis={**axis, **down}, shapes=shapes
+        theme, xaxis={**axis, "title": {"text": "key, by cluster"}}, yaxis={**axis, **down}, shapes=shapes
     )  # fmt: skip
     return go.Figure([heatmap], layout, frames)
 
@@ -192,6 +192,14 @@ def _ends(values: np.ndarray) -> tuple[float, float]:
     low, high = float(values.min()), float(values.max())
     margin = 0.05 * (high - low) or 1.0
     return low - margin, high + margin
+
+
+def _decades(low: float, high: float) -> dict[str, Any]:
+    """Ticks at 1, 2 and 5 times the powers of ten, in full (plotly writes 0.5 as 5); of many decades, the powers."""
+    powers = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
+    digits = (1, 2, 5) if len(powers) <= 4 else (1,)
+    values = [digit * 10.0**power for power in powers for digit in digits if low <= digit * 10.0**power <= high]
+    return {"tickvals": values, "ticktext": [f"{value:g}" for value in values]}
 
 
 def _need_layer(layer: int, n_layers: int) -> None:

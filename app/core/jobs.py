@@ -104,6 +104,13 @@ class Jobs:
             active = [job for job in self._jobs.values() if job.active]
         return min(active, key=lambda job: (session not in job.sessions, job.state != "running"), default=None)
 
+    def watched(self, key: str | None, session: str) -> Job | None:
+        """The job of a key, unless it goes on without the session; else what is under way, the session's own first."""
+        job = self.get(key) if key else None
+        if job is None or (job.active and session not in job.sessions):
+            return self.under_way(session)
+        return job
+
     def awaited(self, session: str) -> bool:
         """Whether a session waits for any."""
         job = self.under_way(session)

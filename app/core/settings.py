@@ -67,6 +67,8 @@ class Settings:
     """Compiled networks that are kept; the least recently used go first."""
     unrolled_bytes: int = 128 * 2**20
     """Memory of the tokens of unrolled mixtures that are kept; the least recently used go first."""
+    n_trainings: int = 24
+    """Trained denoisers that are kept in memory, and losses over α and β; the least recently used go first."""
     n_planes: int = 32
     """Energies in the plane that are kept, with the prompts that errors are averaged over."""
     max_models: int = 4

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from aotlens.plots.descent import energy_landscape, errors_by_step
+from aotlens.plots.identities import scaled_identities
 
 X, Y = np.linspace(-2, 2, 5), np.linspace(-1, 1, 4)
 PATH = np.array([[1.0, 0.5], [0.6, 0.4], [0.5, 0.4]])
@@ -38,5 +39,24 @@ def test_errors_stand_beside_their_levels():
     assert [shape.y0 for shape in figure.layout.shapes] == [0.3, 1.5]
     assert [note.text for note in figure.layout.annotations] == ["Bayes 0.3", "zero 1.5"]
     assert len(errors_by_step(mean, levels={}).data) == 1
+    assert figure.layout.yaxis.type is None
+    growing = errors_by_step(np.array([1.0, 10.0, 1000.0]), levels={"Bayes": 0.1}).layout
+    assert growing.yaxis.type == "log"
+    assert growing.shapes[0].y0 == 0.1 and growing.annotations[0].y == pytest.approx(-1)
     with pytest.raises(ValueError, match="expected 3 errors of the one query, got 2"):
         errors_by_step(mean, levels={}, single=single[:2])
+
+
+def test_matrices_stand_beside_their_scaled_identities():
+    first, second = np.array([[2.0, 0.5], [0.0, 4.0]]), np.array([[-1.0, 0.0], [3.0, -1.0]])
+    figure = scaled_identities({"W_QK": first, "W_OV": second}, {"W_QK": "β", "W_OV": "α"})
+    for trace, values in zip(figure.data, (first, 3 * np.eye(2), second, -np.eye(2)), strict=True):
+        np.testing.assert_allclose(trace.z, values)
+    assert [(trace.zmin, trace.zmax) for trace in figure.data] == [(-4, 4), (-4, 4), (-3, 3), (-3, 3)]
+    titles = [note.text for note in figure.layout.annotations]
+    assert titles == ["<b>W_QK</b>", "<b>β I, β = 3</b>", "<b>W_OV</b>", "<b>α I, α = -1</b>"]
+    assert figure.layout.yaxis.domain[0] > figure.layout.yaxis3.domain[1], "the first matrix stands on top"
+    with pytest.raises(ValueError, match="expected W_QK square, got \\[2, 3\\]"):
+        scaled_identities({"W_QK": np.zeros((2, 3))}, {"W_QK": "β"})
+    with pytest.raises(ValueError, match="a scale's name for each"):
+        scaled_identities({"W_QK": first}, {})

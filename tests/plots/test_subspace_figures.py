@@ -46,6 +46,7 @@ def test_the_snr_has_its_theory_the_exact_layers_and_a_line_at_the_layer():
     assert list(mark.x) == [1, 1]
     assert [list(frame.data[0].x) for frame in figure.frames] == [[0, 0], [1, 1], [2, 2]]
     assert all(frame.traces == (3,) for frame in figure.frames)
+    assert list(figure.layout.yaxis.ticktext) == ["1", "2", "5"]
     without = snr_by_layer(snr)
     assert len(without.data) == 3 and not without.layout.shapes
 

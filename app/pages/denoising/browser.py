@@ -12,6 +12,7 @@ WRITES: dict[str, Source] = {
     **inside(ids.SHOWN, *PLANE),
     "query": (ids.QUERY, "data"),
     **values(tab=ids.TAB),
+    **inside(ids.PICKED, "training", "run"),
 }
 
 BROWSER = (

@@ -13,7 +13,7 @@ from aotlens.plots import Theme
 from app.core import Core
 from app.core.errors import RequestError
 from app.core.files import File
-from app.pages.denoising import figures, files, words
+from app.pages.denoising import figures, files, training_callbacks, words
 from app.pages.denoising.address import PARAMETERS, DenoisingState
 from app.pages.denoising.ids import ids
 from app.pages.denoising.service import Denoising, from_dict, from_form, to_dict
@@ -30,6 +30,7 @@ def register(app: App, core: Core, service: Denoising) -> None:
     """The page's callbacks."""
     show_values(app, list(SLIDERS.values()))
     _register_plane(app, service)
+    training_callbacks.register(app, service.trainings)
     save_files(
         app,
         {entry: partial(make_file, service, entry) for entry in _FILES},
@@ -51,7 +52,9 @@ def _register_plane(app: App, service: Denoising) -> None:
     )
     def choose(best: Any, **form: Any) -> Answer:
         state = from_form(**form)
-        if ids.BEST in ctx.triggered_prop_ids.values():
+        changed = set(ctx.triggered_prop_ids.values())
+        # Scales that are good for one task or energy say nothing on another. A page that is new names all its inputs.
+        if ids.BEST in changed or changed in ({ids.TASK}, {ids.ENERGY}):
             alpha, beta = service.best(state)
             state = replace(state, alpha=alpha, beta=beta)
         service.plane(state)
@@ -78,7 +81,7 @@ def _register_plane(app: App, service: Denoising) -> None:
         state = chosen(shown, query)
         if state is None:
             return None
-        said = words.meaning(service.plane(state), service.descent(state))
+        said = words.meaning(state, service.plane(state), service.descent(state))
         return {"figure": figures.errors_figure(service, state, theme), "meaning": [html.Div(line) for line in said]}
 
 

@@ -21,7 +21,7 @@ def plane_figure(service: Denoising, state: DenoisingState, theme: Theme) -> go.
         attention=descent.attention[0].numpy(),
         points={"Bayes": descent.bayes[0].numpy(), "clean": made.prompts.target[0].numpy()}, theme=theme,
     )  # fmt: skip
-    figure.layout.meta = {"name": "Energy of the context"}
+    figure.layout.meta = {"name": "Energy of the context", "key": f"{state} {theme}"}
     return figure
 
 
@@ -32,5 +32,5 @@ def errors_figure(service: Denoising, state: DenoisingState, theme: Theme) -> go
     figure = errors_by_step(
         mean.errors.mean(1).numpy(), levels=levels, single=descent.errors[:, 0].numpy(), theme=theme
     )
-    figure.layout.meta = {"name": "Errors by step"}
+    figure.layout.meta = {"name": "Errors by step", "key": f"{state} {theme}"}
     return figure

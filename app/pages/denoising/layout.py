@@ -10,6 +10,7 @@ from app.pages.denoising import explanations, words
 from app.pages.denoising.address import PARAMETERS, DenoisingState
 from app.pages.denoising.ids import ids
 from app.pages.denoising.service import Denoising
+from app.pages.denoising.training_layout import training_tab
 from app.shell import ids as shell
 from app.shell.controls import labelled, parameter_slider, segments
 from app.shell.graph import figure
@@ -23,10 +24,16 @@ def layout(core: Core, service: Denoising, state: DenoisingState) -> html.Div:
             html.H1("In-context denoising", className="sr-only"),
             dcc.Store(id=ids.SHOWN),
             dcc.Store(id=ids.QUERY, data=None if state.query is None else list(state.query)),
+            dcc.Store(id=ids.PICKED),
+            dcc.Store(id=ids.WATCHED),
+            dcc.Interval(id=ids.TIMER, interval=900, disabled=True),
             tabs(
                 ids.TAB,
                 state.tab,
-                {"energy": ("Energy of a context", _energy(state))},
+                {
+                    "energy": ("Energy of a context", _energy(state)),
+                    "training": ("Trained layers", training_tab(service, state)),
+                },
                 label="In-context denoising",
             ),
         ],

@@ -9,6 +9,7 @@ from app.core import Core
 from app.core.cache import Cache
 from app.core.errors import RequestError
 from app.pages.denoising.address import PARAMETERS, DenoisingState
+from app.pages.denoising.service_training import Trainings
 
 if TYPE_CHECKING:
     from aotlens.denoise import Descent, EnergyPlane, Prompts, Task
@@ -43,6 +44,7 @@ class Denoising:
 
     def __init__(self, core: Core) -> None:
         self._planes: Cache[DenoisingState, Plane] = Cache(core.settings.n_planes)
+        self.trainings = Trainings(core)
 
     def plane(self, state: DenoisingState) -> Plane:
         """The energy and its prompt. Raises RequestError for steps that leave the numbers' range."""

@@ -14,7 +14,7 @@ TASKS = {"spheres": "circle", "subspaces": "line", "mixtures": "mixture"}
 ENERGIES = {"memory": "softmax (associative memory)", "hopfield": "linear (spherical Hopfield)"}
 
 
-def meaning(made: Plane, descent: Descent) -> list[str]:
+def meaning(state: DenoisingState, made: Plane, descent: Descent) -> list[str]:
     """The answer in sentences: what one step does, what many do, and how far Bayes is."""
     mean = made.mean
     query, layer, bayes = (
@@ -28,7 +28,9 @@ def meaning(made: Plane, descent: Descent) -> list[str]:
         f"Mean squared error over {N_PROMPTS} prompts: {query:.3g} at the query, {layer:.3g} after one step of "
         f"attention, {float(curve[last]):.3g} after {_steps(last)} of descent, {bayes:.3g} by Bayes."
     )
-    if layer > query:
+    if state.energy == "hopfield" and float(curve[last]) > 100 * query:
+        said += " Contexts whose largest second moment is above 1/αβ drive the state to infinity."
+    elif layer > query:
         said += " At these α and β attention makes it worse."
     elif best < last and float(curve[last]) > 1.02 * float(curve[best]):
         said += f" Iterating is best stopped after {_steps(best)}."

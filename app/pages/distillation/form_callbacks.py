@@ -52,9 +52,7 @@ def register(app: App, service: Distillations) -> None:
             watched = service.start(order_of(service, **form), session=session).key
         elif ids.STOP in clicked:
             service.jobs.stop(session)
-        job = service.jobs.get(watched) if watched else None
-        if job is None or (job.active and session not in job.sessions):
-            job = service.jobs.under_way(session)
+        job = service.jobs.watched(watched, session)
         if job is None:
             return {"watched": None, "progress": None, "stop": "hidden", "timer": True}
         own = job.active and session in job.sessions

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 from app.core import address
 from app.core.parameters import Parameter
 
+Tab = Literal["mixture", "models"]
 Phi = Literal["thresholded_softmax", "softmax"]
 Bases = Literal["orthogonal", "random"]
 Picture = Literal["lengths", "directions", "angles"]
@@ -31,6 +32,9 @@ PARAMETERS: dict[str, Parameter] = {
 class SubspacesState:
     """Everything that the Subspace denoising page shows."""
 
+    tab: Tab = address.choice(get_args(Tab), "mixture")
+    checkpoint: str | None = address.checkpoint()
+    """The model that is audited."""
     clusters: int = PARAMETERS["clusters"].field()
     rank: int = PARAMETERS["rank"].field()
     tokens: int = PARAMETERS["tokens"].field()

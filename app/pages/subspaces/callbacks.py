@@ -12,7 +12,7 @@ from aotlens.plots import Theme
 from app.core import Core
 from app.core.errors import RequestError
 from app.core.files import File
-from app.pages.subspaces import figures, files, words
+from app.pages.subspaces import audit_callbacks, figures, files, words
 from app.pages.subspaces.address import PARAMETERS, SubspacesState
 from app.pages.subspaces.ids import ids
 from app.pages.subspaces.service import Subspaces, from_dict, from_form, head_of, to_dict
@@ -30,6 +30,7 @@ def register(app: App, core: Core, service: Subspaces) -> None:
     """The page's callbacks."""
     _register_choice(app, service)
     _register_panels(app, service)
+    audit_callbacks.register(app, service.audits)
     show_values(app, [*SLIDERS.values(), ids.LAYER])
     looks = {
         "layer": State(ids.LAYER, "value"),
@@ -69,7 +70,7 @@ def _register_choice(app: App, service: Subspaces) -> None:
         return {
             "shown": to_dict(state),
             "body": [html.Div(line) for line in words.meaning(unrolling, service.conditions(state))],
-            "captions": [html.Li(line, hidden=True) for line in words.captions(unrolling)],
+            "captions": [html.Div(line, hidden=True) for line in words.captions(unrolling)],
             "last": last,
             "marks": [{"value": number, "label": str(number)} for number in range(last + 1)],
             "layer": min(int(layer or 0), last),

@@ -43,3 +43,24 @@ CONDITIONS = about(
     "them.",
     source="aot, Equations 7, 11 and 29, Lemmas B.2 and B.3.",
 )
+AUDIT = about(
+    "Does a trained layer move its tokens into its heads’ subspaces? For every layer, with Uₖ the orthonormal basis "
+    "of that layer’s own folded map (U of MSSA, W_V of MHSA and GPT): the SNR of the stream before attention and "
+    "after it. Tokens have no labels, so they are given to heads in three ways: all to every head; each to the head "
+    "whose subspace holds most of it; each to the head whose pattern puts most on one key. Token 0 is left out.",
+    formula="ratio = SNR(z + attention(z)) ÷ SNR(z), the geometric mean over heads",
+    source="aot reads a layer as a step of denoising; the audit and its null are ours (aotlens.denoise.audit).",
+)
+RATIOS = about(
+    "Above 1, the layer makes its heads’ subspaces stand out more; below 1, less. The band is the same for all "
+    "subspaces of a layer turned by one random rotation: angles between heads stay, their directions do not. Only "
+    "where the output is tied and φ has a threshold does the theorem predict a rate."
+)
+PRINCIPAL = about(
+    "The same without the weights: the leading directions of a head’s tokens in one half of the windows, measured on "
+    "its tokens in the other half, beside random groups of the same sizes."
+)
+LAYERS = about(
+    "SNR before the layer (mean over heads) and its ratio, beside rotations. p is one-sided, (1 + rotations as "
+    "extreme) ÷ (1 + rotations): its unit is the rotation, and it says nothing of other texts."
+)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from aotlens.plots import Theme, membership_maps, snr_by_layer, token_clouds
+from aotlens.plots import Theme, audit_curves, membership_maps, snr_by_layer, token_clouds
 from app.pages.subspaces.address import SubspacesState
 from app.pages.subspaces.service import Subspaces, head_of
+from app.pages.subspaces.service_audit import Audited
 from app.pages.subspaces.words import PICTURES
 
 if TYPE_CHECKING:
@@ -38,6 +39,13 @@ def membership_figure(service: Subspaces, state: SubspacesState, theme: Theme) -
     patterns, labels = service.memberships(state)
     figure = membership_maps(patterns, labels, layer=_layer(service, state), theme=theme)
     return _named(figure, service, state, theme, f"Memberships in subspace {head_of(state)}")
+
+
+def audit_figure(found: Audited, principal: bool, theme: Theme) -> go.Figure:
+    """SNR after ÷ before every layer of a trained model."""
+    figure = audit_curves(found.audit, principal=principal, theme=theme)
+    figure.layout.meta = {"name": f"{'Principal directions' if principal else 'Subspaces'} of {found.order.checkpoint}"}
+    return figure
 
 
 def condition_rows(service: Subspaces, state: SubspacesState) -> list[dict[str, Any]]:

@@ -8,22 +8,42 @@ from dash import dcc, html
 from app.core import Core
 from app.pages.subspaces import explanations, words
 from app.pages.subspaces.address import PARAMETERS, SubspacesState
+from app.pages.subspaces.audit_layout import audit_tab
 from app.pages.subspaces.ids import ids
 from app.pages.subspaces.service import Subspaces, head_of
 from app.shell import ids as shell
 from app.shell.controls import parameter_slider, segments, slider, switch_of
 from app.shell.graph import figure
-from app.shell.panel import panel
+from app.shell.panel import panel, tabs
 
 
 def layout(core: Core, service: Subspaces, state: SubspacesState) -> html.Div:
     """The page for an address; with nothing in it, three clusters at which the theorem holds for some layers."""
-    pictures = ("png", "svg", "csv")
-    heads = [{"value": str(number), "label": str(number)} for number in range(1, state.clusters + 1)]
     return html.Div(
         [
             html.H1("Subspace denoising", className="sr-only"),
             dcc.Store(id=ids.SHOWN),
+            dcc.Store(id=ids.WATCHED),
+            dcc.Store(id=ids.AUDITED),
+            dcc.Interval(id=ids.TIMER, interval=900, disabled=True),
+            tabs(
+                ids.TAB,
+                state.tab,
+                {"mixture": ("Drawn tokens", _mixture(state)), "models": ("Trained models", audit_tab(core, state))},
+                label="Subspace denoising",
+            ),
+        ],
+        id=ids.PAGE,
+        className="subspaces-page",
+        **{"data-empty": ""},
+    )
+
+
+def _mixture(state: SubspacesState) -> html.Div:
+    pictures = ("png", "svg", "csv")
+    heads = [{"value": str(number), "label": str(number)} for number in range(1, state.clusters + 1)]
+    return html.Div(
+        [
             _parameters(state),
             panel(
                 ids.PANEL, "Subspace denoising", explanations.PANEL,
@@ -48,9 +68,7 @@ def layout(core: Core, service: Subspaces, state: SubspacesState) -> html.Div:
                 html.Div(id=shell.body(ids.CONDITIONS), className="conditions-box"), exports=("csv",),
             ),
         ],
-        id=ids.PAGE,
-        className="subspaces-page",
-        **{"data-empty": ""},
+        className="subspaces-mixture",
     )  # fmt: skip
 
 
@@ -75,5 +93,5 @@ def _layer_slider(state: SubspacesState) -> html.Div:
         marks=[{"value": number, "label": str(number)} for number in range(state.layers + 1)],
     )  # fmt: skip
     return html.Div(
-        [box, html.Ol(id=ids.CAPTIONS, className="subspaces-captions", role="status")], className="layer-box"
+        [box, html.Div(id=ids.CAPTIONS, className="subspaces-captions", role="status")], className="layer-box"
     )

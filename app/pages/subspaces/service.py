@@ -11,12 +11,13 @@ from app.core import Core
 from app.core.cache import Cache
 from app.core.errors import RequestError
 from app.pages.subspaces.address import PARAMETERS, SubspacesState
+from app.pages.subspaces.service_audit import Audits
 
 if TYPE_CHECKING:
     from aotlens.denoise import Conditions, Unrolling
 
 #: What says how a mixture is looked at, and nothing of the mixture.
-LOOKS = ("layer", "picture", "head")
+LOOKS = ("tab", "checkpoint", "layer", "picture", "head")
 _SUBSCRIPTS = str.maketrans("123", "₁₂₃")
 #: The largest number of a layer's memberships that are drawn, a side; of more tokens, as many of each cluster.
 MOST_MEMBERS = 96
@@ -35,6 +36,7 @@ class Subspaces:
     """Unrolled mixtures by what was asked for."""
 
     def __init__(self, core: Core) -> None:
+        self.audits = Audits(core)
         self._unrollings: Cache[SubspacesState, Unrolling] = Cache(core.settings.unrolled_bytes, _size)
 
     def unroll(self, state: SubspacesState) -> Unrolling:
@@ -135,7 +137,8 @@ def _directions(unrolling: Unrolling) -> Points:
     n_axes = _axes(unrolling)
     firsts = unrolling.mixture.bases[:n_axes, :, 0]
     coordinates = (unrolling.tokens @ firsts.T).numpy() / _scale(unrolling)
-    reach = 1.05 * float(np.abs(coordinates).max())
+    # A few tokens of one layer may lie far out: all but they fill the picture.
+    reach = 1.3 * float(np.quantile(np.abs(coordinates), 0.995))
     return Points(
         coordinates=coordinates,
         axes=tuple(f"along U{axis + 1}".translate(_SUBSCRIPTS) for axis in range(n_axes)),

@@ -28,3 +28,20 @@ def _row(row: dict[str, Any]) -> html.Tr:
             html.Td(row["source"], className="source"),
         ]
     )
+
+
+def audit_table(rows: Sequence[dict[str, Any]]) -> html.Table:
+    """A row a grouping and layer: SNR and its ratio beside random rotations."""
+    numbers = {
+        "layer": "layer", "snr": "SNR before", "null_snr": "turned", "ratio": "after ÷ before",
+        "null_least": "turned: least", "null_largest": "largest", "p_above": "p above", "p_below": "p below",
+    }  # fmt: skip
+    head = [html.Th("tokens", scope="col")]
+    head += [html.Th(title, scope="col", className="number") for title in numbers.values()]
+    body = [
+        html.Tr(
+            [html.Td(row["grouping"]), *(html.Td(f"{row[name]:.3g}", className="number") for name in numbers)]
+        )
+        for row in rows
+    ]  # fmt: skip
+    return html.Table([html.Thead(html.Tr(head)), html.Tbody(body)], className="effect")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from app.core.jobs import Job
 from app.pages.subspaces.address import SubspacesState
+from app.pages.subspaces.service_audit import Audited
 
 if TYPE_CHECKING:
     from aotlens.denoise import Conditions, Unrolling
@@ -33,7 +35,7 @@ def meaning(unrolling: Unrolling, conditions: Conditions) -> list[str]:
         elif exact:
             said.append(f"{rate} holds exactly for the first {exact} of {last} layers, then breaks.")
         else:
-            said.append(f"{rate} holds in no layer from the first on.")
+            said.append(f"{rate} does not hold exactly, from the first layer on.")
         met = sum(row.met for row in conditions.rows)
         said.append(f"{met} of its {len(conditions.rows)} explicit conditions are met.")
     if unrolling.overflowed:
@@ -74,3 +76,31 @@ def name(state: SubspacesState) -> str:
 def number(value: float) -> str:
     """Three digits."""
     return f"{value:.3g}" if math.isfinite(value) else "∞" if value > 0 else "undefined"
+
+
+def audited(found: Audited) -> str:
+    """What an audit found, in sentences."""
+    audit = found.audit
+    ratios = audit.ratios
+    known = ratios[~ratios.isnan()]
+    rises, above = int((known > 1).sum()), int(((ratios > audit.null_ratios.amax(0)) & (ratios > 1)).sum())
+    below = int((ratios < audit.null_ratios.amin(0)).sum())
+    theory = (
+        "The theorem is about tied outputs and a threshold, so that it predicts no rate here."
+        if audit.predicted_rate is None
+        else f"The theorem predicts {audit.predicted_rate:.3g} a layer."
+    )
+    return (
+        f"{found.order.checkpoint} on {found.about}, in the subspaces of {audit.matrix}: SNR after ÷ before a layer is "
+        f"{float(known.min()):.2f} to {float(known.max()):.2f}. It rises in {rises} of {len(known)} (grouping, layer) "
+        f"pairs, in {above} of them by more than in any of {len(audit.null_ratios)} random rotations; in {below} it is "
+        f"below all rotations. {theory}"
+    )
+
+
+def progress(job: Job) -> str:
+    """What is under way."""
+    if job.state == "waiting":
+        return f"{job.label}: waiting."
+    share = f", {job.done} of {job.total} layers" if job.total else ""
+    return f"{job.label}: {job.phase or 'starting'}{share}."

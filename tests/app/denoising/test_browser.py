@@ -31,7 +31,7 @@ def address(**state: Any) -> str:
 
 def says(page: Page, service: Denoising, state: DenoisingState) -> None:
     """Waits until the page says the numbers of a state, and its pictures are drawn."""
-    lines = words.meaning(service.plane(state), service.descent(state))
+    lines = words.meaning(state, service.plane(state), service.descent(state))
     expect(page.locator(f"#{shell.body(ids.PANEL)} > div")).to_have_text(lines)
     for panel in (ids.PLANE, ids.ERRORS):
         page.locator(f"#{shell.graph(panel)} .scatterlayer .trace").first.wait_for()
@@ -59,6 +59,8 @@ def test_a_slider_changes_the_numbers_and_the_address(open_page, service: Denois
     expect(page.locator(f"#{shell.value_of(ids.BETA)}")).to_have_text(f"{beta:g}")
     page.click(f"#{ids.TASK} >> text=circle")
     written(page, "task", None)
+    alpha, beta = service.best(DenoisingState(noise=0.11))
+    says(page, service, DenoisingState(steps=5, noise=0.11, alpha=alpha, beta=beta))
     expect(page.locator(f"#{ids.COMPONENTS}")).to_be_hidden()
 
 

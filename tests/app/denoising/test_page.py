@@ -92,7 +92,7 @@ def test_errors_are_means_over_many_prompts(service: Denoising):
     assert mean[1] == pytest.approx(float((layer - prompts.target).square().sum(1).mean()))
     bayes = float((predict(task, prompts) - prompts.target).square().sum(1).mean())
     assert figure.layout.shapes[1].y0 == pytest.approx(bayes)
-    said = " ".join(words.meaning(service.plane(state), service.descent(state)))
+    said = " ".join(words.meaning(state, service.plane(state), service.descent(state)))
     assert f"{mean[1]:.3g} after one step of attention" in said and f"{bayes:.3g} by Bayes" in said
 
 

@@ -1,0 +1,160 @@
+"""What the tab of trained layers asks of the server: a training's pictures, and new trainings in the background."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pandas as pd
+from dash import Output, State, ctx, html, no_update
+
+from aotlens.plots import Theme
+from app.core import sessions
+from app.core.errors import RequestError
+from app.core.files import File, text_file
+from app.core.jobs import Job
+from app.pages.denoising import training_figures as figures
+from app.pages.denoising import training_words as words
+from app.pages.denoising.address import TRAINING
+from app.pages.denoising.ids import ids
+from app.pages.denoising.service_training import Trainings, order_of
+from app.pages.denoising.tables import runs_table
+from app.shell import ids as shell
+from app.shell.app import App
+from app.shell.callbacks import Answer, guarded
+from app.shell.controls import progress_bar
+from app.shell.notices import problem
+from app.shell.props import children, props, stores, values
+from app.shell.sharing import save_files, show_values, when_seen
+
+_FORM = {name: getattr(ids, f"FORM_{name.upper()}") for name in TRAINING}
+_PICTURES = {
+    ids.CURVES: figures.curves_figure,
+    ids.MATRICES: figures.matrices_figure,
+    ids.SCALES: figures.scales_figure,
+}
+
+
+def register(app: App, service: Trainings) -> None:
+    """The tab's callbacks."""
+    show_values(app, list(_FORM.values()))
+    when_seen(app, ids.PICKED, [*_PICTURES, ids.RUNS])
+    _register_choice(app, service)
+    _register_pictures(app, service)
+    _register_form(app, service)
+    entries = [shell.export(panel, "csv") for panel in (*_PICTURES, ids.RUNS)]
+    save_files(
+        app, {entry: partial(make_file, service, entry) for entry in entries}, {"picked": State(ids.PICKED, "data")}
+    )
+
+
+def _register_choice(app: App, service: Trainings) -> None:
+    @guarded(
+        app,
+        panel=ids.TRAINED,
+        inputs=values(training=ids.TRAINING, run=ids.RUN),
+        parts=("body",),
+        output={
+            "picked": Output(ids.PICKED, "data"),
+            "runs": Output(ids.RUN, "data"),
+            "run": Output(ids.RUN, "value"),
+        },
+        empty={"runs": no_update, "run": no_update},
+    )
+    def choose(training: str | None, run: Any) -> Answer:
+        if not training:
+            raise RequestError("No training is here. Train layers below.")
+        record = service.record(training)
+        seeds = record.layers.seeds
+        seed = int(run) if str(run).isdigit() and int(run) in seeds else seeds[0]
+        return {
+            "picked": {"training": training, "run": seed},
+            "body": [html.Div(line) for line in words.meaning(record)],
+            "runs": [{"value": str(each), "label": str(each)} for each in seeds],
+            "run": str(seed),
+        }
+
+
+def _register_pictures(app: App, service: Trainings) -> None:
+    for panel, make in _PICTURES.items():
+
+        @guarded(
+            app, panel=panel, inputs=stores(picked=shell.seen(panel), theme=shell.THEME), parts=("figure",)
+        )  # fmt: skip
+        def draw(picked: Any, theme: Theme, make: Any = make) -> Answer:
+            return picked and {"figure": make(service, picked["training"], picked["run"], theme)}
+
+    @guarded(app, panel=ids.RUNS, inputs=stores(picked=shell.seen(ids.RUNS)), parts=("body",))
+    def list_runs(picked: Any) -> Answer:
+        return picked and {"body": runs_table(service.record(picked["training"]))}
+
+
+def _register_form(app: App, service: Trainings) -> None:
+    @guarded(
+        app,
+        panel=ids.FORM,
+        inputs=props("n_clicks", start=ids.START, stop=ids.STOP) | props("n_intervals", ticks=ids.TIMER),
+        state=stores(watched=ids.WATCHED)
+        | values(chosen=ids.TRAINING, task=ids.FORM_TASK, attention=ids.FORM_ATTENTION, **_FORM),
+        output=stores(watched=ids.WATCHED, options=ids.TRAINING)
+        | children(progress=ids.PROGRESS)
+        | props("className", stop=ids.STOP)
+        | props("disabled", timer=ids.TIMER)
+        | values(training=ids.TRAINING),
+        empty={"watched": no_update, "options": no_update, "stop": "hidden", "timer": True, "training": no_update},
+    )
+    def follow(start: Any, stop: Any, ticks: Any, watched: str | None, chosen: str | None, **form: Any) -> Answer:
+        session = sessions.current()
+        clicked = set(ctx.triggered_prop_ids.values())  # a click may come together with a tick
+        if ids.START in clicked:
+            watched = service.start(order_of(**form), session=session).key
+        elif ids.STOP in clicked:
+            service.jobs.stop(session)
+        job = service.jobs.watched(watched, session)
+        if job is None:
+            return {"watched": None, "progress": None, "stop": "hidden", "timer": True}
+        own = job.active and session in job.sessions
+        answer = {
+            "watched": job.key if own else None,
+            "progress": _progress(job, session),
+            "stop": "" if own else "hidden",
+            "timer": not job.active,
+        }
+        if job.state != "done":
+            return answer
+        return {**answer, "training": job.result, "options": words.options(service, job.result)}
+
+
+def make_file(service: Trainings, entry: str, picked: Any) -> File:
+    """The file for an entry of an export menu."""
+    if not picked:
+        raise RequestError("Nothing is shown, so there is nothing to save: choose a training first.")
+    record, name = service.record(picked["training"]), picked["training"]
+    layers = record.layers
+    panel = shell.exporting(entry)
+    if panel == ids.CURVES:
+        frame = pd.DataFrame({"epoch": range(layers.test_loss.shape[1])})
+        for place, seed in enumerate(layers.seeds):
+            frame[f"train_loss_seed_{seed}"] = [None, *layers.train_loss[place].tolist()]
+            frame[f"test_loss_seed_{seed}"] = layers.test_loss[place].tolist()
+    elif panel == ids.MATRICES:
+        place = layers.seeds.index(picked["run"])
+        matrices = {"W_QK": layers.plain[0][place], "W_OV": layers.plain[1][place]}
+        frame = pd.concat([pd.DataFrame(matrix.numpy()).assign(matrix=name) for name, matrix in matrices.items()])
+    elif panel == ids.SCALES:
+        shown = service.landscape(name)
+        frame = pd.DataFrame(shown.loss.numpy(), index=shown.alphas.tolist(), columns=shown.betas.tolist())
+        frame = frame.rename_axis("alpha").reset_index()
+    else:
+        frame = record.to_frame()
+    return text_file(f"{name}-{panel.partition('-')[2]}.csv", frame.to_csv(index=False), "text/csv")
+
+
+def _progress(job: Job, session: str) -> Any:
+    if job.state == "done":
+        return f"{job.label}: done. It is kept as {job.result}, and shown above."
+    if job.state == "stopped":
+        return "Stopped; nothing of it is kept."
+    if job.state == "failed":
+        return problem(job.error, "The layers could not be trained")
+    return progress_bar(job, words.progress(job), session)

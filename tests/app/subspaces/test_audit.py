@@ -1,0 +1,95 @@
+"""The tab of trained models: what it measures is the library's, of the text that was given."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from playwright.sync_api import expect
+
+from aotlens.denoise import audit
+from app.core import Core
+from app.core.corpora import PASTED
+from app.core.errors import RequestError
+from app.pages.subspaces import words
+from app.pages.subspaces.address import ADDRESS, SubspacesState
+from app.pages.subspaces.audit_callbacks import make_file
+from app.pages.subspaces.figures import audit_figure
+from app.pages.subspaces.ids import ids
+from app.pages.subspaces.service_audit import Audited, Audits
+from app.shell import ids as shell
+from tests.app.conftest import TEXT, settled, wait
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+
+@pytest.fixture(scope="module")
+def service(services: Core) -> Audits:
+    return Audits(services)
+
+
+@pytest.fixture(scope="module")
+def key(service: Audits) -> str:
+    return wait(service.start(service.order("tiny-mssa", PASTED, TEXT, 5))).key
+
+
+@pytest.fixture(scope="module")
+def found(service: Audits, key: str) -> Audited:
+    result = service.done(key)
+    assert result is not None
+    return result
+
+
+def test_an_audit_is_the_librarys(services: Core, found: Audited):
+    model = services.catalog.load("tiny-mssa").model
+    tokens = model.to_tokens(TEXT)[0]
+    windows = tokens[: len(tokens) // 2 * 2].reshape(2, -1)  # half of it is shorter than the context of 48
+    expected = audit(model, windows, n_draws=5)
+    torch.testing.assert_close(found.audit.snr, expected.snr, equal_nan=True)
+    torch.testing.assert_close(found.audit.null_snr, expected.null_snr, equal_nan=True)
+    figure = audit_figure(found, False, "light")
+    lines = {trace.name: trace for trace in figure.data if trace.name}
+    np.testing.assert_allclose(lines["all tokens"].y, expected.ratios[0])
+    said = words.audited(found)
+    assert f"{windows.numel()} tokens" in said and "subspaces of U" in said and "of 9 (grouping, layer) pairs" in said
+
+
+def test_what_cannot_be_audited_is_said(service: Audits):
+    with pytest.raises(RequestError, match="fixed patterns"):
+        service.start(service.order("tiny-fixed", PASTED, TEXT, 5))
+    with pytest.raises(RequestError, match="There is no text"):
+        service.order("tiny-mssa", PASTED, "  ", 5)
+    job = wait(service.start(service.order("tiny-mssa", PASTED, "a b", 5)))
+    assert job.state == "failed" and "at least 16 tokens" in job.error
+    with pytest.raises(RequestError, match="No text is called 'nowhere'"):
+        service.start(service.order("tiny-mssa", "nowhere", None, 5))
+
+
+def test_files_hold_both_measurements(service: Audits, key: str, found: Audited):
+    for panel, expected in ((ids.RATIOS, found.audit.to_frame()), (ids.PRINCIPAL, found.audit.pca_frame())):
+        content = make_file(service, shell.export(panel, "csv"), {"key": key}).content
+        pd.testing.assert_frame_equal(pd.read_csv(io.BytesIO(content)), expected)
+    with pytest.raises(RequestError, match="press Audit first"):
+        make_file(service, shell.export(ids.RATIOS, "csv"), None)
+
+
+def test_press_audit_and_see_it(open_page, found: Audited):
+    page: Page = open_page(ADDRESS.format(SubspacesState(tab="models", checkpoint="tiny-mssa")))
+    page.fill(f"#{ids.TEXT}", TEXT)
+    thumb = page.locator(f"#{ids.DRAWS} [role=slider]")
+    thumb.focus()
+    page.keyboard.press("Home")
+    expect(thumb).to_have_attribute("aria-valuenow", "5")
+    settled(page)
+    page.click(f"#{ids.START}")
+    expect(page.locator(f"#{shell.body(ids.AUDIT)}")).to_have_text(words.audited(found))
+    page.locator(f"#{shell.graph(ids.RATIOS)} .scatterlayer .trace").first.wait_for()
+    rows = page.locator(f"#{shell.body(ids.LAYERS_TABLE)} tbody tr")
+    rows.first.scroll_into_view_if_needed()
+    expect(rows).to_have_count(9)
+    expect(page.locator(f"#{ids.STOP}")).to_be_hidden()
