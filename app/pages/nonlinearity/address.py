@@ -12,6 +12,8 @@ Preset = Literal["abs", "hat", "ramp", "sawtooth", "square", "sine", "random", "
 Activation = Literal["relu", "silu"]
 Construction = Literal["lean", "narrow", "paper"]
 Scale = Literal["linear", "log"]
+View = Literal["error", "one", "mask"]
+Beside = Literal["model", "heads", "gate", "python"]
 
 FIRST_WIDTH, MAX_WIDTH = 6, 64
 FIRST_DEPTH, MAX_DEPTH = 2, 6
@@ -54,6 +56,9 @@ class NonlinearityState:
     """The input that is looked at; None: a place at which something happens."""
     scale: Scale = address.choice(get_args(Scale), "linear")
     """The error's axis."""
+    view: View = address.choice(get_args(View), "error")
+    """The panel that is open at the left; `beside` is at the right."""
+    beside: Beside = address.choice(get_args(Beside), "model")
 
 
 ADDRESS = address.Address("nonlinearity", NonlinearityState)

@@ -14,7 +14,7 @@ WRITES: dict[str, Source] = {
     **inside(ids.SHOWN, *ADDRESS.names()),
     "head": (ids.LOOK, "data.layer", "data.head"),
     "x": (ids.LOOK, "data.x"),
-    "scale": (ids.SCALE, "value"),
+    **values(scale=ids.SCALE, view=ids.VIEWS, beside=ids.BESIDES),
 }
 
 _SHOWN = Input(ids.SHOWN, "data")

@@ -23,12 +23,13 @@ from app.shell.app import App
 from app.shell.callbacks import Answer, guarded, part
 from app.shell.graph import EMPTY
 from app.shell.props import children, stores, values
-from app.shell.sharing import mark_head, save_files
+from app.shell.sharing import mark_head, save_files, when_seen
 
 
 def register(app: App, core: Core, service: Nonlinearity) -> None:
     """The page's callbacks."""
     mark_head(app, ids.PICKER, ids.LOOK)
+    when_seen(app, ids.SHOWN, (ids.COMPILED, ids.ERROR, ids.HEADS, ids.MASK))
     _register_choice(app, service)
     _register_model(app, service)
     _register_head(app, service)
@@ -96,18 +97,23 @@ def _register_choice(app: App, service: Nonlinearity) -> None:
 def _register_model(app: App, service: Nonlinearity) -> None:
     of_state = partial(guarded, app, reads={"state": chosen})
 
-    @of_state(panel=ids.COMPILED, inputs=stores(state=ids.SHOWN), parts=("body",), output=children(facts=ids.FACTS))
+    @of_state(
+        panel=ids.COMPILED,
+        inputs=stores(state=shell.seen(ids.COMPILED)),
+        parts=("body",),
+        output=children(facts=ids.FACTS),
+    )
     def describe(state: NonlinearityState) -> Answer:
         made = service.compile(state)
         return {"facts": fact_tiles(figures.facts(made)), "body": layers_table(figures.layer_rows(made))}
 
-    @of_state(panel=ids.MASK, inputs=stores(state=ids.SHOWN, theme=shell.THEME), parts=("figure",))
+    @of_state(panel=ids.MASK, inputs=stores(state=shell.seen(ids.MASK), theme=shell.THEME), parts=("figure",))
     def draw_mask(state: NonlinearityState, theme: Theme) -> Answer:
         return {"figure": figures.mask_figure(service.compile(state), theme)}
 
     @of_state(
         panel=ids.ERROR,
-        inputs=stores(state=ids.SHOWN, look=ids.LOOK, theme=shell.THEME) | values(scale=ids.SCALE),
+        inputs=stores(state=shell.seen(ids.ERROR), look=ids.LOOK, theme=shell.THEME) | values(scale=ids.SCALE),
         parts=("figure", "caption"),
     )
     def draw_error(state: NonlinearityState, look: Any, scale: str, theme: Theme) -> Answer:
@@ -115,7 +121,7 @@ def _register_model(app: App, service: Nonlinearity) -> None:
         x = None if not look else within(state, look["x"])
         return {"figure": figures.error_figure(made, x, scale == "log", theme), "caption": words.error(made)}
 
-    @of_state(panel=ids.HEADS, inputs=stores(state=ids.SHOWN), parts=("rows",))
+    @of_state(panel=ids.HEADS, inputs=stores(state=shell.seen(ids.HEADS)), parts=("rows",))
     def list_heads(state: NonlinearityState) -> Answer:
         return {"rows": figures.head_rows(service.compile(state))}
 

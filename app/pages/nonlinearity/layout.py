@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Any, get_args
 
 import dash_mantine_components as dmc
 from dash import dcc, html
@@ -16,34 +16,42 @@ from app.pages.nonlinearity.words import NAMES
 from app.shell import ids as shell
 from app.shell.controls import head_choice, labelled, segments, switch_of, whole_number
 from app.shell.graph import caption, figure
-from app.shell.panel import panel
+from app.shell.panel import about, panel, tabs
 from app.shell.tables import grid
 
-_EXPLAIN = (
-    "Attention alone can compute a feed-forward network (nonlinearity-in-attention, Theorem 4.1). Choose a small FFN "
-    "or draw one: it is compiled into an attention-only transformer, with a proven bound on how far the two can "
-    "differ for any input in [−M, M]. The address in your browser holds everything you choose here."
+_PAPER = "Non-linearity in attention"
+
+_EXPLAIN = about(
+    "Attention alone can compute a feed-forward network. Choose a small FFN or draw one: it is compiled into an "
+    "attention-only transformer, with a proven bound on how far the two can differ for any input in [−M, M]. The "
+    "address in your browser holds everything you choose here.",
+    formula="|model(x) − FFN(x)| ≤ ε for every x in [−M, M]^D",
+    source=f"{_PAPER}, Theorem 4.1",
 )
-_EXPLAIN_COMPILED = (
-    "One attention layer computes one hidden layer, one head of size 1 each hidden unit. Theorem 4.1 states max{W, "
-    "D} + 1 heads a layer; its proof needs (W + 1) + 2(D + 1) in the first and as many for each later one, W being "
-    "the layer's units and D the numbers it reads: biases ride on a constant (Lemma E.1), and the skip connection is "
-    "cancelled by two heads a number (Lemma E.3). Leaner, and exact: one head that sees its own token only cancels "
-    "it all."
+_EXPLAIN_COMPILED = about(
+    "One attention layer computes one hidden layer, one head of size 1 each hidden unit. W are its units, D the "
+    "numbers it reads: biases ride on a constant (Lemma E.1), and the skip connection is cancelled by two heads a "
+    "number (Lemma E.3). Leaner, and exact: one head that sees its own token only cancels it all.",
+    formula="stated: max{W, D} + 1 heads a layer; its proof needs (W + 1) + 2(D + 1)",
+    source=f"{_PAPER}, Theorem 4.1",
 )
-_EXPLAIN_ERROR = (
-    "Where the model differs from the FFN. Each ReLU unit is off by |t|·σ(−|t|/η), most at |t| = 1.2785·η (0.2785·η) "
-    "and nothing elsewhere; later weights multiply that. Slide η: smaller is closer to ReLU, and a sharper softmax. "
-    "(Lemma E.2 writes σ_L(ηx)/x; what holds is η·SiLU(x/η) → ReLU(x) as η → 0.) Click the picture to choose an x."
+_EXPLAIN_ERROR = about(
+    "Where the model differs from the FFN. Each ReLU unit is off most at |t| = 1.2785·η, by 0.2785·η, and by nothing "
+    "elsewhere; later weights multiply that. Slide η: smaller is closer to ReLU, and a sharper softmax. Click the "
+    "picture to choose an x.",
+    formula="ReLU(t) − η·SiLU(t/η) = |t|·σ(−|t|/η)",
+    source=f"{_PAPER}, Lemma E.2, which writes σ_L(ηx)/x; what holds is η·SiLU(x/η) → ReLU(x) as η → 0",
 )
 _EXPLAIN_HEADS = (
-    "What each head reads and writes, from its weights. Click one to look at it below. Heads that only fill up the "
+    "What each head reads and writes, from its weights. Click one to look at it closely. Heads that only fill up the "
     "model's shape with zeros are left out."
 )
-_EXPLAIN_ONE = (
+_EXPLAIN_ONE = about(
     "Its attention pattern on a sequence of the auxiliary token and four tokens, the first of them your x: tokens do "
     "not see each other. A token scores itself 0 and the auxiliary token −t/η, and the auxiliary token's value is 0: "
-    "so the softmax over two keys is a sigmoid, a gate on the token's own value (Lemma E.4)."
+    "so the softmax over two keys is a sigmoid, a gate on the token's own value.",
+    formula="softmax(0, −t/η)₁ = σ(t/η)",
+    source=f"{_PAPER}, Lemma E.4",
 )
 _EXPLAIN_GATE = (
     "Above, the head's result against what it reads, t, beside ReLU; circles are the model's own at inputs over the "
@@ -55,13 +63,13 @@ _EXPLAIN_MASK = (
     "token; the auxiliary token sees itself, so that no softmax is over nothing."
 )
 _EXPLAIN_SNIPPET = "The same in Python: the network, the model, its bound, and the pattern of the head above."
+_PICTURES = ("png", "svg")
 _SCALES = {"linear": "linear", "log": "log"}
 _AUXILIARY = {"unit": "(0, …, 0, 1), the theorem's", "random": "random (Corollary 4.1)", "own": "your own numbers"}
 
 
 def layout(core: Core, service: Nonlinearity, state: NonlinearityState) -> html.Div:
     """The page for an address; with nothing in it, the hat."""
-    pictures = ("png", "svg")
     return html.Div(
         [
             html.H1("Non-linearity", className="sr-only"),
@@ -72,43 +80,8 @@ def layout(core: Core, service: Nonlinearity, state: NonlinearityState) -> html.
             _network_panel(state),
             html.Div(
                 [
-                    panel(
-                        ids.COMPILED, "The attention model", _EXPLAIN_COMPILED,
-                        [html.Dl(id=ids.FACTS, className="facts"),
-                         html.Div(id=shell.body(ids.COMPILED), className="layers-box", tabIndex=0)],
-                        exports=("csv", "safetensors", "zip", "ffn"),
-                    ),
-                    panel(
-                        ids.ERROR, "Error over the inputs", _EXPLAIN_ERROR,
-                        [_eta_controls(state), caption(ids.ERROR), figure(ids.ERROR, "graph-compiled")],
-                        controls=switch_of(ids.SCALE, "Scale of the error", state.scale, _SCALES),
-                        exports=(*pictures, "csv"),
-                    ),
-                    panel(
-                        ids.HEADS, "Heads", _EXPLAIN_HEADS,
-                        grid(shell.table(ids.HEADS), HEAD_COLUMNS, key="id", height=300, header=46),
-                        exports=("csv",),
-                    ),
-                    panel(
-                        ids.MASK, "Attention mask", _EXPLAIN_MASK, figure(ids.MASK, "graph-mask"), exports=pictures
-                    ),
-                    panel(
-                        ids.ONE, "One head", _EXPLAIN_ONE,
-                        [_head_controls(state),
-                         html.Div(id=shell.body(ids.ONE), className="head-says", role="status"),
-                         figure(ids.ONE, "graph-one-head")],
-                        exports=(*pictures, "csv"),
-                    ),
-                    panel(
-                        ids.GATE, "The gate", _EXPLAIN_GATE,
-                        [caption(ids.GATE), figure(ids.GATE, "graph-gate")], exports=pictures,
-                    ),
-                    panel(
-                        ids.SNIPPET, "In Python", _EXPLAIN_SNIPPET,
-                        html.Pre(html.Code(id=shell.body(ids.SNIPPET)), className="code", tabIndex=0),
-                        controls=dcc.Clipboard(target_id=shell.body(ids.SNIPPET), title="Copy", className="copy"),
-                        exports=("py",),
-                    ),
+                    tabs(ids.VIEWS, state.view, _views(state), label="What it computes"),
+                    tabs(ids.BESIDES, state.beside, _besides(), label="What it is made of"),
                 ],
                 id=ids.BODY,
                 className="nonlinearity-body",
@@ -120,6 +93,53 @@ def layout(core: Core, service: Nonlinearity, state: NonlinearityState) -> html.
         **{"data-preset": state.preset, "data-inputs": str(state.inputs), "data-activation": state.activation,
            "data-auxiliary": _auxiliary_kind(state)},
     )  # fmt: skip
+
+
+def _views(state: NonlinearityState) -> dict[str, tuple[str, Any]]:
+    error = [_eta_controls(state), caption(ids.ERROR), figure(ids.ERROR, "graph-compiled")]
+    scale = switch_of(ids.SCALE, "Scale of the error", state.scale, _SCALES)
+    says = html.Div(id=shell.body(ids.ONE), className="head-says", role="status")
+    one = [_head_controls(state), says, figure(ids.ONE, "graph-one-head")]
+    mask = figure(ids.MASK, "graph-mask")
+    return {
+        "error": (
+            "Error over the inputs",
+            panel(
+                ids.ERROR, "Error over the inputs", _EXPLAIN_ERROR, error, controls=scale, exports=(*_PICTURES, "csv"),
+                follows=ids.SHOWN,
+            ),
+        ),
+        "one": ("One head", panel(ids.ONE, "One head", _EXPLAIN_ONE, one, exports=(*_PICTURES, "csv"))),
+        "mask": (
+            "Attention mask",
+            panel(ids.MASK, "Attention mask", _EXPLAIN_MASK, mask, exports=_PICTURES, follows=ids.SHOWN),
+        ),
+    }  # fmt: skip
+
+
+def _besides() -> dict[str, tuple[str, Any]]:
+    model = [html.Dl(id=ids.FACTS, className="facts"), html.Div(id=shell.body(ids.COMPILED), className="layers-box", tabIndex=0)]
+    heads = grid(shell.table(ids.HEADS), HEAD_COLUMNS, key="id", height=440, header=46)
+    gate = [caption(ids.GATE), figure(ids.GATE, "graph-gate")]
+    snippet = html.Pre(html.Code(id=shell.body(ids.SNIPPET)), className="code", tabIndex=0)
+    return {
+        "model": (
+            "The attention model",
+            panel(
+                ids.COMPILED, "The attention model", _EXPLAIN_COMPILED, model,
+                exports=("csv", "safetensors", "zip", "ffn"), follows=ids.SHOWN,
+            ),
+        ),
+        "heads": ("Heads", panel(ids.HEADS, "Heads", _EXPLAIN_HEADS, heads, exports=("csv",), follows=ids.SHOWN)),
+        "gate": ("The gate", panel(ids.GATE, "The gate", _EXPLAIN_GATE, gate, exports=_PICTURES)),
+        "python": (
+            "In Python",
+            panel(
+                ids.SNIPPET, "In Python", _EXPLAIN_SNIPPET, snippet, exports=("py",),
+                controls=dcc.Clipboard(target_id=shell.body(ids.SNIPPET), title="Copy", className="copy"),
+            ),
+        ),
+    }  # fmt: skip
 
 
 def _network_panel(state: NonlinearityState) -> html.Section:
@@ -154,9 +174,8 @@ def _network_panel(state: NonlinearityState) -> html.Section:
     return panel(
         ids.PANEL, "A network to compile", _EXPLAIN,
         [
-            html.Div(network, className="choices"),
+            html.Div([*network, *compiled], className="choices"),
             _drawing(state),
-            html.Div(compiled, className="choices"),
             html.Div(id=ids.MEANING, className="meaning", role="status"),
         ],
     )  # fmt: skip

@@ -194,7 +194,9 @@
         },
 
         takeHead: function ({ click }) {
-            if (click && click.rowId) setProps("nonlinearity-head", { data: click.rowId.split(".").map(Number) });
+            if (!click || !click.rowId) return;
+            setProps("nonlinearity-head", { data: click.rowId.split(".").map(Number) });
+            aotlens.openTab("nonlinearity-views", "one");
         },
 
         takeInput: function ({ click }) {

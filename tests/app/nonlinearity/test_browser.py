@@ -11,7 +11,7 @@ from app.pages.nonlinearity.address import ADDRESS, NonlinearityState
 from app.pages.nonlinearity.ids import ids
 from app.pages.nonlinearity.service import Nonlinearity
 from app.shell import ids as shell
-from tests.app.conftest import fits, query, settled, written
+from tests.app.conftest import fits, in_the_first_screen, query, seen, settled, written
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -22,13 +22,10 @@ def address(**state: Any) -> str:
 
 
 def drawn(page: Page) -> None:
-    """Waits until facts, figures, tables and the address are there, and nothing is under way."""
+    """Waits until facts, the error and the address are there, and nothing is under way."""
     page.wait_for_function(
         """() => document.querySelectorAll("#nonlinearity-facts .fact").length === 6
             && document.querySelectorAll("#nonlinearity-error-graph .main-svg").length > 0
-            && document.querySelectorAll("#nonlinearity-one-graph .heatmaplayer image").length > 0
-            && document.querySelectorAll("#nonlinearity-mask-graph .heatmaplayer image").length > 0
-            && document.querySelectorAll("#nonlinearity-heads-table .ag-row").length > 0
             && document.getElementById("nonlinearity-snippet-body").textContent.includes("compile_ffn")
             && location.search.includes("head=")"""
     )
@@ -61,6 +58,17 @@ def test_choose_a_preset_and_it_is_compiled(open_page, compiler: Nonlinearity):
     expect(page.locator("table.effect tbody tr")).to_have_count(2)
     page.click(f"#{ids.ACTIVATION} >> text=SiLU")
     page.locator(f"#{ids.ETA_CAPTION} >> text=nothing to slide").wait_for()
+
+
+def test_the_error_is_in_the_first_screen(open_page):
+    page = open_page(address())
+    drawn(page)
+    in_the_first_screen(page, ids.ERROR)
+    in_the_first_screen(page, ids.COMPILED)
+    assert page.locator(f"#{ids.MASK}").get_attribute("aria-busy") == "true"  # it has asked for nothing
+    seen(page, ids.MASK)
+    page.locator("#nonlinearity-mask-graph .heatmaplayer image").first.wait_for()
+    written(page, "view", "mask")
 
 
 def test_slide_eta_and_the_numbers_follow(open_page, compiler: Nonlinearity):
@@ -151,8 +159,10 @@ def test_draw_with_the_mouse_and_with_the_keyboard(open_page):
 def test_a_head_and_an_input_are_chosen(open_page, compiler: Nonlinearity):
     page = open_page(address(eta=0.3))
     drawn(page)
+    seen(page, ids.HEADS)
     page.click("#nonlinearity-heads-table .ag-row[row-index='3'] [col-id='head']")
     written(page, "head", "0.3")
+    written(page, "view", "one")  # which shows it
     page.locator(f"#{shell.title(ids.ONE)} >> text='Head 0.3'").wait_for()
     page.click(f"#{ids.PICKER} [data-head='1']")
     written(page, "head", "0.1")
@@ -165,6 +175,7 @@ def test_a_head_and_an_input_are_chosen(open_page, compiler: Nonlinearity):
     weight = compiler.look(made, 0, 1, (-2.0,)).pattern[1, 1]
     expect(page.locator(f"#{shell.body(ids.ONE)}")).to_contain_text(f"σ(t/η) = {weight:.5g}")
     settled(page)
+    seen(page, ids.ERROR)
     plot = page.locator(f"#{shell.graph(ids.ERROR)} .nsewdrag").first
     plot.scroll_into_view_if_needed()
     box = plot.bounding_box()
@@ -207,6 +218,8 @@ def test_what_cannot_be_compiled_is_a_notice(open_page, given: dict[str, Any], w
 def test_nothing_sticks_out_at_800_pixels(open_page, scheme: str):
     page = open_page(address(preset="drawn", inputs=2), width=800, scheme=scheme)
     drawn(page)
+    for panel in (ids.ERROR, ids.ONE, ids.MASK, ids.COMPILED, ids.HEADS, ids.GATE):
+        seen(page, panel)
     fits(page)
 
 
@@ -228,6 +241,9 @@ def test_export(open_page):
         ids.MASK: ("svg",), ids.ONE: ("csv", "png"), ids.SNIPPET: ("py",), ids.HEADS: ("csv",),
     }  # fmt: skip
     for panel, kinds in panels.items():
+        seen(page, panel)
+        if {"png", "svg"} & set(kinds):
+            page.locator(f"#{panel} .js-plotly-plot .nsewdrag").first.wait_for()
         for kind in kinds:
             page.click(f"#{panel}-export")
             with page.expect_download() as download:
