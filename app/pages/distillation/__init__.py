@@ -7,7 +7,7 @@ from pathlib import Path
 from app.core import Core
 from app.pages.distillation import callbacks, form_callbacks
 from app.pages.distillation.address import ADDRESS
-from app.pages.distillation.ids import ids
+from app.pages.distillation.ids import PANELS, ids
 from app.pages.distillation.layout import layout
 from app.pages.distillation.service import Distillations
 from app.shell import ids as shell
@@ -15,12 +15,13 @@ from app.shell.app import App
 from app.shell.browser import Browser
 from app.shell.page import Page
 from app.shell.props import inside, props, stores, values
-from app.shell.sharing import mark_head
+from app.shell.sharing import mark_head, when_seen
 
 
 def register(app: App, core: Core, service: Distillations) -> None:
     """The page's callbacks."""
     mark_head(app, ids.HEADS, ids.SHOWN)
+    when_seen(app, ids.SHOWN, PANELS)
     callbacks.register(app, core, service)
     form_callbacks.register(app, service)
 
@@ -35,7 +36,7 @@ PAGE = Page(
         **inside(ids.SHOWN, "results", "width", "across", "of"),
         "head": (ids.SHOWN, "data.layer", "data.head"),
         **inside(ids.PROMPT, "text"),
-        **values(corpus=ids.FORM_CORPUS),
+        **values(corpus=ids.FORM_CORPUS, view=ids.VIEWS, beside=ids.BESIDES),
     },
     browser=(
         Browser(

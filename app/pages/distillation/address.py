@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from app.core import address
+
+View = Literal["heads", "widths", "attention", "replaced", "table"]
+Beside = Literal["head", "curve", "text", "new"]
 
 #: Results that are shown side by side.
 MAX_RESULTS = 3
@@ -28,6 +32,9 @@ class DistillationState:
     """The text that a new distillation reads: a name that the server knows, or the key of one's own."""
     text: str | None = address.text(blank=True)
     """None: the first example."""
+    view: View = address.choice(get_args(View), "heads")
+    """The panel that is open at the left; `beside` is at the right."""
+    beside: Beside = address.choice(get_args(Beside), "head")
 
 
 ADDRESS = address.Address("distillation", DistillationState)

@@ -83,14 +83,14 @@ def _register_panels(app: App, service: Distillations) -> None:
     }
     for panel, make in drawn.items():
 
-        @of_shown(panel=panel, inputs=stores(shown=ids.SHOWN, theme=shell.THEME), parts=("figure",))
+        @of_shown(panel=panel, inputs=stores(shown=shell.seen(panel), theme=shell.THEME), parts=("figure",))
         def draw(shown: Shown, theme: Theme, make: Any = make) -> Answer:
             # Of these, only learning curves can be missing where there is a result.
             return {"figure": make(service, shown, theme) or blank(words.no_curve(shown), theme)}
 
     @of_shown(
         panel=ids.COSTS,
-        inputs=stores(shown=ids.SHOWN, theme=shell.THEME),
+        inputs=stores(shown=shell.seen(ids.COSTS), theme=shell.THEME),
         parts=("figure", "caption"),
         output=props("className", box=shell.box(shell.graph(ids.COSTS))),
         empty={"box": "hidden"},
@@ -105,7 +105,7 @@ def _register_panels(app: App, service: Distillations) -> None:
 
     @of_shown(
         panel=ids.ALL,
-        inputs=stores(shown=ids.SHOWN),
+        inputs=stores(shown=shell.seen(ids.ALL)),
         state=props("columnDefs", before=shell.table(ids.ALL)),
         parts=("rows", "columns"),
         empty={"columns": no_update},
@@ -121,7 +121,7 @@ def _register_head(app: App, core: Core, service: Distillations) -> None:
 
     @of_shown(
         panel=ids.ONE,
-        inputs=stores(shown=ids.SHOWN, theme=shell.THEME),
+        inputs=stores(shown=shell.seen(ids.ONE), theme=shell.THEME),
         parts=("title", "caption", "figure"),
         empty={"title": "One head"},
     )
@@ -134,7 +134,7 @@ def _register_head(app: App, core: Core, service: Distillations) -> None:
 
     @of_shown(
         panel=ids.ON_TEXT,
-        inputs=stores(shown=ids.SHOWN, prompt=ids.PROMPT, theme=shell.THEME),
+        inputs=stores(shown=shell.seen(ids.ON_TEXT), prompt=ids.PROMPT, theme=shell.THEME),
         parts=("caption", "figure"),
         output=children(strip=ids.STRIP) | props("href", link=ids.OPEN),
     )

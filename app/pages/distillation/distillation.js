@@ -30,7 +30,9 @@
                 "distillation-grid-graph": () => fromGrid(grid, shown),
                 "distillation-cloud-graph": () => fromCloud(cloud),
             }[aotlens.triggered()]();
-            return asked ? { asked: asked } : {};
+            if (!asked) return {};
+            aotlens.openTab("distillation-besides", "head");
+            return { asked: asked };
         },
 
         submit: function ({ text }) {

@@ -20,10 +20,11 @@ from app.shell.controls import labelled, link_button, stop_bar, whole_number
 from app.shell.examples import FIRST
 from app.shell.graph import caption, figure
 from app.shell.own_texts import own_text, text_choice
-from app.shell.panel import panel
+from app.shell.panel import about, panel, tabs
 from app.shell.prompt import checkpoint_choice
 from app.shell.tables import grid
 
+_EXPLAIN = about(words.MEANING, formula=words.ERROR, source="Non-linearity in attention, Sections 4 and 5")
 _EXPLAIN_GRID = (
     "Row = layer, column = head; the number is the error with the chosen hidden units, mean over seeds. The stronger "
     "the colour, the less an FFN can do it without other tokens. Point at a head for its interval; click it to see it "
@@ -52,11 +53,12 @@ _EXPLAIN_DISTIL = (
     "Trains FFNs for the heads of any checkpoint, all at once, on text that the app was started with; errors are on "
     "documents held out. The result is kept (in $AOTLENS_HOME/distillations) and shown with the others."
 )
+_PICTURES = ("png", "svg")
+_FIGURES = (*_PICTURES, "csv")
 
 
 def layout(core: Core, service: Distillations, state: DistillationState) -> html.Div:
     """The page for an address; with nothing in it, the bundled results side by side."""
-    figures = ("png", "svg", "csv")
     asked = None if state.head is None else {"of": state.of, "layer": state.head[0], "head": state.head[1]}
     text = FIRST if state.text is None else state.text
     return html.Div(
@@ -71,48 +73,52 @@ def layout(core: Core, service: Distillations, state: DistillationState) -> html
             _choice_panel(service, state),
             html.Div(
                 [
-                    panel(
-                        ids.GRID, "Error by head", _EXPLAIN_GRID,
-                        figure(ids.GRID, "graph-distilled-grid"), exports=figures,
-                    ),
-                    _head_panel(),
-                    panel(
-                        ids.WIDTHS, "Error by width", _EXPLAIN_WIDTHS,
-                        figure(ids.WIDTHS, "graph-distilled"), exports=figures,
-                    ),
-                    panel(
-                        ids.CURVE, "Learning curve", _EXPLAIN_CURVE,
-                        figure(ids.CURVE, "graph-distilled-curve"), exports=figures,
-                    ),
-                    _text_panel(core, text),
-                    panel(
-                        ids.CLOUD, "Error against attention", _EXPLAIN_CLOUD,
-                        figure(ids.CLOUD, "graph-distilled"), controls=_across(state),
-                        exports=("png", "svg"),
-                    ),
-                    panel(
-                        ids.COSTS, "Heads replaced by FFNs", _EXPLAIN_COSTS,
-                        [
-                            html.Ul(id=shell.caption(ids.COSTS), className="distillation-data"),
-                            figure(ids.COSTS, "graph-distilled"),
-                        ],
-                        exports=figures,
-                    ),
-                    panel(
-                        ids.ALL, "All heads", _EXPLAIN_TABLE,
-                        grid(shell.table(ids.ALL), head_columns(()), key="id", height=420, header=64),
-                        exports=("csv",),
-                    ),
+                    tabs(ids.VIEWS, state.view, _views(state), label="All heads"),
+                    tabs(ids.BESIDES, state.beside, _besides(core, state, text), label="One head, and new results"),
                 ],
                 id=ids.BODY,
                 className="distillation-body",
                 **{"data-empty": ""},
             ),
-            _distil_panel(core, state),
         ],
         className="distillation-page",
         **{"data-max-characters": str(core.settings.max_characters)},
     )  # fmt: skip
+
+
+def _views(state: DistillationState) -> dict[str, tuple[str, Any]]:
+    costs = [html.Ul(id=shell.caption(ids.COSTS), className="distillation-data"), figure(ids.COSTS, "graph-distilled")]
+    table = grid(shell.table(ids.ALL), head_columns(()), key="id", height=500, header=64)
+    big, high = figure(ids.GRID, "graph-distilled-grid"), "graph-distilled"
+    return {
+        "heads": ("Error by head", _panel(ids.GRID, "Error by head", _EXPLAIN_GRID, big)),
+        "widths": ("Error by width", _panel(ids.WIDTHS, "Error by width", _EXPLAIN_WIDTHS, figure(ids.WIDTHS, high))),
+        "attention": (
+            "Against attention",
+            _panel(
+                ids.CLOUD, "Error against attention", _EXPLAIN_CLOUD, figure(ids.CLOUD, high), exports=_PICTURES,
+                controls=_across(state),
+            ),
+        ),
+        "replaced": ("Heads replaced", _panel(ids.COSTS, "Heads replaced by FFNs", _EXPLAIN_COSTS, costs)),
+        "table": ("Table", _panel(ids.ALL, "All heads", _EXPLAIN_TABLE, table, exports=("csv",))),
+    }  # fmt: skip
+
+
+def _besides(core: Core, state: DistillationState, text: str) -> dict[str, tuple[str, Any]]:
+    curve = figure(ids.CURVE, "graph-distilled-curve")
+    return {
+        "head": ("One head", _head_panel()),
+        "curve": ("Learning curve", _panel(ids.CURVE, "Learning curve", _EXPLAIN_CURVE, curve)),
+        "text": ("On a text", _text_panel(core, text)),
+        "new": ("Distil a checkpoint", _distil_panel(core, state)),
+    }
+
+
+def _panel(
+    id: str, title: str, explanation: str, content: Any, *, exports: tuple[str, ...] = _FIGURES, controls: Any = None
+) -> html.Section:
+    return panel(id, title, explanation, content, controls=controls, exports=exports, follows=ids.SHOWN)
 
 
 def _choice_panel(service: Distillations, state: DistillationState) -> html.Section:
@@ -137,9 +143,12 @@ def _choice_panel(service: Distillations, state: DistillationState) -> html.Sect
             className="distillation-choices",
         ),
         html.P(id=ids.MEANING, className="meaning"),
-        html.Ul(id=ids.DATA, className="distillation-data"),
+        html.Details(
+            [html.Summary("What was measured, and on what"), html.Ul(id=ids.DATA, className="distillation-data")],
+            className="caption",
+        ),
     ]  # fmt: skip
-    return panel(ids.PANEL, "Heads as feed-forward networks", words.MEANING, content)
+    return panel(ids.PANEL, "Heads as feed-forward networks", _EXPLAIN, content)
 
 
 def _across(state: DistillationState) -> dmc.Select:
@@ -155,7 +164,7 @@ def _head_panel() -> html.Section:
         html.P(id=shell.caption(ids.ONE), className="meaning", role="status"),
         figure(ids.ONE, "graph-distilled-classes"),
     ]
-    return panel(ids.ONE, "One head", _EXPLAIN_HEAD, content, exports=("png", "svg", "csv"))
+    return _panel(ids.ONE, "One head", _EXPLAIN_HEAD, content)
 
 
 def _text_panel(core: Core, text: str) -> html.Section:
@@ -174,14 +183,8 @@ def _text_panel(core: Core, text: str) -> html.Section:
         html.Div(id=ids.STRIP, className="strip", role="group", **{"aria-label": "Tokens"}),
         figure(ids.ON_TEXT, "graph-distilled-map"),
     ]  # fmt: skip
-    return panel(
-        ids.ON_TEXT,
-        "On a text",
-        _EXPLAIN_TEXT,
-        content,
-        controls=link_button(ids.OPEN, "Open in Heads", core.links.to("heads")),
-        exports=("png", "svg", "csv"),
-    )
+    link = link_button(ids.OPEN, "Open in Heads", core.links.to("heads"))
+    return _panel(ids.ON_TEXT, "On a text", _EXPLAIN_TEXT, content, controls=link)
 
 
 def _distil_panel(core: Core, state: DistillationState) -> html.Section:

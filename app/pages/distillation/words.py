@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from aotlens.distill import Distillation, TextErrors
 
 MEANING = (
-    "Can a small feed-forward network (FFN) that sees only a token’s own vector stand in for a head? Error = "
-    "Σ‖y − ŷ‖² ÷ Σ‖y − ȳ‖² on documents that the FFN was not trained on, with y what the head writes, ŷ the FFN’s, ȳ "
-    "the head’s mean. 0: the FFN does all that the head does. 1: it does no better than always writing the mean; then "
-    "what the head moves comes from other tokens."
+    "Can a small feed-forward network (FFN) that sees only a token’s own vector stand in for a head? Errors are on "
+    "documents that the FFN was not trained on. 0: the FFN does all that the head does. 1: it does no better than "
+    "always writing the mean; then what the head moves comes from other tokens."
 )
+ERROR = "error = Σ‖y − ŷ‖² ÷ Σ‖y − ȳ‖², with y what the head writes, ŷ the FFN’s, ȳ the head’s mean"
 ONE_OF_EACH = (
     "One checkpoint in each column: a difference between columns is one between these checkpoints and says nothing of "
     "architectures."
@@ -28,7 +28,7 @@ _UNITS = {
     "replacing heads": " passes over the text",
 }  # fmt: skip
 NO_RESULT = (
-    "No distillation is here. Distil a checkpoint below, or start the app with --distillation FILE, a file that "
+    "No distillation is here. Distil one (Distil a checkpoint), or start the app with --distillation FILE, a file that "
     "aotlens.distill.save_distillation wrote."
 )
 NO_CORPUS = (

@@ -8,10 +8,10 @@ import numpy as np
 from playwright.sync_api import expect
 
 from app.pages.distillation.address import ADDRESS, DistillationState
-from app.pages.distillation.ids import ids
+from app.pages.distillation.ids import PANELS, ids
 from app.pages.distillation.service import Distillations
 from app.shell import ids as shell
-from tests.app.conftest import fits, focused, head_drawn, query, settled, written
+from tests.app.conftest import fits, focused, head_drawn, in_the_first_screen, query, seen, settled, written
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -25,17 +25,24 @@ def distillation(**state: Any) -> str:
 
 
 def drawn(page: Page, title: str | None = None) -> None:
-    """Waits until the head is the one of `title`, nothing is under way, and every figure is there."""
+    """Waits until the head is the one of `title`, nothing is under way, and it stands beside the errors of all."""
+    seen(page, ids.GRID)
+    seen(page, ids.ONE)
     if title:
         page.locator(f"#distillation-one-title >> text='{title}'").wait_for()
     settled(page)
     page.wait_for_function(
-        """() => ["distillation-grid", "distillation-on-text"].every(
-                id => document.querySelector(`#${id}-graph .heatmaplayer image`))
-            && ["distillation-widths", "distillation-cloud", "distillation-curve"].every(
-                id => document.querySelector(`#${id}-graph .scatterlayer .trace`))
-            && document.querySelector("#distillation-one-graph .barlayer .trace")
-            && document.querySelectorAll("#distillation-strip .chip").length"""
+        """() => document.querySelector("#distillation-grid-graph .heatmaplayer image")
+            && document.querySelector("#distillation-one-graph .barlayer .trace")"""
+    )
+
+
+def read(page: Page) -> None:
+    """Opens the panel of a text and waits until tokens and map are there."""
+    seen(page, ids.ON_TEXT)
+    page.wait_for_function(
+        """() => document.querySelectorAll("#distillation-strip .chip").length
+            && document.querySelector("#distillation-on-text-graph .heatmaplayer image")"""
     )
 
 
@@ -56,7 +63,15 @@ def test_models_stand_side_by_side(open_page, distilled: Distillations):
     expect(page.locator(f"#{ids.DATA} li")).to_have_count(2)
     expect(page.locator(f"#{ids.DATA} li").nth(1)).to_contain_text("MSSA, 3 × 2 heads")
     expect(page.locator(f"#{ids.MEANING}")).to_contain_text("says nothing of architectures")
-    page.wait_for_selector("#distillation-costs-graph .scatterlayer .trace", state="attached")
+    in_the_first_screen(page, ids.GRID)
+    in_the_first_screen(page, ids.ONE)
+    # What is shut has asked for nothing.
+    assert page.locator(f"#{ids.COSTS}").get_attribute("aria-busy") == "true"
+    for panel in (ids.WIDTHS, ids.CLOUD, ids.CURVE, ids.COSTS):
+        seen(page, panel)
+        page.locator(f"#{shell.graph(panel)} .scatterlayer .trace").first.wait_for()
+    written(page, "view", "replaced")
+    written(page, "beside", "curve")
     expect(page.locator(f"#{shell.caption(ids.COSTS)}")).to_contain_text("Not measured for tiny-mssa")
 
 
@@ -80,9 +95,11 @@ def test_click_a_head(open_page, distilled: Distillations):
     # The buttons are now this model's; and the table leads back.
     page.click('#distillation-heads .pick-head[data-layer="1"][data-head="0"]')
     drawn(page, "Head 1.0 of tiny-mssa")
+    seen(page, ids.ALL)
     row = page.locator("#distillation-all-table .ag-row[row-id='tiny-mhsa:0.2'] [col-id=name]")
     row.click()
     drawn(page, "Head 0.2 of tiny-mhsa")
+    seen(page, ids.ALL)
     page.locator("#distillation-all-table .ag-row[row-id='tiny-mhsa:0.1'] [col-id=name]").focus()
     focused(page, ".ag-row[row-id='tiny-mhsa:0.1'] [col-id=name]")
     page.keyboard.press("Enter")
@@ -117,6 +134,7 @@ def test_a_text_is_coloured_by_the_error_and_opens_in_heads(open_page, distilled
     page = open_page(distillation(of="tiny-mhsa", head=(1, 2)))
     drawn(page, "Head 1.2 of tiny-mhsa")
     shown, _ = distilled.describe(DistillationState(results=BOTH, width=4, of="tiny-mhsa", head=(1, 2)))
+    read(page)
     other = "She said that he danced."
     page.fill(f"#{ids.TEXT}", other)
     page.keyboard.press("Control+Enter")
@@ -168,6 +186,7 @@ def test_what_is_wrong_is_said(open_page):
 def test_a_checkpoint_is_distilled_here(open_page, distilled: Distillations):
     page = open_page(distillation(results=("tiny-mhsa",)))
     drawn(page)
+    page.get_by_role("tab", name="Distil a checkpoint").click()
     page.fill(f"#{ids.FORM_HEADS}", "nonsense")
     page.click(f"#{ids.START}")
     page.locator(f"#{shell.notice(ids.FORM)} >> text=layer.head").wait_for()
@@ -187,7 +206,10 @@ def test_a_checkpoint_is_distilled_here(open_page, distilled: Distillations):
 def test_narrow_and_dark(open_page):
     page = open_page(distillation(), width=800, scheme="dark")
     drawn(page)
+    for panel in PANELS:
+        seen(page, panel)
     fits(page)
+    drawn(page)
     frame = "() => document.getElementById('distillation-grid').getBoundingClientRect().width"
     assert page.evaluate(frame) > 700
 
@@ -195,7 +217,11 @@ def test_narrow_and_dark(open_page):
 def test_the_text_is_whole_and_a_linear_map_has_no_curve(open_page):
     page = open_page(distillation(text="The captain\nbowed\nto the\ncaptain.", of="tiny-mhsa", head=(0, 1)), load=True)
     drawn(page)
-    box = page.locator(f"#{ids.TEXT}")
-    assert box.evaluate("box => box.scrollHeight <= box.clientHeight + 1")
+    read(page)
+    page.wait_for_function(
+        "id => { const box = document.getElementById(id); return box.scrollHeight <= box.clientHeight + 1; }",
+        arg=ids.TEXT,
+    )
+    seen(page, ids.CURVE)
     page.click(f"#{ids.WIDTH} >> text='linear'")
     page.locator("#distillation-curve-graph .annotation-text >> text=not trained").wait_for()
