@@ -91,7 +91,7 @@ def _tokens_panel(state: HeadsState) -> html.Section:
 
 
 def _next_panel() -> html.Section:
-    table = html.Div(id=shell.body(ids.NEXT), className="next-box")
+    table = html.Div(id=shell.body(ids.NEXT), className="next-box", tabIndex=0)
     return panel(ids.NEXT, "Predicted token", _EXPLAIN_NEXT, table, exports=("csv", "json"), follows=ids.PREDICTED)
 
 

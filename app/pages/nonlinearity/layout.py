@@ -118,7 +118,10 @@ def _views(state: NonlinearityState) -> dict[str, tuple[str, Any]]:
 
 
 def _besides() -> dict[str, tuple[str, Any]]:
-    model = [html.Dl(id=ids.FACTS, className="facts"), html.Div(id=shell.body(ids.COMPILED), className="layers-box", tabIndex=0)]
+    model = [
+        html.Dl(id=ids.FACTS, className="facts"),
+        html.Div(id=shell.body(ids.COMPILED), className="layers-box", tabIndex=0),
+    ]
     heads = grid(shell.table(ids.HEADS), HEAD_COLUMNS, key="id", height=440, header=46)
     gate = [caption(ids.GATE), figure(ids.GATE, "graph-gate")]
     snippet = html.Pre(html.Code(id=shell.body(ids.SNIPPET)), className="code", tabIndex=0)

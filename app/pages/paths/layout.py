@@ -92,7 +92,7 @@ def layout(core: Core, paths: Paths, state: PathsState) -> html.Div:
 
 
 def _views() -> dict[str, tuple[str, Any]]:
-    top = [caption(ids.TOP), html.Div(id=shell.body(ids.TOP), className="top-paths")]
+    top = [caption(ids.TOP), html.Div(id=shell.body(ids.TOP), className="top-paths", tabIndex=0)]
     heads = grid(shell.table(ids.HEADS), key="head", height=400, header=46)
     flow = [caption(ids.FLOW), figure(ids.FLOW, "graph-flow")]
     return {
@@ -105,7 +105,7 @@ def _views() -> dict[str, tuple[str, Any]]:
 def _besides() -> dict[str, tuple[str, Any]]:
     title = "Without a head or a path"
     orders = [caption(ids.ORDERS), figure(ids.ORDERS, "graph-orders")]
-    effect = html.Div(id=shell.body(ids.WITHOUT), className="effect-box")
+    effect = html.Div(id=shell.body(ids.WITHOUT), className="effect-box", tabIndex=0)
     return {
         "orders": ("By number of heads", _panel(ids.ORDERS, "By number of heads", _EXPLAIN_ORDERS, orders, _FIGURES)),
         "without": (title, _panel(ids.WITHOUT, title, _EXPLAIN_WITHOUT, effect, ("csv", "json"))),
