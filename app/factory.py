@@ -12,7 +12,7 @@ from app.core.security import secure
 from app.core.sessions import keep_sessions
 from app.core.settings import Settings
 from app.pages import PAGES
-from app.shell import checking, navigation, static
+from app.shell import checking, navigation, python, static
 from app.shell.app import App
 from app.shell.frame import frame
 from app.shell.page import Page
@@ -27,6 +27,7 @@ def create_app(settings: Settings, core: Core | None = None, *, pages: Sequence[
     app = App(core, pages)
     app.layout = frame([(page.title, page.path) for page in pages])
     navigation.register(app)
+    python.register(app)
     for page in pages:
         page.register(app, core, app.services[page.name])
         for entry in page.browser:

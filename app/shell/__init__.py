@@ -11,6 +11,7 @@ checking.py    every callback against all layouts, at start
 static.py      scripts and styles, served by list, with fingerprints
 ids.py         ids of a page, and of the parts of a panel, a graph, a table
 panel.py       title, explanation, maximise, export menu, notice, content; tabs of panels
+python.py      lines that give a view's numbers in a notebook
 tables.py      columns and options of dash-ag-grid tables
 graph.py       the one dcc.Graph configuration
 notices.py     errors and empty states

@@ -8,7 +8,7 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import dcc, html
 
-from app.shell import ids
+from app.shell import ids, python
 
 _THEME: dict[str, Any] = {
     "primaryColor": "blue",
@@ -36,6 +36,7 @@ def frame(pages: Sequence[tuple[str, str]]) -> dmc.MantineProvider:
                         className="navigation",
                         **{"aria-label": "Pages"},
                     ),
+                    html.Button("Copy link", className="plain-button copy-link", title="The address of this view"),
                     dmc.SegmentedControl(
                         id=ids.THEME_CHOICE,
                         data=[
@@ -53,6 +54,7 @@ def frame(pages: Sequence[tuple[str, str]]) -> dmc.MantineProvider:
                 className="header",
             ),
             html.Main(id=ids.PAGE, className="page", tabIndex=-1),
+            python.dialog(),
             html.Noscript("aotlens needs JavaScript."),
         ],
         id=ids.PROVIDER,

@@ -30,6 +30,8 @@ class Page:
     """`layout(core, service, state)` for a state of the address."""
     register: Callable[[App, Any, Any], None] = lambda app, core, service: None
     """`register(app, core, service)` adds the server's callbacks."""
+    python: Callable[[Core, Any, Any, str], Sequence[str] | None] | None = None
+    """`python(core, service, state, panel)` writes the lines for a panel's "Python for this view" (shell/python.py)."""
     service: Callable[[Any], Any] = lambda core: None
     """`service(core)` makes what computes for the page; called once for each app."""
     writes: Mapping[str, Source] = field(default_factory=dict)

@@ -16,10 +16,10 @@ _EXPORTS = {
     "csv": "Table (CSV)",
     "json": "Data (JSON)",
     "npz": "Arrays of all heads (NPZ)",
-    "py": "Python (PY)",
     "safetensors": "Attention model in float64 (safetensors)",
     "ffn": "FFN in float64 (safetensors)",
     "zip": "Attention model as a checkpoint, float32 (ZIP)",
+    "python": "Python for this view",
 }
 
 

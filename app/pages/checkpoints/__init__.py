@@ -8,6 +8,7 @@ from app.pages.checkpoints.address import ADDRESS
 from app.pages.checkpoints.callbacks import register
 from app.pages.checkpoints.ids import ids
 from app.pages.checkpoints.layout import layout
+from app.pages.checkpoints.python import python
 from app.pages.checkpoints.service import Checkpoints
 from app.shell.browser import Browser
 from app.shell.page import Page
@@ -19,6 +20,7 @@ PAGE = Page(
     service=Checkpoints,
     layout=layout,
     register=register,
+    python=python,
     writes=stores(checkpoint=ids.CHOSEN) | values(tab=ids.TABS),
     browser=(
         Browser(

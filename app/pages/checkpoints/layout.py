@@ -38,12 +38,13 @@ def layout(core: Core, service: Checkpoints, state: CheckpointsState) -> html.Di
         figure(ids.CURVE, "graph-curve"),
         html.Div("No training curve was kept with this checkpoint.", id=ids.CURVE_EMPTY, className="hidden"),
     ]
-    training = panel(ids.CURVE, "Training", _EXPLAIN_CURVE, curve, exports=("png", "svg"), follows=ids.CHOSEN)
+    training = panel(ids.CURVE, "Training", _EXPLAIN_CURVE, curve, exports=("png", "svg", "python"), follows=ids.CHOSEN)
     parameters = panel(
         ids.PARAMETERS,
         "Parameters",
         _EXPLAIN_PARAMETERS,
         html.Div(id=shell.body(ids.PARAMETERS), className="card-box", tabIndex=0),
+        exports=("python",),
         follows=ids.CHOSEN,
     )
     details = [
@@ -53,6 +54,7 @@ def layout(core: Core, service: Checkpoints, state: CheckpointsState) -> html.Di
             _EXPLAIN_CARD,
             html.Div(id=shell.body(ids.CARD), className="card-box", tabIndex=0),
             controls=link_button(ids.OPEN, "Open in Heads", core.links.to("heads")),
+            exports=("python",),
         ),
         tabs(
             ids.TABS,
@@ -65,7 +67,7 @@ def layout(core: Core, service: Checkpoints, state: CheckpointsState) -> html.Di
         [
             html.H1("Checkpoints", className="sr-only"),
             dcc.Store(id=ids.CHOSEN, data=chosen),
-            panel(ids.CATALOG, "Checkpoints", _EXPLAIN_CATALOG, table),
+            panel(ids.CATALOG, "Checkpoints", _EXPLAIN_CATALOG, table, exports=("python",)),
             html.Div(details, className="columns columns-card"),
         ],
         className="checkpoints",

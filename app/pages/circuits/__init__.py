@@ -20,6 +20,7 @@ from app.pages.circuits.address import ADDRESS
 from app.pages.circuits.browser import BROWSER
 from app.pages.circuits.ids import PANELS, ids
 from app.pages.circuits.layout import layout
+from app.pages.circuits.python import python
 from app.pages.circuits.service import Circuits
 from app.shell.app import App
 from app.shell.page import Page
@@ -43,6 +44,7 @@ PAGE = Page(
     service=Circuits,
     layout=layout,
     register=register,
+    python=python,
     writes={
         **inside(ids.SHOWN, "checkpoint", "kind", "biases"),
         "head": (ids.SHOWN, "data.layer", "data.head"),

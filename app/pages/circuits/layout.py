@@ -70,7 +70,8 @@ _EXPLAIN_COPYING = about(
     source=_FRAMEWORK,
 )
 
-_FIGURES = ("png", "svg", "csv", "json")
+_TABLES = ("csv", "python")
+_FIGURES = ("png", "svg", "csv", "json", "python")
 _STATISTICS = {"extreme": "largest in size", "mean": "mean"}
 
 
@@ -148,14 +149,14 @@ def _besides() -> dict[str, tuple[str, Any]]:
     copying = [caption(ids.COPYING), _grid(shell.table(ids.COPYING), 380)]
     top = _pair(ids.TOP_LARGEST, ids.TOP_SMALLEST)
     return {
-        "top": ("Top entries", _panel(ids.TOP, "Top entries", _EXPLAIN_TOP, top, exports=("csv",))),
+        "top": ("Top entries", _panel(ids.TOP, "Top entries", _EXPLAIN_TOP, top, exports=_TABLES)),
         "lines": ("Row and column", html.Div(lines, className="lines")),
         "block": ("One block", _panel(ids.BLOCK, "One block", _EXPLAIN_BLOCK, block, exports=_FIGURES)),
         "singular": (
             "Singular pairs",
-            _panel(ids.SINGULAR, "Singular pairs", _EXPLAIN_SINGULAR, singular, exports=("csv",)),
+            _panel(ids.SINGULAR, "Singular pairs", _EXPLAIN_SINGULAR, singular, exports=_TABLES),
         ),
-        "copying": ("Copying", _panel(ids.COPYING, "Copying", _EXPLAIN_COPYING, copying, exports=("csv",))),
+        "copying": ("Copying", _panel(ids.COPYING, "Copying", _EXPLAIN_COPYING, copying, exports=_TABLES)),
     }
 
 
@@ -202,7 +203,7 @@ def _line_panel(id: str, choice: str, largest: str, smallest: str, title: str) -
     label = title.removeprefix("One ").capitalize()
     content = [one_of(choice, label, "that of the largest entry; type to choose"), caption(id)]
     return _panel(
-        id, title, "Its largest and smallest entries.", [*content, _pair(largest, smallest, 190)], exports=("csv",)
+        id, title, "Its largest and smallest entries.", [*content, _pair(largest, smallest, 190)], exports=_TABLES
     )
 
 

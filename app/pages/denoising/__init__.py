@@ -8,6 +8,7 @@ from app.pages.denoising.address import ADDRESS
 from app.pages.denoising.browser import BROWSER, WRITES
 from app.pages.denoising.callbacks import register
 from app.pages.denoising.layout import layout
+from app.pages.denoising.python import python
 from app.pages.denoising.service import Denoising
 from app.shell.page import Page
 
@@ -17,6 +18,7 @@ PAGE = Page(
     service=Denoising,
     layout=layout,
     register=register,
+    python=python,
     writes=WRITES,
     browser=BROWSER,
     script=Path(__file__).with_name("denoising.js"),

@@ -44,7 +44,7 @@ def layout(core: Core, service: Denoising, state: DenoisingState) -> html.Div:
 
 
 def _energy(state: DenoisingState) -> html.Div:
-    files = ("png", "svg", "csv")
+    files = ("png", "svg", "csv", "python")
     return html.Div(
         [
             _parameters(state),

@@ -75,7 +75,7 @@ class Denoising:
         if state.energy == "hopfield":
             scale = optimal_linear_scale(task, state.tokens)
         else:
-            prompts = task.sample(N_PROMPTS, state.tokens, _seed_of_many(state))
+            prompts = task.sample(N_PROMPTS, state.tokens, seed_of_many(state))
             betas = torch.logspace(-1, 1.6, 60, dtype=torch.float64)
             scale = landscape(prompts, torch.ones(1, dtype=torch.float64), betas).minimum
         return PARAMETERS["alpha"].within(round(scale.alpha, 3)), PARAMETERS["beta"].within(round(scale.beta, 3))
@@ -123,7 +123,7 @@ def _plane(state: DenoisingState) -> Plane:
     plane = energy_on_plane(
         prompts.context[0], axis, axis, energy=state.energy, alpha=state.alpha, beta=state.beta
     )  # fmt: skip
-    mean = _descend(state, task, task.sample(N_PROMPTS, state.tokens, _seed_of_many(state)))
+    mean = _descend(state, task, task.sample(N_PROMPTS, state.tokens, seed_of_many(state)))
     return Plane(task=task, prompts=prompts, plane=plane, mean=mean)
 
 
@@ -135,7 +135,8 @@ def _descend(state: DenoisingState, task: Task, prompts: Prompts) -> Descent:
     return descend(task, prompts, energy=state.energy, **scales, step_size=gamma, n_steps=state.steps)
 
 
-def _seed_of_many(state: DenoisingState) -> int:
+def seed_of_many(state: DenoisingState) -> int:
+    """The seed of the prompts over which errors are averaged."""
     return 1000 + state.seed  # no prompt is drawn twice
 
 

@@ -9,6 +9,7 @@ from app.pages.distillation import callbacks, form_callbacks
 from app.pages.distillation.address import ADDRESS
 from app.pages.distillation.ids import PANELS, ids
 from app.pages.distillation.layout import layout
+from app.pages.distillation.python import python
 from app.pages.distillation.service import Distillations
 from app.shell import ids as shell
 from app.shell.app import App
@@ -32,6 +33,7 @@ PAGE = Page(
     service=Distillations,
     layout=layout,
     register=register,
+    python=python,
     writes={
         **inside(ids.SHOWN, "results", "width", "across", "of"),
         "head": (ids.SHOWN, "data.layer", "data.head"),

@@ -118,7 +118,7 @@ def _besides(core: Core, state: DistillationState, text: str) -> dict[str, tuple
 def _panel(
     id: str, title: str, explanation: str, content: Any, *, exports: tuple[str, ...] = _FIGURES, controls: Any = None
 ) -> html.Section:
-    return panel(id, title, explanation, content, controls=controls, exports=exports, follows=ids.SHOWN)
+    return panel(id, title, explanation, content, controls=controls, exports=(*exports, "python"), follows=ids.SHOWN)
 
 
 def _choice_panel(service: Distillations, state: DistillationState) -> html.Section:

@@ -8,6 +8,7 @@ from app.pages.heads.address import ADDRESS
 from app.pages.heads.browser import BROWSER, WRITES
 from app.pages.heads.callbacks import register
 from app.pages.heads.layout import layout
+from app.pages.heads.python import python
 from app.shell.page import Page
 
 PAGE = Page(
@@ -15,6 +16,7 @@ PAGE = Page(
     address=ADDRESS,
     layout=layout,
     register=register,
+    python=python,
     writes=WRITES,
     browser=BROWSER,
     script=Path(__file__).with_name("heads.js"),

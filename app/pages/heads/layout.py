@@ -92,7 +92,9 @@ def _tokens_panel(state: HeadsState) -> html.Section:
 
 def _next_panel() -> html.Section:
     table = html.Div(id=shell.body(ids.NEXT), className="next-box", tabIndex=0)
-    return panel(ids.NEXT, "Predicted token", _EXPLAIN_NEXT, table, exports=("csv", "json"), follows=ids.PREDICTED)
+    return panel(
+        ids.NEXT, "Predicted token", _EXPLAIN_NEXT, table, exports=("csv", "json", "python"), follows=ids.PREDICTED
+    )
 
 
 def _grid_panel(state: HeadsState) -> html.Section:
@@ -116,7 +118,8 @@ def _grid_panel(state: HeadsState) -> html.Section:
         html.Div([head_grid(), html.Div([rank, ranking], className="ranked")], className="grid-row"),
         dcc.Store(id=shell.paper(ids.GRID)),
     ]
-    return panel(ids.GRID, "All heads", _EXPLAIN_GRID, content, controls=controls, exports=("png", "svg", "npz"))
+    exports = ("png", "svg", "npz", "python")
+    return panel(ids.GRID, "All heads", _EXPLAIN_GRID, content, controls=controls, exports=exports)
 
 
 def _map_panel(core: Core) -> html.Section:
@@ -126,4 +129,6 @@ def _map_panel(core: Core) -> html.Section:
         link_button(ids.OPEN_CIRCUITS, "Its circuits", core.links.to("circuits")),
         link_button(ids.OPEN_PATHS, "Paths through it", core.links.to("paths")),
     ]
-    return panel(ids.MAP, "One head", explanation, content, controls=links, exports=("png", "svg", "csv", "json"))
+    return panel(
+        ids.MAP, "One head", explanation, content, controls=links, exports=("png", "svg", "csv", "json", "python")
+    )

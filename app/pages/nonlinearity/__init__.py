@@ -8,6 +8,7 @@ from app.pages.nonlinearity.address import ADDRESS
 from app.pages.nonlinearity.browser import BROWSER, WRITES
 from app.pages.nonlinearity.callbacks import register
 from app.pages.nonlinearity.layout import layout
+from app.pages.nonlinearity.python import python
 from app.pages.nonlinearity.service import Nonlinearity
 from app.shell.page import Page
 
@@ -17,6 +18,7 @@ PAGE = Page(
     service=Nonlinearity,
     layout=layout,
     register=register,
+    python=python,
     writes=WRITES,
     browser=BROWSER,
     script=Path(__file__).with_name("nonlinearity.js"),

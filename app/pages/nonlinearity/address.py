@@ -13,7 +13,7 @@ Activation = Literal["relu", "silu"]
 Construction = Literal["lean", "narrow", "paper"]
 Scale = Literal["linear", "log"]
 View = Literal["error", "one", "mask"]
-Beside = Literal["model", "heads", "gate", "python"]
+Beside = Literal["model", "heads", "gate"]
 
 FIRST_WIDTH, MAX_WIDTH = 6, 64
 FIRST_DEPTH, MAX_DEPTH = 2, 6

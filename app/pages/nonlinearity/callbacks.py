@@ -138,7 +138,6 @@ def _register_head(app: App, service: Nonlinearity) -> None:
             "look": Output(ids.LOOK, "data"),
             "gate": part(ids.GATE, "figure"),
             "gate caption": part(ids.GATE, "caption"),
-            "snippet": part(ids.SNIPPET, "body"),
         },
         empty={"title": "One head"},
     )
@@ -154,7 +153,6 @@ def _register_head(app: App, service: Nonlinearity) -> None:
             "figure": figures.pattern_figure(seen, theme),
             "gate": figures.gate_figure(made, seen, theme) or EMPTY,
             "gate caption": words.gate(made, seen),
-            "snippet": words.snippet(made, seen.role, seen.x),
         }
 
 
@@ -168,7 +166,6 @@ _OF_MODEL: dict[str, Callable[..., File]] = {
 }
 _OF_HEAD: dict[str, Callable[..., File]] = {
     shell.export(ids.ONE, "csv"): files.pattern_csv,
-    shell.export(ids.SNIPPET, "py"): files.snippet_py,
 }
 
 

@@ -94,11 +94,6 @@ def model_zip(made: Compiled) -> File:
     return File(name=f"{name}.zip", content=buffer.getvalue(), mime="application/zip")
 
 
-def snippet_py(made: Compiled, look: Look) -> File:
-    """Python that gives the same."""
-    return text_file(f"{_name(made)}.py", words.snippet(made, look.role, look.x), "text/x-python")
-
-
 def _tensors(name: str, tensors: dict[str, Tensor], about: dict[str, str]) -> File:
     from safetensors.torch import save
 

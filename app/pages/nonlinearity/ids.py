@@ -8,7 +8,7 @@ ids = Ids(
     "nonlinearity",
     "page panel preset inputs activation width depth seed knots drawing editor add bound tolerance",
     "construction auxiliary vector meaning body compiled facts error scale eta-slider eta-proof eta-caption",
-    "heads one picker x1 x2 gate mask snippet views besides",
+    "heads one picker x1 x2 gate mask views besides",
     "shown",  # store: the network that is shown, an address's state; None when none is
     "eta",  # store: η of all ReLU layers as chosen on the slider, or None: those of the proof
     "head",  # store: [layer, head], as asked for

@@ -62,8 +62,7 @@ _EXPLAIN_MASK = (
     "Which keys each query may attend to. A token sees itself and the auxiliary token (position 0), never another "
     "token; the auxiliary token sees itself, so that no softmax is over nothing."
 )
-_EXPLAIN_SNIPPET = "The same in Python: the network, the model, its bound, and the pattern of the head above."
-_PICTURES = ("png", "svg")
+_PICTURES = ("png", "svg", "python")
 _SCALES = {"linear": "linear", "log": "log"}
 _AUXILIARY = {"unit": "(0, …, 0, 1), the theorem's", "random": "random (Corollary 4.1)", "own": "your own numbers"}
 
@@ -105,11 +104,11 @@ def _views(state: NonlinearityState) -> dict[str, tuple[str, Any]]:
         "error": (
             "Error over the inputs",
             panel(
-                ids.ERROR, "Error over the inputs", _EXPLAIN_ERROR, error, controls=scale, exports=(*_PICTURES, "csv"),
+                ids.ERROR, "Error over the inputs", _EXPLAIN_ERROR, error, controls=scale, exports=("csv", *_PICTURES),
                 follows=ids.SHOWN,
             ),
         ),
-        "one": ("One head", panel(ids.ONE, "One head", _EXPLAIN_ONE, one, exports=(*_PICTURES, "csv"))),
+        "one": ("One head", panel(ids.ONE, "One head", _EXPLAIN_ONE, one, exports=("csv", *_PICTURES))),
         "mask": (
             "Attention mask",
             panel(ids.MASK, "Attention mask", _EXPLAIN_MASK, mask, exports=_PICTURES, follows=ids.SHOWN),
@@ -124,24 +123,19 @@ def _besides() -> dict[str, tuple[str, Any]]:
     ]
     heads = grid(shell.table(ids.HEADS), HEAD_COLUMNS, key="id", height=440, header=46)
     gate = [caption(ids.GATE), figure(ids.GATE, "graph-gate")]
-    snippet = html.Pre(html.Code(id=shell.body(ids.SNIPPET)), className="code", tabIndex=0)
     return {
         "model": (
             "The attention model",
             panel(
                 ids.COMPILED, "The attention model", _EXPLAIN_COMPILED, model,
-                exports=("csv", "safetensors", "zip", "ffn"), follows=ids.SHOWN,
+                exports=("csv", "safetensors", "zip", "ffn", "python"), follows=ids.SHOWN,
             ),
         ),
-        "heads": ("Heads", panel(ids.HEADS, "Heads", _EXPLAIN_HEADS, heads, exports=("csv",), follows=ids.SHOWN)),
+        "heads": (
+            "Heads",
+            panel(ids.HEADS, "Heads", _EXPLAIN_HEADS, heads, exports=("csv", "python"), follows=ids.SHOWN),
+        ),
         "gate": ("The gate", panel(ids.GATE, "The gate", _EXPLAIN_GATE, gate, exports=_PICTURES)),
-        "python": (
-            "In Python",
-            panel(
-                ids.SNIPPET, "In Python", _EXPLAIN_SNIPPET, snippet, exports=("py",),
-                controls=dcc.Clipboard(target_id=shell.body(ids.SNIPPET), title="Copy", className="copy"),
-            ),
-        ),
     }  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from app.pages.paths.address import ADDRESS
 from app.pages.paths.callbacks import register
 from app.pages.paths.ids import ids
 from app.pages.paths.layout import layout
+from app.pages.paths.python import python
 from app.pages.paths.service import Paths
 from app.shell import ids as shell
 from app.shell.browser import Browser
@@ -20,6 +21,7 @@ PAGE = Page(
     service=Paths,
     layout=layout,
     register=register,
+    python=python,
     writes={
         "without": (ids.TAKEN, "data"),
         **values(view=ids.VIEWS, beside=ids.BESIDES),

@@ -113,7 +113,7 @@ def _besides() -> dict[str, tuple[str, Any]]:
 
 
 def _panel(id: str, title: str, explanation: Any, content: Any, exports: tuple[str, ...]) -> html.Section:
-    return panel(id, title, explanation, content, exports=exports, follows=ids.SHOWN)
+    return panel(id, title, explanation, content, exports=(*exports, "python"), follows=ids.SHOWN)
 
 
 def _text_panel(core: Core, state: PathsState, checkpoint: str | None, text: str) -> html.Section:

@@ -8,6 +8,7 @@ from app.pages.subspaces.address import ADDRESS
 from app.pages.subspaces.browser import BROWSER, WRITES
 from app.pages.subspaces.callbacks import register
 from app.pages.subspaces.layout import layout
+from app.pages.subspaces.python import python
 from app.pages.subspaces.service import Subspaces
 from app.shell.page import Page
 
@@ -17,6 +18,7 @@ PAGE = Page(
     service=Subspaces,
     layout=layout,
     register=register,
+    python=python,
     writes=WRITES,
     browser=BROWSER,
     script=Path(__file__).with_name("subspaces.js"),

@@ -40,7 +40,7 @@ def layout(core: Core, service: Subspaces, state: SubspacesState) -> html.Div:
 
 
 def _mixture(state: SubspacesState) -> html.Div:
-    pictures = ("png", "svg", "csv")
+    pictures = ("png", "svg", "csv", "python")
     heads = [{"value": str(number), "label": str(number)} for number in range(1, state.clusters + 1)]
     return html.Div(
         [
@@ -65,7 +65,7 @@ def _mixture(state: SubspacesState) -> html.Div:
             ),
             panel(
                 ids.CONDITIONS, "What the theorem assumes", explanations.CONDITIONS,
-                html.Div(id=shell.body(ids.CONDITIONS), className="conditions-box"), exports=("csv",),
+                html.Div(id=shell.body(ids.CONDITIONS), className="conditions-box"), exports=("csv", "python"),
             ),
         ],
         className="subspaces-mixture",

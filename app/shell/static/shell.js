@@ -242,6 +242,8 @@
             window.Plotly.downloadImage(figure, { format, width, height, scale: 3, filename: safeName(title.text) });
         },
 
+        showPython: ({ code }) => aotlens.showPython(code),
+
         // Panels that are asked for when they are seen (static/waiting.js).
         passOn: ({ shown, id }) => aotlens.passOn(id, shown),
         answered: ({ id }) => aotlens.answered(id),

@@ -26,7 +26,6 @@ def drawn(page: Page) -> None:
     page.wait_for_function(
         """() => document.querySelectorAll("#nonlinearity-facts .fact").length === 6
             && document.querySelectorAll("#nonlinearity-error-graph .main-svg").length > 0
-            && document.getElementById("nonlinearity-snippet-body").textContent.includes("compile_ffn")
             && location.search.includes("head=")"""
     )
     settled(page)
@@ -91,7 +90,6 @@ def test_slide_eta_and_the_numbers_follow(open_page, compiler: Nonlinearity):
     page.locator(f"#{ids.FACTS} >> text='≤ {made.compiled.proven_error:.3g}'").wait_for()
     page.locator(f"#{ids.FACTS} >> text='{made.measured:.3g}'").wait_for()
     page.locator(f"#{shell.caption(ids.GATE)} >> text=η = {eta:.3g}").wait_for()
-    page.locator(f"#{shell.body(ids.SNIPPET)} >> text=with_etas([{eta!r}])").wait_for()
     page.click(f"#{ids.ETA_PROOF}")
     written(page, "eta", None)
     page.locator(f"#{ids.ETA_CAPTION} >> text=as the proof chooses it").wait_for()
@@ -231,14 +229,13 @@ def test_export(open_page):
         "png": b"\x89PNG",
         "svg": b"<svg",
         "zip": b"PK",
-        "py": b"import torch",
         "safetensors": None,
         "ffn": None,
     }
     panels = {
         ids.COMPILED: ("csv", "safetensors", "zip", "ffn"), ids.ERROR: ("png", "svg", "csv"),
         ids.GATE: ("png",),
-        ids.MASK: ("svg",), ids.ONE: ("csv", "png"), ids.SNIPPET: ("py",), ids.HEADS: ("csv",),
+        ids.MASK: ("svg",), ids.ONE: ("csv", "png"), ids.HEADS: ("csv",),
     }  # fmt: skip
     for panel, kinds in panels.items():
         seen(page, panel)

@@ -21,11 +21,12 @@ from aotlens.distill import compile_ffn
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from app.core import Core
 from app.core.errors import RequestError
+from app.pages.nonlinearity import words
 from app.pages.nonlinearity.address import ADDRESS, NonlinearityState
 from app.pages.nonlinearity.callbacks import make_file
 from app.pages.nonlinearity.ids import ids
 from app.pages.nonlinearity.layout import layout
-from app.pages.nonlinearity.service import Nonlinearity, from_dict, slider_of, to_dict
+from app.pages.nonlinearity.service import Nonlinearity, from_dict, slider_of, starting_x, to_dict
 from app.shell import ids as shell
 
 State = NonlinearityState
@@ -95,7 +96,7 @@ def test_tables_are_csv(compiler: Nonlinearity):
 def test_the_snippet_gives_the_same(compiler: Nonlinearity, state: State):
     made = compiler.compile(state)
     space: dict[str, Any] = {"print": lambda *_: None}
-    exec(file(compiler, shell.export(ids.SNIPPET, "py"), state).decode(), space)
+    exec(words.snippet(made, made.roles[0], starting_x(state)), space)
     again = space["compiled"]
     assert again.etas == made.compiled.etas and again.proven_error == made.compiled.proven_error
     torch.testing.assert_close(again.model.W_Q, made.compiled.model.W_Q, atol=0, rtol=0)

@@ -1,0 +1,31 @@
+"""Python for the Checkpoints page's views."""
+
+from __future__ import annotations
+
+from app.core import Core
+from app.pages.checkpoints.address import CheckpointsState
+from app.pages.checkpoints.ids import ids
+from app.pages.checkpoints.service import Checkpoints
+
+
+def python(core: Core, service: Checkpoints, state: CheckpointsState, panel: str) -> list[str]:
+    """The lines that give a panel's numbers."""
+    chosen = state.checkpoint or service.rows()[0]["name"]
+    info = ["from aotlens.checkpoints import find_checkpoint", "", f"info = find_checkpoint({chosen!r})"]
+    return {
+        ids.CATALOG: [
+            "import aotlens",
+            "",
+            "# Validation loss, the simple model's on the same text, and whether the model is a masked one.",
+            "result = {info.name: info.losses for info in aotlens.list_checkpoints() if info.problem is None}",
+        ],
+        ids.CARD: [*info, "result = info.card"],
+        ids.CURVE: [*info, "result = info.history()  # a row a measurement"],
+        ids.PARAMETERS: [
+            *info,
+            "from aotlens.checkpoints.header import read_header",
+            "from aotlens.checkpoints.layout import WEIGHTS, locate",
+            "",
+            "result = {name: entry.shape for name, entry in read_header(locate(info.path, WEIGHTS)).tensors.items()}",
+        ],
+    }[panel]

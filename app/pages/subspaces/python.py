@@ -1,0 +1,33 @@
+"""Python for the Subspace denoising page's views."""
+
+from __future__ import annotations
+
+from app.core import Core
+from app.pages.subspaces.address import SubspacesState
+from app.pages.subspaces.ids import ids
+from app.pages.subspaces.service import Subspaces, head_of
+
+
+def python(core: Core, service: Subspaces, state: SubspacesState, panel: str) -> list[str]:
+    """The lines that give a panel's numbers, at all layers."""
+    sizes = f"{state.clusters}, {state.rank}, {state.tokens}, {state.d_model}"
+    if panel == ids.CONDITIONS:
+        numbers = f"{sizes}, noise={state.noise}, threshold={state.threshold}"
+        return ["from aotlens.denoise import conditions", "", f"result = conditions({numbers}).to_frame()"]
+    threshold = state.threshold if state.phi == "thresholded_softmax" else None
+    numbers = {
+        ids.CLOUD: {
+            "lengths": "unrolling.lengths  # [layer, token, subspace]",
+            "directions": "unrolling.tokens @ mixture.bases[:, :, 0].T  # [layer, token, subspace]",
+            "angles": "unrolling.angles  # [layer, token, subspace], degrees",
+        }[state.picture],
+        ids.SNR: "unrolling.snr",
+        ids.MEMBERSHIP: f"unrolling.memberships({head_of(state) - 1})  # [layer, query, key]",
+    }
+    return [
+        "from aotlens.denoise import sample_mixture, unroll_mixture",
+        "",
+        f"mixture = sample_mixture({sizes}, {state.noise}, {state.seed}, orthogonal={state.bases == 'orthogonal'})",
+        f"unrolling = unroll_mixture(mixture, {state.step}, {state.phi!r}, {threshold}, {state.layers})",
+        f"result = {numbers[panel]}",
+    ]

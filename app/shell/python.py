@@ -1,0 +1,67 @@
+"""Python for a view: lines that give a panel's numbers in a notebook, which the page makes of what its address says.
+
+A panel with "python" among its `exports` has the entry; `Page.python` writes the lines, which end with `result`. The
+browser sends the address, so that what is shown is what is written (static/python.js).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dash import Input, Output, dcc, html
+
+from app.core.errors import RequestError
+from app.shell import ids
+from app.shell.app import App
+from app.shell.browser import Browser
+from app.shell.callbacks import spoken
+from app.shell.props import children
+
+
+def loading(checkpoint: str | None) -> list[str]:
+    """The first lines of most views: the library, and the model as `model`."""
+    return ["import aotlens", "", f"model = aotlens.load({checkpoint!r})"]
+
+
+def dialog() -> html.Dialog:
+    """Where the lines are shown, to be copied or saved."""
+    buttons = [
+        html.Button("Copy", className="plain-button python-copy"),
+        html.Button("Save (PY)", className="plain-button python-save"),
+        html.Button("Close", className="plain-button python-close"),
+    ]
+    return html.Dialog(
+        [
+            html.Div([html.H2("Python for this view", className="panel-title"), *buttons], className="python-header"),
+            html.Pre(html.Code(id=ids.PYTHON_CODE), className="code", tabIndex=0),
+            dcc.Store(id=ids.PYTHON_ASKED),
+        ],
+        id=ids.PYTHON,
+        className="python-dialog",
+        **{"aria-label": "Python for this view"},
+    )
+
+
+def register(app: App) -> None:
+    """The callback that writes the lines."""
+    pages = {page.name: page for page in app.pages}
+
+    @app.callback(
+        Output(ids.PYTHON_CODE, "children"), Input(ids.PYTHON_ASKED, "data"), prevent_initial_call=True
+    )  # fmt: skip
+    def write(asked: dict[str, str]) -> Any:
+        page = pages[ids.page_of(asked["panel"])]
+        text, said = spoken(lambda: lines(app, page.name, asked["panel"], asked["search"]), "Python for a view")
+        return text if said is None else said
+
+    app.wiring.register(app, "shell", Browser("showPython", inputs=children(code=ids.PYTHON_CODE), at_first=False))
+
+
+def lines(app: App, page: str, panel: str, search: str | None) -> str:
+    """The lines for a panel of a page at an address."""
+    found = next(one for one in app.pages if one.name == page)
+    state, _ = found.address.read(search, app.core.catalog)
+    written = found.python and found.python(app.core, app.services[page], state, panel)
+    if not written:
+        raise RequestError("There is nothing here that Python could repeat.")
+    return "\n".join(written) + "\n"

@@ -1,0 +1,247 @@
+"""Python for this view: every panel's lines run, alone, and give what the page's service has given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from playwright.sync_api import expect
+
+from app.core import head_maps
+from app.core.settings import Settings
+from app.factory import create_app
+from app.pages import PAGES
+from app.pages.checkpoints.ids import ids as checkpoints
+from app.pages.circuits import figures as circuit_figures
+from app.pages.circuits.address import CircuitsState
+from app.pages.circuits.ids import ids as circuits
+from app.pages.denoising.address import DenoisingState
+from app.pages.denoising.ids import ids as denoising
+from app.pages.distillation import figures as distillation_figures
+from app.pages.distillation.address import DistillationState
+from app.pages.distillation.ids import ids as distillation
+from app.pages.heads.address import HeadsState
+from app.pages.heads.ids import ids as heads
+from app.pages.nonlinearity.address import NonlinearityState
+from app.pages.nonlinearity.ids import ids as nonlinearity
+from app.pages.nonlinearity.service import first_head, starting_x, within
+from app.pages.paths.address import PathsState
+from app.pages.paths.ids import ids as paths
+from app.pages.subspaces.address import SubspacesState
+from app.pages.subspaces.ids import ids as subspaces
+from app.shell import ids as shell
+from app.shell.app import App
+from app.shell.checking import components
+from app.shell.page import Page
+from app.shell.python import lines
+from tests.app.conftest import head_drawn, save_tiny, serve
+from tests.app.distillation.conftest import distil
+
+TEXT = "The captain bowed to the captain."
+#: What each page shows in these tests: nothing but what its address says.
+STATES: dict[str, Any] = {
+    "heads": HeadsState(checkpoint="tiny-mhsa", text=TEXT, head=(1, 2), position=3, view="weighted", hide_first=True),
+    "circuits": CircuitsState(checkpoint="tiny-mhsa", head=(1, 0), row=40, columns=(12, 50), biases=True),
+    "paths": PathsState(checkpoint="tiny-mhsa", text=TEXT, position=4, versus=7, k=6, without="token@2-0.1-1.0"),
+    "distillation": DistillationState(results=("tiny-mhsa",), width=4, head=(1, 1), text=TEXT),
+    "subspaces": SubspacesState(tokens=5, rank=6, d_model=24, layers=3, picture="angles", head=2, seed=4),
+    "denoising": DenoisingState(task="mixtures", energy="hopfield", alpha=0.3, beta=0.2, steps=3, seed=5),
+    "nonlinearity": NonlinearityState(preset="sawtooth", eta=0.05, head=(1, 2), x=(0.25,)),
+}
+Expected = Callable[[App, Any], Any]
+
+
+def _circuit(app: App, state: CircuitsState) -> tuple[Any, Any]:
+    service = app.services["circuits"]
+    return service, service.describe(state).choice
+
+
+def _question(app: App, state: PathsState) -> tuple[Any, Any]:
+    service = app.services["paths"]
+    expanded = service.expand(state.checkpoint, state.text)
+    return service, service.question(expanded, state.position, state.target, state.versus, state.by, state.k)
+
+
+def _compiled(app: App, state: NonlinearityState) -> tuple[Any, Any]:
+    service = app.services["nonlinearity"]
+    made = service.compile(state)
+    return made, service.look(made, *first_head(made, state.head), within(state, state.x or starting_x(state)))
+
+
+def _record(app: App) -> Any:
+    return app.services["distillation"].record("tiny-mhsa")
+
+
+def _spectrum(app: App, state: CircuitsState) -> Any:
+    service, choice = _circuit(app, state)
+    return service.spectrum(choice)
+
+
+def _copying(app: App, state: CircuitsState) -> Any:
+    found = app.services["circuits"].copying(state.checkpoint, state.head)
+    return found.top1, found.top5, found.score
+
+
+def _predictions(app: App, state: HeadsState) -> pd.DataFrame:
+    return app.core.inference.predictions(state.checkpoint, state.text or "", state.position).to_frame()
+
+
+def _on_text(app: App, state: DistillationState) -> Any:
+    service = app.services["distillation"]
+    return service.on_text(service.describe(state)[0], state.text)[0].relative
+
+
+#: What the pages' services give, by panel.
+EXPECTED: dict[str, Expected] = {
+    checkpoints.CATALOG: lambda app, _: {i.name: i.losses for i in app.core.catalog.list() if i.problem is None},
+    checkpoints.CARD: lambda app, _: app.core.catalog.info("tiny-mhsa").card,
+    checkpoints.CURVE: lambda app, _: app.core.catalog.info("tiny-mhsa").history(),
+    checkpoints.PARAMETERS: lambda app, _: {
+        row["name"]: tuple(int(n) for n in row["shape"].split(" × "))
+        for row in app.services["checkpoints"].tensors(app.core.catalog.info("tiny-mhsa"))
+    },
+    heads.MAP: lambda app, at: head_maps.head_values(
+        app.core.inference.analyse(at.checkpoint, at.text), *at.head, at.view, at.hide_first
+    ),
+    heads.GRID: lambda app, at: head_maps.values(app.core.inference.analyse(at.checkpoint, at.text), at.view),
+    heads.NEXT: _predictions,
+    circuits.MAP: lambda app, at: circuit_figures.entries(*_circuit(app, at), at.rows, at.columns).values,
+    circuits.TOP: lambda app, at: (c := _circuit(app, at))[0].top(c[1]).largest.values,
+    circuits.ROW: lambda app, at: (c := _circuit(app, at))[0].row(c[1], at.row).largest.values,
+    circuits.COLUMN: lambda app, at: (
+        (c := _circuit(app, at))[0].column(c[1], int(c[0].top(c[1]).largest.columns[0])).largest.values
+    ),
+    circuits.OVERVIEW: lambda app, at: (c := _circuit(app, at))[0].overview(c[1], at.statistic).values,
+    circuits.BLOCK: lambda app, at: circuit_figures.block(*_circuit(app, at), at.block).map.values,
+    circuits.EIGENVALUES: lambda app, at: _spectrum(app, at).eigenvalues,
+    circuits.SINGULAR: lambda app, at: _spectrum(app, at).singular_values,
+    circuits.COMPOSITION: lambda app, at: {
+        mode: found.values for mode, found in app.services["circuits"].composition(at.checkpoint).items()
+    },
+    circuits.COPYING: _copying,
+    paths.TOP: lambda app, at: (q := _question(app, at))[0].top(q[1]).values,
+    paths.ORDERS: lambda app, at: (q := _question(app, at))[0].orders(q[1])[0],
+    paths.HEADS: lambda app, at: (q := _question(app, at))[0].heads(q[1])[1],
+    paths.FLOW: lambda app, at: (q := _question(app, at))[0].flow(q[1]).to_frame(),
+    paths.WITHOUT: lambda app, at: (q := _question(app, at))[0].without(q[1], at.without).frame,
+    nonlinearity.COMPILED: lambda app, at: _compiled(app, at)[0].compiled.to_frame(),
+    nonlinearity.ERROR: lambda app, at: _compiled(app, at)[0].curve.error,
+    nonlinearity.HEADS: lambda app, at: [(role.layer, role.head, role.eta) for role in _compiled(app, at)[0].roles],
+    nonlinearity.MASK: lambda app, at: _compiled(app, at)[0].compiled.model.cfg.attn_mask,
+    nonlinearity.ONE: lambda app, at: _compiled(app, at)[1].pattern[1, :2],
+    nonlinearity.GATE: lambda app, at: (look := _compiled(app, at)[1]).results / look.bend,
+    distillation.GRID: lambda app, at: {"tiny-mhsa": _record(app).distillation.mean_error(4)},
+    distillation.ALL: lambda app, at: {"tiny-mhsa": _record(app).distillation.mean_error(4)},
+    distillation.WIDTHS: lambda app, at: {"tiny-mhsa": _record(app).distillation.to_frame()},
+    distillation.CLOUD: lambda app, at: {
+        "tiny-mhsa": ((d := _record(app).distillation).attending.to(at.across), d.attending.variation)
+    },
+    distillation.COSTS: lambda app, at: {"tiny-mhsa": _record(app).costs.curve_frame()},
+    distillation.ONE: lambda app, at: distillation_figures.classes_frame(
+        (s := app.services["distillation"]), s.describe(at)[0]
+    ),
+    distillation.CURVE: lambda app, at: (d := _record(app).distillation).curve[:, d.place(at.head), 0],
+    distillation.ON_TEXT: _on_text,
+    subspaces.CLOUD: lambda app, at: app.services["subspaces"].unroll(at).angles,
+    subspaces.SNR: lambda app, at: app.services["subspaces"].unroll(at).snr,
+    subspaces.MEMBERSHIP: lambda app, at: app.services["subspaces"].unroll(at).memberships(1),
+    subspaces.CONDITIONS: lambda app, at: app.services["subspaces"].conditions(at).to_frame(),
+    denoising.PLANE: lambda app, at: app.services["denoising"].plane(at).plane.energy,
+    denoising.ERRORS: lambda app, at: app.services["denoising"].plane(at).mean.errors,
+}
+
+
+@pytest.fixture(scope="module")
+def at_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
+    """An app whose checkpoints and distillation are those of a user's own folder, where a notebook finds them, too."""
+    home = tmp_path_factory.mktemp("home")
+    (home / "checkpoints").mkdir()
+    (home / "distillations").mkdir()
+    save_tiny(home / "checkpoints", "tiny-mhsa")
+    distil(home / "distillations", "tiny-mhsa", home / "checkpoints", [0, 4], costs=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AOTLENS_HOME", str(home))
+        for place in ("checkpoints.catalog.bundled_folder", "distill.records.bundled_distillations_folder"):
+            patch.setattr(f"aotlens.{place}", lambda: Path("/nonexistent"))
+        yield create_app(Settings(device="cpu", first_checkpoint="tiny-mhsa"))
+
+
+def offered(app: App, page: Page) -> set[str]:
+    """The panels of a page that have the entry."""
+    there = {one.id for one in components(page.content(app.core, app.services[page.name], page.address.parse(None)))}
+    return {shell.exporting(one) for one in there if one.endswith("-export-python")}
+
+
+def test_every_panel_with_numbers_has_the_entry(at_home: App):
+    for page in PAGES:
+        if page.python is not None:
+            expected = {panel for panel in EXPECTED if shell.page_of(panel) == page.name}
+            assert offered(at_home, page) == expected, page.name
+
+
+@pytest.mark.parametrize("panel", EXPECTED)
+def test_the_lines_give_what_is_shown(at_home: App, panel: str):
+    page = next(one for one in PAGES if one.name == shell.page_of(panel))
+    state = STATES.get(page.name, page.address.parse(None))
+    written = lines(at_home, page.name, panel, page.address.format(state).partition("?")[2])
+    space: dict[str, Any] = {"print": lambda *_: None}
+    exec(written, space)
+    same(space["result"], EXPECTED[panel](at_home, state))
+
+
+def same(result: Any, expected: Any) -> None:
+    """Whatever it is: a table, numbers, or several of them. Lists that are cut for the page agree as far as they go."""
+    if isinstance(expected, pd.DataFrame):
+        pd.testing.assert_frame_equal(result, expected)
+    elif isinstance(expected, Mapping):
+        assert list(result) == list(expected)
+        for name, value in expected.items():
+            same(result[name], value)
+    elif isinstance(expected, str | None):
+        assert result == expected
+    elif isinstance(result, tuple | list) and result and hasattr(result[0], "job"):
+        assert [(role.layer, role.head, role.eta) for role in result] == expected
+    elif isinstance(expected, list) and expected and isinstance(expected[0], dict):
+        assert result == expected
+    else:
+        there = np.asarray(expected, dtype=np.complex128)
+        here = np.asarray(result, dtype=np.complex128)
+        assert there.size and here.ndim == there.ndim
+        if here.ndim == 1:
+            here = here[: len(there)]
+        np.testing.assert_allclose(here, there, rtol=1e-6, atol=1e-9)
+
+
+# ── in the browser ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def address(at_home: App) -> Iterator[str]:
+    with serve(at_home) as address:
+        yield address
+
+
+def test_the_menu_shows_the_lines_of_what_is_shown_and_a_link_is_copied(open_page, at_home: App):
+    page = open_page(at_home.core.links.to("heads", checkpoint="tiny-mhsa", text=TEXT, head=(1, 0)))
+    head_drawn(page, "Head 1.0")
+    page.click("#heads-grid-cells .cell[data-layer='1'][data-head='2']")
+    head_drawn(page, "Head 1.2")
+    page.get_by_role("button", name="Export: One head").click()
+    page.get_by_role("menuitem", name="Python for this view").click()
+    code = page.locator(f"#{shell.PYTHON_CODE}")
+    expect(code).to_contain_text("patterns.pattern[1, 2]")
+    expect(code).to_contain_text(repr(TEXT))
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save (PY)").click()
+    assert Path(download.value.path()).read_text() == code.text_content()
+    page.keyboard.press("Escape")
+    expect(code).to_be_hidden()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy link").click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == page.url
+    assert "head=1.2" in page.url
