@@ -180,12 +180,13 @@ def test_every_panel_is_filled_or_empty(app: Dash):
         shell.graph(ids.ERROR): "figure",
         shell.table(ids.HEADS): "rowData",
     }
+    stores = {shell.seen(panel) for panel in (ids.COMPILED, ids.MASK, ids.ERROR, ids.HEADS)}
     for output, part in panels.items():
-        filled = ask(app, output, values)
+        filled = ask(app, output, {**values, **dict.fromkeys(stores, shown)})
         assert filled[output][part] and all(
             value["children"] is None for id, value in filled.items() if id.endswith("-notice")
         )
-        nothing = ask(app, output, {**values, ids.SHOWN: None})[output][part]
+        nothing = ask(app, output, {**values, **dict.fromkeys(stores, None)})[output][part]
         assert not (nothing["data"] if part == "figure" else nothing)
 
 
