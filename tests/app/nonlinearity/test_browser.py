@@ -217,7 +217,6 @@ def test_what_cannot_be_compiled_is_a_notice(open_page, given: dict[str, Any], w
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_sticks_out_at_800_pixels(open_page, scheme: str):
     page = open_page(address(preset="drawn", inputs=2), width=800, scheme=scheme)
-    drawn(page)
     for panel in (ids.ERROR, ids.ONE, ids.MASK, ids.COMPILED, ids.HEADS, ids.GATE):
         seen(page, panel)
     fits(page)
