@@ -37,8 +37,8 @@ def subspaces_command(
     print_text(f"Subspaces of {result.matrix} in {several(result.width, 'dimension')}. {room}.\n")
     lines: list[tuple[str, ...]] = [("head", "rank", "effective", "overlap in its layer", "random")]
     for row in result.head_frame().itertuples():
-        overlap = (f"{row.overlap:.3g}", f"{row.random_mean:.3g}") if result.bases.shape[1] > 1 else ("", "")
-        lines.append((f"{row.layer}.{row.head}", str(row.rank), f"{row.effective_rank:.1f}", *overlap))
+        shared = (f"{row.overlap:.3g}", f"{row.random_mean:.3g}") if result.bases.shape[1] > 1 else ("", "")
+        lines.append((f"{row.layer}.{row.head}", str(row.rank), f"{row.effective_rank:.1f}", *shared))
     print_text(table(lines))
     if frame.empty:
         return

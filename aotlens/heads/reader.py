@@ -131,7 +131,7 @@ class HeadReader:
         return tuple(sorted(as_heads(heads, self)))
 
     def require_ids(
-        self, tokens: TokenSequences, name: str = "tokens", at_least: int = 1
+        self, tokens: Tensor | str | list[str], name: str = "tokens", at_least: int = 1
     ) -> Int64[Tensor, "batch pos"]:
         """The ids of `tokens` on the CPU; texts get the start token, and a bridge's that sees later tokens its end.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -43,7 +44,8 @@ def attention_map(
     scale: Scale = "diverging" if least < 0 else "sequential"
     top = max(most, -least) or 1.0
     labels = axis_labels(str_tokens)
-    bar = {"thickness": 10, "outlinewidth": 0, "title": {"text": quantity, "side": "right"}, "len": 1.0}
+    bar: dict[str, Any] = {"thickness": 10, "outlinewidth": 0, "title": {"text": quantity, "side": "right"}, "len": 1.0}
+    drawn: dict[str, Any]
     if levels:
         ticks = _ticks(-top if least < 0 else 0.0, top)
         marks = {"tickvals": _on_scale(ticks, top, scale).tolist(), "ticktext": [f"{tick:g}" for tick in ticks]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -83,7 +83,7 @@ def denoiser_curves(
 ) -> go.Figure:
     """Loss a prompt by epoch, in training and on other prompts, the mean over runs in the band of all; beside Bayes and
     the zero predictor where the result knows them."""
-    layers = getattr(result, "layers", result)
+    layers: Any = getattr(result, "layers", result)
     train, test = np.asarray(layers.train_loss), np.asarray(layers.test_loss)
     before = np.full((len(train), 1), np.nan)  # epoch 0 has a test loss only
     curves = {"other prompts": test, "training": np.concatenate([before, train], axis=1)}
