@@ -218,13 +218,17 @@
         window.Plotly.relayout(plot, { shapes: wanted });
     }
 
+    // plotly forgets who listens, and gets another `on`, when Dash draws the first figure over an empty one.
+    let heard = null;
+
     function watchPlot() {
         const plot = document.querySelector("#heads-map-graph .js-plotly-plot");
-        if (!plot || !plot.on || plot.dataset.watched) return;
-        plot.dataset.watched = "yes";
+        if (!plot || !plot.on || plot.on === heard) return;
+        heard = plot.on;
         plot.on("plotly_afterplot", frame);
         plot.on("plotly_hover", (event) => tip.point(event));
         plot.on("plotly_unhover", () => tip.leave());
+        frame();
     }
 
     // ── hover, lock, keys ───────────────────────────────────────────────────────────────────────────────────
@@ -266,6 +270,7 @@
     }
 
     document.addEventListener("mouseover", function (event) {
+        if (event.target instanceof Element && event.target.closest("#heads-map-graph")) watchPlot();
         const chip = chipOf(event.target);
         if (chip) hover(Number(chip.dataset.position));
         else if (state.hover !== null) hover(null);
