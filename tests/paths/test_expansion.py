@@ -200,7 +200,7 @@ def test_other_ends_add_up_as_well(make: MakeModel, changes: dict[str, Any], spl
     if split:
         for path in expansion.paths(max_order=0):
             assert path.source_position is not None
-    with pytest.raises(ValueError, match="expected one input of vectors"):
+    with pytest.raises(ValueError, match="one input of vectors"):
         expand(model, x.expand(2, -1, -1))
 
 

@@ -116,7 +116,7 @@ def _grid_panel(state: HeadsState) -> html.Section:
     ranking = html.Div(id=ids.RANKING, className="ranking", role="group", **{"aria-label": "Heads, best first"})
     content = [
         html.Div([head_grid(), html.Div([rank, ranking], className="ranked")], className="grid-row"),
-        dcc.Store(id=shell.paper(ids.GRID)),
+        html.Div(dcc.Store(id=shell.paper(ids.GRID)), className="paper-figure"),
     ]
     exports = ("png", "svg", "npz", "python")
     return panel(ids.GRID, "All heads", _EXPLAIN_GRID, content, controls=controls, exports=exports)

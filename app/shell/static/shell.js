@@ -124,7 +124,7 @@
 
     // The entries PNG and SVG of a panel's export menu: its figure, or its picture.
     function savePicture(panel, format) {
-        if (document.getElementById(panel.id + "-paper")) return; // made by the server (`sharing.save_pictures`)
+        if (panel.querySelector(".paper-figure")) return; // made by the server (`sharing.save_pictures`)
         const plot = panel.querySelector(".js-plotly-plot"), image = panel.querySelector("img[src]");
         const title = panel.querySelector(".panel-title").textContent;
         if (plot && plot.data.length) savePlot(plot, format, title);

@@ -117,6 +117,7 @@ def test_the_whole_state_is_in_the_address(open_page):
         "of": "tiny-mssa",
         "head": "1.1",
         "text": SHORT,
+        "corpus": "book.txt",
     }
     for key, value in expected.items():
         written(page, key, value)

@@ -136,7 +136,6 @@ def test_a_head_picker_of_many_layers_scrolls_to_the_chosen_head(open_page):
     for layer in range(10, -1, -1):
         page.keyboard.press("ArrowUp")
         page.wait_for_function(in_view, arg=[layer, 1])
-    written(page, "head", "0.1")
 
 
 @pytest.mark.parametrize("path", ["/checkpoints", "/circuits?checkpoint=tiny-two", trigrams(k=40, fold="similar")])
