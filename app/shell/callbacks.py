@@ -7,9 +7,10 @@
     def draw(shown, theme):
         return {"figure": …, "caption": …, "link": …}
 
-`parts` are outputs of the panel that have their ids from it. What the answer does not name stays as it is. None is the
-answer when there is nothing to show: then, as after an error, each output is empty: `empty` says what that is, where it
-isn't the usual of its property.
+`parts` are outputs of the panel that have their ids from it. What the answer does not name stays as it is; so does what
+the callback has also read, where the answer says the same: somebody may have chosen something else there meanwhile.
+None is the answer when there is nothing to show: then, as after an error, each output is empty: `empty` says what that
+is, where it isn't the usual of its property.
 """
 
 from __future__ import annotations
@@ -95,6 +96,9 @@ def guarded(
     if misnamed:
         raise ValueError(f"`empty` names what is no output: {', '.join(sorted(misnamed))}.")
     nothing |= empty or {}
+    given = as_role(Input, inputs) | as_role(State, state)
+    places = {str(one): name for name, one in given.items()}
+    returned = {name: places[str(one)] for name, one in outputs.items() if str(one) in places}
     said = part(panel, "notice", allow_duplicate=shares_notice)
 
     def decorate(callback: Callable[..., Answer]) -> Callable[..., dict[str, Any]]:
@@ -107,7 +111,8 @@ def guarded(
             if unknown:
                 names = ", ".join(sorted(unknown))
                 raise TypeError(f"{callback.__name__} answers what is no output: {names}")
-            return {**dict.fromkeys(outputs, no_update), **answer}
+            same = (name for name, place in returned.items() if name in answer and answer[name] == values[place])
+            return {**dict.fromkeys(outputs, no_update), **answer, **dict.fromkeys(same, no_update)}
 
         @app.callback(
             output={**outputs, "notice": said}, inputs=as_role(Input, inputs), state=as_role(State, state),

@@ -127,6 +127,22 @@ def test_the_browsers_side_uses_ids_that_exist(app: App):
 # ── answers by name ─────────────────────────────────────────────────────────────────────────────────────────
 
 
+def ask(app: App, number: int) -> dict[str, Any]:
+    """What the callback of the small page answers where its number is that."""
+    callback = next(one for one in app._callback_list if "small-link.children" in one["output"])
+    names = [part.rsplit(".", 1) for part in callback["output"].strip(".").split("...")]
+    body = {
+        "output": callback["output"],
+        "outputs": [{"id": name, "property": prop} for name, prop in names],
+        "inputs": [{"id": "small-number", "property": "value", "value": number}],
+        "changedPropIds": ["small-number.value"],
+    }
+    answer = app.server.test_client().post("/_dash-update-component", json=body, headers={"Host": "localhost"})
+    assert answer.status_code == 200, answer.text
+    response: dict[str, Any] = answer.get_json()["response"]
+    return response
+
+
 def test_an_answer_names_what_it_changes(settings, services: Core):
     def register(app: App, core: Any, service: Any) -> None:
         @guarded(
@@ -143,25 +159,31 @@ def test_an_answer_names_what_it_changes(settings, services: Core):
 
     app = create_app(settings, services, pages=[small(register=register)])
 
-    def ask(number: int) -> dict[str, Any]:
-        callback = next(one for one in app._callback_list if "small-link.children" in one["output"])
-        names = [part.rsplit(".", 1) for part in callback["output"].strip(".").split("...")]
-        body = {
-            "output": callback["output"],
-            "outputs": [{"id": name, "property": prop} for name, prop in names],
-            "inputs": [{"id": "small-number", "property": "value", "value": number}],
-            "changedPropIds": ["small-number.value"],
-        }
-        answer = app.server.test_client().post("/_dash-update-component", json=body, headers={"Host": "localhost"})
-        assert answer.status_code == 200, answer.text
-        return answer.get_json()["response"]
-
-    assert ask(0) == {"small-link": {"children": "zero"}, "small-panel-notice": {"children": None}}
-    assert ask(1) == {"small-link": {"children": None, "href": "/empty"}, "small-panel-notice": {"children": None}}
+    assert ask(app, 0) == {"small-link": {"children": "zero"}, "small-panel-notice": {"children": None}}
+    assert ask(app, 1) == {"small-link": {"children": None, "href": "/empty"}, "small-panel-notice": {"children": None}}
     for number, said in {2: "answers what is no output: lnk", 3: "Unfit: nothing"}.items():
-        answer = ask(number)
+        answer = ask(app, number)
         assert answer["small-link"] == {"children": None, "href": "/empty"}
         assert said in str(answer["small-panel-notice"])
+
+
+def test_a_control_is_not_set_to_what_it_was_when_the_question_was_asked(settings, services: Core):
+    """Of two quick choices, the answer to the first would undo the second."""
+
+    def register(app: App, core: Any, service: Any) -> None:
+        @guarded(
+            app,
+            panel="small-panel",
+            inputs={"number": Input("small-number", "value")},
+            output={"within": Output("small-number", "value"), "link": Output("small-link", "children")},
+        )
+        def answer(number: int) -> Any:
+            return {"within": min(number, 2), "link": "asked"}
+
+    app = create_app(settings, services, pages=[small(register=register)])
+    expected = {"small-link": {"children": "asked"}, "small-panel-notice": {"children": None}}
+    assert ask(app, 2) == expected
+    assert ask(app, 3) == {**expected, "small-number": {"value": 2}}
 
 
 # ── static files ────────────────────────────────────────────────────────────────────────────────────────────

@@ -60,9 +60,9 @@ def _register_choice(app: App, service: Distillations) -> None:
         notice = [problem(one, "Not everything can be shown") for one in problems] or None
         if shown is None:
             return {"shown": None, "meaning": None, "data": None, "heads": None, "notice": notice}
-        data, same_model = shown.to_dict(), before is not None and before["of"] == shown.of
+        same_model = before is not None and before["of"] == shown.of
         return {
-            "shown": no_update if data == before else data,
+            "shown": shown.to_dict(),
             "widths": [{"value": str(n), "label": "linear" if n == 0 else str(n)} for n in service.widths(shown)],
             "width": str(shown.width),
             "targets": words.across_options(),
@@ -106,14 +106,13 @@ def _register_panels(app: App, service: Distillations) -> None:
     @of_shown(
         panel=ids.ALL,
         inputs=stores(shown=shell.seen(ids.ALL)),
-        state=props("columnDefs", before=shell.table(ids.ALL)),
+        state=props("columnDefs", before=shell.table(ids.ALL)),  # what is still the same is not told again
         parts=("rows", "columns"),
         empty={"columns": no_update},
     )
-    def list_heads(shown: Shown, before: Any) -> Answer:
+    def list_heads(shown: Shown, **_: Any) -> Answer:
         columns = head_columns(words.motif_columns(service, shown))
-        rows = figures.table_rows(service, shown)
-        return {"rows": rows, "columns": no_update if columns == before else columns}
+        return {"rows": figures.table_rows(service, shown), "columns": columns}
 
 
 def _register_head(app: App, core: Core, service: Distillations) -> None:

@@ -132,7 +132,7 @@ def _register_head(app: App, service: Nonlinearity) -> None:
     @of_state(
         panel=ids.ONE,
         inputs=stores(state=ids.SHOWN, head=ids.HEAD, theme=shell.THEME) | values(x1=ids.X1, x2=ids.X2),
-        state=stores(before=ids.LOOK),
+        state=stores(before=ids.LOOK),  # what is still the same is not told again
         parts=("body", "title", "figure"),
         output={
             "look": Output(ids.LOOK, "data"),
@@ -141,13 +141,12 @@ def _register_head(app: App, service: Nonlinearity) -> None:
         },
         empty={"title": "One head"},
     )
-    def look(state: NonlinearityState, head: Any, x1: Any, x2: Any, theme: Theme, before: Any) -> Answer:
+    def look(state: NonlinearityState, head: Any, x1: Any, x2: Any, theme: Theme, **_: Any) -> Answer:
         made = service.compile(state)
         layer, place = first_head(made, head)
         seen = service.look(made, layer, place, within(state, (x1, x2)))
-        now = {"layer": layer, "head": place, "x": list(seen.x)}
         return {
-            "look": no_update if now == before else now,
+            "look": {"layer": layer, "head": place, "x": list(seen.x)},
             "body": [html.P(line) for line in words.head(made, seen)],
             "title": f"Head {layer}.{place}",
             "figure": figures.pattern_figure(seen, theme),

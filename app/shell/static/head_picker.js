@@ -5,11 +5,14 @@
     "use strict";
     const shown = new Map(); // by the picker's id: what the server last said, with layer and head; or nothing
 
+    // Not what the server last said decides whether there is something to ask, while it answers an earlier question.
     function choose(id, layer, head) {
-        const now = shown.get(id);
-        if (now && now.layer === layer && now.head === head) return;
+        const store = document.getElementById(id).dataset.store, now = shown.get(id);
+        const [askedLayer, askedHead] = window.dash_component_api.getLayout(store).props.data || [];
         mark(id, layer, head);
-        dash_clientside.set_props(document.getElementById(id).dataset.store, { data: [layer, head] });
+        const isShown = now && now.layer === layer && now.head === head;
+        if (isShown && askedLayer === layer && askedHead === head) return;
+        dash_clientside.set_props(store, { data: [layer, head] });
     }
 
     function mark(id, layer, head) {

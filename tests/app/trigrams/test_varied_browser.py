@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from playwright.sync_api import expect
 
@@ -15,6 +17,9 @@ from app.pages.trigrams.service_direct import direct_path
 from app.shell import ids as shell
 from tests.app.conftest import TEXT, fits, settled, written
 from tests.app.trigrams.listing import checked, listed, lists, trigrams
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Route
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +141,25 @@ def test_a_head_picker_of_many_layers_scrolls_to_the_chosen_head(open_page):
     for layer in range(10, -1, -1):
         page.keyboard.press("ArrowUp")
         page.wait_for_function(in_view, arg=[layer, 1])
+    written(page, "head", "0.1")
+
+
+def test_a_head_that_is_chosen_again_before_the_answer_is_shown(open_page):
+    page = open_page(trigrams(checkpoint="tiny-deep", head=(11, 1), k=20))
+    listed(page, "20 rows.")
+    settled(page)
+    held: list[Route] = []
+    page.route("**/_dash-update-component", held.append)
+    page.locator(f'#{ids.HEADS} [data-layer="11"][data-head="1"]').focus()
+    with page.expect_request("**/_dash-update-component"):
+        page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowDown")
+    page.unroute("**/_dash-update-component")
+    for route in held:
+        route.continue_()
+    settled(page)
+    written(page, "head", "11.1")
+    expect(page.locator(f'#{ids.HEADS} [data-layer="11"][data-head="1"]')).to_have_attribute("aria-pressed", "true")
 
 
 @pytest.mark.parametrize("path", ["/checkpoints", "/circuits?checkpoint=tiny-two", trigrams(k=40, fold="similar")])
