@@ -8,7 +8,6 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import dcc, html
 
-from app.core.jobs import Job
 from app.core.parameters import Parameter
 from app.shell import ids
 from app.shell.choices import head_picker
@@ -68,17 +67,3 @@ def head_choice(picker: str, store: str) -> html.Div:
 def link_button(id: str, text: str, href: str, *, hidden: bool = False) -> dcc.Link:
     """A link to another page, as a button."""
     return dcc.Link(text, id=id, href=href, className="button-link hidden" if hidden else "button-link")
-
-
-def stop_bar(progress: str, stop: str) -> html.Div:
-    """How far a job is, filled by a callback, and the button that ends it."""
-    button = dmc.Button("Stop", id=stop, n_clicks=0, size="compact-sm", variant="default", className="hidden")
-    return html.Div([html.Div(id=progress, role="status"), button], className="progress")
-
-
-def progress_bar(job: Job, text: str, session: str) -> html.Span:
-    """How far it is, in words and as a bar; and whose it is, where `session` doesn't wait for it."""
-    text = text if session in job.sessions else f"For somebody else: {text}"
-    share = job.done / job.total if job.total else 0
-    bar = html.Span(className="progress-bar", style={"width": f"{100 * share:.1f}%"})
-    return html.Span([text, html.Span(bar, className="progress-track")], className="progress")

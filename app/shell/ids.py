@@ -132,6 +132,31 @@ def delete(choice: str) -> str:
     return f"{choice}-delete"
 
 
+def start(panel: str) -> str:
+    """The button that starts the panel's job (`app.shell.background`)."""
+    return f"{panel}-start"
+
+
+def stop(panel: str) -> str:
+    """The button that ends it."""
+    return f"{panel}-stop"
+
+
+def progress(panel: str) -> str:
+    """Where it is said how far the job is."""
+    return f"{panel}-progress"
+
+
+def timer(panel: str) -> str:
+    """What asks for that."""
+    return f"{panel}-timer"
+
+
+def watched(panel: str) -> str:
+    """The store with the key of the job whose result shall be shown."""
+    return f"{panel}-watched"
+
+
 def paper(panel: str) -> str:
     """The store of a panel that holds a figure to save as a picture (`app.shell.sharing.save_pictures`)."""
     return f"{panel}-paper"

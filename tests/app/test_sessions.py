@@ -9,10 +9,13 @@ from typing import Any
 from flask.testing import FlaskClient
 
 from app.pages.distillation.ids import ids
+from app.shell import ids as shell
 from app.shell.app import App
 from tests.app.conftest import wait
 
 HOST = {"Host": "localhost"}
+STOP, TIMER = shell.stop(ids.FORM), shell.timer(ids.FORM)
+PROGRESS, WATCHED = shell.progress(ids.FORM), shell.watched(ids.FORM)
 
 
 def browser(app: App) -> FlaskClient:
@@ -30,14 +33,14 @@ def session(client: FlaskClient) -> str:
 
 def click(app: App, client: FlaskClient, button: str, watched: str | None) -> dict[str, Any]:
     """What the form answers."""
-    callback = next(one for one in app._callback_list if f"{ids.PROGRESS}.children" in one["output"])
+    callback = next(one for one in app._callback_list if f"{PROGRESS}.children" in one["output"])
     outputs = [part.rsplit(".", 1) for part in callback["output"].strip(".").split("...")]
     body = {
         "output": callback["output"],
         "outputs": [{"id": id, "property": prop.partition("@")[0]} for id, prop in outputs],
         "inputs": [{**one, "value": 1} for one in callback["inputs"]],
-        "state": [{**one, "value": watched if one["id"] == ids.WATCHED else None} for one in callback["state"]],
-        "changedPropIds": [f"{button}.n_clicks" if button != ids.TIMER else f"{button}.n_intervals"],
+        "state": [{**one, "value": watched if one["id"] == WATCHED else None} for one in callback["state"]],
+        "changedPropIds": [f"{button}.n_clicks" if button != TIMER else f"{button}.n_intervals"],
     }
     answer = client.post("/_dash-update-component", json=body, headers=HOST)
     assert answer.status_code == 200, answer.text
@@ -60,17 +63,17 @@ def test_a_stop_ends_the_work_of_its_own_browser_only(app: App):
 
     job = jobs.start("endless", "Distilling tiny-mhsa", endless, session=session(ann))
     assert going.wait(120)
-    seen = click(app, bob, ids.STOP, None)
-    assert not job.stop and seen[ids.STOP] == {"className": "hidden"} and seen[ids.WATCHED] == {"data": None}
-    assert "For somebody else: Distilling tiny-mhsa" in json.dumps(seen[ids.PROGRESS])
-    assert seen[ids.TIMER] == {"disabled": False}  # and goes on to look
+    seen = click(app, bob, STOP, None)
+    assert not job.stop and seen[STOP] == {"className": "hidden"} and seen[WATCHED] == {"data": None}
+    assert "For somebody else: Distilling tiny-mhsa" in json.dumps(seen[PROGRESS])
+    assert seen[TIMER] == {"disabled": False}  # and goes on to look
 
     shared = jobs.start("endless", "Distilling tiny-mhsa", endless, session=session(bob))
     assert shared is job
-    seen = click(app, bob, ids.TIMER, "endless")
-    assert seen[ids.STOP] == {"className": ""} and "somebody" not in json.dumps(seen[ids.PROGRESS])
-    seen = click(app, bob, ids.STOP, "endless")
-    assert not job.stop and "For somebody else" in json.dumps(seen[ids.PROGRESS])
-    click(app, ann, ids.STOP, "endless")
+    seen = click(app, bob, TIMER, "endless")
+    assert seen[STOP] == {"className": ""} and "somebody" not in json.dumps(seen[PROGRESS])
+    seen = click(app, bob, STOP, "endless")
+    assert not job.stop and "For somebody else" in json.dumps(seen[PROGRESS])
+    click(app, ann, STOP, "endless")
     assert wait(job).state == "stopped"
-    assert "nothing of it is kept" in json.dumps(click(app, ann, ids.TIMER, "endless")[ids.PROGRESS])
+    assert "nothing of it is kept" in json.dumps(click(app, ann, TIMER, "endless")[PROGRESS])

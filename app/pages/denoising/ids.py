@@ -8,9 +8,8 @@ ids = Ids(
     "denoising",
     "page tab panel task energy tokens noise components alpha beta share steps seed best drawn plane errors",
     "training run trained curves matrices scales runs",
-    "form form-task form-attention form-epochs form-rate form-context form-prompts form-runs start stop progress timer",
+    "form form-task form-attention form-epochs form-rate form-context form-prompts form-runs",
     "shown",  # store: what the plane shows, an address's state without its query; None when nothing is
     "query",  # store: [x, y], where somebody has put the query, or None
     "picked",  # store: {training, run}, what of the trainings is shown; None when nothing is
-    "watched",  # store: the key of the job whose result shall be shown
 )

@@ -25,8 +25,6 @@ def layout(core: Core, service: Denoising, state: DenoisingState) -> html.Div:
             dcc.Store(id=ids.SHOWN),
             dcc.Store(id=ids.QUERY, data=None if state.query is None else list(state.query)),
             dcc.Store(id=ids.PICKED),
-            dcc.Store(id=ids.WATCHED),
-            dcc.Interval(id=ids.TIMER, interval=900, disabled=True),
             tabs(
                 ids.TAB,
                 state.tab,

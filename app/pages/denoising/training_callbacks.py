@@ -6,10 +6,9 @@ from functools import partial
 from typing import Any
 
 import pandas as pd
-from dash import Output, State, ctx, html, no_update
+from dash import Output, State, html, no_update
 
 from aotlens.plots import Theme
-from app.core import sessions
 from app.core.errors import RequestError
 from app.core.files import File, text_file
 from app.core.jobs import Job
@@ -21,10 +20,9 @@ from app.pages.denoising.service_training import Trainings, order_of
 from app.pages.denoising.tables import runs_table
 from app.shell import ids as shell
 from app.shell.app import App
+from app.shell.background import follow_job, kept_as
 from app.shell.callbacks import Answer, guarded
-from app.shell.controls import progress_bar
-from app.shell.notices import problem
-from app.shell.props import children, props, stores, values
+from app.shell.props import stores, values
 from app.shell.sharing import save_files, show_values, when_seen
 
 _FORM = {name: getattr(ids, f"FORM_{name.upper()}") for name in TRAINING}
@@ -90,39 +88,18 @@ def _register_pictures(app: App, service: Trainings) -> None:
 
 
 def _register_form(app: App, service: Trainings) -> None:
-    @guarded(
-        app,
-        panel=ids.FORM,
-        inputs=props("n_clicks", start=ids.START, stop=ids.STOP) | props("n_intervals", ticks=ids.TIMER),
-        state=stores(watched=ids.WATCHED)
-        | values(chosen=ids.TRAINING, task=ids.FORM_TASK, attention=ids.FORM_ATTENTION, **_FORM),
-        output=stores(watched=ids.WATCHED, options=ids.TRAINING)
-        | children(progress=ids.PROGRESS)
-        | props("className", stop=ids.STOP)
-        | props("disabled", timer=ids.TIMER)
-        | values(training=ids.TRAINING),
-        empty={"watched": no_update, "options": no_update, "stop": "hidden", "timer": True, "training": no_update},
-    )
-    def follow(start: Any, stop: Any, ticks: Any, watched: str | None, chosen: str | None, **form: Any) -> Answer:
-        session = sessions.current()
-        clicked = set(ctx.triggered_prop_ids.values())  # a click may come together with a tick
-        if ids.START in clicked:
-            watched = service.start(order_of(**form), session=session).key
-        elif ids.STOP in clicked:
-            service.jobs.stop(session)
-        job = service.jobs.watched(watched, session)
-        if job is None:
-            return {"watched": None, "progress": None, "stop": "hidden", "timer": True}
-        own = job.active and session in job.sessions
-        answer = {
-            "watched": job.key if own else None,
-            "progress": _progress(job, session),
-            "stop": "" if own else "hidden",
-            "timer": not job.active,
-        }
-        if job.state != "done":
-            return answer
-        return {**answer, "training": job.result, "options": words.options(service, job.result)}
+    def start(session: str, **form: Any) -> Job:
+        return service.start(order_of(**form), session=session)
+
+    def done(job: Job) -> dict[str, Any]:
+        return {"training": job.result, "options": words.options(service, job.result), "progress": kept_as(job)}
+
+    follow_job(
+        app, service.jobs, ids.FORM,
+        form=values(task=ids.FORM_TASK, attention=ids.FORM_ATTENTION, **_FORM), start=start,
+        output=values(training=ids.TRAINING) | stores(options=ids.TRAINING), done=done,
+        units="epochs", failed="The layers could not be trained",
+    )  # fmt: skip
 
 
 def make_file(service: Trainings, entry: str, picked: Any) -> File:
@@ -148,13 +125,3 @@ def make_file(service: Trainings, entry: str, picked: Any) -> File:
     else:
         frame = record.to_frame()
     return text_file(f"{name}-{panel.partition('-')[2]}.csv", frame.to_csv(index=False), "text/csv")
-
-
-def _progress(job: Job, session: str) -> Any:
-    if job.state == "done":
-        return f"{job.label}: done. It is kept as {job.result}, and shown above."
-    if job.state == "stopped":
-        return "Stopped; nothing of it is kept."
-    if job.state == "failed":
-        return problem(job.error, "The layers could not be trained")
-    return progress_bar(job, words.progress(job), session)

@@ -13,7 +13,8 @@ from app.pages.denoising.address import TRAINING, Attention, DenoisingState, Tra
 from app.pages.denoising.ids import ids
 from app.pages.denoising.service import Denoising
 from app.shell import ids as shell
-from app.shell.controls import parameter_slider, segments, stop_bar
+from app.shell.background import job_bar
+from app.shell.controls import parameter_slider, segments
 from app.shell.graph import figure
 from app.shell.panel import panel
 
@@ -65,7 +66,7 @@ def _form() -> html.Section:
         segments(ids.FORM_TASK, "Task", "spheres", {name: words.TASKS[name] for name in get_args(TrainedTask)}),
         segments(ids.FORM_ATTENTION, "Attention", "linear", {name: name for name in get_args(Attention)}),
         *(parameter_slider(getattr(ids, f"FORM_{name.upper()}"), each, each.first) for name, each in TRAINING.items()),
-        dmc.Button("Train", id=ids.START, n_clicks=0),
+        dmc.Button("Train", id=shell.start(ids.FORM), n_clicks=0),
     ]
-    content = [html.Div(controls, className="denoising-form"), stop_bar(ids.PROGRESS, ids.STOP)]
+    content = [html.Div(controls, className="denoising-form"), job_bar(ids.FORM)]
     return panel(ids.FORM, "Train layers", explanations.FORM, content)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from app.core.jobs import Job
 from app.pages.denoising.service_training import BEST, Trainings, scales
 
 if TYPE_CHECKING:
@@ -54,14 +53,6 @@ def meaning(record: DenoiserTraining) -> list[str]:
         theirs = f" (the paper’s: {paper})" if paper and layers.transform is None else ""
         said.append(f"Mean diagonals found: {text}{theirs}.")
     return said
-
-
-def progress(job: Job) -> str:
-    """What is under way."""
-    if job.state == "waiting":
-        return f"{job.label}: waiting."
-    share = f", {job.done:,} of {job.total:,} epochs" if job.total else ""
-    return f"{job.label}: {job.phase or 'starting'}{share}."
 
 
 def _kind(record: DenoiserTraining) -> str:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from dash import ctx, no_update
-
-from app.core import sessions
 from app.core.corpora import PASTED
 from app.core.errors import RequestError
 from app.core.jobs import Job
@@ -17,55 +14,29 @@ from app.pages.distillation.ids import ids
 from app.pages.distillation.service import Distillations, Order, heads_of
 from app.shell import own_texts
 from app.shell.app import App
-from app.shell.callbacks import Answer, guarded
-from app.shell.controls import progress_bar
-from app.shell.notices import problem
-from app.shell.props import children, props, stores, values
+from app.shell.background import follow_job, kept_as
+from app.shell.props import props, stores, values
 
 
 def register(app: App, service: Distillations) -> None:
     """The form's callbacks."""
     own_texts.register(app, ids.FORM, ids.FORM_CORPUS, ids.FORM_PASTED)
 
-    @guarded(
-        app,
-        panel=ids.FORM,
-        inputs=props("n_clicks", start=ids.START, stop=ids.STOP) | props("n_intervals", ticks=ids.TIMER),
-        state=stores(watched=ids.WATCHED)
-        | values(results=ids.RESULTS, checkpoint=ids.FORM_CHECKPOINT, corpus=ids.FORM_CORPUS, hidden=ids.FORM_HIDDEN)
-        | values(pasted=ids.FORM_PASTED)
-        | values(heads=ids.FORM_HEADS, seeds=ids.FORM_SEEDS, tokens=ids.FORM_TOKENS)
-        | props("checked", costs=ids.FORM_COSTS),
-        output=stores(watched=ids.WATCHED, options=ids.RESULTS)
-        | children(progress=ids.PROGRESS)
-        | props("className", stop=ids.STOP)
-        | props("disabled", timer=ids.TIMER)
-        | values(results=ids.RESULTS),
-        empty={"watched": no_update, "options": no_update, "stop": "hidden", "timer": True, "results": no_update},
-    )
-    def follow(
-        start: Any, stop: Any, ticks: Any, watched: str | None, results: list[str] | None, **form: Any
-    ) -> Answer:
-        session = sessions.current()
-        clicked = set(ctx.triggered_prop_ids.values())  # a click may come together with a tick
-        if ids.START in clicked:
-            watched = service.start(order_of(service, **form), session=session).key
-        elif ids.STOP in clicked:
-            service.jobs.stop(session)
-        job = service.jobs.watched(watched, session)
-        if job is None:
-            return {"watched": None, "progress": None, "stop": "hidden", "timer": True}
-        own = job.active and session in job.sessions
-        answer = {
-            "watched": job.key if own else None,
-            "progress": _progress(job, session),
-            "stop": "" if own else "hidden",
-            "timer": not job.active,
-        }
-        if job.state != "done":
-            return answer
+    def start(session: str, **form: Any) -> Job:
+        return service.start(order_of(service, **form), session=session)
+
+    def done(job: Job, results: list[str] | None) -> dict[str, Any]:
         value = [*(one for one in results or [] if one != job.result), job.result][-MAX_RESULTS:]
-        return {**answer, "results": value, "options": result_options(service, value)}
+        return {"results": value, "options": result_options(service, value), "progress": kept_as(job)}
+
+    follow_job(
+        app, service.jobs, ids.FORM, start=start, done=done,
+        form=values(checkpoint=ids.FORM_CHECKPOINT, corpus=ids.FORM_CORPUS, hidden=ids.FORM_HIDDEN)
+        | values(pasted=ids.FORM_PASTED, heads=ids.FORM_HEADS, seeds=ids.FORM_SEEDS, tokens=ids.FORM_TOKENS)
+        | props("checked", costs=ids.FORM_COSTS),
+        kept=values(results=ids.RESULTS), output=values(results=ids.RESULTS) | stores(options=ids.RESULTS),
+        units=words.UNITS, failed="The heads could not be distilled",
+    )  # fmt: skip
 
 
 def order_of(
@@ -99,13 +70,3 @@ def order_of(
         tokens=min(int(tokens or allowed[0]), max(allowed)),
         costs=bool(costs),
     )
-
-
-def _progress(job: Job, session: str) -> Any:
-    if job.state == "done":
-        return f"{job.label}: done. It is kept as {job.result}, and shown above."
-    if job.state == "stopped":
-        return "Stopped; nothing of it is kept."
-    if job.state == "failed":
-        return problem(job.error, "The heads could not be distilled")
-    return progress_bar(job, words.progress(job), session)

@@ -8,12 +8,11 @@ ids = Ids(
     "distillation",
     "panel results width across meaning data body heads grid widths cloud costs all one curve on-text text run strip",
     "open form form-checkpoint form-corpus form-hidden form-heads form-seeds form-tokens form-costs form-pasted",
-    "start stop progress timer views besides",
+    "views besides",
     "shown",  # store: what is shown, a `service.Shown`; None when nothing is
     "asked",  # store: {of, layer, head}, the head that somebody chose, or None
     "picked",  # store: [layer, head], by the buttons
     "prompt",  # store: {text} or {length}
-    "watched",  # store: the key of the job whose result shall be shown
 )
 
 #: Panels that are asked for once they are in view.

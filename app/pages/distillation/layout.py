@@ -15,8 +15,9 @@ from app.pages.distillation.ids import ids
 from app.pages.distillation.service import Distillations
 from app.pages.distillation.tables import head_columns
 from app.shell import ids as shell
+from app.shell.background import job_bar
 from app.shell.choices import head_picker
-from app.shell.controls import labelled, link_button, stop_bar, whole_number
+from app.shell.controls import labelled, link_button, whole_number
 from app.shell.examples import FIRST
 from app.shell.graph import caption, figure
 from app.shell.own_texts import own_text, text_choice
@@ -68,8 +69,6 @@ def layout(core: Core, service: Distillations, state: DistillationState) -> html
             dcc.Store(id=ids.ASKED, data=asked),
             dcc.Store(id=ids.PICKED),
             dcc.Store(id=ids.PROMPT, data={"text": text}),
-            dcc.Store(id=ids.WATCHED),
-            dcc.Interval(id=ids.TIMER, interval=900, disabled=True),
             _choice_panel(service, state),
             html.Div(
                 [
@@ -212,11 +211,9 @@ def _distil_panel(core: Core, state: DistillationState) -> html.Section:
             dmc.Switch(
                 id=ids.FORM_COSTS, label="measure what replacing heads costs", checked=True, className="distil-costs"
             ),
-            dmc.Button("Distil", id=ids.START, n_clicks=0, className="distil-start"),
+            dmc.Button("Distil", id=shell.start(ids.FORM), n_clicks=0, className="distil-start"),
         ],
         className="distil-form",
     )  # fmt: skip
     own = own_text(ids.FORM_CORPUS, ids.FORM_PASTED, core.settings)
-    return panel(
-        ids.FORM, "Distil a checkpoint", _EXPLAIN_DISTIL, [notice, form, own, stop_bar(ids.PROGRESS, ids.STOP)]
-    )
+    return panel(ids.FORM, "Distil a checkpoint", _EXPLAIN_DISTIL, [notice, form, own, job_bar(ids.FORM)])

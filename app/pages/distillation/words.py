@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from app.core.jobs import Job
 from app.pages.distillation.service import Distillations, Shown
 
 if TYPE_CHECKING:
@@ -23,9 +22,9 @@ ONE_OF_EACH = (
     "architectures."
 )
 #: What the progress of a phase counts.
-_UNITS = {
-    "reading text": " tokens", "training FFNs": " tokens (those that errors are measured on, too)",
-    "replacing heads": " passes over the text",
+UNITS = {
+    "reading text": "tokens", "training FFNs": "tokens (those that errors are measured on, too)",
+    "replacing heads": "passes over the text",
 }  # fmt: skip
 NO_RESULT = (
     "No distillation is here. Distil one (Distil a checkpoint), or start the app with --distillation FILE, a file that "
@@ -164,15 +163,6 @@ def costs(page: Distillations, shown: Shown) -> list[str]:
     if missing:
         said.append(f"Not measured for {', '.join(missing)}.")
     return said
-
-
-def progress(job: Job) -> str:
-    """What is under way."""
-    if job.state == "waiting":
-        return f"{job.label}: waiting for what is under way before it."
-    unit = _UNITS.get(job.phase, "")
-    share = f", {job.done:,} of {job.total:,}{unit}" if job.total else ""
-    return f"{job.label}: {job.phase or 'starting'}{share}."
 
 
 def _count(number: int, noun: str) -> str:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from dash import Output, State, ctx, no_update
+from dash import State
 
 from aotlens.plots import Theme
-from app.core import sessions
 from app.core.errors import RequestError
 from app.core.files import File, text_file
 from app.core.jobs import Job
@@ -19,10 +18,9 @@ from app.pages.subspaces.service_audit import Audits
 from app.pages.subspaces.tables import audit_table
 from app.shell import ids as shell
 from app.shell.app import App
+from app.shell.background import follow_job
 from app.shell.callbacks import Answer, guarded
-from app.shell.controls import progress_bar
-from app.shell.notices import problem
-from app.shell.props import children, props, stores, values
+from app.shell.props import stores, values
 from app.shell.sharing import save_files, show_values, when_seen
 
 _PANELS = (ids.RATIOS, ids.PRINCIPAL, ids.LAYERS_TABLE)
@@ -52,39 +50,18 @@ def register(app: App, service: Audits) -> None:
 
 
 def _register_form(app: App, service: Audits) -> None:
-    @guarded(
-        app,
-        panel=ids.AUDIT,
-        inputs=props("n_clicks", start=ids.START, stop=ids.STOP) | props("n_intervals", ticks=ids.TIMER),
-        state=stores(watched=ids.WATCHED)
-        | values(checkpoint=ids.CHECKPOINT, source=ids.SOURCE, text=ids.TEXT, draws=ids.DRAWS),
-        output=stores(watched=ids.WATCHED, audited=ids.AUDITED)
-        | children(progress=ids.PROGRESS)
-        | props("className", stop=ids.STOP)
-        | {"timer": Output(ids.TIMER, "disabled")},
-        parts=("body",),
-        empty={"watched": no_update, "audited": no_update, "stop": "hidden", "timer": True, "body": no_update},
-    )
-    def follow(start: Any, stop: Any, ticks: Any, watched: str | None, draws: Any, **form: Any) -> Answer:
-        session = sessions.current()
-        clicked = set(ctx.triggered_prop_ids.values())  # a click may come together with a tick
-        if ids.START in clicked:
-            watched = service.start(service.order(**form, draws=int(draws)), session=session).key
-        elif ids.STOP in clicked:
-            service.jobs.stop(session)
-        job = service.jobs.watched(watched, session)
-        if job is None:
-            return {"watched": None, "progress": None, "stop": "hidden", "timer": True}
-        own = job.active and session in job.sessions
-        answer = {
-            "watched": job.key if own else None,
-            "progress": _progress(job, session),
-            "stop": "" if own else "hidden",
-            "timer": not job.active,
-        }
-        if job.state != "done":
-            return answer
-        return {**answer, "audited": {"key": job.key}, "body": words.audited(job.result)}
+    def start(session: str, draws: Any, **form: Any) -> Job:
+        return service.start(service.order(**form, draws=int(draws)), session=session)
+
+    def done(job: Job) -> dict[str, Any]:
+        return {"audited": {"key": job.key}, "body": words.audited(job.result)}
+
+    follow_job(
+        app, service.jobs, ids.AUDIT,
+        form=values(checkpoint=ids.CHECKPOINT, source=ids.SOURCE, text=ids.TEXT, draws=ids.DRAWS), start=start,
+        output=stores(audited=ids.AUDITED), parts=("body",), done=done,
+        units="layers", failed="The model could not be audited",
+    )  # fmt: skip
 
 
 def make_file(service: Audits, entry: str, audited: Any) -> File:
@@ -96,13 +73,3 @@ def make_file(service: Audits, entry: str, audited: Any) -> File:
     frame = found.audit.pca_frame() if principal else found.audit.to_frame()
     name = f"{found.order.checkpoint}-audit-{'principal' if principal else 'subspaces'}.csv"
     return text_file(name, frame.to_csv(index=False), "text/csv")
-
-
-def _progress(job: Job, session: str) -> Any:
-    if job.state == "done":
-        return None
-    if job.state == "stopped":
-        return "Stopped; nothing of it is kept."
-    if job.state == "failed":
-        return problem(job.error, "The model could not be audited")
-    return progress_bar(job, words.progress(job), session)

@@ -11,7 +11,8 @@ from app.pages.subspaces import explanations
 from app.pages.subspaces.address import SubspacesState
 from app.pages.subspaces.ids import ids
 from app.shell import ids as shell
-from app.shell.controls import slider, stop_bar
+from app.shell.background import job_bar
+from app.shell.controls import slider
 from app.shell.examples import EXAMPLES
 from app.shell.graph import figure
 from app.shell.panel import panel
@@ -27,7 +28,7 @@ def audit_tab(core: Core, state: SubspacesState) -> html.Div:
                 ids.AUDIT, "Do trained layers denoise?", explanations.AUDIT,
                 [
                     _form(core, state),
-                    stop_bar(ids.PROGRESS, ids.STOP),
+                    job_bar(ids.AUDIT),
                     html.Div(id=shell.body(ids.AUDIT), className="meaning", role="status"),
                 ],
             ),
@@ -63,7 +64,7 @@ def _form(core: Core, state: SubspacesState) -> html.Div:
                 maxRows=3, spellCheck=False, className="audit-text", debounce=400, size="sm",
             ),
             slider(ids.DRAWS, "Random rotations", 20, 5, 100, 5),
-            dmc.Button("Audit", id=ids.START, n_clicks=0),
+            dmc.Button("Audit", id=shell.start(ids.AUDIT), n_clicks=0),
         ],
         className="audit-form",
     )  # fmt: skip

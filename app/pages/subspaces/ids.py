@@ -8,8 +8,7 @@ ids = Ids(
     "subspaces",
     "page panel clusters rank tokens d_model noise step threshold layers seed phi bases layer captions",
     "cloud picture snr membership head conditions",
-    "tab audit checkpoint source text draws start stop progress timer ratios principal layers-table",
+    "tab audit checkpoint source text draws ratios principal layers-table",
     "shown",  # store: the mixture that is shown, an address's state; None when none is
-    "watched",  # store: the key of the audit whose result shall be shown
     "audited",  # store: {key}, of the audit that is shown; None when none is
 )

@@ -23,9 +23,7 @@ def layout(core: Core, service: Subspaces, state: SubspacesState) -> html.Div:
         [
             html.H1("Subspace denoising", className="sr-only"),
             dcc.Store(id=ids.SHOWN),
-            dcc.Store(id=ids.WATCHED),
             dcc.Store(id=ids.AUDITED),
-            dcc.Interval(id=ids.TIMER, interval=900, disabled=True),
             tabs(
                 ids.TAB,
                 state.tab,

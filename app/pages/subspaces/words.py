@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from app.core.jobs import Job
 from app.pages.subspaces.address import SubspacesState
 from app.pages.subspaces.service_audit import Audited
 
@@ -96,11 +95,3 @@ def audited(found: Audited) -> str:
         f"pairs, in {above} of them by more than in any of {len(audit.null_ratios)} random rotations; in {below} it is "
         f"below all rotations. {theory}"
     )
-
-
-def progress(job: Job) -> str:
-    """What is under way."""
-    if job.state == "waiting":
-        return f"{job.label}: waiting."
-    share = f", {job.done} of {job.total} layers" if job.total else ""
-    return f"{job.label}: {job.phase or 'starting'}{share}."

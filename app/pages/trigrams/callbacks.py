@@ -9,7 +9,6 @@ from dash import Output, ctx, no_update
 from app.core import sessions
 from app.core.corpora import PASTED
 from app.core.errors import RequestError
-from app.core.jobs import Job
 from app.pages.trigrams import rows as table_rows
 from app.pages.trigrams import words
 from app.pages.trigrams.address import FIRST_ROWS, FIRST_TOKENS, MAX_ROWS, TrigramsState
@@ -19,9 +18,9 @@ from app.pages.trigrams.tables import row_columns
 from app.shell import ids as shell
 from app.shell import own_texts
 from app.shell.app import App
+from app.shell.background import said
 from app.shell.callbacks import Answer, guarded
 from app.shell.choices import head_buttons
-from app.shell.controls import progress_bar
 from app.shell.notices import exact, problem, relative
 from app.shell.props import children, props, stores, values
 from app.shell.sharing import long_table
@@ -139,14 +138,13 @@ def _register_choice(app: App, trigrams: Trigrams) -> None:
         trigrams.search(choice, session=sessions.current())
         asked = {**choice.to_dict(), "layers": shape.n_layers, "heads": shape.n_heads}
         answer: dict[str, Any] = {
+            "asked": asked,
             "head": [choice.layer, choice.head],
             "distance": shape.max_distance == 0,
             "delta": shape.max_distance == 0 or distance != "fixed",
             "least": not shape.counted,
             "meaning": f"{words.table(choice, trigrams.settings.folded_rows)} {words.rare(state.least, shape)}",
         }
-        if asked != before:
-            answer["asked"] = asked
         if before is None or [before["layers"], before["heads"]] != [shape.n_layers, shape.n_heads]:
             answer["heads"] = head_buttons(shape.n_layers, shape.n_heads)
         if before is not None and asked != before:
@@ -160,23 +158,23 @@ def _register_follow(app: App, trigrams: Trigrams) -> None:
         "columns": Output(shell.table(ids.ROWS), "columnDefs"),
         "heads": Output(shell.table(ids.ALL_HEADS), "rowData"),
         "relative": Output(ids.RELATIVE, "children"),
-        "progress": Output(ids.PROGRESS, "children"),
-        "stop": Output(ids.STOP, "className"),
-        "timer": Output(ids.TIMER, "disabled"),
+        "progress": Output(shell.progress(ids.CHOICE), "children"),
+        "stop": Output(shell.stop(ids.CHOICE), "className"),
+        "timer": Output(shell.timer(ids.CHOICE), "disabled"),
     }
 
     @guarded(
         app,
         panel=ids.CHECK,
         inputs=stores(asked=ids.ASKED, read=ids.READING)
-        | props("n_intervals", ticks=ids.TIMER)
-        | props("n_clicks", one=ids.CHECK, every=ids.CHECK_ALL, stop=ids.STOP),
+        | props("n_intervals", ticks=shell.timer(ids.CHOICE))
+        | props("n_clicks", one=ids.CHECK, every=ids.CHECK_ALL, stop=shell.stop(ids.CHOICE)),
         state=stores(before=ids.SHOWN) | props("rowData", heads=shell.table(ids.ALL_HEADS)),
         output=output,
         empty={**dict.fromkeys(output, no_update), "timer": True},
     )
-    def follow(asked: Any, read: Any, before: Any, heads: Any, **_: Any) -> Answer:
-        nothing = {"shown": None, "heads": [], "relative": None, "progress": "", "stop": "hidden", "timer": True}
+    def follow(asked: Any, read: Any, before: Any, **_: Any) -> Answer:
+        nothing = {"shown": None, "heads": [], "relative": None, "progress": None, "stop": "hidden", "timer": True}
         choice, reading = chosen(asked), reading_of(read)
         if choice is None:
             return nothing
@@ -191,7 +189,7 @@ def _register_follow(app: App, trigrams: Trigrams) -> None:
             trigrams.check(choice, reading, session=session)
             if ids.CHECK_ALL in clicked:
                 trigrams.check_every_head(choice, reading, shape, session=session)
-        if ids.STOP in clicked:
+        if shell.stop(ids.CHOICE) in clicked:
             trigrams.checks.stop(session)
         searching = trigrams.searching(choice)
         if searching is not None and searching.state == "failed":
@@ -199,8 +197,9 @@ def _register_follow(app: App, trigrams: Trigrams) -> None:
         checking = trigrams.checking(choice, reading) if reading is not None else None
         jobs = [job for job in (searching, checking, trigrams.checks.under_way(session)) if job is not None]
         active = next((job for job in jobs if job.active), None)
+        told = active or checking
         answer: dict[str, Any] = {
-            "progress": _progress(active, checking, session),
+            "progress": told and said(told, session, "tokens", "The rows could not be checked"),
             "stop": "" if trigrams.checks.awaited(session) else "hidden",
             "timer": active is None,
         }
@@ -218,12 +217,7 @@ def _register_follow(app: App, trigrams: Trigrams) -> None:
             }
             if before is None or before["columns"] != columns:
                 answer["columns"] = row_columns(**columns)
-        if shown != before:
-            answer["shown"] = shown
-        records = table_rows.heads(trigrams, choice, reading, shape)
-        if records != heads:
-            answer["heads"] = records
-        return answer
+        return {**answer, "shown": shown, "heads": table_rows.heads(trigrams, choice, reading, shape)}
 
 
 def chosen(data: Any) -> Choice | None:
@@ -236,13 +230,3 @@ def chosen(data: Any) -> Choice | None:
 def reading_of(data: Any) -> Reading | None:
     """The text that is chosen; None while none has been pasted."""
     return Reading(text=str(data["text"]), tokens=int(data["tokens"])) if data and data["text"] else None
-
-
-def _progress(active: Job | None, checking: Job | None, session: str) -> Any:
-    if active is not None:
-        return progress_bar(active, words.progress(active), session)
-    if checking is not None and checking.state == "failed":
-        return problem(checking.error, "The rows could not be checked")
-    if checking is not None and checking.state == "stopped":
-        return "The check was stopped; nothing of it is kept."
-    return ""

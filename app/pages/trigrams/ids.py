@@ -6,7 +6,7 @@ from app.shell.ids import Ids
 
 ids = Ids(
     "trigrams",
-    "checkpoint heads score end distance delta k least choice meaning relative progress timer stop body rows",
+    "checkpoint heads score end distance delta k least choice meaning relative body rows",
     "source destination out within verdict kind one evidence corpus tokens pasted check check-all rule kinds",
     "forced all-heads tabs fold path own after",
     "head",  # store: [layer, head]

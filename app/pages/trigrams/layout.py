@@ -12,7 +12,8 @@ from app.pages.trigrams.service import Trigrams
 from app.pages.trigrams.tables import bigrams_grid, forced_grid, heads_grid, rows_grid
 from app.pages.trigrams.words import RULES
 from app.shell import ids as shell
-from app.shell.controls import head_choice, labelled, segments, stop_bar, switch_of, whole_number
+from app.shell.background import stop_bar
+from app.shell.controls import head_choice, labelled, segments, switch_of, whole_number
 from app.shell.graph import caption, figure
 from app.shell.own_texts import own_text, text_choice
 from app.shell.panel import about, panel, tabs
@@ -67,7 +68,6 @@ def layout(core: Core, service: Trigrams, state: TrigramsState) -> html.Div:
             dcc.Store(id=ids.ROW, data=state.row),
             dcc.Store(id=ids.OPEN, data=[]),
             dcc.Store(id=ids.ASKED_PATH),
-            dcc.Interval(id=ids.TIMER, interval=700, disabled=True),
             _choice_panel(core, state, checkpoint),
             tabs(
                 ids.TABS,
@@ -183,7 +183,7 @@ def _choice_panel(core: Core, state: TrigramsState, checkpoint: str | None) -> h
         ),
         html.P(id=ids.MEANING, className="meaning"),
         html.Div(id=ids.RELATIVE),
-        stop_bar(ids.PROGRESS, ids.STOP),
+        stop_bar(ids.CHOICE),
     ]  # fmt: skip
     return panel(ids.CHOICE, "Skip-trigrams", _EXPLAIN_CHOICE, content)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from app.pages.trigrams.service import Choice, Shape
 from app.pages.trigrams.service_direct import DirectPath, PathChoice
@@ -216,15 +216,6 @@ def direct_path(path: DirectPath, choice: PathChoice, about: str) -> str:
 
 def _heads(heads: tuple[tuple[int, int], ...]) -> str:
     return "Heads" if len(heads) > 1 else "Head"
-
-
-def progress(job: Any) -> str:
-    """What is under way, and how far."""
-    if job.state == "waiting":
-        return f"{job.label}: waiting for what is under way before it."
-    if not job.total:
-        return f"{job.label}: {job.phase or 'starting'} …"
-    return f"{job.label}: {job.done:,} of {job.total:,} tokens read ({job.done / job.total:.0%})."
 
 
 def _rule(found: Evidence, row: int) -> str:

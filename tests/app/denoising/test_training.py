@@ -109,8 +109,8 @@ def test_it_opens_on_stored_results_and_trains(open_page):
         page.keyboard.press(key)
         expect(thumb).to_have_attribute("aria-valuenow", str(int(TRAINING[name].least)))
     settled(page)
-    page.click(f"#{ids.START}")
-    page.locator(f"#{ids.PROGRESS} >> text=done. It is kept as spheres-linear-1-epochs").wait_for()
+    page.click(f"#{shell.start(ids.FORM)}")
+    page.locator(f"#{shell.progress(ids.FORM)} >> text=done. It is kept as spheres-linear-1-epochs").wait_for()
     page.wait_for_function("() => new URLSearchParams(location.search).get('training').startsWith('spheres-linear-1-')")
     expect(page.locator(f"#{shell.body(ids.TRAINED)}")).to_contain_text(
         "1 run of linear attention on spheres, 1 epoch:"

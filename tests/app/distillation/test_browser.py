@@ -189,12 +189,12 @@ def test_a_checkpoint_is_distilled_here(open_page, distilled: Distillations):
     drawn(page)
     page.get_by_role("tab", name="Distil a checkpoint").click()
     page.fill(f"#{ids.FORM_HEADS}", "nonsense")
-    page.click(f"#{ids.START}")
+    page.click(f"#{shell.start(ids.FORM)}")
     page.locator(f"#{shell.notice(ids.FORM)} >> text=layer.head").wait_for()
     page.fill(f"#{ids.FORM_HEADS}", "1.1")
     page.fill(f"#{ids.FORM_SEEDS}", "1")
-    page.click(f"#{ids.START}")
-    page.locator(f"#{ids.PROGRESS} >> text=done.").wait_for()
+    page.click(f"#{shell.start(ids.FORM)}")
+    page.locator(f"#{shell.progress(ids.FORM)} >> text=done.").wait_for()
     made = [entry.key for entry in distilled.list() if entry.source == "made here"]
     assert len(made) == 1
     written(page, "results", f"tiny-mhsa,{made[0]}")

@@ -33,4 +33,4 @@ def test_the_page_says_what_to_do(open_page):
     page.locator(f"#{shell.notice(ids.PANEL)} >> text=--distillation FILE").wait_for()
     page.wait_for_selector("#distillation-body[data-empty]")
     page.locator(f"#{ids.FORM} >> text=--corpus dir:PATH").wait_for(state="attached")
-    assert page.locator(f"#{ids.START}").is_enabled()  # a text can be uploaded or pasted
+    assert page.locator(f"#{shell.start(ids.FORM)}").is_enabled()  # a text can be uploaded or pasted

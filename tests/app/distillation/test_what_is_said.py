@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from app.pages.distillation import words
+from app.shell.background import progress_text
 from app.shell.graph import blank
 
 
@@ -24,6 +25,6 @@ def test_a_missing_learning_curve_is_explained():
 
 def test_progress_says_what_it_counts():
     job: Any = SimpleNamespace(state="running", label="Distilling m", phase="training FFNs", done=1000, total=2000)
-    assert words.progress(job).startswith("Distilling m: training FFNs, 1,000 of 2,000 tokens")
+    assert progress_text(job, words.UNITS).startswith("Distilling m: training FFNs, 1,000 of 2,000 tokens")
     job.phase = "replacing heads"
-    assert words.progress(job).endswith("of 2,000 passes over the text.")
+    assert progress_text(job, words.UNITS).endswith("of 2,000 passes over the text.")

@@ -94,7 +94,7 @@ def test_all_triples_are_searched(open_page):
     assert len(outs) >= 10 and all("captain" in out for out in outs)
     expect(page.locator(f"#{ids.MEANING}")).to_contain_text("out contains")
     page.fill(f"#{ids.OUT}", "zzzzz")
-    page.locator(f"#{ids.PROGRESS} >> text=No token matches").wait_for()
+    page.locator(f"#{shell.progress(ids.CHOICE)} >> text=No token matches").wait_for()
 
 
 def test_check_read_and_open_in_heads(open_page):
@@ -168,10 +168,10 @@ def test_a_check_can_be_stopped_and_every_head_checked(open_page, served, monkey
     listed(page, "20 rows.")
     page.click(f"#{ids.CHECK}")
     assert started.wait(PATIENCE / 1000)
-    page.locator(f"#{ids.PROGRESS} >> text=/Checking head 0.1 .* of 3,000 tokens read/").wait_for()
-    page.click(f"#{ids.STOP}")
-    page.locator(f"#{ids.PROGRESS} >> text=The check was stopped").wait_for()
-    expect(page.locator(f"#{ids.STOP}")).to_be_hidden()
+    page.locator(f"#{shell.progress(ids.CHOICE)} >> text=/Checking head 0.1 .* of 3,000 tokens/").wait_for()
+    page.click(f"#{shell.stop(ids.CHOICE)}")
+    page.locator(f"#{shell.progress(ids.CHOICE)} >> text=Stopped; nothing of it is kept").wait_for()
+    expect(page.locator(f"#{shell.stop(ids.CHOICE)}")).to_be_hidden()
     monkeypatch.setattr(aotlens.trigrams, "evidence", real)
     page.click(f"#{ids.CHECK_ALL}")
     page.locator("#trigrams-all-heads").scroll_into_view_if_needed()
@@ -259,7 +259,7 @@ def test_a_click_that_waits_for_another_answer_is_heard(open_page, monkeypatch: 
 
 def test_what_there_is_not_is_said(open_page):
     page = open_page(trigrams(checkpoint="tiny-fixed"))
-    page.locator(f"#{ids.PROGRESS} .mantine-Alert-root").wait_for()
+    page.locator(f"#{shell.progress(ids.CHOICE)} .mantine-Alert-root").wait_for()
     page = open_page(trigrams(checkpoint="tiny-two", head=(1, 0), k=20), width=800, scheme="dark")
     listed(page, "20 rows.")
     page.locator(f"#{ids.RELATIVE} >> text=Relative").wait_for()
