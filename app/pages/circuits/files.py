@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from app.core.errors import RequestError
-from app.core.files import File, json_file, text_file
+from app.core.files import File, csv_file, json_file
 from app.pages.circuits import figures
 from app.pages.circuits import service_structure as structure
 from app.pages.circuits.service import Choice, Circuits, Ends, Shown
@@ -125,14 +123,13 @@ def singular_csv(circuits: Circuits, choice: Choice) -> File:
     frame = circuits.spectrum(choice).to_frame(
         _Texts(shown.rows.text, shown.rows.n), _Texts(shown.columns.text, shown.columns.n)
     )
-    content = frame.to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC)
-    return text_file(_name(choice, "singular", "csv"), content, "text/csv")
+    return csv_file(_name(choice, "singular", "csv"), frame)
 
 
 def composition_csv(circuits: Circuits, checkpoint: str, head: tuple[int, int]) -> File:
     """Every pair that the head is in."""
     name = f"{checkpoint}-head-{head[0]}.{head[1]}-composition.csv"
-    return _records_csv(name, _edges(circuits, checkpoint, head))
+    return csv_file(name, _edges(circuits, checkpoint, head))
 
 
 def composition_json(circuits: Circuits, checkpoint: str, head: tuple[int, int], z: float) -> File:
@@ -146,7 +143,7 @@ def copying_csv(circuits: Circuits, checkpoint: str, head: tuple[int, int]) -> F
     """The table of copying scores and rates."""
     records, _ = structure.copying(circuits, checkpoint, head)
     kept = ("head", "score", "by_construction", "top1", "top5")
-    return _records_csv(f"{checkpoint}-copying.csv", [{key: one[key] for key in kept} for one in records])
+    return csv_file(f"{checkpoint}-copying.csv", [{key: one[key] for key in kept} for one in records])
 
 
 class _Texts(Sequence[str]):
@@ -199,18 +196,4 @@ def _name(choice: Choice, what: str, kind: str) -> str:
 
 
 def _csv(choice: Choice, what: str, records: Iterable[Mapping[str, Any]]) -> File:
-    return _records_csv(_name(choice, what, "csv"), records)
-
-
-def _records_csv(name: str, records: Iterable[Mapping[str, Any]]) -> File:
-    """Texts are quoted: an unquoted carriage return ends a row."""
-    buffer = io.StringIO()
-    writer: Any = None
-    for record in records:
-        if writer is None:
-            writer = csv.DictWriter(buffer, list(record), quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
-            writer.writeheader()
-        writer.writerow(record)
-    if writer is None:
-        raise RequestError("There is nothing in this table to save.")
-    return text_file(name, buffer.getvalue(), "text/csv")
+    return csv_file(_name(choice, what, "csv"), records)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from dash import Output
 
@@ -17,6 +17,14 @@ from app.shell.app import App
 from app.shell.callbacks import Answer, guarded
 from app.shell.props import props, stores, values
 
+Axis = Literal["row", "column"]
+
+#: By axis: the panel, the choice of one, and its two tables.
+_LINES: dict[Axis, tuple[str, str, tuple[str, str]]] = {
+    "row": (ids.ROW, ids.ROW_CHOICE, (ids.ROW_LARGEST, ids.ROW_SMALLEST)),
+    "column": (ids.COLUMN, ids.COLUMN_CHOICE, (ids.COLUMN_LARGEST, ids.COLUMN_SMALLEST)),
+}
+
 
 def register(app: App, circuits: Circuits) -> None:
     """The tables' callbacks."""
@@ -28,55 +36,44 @@ def register(app: App, circuits: Circuits) -> None:
     def list_top(choice: Choice) -> Answer:
         return _tables(circuits.circuit(choice), circuits.top(choice), ("Largest", "Smallest"))
 
-    @of_choice(
-        panel=ids.ROW,
-        inputs=stores(choice=shell.seen(ids.ROW)) | values(value=ids.ROW_CHOICE),
-        parts=("title", "explanation", "caption"),
-        output=props("label", label=ids.ROW_CHOICE) | _two_tables(ids.ROW_LARGEST, ids.ROW_SMALLEST),
-        empty={"title": "One row", "label": "Row"},
-    )
-    def list_row(choice: Choice, value: str | None) -> Answer:
-        index = first_row(circuits, choice, value)
-        shown, ends = circuits.circuit(choice), circuits.row(choice, index)
-        these, role = words.WORDS[choice.kind], words.row_role(shown)
-        token = f"‹{shown.rows.shown(index)}›"
-        return {
-            **_tables(shown, ends, (these.row_largest, these.row_smallest), rows=False),
-            "title": these.row_title.format(it=token),
-            "explanation": f"The row of {token} as {role}: its entries with every {words.column_role(shown)}.",
-            "caption": words.row_caption(shown, ends),
-            "label": words.titled(role),
-        }
+    for axis, (panel, wanted, tables) in _LINES.items():
 
-    @of_choice(
-        panel=ids.COLUMN,
-        inputs=stores(choice=shell.seen(ids.COLUMN)) | values(value=ids.COLUMN_CHOICE),
-        parts=("title", "explanation", "caption"),
-        output=props("label", label=ids.COLUMN_CHOICE) | _two_tables(ids.COLUMN_LARGEST, ids.COLUMN_SMALLEST),
-        empty={"title": "One column", "label": "Column"},
-    )
-    def list_column(choice: Choice, value: str | None) -> Answer:
-        index = first_column(circuits, choice, value)
-        shown, ends = circuits.circuit(choice), circuits.column(choice, index)
-        these, role = words.WORDS[choice.kind], words.column_role(shown)
-        token = f"‹{shown.columns.shown(index)}›"
-        return {
-            **_tables(shown, ends, (these.column_largest, these.column_smallest), columns=False),
-            "title": these.column_title.format(it=token),
-            "explanation": f"The column of {token} as {role}: its entries with every {words.row_role(shown)}.",
-            "caption": these.column_caption,
-            "label": words.titled(role),
-        }
+        @of_choice(
+            panel=panel,
+            inputs=stores(choice=shell.seen(panel)) | values(value=wanted),
+            parts=("title", "explanation", "caption"),
+            output=props("label", label=wanted) | _two_tables(*tables),
+            empty={"title": f"One {axis}", "label": words.titled(axis)},
+        )
+        def list_line(choice: Choice, value: str | None, axis: Axis = axis) -> Answer:
+            shown, ends = circuits.circuit(choice), line(circuits, choice, axis, value)
+            these, of_row = words.WORDS[choice.kind], axis == "row"
+            labels, line_words = (shown.rows, these.row) if of_row else (shown.columns, these.column)
+            role, other = words.row_role(shown), words.column_role(shown)
+            if not of_row:
+                role, other = other, role
+            token = f"‹{labels.shown(line_index(circuits, choice, axis, value))}›"
+            return {
+                **_tables(shown, ends, (line_words.largest, line_words.smallest), rows=not of_row, columns=of_row),
+                "title": line_words.title.format(it=token),
+                "explanation": f"The {axis} of {token} as {role}: its entries with every {other}.",
+                "caption": words.row_caption(shown, ends) if of_row else these.column_caption,
+                "label": words.titled(role),
+            }
 
 
-def first_row(circuits: Circuits, choice: Choice, value: str | None) -> int:
-    """The row that is chosen, or that of the largest entry."""
-    return int(value) if value is not None else int(circuits.top(choice).largest.rows[0])
+def line_index(circuits: Circuits, choice: Choice, axis: Axis, value: str | None) -> int:
+    """The row or column that is chosen, or that of the largest entry."""
+    if value is not None:
+        return int(value)
+    largest = circuits.top(choice).largest
+    return int((largest.rows if axis == "row" else largest.columns)[0])
 
 
-def first_column(circuits: Circuits, choice: Choice, value: str | None) -> int:
-    """The column that is chosen, or that of the largest entry."""
-    return int(value) if value is not None else int(circuits.top(choice).largest.columns[0])
+def line(circuits: Circuits, choice: Choice, axis: Axis, value: str | None) -> Ends:
+    """Both ends of that row or column."""
+    index = line_index(circuits, choice, axis, value)
+    return circuits.row(choice, index) if axis == "row" else circuits.column(choice, index)
 
 
 def _two_tables(largest: str, smallest: str) -> dict[str, Output]:

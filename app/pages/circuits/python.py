@@ -8,7 +8,7 @@ from app.core import Core
 from app.pages.circuits import figures
 from app.pages.circuits.address import CircuitsState
 from app.pages.circuits.ids import ids
-from app.pages.circuits.line_callbacks import first_column, first_row
+from app.pages.circuits.line_callbacks import line_index
 from app.pages.circuits.service import Circuits
 from app.shell.python import loading
 
@@ -49,10 +49,10 @@ def python(core: Core, service: Circuits, state: CircuitsState, panel: str) -> l
         numbers = "eigenvalues" if panel == ids.EIGENVALUES else "singular_values"
         return [*start, f"result = aotlens.circuits.spectrum(circuit).{numbers}"]
     if panel == ids.ROW:
-        row = first_row(service, choice, None if state.row is None else str(state.row))
+        row = line_index(service, choice, "row", None if state.row is None else str(state.row))
         return [*start, _entries([row], None), "columns = entries[0].argsort()[::-1]", "result = entries[0, columns]"]
     if panel == ids.COLUMN:
-        column = first_column(service, choice, None if state.column is None else str(state.column))
+        column = line_index(service, choice, "column", None if state.column is None else str(state.column))
         return [*start, _entries(None, [column]), "rows = entries[:, 0].argsort()[::-1]", "result = entries[rows, 0]"]
     if panel == ids.BLOCK:
         shown = figures.block(service, choice, state.block).map

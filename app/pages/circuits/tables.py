@@ -31,10 +31,10 @@ def entry_columns(shown: Shown, *, rows: bool = True, columns: bool = True) -> l
     these, unit = words.WORDS[shown.choice.kind], words.quantity(shown)
     defs: list[dict[str, Any]] = [_RANK]
     if rows:
-        title = words.short_role(shown.rows, these.row_role)
+        title = words.short_role(shown.rows, these.row.role)
         defs.append(_token("row", title, f"{words.row_role(shown)}; click to list this row"))
     if columns:
-        title = words.short_role(shown.columns, these.column_role)
+        title = words.short_role(shown.columns, these.column.role)
         defs.append(_token("column", title, f"{words.column_role(shown)}; click to list this column"))
     defs.append(number("value", unit, ".2f", f"The entry, in {unit}"))
     if shown.columns.n > 1:

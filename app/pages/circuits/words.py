@@ -15,19 +15,23 @@ if TYPE_CHECKING:
     from aotlens.circuits import Spectrum
 
 
+@dataclass(frozen=True)
+class LineWords:
+    """For a row, or a column, of one kind of circuit."""
+
+    role: str
+    title: str
+    """With {it} for its token."""
+    largest: str
+    smallest: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Words:
     """For one kind of circuit."""
 
-    row_role: str
-    column_role: str
-    row_title: str
-    """With {it} for the row's token."""
-    column_title: str
-    row_largest: str
-    row_smallest: str
-    column_largest: str
-    column_smallest: str
+    row: LineWords
+    column: LineWords
     column_caption: str
     entry: str
     relative: str
@@ -37,14 +41,8 @@ class Words:
 
 WORDS: dict[Kind, Words] = {
     "qk": Words(
-        row_role="destination",
-        column_role="source",
-        row_title="What {it} looks for",
-        column_title="Who looks for {it}",
-        row_largest="attends to most",
-        row_smallest="avoids most",
-        column_largest="attend to it most",
-        column_smallest="avoid it most",
+        row=LineWords("destination", "What {it} looks for", "attends to most", "avoids most"),
+        column=LineWords("source", "Who looks for {it}", "attend to it most", "avoid it most"),
         column_caption=(
             "Scores of different destinations can't be compared as they are: each destination's softmax ignores what "
             "all its sources have in common. “Above its row” can."
@@ -61,14 +59,8 @@ WORDS: dict[Kind, Words] = {
         ),
     ),
     "ov": Words(
-        row_role="source",
-        column_role="output",
-        row_title="What attending to {it} promotes and suppresses",
-        column_title="Which sources promote and suppress {it}",
-        row_largest="promotes",
-        row_smallest="suppresses",
-        column_largest="promote it",
-        column_smallest="suppress it",
+        row=LineWords("source", "What attending to {it} promotes and suppresses", "promotes", "suppresses"),
+        column=LineWords("output", "Which sources promote and suppress {it}", "promote it", "suppress it"),
         column_caption="Above its row: what attending to the source does for this output rather than for all outputs.",
         entry=(
             "An entry is what attending to the source, with weight 1, adds to the output's logit; one logit more is "
@@ -98,12 +90,12 @@ def short_role(labels: Labels, role: str) -> str:
 
 def row_role(shown: Shown) -> str:
     """What a row is."""
-    return role(shown.rows, WORDS[shown.choice.kind].row_role)
+    return role(shown.rows, WORDS[shown.choice.kind].row.role)
 
 
 def column_role(shown: Shown) -> str:
     """What a column is."""
-    return role(shown.columns, WORDS[shown.choice.kind].column_role)
+    return role(shown.columns, WORDS[shown.choice.kind].column.role)
 
 
 def meaning(shown: Shown) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from app.core.files import File, text_file
+from app.core.files import File, csv_file
 from app.pages.denoising import words
 from app.pages.denoising.address import DenoisingState
 from app.pages.denoising.service import Denoising
@@ -28,4 +28,4 @@ def errors_csv(service: Denoising, state: DenoisingState) -> File:
 
 
 def _csv(state: DenoisingState, what: str, frame: pd.DataFrame) -> File:
-    return text_file(f"{words.name(state)}-{what}.csv", frame.to_csv(index=False), "text/csv")
+    return csv_file(f"{words.name(state)}-{what}.csv", frame)

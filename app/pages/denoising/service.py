@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from app.core import Core
 from app.core.cache import Cache
 from app.core.errors import RequestError
+from app.core.parameters import within
 from app.pages.denoising.address import PARAMETERS, DenoisingState
 from app.pages.denoising.service_training import Trainings
 
@@ -96,8 +97,7 @@ def task_of(state: DenoisingState) -> Task:
 
 def from_form(**form: Any) -> DenoisingState:
     """What stands in the page's controls; numbers within their bounds."""
-    numbers = {name: parameter.within(form.pop(name)) for name, parameter in PARAMETERS.items()}
-    return DenoisingState(**numbers, **form)
+    return DenoisingState(**within(PARAMETERS, form))
 
 
 def to_dict(state: DenoisingState) -> dict[str, Any]:

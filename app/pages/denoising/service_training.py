@@ -14,6 +14,7 @@ from app.core import Core
 from app.core.cache import Cache
 from app.core.errors import RequestError
 from app.core.jobs import Job, Jobs, Report
+from app.core.parameters import within
 from app.pages.denoising.address import TRAINING, Attention, TrainedTask
 
 if TYPE_CHECKING:
@@ -120,8 +121,7 @@ class Trainings:
 
 def order_of(**form: Any) -> Order:
     """What the form says, within its bounds."""
-    numbers = {name: parameter.within(form.pop(name)) for name, parameter in TRAINING.items()}
-    return Order(**numbers, **form)
+    return Order(**within(TRAINING, form))
 
 
 def scales(record: DenoiserTraining) -> dict[str, tuple[float, float]]:

@@ -10,7 +10,7 @@ from dash import Output, State, html, no_update
 
 from aotlens.plots import Theme
 from app.core.errors import RequestError
-from app.core.files import File, text_file
+from app.core.files import File, csv_file
 from app.core.jobs import Job
 from app.pages.denoising import training_figures as figures
 from app.pages.denoising import training_words as words
@@ -124,4 +124,4 @@ def make_file(service: Trainings, entry: str, picked: Any) -> File:
         frame = frame.rename_axis("alpha").reset_index()
     else:
         frame = record.to_frame()
-    return text_file(f"{name}-{panel.partition('-')[2]}.csv", frame.to_csv(index=False), "text/csv")
+    return csv_file(f"{name}-{panel.partition('-')[2]}.csv", frame)

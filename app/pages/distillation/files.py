@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from app.core.errors import RequestError
-from app.core.files import File, text_file
+from app.core.files import File, csv_file
 from app.pages.distillation import figures
 from app.pages.distillation.service import Distillations, Shown
 
@@ -68,6 +67,4 @@ def _tokens(result: PromptResult) -> dict[str, object]:
 
 
 def _csv(shown: Shown, what: str, frame: pd.DataFrame, of: str | None = None) -> File:
-    # Tokens are quoted: an unquoted carriage return ends a row.
-    content = frame.to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC)
-    return text_file(f"{of or '-'.join(shown.results)}-{what}.csv", content, "text/csv")
+    return csv_file(f"{of or '-'.join(shown.results)}-{what}.csv", frame)

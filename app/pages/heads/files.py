@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from app.core import head_maps as views
 from app.core.errors import RequestError
-from app.core.files import File, json_file, safe_name, text_file
+from app.core.files import File, csv_file, json_file, safe_name
 from app.core.head_maps import View
 from app.core.inference import PromptResult
 
@@ -22,12 +21,18 @@ def head_csv(result: PromptResult, layer: int, head: int, view: View, hide_first
     """One row for each query and key that is shown."""
     shown = views.head_values(result, layer, head, view, hide_first)
     names = result.patterns.str_tokens
-    buffer = io.StringIO()
-    writer = csv.writer(buffer)
-    writer.writerow(["query", "query_token", "key", "key_token", view])
-    for query, key in np.argwhere(~np.isnan(shown)).tolist():
-        writer.writerow([query, names[query], key, names[key], repr(float(shown[query, key]))])
-    return text_file(f"{result.checkpoint}-head-{layer}.{head}-{view}.csv", buffer.getvalue(), "text/csv")
+    places = np.argwhere(~np.isnan(shown)).tolist()
+    records = (
+        {
+            "query": query,
+            "query_token": names[query],
+            "key": key,
+            "key_token": names[key],
+            view: float(shown[query, key]),
+        }
+        for query, key in places
+    )
+    return csv_file(f"{result.checkpoint}-head-{layer}.{head}-{view}.csv", records)
 
 
 def head_json(result: PromptResult, layer: int, head: int, view: View, hide_first: bool) -> File:
@@ -63,9 +68,8 @@ def all_heads_npz(result: PromptResult, max_bytes: int) -> File:
 
 
 def predictions_csv(result: PromptResult, predictions: NextTokenPredictions) -> File:
-    """The table as it is shown. Tokens are quoted: an unquoted carriage return ends a row."""
-    name = f"{_stem(result, predictions)}.csv"
-    return text_file(name, predictions.to_frame().to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC), "text/csv")
+    """The table as it is shown."""
+    return csv_file(f"{_stem(result, predictions)}.csv", predictions.to_frame())
 
 
 def predictions_json(result: PromptResult, predictions: NextTokenPredictions) -> File:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from app.core.files import File, text_file
+from app.core.files import File, csv_file
 from app.pages.nonlinearity import figures, words
 from app.pages.nonlinearity.service import Compiled, Look
 
@@ -21,19 +21,18 @@ if TYPE_CHECKING:
 
 def error_csv(made: Compiled) -> File:
     """One row a point of the curve or surface."""
-    return text_file(f"{_name(made)}-error.csv", made.curve.to_frame().to_csv(index=False), "text/csv")
+    return csv_file(f"{_name(made)}-error.csv", made.curve.to_frame())
 
 
 def heads_csv(made: Compiled) -> File:
     """One row a head, as in the table."""
     frame = pd.DataFrame(figures.head_rows(made)).drop(columns=["id", "head"]).rename(columns={"place": "head"})
-    return text_file(f"{_name(made)}-heads.csv", frame.to_csv(index=False), "text/csv")
+    return csv_file(f"{_name(made)}-heads.csv", frame)
 
 
 def layers_csv(made: Compiled) -> File:
     """One row a layer, as in the table."""
-    frame = pd.DataFrame(figures.layer_rows(made))
-    return text_file(f"{_name(made)}-layers.csv", frame.to_csv(index=False), "text/csv")
+    return csv_file(f"{_name(made)}-layers.csv", figures.layer_rows(made))
 
 
 def pattern_csv(made: Compiled, look: Look) -> File:
@@ -43,8 +42,7 @@ def pattern_csv(made: Compiled, look: Look) -> File:
          "attention": float(look.pattern[query, key])}
         for query, key in zip(*look.visible.nonzero(), strict=True)
     ]  # fmt: skip
-    name = f"{_name(made)}-head-{look.role.layer}.{look.role.head}.csv"
-    return text_file(name, pd.DataFrame(rows).to_csv(index=False), "text/csv")
+    return csv_file(f"{_name(made)}-head-{look.role.layer}.{look.role.head}.csv", rows)
 
 
 def model_safetensors(made: Compiled) -> File:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from app.core.files import File, json_file, text_file
+from app.core.files import File, csv_file, json_file
 from app.pages.paths import figures, words
 from app.pages.paths.service import Paths, Question
 
@@ -128,8 +127,7 @@ def _json(paths: Paths, question: Question, what: str, content: Mapping[str, Any
 
 
 def _csv(question: Question, what: str, frame: pd.DataFrame) -> File:
-    # Tokens are quoted: an unquoted carriage return ends a row.
-    return text_file(_name(question, what, "csv"), frame.to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC), "text/csv")
+    return csv_file(_name(question, what, "csv"), frame)
 
 
 def _name(question: Question, what: str, kind: str) -> str:

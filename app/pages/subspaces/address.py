@@ -6,53 +6,47 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from app.core import address
-from app.core.parameters import Parameter
+from app.core.parameters import parameter, parameters
 
 Tab = Literal["mixture", "models"]
 Phi = Literal["thresholded_softmax", "softmax"]
 Bases = Literal["orthogonal", "random"]
 Picture = Literal["lengths", "directions", "angles"]
 
-
-#: The sliders, in their order; the first values are those at which theory and computation part in the middle.
-PARAMETERS: dict[str, Parameter] = {
-    "clusters": Parameter(label="Clusters K", first=3, least=2, most=6, step=1),
-    "rank": Parameter(label="Rank p of a subspace", first=24, least=1, most=128, step=1),
-    "tokens": Parameter(label="Tokens of a cluster", first=24, least=1, most=100, step=1),
-    "d_model": Parameter(label="d_model", first=72, least=2, most=512, step=1),
-    "noise": Parameter(label="Noise δ", first=0.1, least=0.0, most=1.0, step=0.01),
-    "step": Parameter(label="Step size η", first=0.5, least=0.05, most=2.0, step=0.05),
-    "threshold": Parameter(label="Threshold τ", first=0.6, least=0.01, most=0.99, step=0.01),
-    "layers": Parameter(label="Layers", first=10, least=1, most=24, step=1),
-    "seed": Parameter(label="Seed", first=0, least=0, most=99, step=1),
-}
+_MOST_CLUSTERS, _MOST_LAYERS = 6, 24
 
 
 @dataclass(frozen=True, kw_only=True)
 class SubspacesState:
-    """Everything that the Subspace denoising page shows."""
+    """Everything that the Subspace denoising page shows.
+
+    The first values are those at which theory and computation part in the middle.
+    """
 
     tab: Tab = address.choice(get_args(Tab), "mixture")
     checkpoint: str | None = address.checkpoint()
     """The model that is audited."""
-    clusters: int = PARAMETERS["clusters"].field()
-    rank: int = PARAMETERS["rank"].field()
-    tokens: int = PARAMETERS["tokens"].field()
+    clusters: int = parameter("Clusters K", 3, least=2, most=_MOST_CLUSTERS)
+    rank: int = parameter("Rank p of a subspace", 24, least=1, most=128)
+    tokens: int = parameter("Tokens of a cluster", 24, least=1, most=100)
     """Of each cluster."""
-    d_model: int = PARAMETERS["d_model"].field()
-    noise: float = PARAMETERS["noise"].field()
-    step: float = PARAMETERS["step"].field()
-    threshold: float = PARAMETERS["threshold"].field()
+    d_model: int = parameter("d_model", 72, least=2, most=512)
+    noise: float = parameter("Noise δ", 0.1, least=0.0, most=1.0, step=0.01)
+    step: float = parameter("Step size η", 0.5, least=0.05, most=2.0, step=0.05)
+    threshold: float = parameter("Threshold τ", 0.6, least=0.01, most=0.99, step=0.01)
     """Unused by the plain softmax."""
-    layers: int = PARAMETERS["layers"].field()
-    seed: int = PARAMETERS["seed"].field()
+    layers: int = parameter("Layers", 10, least=1, most=_MOST_LAYERS)
+    seed: int = parameter("Seed", 0, least=0, most=99)
     phi: Phi = address.choice(get_args(Phi), "thresholded_softmax")
     bases: Bases = address.choice(get_args(Bases), "orthogonal")
-    layer: int = address.whole(0, most=int(PARAMETERS["layers"].most))
+    layer: int = address.whole(0, most=_MOST_LAYERS)
     """The layer that is looked at; 0 is the tokens as drawn."""
     picture: Picture = address.choice(get_args(Picture), "lengths")
-    head: int = address.whole(1, least=1, most=int(PARAMETERS["clusters"].most))
+    head: int = address.whole(1, least=1, most=_MOST_CLUSTERS)
     """The subspace whose memberships are shown, from 1 on."""
 
+
+#: The sliders, in their order.
+PARAMETERS = parameters(SubspacesState)
 
 ADDRESS = address.Address("subspaces", SubspacesState)

@@ -9,7 +9,7 @@ from dash import State
 
 from aotlens.plots import Theme
 from app.core.errors import RequestError
-from app.core.files import File, text_file
+from app.core.files import File, csv_file
 from app.core.jobs import Job
 from app.pages.subspaces import words
 from app.pages.subspaces.figures import audit_figure
@@ -72,4 +72,4 @@ def make_file(service: Audits, entry: str, audited: Any) -> File:
     principal = shell.exporting(entry) == ids.PRINCIPAL
     frame = found.audit.pca_frame() if principal else found.audit.to_frame()
     name = f"{found.order.checkpoint}-audit-{'principal' if principal else 'subspaces'}.csv"
-    return text_file(name, frame.to_csv(index=False), "text/csv")
+    return csv_file(name, frame)

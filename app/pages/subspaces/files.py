@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from app.core.files import File, text_file
+from app.core.files import File, csv_file
 from app.pages.subspaces import figures, words
 from app.pages.subspaces.address import SubspacesState
 from app.pages.subspaces.service import Subspaces, head_of
@@ -42,4 +42,4 @@ def conditions_csv(service: Subspaces, state: SubspacesState) -> File:
 
 
 def _csv(state: SubspacesState, what: str, frame: pd.DataFrame) -> File:
-    return text_file(f"{words.name(state)}-{what}.csv", frame.to_csv(index=False), "text/csv")
+    return csv_file(f"{words.name(state)}-{what}.csv", frame)

@@ -10,6 +10,7 @@ import numpy as np
 from app.core import Core
 from app.core.cache import Cache
 from app.core.errors import RequestError
+from app.core.parameters import within
 from app.pages.subspaces.address import PARAMETERS, SubspacesState
 from app.pages.subspaces.service_audit import Audits
 
@@ -76,8 +77,7 @@ def head_of(state: SubspacesState) -> int:
 
 def from_form(**form: Any) -> SubspacesState:
     """What stands in the page's controls; numbers within their bounds."""
-    numbers = {name: parameter.within(form.pop(name)) for name, parameter in PARAMETERS.items()}
-    return SubspacesState(**numbers, **form)
+    return SubspacesState(**within(PARAMETERS, form))
 
 
 def to_dict(state: SubspacesState) -> dict[str, Any]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-
 from app.core.errors import RequestError
-from app.core.files import File, json_file, text_file
+from app.core.files import File, csv_file, json_file
 from app.pages.trigrams.rows import KindCounts, found_frame
 from app.pages.trigrams.service import Choice, Reading, Trigrams
 from app.pages.trigrams.service_direct import DirectPath, PathChoice
@@ -13,18 +11,18 @@ from app.pages.trigrams.words import RULES
 
 
 def table_csv(trigrams: Trigrams, choice: Choice, reading: Reading | None) -> File:
-    """The whole table, whatever is filtered. Tokens are quoted: an unquoted carriage return ends a row."""
+    """The whole table, whatever is filtered."""
     frame = found_frame(trigrams, choice, reading)
     frame = frame.drop(columns=[column for column in frame if str(column).endswith("_shown")])
     name = f"{choice.checkpoint}-head-{choice.layer}.{choice.head}-skip-trigrams.csv"
-    return text_file(name, frame.to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC), "text/csv")
+    return csv_file(name, frame)
 
 
 def kinds_csv(choice: Choice, counts: KindCounts) -> File:
     """Kinds by verdicts."""
     name = f"{choice.checkpoint}-head-{choice.layer}.{choice.head}-kinds.csv"
-    rows = [",".join(map(str, row)) for row in zip(counts.kinds, *counts.counts.T.tolist(), strict=True)]
-    return text_file(name, "\n".join([",".join(["kind", *counts.verdicts]), *rows, ""]), "text/csv")
+    rows = zip(counts.kinds, counts.counts.tolist(), strict=True)
+    return csv_file(name, ({"kind": kind, **dict(zip(counts.verdicts, row, strict=True))} for kind, row in rows))
 
 
 def kinds_json(choice: Choice, counts: KindCounts, about: str) -> File:
@@ -46,12 +44,9 @@ def forced_csv(trigrams: Trigrams, choice: Choice, reading: Reading | None) -> F
     if bugs is None:
         raise RequestError("The table has not been held against text, so there is nothing to save.")
     name = f"{choice.checkpoint}-head-{choice.layer}.{choice.head}-forced-triples.csv"
-    return text_file(name, bugs.to_frame().to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC), "text/csv")
+    return csv_file(name, bugs.to_frame())
 
 
 def bigrams_csv(choice: PathChoice, path: DirectPath) -> File:
     """The direct path's entries, as the library has them."""
-    frame = path.bigrams.to_frame()
-    return text_file(
-        f"{choice.checkpoint}-direct-path.csv", frame.to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC), "text/csv"
-    )
+    return csv_file(f"{choice.checkpoint}-direct-path.csv", path.bigrams.to_frame())
