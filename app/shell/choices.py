@@ -10,6 +10,7 @@ from dash import html
 
 from aotlens.plots import describe
 from app.core.labels import Labels
+from app.shell.drawn import drawn
 
 #: The server has searched already; static/shell.js has the function.
 _FILTER = {"function": "keepAll"}
@@ -38,11 +39,12 @@ def options(labels: Labels, indices: Iterable[int]) -> list[dict[str, str]]:
 
 
 def head_picker(id: str, store: str) -> html.Div:
-    """A place for `head_buttons`; static/head_picker.js puts the head that is picked, [layer, head], into `store`.
+    """A place for `head_buttons`, which a callback answers for the store `ids.drawn(id)`.
 
-    `app.shell.sharing.mark_head` marks the head that is shown.
+    static/head_picker.js puts the head that is picked, [layer, head], into `store`; `app.shell.sharing.mark_head` marks
+    the head that is shown.
     """
-    return html.Div(id=id, className="pick-heads", role="group", **{"aria-label": "Heads", "data-store": store})
+    return drawn(id, "pick-heads", "Heads", **{"data-store": store})
 
 
 def head_buttons(n_layers: int, n_heads: int) -> list[Any]:

@@ -157,6 +157,11 @@ def watched(panel: str) -> str:
     return f"{panel}-watched"
 
 
+def drawn(group: str) -> str:
+    """The store of the elements that the browser draws in a group (`app.shell.drawn`)."""
+    return f"{group}-drawn"
+
+
 def paper(panel: str) -> str:
     """The store of a panel that holds a figure to save as a picture (`app.shell.sharing.save_pictures`)."""
     return f"{panel}-paper"

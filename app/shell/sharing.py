@@ -34,11 +34,11 @@ def submit_text(app: App, *, prompt: str, text: str, example: str, checkpoint: s
 
 
 def mark_head(app: App, picker: str, shown: str) -> None:
-    """Marks in a `head_picker` the head of what the store `shown` holds, {layer, head, …} or nothing."""
+    """Draws a `head_picker` and marks the head of what the store `shown` holds, {layer, head, …} or nothing."""
     _shell(
         app,
         "showHead",
-        inputs=stores(choice=shown) | children(buttons=picker),
+        inputs=stores(choice=shown, buttons=ids.drawn(picker)),
         state=props("id", id=picker),
     )
 

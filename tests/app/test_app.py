@@ -157,10 +157,10 @@ def analyse(app: Dash, prompt: dict[str, Any], **state: Any) -> dict[str, Any]:
 def test_a_text_gets_chips_and_cells(app: Dash):
     answer = analyse(app, {"checkpoint": "tiny-mhsa", "text": "a\n b"}, head=[1, 2], position=1)
     assert answer[ids.ANALYSIS]["data"]["layers"] == 2
-    assert len(answer[ids.GRID_CELLS]["children"]) == 6
+    assert len(answer[shell.drawn(ids.GRID_CELLS)]["data"]) == 6
     assert answer[ids.HEAD]["data"] == [1, 2]
     assert answer[ids.POSITION]["data"] == 1
-    chips = answer[ids.STRIP]["children"]
+    chips = answer[shell.drawn(ids.STRIP)]["data"]
     assert len(chips) == len(answer[ids.ANALYSIS]["data"]["tokens"])
 
 

@@ -85,8 +85,8 @@ def _register_choice(app: App, circuits: Circuits) -> None:
         | stores(head=ids.HEAD, through=ids.THROUGH)
         | props("checked", biases=ids.BIASES),
         state=stores(asked=ids.ASKED, before=ids.SHOWN),
-        output=stores(shown=ids.SHOWN, head=ids.HEAD, lefts=ids.LEFT, rights=ids.RIGHT)
-        | children(heads=ids.HEADS, meaning=ids.MEANING, exactness=ids.EXACTNESS)
+        output=stores(shown=ids.SHOWN, head=ids.HEAD, lefts=ids.LEFT, rights=ids.RIGHT, heads=shell.drawn(ids.HEADS))
+        | children(meaning=ids.MEANING, exactness=ids.EXACTNESS)
         | values(kind=ids.KIND, left=ids.LEFT, right=ids.RIGHT)
         | props("disabled", biases=ids.BIASES)
         | searches,

@@ -16,11 +16,11 @@ TrainedTask = Literal["subspaces", "spheres", "mixtures"]
 
 #: Of a new training; the first values are the paper's, but for epochs and rate, which it does not give, and the runs.
 TRAINING: dict[str, Parameter] = {
-    "epochs": Parameter("Epochs", 150, 1, 500),
-    "rate": Parameter("Learning rate of Adam", 0.01, 0.001, 0.1, 0.001),
-    "context": Parameter("Context tokens L", 499, 10, 499),
-    "prompts": Parameter("Prompts", 800, 50, 800, 50),
-    "runs": Parameter("Runs (seeds)", 3, 1, 6),
+    "epochs": Parameter("Epochs", 150, least=1, most=500),
+    "rate": Parameter("Learning rate of Adam", 0.01, least=0.001, most=0.1, step=0.001),
+    "context": Parameter("Context tokens L", 499, least=10, most=499),
+    "prompts": Parameter("Prompts", 800, least=50, most=800, step=50),
+    "runs": Parameter("Runs (seeds)", 3, least=1, most=6),
 }
 
 

@@ -57,7 +57,11 @@ PAGE = Page(
             outputs=stores(prompt=ids.PROMPT),
             at_first=False,
         ),
-        Browser("show", inputs=stores(shown=ids.SHOWN) | props("children", one=shell.caption(ids.ONE))),
+        Browser(
+            "show",
+            inputs=stores(shown=ids.SHOWN, strip=shell.drawn(ids.STRIP))
+            | props("children", one=shell.caption(ids.ONE)),
+        ),
     ),
     script=Path(__file__).with_name("distillation.js"),
     style=Path(__file__).with_name("distillation.css"),

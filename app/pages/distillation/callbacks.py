@@ -45,9 +45,9 @@ def _register_choice(app: App, service: Distillations) -> None:
         panel=ids.PANEL,
         inputs=values(results=ids.RESULTS, width=ids.WIDTH, across=ids.ACROSS) | stores(asked=ids.ASKED),
         state=stores(before=ids.SHOWN),
-        output=stores(shown=ids.SHOWN, widths=ids.WIDTH, targets=ids.ACROSS)
+        output=stores(shown=ids.SHOWN, widths=ids.WIDTH, targets=ids.ACROSS, heads=shell.drawn(ids.HEADS))
         | values(width=ids.WIDTH)
-        | children(meaning=ids.MEANING, data=ids.DATA, heads=ids.HEADS),
+        | children(meaning=ids.MEANING, data=ids.DATA),
         empty={"widths": no_update, "targets": no_update},
     )
     def choose(results: list[str] | None, width: str, across: Any, asked: Any, before: Any) -> Answer:
@@ -135,7 +135,7 @@ def _register_head(app: App, core: Core, service: Distillations) -> None:
         panel=ids.ON_TEXT,
         inputs=stores(shown=shell.seen(ids.ON_TEXT), prompt=ids.PROMPT, theme=shell.THEME),
         parts=("caption", "figure"),
-        output=children(strip=ids.STRIP) | props("href", link=ids.OPEN),
+        output=stores(strip=shell.drawn(ids.STRIP)) | props("href", link=ids.OPEN),
     )
     def draw_text(shown: Shown, prompt: dict[str, Any], theme: Theme) -> Answer:
         errors, width, result = service.on_text(shown, prompt.get("text") or "", prompt.get("length"))

@@ -43,7 +43,8 @@
             return { prompt: chosen.length > most ? { length: chosen.length } : { text: chosen } };
         },
 
-        show: function ({ shown }) {
+        show: function ({ shown, strip }) {
+            aotlens.draw("distillation-strip", strip);
             const body = document.getElementById("distillation-body");
             if (body) body.toggleAttribute("data-empty", !shown);
         },

@@ -18,6 +18,7 @@ from app.shell import ids as shell
 from app.shell.background import job_bar
 from app.shell.choices import head_picker
 from app.shell.controls import labelled, link_button, whole_number
+from app.shell.drawn import drawn
 from app.shell.examples import FIRST
 from app.shell.graph import caption, figure
 from app.shell.own_texts import own_text, text_choice
@@ -179,7 +180,7 @@ def _text_panel(core: Core, text: str) -> html.Section:
             className="distillation-prompt",
         ),
         caption(ids.ON_TEXT),
-        html.Div(id=ids.STRIP, className="strip", role="group", **{"aria-label": "Tokens"}),
+        drawn(ids.STRIP, "strip", "Tokens"),
         figure(ids.ON_TEXT, "graph-distilled-map"),
     ]  # fmt: skip
     link = link_button(ids.OPEN, "Open in Heads", core.links.to("heads"))

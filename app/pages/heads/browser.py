@@ -21,7 +21,9 @@ BROWSER = (
     # Three, because the first must not wait for the server to draw a map or to score motifs.
     Browser(
         "show",
-        inputs=stores(analysis=ids.ANALYSIS, head=ids.HEAD, position=ids.POSITION) | values(direction=ids.DIRECTION),
+        inputs=stores(analysis=ids.ANALYSIS, head=ids.HEAD, position=ids.POSITION)
+        | stores(strip=shell.drawn(ids.STRIP), cells=shell.drawn(ids.GRID_CELLS))
+        | values(direction=ids.DIRECTION),
         outputs=stores(predicted=ids.PREDICTED),
     ),
     Browser("showMotifs", inputs=stores(motifs=ids.MOTIFS) | values(rank=ids.RANK)),

@@ -65,7 +65,8 @@ def _register_prompt(app: App, core: Core) -> None:
         inputs=stores(prompt=ids.PROMPT),
         state=stores(shown=ids.ANALYSIS, head=ids.HEAD, position=ids.POSITION),
         output=stores(analysis=ids.ANALYSIS, head=ids.HEAD, position=ids.POSITION)
-        | children(strip=ids.STRIP, cells=ids.GRID_CELLS, count=ids.COUNT)
+        | stores(strip=shell.drawn(ids.STRIP), cells=shell.drawn(ids.GRID_CELLS))
+        | children(count=ids.COUNT)
         | props("style", style=ids.GRID_BOX),
         empty={"style": {}, "head": no_update},
     )

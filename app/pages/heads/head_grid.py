@@ -8,6 +8,7 @@ import numpy as np
 from dash import html
 
 from app.pages.heads.ids import ids
+from app.shell.drawn import drawn
 
 if TYPE_CHECKING:
     from aotlens.heads import MotifScores
@@ -18,7 +19,7 @@ def head_grid() -> html.Div:
     return html.Div(
         [
             html.Img(id=ids.GRID_PICTURE, src="", alt="", className="grid-picture", draggable="false"),
-            html.Div(id=ids.GRID_CELLS, className="grid-cells", role="group"),
+            drawn(ids.GRID_CELLS, "grid-cells", "Heads"),
         ],
         id=ids.GRID_BOX,
         className="head-grid",

@@ -319,7 +319,9 @@
     // ── what Dash calls ─────────────────────────────────────────────────────────────────────────────────────
 
     aotlens.page("heads", {
-        show: function ({ analysis, head, position, direction }) {
+        show: function ({ analysis, head, position, direction, strip, cells }) {
+            aotlens.draw("heads-strip", strip);
+            aotlens.draw("heads-grid-cells", cells);
             Object.assign(state, { analysis, head, position: position ?? null, direction });
             lines.want(state.hover !== null ? state.hover : state.position);
             requestAnimationFrame(function () {

@@ -12,6 +12,7 @@ from app.pages.heads.head_grid import head_grid
 from app.pages.heads.ids import ids
 from app.shell import ids as shell
 from app.shell.controls import link_button, switch_of
+from app.shell.drawn import drawn
 from app.shell.examples import EXAMPLES, FIRST
 from app.shell.graph import figure
 from app.shell.panel import about, panel, tabs
@@ -86,7 +87,7 @@ def _prompt_panel(core: Core, checkpoint: str | None, text: str) -> html.Section
 def _tokens_panel(state: HeadsState) -> html.Section:
     directions = {"to": "where it attends", "from": "who attends to it"}
     direction = switch_of(ids.DIRECTION, "What the shading of tokens shows", state.direction, directions)
-    strip = html.Div(id=ids.STRIP, className="strip", role="group", **{"aria-label": "Tokens"})
+    strip = drawn(ids.STRIP, "strip", "Tokens")
     return panel(ids.TOKENS, "Tokens", _EXPLAIN_TOKENS, strip, controls=direction)
 
 

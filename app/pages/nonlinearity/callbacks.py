@@ -71,7 +71,7 @@ def _register_choice(app: App, service: Nonlinearity) -> None:
             "slider": Output(ids.ETA_SLIDER, "value"),
             "disabled": Output(ids.ETA_SLIDER, "disabled"),
             "eta": Output(ids.ETA_CAPTION, "children"),
-            "heads": Output(ids.PICKER, "children"),
+            "heads": Output(shell.drawn(ids.PICKER), "data"),
             **reaches,
         },
         empty={"heads": no_update},

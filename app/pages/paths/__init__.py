@@ -31,7 +31,8 @@ PAGE = Page(
         Browser("useCell", inputs=props("cellClicked", click=shell.table(ids.HEADS)), at_first=False),
         Browser(
             "show",
-            inputs=stores(shown=ids.SHOWN, without=ids.TAKEN) | children(table=shell.body(ids.TOP)),
+            inputs=stores(shown=ids.SHOWN, without=ids.TAKEN, strip=shell.drawn(ids.STRIP))
+            | children(table=shell.body(ids.TOP)),
         ),
     ),
     script=Path(__file__).with_name("paths.js"),

@@ -52,7 +52,8 @@ def _register_choice(app: App, paths: Paths) -> None:
         | values(target=ids.TARGET, versus=ids.VERSUS, by=ids.BY, k=ids.K, through=ids.THROUGH),
         state=stores(asked=ids.ASKED, before=ids.SHOWN),
         output=stores(shown=ids.SHOWN, position=ids.POSITION, targets=ids.TARGET, others=ids.VERSUS, heads=ids.THROUGH)
-        | children(strip=ids.STRIP, count=ids.COUNT, sum=ids.SUM, notes=ids.NOTES)
+        | stores(strip=shell.drawn(ids.STRIP))
+        | children(count=ids.COUNT, sum=ids.SUM, notes=ids.NOTES)
         | values(target=ids.TARGET, versus=ids.VERSUS, through=ids.THROUGH),
         empty={"position": no_update, "targets": [], "target": None, "others": [], "versus": None, "heads": []},
     )

@@ -15,6 +15,7 @@ from app.pages.paths.service import Paths
 from app.shell import ids as shell
 from app.shell.choices import one_of
 from app.shell.controls import segments, whole_number
+from app.shell.drawn import drawn
 from app.shell.examples import EXAMPLES
 from app.shell.graph import caption, figure
 from app.shell.panel import about, panel, tabs
@@ -133,7 +134,7 @@ def _text_panel(core: Core, state: PathsState, checkpoint: str | None, text: str
                 chosen, _EXAMPLES, text, text=ids.TEXT, example=ids.EXAMPLE, run=ids.RUN,
                 count=ids.COUNT, rows=2,
             ),
-            html.Div(id=ids.STRIP, className="strip", role="group", **{"aria-label": "Tokens"}),
+            drawn(ids.STRIP, "strip", "Tokens"),
             html.Div(_target_controls(state), className="target"),
             html.P(id=ids.SUM, className="sum", role="status"),
             html.Div(id=ids.NOTES),

@@ -56,7 +56,8 @@
             if (click) useCell(click.colId, click.rowId);
         },
 
-        show: function ({ shown, without }) {
+        show: function ({ shown, without, strip }) {
+            aotlens.draw("paths-strip", strip);
             taken = without;
             const body = document.getElementById("paths-body");
             if (body) body.toggleAttribute("data-empty", !shown);

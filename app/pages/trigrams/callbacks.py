@@ -110,8 +110,8 @@ def _register_choice(app: App, trigrams: Trigrams) -> None:
         )
         | stores(head=ids.HEAD),
         state=stores(before=ids.ASKED),
-        output=stores(asked=ids.ASKED, head=ids.HEAD, row=ids.ROW, opened=ids.OPEN)
-        | children(heads=ids.HEADS, meaning=ids.MEANING)
+        output=stores(asked=ids.ASKED, head=ids.HEAD, row=ids.ROW, opened=ids.OPEN, heads=shell.drawn(ids.HEADS))
+        | children(meaning=ids.MEANING)
         | props("disabled", distance=ids.DISTANCE, delta=ids.DELTA, least=ids.LEAST),
         empty={"head": no_update, "heads": no_update, "distance": False, "delta": False, "least": False},
     )

@@ -59,7 +59,8 @@
 
     aotlens.pickHead = choose;
 
-    aotlens.showHead = function (id, choice) {
+    aotlens.showHead = function (id, choice, buttons) {
+        aotlens.draw(id, buttons);
         shown.set(id, choice);
         if (choice) requestAnimationFrame(() => mark(id, choice.layer, choice.head));
     };

@@ -256,6 +256,6 @@
         takeRows: ({ answer, id }) => aotlens.takeRows(id, answer),
 
         // The head that is shown, in a head picker: when it changes, or the buttons do (static/head_picker.js).
-        showHead: ({ choice, id }) => aotlens.showHead(id, choice),
+        showHead: ({ choice, buttons, id }) => aotlens.showHead(id, choice, buttons),
     });
 })();

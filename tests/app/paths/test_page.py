@@ -323,7 +323,7 @@ def test_the_target_of_the_address_holds_for_its_text_and_place_only(app: Dash):
 def test_the_sum_is_always_there_and_refusals_are_said(app: Dash):
     answer = ask(app, {ids.PROMPT: PROMPT})
     assert "Sum of paths − model logit" in json.dumps(answer[ids.SUM], ensure_ascii=False)
-    assert len(answer[ids.STRIP]["children"]) == len(answer[ids.SHOWN]["data"]["tokens"])
+    assert len(answer[shell.drawn(ids.STRIP)]["data"]) == len(answer[ids.SHOWN]["data"]["tokens"])
     for prompt, message in (
         ({**PROMPT, "checkpoint": "broken"}, "can't be opened"),
         ({**PROMPT, "text": "x" * 400}, "at most 48"),
