@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
+from dash import html
 from playwright.sync_api import expect
+from plotly.utils import PlotlyJSONEncoder
 
 from app.pages.heads.address import ADDRESS as HEADS
 from app.pages.heads.address import HeadsState
@@ -40,3 +44,26 @@ def test_an_explanation_opens_by_keyboard_and_closes_by_escape(open_page):
     page.keyboard.press("Escape")
     expect(text).to_be_hidden()
     focused(page, f"#{heads.GRID} summary")
+
+
+def test_what_the_browser_draws_is_text_and_keeps_the_focus(open_page):
+    page = open_page("/checkpoints")
+    page.evaluate("() => document.body.append(Object.assign(document.createElement('div'), { id: 'group' }))")
+
+    def draw(*texts: str) -> None:
+        buttons = [
+            html.Button([text, html.Span("!", className="mark")], style={"--heat": "7%"}, **{"data-position": str(at)})
+            for at, text in enumerate(texts)
+        ]
+        parts = json.loads(json.dumps(buttons, cls=PlotlyJSONEncoder))
+        page.evaluate("parts => aotlens.draw('group', parts)", parts)
+
+    draw("<b>one</b>", "two")
+    first, second = page.locator("#group button").all()
+    expect(first).to_have_text("<b>one</b>!")
+    assert first.locator("b").count() == 0 and first.locator(".mark").count() == 1
+    assert first.evaluate("element => element.style.getPropertyValue('--heat')") == "7%"
+    second.focus()
+    draw("three", "four")
+    focused(page, "#group [data-position='1']")
+    expect(page.locator(":focus")).to_have_text("four!")
