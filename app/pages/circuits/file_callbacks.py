@@ -6,18 +6,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from dash import State
-
 from app.core.errors import RequestError
 from app.core.files import File
 from app.pages.circuits import figures, files
 from app.pages.circuits.callbacks import chosen
 from app.pages.circuits.ids import ids
-from app.pages.circuits.line_callbacks import first_column, first_row
+from app.pages.circuits.line_callbacks import line
 from app.pages.circuits.service import Choice, Circuits
 from app.pages.circuits.structure_callbacks import threshold
 from app.shell import ids as shell
 from app.shell.app import App
+from app.shell.props import stores, values
 from app.shell.sharing import save_files
 
 #: Panels that save a figure's data as JSON, and all that save a table as CSV.
@@ -28,16 +27,10 @@ _FILES = (*(shell.export(panel, "csv") for panel in _TABLES), *(shell.export(pan
 
 def register(app: App, circuits: Circuits) -> None:
     """Callbacks of the export menus."""
-    state = {
-        "data": State(ids.SHOWN, "data"),
-        "rows": State(ids.MAP_ROWS, "value"),
-        "columns": State(ids.MAP_COLUMNS, "value"),
-        "row": State(ids.ROW_CHOICE, "value"),
-        "column": State(ids.COLUMN_CHOICE, "value"),
-        "statistic": State(ids.OVERVIEW_STATISTIC, "value"),
-        "block": State(ids.BLOCK_AT, "data"),
-        "z": State(ids.COMPOSITION_Z, "value"),
-    }
+    state = stores(data=ids.SHOWN, block=ids.BLOCK_AT) | values(
+        rows=ids.MAP_ROWS, columns=ids.MAP_COLUMNS, row=ids.ROW_CHOICE, column=ids.COLUMN_CHOICE,
+        statistic=ids.OVERVIEW_STATISTIC, z=ids.COMPOSITION_Z,
+    )  # fmt: skip
     save_files(app, {entry: partial(make_file, circuits, entry) for entry in _FILES}, state)
 
 
@@ -82,11 +75,9 @@ def make_file(
         shell.export(ids.BLOCK, "csv"): lambda: files.block_csv(figures.block(circuits, choice, block)),
         shell.export(ids.BLOCK, "json"): lambda: files.map_json(figures.block(circuits, choice, block).map, "block"),
         shell.export(ids.TOP, "csv"): lambda: files.ends_csv(shown, circuits.top(choice), "top"),
-        shell.export(ids.ROW, "csv"): lambda: files.ends_csv(
-            shown, circuits.row(choice, first_row(circuits, choice, row)), "row"
-        ),
+        shell.export(ids.ROW, "csv"): lambda: files.ends_csv(shown, line(circuits, choice, "row", row), "row"),
         shell.export(ids.COLUMN, "csv"): lambda: files.ends_csv(
-            shown, circuits.column(choice, first_column(circuits, choice, column)), "column"
+            shown, line(circuits, choice, "column", column), "column"
         ),
         shell.export(ids.EIGENVALUES, "csv"): lambda: files.eigenvalues_csv(circuits, choice),
         shell.export(ids.EIGENVALUES, "json"): lambda: files.eigenvalues_json(circuits, choice),

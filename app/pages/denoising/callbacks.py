@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from dash import Output, State, ctx, html, no_update
+from dash import ctx, html, no_update
 
 from aotlens.plots import Theme
 from app.core import Core
@@ -20,7 +20,7 @@ from app.pages.denoising.service import Denoising, from_dict, from_form, to_dict
 from app.shell import ids as shell
 from app.shell.app import App
 from app.shell.callbacks import Answer, guarded
-from app.shell.props import props, stores, values
+from app.shell.props import children, props, stores, values
 from app.shell.sharing import save_files, show_values
 
 SLIDERS = {name: getattr(ids, name.upper()) for name in PARAMETERS}
@@ -34,7 +34,7 @@ def register(app: App, core: Core, service: Denoising) -> None:
     save_files(
         app,
         {entry: partial(make_file, service, entry) for entry in _FILES},
-        {"shown": State(ids.SHOWN, "data"), "query": State(ids.QUERY, "data")},
+        stores(shown=ids.SHOWN, query=ids.QUERY),
     )
 
 
@@ -43,11 +43,7 @@ def _register_plane(app: App, service: Denoising) -> None:
         app,
         panel=ids.PANEL,
         inputs=values(**SLIDERS, task=ids.TASK, energy=ids.ENERGY) | props("n_clicks", best=ids.BEST),
-        output={
-            "shown": Output(ids.SHOWN, "data"),
-            "alpha": Output(ids.ALPHA, "value"),
-            "beta": Output(ids.BETA, "value"),
-        },
+        output=stores(shown=ids.SHOWN) | values(alpha=ids.ALPHA, beta=ids.BETA),
         empty={"alpha": no_update, "beta": no_update},
     )
     def choose(best: Any, **form: Any) -> Answer:
@@ -75,7 +71,7 @@ def _register_plane(app: App, service: Denoising) -> None:
         panel=ids.ERRORS,
         inputs=stores(shown=ids.SHOWN, query=ids.QUERY, theme=shell.THEME),
         parts=("figure",),
-        output={"meaning": Output(shell.body(ids.PANEL), "children")},
+        output=children(meaning=shell.body(ids.PANEL)),
     )
     def draw_errors(shown: Any, query: Any, theme: Theme) -> Answer:
         state = chosen(shown, query)

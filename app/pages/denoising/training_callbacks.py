@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import pandas as pd
-from dash import Output, State, html, no_update
+from dash import html, no_update
 
 from aotlens.plots import Theme
 from app.core.errors import RequestError
@@ -41,9 +41,7 @@ def register(app: App, service: Trainings) -> None:
     _register_pictures(app, service)
     _register_form(app, service)
     entries = [shell.export(panel, "csv") for panel in (*_PICTURES, ids.RUNS)]
-    save_files(
-        app, {entry: partial(make_file, service, entry) for entry in entries}, {"picked": State(ids.PICKED, "data")}
-    )
+    save_files(app, {entry: partial(make_file, service, entry) for entry in entries}, stores(picked=ids.PICKED))
 
 
 def _register_choice(app: App, service: Trainings) -> None:
@@ -52,11 +50,7 @@ def _register_choice(app: App, service: Trainings) -> None:
         panel=ids.TRAINED,
         inputs=values(training=ids.TRAINING, run=ids.RUN),
         parts=("body",),
-        output={
-            "picked": Output(ids.PICKED, "data"),
-            "runs": Output(ids.RUN, "data"),
-            "run": Output(ids.RUN, "value"),
-        },
+        output=stores(picked=ids.PICKED, runs=ids.RUN) | values(run=ids.RUN),
         empty={"runs": no_update, "run": no_update},
     )
     def choose(training: str | None, run: Any) -> Answer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from dash import State, no_update
+from dash import no_update
 from dash.exceptions import PreventUpdate
 
 from aotlens.checkpoints import CheckpointError
@@ -214,13 +214,7 @@ def _register_files(app: App, core: Core) -> None:
             shell.export(ids.NEXT, "csv"): of_predictions(files.predictions_csv),
             shell.export(ids.NEXT, "json"): of_predictions(files.predictions_json),
         },
-        {
-            "prompt": State(ids.PROMPT, "data"),
-            "head": State(ids.HEAD, "data"),
-            "position": State(ids.POSITION, "data"),
-            "view": State(ids.VIEW, "value"),
-            "hide_first": State(ids.HIDE_FIRST, "checked"),
-        },
+        chosen | stores(head=ids.HEAD, position=ids.POSITION),
     )
 
 

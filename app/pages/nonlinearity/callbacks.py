@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import Output, State, html, no_update
+from dash import html, no_update
 
 from aotlens.plots import Theme
 from app.core import Core
@@ -22,7 +22,7 @@ from app.shell import ids as shell
 from app.shell.app import App
 from app.shell.callbacks import Answer, guarded, part
 from app.shell.graph import EMPTY
-from app.shell.props import children, stores, values
+from app.shell.props import children, props, stores, values
 from app.shell.sharing import mark_head, save_files, when_seen
 
 
@@ -36,13 +36,13 @@ def register(app: App, core: Core, service: Nonlinearity) -> None:
     save_files(
         app,
         {entry: partial(make_file, service, entry) for entry in (*_OF_MODEL, *_OF_HEAD)},
-        {"shown": State(ids.SHOWN, "data"), "look": State(ids.LOOK, "data")},
+        stores(shown=ids.SHOWN, look=ids.LOOK),
     )
 
 
 def _register_choice(app: App, service: Nonlinearity) -> None:
     reaches = {
-        f"{prop} of {name}": Output(slider, prop)
+        f"{prop} of {name}": (slider, prop)
         for name, slider in (("x1", ids.X1), ("x2", ids.X2))
         for prop in ("min", "max", "step")
     }
@@ -65,15 +65,11 @@ def _register_choice(app: App, service: Nonlinearity) -> None:
             vector=ids.VECTOR,
         )
         | stores(eta=ids.ETA),
-        output={
-            "shown": Output(ids.SHOWN, "data"),
-            "meaning": Output(ids.MEANING, "children"),
-            "slider": Output(ids.ETA_SLIDER, "value"),
-            "disabled": Output(ids.ETA_SLIDER, "disabled"),
-            "eta": Output(ids.ETA_CAPTION, "children"),
-            "heads": Output(shell.drawn(ids.PICKER), "data"),
-            **reaches,
-        },
+        output=stores(shown=ids.SHOWN, heads=shell.drawn(ids.PICKER))
+        | children(meaning=ids.MEANING, eta=ids.ETA_CAPTION)
+        | values(slider=ids.ETA_SLIDER)
+        | props("disabled", disabled=ids.ETA_SLIDER)
+        | reaches,
         empty={"heads": no_update},
     )
     def choose(**form: Any) -> Answer:
@@ -135,7 +131,7 @@ def _register_head(app: App, service: Nonlinearity) -> None:
         state=stores(before=ids.LOOK),  # what is still the same is not told again
         parts=("body", "title", "figure"),
         output={
-            "look": Output(ids.LOOK, "data"),
+            **stores(look=ids.LOOK),
             "gate": part(ids.GATE, "figure"),
             "gate caption": part(ids.GATE, "caption"),
         },

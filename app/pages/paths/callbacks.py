@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import State, no_update
+from dash import no_update
 
 from aotlens.plots import Theme
 from app.core import Core
@@ -40,7 +40,7 @@ def register(app: App, core: Core, paths: Paths) -> None:
     save_files(
         app,
         {entry: partial(make_file, paths, entry) for entry in (*_OF_QUESTION, *_OF_EFFECT)},
-        {"shown": State(ids.SHOWN, "data"), "without": State(ids.TAKEN, "data")},
+        stores(shown=ids.SHOWN, without=ids.TAKEN),
     )
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from dash import State
-
 from aotlens.plots import Theme
 from app.core.errors import RequestError
 from app.core.files import File, csv_file
@@ -44,9 +42,7 @@ def register(app: App, service: Audits) -> None:
         return found and {"body": audit_table(found.audit.to_frame().to_dict("records"))}
 
     entries = [shell.export(panel, "csv") for panel in _PANELS]
-    save_files(
-        app, {entry: partial(make_file, service, entry) for entry in entries}, {"audited": State(ids.AUDITED, "data")}
-    )
+    save_files(app, {entry: partial(make_file, service, entry) for entry in entries}, stores(audited=ids.AUDITED))
 
 
 def _register_form(app: App, service: Audits) -> None:

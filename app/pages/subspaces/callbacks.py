@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from dash import Output, State, html, no_update
+from dash import html, no_update
 
 from aotlens.plots import Theme
 from app.core import Core
@@ -20,7 +20,7 @@ from app.pages.subspaces.tables import conditions_table
 from app.shell import ids as shell
 from app.shell.app import App
 from app.shell.callbacks import Answer, guarded
-from app.shell.props import stores, values
+from app.shell.props import children, props, stores, values
 from app.shell.sharing import save_files, show_values
 
 SLIDERS = {name: getattr(ids, name.upper()) for name in PARAMETERS}
@@ -32,15 +32,10 @@ def register(app: App, core: Core, service: Subspaces) -> None:
     _register_panels(app, service)
     audit_callbacks.register(app, service.audits)
     show_values(app, [*SLIDERS.values(), ids.LAYER])
-    looks = {
-        "layer": State(ids.LAYER, "value"),
-        "picture": State(ids.PICTURE, "value"),
-        "head": State(ids.HEAD, "value"),
-    }
     save_files(
         app,
         {entry: partial(make_file, service, entry) for entry in _FILES},
-        {"shown": State(ids.SHOWN, "data"), **looks},
+        stores(shown=ids.SHOWN) | values(layer=ids.LAYER, picture=ids.PICTURE, head=ids.HEAD),
     )
 
 
@@ -50,16 +45,11 @@ def _register_choice(app: App, service: Subspaces) -> None:
         panel=ids.PANEL,
         inputs=values(**SLIDERS, phi=ids.PHI, bases=ids.BASES),
         state=values(layer=ids.LAYER, head=ids.HEAD),
-        output={
-            "shown": Output(ids.SHOWN, "data"),
-            "captions": Output(ids.CAPTIONS, "children"),
-            "last": Output(ids.LAYER, "max"),
-            "marks": Output(ids.LAYER, "marks"),
-            "layer": Output(ids.LAYER, "value"),
-            "heads": Output(ids.HEAD, "data"),
-            "head": Output(ids.HEAD, "value"),
-            "unused": Output(ids.THRESHOLD, "disabled"),
-        },
+        output=stores(shown=ids.SHOWN, heads=ids.HEAD)
+        | children(captions=ids.CAPTIONS)
+        | values(layer=ids.LAYER, head=ids.HEAD)
+        | props("disabled", unused=ids.THRESHOLD)
+        | {"last": (ids.LAYER, "max"), "marks": (ids.LAYER, "marks")},
         parts=("body",),
         empty={"heads": no_update},
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dash import Output, ctx, no_update
+from dash import ctx, no_update
 
 from app.core import sessions
 from app.core.corpora import PASTED
@@ -154,13 +154,12 @@ def _register_choice(app: App, trigrams: Trigrams) -> None:
 
 def _register_follow(app: App, trigrams: Trigrams) -> None:
     output = {
-        "shown": Output(ids.SHOWN, "data"),
-        "columns": Output(shell.table(ids.ROWS), "columnDefs"),
-        "heads": Output(shell.table(ids.ALL_HEADS), "rowData"),
-        "relative": Output(ids.RELATIVE, "children"),
-        "progress": Output(shell.progress(ids.CHOICE), "children"),
-        "stop": Output(shell.stop(ids.CHOICE), "className"),
-        "timer": Output(shell.timer(ids.CHOICE), "disabled"),
+        **stores(shown=ids.SHOWN),
+        **children(relative=ids.RELATIVE, progress=shell.progress(ids.CHOICE)),
+        **props("columnDefs", columns=shell.table(ids.ROWS)),
+        **props("rowData", heads=shell.table(ids.ALL_HEADS)),
+        **props("className", stop=shell.stop(ids.CHOICE)),
+        **props("disabled", timer=shell.timer(ids.CHOICE)),
     }
 
     @guarded(

@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from dash import State
-
 from app.core.errors import RequestError
 from app.core.files import File
 from app.pages.trigrams import files
@@ -17,6 +15,7 @@ from app.pages.trigrams.rows import count
 from app.pages.trigrams.service import Trigrams
 from app.shell import ids as shell
 from app.shell.app import App
+from app.shell.props import stores
 from app.shell.sharing import save_files
 
 FILES = (
@@ -29,10 +28,9 @@ FILES = (
 
 def register(app: App, trigrams: Trigrams) -> None:
     """Callbacks of the export menus."""
-    state = {"shown": State(ids.SHOWN, "data"), "path": State(ids.ASKED_PATH, "data")}
     makers = {entry: partial(make_file, trigrams, entry) for entry in FILES}
     makers[shell.export(ids.PATH, "csv")] = lambda shown, path: path_file(trigrams, path)
-    save_files(app, makers, state)
+    save_files(app, makers, stores(shown=ids.SHOWN, path=ids.ASKED_PATH))
 
 
 def make_file(trigrams: Trigrams, entry: str, shown: Any, path: Any = None) -> File:
