@@ -149,7 +149,7 @@ def test_a_head_that_is_chosen_again_before_the_answer_is_shown(open_page):
     listed(page, "20 rows.")
     settled(page)
     held: list[Route] = []
-    page.route("**/_dash-update-component", held.append)
+    page.route("**/_dash-update-component", lambda route: held.append(route))
     page.locator(f'#{ids.HEADS} [data-layer="11"][data-head="1"]').focus()
     with page.expect_request("**/_dash-update-component"):
         page.keyboard.press("ArrowUp")
