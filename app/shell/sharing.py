@@ -49,7 +49,8 @@ def show_values(app: App, sliders: Sequence[str]) -> None:
         _shell(
             app,
             "showValue",
-            inputs=values(value=slider),
+            # Its id as well: what depends on a value alone is not asked where another callback has left that as it was.
+            inputs=values(value=slider) | props("id", id=slider),
             outputs=children(said=ids.value_of(slider)),
         )
 
@@ -60,9 +61,11 @@ def when_seen(app: App, shown: str, panels: Sequence[str]) -> None:
     The callbacks of `panels` listen to that store. A panel that has not answered yet says that it waits
     (static/waiting.js).
     """
-    # With outputs, though it sets them itself: one without isn't called for a store that is full from the start.
+    # With outputs, though it sets them itself: one without isn't called for a store that is full from the start. With the
+    # id as an input: Dash doesn't call what depends only on a store that another callback has left as it was, and the
+    # panels of an empty store would wait for good.
     own = stores(**{panel: ids.seen(panel) for panel in panels})
-    _shell(app, "passOn", inputs=stores(shown=shown), state=props("id", id=shown), outputs=own)
+    _shell(app, "passOn", inputs=stores(shown=shown) | props("id", id=shown), outputs=own)
     for panel in panels:
         _shell(app, "answered", inputs=children(notice=ids.notice(panel)), state=props("id", id=panel))
 
