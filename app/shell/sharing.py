@@ -61,9 +61,9 @@ def when_seen(app: App, shown: str, panels: Sequence[str]) -> None:
     The callbacks of `panels` listen to that store. A panel that has not answered yet says that it waits
     (static/waiting.js).
     """
-    # With outputs, though it sets them itself: one without isn't called for a store that is full from the start. With the
-    # id as an input: Dash doesn't call what depends only on a store that another callback has left as it was, and the
-    # panels of an empty store would wait for good.
+    # With outputs, though it sets them itself: one without isn't called for a store that is full from the start. With
+    # the id as an input: Dash doesn't call what depends only on a store that another callback has left as it was, and
+    # the panels of an empty store would wait for good.
     own = stores(**{panel: ids.seen(panel) for panel in panels})
     _shell(app, "passOn", inputs=stores(shown=shown) | props("id", id=shown), outputs=own)
     for panel in panels:
