@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import threading
+from typing import Any
 
 import pytest
 from playwright.sync_api import expect
@@ -17,9 +18,6 @@ from app.pages.trigrams.service_direct import direct_path
 from app.shell import ids as shell
 from tests.app.conftest import TEXT, fits, settled, written
 from tests.app.trigrams.listing import checked, listed, lists, trigrams
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Route
 
 
 @pytest.fixture(scope="module")
@@ -144,19 +142,24 @@ def test_a_head_picker_of_many_layers_scrolls_to_the_chosen_head(open_page):
     written(page, "head", "0.1")
 
 
-def test_a_head_that_is_chosen_again_before_the_answer_is_shown(open_page):
+def test_a_head_that_is_chosen_again_before_the_answer_is_shown(open_page, served, monkeypatch):
     page = open_page(trigrams(checkpoint="tiny-deep", head=(11, 1), k=20))
     listed(page, "20 rows.")
     settled(page)
-    held: list[Route] = []
-    page.route("**/_dash-update-component", lambda route: held.append(route))
+    asked, answer, describe = threading.Event(), threading.Event(), served[1].describe
+
+    def slow(state: TrigramsState) -> Any:
+        if state.head == (10, 1):
+            asked.set()
+            assert answer.wait(120)
+        return describe(state)
+
+    monkeypatch.setattr(served[1], "describe", slow)
     page.locator(f'#{ids.HEADS} [data-layer="11"][data-head="1"]').focus()
-    with page.expect_request("**/_dash-update-component"):
-        page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowUp")
+    assert asked.wait(120)
     page.keyboard.press("ArrowDown")
-    page.unroute("**/_dash-update-component")
-    for route in held:
-        route.continue_()
+    answer.set()
     settled(page)
     written(page, "head", "11.1")
     expect(page.locator(f'#{ids.HEADS} [data-layer="11"][data-head="1"]')).to_have_attribute("aria-pressed", "true")
