@@ -76,7 +76,7 @@ def test_tables_are_csv(compiler: Nonlinearity):
     }.items():
         rows = list(csv.reader(io.StringIO(file(compiler, entry, state).decode())))
         assert rows[0] == columns and len(rows) > 3, entry
-    assert file(compiler, shell.export(ids.COMPILED, "csv"), state).startswith(b"layer,units")
+    assert file(compiler, shell.export(ids.COMPILED, "csv"), state).startswith(b'"layer","units"')
     with pytest.raises(RequestError, match="Nothing is compiled"):
         make_file(compiler, shell.export(ids.COMPILED, "csv"), None, None)
     with pytest.raises(RequestError, match="choose one first"):
