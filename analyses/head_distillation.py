@@ -92,7 +92,7 @@ class Heads:
         index = found.width_index(WIDTH)
         self.label = np.array(found.attending.label)
         self.special = _special(found.attending)
-        self.variation = found.attending.variation
+        self.constancy = found.attending.constancy
         self.error = found.error[:, index].mean(1)
         self.error_after_first = found.error_after_first[:, index].mean(1)
 
@@ -140,10 +140,10 @@ def findings(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]
             measured=there(heads.difference(PREVIOUS) for heads in models),
         ),
         Finding(
-            claim="Rank correlation of error with how much the pattern varies with the text, by checkpoint",
-            expected="above 0 (Figure 2's worse heads attend to data tokens)",
-            bounds=above,
-            measured=there(heads.correlation("variation") for heads in models),
+            claim="Rank correlation of error with the pattern's constancy over texts, by checkpoint",
+            expected="below 0 (Figure 2's worse heads attend to data tokens)",
+            bounds=below,
+            measured=there(heads.correlation("constancy") for heads in models),
         ),
         Finding(
             claim="16 units do what the best of all does: mean of 1 − error at 16, ÷ mean of 1 − least error",
@@ -207,19 +207,19 @@ def tables(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) 
         row += [_interval(d.over_heads(width)) for width in WIDTHS]
         by_model.append([*row, float(d.position_error.mean()), float(d.neighbour_error.mean()), float(d.floor.mean())])
     models = {name: Heads(d) for name, d in found.items()}
-    label, variation, error = (
-        np.concatenate([getattr(heads, part) for heads in models.values()]) for part in ("label", "variation", "error")
+    label, constancy, error = (
+        np.concatenate([getattr(heads, part) for heads in models.values()]) for part in ("label", "constancy", "error")
     )
     by_label = [
         [kind, int((label == kind).sum()), float(error[label == kind].mean()), _spread(error[label == kind]),
-         float(variation[label == kind].mean())]
+         float(np.nanmean(constancy[label == kind]))]
         for kind in sorted(set(label.tolist()), key=lambda kind: float(error[label == kind].mean()))
     ]  # fmt: skip
     by_checkpoint = [
         [name, len(heads.label), _estimate(heads, partial(heads.difference, FIRST)),
          _estimate(heads, partial(heads.correlation, "special", "error")),
          _estimate(heads, partial(heads.correlation, "special", "error_after_first")),
-         _estimate(heads, partial(heads.correlation, "variation", "error"))]
+         _estimate(heads, partial(heads.correlation, "constancy", "error"))]
         for name, heads in models.items()
     ]  # fmt: skip
     best = []
@@ -233,7 +233,7 @@ def tables(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) 
             best.append(
                 [name, f"{head[0]}.{head[1]}", d.attending.label[place],
                  _interval((float(d.mean_error(WIDTH)[place]), float(low), float(high))),
-                 float(linear[place]), float(d.floor[place]), float(d.attending.variation[place])]
+                 float(linear[place]), float(d.floor[place]), float(d.attending.constancy[place])]
             )  # fmt: skip
     made = {
         "Error on held-out documents, mean over heads (95% interval over heads)": (
@@ -242,13 +242,13 @@ def tables(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) 
             by_model,
         ),
         f"By where heads attend most, {WIDTH} units, all checkpoints": (
-            ["label", "heads", "mean error", "least to greatest", "variation of the pattern"], by_label),
+            ["label", "heads", "mean error", "least to greatest", "constancy of the pattern"], by_label),
         f"What goes with the error, {WIDTH} units (95% interval, bootstrap over heads)": (
             ["checkpoint", "heads", "error of heads on the first token − others'",
              "rank correlation with attention to the first token and separators", "the same, error without position 0",
-             "rank correlation with the pattern's variation"], by_checkpoint),
+             "rank correlation with the pattern's constancy"], by_checkpoint),
         f"The two best and worst heads of each, {WIDTH} units (95% interval over text and seeds)": (
-            ["checkpoint", "head", "attends to", "error", "linear", "floor", "variation"], best),
+            ["checkpoint", "head", "attends to", "error", "linear", "floor", "constancy"], best),
     }  # fmt: skip
     for name, cost in costs.items():
         rows = [
@@ -289,10 +289,10 @@ def plots(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) -
         clouds.append(
             Cloud(
                 key=name, name=name, heads=d.heads, errors=heads.error, intervals=d.interval(WIDTH),
-                kinds=[label.replace("_", " ") for label in heads.label], x=(heads.special, heads.variation),
+                kinds=[label.replace("_", " ") for label in heads.label], x=(heads.special, heads.constancy),
             )
         )  # fmt: skip
-    titles = ("attention to the first token and separators", "variation of the pattern with the text")
+    titles = ("attention to the first token and separators", "constancy of the pattern over texts")
     widths = ["linear" if width == 0 else str(width) for width in WIDTHS]
     over_heads = {name: np.array([d.over_heads(width) for width in WIDTHS]) for name, d in found.items()}
     made = {

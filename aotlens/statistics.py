@@ -70,3 +70,39 @@ def bootstrap_interval(
         return math.nan, math.nan
     low, high = np.quantile(known, ((1 - confidence) / 2, (1 + confidence) / 2))
     return float(low), float(high)
+
+
+def bootstrap_ratios(
+    sums: Float[np.ndarray, "row n"],
+    counts: Float[np.ndarray, "row n"] | Float[np.ndarray, " n"],
+    *,
+    confidence: float = 0.95,
+    n_resamples: int = 1000,
+    seed: int = 0,
+) -> Float[np.ndarray, "row 2"]:
+    """The percentile bootstrap intervals of Σ sums ÷ Σ counts, one a row, over the same n independent units.
+
+    A score that is a mean over the queries of several sequences is such a ratio. All rows share the draws; draws whose
+    counts are 0 are left out, and a row without any other, or fewer than two units, gives NaN.
+    """
+    import scipy.stats
+
+    n = sums.shape[1]
+    if n < 2 or not len(sums):
+        return np.full((len(sums), 2), np.nan)
+
+    def ratios(drawn: np.ndarray, axis: int) -> np.ndarray:
+        times = np.zeros((len(drawn), n))
+        np.add.at(times, (np.arange(len(drawn))[:, None], drawn), 1.0)
+        totals = counts @ times.T
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.where(totals > 0, (sums @ times.T) / totals, np.nan)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scipy's own interval is NaN, with a warning, where a draw is
+        result = scipy.stats.bootstrap(
+            (np.arange(n),), ratios, n_resamples=n_resamples, vectorized=True, axis=-1, batch=max(1, 2_000_000 // n),
+            method="percentile", rng=np.random.default_rng(seed),
+        )  # fmt: skip
+        ends = ((1 - confidence) / 2, (1 + confidence) / 2)
+        return np.nanquantile(result.bootstrap_distribution, ends, axis=-1).T

@@ -49,6 +49,12 @@ def _of_heads(model: AttentionOnlyTransformer, tokens: torch.Tensor) -> Iterator
     targets[:, 2:, 1] = True
     yield heads.targeted_attention(model, tokens, targets)
     yield heads.ablate(model, tokens, [(1, 0)])
+    several = torch.randint(279, (6, 12), generator=torch.Generator().manual_seed(0))
+    yield heads.ablate_each(model, several)
+    yield heads.sufficient_heads(model, several, several)
+    yield heads.match_heads(model, model, several)
+    yield heads.pattern_constancy(model, several)
+    yield heads.repeated_patterns([model, model], several)
     yield heads.mask_similarity(model, tokens, torch.cat([tokens[:, :3], tokens[:, 3:].flip(1)], 1), 2)
     yield heads.subspaces(model, n_random=20)
     yield heads.value_norms(model, [(tokens, torch.zeros_like(tokens))], ["text"])

@@ -19,11 +19,14 @@ from aotlens.distill.on_text import text_errors
 from aotlens.evaluate import masked_loss, masked_predictions, next_token_predictions, validation_loss
 from aotlens.heads import (
     ablate,
+    ablate_each,
     attention_by_place,
     attention_patterns,
     attention_to,
+    match_heads,
     motif_scores,
-    pattern_variation,
+    pattern_constancy,
+    repeated_patterns,
     targeted_attention,
 )
 from aotlens.heads.reader import HeadReader
@@ -44,6 +47,7 @@ TARGETS = torch.ones(1, 10, 10, dtype=torch.bool).tril()
 THE, CAT = TOKENIZER.encode(" the cat")
 TRIPLES = score_triples(MODEL, "1.0", [CAT, CAT], [THE, THE], [CAT, 5], background=np.ones(270))
 NOT_PROMPTS = {
+    "sufficient_heads": "it takes texts as `ablate` does, but needs four",
     "generate": "its text goes on; tests/models/test_generation.py gives it one",
     "bigrams": "its tokens are those of the vocabulary whose bigrams are listed",
     "mask_similarity": "its sequences hold the mask token, which no text does",
@@ -72,7 +76,9 @@ OF_A_BATCH: dict[str, Callable[[Any, Any], Any]] = {
     "attention_to": lambda x, _: attention_to(MODEL, x).values,
     "motif_scores": lambda x, _: motif_scores(MODEL, x).values,
     "attention_by_place": lambda x, _: attention_by_place(MODEL, x).values,
-    "pattern_variation": lambda x, _: pattern_variation(MODEL, x),
+    "pattern_constancy": lambda x, _: pattern_constancy(MODEL, x).values,
+    "repeated_patterns": lambda x, _: repeated_patterns([MODEL], x).distances,
+    "match_heads": lambda x, _: match_heads(MODEL, ONE_LAYER, x).pattern,
     "term_importance": lambda x, _: term_importance(MODEL, x).heads_alone,
     "token_errors": lambda x, d: token_errors(MODEL, d, x, "1.0")[0],
     "substitution_costs": lambda x, d: substitution_costs(MODEL, d, x, n_random=1).alone,
@@ -80,13 +86,14 @@ OF_A_BATCH: dict[str, Callable[[Any, Any], Any]] = {
     "attention_to, a bridge": lambda x, _: attention_to(BRIDGE, x).values,
     "motif_scores, a bridge": lambda x, _: motif_scores(BRIDGE, x).values,
     "attention_by_place, a bridge": lambda x, _: attention_by_place(BRIDGE, x).values,
-    "pattern_variation, a bridge": lambda x, _: pattern_variation(BRIDGE, x),
+    "pattern_constancy, a bridge": lambda x, _: pattern_constancy(BRIDGE, x).values,
     "token_errors, a bridge": lambda x, d: token_errors(BRIDGE, d, x, "1.0")[0],
 }
 #: Everything that takes sequences of several lengths, of which shorter ones are padded.
 OF_TEXTS: dict[str, Callable[[Any], Any]] = {
     "validation_loss": lambda x: validation_loss(MODEL, x),
     "ablate": lambda x: ablate(MODEL, x, "1.0").ablated,
+    "ablate_each": lambda x: ablate_each(MODEL, x, heads="1.0").ablated,
 }
 #: Everything that reads text from one end to the other.
 OF_TEXT: dict[str, Callable[[Any], Any]] = {
@@ -118,7 +125,7 @@ def test_texts_of_one_length_are_a_batch(name: str, distillation: Any) -> None:
     take = OF_A_BATCH[name]
     assert ids(TEXTS).shape == (2, 10)
     np.testing.assert_array_equal(take(TEXTS, distillation), take(ids(TEXTS), distillation))
-    if "variation" not in name:
+    if "constancy" not in name:
         expected = take(ids(TEXTS[:1]), distillation)
         np.testing.assert_array_equal(take(TEXTS[0], distillation), expected)
         np.testing.assert_array_equal(take(ids(TEXTS[0])[0], distillation), expected)

@@ -3,55 +3,70 @@
 patterns.py   attention patterns, scores and value norms on one prompt
 motifs.py     what a head may attend to: previous token, first token, induction, … (a new one is one entry)
 inputs.py     what a motif may know of the sequences
-attention_to.py   the attention of every head to motifs
+attention_to.py   the attention of every head to motifs, beside chance (tally.py: the sums)
 scores.py     motif scores on repeated random tokens, attention by place, attention to chosen keys
-source_code.py   the keys of program code: open brackets, indentation, earlier uses of a word
-variation.py  how much a pattern depends on the text
+source_code.py   keys that words decide: punctuation, open brackets, indentation, earlier uses of a word
+constancy.py  how far a pattern is the same on every text, and which heads share one
+matching.py   the heads of one model paired with those of another
 reader.py     what heads read and write, in our models and in TransformerLens bridges
 masks.py      how different the same [MASK] becomes in different contexts
 values.py     lengths of value vectors, by kind of token
 subspaces.py  the subspaces that heads read, and the angles between them
 ablation.py    a loss, or any measure of logits, with some heads replaced (replacement.py: by what)
+each_head.py   the same for each head alone, without computing earlier layers again
+sufficient.py  a small set of heads that does what the model does
 """
 
 from __future__ import annotations
 
 from aotlens.heads.ablation import Ablation, ablate
 from aotlens.heads.attention_to import MotifScores, attention_to
+from aotlens.heads.constancy import PatternConstancy, RepeatedPatterns, pattern_constancy, repeated_patterns
+from aotlens.heads.each_head import EachHead, ablate_each
 from aotlens.heads.inputs import Inputs, Targets
 from aotlens.heads.masks import MaskSimilarity, mask_similarity
+from aotlens.heads.matching import HeadMatching, match_heads
 from aotlens.heads.motifs import MOTIFS, PLACES, Motif
 from aotlens.heads.patterns import AttentionPatterns, attention_patterns
 from aotlens.heads.scores import TargetedAttention, attention_by_place, motif_scores, targeted_attention
 from aotlens.heads.source_code import open_bracket, previous_indentation, previous_use
 from aotlens.heads.subspaces import HeadSubspaces, subspaces
+from aotlens.heads.sufficient import SufficientHeads, sufficient_heads
 from aotlens.heads.values import ValueNorms, value_norms
-from aotlens.heads.variation import pattern_variation
 
 __all__ = [
     "MOTIFS",
     "PLACES",
     "Ablation",
     "AttentionPatterns",
+    "EachHead",
+    "HeadMatching",
     "HeadSubspaces",
     "Inputs",
     "MaskSimilarity",
     "Motif",
     "MotifScores",
+    "PatternConstancy",
+    "RepeatedPatterns",
+    "SufficientHeads",
     "TargetedAttention",
     "Targets",
     "ValueNorms",
     "ablate",
+    "ablate_each",
     "attention_by_place",
     "attention_patterns",
     "attention_to",
     "mask_similarity",
+    "match_heads",
     "motif_scores",
     "open_bracket",
-    "pattern_variation",
+    "pattern_constancy",
     "previous_indentation",
     "previous_use",
+    "repeated_patterns",
     "subspaces",
+    "sufficient_heads",
     "targeted_attention",
     "value_norms",
 ]

@@ -146,22 +146,17 @@ def ablate(
         rows = slice(start, start + batch_size)
         part = batch[rows]
         for run, logits in enumerate(replacement.run(part, rows)):
-            if metric is None:
-                per_sequence, per_token = _losses(model, logits, part, start)
-                losses[run].append(per_token)
-            else:
-                per_sequence = _measured(metric, logits, part)
+            per_sequence, per_token = measured(model, logits, part, start, metric)
             numbers[run].append(per_sequence)
+            losses[run] += [] if per_token is None else [per_token]
         if progress is not None:
             progress(start + len(part), len(batch))
-    if unit is None:
-        unit = getattr(metric, "__name__", "metric") if metric is not None else _unit(model)
     clean, ablated = (np.concatenate(parts) for parts in numbers)
     clean_losses, ablated_losses = (torch.cat(parts) if parts else None for parts in losses)
     return Ablation(
         heads=pairs,
         how=how,
-        unit=unit,
+        unit=unit or unit_of(model, metric),
         clean=clean,
         ablated=ablated,
         clean_loss_per_token=clean_losses,
@@ -169,8 +164,19 @@ def ablate(
     )
 
 
-def _unit(model: AttentionOnlyTransformer) -> str:
+def unit_of(model: AttentionOnlyTransformer, metric: Metric | None) -> str:
+    """What the loss, or a metric, is measured in."""
+    if metric is not None:
+        return getattr(metric, "__name__", "metric")
     return "squared error" if model.cfg.read_out == "vectors" else "nats"
+
+
+def measured(
+    model: AttentionOnlyTransformer, logits: Tensor, part: Batch, first: int, metric: Metric | None
+) -> tuple[Float64[np.ndarray, " sequence"], Tensor | None]:
+    """The loss, or the metric, of each sequence of `part`, whose first one has the number `first`; and the loss of each
+    token, None with a metric. Raises `ValueError` as `ablate`."""
+    return _losses(model, logits, part, first) if metric is None else (_by_metric(metric, logits, part), None)
 
 
 def _losses(
@@ -182,6 +188,9 @@ def _losses(
         own = part[rows]
         return model._loss(logits[rows], own.x, own.targets, own.attention_mask, per_token)
 
+    if part.targets is None and part.attention_mask is None:  # every next token counts
+        per_token = loss(slice(None), True)
+        return per_token.mean(1).detach().cpu().double().numpy(), per_token
     means = []
     for row in range(len(part)):
         try:
@@ -191,7 +200,7 @@ def _losses(
     return np.array(means), loss(slice(None), True)
 
 
-def _measured(metric: Metric, logits: Tensor, part: Batch) -> Float64[np.ndarray, " sequence"]:
+def _by_metric(metric: Metric, logits: Tensor, part: Batch) -> Float64[np.ndarray, " sequence"]:
     """The metric's number of each sequence."""
     values: Any = metric(logits, part.targets)
     numbers = torch.as_tensor(values).detach().cpu().double().numpy()

@@ -5,8 +5,15 @@
     next_token        i + 1
     first_token       0, a start token or [CLS]
     last_token        n − 1, [SEP] where a sequence ends in one
+    fixed_offset      i − δ, for the δ from 2 to n ÷ 4 that gets most (and i + δ where later keys are seen)
+    broadcast         all alike: the entropy of the row ÷ that of even attention
     induction         every j + 1 ≤ i where an earlier token t_j (1 ≤ j < i) equals t_i (Olsson et al. 2022)
+    duplicate_token   every j < i with t_j = t_i, j ≥ 1
     separator         every special token after position 0
+    punctuation       every token of punctuation marks alone
+    open_bracket      the innermost bracket still open, in code
+    same_indentation  the last line that begins as far in as the query's, in code
+    same_word         the last earlier use of the query's word, whatever its case and the spaces around it
 
 for a query at position i of n tokens t. `aotlens.heads.attention_to` measures them: the attention that goes there,
 averaged over the queries that see such a key (`Inputs.targets` says which count). A new motif is one more entry here;
@@ -16,23 +23,25 @@ scores, commands, distillations and the app's pages take it from `MOTIFS`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from aotlens.heads.inputs import Inputs, Targets
+from aotlens.heads.source_code import last_same_word, open_bracket, punctuation, same_indentation
 
 Mask: TypeAlias = Callable[[Inputs], Targets]
 PatternScore: TypeAlias = Callable[[Float[Tensor, "batch head query key"]], Float[Tensor, "batch head"]]
+Offsets: TypeAlias = Callable[[Inputs], Sequence[int]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Motif:
-    """Something that a head may do, as a number from its attention patterns: give either a `mask` or a `score`."""
+    """Something that a head may do, as a number from its attention patterns: give a `mask`, a `score` or `offsets`."""
 
     name: str
     """In code, files and addresses: lower-case letters, digits and underscores."""
@@ -44,17 +53,25 @@ class Motif:
     """The keys of each query, and the queries that count: the score is their mean attention to those keys."""
     score: PatternScore | None = None
     """For what the pattern alone shows: a number a sequence and head, averaged over sequences."""
+    offsets: Offsets | None = None
+    """Offsets (key − query), not 0, of which each head's best counts: the score is the mean attention to it."""
+    by_position: bool = False
+    """Whether its keys depend on positions alone: chance is then even attention, and otherwise what the head's mean
+    pattern over other sequences would score."""
+    on_text: bool = False
+    """Whether it means nothing on random tokens, and is left out there unless it is named."""
     threshold: float = 0.4
-    """A head is labelled with its highest motif among those that reach theirs."""
+    """The score from which a head may be labelled with it."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
             raise ValueError(f"name={self.name!r}: expected lower-case letters, digits and underscores.")
         if not 1 <= len(self.badge) <= 4:
             raise ValueError(f"{self.name}: badge={self.badge!r}: expected one to four letters.")
-        if (self.mask is None) == (self.score is None):
+        given = [kind for kind in ("mask", "score", "offsets") if getattr(self, kind) is not None]
+        if len(given) != 1:
             raise ValueError(
-                f"{self.name}: expected either a mask or a score, got {'neither' if self.mask is None else 'both'}."
+                f"{self.name}: expected one of mask, score and offsets, got {' and '.join(given) or 'none of them'}."
             )
 
     @property
@@ -100,27 +117,104 @@ def special(inputs: Inputs) -> Targets:
     return inputs.targets(keys[:, None, :].expand(-1, inputs.n_pos, -1))
 
 
+def earlier_same(inputs: Inputs) -> Targets:
+    """Every earlier occurrence of the query's token, the start token's aside."""
+    same = (inputs.tokens[:, :, None] == inputs.tokens[:, None, :]).tril(-1)
+    same[:, :, 0] = False
+    return inputs.targets(same)
+
+
+def of_strings(keys: Callable[[Sequence[str]], Bool[Tensor, "query key"]]) -> Mask:
+    """The (query, key) pairs that `keys` gives of a sequence's strings, position 0 aside; special tokens are ""."""
+
+    def mask(inputs: Inputs) -> Targets:
+        strings = inputs.need(inputs.vocabulary, "the strings of tokens")
+        special = inputs.special_ids or frozenset()
+        rows = [["" if index in special else strings[index] for index in row] for row in inputs.tokens.tolist()]
+        pairs = torch.stack([keys(row) for row in rows])
+        pairs[:, :, 0] = False
+        return inputs.targets(pairs)
+
+    return mask
+
+
+def distant_offsets(inputs: Inputs) -> list[int]:
+    """From two tokens back to a quarter of the sequence, and as far ahead where later keys are seen.
+
+    Repeated random tokens come again after half a sequence: there an induction head has a fixed offset too.
+    """
+    back = list(range(-2, -(inputs.n_pos // 4) - 1, -1))
+    return back + [-offset for offset in back] if inputs.later_keys else back
+
+
+def evenness(pattern: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head"]:
+    """−Σ A ln A ÷ ln v over the rows of queries from the third on, averaged; v is i + 1, or all keys where any query
+    attends to a later one."""
+    n_pos = pattern.shape[-1]
+    seen = torch.arange(1, n_pos + 1) if not bool(pattern.triu(1).any()) else torch.full((n_pos,), n_pos)
+    entropy = torch.special.entr(pattern.clamp(min=0)).sum(-1) / seen.clamp(min=2).log().to(pattern)
+    return entropy[..., 2:].mean(-1)
+
+
 #: Every motif by its name; iterating gives names.
 MOTIFS: dict[str, Motif] = {
     motif.name: motif
     for motif in (
         Motif(
-            name="previous_token", badge="prev", sentence="It attends to the token before.", mask=offset(-1)
+            name="previous_token", badge="prev", sentence="It attends to the token before.", mask=offset(-1),
+            by_position=True,
         ),
-        Motif(name="current_token", badge="self", sentence="It attends to the query's own token.", mask=offset(0)),
-        Motif(name="next_token", badge="next", sentence="It attends to the token after.", mask=offset(1)),
+        Motif(
+            name="current_token", badge="self", sentence="It attends to the query's own token.", mask=offset(0),
+            by_position=True,
+        ),
+        Motif(
+            name="next_token", badge="next", sentence="It attends to the token after.", mask=offset(1),
+            by_position=True,
+        ),
         Motif(
             name="first_token", badge="1st", sentence="It attends to the first position, mostly a start token.",
-            mask=position(0),
+            mask=position(0), by_position=True,
         ),
-        Motif(name="last_token", badge="last", sentence="It attends to the last position.", mask=position(-1)),
+        Motif(
+            name="last_token", badge="last", sentence="It attends to the last position.", mask=position(-1),
+            by_position=True,
+        ),
+        Motif(
+            name="fixed_offset", badge="off", sentence="It attends a fixed number of tokens back, two or more.",
+            offsets=distant_offsets, by_position=True,
+        ),
+        Motif(
+            name="broadcast", badge="all", sentence="It attends to all keys alike.", score=evenness, by_position=True,
+            threshold=0.9,
+        ),
         Motif(
             name="induction", badge="ind", mask=after_earlier,
             sentence="It attends to what followed an earlier occurrence of the query's token.",
         ),
         Motif(
+            name="duplicate_token", badge="dup", mask=earlier_same,
+            sentence="It attends to earlier occurrences of the query's token.",
+        ),
+        Motif(
             name="separator", badge="sep", mask=special,
             sentence="It attends to special tokens after the first position, such as those between texts.",
+        ),
+        Motif(
+            name="punctuation", badge="pun", mask=of_strings(punctuation), on_text=True,
+            sentence="It attends to punctuation marks.",
+        ),
+        Motif(
+            name="open_bracket", badge="brk", mask=of_strings(open_bracket), on_text=True,
+            sentence="It attends to the innermost bracket that is still open.",
+        ),
+        Motif(
+            name="same_indentation", badge="tab", mask=of_strings(same_indentation), on_text=True,
+            sentence="It attends to the last line that begins as far in.",
+        ),
+        Motif(
+            name="same_word", badge="word", mask=of_strings(last_same_word), on_text=True,
+            sentence="It attends to the last earlier use of the query's word.",
         ),
     )
 }  # fmt: skip

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
-from jaxtyping import Float, Int, Int64
+from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor, nn
 
 from aotlens.conventions import Head, HeadLike, as_heads
@@ -120,6 +120,14 @@ class HeadReader:
             return hooked
         norm = folded_norm(self.model, layer)
         return norm.gained(hooked) + norm.bias.to(hooked)
+
+    def visible_keys(self, n_pos: int) -> Bool[Tensor, "mask query key"]:
+        """Which keys a query sees, on the CPU: one mask for all heads, or one a head."""
+        if not self.is_bridge:
+            visible = self.model.visible_keys(n_pos, None, torch.device("cpu"))
+            return torch.ones(1, n_pos, n_pos, dtype=torch.bool) if visible is None else visible[0]
+        everything = torch.ones(1, n_pos, n_pos, dtype=torch.bool)
+        return everything.tril() if self.causal else everything
 
     def W_O(self, layer: int) -> Float[Tensor, "head d_head d_model"]:
         return self.model.blocks[layer].attn.W_O.detach()

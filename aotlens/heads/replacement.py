@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,30 +117,58 @@ class Replacement:
 
     def run(self, part: Batch, rows: slice) -> tuple[Tensor, Tensor]:
         """The logits of `part`, which is `rows` of the batch: clean, and with the heads replaced."""
-        clean, own = self._clean(part, listen=self.leaves_out)
+        clean, given, _ = self.clean(part, rows)
+        return clean, self.replaced(part, given)
+
+    def clean(
+        self, part: Batch, rows: slice, *, streams: bool = False
+    ) -> tuple[Tensor, dict[int, Tensor], dict[int, Tensor]]:
+        """The clean logits of `part`, which is `rows` of the batch; by layer, what takes the place of its heads; and
+        with `streams` the stream before it."""
+        before = {hook_names.resid_pre(layer): layer for layer in self.in_layer} if streams else {}
+        logits, own, kept = self._clean(part, listen=self.leaves_out, also=tuple(before))
         given: dict[int, Tensor] = {}
         if self.how == "resample":
             donors = torch.from_numpy(self.donors[rows]).to(self.others.x.device)
             given = self._clean(Batch(x=self.others.x[donors]), listen=True)[1]
         elif self.how in _MEANS:
             given = {layer: self._mean(layer, own.get(layer), part) for layer in self.in_layer}
-        hooks: list[tuple[str | Callable[..., Any], Callable[..., Any]]] = [
-            (hook_names.attn(layer, self.hook), self._put(layer, given.get(layer), part)) for layer in self.in_layer
-        ]
-        ablated = self.model.run_with_hooks(part.x, attention_mask=part.attention_mask, fwd_hooks=hooks)
-        return clean, ablated
+        return logits, given, {layer: kept[name] for name, layer in before.items()}
 
-    def _clean(self, part: Batch, listen: bool) -> tuple[Tensor, dict[int, Tensor]]:
-        """Logits, and z or patterns of the heads by layer, `[sequence, head, position, inner]`."""
+    def replaced(
+        self,
+        part: Batch,
+        given: dict[int, Tensor],
+        heads: Collection[Head] | None = None,
+        *,
+        start: tuple[int, Tensor] | None = None,
+    ) -> Tensor:
+        """The logits with `heads`, all or some of those that were named, replaced by what `clean` gave.
+
+        `start`, a layer and the stream before it, leaves out the layers before.
+        """
+        hooks: list[tuple[str | Callable[..., Any], Callable[..., Any]]] = []
+        for layer, numbers in self.in_layer.items():
+            chosen = [number for number in numbers if heads is None or (layer, number) in heads]
+            if chosen:
+                put = self._put(layer, chosen, given.get(layer), part)
+                hooks.append((hook_names.attn(layer, self.hook), put))
+        options = {} if start is None else {"start_at_layer": start[0], "resid_pre": start[1]}
+        return self.model.run_with_hooks(part.x, attention_mask=part.attention_mask, fwd_hooks=hooks, **options)
+
+    def _clean(
+        self, part: Batch, listen: bool, also: tuple[str, ...] = ()
+    ) -> tuple[Tensor, dict[int, Tensor], dict[str, Tensor]]:
+        """Logits; z or patterns of the heads by layer, `[sequence, head, position, inner]`; and hooks by name."""
         names = {hook_names.attn(layer, self.hook): layer for layer in self.in_layer} if listen else {}
         logits, cache = self.model.run_with_cache(
-            part.x, attention_mask=part.attention_mask, names_filter=list(names), return_cache_object=False
+            part.x, attention_mask=part.attention_mask, names_filter=[*names, *also], return_cache_object=False
         )
         activations = {}
         for name, layer in names.items():
             value = cache[name] if self.hook == hook_names.PATTERN else cache[name].transpose(1, 2)
             activations[layer] = value[:, self.in_layer[layer]]
-        return logits, activations
+        return logits, activations, {name: cache[name] for name in also}
 
     def _own_sums(self, activation: Tensor, part: Batch) -> tuple[Tensor, Tensor]:
         """Each sequence's part in the sums, and how many it is: positions for `"mean"`, else 1."""
@@ -166,8 +194,10 @@ class Replacement:
         sums, counts = self._own_sums(own, part)
         return (self.sums[layer] - sums) / (self.count - counts)[:, None, None, None]
 
-    def _put(self, layer: int, given: Tensor | None, part: Batch) -> Callable[..., Tensor]:
-        heads = self.in_layer[layer]
+    def _put(self, layer: int, heads: list[int], given: Tensor | None, part: Batch) -> Callable[..., Tensor]:
+        """A hook that replaces `heads` of a layer; `given` has all those of the layer that were named."""
+        if given is not None and len(heads) < len(self.in_layer[layer]):
+            given = given[:, [self.in_layer[layer].index(head) for head in heads]]
 
         def put(activation: Tensor, hook: object) -> Tensor:
             activation = activation.clone()

@@ -16,7 +16,7 @@ from aotlens.data import repeated_random_tokens
 from aotlens.data.windows import start_id
 from aotlens.heads.attention_to import MotifScores, attention_to
 from aotlens.heads.inputs import Inputs, Targets
-from aotlens.heads.motifs import PLACES, Motif
+from aotlens.heads.motifs import MOTIFS, PLACES, Motif
 from aotlens.heads.reader import HeadReader, Model, TokenSequences
 from aotlens.results import Result, top_head
 
@@ -38,6 +38,9 @@ def motif_scores(
 ) -> MotifScores:
     """Score every head for `motifs` (all by default) on `tokens`, or on sequences of twice the same random tokens.
 
+    Chance stands beside every score (`MotifScores.chance`; definitions in `aotlens.heads.attention_to`), with intervals
+    of the excess over it. On random tokens, motifs that mean something on text alone are left out unless named.
+
     `tokens` are ids `[batch, pos]`, a text, or texts of equally many tokens. The `n_sequences` random ones are the
     start token, then `half_length` tokens drawn uniformly (fewer where the context is shorter), then the same again.
     `start` is the id of the start token, None for none; by default it is
@@ -53,8 +56,12 @@ def motif_scores(
         if start != "own":
             raise ValueError("start: expected no start token beside tokens, which hold their own.")
         tokens = reader.require_ids(tokens)
+        others = len(tokens) > 1
         chosen, about = None, f"{len(tokens)} sequences of {tokens.shape[-1]} tokens that were given"
     else:
+        others = False
+        if motifs is None:
+            motifs = [motif for motif in MOTIFS.values() if not motif.on_text]
         chosen = start_id(reader.model.tokenizer) or 0 if start == "own" else start
         half_length = min(half_length, (reader.n_ctx - (chosen is not None)) // 2)
         tokens = repeated_random_tokens(reader.d_vocab, n_sequences, half_length, seed, eot_id=chosen)
@@ -62,7 +69,9 @@ def motif_scores(
         about = f"{n_sequences} sequences: {begin} twice the same {half_length} random tokens (seed {seed})"
     if tokens.shape[-1] < 3:
         raise ValueError(f"expected sequences of at least 3 tokens, got {tokens.shape[-1]}.")
-    scores = attention_to(model, tokens, motifs, batch_size=batch_size, progress=progress)
+    scores = attention_to(
+        model, tokens, motifs, others=others, intervals=True, batch_size=batch_size, progress=progress
+    )
     return dataclasses.replace(scores, start=chosen, about=about)
 
 

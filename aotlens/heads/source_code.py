@@ -1,4 +1,4 @@
-"""Where a head that reads program code would look: brackets, indentation, earlier uses of a word.
+"""Where a head that reads words would look: punctuation, earlier uses of a word; in code brackets and indentation.
 
 Each function takes the tokens of one sequence as strings and gives the (query, key) pairs as bool `[query, key]`, for
 `aotlens.heads.targeted_attention`. Strings and comments are not parsed: a bracket in one counts.
@@ -6,6 +6,7 @@ Each function takes the tokens of one sequence as strings and gives the (query, 
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -37,6 +38,56 @@ def previous_indentation(str_tokens: Sequence[str]) -> Bool[Tensor, "query key"]
 def previous_use(str_tokens: Sequence[str], word: str) -> Bool[Tensor, "query key"]:
     """From each token that is `word` (spaces aside) to the last one before it."""
     return _to_last(str_tokens, [position for position, token in enumerate(str_tokens) if token.strip() == word])
+
+
+def same_indentation(str_tokens: Sequence[str]) -> Bool[Tensor, "query key"]:
+    """From the token that ends a line's indentation to that of the last earlier line which begins as far in.
+
+    A line's indentation is the white space after its line break, in that token and the blank ones after it; blank lines
+    are not lines. What stands before the first line break is left out: its beginning may not be in the sequence.
+    """
+    targets = _none(str_tokens)
+    last_with: dict[int, int] = {}
+    start, depth = -1, 0
+    for position, token in enumerate(str_tokens):
+        if "\n" in token:
+            depth = len(token) - token.rindex("\n") - 1
+            start = position
+        elif start >= 0 and token and not token.strip():
+            start, depth = position, depth + len(token)
+        elif start >= 0:  # the line's first word; a token such as " x" brings its own space
+            depth += len(token) - len(token.lstrip())
+            if depth in last_with:
+                targets[start, last_with[depth]] = True
+            last_with[depth], start = start, -1
+    return targets
+
+
+def punctuation(str_tokens: Sequence[str]) -> Bool[Tensor, "query key"]:
+    """To every token that holds marks alone (Unicode's punctuation and symbols), spaces aside."""
+    marks = torch.tensor([bool(token.strip()) and all(_is_mark(c) for c in token.strip()) for token in str_tokens])
+    return marks.expand(len(str_tokens), -1).clone()
+
+
+def _is_mark(character: str) -> bool:
+    return unicodedata.category(character)[0] in "PS" and character != "\ufffd"  # part of a character
+
+
+def last_same_word(str_tokens: Sequence[str]) -> Bool[Tensor, "query key"]:
+    """From every token with a letter or digit to the last earlier one that is the same word.
+
+    Its case and the spaces around it do not count; of a word in several tokens each is taken for itself.
+    """
+    targets = _none(str_tokens)
+    last: dict[str, int] = {}
+    for position, token in enumerate(str_tokens):
+        word = token.strip().casefold()
+        if not any(character.isalnum() for character in word):
+            continue
+        if word in last:
+            targets[position, last[word]] = True
+        last[word] = position
+    return targets
 
 
 def _none(str_tokens: Sequence[str]) -> Tensor:

@@ -109,6 +109,8 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ThreadSafeHooks):
         targets: Tensor | None = None,
         attention_mask: Tensor | None = None,
         loss_per_token: bool = False,
+        start_at_layer: int = 0,
+        resid_pre: Tensor | None = None,
     ) -> Any:
         """Logits `[batch, pos, d_vocab]` (classes: `[batch, d_out]`; vectors: `[batch, pos, width]`) or loss.
 
@@ -124,6 +126,9 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ThreadSafeHooks):
         `loss_per_token=True` gives it unreduced (`[batch, pos − 1]` for next tokens; 0 where padded). A
         non-causal model of tokens needs `targets`: its next tokens are visible to it.
 
+        With `resid_pre`, the stream `[batch, pos, d_model]` before layer `start_at_layer`, the embedding and earlier
+        layers are not computed again; `x` then gives positions and next tokens only.
+
         Raises `ValueError` for ids out of range, sequences longer than `n_ctx`, wrong shapes, or empty input.
         """
         if return_type not in ("logits", "loss", "both", None):
@@ -135,14 +140,20 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ThreadSafeHooks):
             if attention_mask is None and not bool(text_mask.all()):
                 attention_mask = text_mask
         self.embed.check(inputs)
+        start = None if resid_pre is None else (start_at_layer, resid_pre)
+        if not 0 <= start_at_layer < self.cfg.n_layers or (start_at_layer > 0 and start is None):
+            raise ValueError(
+                f"start_at_layer={start_at_layer}: expected a layer from 0 to {self.cfg.n_layers - 1}, with the stream "
+                "before it as resid_pre."
+            )
         if attention_mask is not None:
             attention_mask = attention_mask.to(device=inputs.device, dtype=torch.bool)
         if return_type == "loss" and targets is not None and not loss_per_token:
             wanted = self._wanted(inputs, targets, attention_mask)
             if wanted is not None:  # most logits of a masked language model would be thrown away
-                logits = self._logits(inputs, attention_mask, wanted)
+                logits = self._logits(inputs, attention_mask, wanted, start)
                 return self._loss(logits, inputs, targets[wanted], None, False)
-        logits = self._logits(inputs, attention_mask)
+        logits = self._logits(inputs, attention_mask, None, start)
         if return_type in ("logits", None):
             return logits if return_type else None
         loss = self._loss(logits, inputs, targets, attention_mask, loss_per_token)
@@ -155,11 +166,18 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ThreadSafeHooks):
         wanted = targets != _IGNORED
         return wanted if attention_mask is None else wanted & attention_mask
 
-    def _logits(self, x: Tensor, attention_mask: Tensor | None, wanted: Tensor | None = None) -> Tensor:
-        stream = self.embed(x)
+    def _logits(
+        self,
+        x: Tensor,
+        attention_mask: Tensor | None,
+        wanted: Tensor | None = None,
+        start: tuple[int, Tensor] | None = None,
+    ) -> Tensor:
+        first, stream = (0, self.embed(x)) if start is None else start
         if stream is x and self.hook_embed.has_hooks():
             stream = x.clone()  # vectors read as they are: an in-place hook would edit the caller's
-        stream = self.hook_embed(stream)
+        if start is None:
+            stream = self.hook_embed(stream)
         batch, n_pos = stream.shape[:2]
         if not 1 <= n_pos <= self.cfg.n_ctx:
             raise ValueError(f"got {n_pos} positions, but this model takes 1 to {self.cfg.n_ctx} (n_ctx).")
@@ -167,12 +185,13 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ThreadSafeHooks):
             raise ValueError(f"attention_mask: expected [{batch}, {n_pos}], got {list(attention_mask.shape)}.")
         if attention_mask is not None and self._counts_absolutely():
             _require_right_padding(attention_mask)
-        stream, qk_positions = self._add_positions(stream, attention_mask)
+        positioned, qk_positions = self._add_positions(stream, attention_mask)
+        stream = positioned if start is None else stream
         visible: Tensor | None = None
         causal_only = self.cfg.causal and self.cfg.attn_mask is None and attention_mask is None
         if not causal_only or any(block.attn._needs_pattern() for block in self.blocks):
             visible = self.visible_keys(n_pos, attention_mask, stream.device)
-        for block in self.blocks:
+        for block in self.blocks[first:]:
             stream = block(stream, qk_positions, visible, causal_only)
         stream = self.ln_final(stream)
         if self.cfg.read_out == "classes":

@@ -28,7 +28,14 @@ if TYPE_CHECKING:
     from aotlens.circuits import Circuit, Composition, Overview, Spectrum
     from aotlens.distill import Distillation, SubstitutionCosts
     from aotlens.distill.compile.curves import ErrorCurve, ErrorSurface
-    from aotlens.heads import AttentionPatterns, MotifScores
+    from aotlens.heads import (
+        AttentionPatterns,
+        EachHead,
+        HeadMatching,
+        MotifScores,
+        PatternConstancy,
+        RepeatedPatterns,
+    )
     from aotlens.paths import PathExpansion, Sankey, TermImportance
     from aotlens.paths.superposition import JohnsonLindenstrauss
     from aotlens.trigrams import Evidence
@@ -41,8 +48,8 @@ def plot(result: Any, *, theme: Theme = "light", **options: Any) -> go.Figure:
     """The figure that the app shows of this result; `FIGURES` lists the types of result that have one.
 
     Options are those of the figure's own function below: `head` of attention patterns and of compositions, `motif` of
-    motif scores, `width` of a distillation, `of` of term importance, `target` and `position` of a path expansion,
-    `proven` of an error curve.
+    motif scores, `without_first` of constancy, `by` of matched heads, `width` of a distillation, `of` of term
+    importance, `target` and `position` of a path expansion, `proven` of an error curve.
 
     Raises `ValueError` for a result without a figure, and where a figure needs an option that was not given.
     """
@@ -76,6 +83,48 @@ def motifs(scores: MotifScores, *, motif: str | None = None, theme: Theme = "lig
     """One motif's score of every head, layers down and heads across; without a name induction, or else the first."""
     motif = motif or ("induction" if "induction" in scores.motifs else scores.motifs[0])
     return _by_head(np.asarray(scores[motif]), f"attention: {motif.replace('_', ' ')}", theme)
+
+
+def constancy(result: PatternConstancy, *, without_first: bool = False, theme: Theme = "light") -> go.Figure:
+    """How constant every head's pattern is over texts, layers down and heads across; with key 0 or without it."""
+    values = result.without_first if without_first else result.values
+    return _by_head(np.asarray(values), "constancy" + (" without key 0" if without_first else ""), theme)
+
+
+def repeated(result: RepeatedPatterns, *, theme: Theme = "light") -> go.Figure:
+    """The distance of every two heads' patterns, heads of one group side by side."""
+    order = np.argsort(result.groups, kind="stable")
+    several = len(result.models) > 1
+    names = [
+        (f"{result.models[place]} " if several else "") + f"{layer}.{head}"
+        for place, (layer, head) in (result.heads[index] for index in order)
+    ]
+    values = np.asarray(result.distances)[np.ix_(order, order)]
+    title = "head, by group"
+    return matrix_map(
+        values, names, names, quantity="Jensen–Shannon distance", row_title=title, column_title=title, theme=theme
+    )
+
+
+def matching(result: HeadMatching, *, by: str | None = None, theme: Theme = "light") -> go.Figure:
+    """How alike every two heads are, by one measure (ov, qk, pattern) or the mean of all."""
+    if by is not None and by not in result.measured:
+        raise ValueError(f"plot: no measure {by!r}; there are {', '.join(result.measured)}.")
+    values = result.similarity if by is None else getattr(result, by)
+    rows, columns = ([f"{layer}.{head}" for layer, head in side] for side in (result.left, result.right))
+    quantity = "mean similarity" if by is None else f"{by} cosine"
+    return matrix_map(
+        np.asarray(values), rows, columns, quantity=quantity, row_title="left head", column_title="right head",
+        theme=theme,
+    )  # fmt: skip
+
+
+def each_head(result: EachHead, *, theme: Theme = "light") -> go.Figure:
+    """What the model loses without each head alone, layers down and heads across; heads not left out are blank."""
+    layers, heads = np.array(result.heads).T
+    values = np.full((layers.max() + 1, heads.max() + 1), np.nan)
+    values[layers, heads] = result.changes
+    return _by_head(values, f"change in {result.unit}, {result.how.replace('_', ' ')}", theme)
 
 
 def composition(result: Composition, *, head: HeadLike, above_null: bool = True, theme: Theme = "light") -> go.Figure:
@@ -235,6 +284,10 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.distill.heads.result.Distillation": distillation,
     "aotlens.distill.heads.selection.SubstitutionCosts": substitution,
     "aotlens.heads.attention_to.MotifScores": motifs,
+    "aotlens.heads.constancy.PatternConstancy": constancy,
+    "aotlens.heads.constancy.RepeatedPatterns": repeated,
+    "aotlens.heads.each_head.EachHead": each_head,
+    "aotlens.heads.matching.HeadMatching": matching,
     "aotlens.heads.patterns.AttentionPatterns": attention,
     "aotlens.heads.subspaces.HeadSubspaces": subspace_overlaps,
     "aotlens.paths.expansion.PathExpansion": orders,

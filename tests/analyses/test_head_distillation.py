@@ -72,7 +72,7 @@ def test_heads_are_compared_within_a_checkpoint() -> None:
     error = np.where(label == "first_token", 0.2, 0.5) + 0.01 * generator.standard_normal(16)
     shares = {"first_token": generator.random(16), "separator": generator.random(16)}
     scores = SimpleNamespace(motifs=tuple(shares), n_queries=np.array([40, 10]))
-    attending = SimpleNamespace(label=tuple(label), to=shares.__getitem__, scores=scores, variation=error**2)
+    attending = SimpleNamespace(label=tuple(label), to=shares.__getitem__, scores=scores, constancy=1 - error**2)
     found = SimpleNamespace(
         attending=attending,
         width_index=lambda width: 0,
@@ -84,7 +84,7 @@ def test_heads_are_compared_within_a_checkpoint() -> None:
     low, high = heads.interval(lambda drawn: heads.difference("first_token", drawn))
     assert -0.33 < low < heads.difference("first_token") < high < -0.27
     np.testing.assert_allclose(heads.special, shares["first_token"] + shares["separator"] / 4)
-    assert heads.correlation("variation") == pytest.approx(1.0)
-    assert heads.correlation("variation", "error_after_first") == pytest.approx(-1.0)
+    assert heads.correlation("constancy") == pytest.approx(-1.0)
+    assert heads.correlation("constancy", "error_after_first") == pytest.approx(1.0)
     assert np.isnan(heads.difference("previous_token"))
     assert head_distillation._estimate(heads, partial(heads.difference, "previous_token")) == "no such heads"

@@ -138,7 +138,7 @@ EXPECTED: dict[str, Expected] = {
     distillation.ALL: lambda app, at: {"tiny-mhsa": _record(app).distillation.mean_error(4)},
     distillation.WIDTHS: lambda app, at: {"tiny-mhsa": _record(app).distillation.to_frame()},
     distillation.CLOUD: lambda app, at: {
-        "tiny-mhsa": ((d := _record(app).distillation).attending.to(at.across), d.attending.variation)
+        "tiny-mhsa": ((d := _record(app).distillation).attending.to(at.across), d.attending.constancy)
     },
     distillation.COSTS: lambda app, at: {"tiny-mhsa": _record(app).costs.curve_frame()},
     distillation.ONE: lambda app, at: distillation_figures.classes_frame(

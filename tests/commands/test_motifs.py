@@ -23,7 +23,9 @@ def test_the_table_has_every_head_and_says_what_was_not_measured(run: Run) -> No
     measured = [name for name in scores.motifs if name not in scores.reasons]
     assert head.split("  ")[0] == "head" and all(name.replace("_", " ") in head for name in measured)
     assert rows[3].split()[: 1 + len(measured)] == ["1.1", *(f"{scores[name][1, 1]:.3f}" for name in measured)]
-    assert rows[4:] == [f"{name.replace('_', ' ')}: not measured, {why}." for name, why in scores.reasons.items()]
+    even = [f"{scores.uniform[scores.motifs.index(name)].mean():.3f}" for name in measured]  # type: ignore[index]
+    assert rows[4].split()[: 1 + len(measured)] == ["even", *even]
+    assert rows[5:] == [f"{name.replace('_', ' ')}: not measured, {why}." for name, why in scores.reasons.items()]
 
 
 def test_csv_has_the_motifs_that_were_asked_for(run: Run, tmp_path: Path) -> None:

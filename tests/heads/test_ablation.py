@@ -17,9 +17,9 @@ from torch import Tensor
 from aotlens.data import Tokenizer
 from aotlens.heads import ablate, attention_patterns
 from aotlens.models import AttentionOnlyTransformer, ModelConfig, hook_names
+from tests.heads.hand_built import SHARP, induction, repeated
 
 TOKENS = torch.randint(0, 15, (4, 11), generator=torch.Generator().manual_seed(2))
-SHARP = 1e4  # nats: attention is one-hot in float64
 
 
 def small(**changes: Any) -> AttentionOnlyTransformer:
@@ -117,40 +117,10 @@ def test_the_model_is_left_as_it_was(model: AttentionOnlyTransformer) -> None:
 # In closed form
 
 
-def induction(n_tokens: int, gamma: float) -> AttentionOnlyTransformer:
-    """0.0 moves each token to the next position; 1.0 finds the place after the token's last occurrence and says, with
-    logit `gamma`, what stands there. The stream has a slot each for token, previous token, output and position."""
-    n_pos, V = 2 * n_tokens + 1, n_tokens + 1
-    cfg = ModelConfig(
-        n_layers=2, d_model=3 * V + n_pos, n_heads=1, d_head=n_pos, n_ctx=n_pos, d_vocab=V, norm=None, attn_scale=1.0
-    )
-    model = AttentionOnlyTransformer(cfg).double()
-    token, previous, output, position = (torch.arange(n) + start for n, start in ((V, 0), (V, V), (V, 2 * V), (n_pos, 3 * V)))  # fmt: skip # noqa: E501
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.zero_()
-        model.embed.W_E[torch.arange(V), token] = 1.0
-        model.pos_embed.W_pos[torch.arange(n_pos), position] = 1.0
-        model.unembed.W_U[output, torch.arange(V)] = gamma
-        first, second = (block.attn for block in model.blocks)
-        first.W_Q[0, position, torch.arange(n_pos)] = SHARP
-        first.W_K[0, position[:-1], torch.arange(1, n_pos)] = 1.0
-        first.W_V[0, token, torch.arange(V)] = 1.0
-        first.W_O[0, torch.arange(V), previous] = 1.0
-        second.W_Q[0, token, torch.arange(V)] = SHARP
-        second.W_K[0, previous, torch.arange(V)] = 1.0
-        second.W_V[0, token, torch.arange(V)] = 1.0
-        second.W_O[0, torch.arange(V), output] = 1.0
-    return model
-
-
 def test_an_induction_circuit_on_the_labels_of_repeated_tokens() -> None:
     m, gamma = 6, 5.0
     model, V = induction(m, gamma), m + 1
-    halves = torch.stack([torch.randperm(m, generator=torch.Generator().manual_seed(i)) + 1 for i in range(5)])
-    tokens = torch.cat([torch.zeros(5, 1, dtype=torch.long), halves, halves], dim=1)
-    targets = torch.full_like(tokens, -100)
-    targets[:, m + 1 : -1] = tokens[:, m + 2 :]
+    tokens, targets = repeated(m, 5)
     whole = np.log(np.exp(gamma) + V - 1) - gamma
     for head in ("0.0", "1.0"):
         result = ablate(model, tokens, head, targets=targets)

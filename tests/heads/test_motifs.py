@@ -9,13 +9,16 @@ from torch import Tensor
 
 from aotlens.data import Tokenizer
 from aotlens.data.windows import start_id
-from aotlens.heads import MOTIFS, Inputs, Motif, attention_to, motif_scores
+from aotlens.heads import PLACES, Inputs, Motif, attention_to, motif_scores
 from aotlens.heads.inputs import special_ids, vocabulary
 from aotlens.heads.motifs import offset
 from aotlens.heads.reader import HeadReader
 from aotlens.interop import to_transformer_lens
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 
+#: Those whose keys tokens and positions decide.
+WITH_KEYS = (*PLACES, "induction", "duplicate_token", "separator")
+OF_WORDS = ("punctuation", "open_bracket", "same_indentation", "same_word")
 SEEN = ("previous_token", "current_token", "first_token", "induction")  # by a causal model, without a tokenizer
 
 
@@ -27,7 +30,7 @@ def _model(**changes: object) -> AttentionOnlyTransformer:
 
 def _naive(pattern: Tensor, tokens: Tensor, special: int | None, causal: bool) -> dict[str, list[float]]:
     """Every motif's attention, a list over queries, for one head's pattern `[batch, query, key]`."""
-    found: dict[str, list[float]] = {motif: [] for motif in MOTIFS}
+    found: dict[str, list[float]] = {motif: [] for motif in WITH_KEYS}
     for b, row in enumerate(tokens.tolist()):
         n = len(row)
         for i in range(2, n if causal else n - 2):
@@ -38,6 +41,7 @@ def _naive(pattern: Tensor, tokens: Tensor, special: int | None, causal: bool) -
                 "first_token": [0],
                 "last_token": [] if causal else [n - 1],
                 "induction": [j + 1 for j in range(1, i) if row[j] == row[i]],
+                "duplicate_token": [j for j in range(1, i) if row[j] == row[i]],
                 "separator": [j for j in range(1, i + 1 if causal else n) if row[j] == special],
             }
             for motif, keys in targets.items():
@@ -56,7 +60,7 @@ def test_scores_equal_a_loop_over_queries(changes: dict[str, object]) -> None:
     tokens[:, [0, 7, 12]] = tokenizer.eot_id
     _, cache = model.run_with_cache(tokens)
     causal = not model.sees_later_keys
-    scores = attention_to(model, tokens, batch_size=2)
+    scores = attention_to(model, tokens, WITH_KEYS, batch_size=2)
     for layer in range(2):
         for head in range(3):
             naive = _naive(cache["pattern", layer][:, head], tokens, tokenizer.eot_id, causal)
@@ -118,10 +122,13 @@ def test_a_bridge_scores_as_the_model_that_it_was_made_from() -> None:
 def test_what_the_inputs_lack_is_nan_with_the_reason() -> None:
     scores = motif_scores(_model(), torch.tensor([[0, 1, 2, 3, 4]]))
     assert np.isnan(scores["induction"]).all() and np.isfinite(scores["previous_token"]).all()
-    assert scores.reasons.keys() == {"next_token", "last_token", "induction", "separator"}
+    unseen, of_words = ("next_token", "last_token", "induction", "duplicate_token"), ("separator", *OF_WORDS)
+    assert scores.reasons.keys() == {*unseen, *of_words, "fixed_offset"}
+    assert all("strings" in scores.reasons[name] for name in OF_WORDS) and "short" in scores.reasons["fixed_offset"]
     assert "ids of special tokens" in scores.reasons["separator"] and "tokenizer" in scores.reasons["separator"]
     assert "no query" in scores.reasons["induction"] and scores.best("induction") is None
-    assert scores.n_queries.tolist() == [3, 3, 0, 3, 0, 0, 0]
+    counted = {"previous_token": 3, "current_token": 3, "first_token": 3, "broadcast": 1}
+    assert scores.n_queries.tolist() == [counted.get(name, 0) for name in scores.motifs]
 
 
 def test_other_motifs_are_given_as_values() -> None:
@@ -176,8 +183,11 @@ def test_bad_input_is_named() -> None:
     [
         ({"name": "Two words", "badge": "two", "mask": offset(1)}, "name='Two words'"),
         ({"name": "long", "badge": "longer", "mask": offset(1)}, "one to four letters"),
-        ({"name": "neither", "badge": "no"}, "got neither"),
-        ({"name": "both", "badge": "both", "mask": offset(1), "score": lambda A: A.sum((-1, -2))}, "got both"),
+        ({"name": "neither", "badge": "no"}, "got none of them"),
+        (
+            {"name": "both", "badge": "both", "mask": offset(1), "score": lambda A: A.sum((-1, -2))},
+            "got mask and score",
+        ),
     ],
 )
 def test_a_motif_says_what_it_is(fields: dict[str, object], message: str) -> None:

@@ -10,7 +10,7 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from aotlens.conventions import Head
-from aotlens.heads import MotifScores, attention_to, pattern_variation
+from aotlens.heads import MotifScores, attention_to, pattern_constancy
 from aotlens.heads.reader import HeadReader
 from aotlens.results import Result
 
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Attending(Result):
-    """The motifs and the variation of the heads of a distillation, in the order of `heads`."""
+    """The motifs and the constancy of the heads of a distillation, in the order of `heads`."""
 
     heads: tuple[Head, ...]
     scores: MotifScores
     """Of all heads of the model, for every motif that was known when they were measured."""
-    variation: Float64[np.ndarray, " head"]
-    """Σ(A − Ā)² ÷ ΣA² over texts (`aotlens.heads.pattern_variation`)."""
+    constancy: Float64[np.ndarray, " head"]
+    """How far the pattern is the same on every text, 1 where it is (`aotlens.heads.pattern_constancy`, key 0 with the
+    others); NaN for even attention."""
 
     def to(self, motif: str) -> Float64[np.ndarray, " head"]:
         """Mean attention to a motif's keys; NaN for a motif that was not measured."""
@@ -48,21 +49,21 @@ class Attending(Result):
         return tuple(labels[layer][head] for layer, head in self.heads)
 
     def to_frame(self) -> pd.DataFrame:
-        """layer, head, a column a motif, variation, label."""
+        """layer, head, a column a motif, constancy, label."""
         import pandas as pd
 
         frame = pd.DataFrame(self.heads, columns=["layer", "head"]).merge(self.scores.to_frame(), how="left")
-        return frame.assign(variation=self.variation, label=self.label)
+        return frame.assign(constancy=self.constancy, label=self.label)
 
 
 def attending(
     reader: HeadReader, heads: tuple[Head, ...], windows: Int64[Tensor, "windows pos"], *, batch_size: int = 4
 ) -> Attending:
-    """Two passes of the model. Memory: a pattern `[pos, pos]` of every head in float32, and a batch of one layer's.
+    """Two passes of the model. Memory: two patterns `[pos, pos]` of every head in float64, and a batch of one layer's.
 
     Raises `ValueError` for fewer than two windows, and for a bridge whose attention computes no patterns.
     """
     layers, numbers = np.array(heads).T
-    variation = pattern_variation(reader.model, windows, batch_size=batch_size).numpy()[layers, numbers]
-    scores = attention_to(reader.model, windows, batch_size=batch_size)
-    return Attending(heads=heads, scores=scores, variation=variation)
+    constancy = pattern_constancy(reader.model, windows, batch_size=batch_size).values[layers, numbers]
+    scores = attention_to(reader.model, windows, others=True, batch_size=batch_size)
+    return Attending(heads=heads, scores=scores, constancy=constancy)

@@ -16,7 +16,7 @@ from aotlens.distill.heads.settings import Settings
 from aotlens.files import contents_hash, read_tensors, write_tensors
 from aotlens.heads import MotifScores
 
-SCHEMA_VERSION = 2  # 1 named no motifs
+SCHEMA_VERSION = 3  # 1 named no motifs, 2 had `variation` for `constancy` and no chance
 _ARRAYS = (
     "squared_error", "baseline", "class_counts", "block_error", "block_baseline", "position_error", "neighbour_error",
     "neighbour_k", "wide_error", "curve_tokens", "curve_seconds", "curve", "stopped_at", "only_seed",
@@ -43,9 +43,11 @@ def save_distillation(path: str | Path, distillation: Distillation) -> None:
         tensors |= {f"weights.{width}.{name}": getattr(weights, name) for name in _WEIGHTS}
     scores = distillation.attending.scores
     for name, array in (
-        ("attention", scores.values), ("queries", scores.n_queries), ("variation", distillation.attending.variation)
+        ("attention", scores.values), ("queries", scores.n_queries), ("constancy", distillation.attending.constancy),
+        ("chance", scores.chance), ("uniform", scores.uniform),
     ):  # fmt: skip
-        tensors[name] = torch.from_numpy(np.ascontiguousarray(array))
+        if array is not None:
+            tensors[name] = torch.from_numpy(np.ascontiguousarray(array))
     about = {
         "schema_version": SCHEMA_VERSION,
         **{name: getattr(distillation, name) for name in _PLAIN},
@@ -97,8 +99,10 @@ def _build(tensors: dict[str, Tensor], about: dict[str, Any]) -> Distillation:
                 values=tensors["attention"].numpy(),
                 n_queries=tensors["queries"].numpy(),
                 reasons=about["reasons"],
+                chance=None if "chance" not in tensors else tensors["chance"].numpy(),
+                uniform=None if "uniform" not in tensors else tensors["uniform"].numpy(),
             ),
-            variation=tensors["variation"].numpy(),
+            constancy=tensors["constancy"].numpy(),
         ),
         weights={
             width: FFNWeights(**{name: tensors[f"weights.{width}.{name}"] for name in _WEIGHTS})

@@ -82,7 +82,7 @@ def widths_figure(page: Distillations, shown: Shown, theme: Theme) -> go.Figure:
 
 
 def cloud_figure(page: Distillations, shown: Shown, theme: Theme) -> go.Figure:
-    """Error against attention to something, and against how much the pattern varies."""
+    """Error against attention to something, and against how constant the pattern is over texts."""
     from aotlens.heads import MOTIFS
 
     clouds: list[Cloud] = []
@@ -93,10 +93,10 @@ def cloud_figure(page: Distillations, shown: Shown, theme: Theme) -> go.Figure:
             Cloud(
                 key=key, name=key, heads=found.heads, errors=found.mean_error(shown.width),
                 intervals=found.interval(shown.width), kinds=kinds,
-                x=(found.attending.to(shown.across), found.attending.variation),
+                x=(found.attending.to(shown.across), found.attending.constancy),
             )
         )  # fmt: skip
-    titles = (f"mean attention: {shown.across.replace('_', ' ')}", "how much the pattern varies with the text")
+    titles = (f"mean attention: {shown.across.replace('_', ' ')}", "constancy of the pattern over texts")
     named = [motif.title for motif in MOTIFS.values()]
     other = {kind for cloud in clouds for kind in cloud.kinds} - {*named, "mixed"}  # of an older result
     figure = head_clouds(clouds, titles, shown.chosen, kinds=[*named, *sorted(other), "mixed"], theme=theme)
@@ -169,7 +169,7 @@ def table_rows(page: Distillations, shown: Shown) -> list[dict[str, Any]]:
                 "neighbours": None if found.neighbour_error is None else found.neighbour_error[place],
                 "wide": None if found.wide_error is None else found.wide_error[place],
                 "floor": found.floor[place], "attends": found.attending.label[place].replace("_", " "),
-                "variation": found.attending.variation[place],
+                "constancy": found.attending.constancy[place],
             }  # fmt: skip
             scores = found.attending.scores
             row |= {motif: scores[motif][layer, head] for motif in scores.motifs}

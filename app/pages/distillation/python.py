@@ -42,7 +42,7 @@ def python(core: Core, service: Distillations, state: DistillationState, panel: 
         ids.GRID: f"record.distillation.mean_error({width})",
         ids.ALL: f"record.distillation.mean_error({width})",
         ids.WIDTHS: "record.distillation.to_frame()",
-        ids.CLOUD: f"(record.distillation.attending.to({shown.across!r}), record.distillation.attending.variation)",
+        ids.CLOUD: f"(record.distillation.attending.to({shown.across!r}), record.distillation.attending.constancy)",
         ids.COSTS: "record.costs and record.costs.curve_frame()",
     }[panel]
     start = _records(service, shown, shown.results)

@@ -112,10 +112,12 @@ def head(page: Distillations, shown: Shown) -> str:
     rank = found.order(shown.width).index((shown.layer, shown.head)) + 1
     label = found.attending.label[place]
     attends = "attends to no one target" if label == "mixed" else f"attends most to: {label.replace('_', ' ')}"
+    constancy = found.attending.constancy[place]
+    same = "attends evenly" if constancy != constancy else f"has a pattern of constancy {constancy:.2f}"
     said = [
         f"With {units(shown.width)}: error {error:.3f} (95% over text and seeds: {low:.3f} to {high:.3f}), number "
         f"{rank} of {len(found.heads)} in FFN-likeness.",
-        f"The head {attends}; {found.attending.variation[place]:.0%} of its pattern varies with the text.",
+        f"The head {attends}; it {same} (1: the same on every text).",
         _others(found, place),
     ]
     if record.costs is not None:

@@ -1,0 +1,114 @@
+"""What a model loses without each of its heads, one by one.
+
+For a head of layer l only the layers from l on are computed again, from the stream that the clean pass left before l:
+for L layers about half of what `ablate` would cost head by head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy.stats
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from aotlens.conventions import Head, HeadLike, Progress, as_heads
+from aotlens.heads.ablation import Metric, measured, unit_of
+from aotlens.heads.replacement import Batch, Replacement
+from aotlens.models import AttentionOnlyTransformer
+from aotlens.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EachHead(Result):
+    """A number for each sequence, with all heads and without each one alone."""
+
+    heads: tuple[Head, ...]
+    how: str
+    """What stands in a head's place (`aotlens.heads.ablation`)."""
+    unit: str
+    clean: Float64[np.ndarray, " sequence"]
+    ablated: Float64[np.ndarray, "head sequence"]
+
+    @property
+    def changes(self) -> Float64[np.ndarray, " head"]:
+        """What leaving out each head adds on average, every sequence counting once."""
+        return (self.ablated - self.clean).mean(1)
+
+    def intervals(self, confidence: float = 0.95) -> Float64[np.ndarray, "head 2"]:
+        """Of `changes`: Student's t of the paired differences, the sequence being the unit; NaN for one sequence."""
+        n = len(self.clean)
+        if n < 2:
+            return np.full((len(self.heads), 2), np.nan)
+        reach = scipy.stats.t.ppf((1 + confidence) / 2, n - 1) * scipy.stats.sem(self.ablated - self.clean, axis=1)
+        return np.stack([self.changes - reach, self.changes + reach], axis=1)
+
+    @property
+    def headline(self) -> str:
+        top = int(self.changes.argmax())
+        layer, head = self.heads[top]
+        return f"{self.how}: head {layer}.{head} is missed most ({self.changes[top]:+.4f} {self.unit})"
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a head: layer, head, change, low, high."""
+        import pandas as pd
+
+        low, high = self.intervals().T
+        layers, heads = np.array(self.heads).T
+        return pd.DataFrame({"layer": layers, "head": heads, "change": self.changes, "low": low, "high": high})
+
+
+@torch.no_grad()
+def ablate_each(
+    model: AttentionOnlyTransformer,
+    inputs: Tensor | str | list[str],
+    how: str = "zero",
+    *,
+    heads: HeadLike | Iterable[HeadLike] | None = None,
+    targets: Tensor | None = None,
+    metric: Metric | None = None,
+    attention_mask: Tensor | None = None,
+    reference: Tensor | str | list[str] | None = None,
+    seed: int = 0,
+    batch_size: int = 8,
+    progress: Progress | None = None,
+) -> EachHead:
+    """`ablate` for each of `heads` (all for None) alone: the same numbers, without computing earlier layers again.
+
+    Arguments are those of `ablate`. Time: the clean passes of one `ablate`, and for each head a pass through the layers
+    from its own on. Memory: the stream before every layer, and what stands for every head, of `batch_size` sequences.
+    `progress(done, total)` counts runs of a head on a batch. Raises `ValueError` as `ablate`.
+    """
+    batch = Batch.of(model, inputs, attention_mask, targets)
+    everything = [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
+    chosen = tuple(everything) if heads is None else tuple(sorted(as_heads(heads, model.cfg)))
+    others = None if reference is None else Batch.of(model, reference)
+    replacement = Replacement(model, chosen, how, batch, others, seed=seed, batch_size=batch_size)
+    clean: list[np.ndarray] = []
+    ablated: list[list[np.ndarray]] = [[] for _ in chosen]
+    done, total = 0, len(chosen) * -(-len(batch) // batch_size)
+    for start in range(0, len(batch), batch_size):
+        rows = slice(start, start + batch_size)
+        part = batch[rows]
+        logits, given, streams = replacement.clean(part, rows, streams=True)
+        clean.append(measured(model, logits, part, start, metric)[0])
+        for place, head in enumerate(chosen):
+            logits = replacement.replaced(part, given, (head,), start=(head[0], streams[head[0]]))
+            ablated[place].append(measured(model, logits, part, start, metric)[0])
+            done += 1
+            if progress is not None:
+                progress(done, total)
+    return EachHead(
+        heads=chosen,
+        how=how,
+        unit=unit_of(model, metric),
+        clean=np.concatenate(clean),
+        ablated=np.stack([np.concatenate(parts) for parts in ablated]),
+    )

@@ -1,0 +1,232 @@
+"""Which head of one model is which head of another: by what it does to tokens, and by where it looks.
+
+Of two models with the same tokens, for every head of one (left) and every head of the other (right), cosines
+
+    ov        of W_E W_OV W_U [source, out], each source's logits centred over outs
+    qk        of W_E W_QK W_Eᵀ [destination, source], each destination's scores centred over sources
+    pattern   of A − E over the same sequences, E the even pattern (1 ÷ visible keys)
+
+under ⟨M, N⟩ = Σ p_i p_j M_ij N_ij, p the tokens' shares of the unigram counts; the means that are taken off are p's
+too. Softmax does not see a constant per row, which is why rows are centred. Norms are folded in: gains, centring, and
+each token's own RMS (exact in layer 0 only; a cosine does not see the final norm's). Biases, positions and MLPs are
+left out. Nothing changes where the heads of a layer are permuted, where W_Q, W_K become W_Q G, W_K G⁻ᵀ and W_V, W_O
+become W_V G, G⁻¹ W_O, or where a norm's gain moves into the maps behind it.
+
+No [d_vocab, d_vocab] matrix is formed: with M = A B and N = C D, ⟨M, N⟩ = Σ (Aᵀ P C) ∘ (B P Dᵀ), [d_head, d_head].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float64
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+
+from aotlens.conventions import Head
+from aotlens.heads.reader import HeadReader, TokenSequences
+from aotlens.models import AttentionOnlyTransformer, folded_norm
+from aotlens.models.weights import double
+from aotlens.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: The measures, in the order in which they are shown.
+MEASURES = ("ov", "qk", "pattern")
+Measure = Literal["ov", "qk", "pattern"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HeadMatching(Result):
+    """How alike every two heads of two models are, and the assignment that makes the pairs most alike in all."""
+
+    left: tuple[Head, ...]
+    """Heads of the first model: the rows of the measures."""
+    right: tuple[Head, ...]
+    """Heads of the second one: their columns."""
+    ov: Float64[np.ndarray, "left right"]
+    """Cosine of the OV circuits, −1 to 1; 0 for a head that writes nothing."""
+    qk: Float64[np.ndarray, "left right"] | None
+    """Cosine of the QK circuits; None where a model has no queries and keys."""
+    pattern: Float64[np.ndarray, "left right"] | None
+    """Cosine of the patterns on the same sequences; None where none were given."""
+    pairs: tuple[tuple[Head, Head], ...]
+    """(left, right): each head at most once, as many as the smaller model has heads, with the largest sum of
+    `similarity` (Kuhn 1955)."""
+
+    @property
+    def measured(self) -> tuple[Measure, ...]:
+        """The measures that there are."""
+        return tuple(name for name in MEASURES if getattr(self, name) is not None)  # type: ignore[misc]
+
+    @property
+    def similarity(self) -> Float64[np.ndarray, "left right"]:
+        """The mean of the measures that there are."""
+        return np.mean([getattr(self, name) for name in self.measured], axis=0)
+
+    @property
+    def margins(self) -> Float64[np.ndarray, " pair"]:
+        """By how much each pair's similarity beats the left head's best other one: negative where another right head
+        is more like it but is taken; NaN where there is no other."""
+        return np.array([pair["margin"] for pair in self._rows()])
+
+    @property
+    def headline(self) -> str:
+        mean = np.mean([row["similarity"] for row in self._rows()])
+        clear = int((self.margins > 0).sum())
+        return f"{len(self.pairs)} pairs, mean similarity {mean:.3f}; {clear} are the left head's best by themselves"
+
+    def partner(self, head: Head) -> Head | None:
+        """The right head that `head` of the left model is paired with; None for one that is left over."""
+        return dict(self.pairs).get(head)
+
+    def _rows(self) -> list[dict[str, Any]]:
+        similarity = self.similarity
+        rows: list[dict[str, Any]] = []
+        for left, right in self.pairs:
+            i, j = self.left.index(left), self.right.index(right)
+            others = np.delete(similarity[i], j)
+            row: dict[str, Any] = {
+                "left_layer": left[0],
+                "left_head": left[1],
+                "right_layer": right[0],
+                "right_head": right[1],
+            }
+            row |= {name: float(getattr(self, name)[i, j]) for name in self.measured}
+            best_other = float(others.max()) if len(others) else float("nan")
+            rows.append({**row, "similarity": float(similarity[i, j]), "margin": float(similarity[i, j]) - best_other})
+        return rows
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a pair: the two heads, a column a measure, their mean, and the margin, in the order of left heads."""
+        import pandas as pd
+
+        return pd.DataFrame(self._rows())
+
+
+def match_heads(
+    a: AttentionOnlyTransformer,
+    b: AttentionOnlyTransformer,
+    tokens: TokenSequences | None = None,
+    *,
+    batch_size: int = 2,
+) -> HeadMatching:
+    """Pair the heads of `a` (left) with those of `b` (right), by function and, on `tokens`, by pattern.
+
+    The measures stand at the head of this module. Tokens are weighted by the models' unigram counts (their mean where
+    both have some, evenly where neither has). `tokens` are sequences of one length that both models read.
+
+    Time: O(d_vocab · (heads · d_head)²) in float64 on the CPU, and a forward pass of both models over `tokens`, with
+    the patterns of `batch_size` sequences of all heads in memory. Raises `ValueError` for models that do not read and
+    write the same tokens, and for sequences that one of them does not take.
+    """
+    for name, model in (("a", a), ("b", b)):
+        cfg = model.cfg
+        if (cfg.read_in, cfg.read_out) != ("tokens", "tokens"):
+            raise ValueError(
+                f"match_heads: expected models from tokens to tokens; {name} goes from {cfg.read_in} to {cfg.read_out}."
+            )
+    _require_same_tokens(a, b)
+    counts = [double(m.unigram_counts) for m in (a, b) if m.unigram_counts is not None]
+    shares = [count / count.sum() for count in counts] or [torch.full((len(a.W_E),), 1 / len(a.W_E)).double()]
+    p = torch.stack(shares).mean(0)
+    ov = _cosines(_ov_factors(a, p), _ov_factors(b, p))
+    has_qk = a.cfg.has_query_key and b.cfg.has_query_key
+    qk = _cosines(_qk_factors(a, p), _qk_factors(b, p)) if has_qk else None
+    pattern = None if tokens is None else _pattern_cosines(a, b, tokens, batch_size)
+    left, right = (HeadReader.of(model, "match_heads").require_heads(None) for model in (a, b))
+    similarity = np.mean([each for each in (ov, qk, pattern) if each is not None], axis=0)
+    rows, columns = linear_sum_assignment(similarity, maximize=True)
+    pairs = tuple((left[i], right[j]) for i, j in zip(rows.tolist(), columns.tolist(), strict=True))
+    return HeadMatching(left=left, right=right, ov=ov, qk=qk, pattern=pattern, pairs=pairs)
+
+
+def _require_same_tokens(a: AttentionOnlyTransformer, b: AttentionOnlyTransformer) -> None:
+    if a.cfg.d_vocab != b.cfg.d_vocab:
+        raise ValueError(
+            f"match_heads: expected models with the same tokens, got vocabularies of {a.cfg.d_vocab} and "
+            f"{b.cfg.d_vocab}; heads are compared by what they do to each token."
+        )
+    strings = [
+        None if m.tokenizer is None else m.tokenizer.str_tokens(range(m.tokenizer.d_vocab))  # type: ignore[attr-defined]
+        for m in (a, b)
+    ]
+    if None not in strings and strings[0] != strings[1]:
+        raise ValueError(
+            "match_heads: expected models with the same tokens; these two have tokenizers of one size with other words."
+        )
+
+
+def _embedding_behind(model: AttentionOnlyTransformer, layer: int) -> Tensor:
+    """`[d_vocab, d_model]`: what the maps of `layer` read of each token."""
+    norm, embedding = folded_norm(model, layer), double(model.W_E)
+    return double(norm.read(embedding.to(norm.gain), norm.scale(embedding.to(norm.gain))))
+
+
+Factors = tuple[Tensor, Tensor]
+
+
+def _ov_factors(model: AttentionOnlyTransformer, p: Tensor) -> Factors:
+    """√p W_E W_V `[head, d_vocab, d_head]` and W_O W_U √p `[head, d_head, d_vocab]`, centred over outs."""
+    unembedding = double(folded_norm(model, None).into(double(model.W_U).to(folded_norm(model, None).gain)))
+    unembedding = (unembedding - (unembedding @ p)[:, None]) * p.sqrt()
+    W_V, W_O = double(model.W_V), double(model.W_O)
+    rows = [(_embedding_behind(model, layer) * p.sqrt()[:, None]) @ W_V[layer] for layer in range(len(W_V))]
+    return torch.cat(rows), (W_O @ unembedding).flatten(0, 1)
+
+
+def _qk_factors(model: AttentionOnlyTransformer, p: Tensor) -> Factors:
+    """√p W_E W_Q `[head, d_vocab, d_head]` and (W_E W_K)ᵀ √p `[head, d_head, d_vocab]`, centred over sources."""
+    W_Q, W_K = double(model.W_Q), double(model.W_K)
+    rows, columns = [], []
+    for layer in range(len(W_Q)):
+        embedding = _embedding_behind(model, layer)
+        centred = (embedding - p @ embedding) * p.sqrt()[:, None]
+        rows.append((embedding * p.sqrt()[:, None]) @ W_Q[layer])
+        columns.append((centred @ W_K[layer]).mT)
+    return torch.cat(rows), torch.cat(columns)
+
+
+def _cosines(a: Factors, b: Factors) -> Float64[np.ndarray, "left right"]:
+    """Of every product of `a` with every product of `b`, head by head of `a`."""
+    norms = [torch.stack([_inner(r, c, r[None], c[None])[0] for r, c in zip(*each, strict=True)]) for each in (a, b)]
+    products = torch.stack([_inner(rows, columns, *b) for rows, columns in zip(*a, strict=True)])
+    scale = (norms[0][:, None] * norms[1]).clamp(min=0).sqrt()
+    return torch.where(scale > 0, products / scale.clamp(min=1e-300), 0.0).numpy()
+
+
+def _inner(rows: Tensor, columns: Tensor, other_rows: Tensor, other_columns: Tensor) -> Float64[Tensor, " other"]:
+    """⟨rows columns, R C⟩ for each R, C of the others."""
+    return ((rows.mT @ other_rows) * (columns @ other_columns.mT)).sum((1, 2))
+
+
+@torch.no_grad()
+def _pattern_cosines(
+    a: AttentionOnlyTransformer, b: AttentionOnlyTransformer, tokens: TokenSequences, batch_size: int
+) -> Float64[np.ndarray, "left right"]:
+    readers = [HeadReader.of(model, "match_heads") for model in (a, b)]
+    ids = readers[0].require_ids(tokens)
+    readers[1].require_ids(ids)
+    sizes = [reader.n_layers * reader.n_heads for reader in readers]
+    cross = torch.zeros(*sizes, dtype=torch.float64)
+    squares = [torch.zeros(size, dtype=torch.float64) for size in sizes]
+    for start in range(0, len(ids), batch_size):
+        left, right = (_deviations(reader, ids[start : start + batch_size]) for reader in readers)
+        cross += (left @ right.T).double()
+        for total, each in zip(squares, (left, right), strict=True):
+            total += each.square().sum(1).double()
+    scale = (squares[0][:, None] * squares[1]).sqrt()
+    return torch.where(scale > 0, cross / scale.clamp(min=1e-300), 0.0).numpy()
+
+
+def _deviations(reader: HeadReader, ids: Tensor) -> Tensor:
+    """`[head, sequence · query · key]`: the patterns of all heads, less the even pattern, on the CPU."""
+    visible = reader.visible_keys(ids.shape[1])
+    even = visible / visible.sum(-1, keepdim=True).clamp(min=1)
+    layers: list[Tensor] = []
+    reader.listen_to_patterns(ids, lambda _, pattern: layers.append((pattern.cpu() - even).transpose(0, 1).flatten(1)))
+    return torch.cat(layers)

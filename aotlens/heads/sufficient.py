@@ -1,0 +1,290 @@
+"""A small set of heads that does, by itself, what the whole model does.
+
+For a set S of heads let m(S) be a measure of the model with all *other* heads replaced (`aotlens.heads.ablation` says
+by what). What S keeps of what heads do is its
+
+    faithfulness = (m(S) − m(∅)) ÷ (m(all) − m(∅))        1 for all heads, 0 for none; it may leave both
+
+The smallest set with faithfulness ≥ `keep` cannot be found but by trying all. Two searches go on their own ways, and
+the smaller set wins:
+
+    backward    from all heads, take away the one that is missed least, as long as `keep` is reached
+    forward     from none, add the best head or the best *pair* of heads, until `keep` is reached, then go backward. Of
+                two heads that work only together neither helps alone, so single moves have no signal
+
+A head of the set may be necessary in two senses, which are two columns: within the set (without it the set falls below
+`keep`), and in the whole model (all heads but this one do). With two circuits that do the same, no head of either is
+necessary in the whole model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+import scipy.stats
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from aotlens.conventions import Head, Progress
+from aotlens.heads.ablation import Metric, measured, unit_of
+from aotlens.heads.replacement import Batch, Replacement
+from aotlens.models import AttentionOnlyTransformer
+from aotlens.results import Result
+from aotlens.statistics import bootstrap_ratios
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Kept: TypeAlias = frozenset[Head]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SufficientHeads(Result):
+    """A smallest set that was found. All but `searched` is measured on the sequences that the search did not see, or on
+    its own where `n_held_out` is 0."""
+
+    heads: tuple[Head, ...]
+    keep: float | int
+    how: str
+    unit: str
+    whole: float
+    """m(all): the mean over sequences of the measure of the whole model, in `unit`."""
+    empty: float
+    """m(∅): the same with all heads replaced."""
+    searched: float
+    """The set's faithfulness on the sequences of the search."""
+    faithfulness: float
+    interval: tuple[float, float]
+    """Of the faithfulness: 95%, percentile bootstrap, the sequence being the unit."""
+    within: Float64[np.ndarray, " head"]
+    """The faithfulness of the set without each of its heads."""
+    without: Float64[np.ndarray, " head"]
+    """The faithfulness of all heads of the model but this one."""
+    search: Literal["backward", "forward"]
+    """Which search the set is from; `backward` where both found as many heads."""
+    sizes: tuple[int, int]
+    """Heads that the backward and the forward search ended with; the latter gives up at the former's size."""
+    n_searched: int
+    """Sequences of the search."""
+    n_held_out: int
+    """Sequences that were kept out of it."""
+    n_runs: int
+    """Sets of heads that were tried."""
+
+    @property
+    def necessary_within(self) -> tuple[Head, ...]:
+        """Heads without which the set falls below `keep`."""
+        return tuple(head for head, value in zip(self.heads, self.within, strict=True) if value < self.keep)
+
+    @property
+    def necessary_in_model(self) -> tuple[Head, ...]:
+        """Heads without which the whole model falls below `keep`."""
+        return tuple(head for head, value in zip(self.heads, self.without, strict=True) if value < self.keep)
+
+    @property
+    def headline(self) -> str:
+        names = " ".join(f"{layer}.{head}" for layer, head in self.heads) or "no head"
+        names = names if len(names) < 120 else f"{len(self.heads)} heads"
+        where = "held-out sequences" if self.n_held_out else "the searched sequences"
+        low, high = self.interval
+        reach = "" if np.isnan(low) else f" (95% {low:.3f} to {high:.3f})"
+        return f"{names} keep {self.faithfulness:.3f}{reach} on {where}"
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a head of the set: layer, head, `within` and `without`, and whether it is necessary in each sense."""
+        import pandas as pd
+
+        frame = pd.DataFrame(list(self.heads), columns=["layer", "head"]).assign(
+            within=self.within, without=self.without
+        )
+        return frame.assign(
+            necessary_within=self.within < self.keep, necessary_in_model=self.without < self.keep
+        ).reset_index(drop=True)
+
+
+@torch.no_grad()
+def sufficient_heads(
+    model: AttentionOnlyTransformer,
+    tokens: Tensor | str | list[str],
+    targets: Tensor | None = None,
+    metric: Metric | None = None,
+    keep: float | int = 0.9,
+    how: str = "position_mean",
+    reference: Tensor | str | list[str] | None = None,
+    held_out: float | int = 0.5,
+    *,
+    seed: int = 0,
+    batch_size: int = 16,
+    progress: Progress | None = None,
+) -> SufficientHeads:
+    """Search a smallest set of heads whose faithfulness is `keep` or more; definitions at the head of this module.
+
+    Measured is the loss, on next tokens or `targets`, or `metric(logits, targets)`, as in `ablate`; so are `how` and
+    `reference`. Without a reference, means are those of the searched sequences (each left out of its own). The share
+    `held_out` of the sequences, drawn from `seed`, is kept out of the search and checks its result.
+
+    Time: a forward pass over the searched sequences for each set that is tried: at most n(n + 1) / 2 backward for n
+    heads, and about n²/2 for each forward move. Memory: for each searched sequence what replaces every head (z, or
+    patterns for `"fixed_pattern"`); `progress(done, total)` counts sets, `total` being a bound.
+
+    Raises `ValueError` for `keep` outside (0, 1], for too few sequences, where the interval of m(all) − m(∅) over the
+    searched sequences (95%, Student's t) holds 0, since then there is nothing to be faithful to, and as `ablate`.
+    """
+    if not 0 < keep <= 1:
+        raise ValueError(f"keep={keep}: expected a faithfulness above 0 and at most 1.")
+    if not 0 <= held_out < 1:
+        raise ValueError(f"held_out={held_out}: expected a share of the sequences from 0 to below 1.")
+    batch = Batch.of(model, tokens, None, targets)
+    order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(seed))
+    n_held_out = round(held_out * len(batch))
+    n_searched = len(batch) - n_held_out
+    if n_searched < 2 or (held_out and n_held_out < 2):
+        raise ValueError(
+            f"expected at least 2 sequences to search and 2 to check, got {n_searched} and {n_held_out} of "
+            f"{len(batch)}; give more, or another held_out."
+        )
+    search_rows, check_rows = order[n_held_out:].sort().values, order[:n_held_out].sort().values
+    searched_part = _rows(batch, search_rows)
+    others = None if reference is None else Batch.of(model, reference)
+    heads = [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
+    searched = _Sets(model, heads, searched_part, others, how, metric, seed, batch_size, progress)
+    _require_effect(searched, heads, unit_of(model, metric))
+
+    found: dict[Literal["backward", "forward"], Kept] = {"backward": _backward(searched, frozenset(heads), keep)}
+    found["forward"] = _forward(searched, heads, keep, len(found["backward"]))
+    reached = [name for name, kept in found.items() if searched.faithfulness(kept) >= keep]
+    search = min(reached, key=lambda name: len(found[name]))
+    kept = found[search]
+    checked = searched
+    if n_held_out:
+        means = searched_part if others is None else others
+        checked = _Sets(model, heads, _rows(batch, check_rows), means, how, metric, seed, batch_size)
+    members = tuple(sorted(kept))
+    return SufficientHeads(
+        heads=members,
+        keep=keep,
+        how=how,
+        unit=unit_of(model, metric),
+        whole=float(checked.numbers(frozenset(heads)).mean()),
+        empty=float(checked.numbers(frozenset()).mean()),
+        searched=searched.faithfulness(kept),
+        faithfulness=checked.faithfulness(kept),
+        interval=checked.interval(kept),
+        within=np.array([checked.faithfulness(kept - {head}) for head in members]),
+        without=np.array([checked.faithfulness(frozenset(heads) - {head}) for head in members]),
+        search=search,
+        sizes=(len(found["backward"]), len(found["forward"])),
+        n_searched=n_searched,
+        n_held_out=n_held_out,
+        n_runs=searched.n_runs,
+    )
+
+
+def _rows(batch: Batch, rows: Tensor) -> Batch:
+    mask, targets = (
+        None if part is None else part[rows.to(part.device)] for part in (batch.attention_mask, batch.targets)
+    )
+    return Batch(x=batch.x[rows.to(batch.x.device)], attention_mask=mask, targets=targets)
+
+
+def _require_effect(sets: _Sets, heads: list[Head], unit: str) -> None:
+    """Raise `ValueError` where replacing all heads changes nothing that can be told from 0."""
+    effects = sets.numbers(frozenset(heads)) - sets.numbers(frozenset())
+    reach = scipy.stats.t.ppf(0.975, len(effects) - 1) * effects.std(ddof=1) / len(effects) ** 0.5
+    if abs(effects.mean()) <= reach or effects.mean() == 0:
+        raise ValueError(
+            f"expected replacing all heads to change the measure; it changes by {-effects.mean():.4g} ± {reach:.2g} "
+            f"{unit} over {len(effects)} sequences, so that no set of heads keeps anything; give another measure or "
+            "more text."
+        )
+
+
+class _Sets:
+    """The measure of the model with only some heads left, each set once."""
+
+    def __init__(
+        self,
+        model: AttentionOnlyTransformer,
+        heads: list[Head],
+        batch: Batch,
+        reference: Batch | None,
+        how: str,
+        metric: Metric | None,
+        seed: int,
+        batch_size: int,
+        progress: Progress | None = None,
+    ) -> None:
+        self.model, self.metric, self.heads, self.progress = model, metric, frozenset(heads), progress
+        self.replacement = Replacement(model, heads, how, batch, reference, seed=seed, batch_size=batch_size)
+        self.parts: list[tuple[Batch, dict[int, Tensor]]] = []
+        whole: list[np.ndarray] = []
+        for start in range(0, len(batch), batch_size):
+            rows = slice(start, start + batch_size)
+            part = batch[rows]
+            logits, given, _ = self.replacement.clean(part, rows)
+            self.parts.append((part, {layer: value.to(model.device, model.dtype) for layer, value in given.items()}))
+            whole.append(measured(model, logits, part, start, metric)[0])
+        self._known: dict[Kept, np.ndarray] = {self.heads: np.concatenate(whole)}
+
+    @property
+    def n_runs(self) -> int:
+        return len(self._known)
+
+    def numbers(self, kept: Kept) -> Float64[np.ndarray, " sequence"]:
+        """The measure of each sequence with all heads but `kept` replaced."""
+        if kept not in self._known:
+            replaced, numbers, start = self.heads - kept, [], 0
+            for part, given in self.parts:
+                logits = self.replacement.replaced(part, given, replaced)
+                numbers.append(measured(self.model, logits, part, start, self.metric)[0])
+                start += len(part)
+            self._known[kept] = np.concatenate(numbers)
+            if self.progress is not None:
+                self.progress(self.n_runs, max(self.n_runs, len(self.heads) * (len(self.heads) + 1)))
+        return self._known[kept]
+
+    def _effects(self, kept: Kept) -> np.ndarray:
+        return self.numbers(kept) - self.numbers(frozenset())
+
+    def faithfulness(self, kept: Kept) -> float:
+        return float(self._effects(kept).mean() / self._effects(self.heads).mean())
+
+    def interval(self, kept: Kept) -> tuple[float, float]:
+        """Of the faithfulness, over sequences."""
+        whole = self._effects(self.heads)
+        sign = np.sign(whole.mean())
+        low, high = bootstrap_ratios((sign * self._effects(kept))[None], sign * whole)[0]
+        return float(low), float(high)
+
+    def best(self, sets: Iterable[Kept]) -> Kept:
+        """The most faithful of some sets; among equals the first."""
+        return max(sets, key=self.faithfulness)
+
+
+def _backward(sets: _Sets, kept: Kept, keep: float) -> Kept:
+    while kept:
+        best = sets.best(kept - {head} for head in sorted(kept))
+        if sets.faithfulness(best) < keep:
+            break
+        kept = best
+    return kept
+
+
+def _forward(sets: _Sets, heads: list[Head], keep: float, limit: int) -> Kept:
+    """Gives up at `limit` heads, which the other search reached."""
+    kept: Kept = frozenset()
+    value: Callable[[Kept], float] = sets.faithfulness
+    while value(kept) < keep and len(kept) < limit:
+        left = [head for head in heads if head not in kept]
+        best = sets.best(kept | {head} for head in left)
+        if value(best) < keep and len(left) > 1 and len(kept) + 2 <= limit:
+            pair = sets.best(kept | set(two) for two in combinations(left, 2))
+            if value(pair) >= keep or value(pair) - value(kept) > 2 * (value(best) - value(kept)):
+                best = pair
+        kept = best
+    return _backward(sets, kept, keep) if value(kept) >= keep else kept

@@ -1,0 +1,181 @@
+"""What every head's patterns add up to, motif by motif and sequence by sequence, in one pass of the model.
+
+Sequences are kept apart as units of the bootstrap: up to `MAX_UNITS` of them, and more in as many groups (sequence s in
+group s mod `MAX_UNITS`), so that memory does not grow with the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Bool, Float, Float64, Int64
+from torch import Tensor
+
+from aotlens.heads.inputs import Inputs, Missing
+from aotlens.heads.motifs import Motif
+from aotlens.heads.reader import HeadReader
+
+MAX_UNITS = 1024
+Add = Callable[[int, Float[Tensor, "batch head query key"]], None]
+
+
+class MotifTally:
+    """Give patterns batch by batch (`batch`), then `finish`; `own`, `even`, `others` and `counts` are what scores are
+    made of, by unit and motif.
+
+    `others` adds up what each head's mean pattern over the other sequences would score, for motifs of content;
+    `by_distance` the attention at each distance. Memory: `[unit, motif, layer, head]` in float64, and for `others` a
+    pattern of every head.
+    """
+
+    own: Float64[Tensor, "unit motif layer head"]
+    """Attention to the motif's keys, summed over queries (a score of the pattern: summed over sequences)."""
+    even: Float64[Tensor, "unit motif layer head"]
+    """The same of even attention over the keys that a query sees."""
+    others: Float64[Tensor, "unit motif layer head"] | None
+    """The same of the head's mean pattern over the other sequences; 0 for motifs of position."""
+    counts: Float64[Tensor, "unit motif"]
+    """How many queries (sequences, for a score of the pattern and for offsets)."""
+    best_offsets: dict[str, Int64[Tensor, "layer head"]]
+    """Of each motif of offsets, the offset (key − query) that each head attends to most."""
+    reasons: dict[str, str]
+    """Why a motif has no queries, by its name."""
+
+    def __init__(
+        self,
+        reader: HeadReader,
+        inputs: Inputs,
+        motifs: Sequence[Motif],
+        *,
+        others: bool = False,
+        by_distance: bool = False,
+    ) -> None:
+        self.inputs, self.motifs = inputs, tuple(motifs)
+        self.n_units = min(len(inputs), MAX_UNITS)
+        self.reasons, self.best_offsets, self.others = {}, {}, None
+        heads, n_pos = (reader.n_layers, reader.n_heads), inputs.n_pos
+        visible = reader.visible_keys(n_pos).double()
+        #: Even attention, one pattern for all heads or one a head.
+        self.even_pattern = visible / visible.sum(-1, keepdim=True).clamp(min=1)
+        self.own = torch.zeros(self.n_units, len(self.motifs), *heads, dtype=torch.float64)
+        self.even = torch.zeros_like(self.own)
+        self.counts = torch.zeros(self.n_units, len(self.motifs), dtype=torch.float64)
+        self.content = [
+            index for index, motif in enumerate(self.motifs) if motif.mask is not None and not motif.by_position
+        ]
+        self.total: Tensor | None = None
+        if others and self.content and len(inputs) > 1:
+            exact = torch.float32 if reader.device.type == "mps" else torch.float64  # MPS has no float64
+            self.total = torch.zeros(*heads, n_pos, n_pos, dtype=exact, device=reader.device)
+        self.offsets = {
+            index: torch.tensor(list(motif.offsets(inputs)), dtype=torch.long)
+            for index, motif in enumerate(self.motifs)
+            if motif.offsets is not None
+        }
+        self.at_offset = {index: torch.zeros(self.n_units, len(each), *heads) for index, each in self.offsets.items()}
+        self.by_distance = by_distance
+        self.at_distance = torch.zeros(*heads, 2 * n_pos - 1, dtype=torch.float64)
+        self.targets_at_distance = torch.zeros(len(self.motifs), 2 * n_pos - 1, dtype=torch.float64)
+
+    def batch(self, batch: Inputs, first: int) -> Add:
+        """What `HeadReader.listen_to_patterns` calls for `batch`, whose first sequence has the number `first`."""
+        masks, counts = self._masks(batch, range(len(self.motifs)))
+        units = torch.arange(first, first + len(batch)) % self.n_units
+        self.counts.index_add_(0, units, counts.T.double())
+        pairs = masks.flatten(2)  # [motif, batch, query · key]
+        even = torch.einsum("mbp,hp->bmh", pairs.float(), self.even_pattern.flatten(1).float()).double()
+        for index, motif in enumerate(self.motifs):
+            if motif.score is not None:
+                even[:, index] = motif.score(self.even_pattern[None]).double()
+        self.even.index_add_(0, units, even[:, :, None].expand(-1, -1, *self.own.shape[2:]).contiguous())
+        if self.by_distance:
+            self.targets_at_distance += by_distance(masks.float()).double().sum(1)
+        weights: Tensor | None = None
+
+        def add(layer: int, pattern: Tensor) -> None:
+            nonlocal weights
+            if weights is None:
+                weights = pairs.permute(1, 2, 0).to(pattern)  # [batch, query · key, motif]
+            sums = torch.bmm(pattern.flatten(2), weights).transpose(1, 2).double().cpu()  # [batch, motif, head]
+            for index, motif in enumerate(self.motifs):
+                if motif.score is not None:
+                    sums[:, index] = motif.score(pattern).double().cpu()
+            self.own[:, :, layer].index_add_(0, units, sums)
+            if self.by_distance or self.offsets:
+                self._add_distances(layer, by_distance(pattern), units)
+            if self.total is not None:
+                self.total[layer] += pattern.sum(0).to(self.total)
+
+        return add
+
+    def _add_distances(self, layer: int, attention: Float[Tensor, "batch head distance"], units: Tensor) -> None:
+        if self.by_distance:
+            self.at_distance[layer] += attention.sum(0).double().cpu()
+        for index, offsets in self.offsets.items():
+            chosen = attention[..., (offsets + self.inputs.n_pos - 1).to(attention.device)]
+            self.at_offset[index][:, :, layer].index_add_(0, units, chosen.transpose(1, 2).float().cpu())
+
+    def _masks(
+        self, batch: Inputs, indices: Sequence[int]
+    ) -> tuple[Bool[Tensor, "motif batch query key"], Int64[Tensor, "motif batch"]]:
+        """The pairs of some motifs, and how many queries of each sequence count; notes why a motif has none."""
+        masks = torch.zeros(len(indices), len(batch), batch.n_pos, batch.n_pos, dtype=torch.bool)
+        counts = torch.zeros(len(indices), len(batch), dtype=torch.int64)
+        for place, index in enumerate(indices):
+            motif = self.motifs[index]
+            if motif.mask is None:
+                counts[place] = int(motif.score is not None)
+                continue
+            try:
+                keys, queries = motif.mask(batch)
+            except Missing as error:
+                self.reasons[motif.name] = str(error)
+                continue
+            masks[place] = keys & queries[..., None]
+            counts[place] = queries.sum(-1)
+        return masks, counts
+
+    def finish(self, batch_size: int = 8) -> None:
+        """After the last batch: each head's best offset, and what mean patterns would score."""
+        for index, offsets in self.offsets.items():
+            if len(offsets):
+                self._choose_offset(index, offsets)
+            else:
+                self.reasons[self.motifs[index].name] = f"sequences of {self.inputs.n_pos} tokens are too short for one"
+        if self.total is not None:
+            self.others = torch.zeros_like(self.own)
+            for start in range(0, len(self.inputs), batch_size):
+                batch = self.inputs[start : start + batch_size]
+                pairs = self._masks(batch, self.content)[0].flatten(2).to(self.total.device)
+                sums = torch.einsum("mbp,lhp->bmlh", pairs.float(), self.total.flatten(2).float()).double().cpu()
+                units = torch.arange(start, start + len(batch)) % self.n_units
+                for place, index in enumerate(self.content):
+                    self.others[:, index].index_add_(0, units, sums[:, place])
+            own = self.own[:, self.content]
+            self.others[:, self.content] = (self.others[:, self.content] - own) / (len(self.inputs) - 1)
+        for motif, n in zip(self.motifs, self.counts.sum(0).tolist(), strict=True):
+            if n == 0:
+                self.reasons.setdefault(motif.name, "no query of these sequences sees such a key")
+
+    def _choose_offset(self, index: int, offsets: Int64[Tensor, " offset"]) -> None:
+        """The offset with the most attention of the queries that see such a key, over all sequences."""
+        n_queries = (self.inputs.n_pos - offsets.abs()).double()
+        share = self.at_offset[index].double() / n_queries[:, None, None]  # [unit, offset, layer, head]
+        choice = share.sum(0).argmax(0)
+        even = by_distance(self.even_pattern[None])[0][:, offsets + self.inputs.n_pos - 1] / n_queries  # [head, offset]
+        even = even.expand(choice.shape[1], -1).gather(1, choice.T).T  # [layer, head]
+        units = torch.arange(len(self.inputs)) % self.n_units
+        n_sequences = torch.bincount(units, minlength=self.n_units).double()
+        self.counts[:, index] = n_sequences
+        self.own[:, index] = share.gather(1, choice.expand(len(share), 1, -1, -1))[:, 0]
+        self.even[:, index] = even * n_sequences[:, None, None]
+        self.best_offsets[self.motifs[index].name] = offsets[choice]
+
+
+def by_distance(pairs: Float[Tensor, "*rows query key"]) -> Float[Tensor, "*rows distance"]:
+    """Sums over the pairs at each distance: place key − query + n − 1 of 2n − 1."""
+    n_pos = pairs.shape[-1]
+    # Each row, moved right by n − 1 − query: a padded row is one longer than the row of the view that it becomes.
+    rows = torch.nn.functional.pad(pairs.flip(-2), (0, n_pos)).flatten(-2)[..., : n_pos * (2 * n_pos - 1)]
+    return rows.unflatten(-1, (n_pos, 2 * n_pos - 1)).sum(-2)

@@ -1,0 +1,155 @@
+"""Heads are found again in a copy that computes the same from other weights; cosines are those of dense matrices."""
+
+from __future__ import annotations
+
+import copy
+from itertools import permutations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from aotlens.circuits import ov_circuit, qk_circuit
+from aotlens.data import Tokenizer
+from aotlens.heads import match_heads
+from aotlens.models import AttentionOnlyTransformer
+from tests.small_models import SMALL, maker
+
+make = maker({**SMALL, "n_heads": 4, "norm": "layernorm", "bias": True, "n_ctx": 12}, dtype=torch.float64)
+TOKENS = torch.randint(SMALL["d_vocab"], (3, 9), generator=torch.Generator().manual_seed(4))
+
+
+def turned(
+    model: AttentionOnlyTransformer, orders: list[list[int]], *, orthogonal: bool = False
+) -> AttentionOnlyTransformer:
+    """A copy whose head `orders[layer][i]` is the model's head i, in other bases of queries and keys and of values."""
+    other = copy.deepcopy(model)
+    generator = torch.Generator().manual_seed(9)
+    size = model.cfg.d_head
+
+    def invertible() -> Tensor:
+        G = torch.randn(size, size, generator=generator, dtype=torch.float64) + 2 * torch.eye(size).double()
+        return torch.linalg.qr(G).Q if orthogonal else G
+
+    with torch.no_grad():
+        for block, mine, order in zip(other.blocks, model.blocks, orders, strict=True):
+            new, old = block.attn, mine.attn
+            for i, place in enumerate(order):
+                G, H = invertible(), invertible()
+                if orthogonal:  # MSSA: one matrix
+                    new.U[place] = old.U[i] @ G
+                    if old.b_Q is not None:
+                        new.b_Q[place] = old.b_Q[i] @ G
+                    new.W_O[place] = G.T @ old.W_O[i]
+                    continue
+                new.W_Q[place], new.W_K[place] = old.W_Q[i] @ G, old.W_K[i] @ torch.linalg.inv(G).T
+                new.b_Q[place], new.b_K[place] = old.b_Q[i] @ G, old.b_K[i] @ torch.linalg.inv(G).T
+                new.W_V[place], new.W_O[place] = old.W_V[i] @ H, torch.linalg.inv(H) @ old.W_O[i]
+                new.b_V[place] = old.b_V[i] @ H
+    return other
+
+
+def folded(model: AttentionOnlyTransformer) -> AttentionOnlyTransformer:
+    """A copy whose norms have gain 1 and bias 0: both are in the maps behind them."""
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        for block in other.blocks:
+            gain, bias = block.ln1.w.clone(), block.ln1.b.clone()
+            for name in "QKV":
+                weight = getattr(block.attn, f"W_{name}")
+                getattr(block.attn, f"b_{name}").add_(torch.einsum("d,hde->he", bias, weight))
+                weight.mul_(gain[:, None])
+            block.ln1.w.fill_(1.0)
+            block.ln1.b.fill_(0.0)
+        gain, bias = other.ln_final.w.clone(), other.ln_final.b.clone()
+        other.unembed.b_U.add_(bias @ other.unembed.W_U)
+        other.unembed.W_U.mul_(gain[:, None])
+        other.ln_final.w.fill_(1.0)
+        other.ln_final.b.fill_(0.0)
+    return other
+
+
+@pytest.mark.parametrize("counts", [None, torch.arange(1, SMALL["d_vocab"] + 1)], ids=["even", "unigram counts"])
+@pytest.mark.parametrize("how", ["turned", "folded", "both"])
+def test_a_copy_in_other_bases_is_matched_head_by_head(how: str, counts: Tensor | None) -> None:
+    model = make()
+    model.unigram_counts = counts
+    orders = [[2, 0, 3, 1], [1, 3, 2, 0]] if how != "folded" else [[0, 1, 2, 3]] * 2
+    other = turned(model, orders) if how != "folded" else model
+    other = folded(other) if how != "turned" else other
+    torch.testing.assert_close(other(TOKENS), model(TOKENS))  # the oracle: it is the same function
+    found = match_heads(model, other, TOKENS)
+    assert found.pairs == tuple(((layer, i), (layer, orders[layer][i])) for layer in range(2) for i in range(4))
+    frame = found.to_frame()
+    assert (frame[["ov", "qk", "pattern"]].to_numpy() >= 1 - 1e-5).all() and (found.margins > 0.01).all()
+    assert found.partner((1, 2)) == (1, orders[1][2]) and found.partner((5, 0)) is None
+    backwards = match_heads(other, model, TOKENS)
+    np.testing.assert_allclose(backwards.similarity, found.similarity.T, atol=1e-6)
+
+
+def test_an_mssa_head_is_known_after_a_turn_of_its_one_matrix() -> None:
+    model = make(attention="mssa")
+    other = turned(model, [[2, 0, 3, 1], [0, 1, 3, 2]], orthogonal=True)
+    torch.testing.assert_close(other(TOKENS), model(TOKENS))
+    found = match_heads(model, other)
+    assert found.pattern is None and found.measured == ("ov", "qk")
+    assert [b for _, b in found.pairs] == [(0, 2), (0, 0), (0, 3), (0, 1), (1, 0), (1, 1), (1, 3), (1, 2)]
+    assert (found.to_frame()["similarity"] >= 1 - 1e-5).all()
+
+
+def test_cosines_are_those_of_the_dense_circuits() -> None:
+    a, b = make(), maker({**SMALL, "n_heads": 2, "norm": "layernorm"}, dtype=torch.float64, seed=5)()
+    p = torch.arange(1.0, SMALL["d_vocab"] + 1).double()
+    a.unigram_counts, b.unigram_counts = p * 3, None
+    p = p / p.sum()
+    found = match_heads(a, b)
+    assert found.ov.shape == (8, 4) and len(found.pairs) == 4
+
+    def dense(model: AttentionOnlyTransformer, head: tuple[int, int], kind: str) -> Tensor:
+        circuit = ov_circuit(model, head) if kind == "ov" else qk_circuit(model, head)
+        rows = circuit.AB.double()
+        return (rows - (rows @ p)[:, None]) * (p[:, None] * p).sqrt()
+
+    for kind, values in (("ov", found.ov), ("qk", found.qk)):
+        assert values is not None
+        for i, left in enumerate(found.left):
+            for j, right in enumerate(found.right):
+                M, N = dense(a, left, kind), dense(b, right, kind)
+                assert values[i, j] == pytest.approx(float((M * N).sum() / M.norm() / N.norm()), abs=1e-5)
+    best = max(  # the assignment, by trying all
+        sum(found.similarity[i, j] for j, i in enumerate(rows)) for rows in permutations(range(8), 4)
+    )
+    assert found.to_frame()["similarity"].sum() == pytest.approx(best)
+
+
+def test_patterns_are_compared_beyond_even_attention() -> None:
+    a, b = make(), make(seed=3)
+    found = match_heads(a, b, TOKENS, batch_size=2)
+    even = torch.ones(9, 9).tril() / torch.arange(1, 10)[:, None]
+    deviations = []
+    for model in (a, b):
+        _, cache = model.run_with_cache(TOKENS)
+        deviations.append(
+            torch.cat([cache["pattern", layer] - even for layer in range(2)], 1).transpose(0, 1).flatten(1)
+        )
+    left, right = (rows / rows.norm(dim=1, keepdim=True) for rows in deviations)
+    np.testing.assert_allclose(found.pattern, (left @ right.T).detach().numpy(), atol=1e-6)
+
+
+def test_models_of_other_tokens_are_refused() -> None:
+    with pytest.raises(ValueError, match="vocabularies of 11 and 12"):
+        match_heads(make(), make(d_vocab=12))
+    words = [Tokenizer.train([text * 4], 260) for text in ("the cat sat", "one two two")]
+    models = [make(d_vocab=260, tokenizer=each) for each in words]
+    with pytest.raises(ValueError, match="other words"):
+        match_heads(*models)
+    classes = make(read_out="classes", d_out=3)
+    with pytest.raises(ValueError, match="b goes from tokens to classes"):
+        match_heads(make(), classes)
+
+
+def test_without_queries_and_keys_only_ov_is_compared() -> None:
+    model = make(phi="fixed", fixed_pattern="random")
+    found = match_heads(model, make())
+    assert found.qk is None and found.measured == ("ov",) and "pairs" in found.headline
