@@ -20,14 +20,15 @@ NAME = "up_to_here"
 
 @pytest.fixture(scope="module", autouse=True)
 def motif() -> Iterator[None]:
-    """Before anything is measured: attention to every key up to the query, which is 1 for every head."""
-    from aotlens.heads import MOTIFS, Inputs, Motif, Targets
+    """Before anything is measured: all attention of a query, which is 1 for every head, as a score of the pattern. (As
+    keys it would be no label: even attention has all of it too.)"""
+    from aotlens.heads import MOTIFS, Motif
 
-    def mask(inputs: Inputs) -> Targets:
-        return inputs.targets(torch.ones(inputs.n_pos, inputs.n_pos, dtype=torch.bool).tril())
+    def score(pattern: torch.Tensor) -> torch.Tensor:
+        return pattern.sum(-1).mean(-1)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(MOTIFS, NAME, Motif(name=NAME, badge="upto", sentence="It attends up to here.", mask=mask))
+        patch.setitem(MOTIFS, NAME, Motif(name=NAME, badge="upto", sentence="It attends up to here.", score=score))
         yield
 
 
