@@ -20,7 +20,7 @@ from app.pages.denoising.service import Denoising, from_dict, from_form, to_dict
 from app.shell import ids as shell
 from app.shell.app import App
 from app.shell.callbacks import Answer, guarded
-from app.shell.props import children, props, stores, values
+from app.shell.props import props, stores, values
 from app.shell.sharing import save_files, show_values
 
 SLIDERS = {name: getattr(ids, name.upper()) for name in PARAMETERS}
@@ -39,46 +39,36 @@ def register(app: App, core: Core, service: Denoising) -> None:
 
 
 def _register_plane(app: App, service: Denoising) -> None:
+    # One answer for all that a slider changes: each callback costs a round trip, and Dash's renderer dozens of steps.
     @guarded(
         app,
         panel=ids.PANEL,
-        inputs=values(**SLIDERS, task=ids.TASK, energy=ids.ENERGY) | props("n_clicks", best=ids.BEST),
-        output=stores(shown=ids.SHOWN) | values(alpha=ids.ALPHA, beta=ids.BETA),
+        inputs=values(**SLIDERS, task=ids.TASK, energy=ids.ENERGY)
+        | props("n_clicks", best=ids.BEST)
+        | stores(query=ids.QUERY, theme=shell.THEME),
+        output=stores(shown=ids.SHOWN)
+        | values(alpha=ids.ALPHA, beta=ids.BETA)
+        | props("figure", plane=shell.graph(ids.PLANE), errors=shell.graph(ids.ERRORS)),
+        parts=("body",),
         empty={"alpha": no_update, "beta": no_update},
     )
-    def choose(best: Any, **form: Any) -> Answer:
+    def draw(best: Any, query: Any, theme: Theme, **form: Any) -> Answer:
         state = from_form(**form)
-        changed = set(ctx.triggered_prop_ids.values())
+        changed = set(ctx.triggered_prop_ids.values()) - {ids.QUERY, shell.THEME}
         # Scales that are good for one task or energy say nothing on another. A page that is new names all its inputs.
         if ids.BEST in changed or changed in ({ids.TASK}, {ids.ENERGY}):
             alpha, beta = service.best(state)
             state = replace(state, alpha=alpha, beta=beta)
-        service.plane(state)
-        return {"shown": to_dict(state), "alpha": state.alpha, "beta": state.beta}
-
-    @guarded(
-        app,
-        panel=ids.PLANE,
-        inputs=stores(shown=ids.SHOWN, query=ids.QUERY, theme=shell.THEME),
-        parts=("figure",),
-    )
-    def draw_plane(shown: Any, query: Any, theme: Theme) -> Answer:
-        state = chosen(shown, query)
-        return state and {"figure": figures.plane_figure(service, state, theme)}
-
-    @guarded(
-        app,
-        panel=ids.ERRORS,
-        inputs=stores(shown=ids.SHOWN, query=ids.QUERY, theme=shell.THEME),
-        parts=("figure",),
-        output=children(meaning=shell.body(ids.PANEL)),
-    )
-    def draw_errors(shown: Any, query: Any, theme: Theme) -> Answer:
-        state = chosen(shown, query)
-        if state is None:
-            return None
-        said = words.meaning(state, service.plane(state), service.descent(state))
-        return {"figure": figures.errors_figure(service, state, theme), "meaning": [html.Div(line) for line in said]}
+        placed = from_dict(to_dict(state), query)
+        said = words.meaning(placed, service.plane(placed), service.descent(placed))
+        return {
+            "shown": to_dict(state),
+            "alpha": state.alpha,
+            "beta": state.beta,
+            "plane": figures.plane_figure(service, placed, theme),
+            "errors": figures.errors_figure(service, placed, theme),
+            "body": [html.Div(line) for line in said],
+        }
 
 
 _FILES: dict[str, Callable[[Denoising, DenoisingState], File]] = {

@@ -28,8 +28,7 @@ SLIDERS = {name: getattr(ids, name.upper()) for name in PARAMETERS}
 
 def register(app: App, core: Core, service: Subspaces) -> None:
     """The page's callbacks."""
-    _register_choice(app, service)
-    _register_panels(app, service)
+    _register_pictures(app, service)
     audit_callbacks.register(app, service.audits)
     show_values(app, [*SLIDERS.values(), ids.LAYER])
     save_files(
@@ -39,78 +38,53 @@ def register(app: App, core: Core, service: Subspaces) -> None:
     )
 
 
-def _register_choice(app: App, service: Subspaces) -> None:
+def _register_pictures(app: App, service: Subspaces) -> None:
+    # One answer for all that a slider changes: each callback costs a round trip, and Dash's renderer dozens of steps.
+    # The whole of it, whatever was changed: of two questions on their way Dash drops the first one's answer.
     @guarded(
         app,
         panel=ids.PANEL,
-        inputs=values(**SLIDERS, phi=ids.PHI, bases=ids.BASES),
-        state=values(layer=ids.LAYER, head=ids.HEAD),
+        inputs=values(**SLIDERS, phi=ids.PHI, bases=ids.BASES, picture=ids.PICTURE, head=ids.HEAD)
+        | stores(theme=shell.THEME),
+        state=values(layer=ids.LAYER),
         output=stores(shown=ids.SHOWN, heads=ids.HEAD)
-        | children(captions=ids.CAPTIONS)
+        | children(captions=ids.CAPTIONS, title=shell.title(ids.MEMBERSHIP), conditions=shell.body(ids.CONDITIONS))
         | values(layer=ids.LAYER, head=ids.HEAD)
         | props("disabled", unused=ids.THRESHOLD)
-        | {"last": (ids.LAYER, "max"), "marks": (ids.LAYER, "marks")},
+        | {"last": (ids.LAYER, "max"), "marks": (ids.LAYER, "marks")}
+        | props(
+            "figure", cloud=shell.graph(ids.CLOUD), snr=shell.graph(ids.SNR), membership=shell.graph(ids.MEMBERSHIP)
+        ),
         parts=("body",),
-        empty={"heads": no_update},
+        empty={"heads": no_update, "title": no_update},
     )
-    def choose(layer: Any, head: Any, **form: Any) -> Answer:
-        state = from_form(**form)
-        unrolling = service.unroll(state)
+    def draw(layer: Any, head: Any, picture: Any, theme: Theme, **form: Any) -> Answer:
+        mixture = from_form(**form)
+        unrolling = service.unroll(mixture)
         last = len(unrolling.tokens) - 1
+        state = chosen(
+            to_dict(mixture),
+            picture=picture,
+            layer=min(int(layer or 0), last),
+            head=min(int(head or 1), mixture.clusters),
+        )
+        assert state is not None
         return {
-            "shown": to_dict(state),
-            "body": [html.Div(line) for line in words.meaning(unrolling, service.conditions(state))],
+            "shown": to_dict(mixture),
+            "body": [html.Div(line) for line in words.meaning(unrolling, service.conditions(mixture))],
             "captions": [html.Div(line, hidden=True) for line in words.captions(unrolling)],
             "last": last,
             "marks": [{"value": number, "label": str(number)} for number in range(last + 1)],
-            "layer": min(int(layer or 0), last),
-            "heads": [{"value": str(number), "label": str(number)} for number in range(1, state.clusters + 1)],
-            "head": str(min(int(head or 1), state.clusters)),
-            "unused": state.phi == "softmax",
-        }
-
-
-def _register_panels(app: App, service: Subspaces) -> None:
-    @guarded(
-        app,
-        panel=ids.CLOUD,
-        inputs=stores(shown=ids.SHOWN, theme=shell.THEME) | values(picture=ids.PICTURE),
-        state=values(layer=ids.LAYER),
-        parts=("figure",),
-    )
-    def draw_cloud(shown: Any, theme: Theme, **looks: Any) -> Answer:
-        state = chosen(shown, **looks)
-        return state and {"figure": figures.cloud_figure(service, state, theme)}
-
-    @guarded(
-        app,
-        panel=ids.SNR,
-        inputs=stores(shown=ids.SHOWN, theme=shell.THEME),
-        state=values(layer=ids.LAYER),
-        parts=("figure",),
-    )
-    def draw_snr(shown: Any, theme: Theme, **looks: Any) -> Answer:
-        state = chosen(shown, **looks)
-        return state and {"figure": figures.snr_figure(service, state, theme)}
-
-    @guarded(
-        app,
-        panel=ids.MEMBERSHIP,
-        inputs=stores(shown=ids.SHOWN, theme=shell.THEME) | values(head=ids.HEAD),
-        state=values(layer=ids.LAYER),
-        parts=("figure", "title"),
-    )
-    def draw_memberships(shown: Any, theme: Theme, **looks: Any) -> Answer:
-        state = chosen(shown, **looks)
-        return state and {
-            "figure": figures.membership_figure(service, state, theme),
+            "layer": state.layer,
+            "head": str(state.head),
+            "heads": [{"value": str(number), "label": str(number)} for number in range(1, mixture.clusters + 1)],
+            "unused": mixture.phi == "softmax",
+            "cloud": figures.cloud_figure(service, state, theme),
+            "snr": figures.snr_figure(service, state, theme),
+            "conditions": conditions_table(figures.condition_rows(service, state)),
+            "membership": figures.membership_figure(service, state, theme),
             "title": f"Memberships φ in subspace {head_of(state)}",
         }
-
-    @guarded(app, panel=ids.CONDITIONS, inputs=stores(shown=ids.SHOWN), parts=("body",))
-    def list_conditions(shown: Any) -> Answer:
-        state = chosen(shown)
-        return state and {"body": conditions_table(figures.condition_rows(service, state))}
 
 
 _FILES: dict[str, Callable[[Subspaces, SubspacesState], File]] = {
