@@ -5,6 +5,7 @@
     aotlens circuits | spectrum CHECKPOINT --head L.H
     aotlens composition CHECKPOINT
     aotlens subspaces CHECKPOINT
+    aotlens audit CHECKPOINT --corpus SPEC [--out FILE]
     aotlens motifs CHECKPOINT [--motif NAME] [--half-length N]
     aotlens ablate CHECKPOINT [--head L.H] --text TEXT | --corpus SPEC [--how mean]
     aotlens paths CHECKPOINT --text TEXT
@@ -28,6 +29,7 @@ import typer
 from aotlens import __version__
 from aotlens.commands import (
     ablate,
+    audit,
     bigrams,
     checkpoints,
     circuits,
@@ -49,6 +51,7 @@ app.command("circuits")(circuits.circuits_command)
 app.command("spectrum")(circuits.spectrum_command)
 app.command("composition")(composition.composition_command)
 app.command("subspaces")(subspaces.subspaces_command)
+app.command("audit")(audit.audit_command)
 app.command("motifs")(motifs.motifs_command)
 app.command("ablate")(ablate.ablate_command)
 app.command("paths")(paths.paths_command)

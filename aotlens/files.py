@@ -80,7 +80,7 @@ def contents_hash(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) ->
     digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 

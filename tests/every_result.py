@@ -39,6 +39,7 @@ def every_result() -> Iterator[Any]:
     yield from _of_denoising()
     yield denoise.head_asymmetry(model, tokens, every=2, n_draws=2)
     yield denoise.audit(model, torch.randint(279, (2, 12), generator=torch.Generator().manual_seed(0)), n_draws=2)
+    yield denoise.stored_audit("novels-1l-mhsa")
 
 
 def _of_heads(model: AttentionOnlyTransformer, tokens: torch.Tensor) -> Iterator[Any]:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from aotlens.data import Tokenizer
+from aotlens.denoise import audit, head_asymmetry
 from aotlens.distill import held_out_windows
 from aotlens.distill.heads import distill_heads, substitution_costs, token_errors
 from aotlens.distill.on_text import text_errors
@@ -82,6 +83,8 @@ OF_A_BATCH: dict[str, Callable[[Any, Any], Any]] = {
     "term_importance": lambda x, _: term_importance(MODEL, x).heads_alone,
     "token_errors": lambda x, d: token_errors(MODEL, d, x, "1.0")[0],
     "substitution_costs": lambda x, d: substitution_costs(MODEL, d, x, n_random=1).alone,
+    "audit": lambda x, _: audit(MODEL, x, n_draws=1).snr,
+    "head_asymmetry": lambda x, _: head_asymmetry(MODEL, x, every=2, n_draws=1).asymmetry,
     "ensemble_check": lambda x, _: ensemble_check(ONE_LAYER, x).terms["head 1"],
     "attention_to, a bridge": lambda x, _: attention_to(BRIDGE, x).values,
     "motif_scores, a bridge": lambda x, _: motif_scores(BRIDGE, x).values,
@@ -175,7 +178,7 @@ def test_a_bridge_without_a_tokenizer_and_an_empty_list_are_named() -> None:
 
 def test_every_function_of_a_model_and_tokens_is_here() -> None:
     """Where a public function takes a model and what it reads, its annotation has str and the tables have its name."""
-    for package in ("evaluate", "heads", "paths", "distill", "trigrams", "circuits", "models"):
+    for package in ("evaluate", "heads", "paths", "distill", "trigrams", "circuits", "models", "denoise"):
         module = importlib.import_module(f"aotlens.{package}")
         for name in module.__all__:
             value = getattr(module, name)

@@ -15,14 +15,14 @@ from aotlens.commands.shared import (
     Force,
     TokenBar,
     check_csv,
+    check_out,
+    corpus_name,
     print_text,
     table,
     write_csv,
 )
 
 if TYPE_CHECKING:
-    from aotlens.checkpoints import CheckpointInfo
-    from aotlens.data import Corpus
     from aotlens.distill import Distillation, SubstitutionCosts
 
 
@@ -135,7 +135,7 @@ def distill_command(
                 distillation=found,
                 checkpoint=info.name,
                 weights_sha256=info.weights_sha256,
-                corpus=_corpus_name(info, text),
+                corpus=corpus_name(info, text),
                 command=f"aotlens distill {info.name} --corpus {portable_spec(corpus)}",
                 costs=costs,
             ),
@@ -155,26 +155,13 @@ def distill_command(
         print_text(f"{out}: saved")
 
 
-def _corpus_name(info: CheckpointInfo, text: Corpus) -> str:
-    """The name that the checkpoint's card has for its own text; of another file or folder the beginning of its hash."""
-    from aotlens.data.sources import portable_spec
-
-    if info.held_out(text.names()) and info.corpus.get("name"):
-        return str(info.corpus["name"])
-    spec = portable_spec(text.spec)
-    return spec if spec == text.spec else f"{spec} (sha256 {text.sha256()[:12]})"
-
-
 def _check_out(out: Path | None, resume: bool, force: bool) -> Path | None:
     """Where the state of a run to `out` is kept."""
     if out is None:
         if resume:
             raise ValueError("--resume: needs --out FILE, the one that the stopped run was given.")
         return None
-    if out.suffix != ".safetensors":
-        raise ValueError(f"--out {out}: expected a name that ends in .safetensors, as {out.name}.safetensors.")
-    if out.exists() and not force:
-        raise ValueError(f"{out}: exists already. Choose another file, or overwrite it with --force.")
+    check_out(out, force)
     state = out.with_name(f"{out.name}.state")
     if state.exists() and not resume:
         raise ValueError(f"{state}: a stopped run's. Go on with it with --resume, or delete it to begin again.")

@@ -11,6 +11,9 @@ import typer
 if TYPE_CHECKING:
     import pandas as pd
 
+    from aotlens.checkpoints import CheckpointInfo
+    from aotlens.data import Corpus
+
 # Plain text everywhere: boxes and colours are noise in a log, a pipe and a screen reader.
 PLAIN: dict[str, Any] = {
     "rich_markup_mode": None,
@@ -72,6 +75,24 @@ def check_csv(csv: Path | None, force: bool) -> None:
     """Before any work: raise ValueError where --csv would overwrite a file that it was not told to."""
     if csv is not None and csv.exists() and not force:
         raise ValueError(f"{csv}: exists already. Choose another file, or overwrite it with --force.")
+
+
+def check_out(out: Path, force: bool) -> None:
+    """Before any work: raise ValueError for an --out that is no safetensors file, or one that it would overwrite."""
+    if out.suffix != ".safetensors":
+        raise ValueError(f"--out {out}: expected a name that ends in .safetensors, as {out.name}.safetensors.")
+    if out.exists() and not force:
+        raise ValueError(f"{out}: exists already. Choose another file, or overwrite it with --force.")
+
+
+def corpus_name(info: CheckpointInfo, text: Corpus) -> str:
+    """The name that the checkpoint's card has for its own text; of another file or folder the beginning of its hash."""
+    from aotlens.data.sources import portable_spec
+
+    if info.held_out(text.names()) and info.corpus.get("name"):
+        return str(info.corpus["name"])
+    spec = portable_spec(text.spec)
+    return spec if spec == text.spec else f"{spec} (sha256 {text.sha256()[:12]})"
 
 
 def write_csv(frame: pd.DataFrame, csv: Path) -> None:

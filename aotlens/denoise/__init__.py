@@ -4,6 +4,7 @@ subspaces.py    tokens on noisy subspaces, MSSA unrolled on them, signal-to-nois
 unrolling.py    one mixture followed layer by layer: lengths, angles, memberships, and how long the rate holds
 theorem.py      *aot*'s Theorem 3.1: its conditions, and its rate over noises and seeds
 audit.py        whether a trained model's layers move tokens into their heads' subspaces
+audit_files.py  audits with what they were made on, on disk; those of the bundled checkpoints
 tasks.py        prompts of the three in-context denoising tasks
 bayes.py        Bayes-optimal predictors, what they lose, and simpler estimators
 one_layer.py    linear, softmax and Gaussian attention as a denoiser; the best scaled identities
@@ -20,6 +21,7 @@ descent.py      queries that go down these energies for any number of steps, bes
 from __future__ import annotations
 
 from aotlens.denoise.audit import DenoisingAudit, audit
+from aotlens.denoise.audit_files import AuditRecord, load_audit, save_audit, stored_audit
 from aotlens.denoise.bayes import (
     BASELINES,
     ExpectedLoss,
@@ -61,6 +63,7 @@ __all__ = [
     "BASELINES",
     "ENERGIES",
     "TASKS",
+    "AuditRecord",
     "Condition",
     "Conditions",
     "ContextLosses",
@@ -103,6 +106,7 @@ __all__ = [
     "hopfield_step",
     "landscape",
     "layer_jacobian",
+    "load_audit",
     "load_training",
     "losses_by_context",
     "memberships",
@@ -112,11 +116,13 @@ __all__ = [
     "predict",
     "predict_mixture",
     "sample_mixture",
+    "save_audit",
     "save_training",
     "small_weight_error",
     "snr",
     "squared_errors",
     "stored",
+    "stored_audit",
     "theorem_rate",
     "train_depth",
     "train_layers",

@@ -28,12 +28,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Int64
 from torch import Tensor
 
 from aotlens.denoise.subspaces import centred_frame, random_basis
 from aotlens.denoise.unrolling import theorem_rate
 from aotlens.heads import subspaces
+from aotlens.heads.reader import TokenSequences
 from aotlens.models import AttentionOnlyTransformer, hook_names
 from aotlens.models.weights import double
 from aotlens.results import Result
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 #: How tokens are given to heads.
 GROUPINGS = ("all tokens", "subspace", "pattern")
 _WINDOWS_AT_ONCE = 4
+#: Tokens of the windows that one long sequence is cut into, at most, and of any window, at least.
+_WINDOW, _SHORTEST = 128, 3
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -143,7 +146,7 @@ class DenoisingAudit(Result):
 
 def audit(
     model: AttentionOnlyTransformer,
-    tokens: Int[Tensor, "window pos"],
+    tokens: TokenSequences,
     *,
     n_draws: int = 20,
     seed: int = 0,
@@ -151,29 +154,29 @@ def audit(
 ) -> DenoisingAudit:
     """Measure whether every layer moves its tokens into its heads' subspaces; what is measured stands above.
 
-    `tokens` are windows of text. `n_draws` rotations, and as many random groups, are drawn from `seed`; all layers
-    share the rotations. `progress(done, total)` counts layers.
+    `tokens` are windows of text `[window, pos]`, or texts of equally many tokens; one text or sequence is cut into
+    windows of at most 128 tokens, as many as are full. `n_draws` rotations, and as many random groups, are drawn from
+    `seed`; all layers share the rotations. `progress(done, total)` counts layers.
 
     Time: O(layers · draws · tokens · heads · d_model · d_head), and a pass over the text. Memory: the stream of all
     layers, layers · tokens · d_model numbers of 8 bytes twice.
 
-    Raises `ValueError` for fewer than 2 windows (PCA needs two halves) of at least 3 tokens, no draws, and a model
-    with a fixed pattern, which no token chooses.
+    Raises `ValueError` for fewer than 2 windows (PCA needs two halves) of at least 3 tokens, texts of different
+    lengths, no draws, and a model with a fixed pattern, which no token chooses.
     """
-    if tokens.ndim != 2 or tokens.shape[0] < 2 or tokens.shape[1] < 3:
-        raise ValueError(f"tokens: expected at least 2 windows of at least 3 tokens, got {list(tokens.shape)}.")
     if n_draws < 1:
         raise ValueError(f"n_draws={n_draws}: expected at least 1.")
     if not model.cfg.has_query_key:
         raise ValueError(f"a model with phi={model.cfg.phi!r} chooses no tokens; audit one with queries and keys.")
+    windows = _windows(model, tokens)
     own = subspaces(model, n_random=1)
     bases = torch.from_numpy(own.bases)
     frame = centred_frame(bases.shape[2], own.width)
-    streams, by_pattern = _run(model, tokens, frame)
+    streams, by_pattern = _run(model, windows, frame)
     generator = torch.Generator().manual_seed(seed)
     rotations = [random_basis(own.width, own.width, generator) for _ in range(n_draws)]
     n_layers, n_heads = bases.shape[:2]
-    half = (torch.arange(len(tokens)) % 2).bool().repeat_interleave(tokens.shape[1] - 1)
+    half = (torch.arange(len(windows)) % 2).bool().repeat_interleave(windows.shape[1] - 1)
     shape = (2, len(GROUPINGS), n_layers, n_heads)
     snr, pca_snr = torch.full(shape, math.nan).double(), torch.full(shape, math.nan).double()
     null, pca_null = (torch.full((n_draws, *shape), math.nan).double() for _ in range(2))
@@ -210,6 +213,20 @@ def audit(
         pca_null_snr=pca_null,
         predicted_rate=rate,
     )
+
+
+def _windows(model: AttentionOnlyTransformer, tokens: TokenSequences) -> Int64[Tensor, "window token"]:
+    """Windows as they are given, or those that one sequence is cut into: two at least, which PCA needs."""
+    rows = model.to_rows(tokens, "tokens")
+    if rows.ndim == 2 and len(rows) == 1:
+        length = max(min(_WINDOW, model.cfg.n_ctx, rows.shape[1] // 2), 1)
+        rows = rows[0, : rows.shape[1] // length * length].view(-1, length)
+    if rows.ndim != 2 or rows.shape[0] < 2 or rows.shape[1] < _SHORTEST:
+        raise ValueError(
+            f"tokens: expected at least 2 windows of at least {_SHORTEST} tokens, or one text of at least "
+            f"{2 * _SHORTEST}, got {list(rows.shape)}."
+        )
+    return rows.cpu().long()
 
 
 @torch.no_grad()

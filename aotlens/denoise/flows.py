@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from aotlens.denoise.subspaces import centred_frame, random_basis
+from aotlens.heads.reader import TokenSequences
 from aotlens.models import AttentionOnlyTransformer, folded_norm, hook_names
 from aotlens.models.phi import PHIS
 from aotlens.models.weights import double
@@ -79,7 +80,7 @@ class HeadAsymmetry(Result):
 @torch.no_grad()
 def head_asymmetry(
     model: AttentionOnlyTransformer,
-    tokens: Int[Tensor, "window pos"],
+    tokens: TokenSequences,
     *,
     every: int = 16,
     n_draws: int = 20,
@@ -88,6 +89,7 @@ def head_asymmetry(
 ) -> HeadAsymmetry:
     """Measure the asymmetry of every head's Jacobian at every `every`-th query of `tokens`, from query `every` on.
 
+    `tokens` are windows of text `[window, pos]`, one sequence, a text, or texts of equally many tokens.
     Only d_head × d_head products are formed: ‖J ∓ Jᵀ‖² = 2‖J‖² ∓ 2 tr J². `progress(done, total)` counts windows.
     Time: a pass over the text, and O(heads · queries · (pos · d_head² + draws · d_head³)).
 
@@ -96,10 +98,11 @@ def head_asymmetry(
     cfg = model.cfg
     if not PHIS[cfg.phi].sdpa:
         raise ValueError(f"phi={cfg.phi!r}: the Jacobian here is softmax attention's.")
-    if tokens.ndim != 2 or tokens.shape[1] <= every or every < 1 or n_draws < 1:
+    windows = model.to_rows(tokens, "tokens")
+    if windows.ndim != 2 or windows.shape[1] <= every or every < 1 or n_draws < 1:
         raise ValueError(
             f"expected windows [window, pos] longer than every={every}, and n_draws={n_draws} of at least 1, got "
-            f"tokens {list(tokens.shape)}."
+            f"tokens {list(windows.shape)}."
         )
     folded = [folded_norm(model, layer) for layer in range(cfg.n_layers)]
     F_Q = torch.stack([norm.into(double(W)) for norm, W in zip(folded, model.W_Q, strict=True)])
@@ -108,17 +111,17 @@ def head_asymmetry(
     grams = F_Q.mT @ F_Q, W_O @ W_O.mT
     sums, count = torch.zeros(n_draws + 1, cfg.n_layers, cfg.n_heads, dtype=torch.float64), 0
     wanted = (hook_names.K, hook_names.V, hook_names.PATTERN)
-    for window, text in enumerate(tokens):
+    for number, window in enumerate(windows, 1):
         _, cache = model.run_with_cache(
-            text[None].to(model.device), names_filter=lambda name: name.endswith(wanted), return_cache_object=False
+            window[None], names_filter=lambda name: name.endswith(wanted), return_cache_object=False
         )
         for layer in range(cfg.n_layers):
             k, v, pattern = (double(cache[hook_names.attn(layer, name)][0]) for name in wanted)
             C = cfg.score_scale * _covariance(pattern[:, every::every], k.transpose(0, 1), v.transpose(0, 1))
             sums[:, layer] += _asymmetry(C, grams[0][layer], grams[1][layer], turned[:, layer]).sum(-1)
-        count += len(range(every, tokens.shape[1], every))
+        count += len(range(every, windows.shape[1], every))
         if progress is not None:
-            progress(window + 1, len(tokens))
+            progress(number, len(windows))
     means = sums / count
     return HeadAsymmetry(asymmetry=means[0], null=means[1:], n_queries=count)
 

@@ -114,9 +114,19 @@ def test_rotations_leave_angles_and_sizes_alone_and_are_drawn_by_seed() -> None:
     assert seen == [(1, 2), (2, 2)]
 
 
+def test_one_sequence_is_cut_into_windows() -> None:
+    model = maker({**SMALL, "d_head": 3})()  # a context of 8
+    sequence = torch.randint(11, (27,), generator=torch.Generator().manual_seed(2))
+    expected = audit(model, sequence[:24].view(3, 8), n_draws=1)
+    for whole in (sequence, sequence[None]):
+        torch.testing.assert_close(audit(model, whole, n_draws=1).snr, expected.snr, rtol=0, atol=0, equal_nan=True)
+    expected, short = audit(model, sequence[:10].view(2, 5), n_draws=1), audit(model, sequence[:11], n_draws=1)
+    torch.testing.assert_close(short.snr, expected.snr, rtol=0, atol=0, equal_nan=True)
+
+
 @pytest.mark.parametrize(
     ("tokens", "n_draws", "message"),
-    [(TOKENS[:1], 1, "at least 2 windows"), (TOKENS[:, :2], 1, "at least 3 tokens"), (TOKENS, 0, "n_draws=0")],
+    [(TOKENS[:1, :5], 1, "one text of at least 6"), (TOKENS[:, :2], 1, "at least 3 tokens"), (TOKENS, 0, "n_draws=0")],
 )
 def test_what_cannot_be_audited_is_refused(tokens: torch.Tensor, n_draws: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -139,6 +139,29 @@ def test_bayes_loses_what_it_says_and_least_of_all(name) -> None:
             assert float(paired.mean()) > -1e-9, name_of_baseline
 
 
+def test_cases_that_are_done_by_hand() -> None:
+    """A subspace that is everything (d = n), one component or center (K = 1), and noise that vanishes (σ → 0)."""
+    whole = LinearSubspaces(n=3, d=3, signal_variance=2.0, noise_variance=0.5)
+    prompts = whole.sample(5, 2, seed=1)
+    torch.testing.assert_close(predict(whole, prompts), 0.8 * prompts.query, rtol=1e-12, atol=0)
+    assert bayes_loss(whole).value == pytest.approx(3 * 2 * 0.5 / 2.5)
+
+    single = GaussianMixtures(n=3, n_components=1, component_variance=0.2, noise_variance=0.6)
+    prompts = single.sample(5, 2, seed=1)
+    expected = (0.2 * prompts.query + 0.6 * prompts.centers[:, 0]) / 0.8
+    torch.testing.assert_close(predict(single, prompts), expected, rtol=1e-12, atol=0)
+    assert bayes_loss(single, n_prompts=10).value == pytest.approx(3 * 0.2 * 0.6 / 0.8)
+
+    for quiet in (
+        LinearSubspaces(n=5, d=2, noise_variance=1e-6),
+        Spheres(n=5, d=2, noise_variance=1e-6),
+        GaussianMixtures(n=5, n_components=2, noise_variance=1e-6),
+    ):
+        prompts = quiet.sample(6, 2, seed=3)
+        torch.testing.assert_close(predict(quiet, prompts), prompts.target, rtol=0, atol=1e-2)
+        assert bayes_loss(quiet, n_prompts=100).value < 1e-5
+
+
 def test_a_transformed_prompt_has_the_same_answer() -> None:
     task = TASKS["spheres"]
     generator = torch.Generator().manual_seed(0)

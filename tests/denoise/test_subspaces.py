@@ -91,6 +91,19 @@ def test_snr_is_a_ratio_of_frobenius_norms() -> None:
     assert math.isinf(float(whole))
 
 
+def test_one_cluster_by_hand() -> None:
+    """K = 1: a token far longer than the others attends to itself with τ, so that a layer stretches it by 1 + ητ."""
+    mixture = sample_mixture(1, 2, 2, 3, 0.7, seed=1)
+    inside = torch.tensor([[8.0, 0.0], [0.0, 7.0]], dtype=torch.float64) @ mixture.bases[0].T
+    outside = torch.linalg.qr(mixture.bases[0], mode="complete").Q[:, 2:].T
+    tokens = torch.stack([inside[0] + 2 * outside[0], inside[1] - outside[0]])
+    layers = unroll(tokens, mixture.bases, 0.5, "thresholded_softmax", 0.6, 2)
+    torch.testing.assert_close(layers[2], tokens + (1.3**2 - 1) * inside, rtol=1e-12, atol=1e-12)
+    expected = [1.3**layer * math.hypot(8, 7) / math.hypot(2, 1) for layer in range(3)]
+    ratios = [float(snr(layer, mixture.bases, mixture.labels)) for layer in layers]
+    assert ratios == pytest.approx(expected, rel=1e-12)
+
+
 def test_the_rate_of_theorem_3_1_is_exact_for_as_many_layers_as_the_design_says() -> None:
     assert theorem_rate(0.5, 0.6) == pytest.approx(1.3)
     rates = denoising_rates([0.01, 0.05, 0.1, 0.2, 0.5], n_layers=14, seeds=range(4))

@@ -1,4 +1,4 @@
-"""What the tab of trained models asks of the server: an audit in the background, and its pictures."""
+"""What the tab of trained models asks of the server: the stored audit of a model, or a new one in the background."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ def register(app: App, service: Audits) -> None:
     show_values(app, [ids.DRAWS])
     when_seen(app, ids.AUDITED, _PANELS)
     _register_form(app, service)
+    _register_choice(app, service)
     for panel in _PANELS[:2]:
 
         @guarded(app, panel=panel, inputs=stores(audited=shell.seen(panel), theme=shell.THEME), parts=("figure",))
         def draw(audited: Any, theme: Theme, principal: bool = panel == ids.PRINCIPAL) -> Answer:
-            found = service.done((audited or {}).get("key"))
+            found = service.shown(audited)
             return found and {"figure": audit_figure(found, principal, theme)}
 
     @guarded(app, panel=ids.LAYERS_TABLE, inputs=stores(audited=shell.seen(ids.LAYERS_TABLE)), parts=("body",))
     def list_layers(audited: Any) -> Answer:
-        found = service.done((audited or {}).get("key"))
+        found = service.shown(audited)
         return found and {"body": audit_table(found.audit.to_frame().to_dict("records"))}
 
     entries = [shell.export(panel, "csv") for panel in _PANELS]
@@ -50,19 +51,35 @@ def _register_form(app: App, service: Audits) -> None:
         return service.start(service.order(**form, draws=int(draws)), session=session)
 
     def done(job: Job) -> dict[str, Any]:
-        return {"audited": {"key": job.key}, "body": words.audited(job.result)}
+        return {"made": job.key}
 
     follow_job(
         app, service.jobs, ids.AUDIT,
         form=values(checkpoint=ids.CHECKPOINT, source=ids.SOURCE, text=ids.TEXT, draws=ids.DRAWS), start=start,
-        output=stores(audited=ids.AUDITED), parts=("body",), done=done,
+        output=stores(made=ids.MADE), done=done,
         units="layers", failed="The model could not be audited",
     )  # fmt: skip
 
 
+def _register_choice(app: App, service: Audits) -> None:
+    @guarded(
+        app,
+        panel=ids.AUDIT,
+        inputs=values(checkpoint=ids.CHECKPOINT) | stores(made=ids.MADE),
+        output=stores(audited=ids.AUDITED),
+        parts=("body",),
+        shares_notice=True,
+    )
+    def choose(checkpoint: str | None, made: str | None) -> Answer:
+        if checkpoint is None:
+            return None
+        choice = service.choose(checkpoint, made)
+        return {"audited": choice, "body": words.audited(service.shown(choice), checkpoint)}
+
+
 def make_file(service: Audits, entry: str, audited: Any) -> File:
     """The file for an entry of an export menu."""
-    found = service.done((audited or {}).get("key"))
+    found = service.shown(audited)
     if found is None:
         raise RequestError("There is no audit here to save: press Audit first.")
     principal = shell.exporting(entry) == ids.PRINCIPAL

@@ -11,7 +11,8 @@ from app.shell.props import children, inside, props, stores, values
 
 WRITES: dict[str, Source] = {
     **inside(ids.SHOWN, *(name for name in ADDRESS.names() if name not in LOOKS)),
-    **values(tab=ids.TAB, checkpoint=ids.CHECKPOINT, layer=ids.LAYER, picture=ids.PICTURE, head=ids.HEAD),
+    **values(tab=ids.TAB, layer=ids.LAYER, picture=ids.PICTURE, head=ids.HEAD),
+    **inside(ids.AUDITED, "checkpoint"),
 }
 
 BROWSER = (

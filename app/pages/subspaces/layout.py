@@ -23,6 +23,7 @@ def layout(core: Core, service: Subspaces, state: SubspacesState) -> html.Div:
         [
             html.H1("Subspace denoising", className="sr-only"),
             dcc.Store(id=ids.SHOWN),
+            dcc.Store(id=ids.MADE),
             dcc.Store(id=ids.AUDITED),
             tabs(
                 ids.TAB,

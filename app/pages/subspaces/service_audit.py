@@ -1,10 +1,10 @@
-"""Whether trained layers denoise: `aotlens.denoise.audit` of a checkpoint on a text, in the background."""
+"""Whether trained layers denoise: `aotlens.denoise.audit`, stored with the package, or of a text in the background."""
 
 from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from app.core import Core
 from app.core.corpora import PASTED, Text
@@ -14,13 +14,13 @@ from app.core.jobs import Job, Jobs, Report
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from aotlens.data import Corpus
     from aotlens.denoise import DenoisingAudit
     from aotlens.models import AttentionOnlyTransformer
 
-#: Tokens of a window of a pasted text, at most, and of all windows of a corpus.
-_WINDOW, _TOKENS = 128, 2048
-#: Windows have at least so many tokens: token 0 is left out, and two halves need some each.
-_SHORTEST = 8
+#: Tokens of a corpus that are read; of a pasted text at most four times as many, and at least the second: two windows,
+#: of which the tokens at their beginnings are left out.
+_TOKENS, _SHORTEST = 2048, 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class Audited:
 
 
 class Audits:
-    """Audits in the background; the last are kept."""
+    """The stored audits, and new ones in the background, of which the last are kept."""
 
     def __init__(self, core: Core) -> None:
         self.core, self.jobs = core, Jobs(kept=16)
@@ -70,6 +70,43 @@ class Audits:
             f"{loaded.key}:{order}", label, lambda report: self._audit(order, report), session=session
         )  # fmt: skip
 
+    def stored(self, checkpoint: str | None) -> Audited | None:
+        """The audit that comes with a checkpoint; None for one that has none, or other weights of that name.
+
+        Raises RequestError for one that can't be read.
+        """
+        from aotlens.denoise.audit_files import bundled_audit_path, load_audit
+
+        info = self.core.catalog.info(checkpoint or self.core.catalog.default())
+        path = bundled_audit_path(info.name)
+        if not path.exists():
+            return None
+        try:
+            record = load_audit(path)
+        except ValueError as error:
+            # Where it lies is nobody's business at the browser.
+            raise RequestError(f"The audit can't be read. {error}".replace(f"{path.parent}/", "")) from error
+        if not record.belongs_to(info):
+            return None
+        order = AuditOrder(checkpoint=info.name, text=record.corpus, draws=len(record.audit.null_snr))
+        documents = f"{len(record.documents)} held-out documents of " if record.documents else ""
+        about = f"{documents}{record.corpus}: {record.audit.n_tokens:,} tokens (stored)"
+        return Audited(order=order, about=about, audit=record.audit)
+
+    def choose(self, checkpoint: str, made: str | None) -> dict[str, Any]:
+        """Which audit of a checkpoint is shown: the one that was `made` (a job's key) if it is of it, else the stored
+        one. For the browser: the checkpoint is None where it is the first choice, `key` where the audit is stored."""
+        done = self.done(made)
+        own = done is not None and done.order.checkpoint == checkpoint
+        first = checkpoint == self.core.catalog.default()
+        return {"checkpoint": None if first else checkpoint, "key": made if own else None}
+
+    def shown(self, choice: dict[str, Any] | None) -> Audited | None:
+        """What `choose` chose; None where there is none any more."""
+        if not choice:
+            return None
+        return self.done(choice["key"]) if choice["key"] else self.stored(choice["checkpoint"])
+
     def done(self, key: str | None) -> Audited | None:
         """A finished audit; None where there is none any more."""
         job = self.jobs.get(key) if key else None
@@ -82,12 +119,12 @@ class Audits:
         report(0, loaded.model.cfg.n_layers, "reading text")
         with loaded.exclusive:  # hooks are a model's state: a copy can be run while others use the original
             model = copy.deepcopy(loaded.model)
-        windows = _windows(model, text.pasted) if text.corpus is None else _corpus_windows(model, text.corpus)
+        tokens = _start(model, text.pasted) if text.corpus is None else _held_out(model, text.corpus)
         result = audit(
-            model, windows, n_draws=order.draws,
+            model, tokens, n_draws=order.draws,
             progress=lambda done, total: report(done, total, "measuring layers"),
         )  # fmt: skip
-        return Audited(order=order, about=f"{text.about}: {windows.numel():,} tokens", audit=result)
+        return Audited(order=order, about=f"{text.about}: {result.n_tokens:,} tokens", audit=result)
 
     def _text(self, order: AuditOrder) -> Text:
         if order.text.startswith(f"{PASTED}:"):
@@ -95,19 +132,18 @@ class Audits:
         return self.core.corpora.text(order.text, self.core.catalog.info(order.checkpoint))
 
 
-def _corpus_windows(model: AttentionOnlyTransformer, corpus: object) -> Tensor:
+def _held_out(model: AttentionOnlyTransformer, corpus: Corpus) -> Tensor:
     from aotlens.distill import held_out_windows
 
-    return held_out_windows(model, corpus, _TOKENS)  # type: ignore[arg-type]
+    return held_out_windows(model, corpus, _TOKENS)
 
 
-def _windows(model: AttentionOnlyTransformer, text: str) -> Tensor:
-    """A text in windows of one length, as many as are full."""
-    tokens = model.to_tokens(text)[0][: 4 * _TOKENS]
-    length = min(_WINDOW, model.cfg.n_ctx, len(tokens) // 2)
-    if length < _SHORTEST:
+def _start(model: AttentionOnlyTransformer, text: str) -> Tensor:
+    """The first tokens of a text, `[1, pos]`, which the audit cuts into windows."""
+    tokens = model.to_tokens(text)[:, : 4 * _TOKENS]
+    if tokens.shape[1] < _SHORTEST:
         raise ValueError(
-            f"expected a text of at least {2 * _SHORTEST} tokens, to be cut into two halves; got {len(tokens)}. Paste "
+            f"expected a text of at least {_SHORTEST} tokens, to be cut into two halves; got {tokens.shape[1]}. Paste "
             "a longer one."
         )
-    return tokens[: len(tokens) // length * length].reshape(-1, length)
+    return tokens

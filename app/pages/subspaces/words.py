@@ -77,8 +77,10 @@ def number(value: float) -> str:
     return f"{value:.3g}" if math.isfinite(value) else "∞" if value > 0 else "undefined"
 
 
-def audited(found: Audited) -> str:
-    """What an audit found, in sentences."""
+def audited(found: Audited | None, checkpoint: str | None = None) -> str:
+    """What an audit found, in sentences; or that there is none of this checkpoint yet."""
+    if found is None:
+        return f"No audit of {checkpoint} is stored. Choose a text, and press Audit."
     audit = found.audit
     ratios = audit.ratios
     known = ratios[~ratios.isnan()]

@@ -1,0 +1,100 @@
+"""``aotlens audit``: whether the layers of a checkpoint move tokens into the subspaces that their heads read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from aotlens.commands.shared import (
+    Checkpoint,
+    Csv,
+    Device,
+    Folders,
+    Force,
+    check_csv,
+    check_out,
+    corpus_name,
+    print_text,
+    several,
+    table,
+    write_csv,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def audit_command(
+    checkpoint: Checkpoint,
+    corpus: Annotated[str, typer.Option(metavar="SPEC", help="Text to read: stdlib, file:PATH, dir:PATH, hf:NAME.")],
+    tokens: Annotated[int, typer.Option(min=6, metavar="N", help="How many of its tokens, in windows.")] = 2048,
+    draws: Annotated[int, typer.Option(min=1, metavar="N", help="Random rotations, and random groups.")] = 20,
+    seed: Annotated[int, typer.Option(min=0, help="Of these.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Keep the audit and the windows here, in NAME.safetensors.")
+    ] = None,
+    csv: Csv = None,
+    force: Force = False,
+    device: Device = "auto",
+    folders: Folders = [],  # noqa: B006 (Typer copies it)
+) -> None:
+    """Measure the signal-to-noise ratio (SNR) of every layer's tokens in its heads' subspaces, before and after it.
+
+    The text is that which the checkpoint's card held out from training, where the corpus has some of it. Token 0 of
+    each window is left out. Tokens count for every head ("all tokens"), for the head whose subspace holds most of them
+    ("subspace"), or for the head whose pattern puts most on one key ("pattern"). ratio = SNR after ÷ before; random:
+    the same with all subspaces of the layer turned by one random rotation; p = (1 + rotations at or above) ÷ (1 +
+    rotations).
+
+    With --out, aotlens.denoise.load_audit reads the file again.
+    """
+    check_csv(csv, force)
+    if out is not None:
+        check_out(out, force)
+
+    from aotlens.checkpoints import find_checkpoint, load
+    from aotlens.data import open_corpus
+    from aotlens.data.sources import portable_spec
+    from aotlens.denoise import AuditRecord, audit, load_audit, save_audit
+    from aotlens.distill import held_out_windows
+
+    if out is not None and out.exists():
+        load_audit(out)  # only an audit is overwritten
+    text = open_corpus(corpus)
+    info, model = find_checkpoint(checkpoint, folders), load(checkpoint, device, folders=folders)
+    windows = held_out_windows(model, text, tokens)
+    result = audit(model, windows, n_draws=draws, seed=seed)
+    if out is not None:
+        spec = portable_spec(corpus)
+        sizes = f"--tokens {tokens} --draws {draws} --seed {seed}"
+        record = AuditRecord(
+            audit=result,
+            checkpoint=info.name,
+            weights_sha256=info.weights_sha256,
+            tokens=windows,
+            corpus=corpus_name(info, text),
+            documents=tuple(info.held_out(text.names())),
+            seed=seed,
+            command=f"aotlens audit {info.name} --corpus {spec} {sizes}",
+        )
+        save_audit(out, record)
+    frame = result.to_frame()
+    if csv is not None:
+        write_csv(frame, csv)
+    else:
+        read = f"{several(windows.shape[0], 'window')} of {windows.shape[1]} tokens"
+        print_text(f"SNR in the subspaces of {result.matrix}, {read}, {several(draws, 'rotation')}.\n")
+        print_text(_as_text(frame))
+    if out is not None:
+        print_text(f"{out}: saved")
+
+
+def _as_text(frame: pd.DataFrame) -> str:
+    """One line a grouping and layer."""
+    lines: list[tuple[str, ...]] = [("tokens", "layer", "SNR", "ratio", "random: mean", "least", "largest", "p")]
+    for row in frame.itertuples():
+        null = (f"{value:.3f}" for value in (row.null_ratio, row.null_least, row.null_largest))
+        lines.append((row.grouping, str(row.layer), f"{row.snr:.3f}", f"{row.ratio:.3f}", *null, f"{row.p_above:.2g}"))
+    return table(lines)
