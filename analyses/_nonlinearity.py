@@ -117,10 +117,10 @@ def kept(chosen: argparse.Namespace, work: Callable[..., Any], clock: Clock) -> 
 
     def call(*args: Any, **kwargs: Any) -> Any:
         known = remembered.check_call_in_cache(*args, **kwargs)
-        found = remembered.call_and_shelve(*args, **kwargs)
+        result = remembered.call_and_shelve(*args, **kwargs)
         if known:
-            clock.add(found.duration)
-        return found.get()
+            clock.add(result.duration)
+        return result.get()
 
     return call
 

@@ -47,13 +47,13 @@ def load_bert(name_or_path: str) -> TransformerBridge:
 
 def sentences(corpus: Corpus, how_many: int, seed: int, *, shortest: int = 20) -> list[str]:
     """Documents of a corpus of sentences (SST-2, say); pieces between full stops where documents are long."""
-    found: list[str] = []
+    texts: list[str] = []
     for document in corpus.documents():
         text = " ".join(document.text[:200_000].split())
-        found += [text] if len(text) < 400 else [f"{part.strip()}." for part in text.split(". ")]
-        if len(found) > 50 * how_many:
+        texts += [text] if len(text) < 400 else [f"{part.strip()}." for part in text.split(". ")]
+        if len(texts) > 50 * how_many:
             break
-    kept = [one for one in found if shortest <= len(one) < 400]
+    kept = [one for one in texts if shortest <= len(one) < 400]
     if len(kept) < how_many:
         raise ValueError(f"expected at least {how_many} sentences, got {len(kept)}; give a longer text as --corpus.")
     return [kept[i] for i in np.random.default_rng(seed).choice(len(kept), how_many, replace=False)]

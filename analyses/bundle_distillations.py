@@ -40,11 +40,11 @@ def main(argv: list[str] | None = None) -> int:
             print(f"{name}: not in {chosen.source}, left out")
             continue
         spec = chosen.code if name.startswith("code") else chosen.corpus
-        found, info, model = load_distillation(path), find_checkpoint(name), aotlens.load(name)
+        distillation, info, model = load_distillation(path), find_checkpoint(name), aotlens.load(name)
         windows = held_out_windows(model, open_corpus(spec), chosen.tokens)
-        costs = substitution_costs(model, found, windows, width=WIDTH, n_random=N_RANDOM)
+        costs = substitution_costs(model, distillation, windows, width=WIDTH, n_random=N_RANDOM)
         record = Record(
-            distillation=lighten(found, WIDTH),
+            distillation=lighten(distillation, WIDTH),
             checkpoint=name,
             weights_sha256=info.weights_sha256,
             corpus=str(info.corpus.get("name") or "its training corpus"),

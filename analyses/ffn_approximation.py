@@ -63,12 +63,12 @@ def figure_4(work: Work, batch: int, quick: bool) -> Results:
     findings: list[Finding] = []
     plots, data = {}, {}
     for which, slug, gain in (("Figure 4", "", 1.0), (f"{GAIN:.3g} × the FFN's weights", "-unit", GAIN)):
-        found = {
+        results = {
             kind: grid(work, kind, [HEADS], [LAYERS], batch_size=batch, epochs=epochs, ffn_gain=gain) for kind in KINDS
         }
-        findings += findings_4(which, batch, found["F"], found["S"])
-        curves = {kind: one.test_loss for kind, one in found.items()}
-        curves["best constant"] = np.repeat(found["F"].constant_loss[:, None], epochs + 1, 1)
+        findings += findings_4(which, batch, results["F"], results["S"])
+        curves = {kind: one.test_loss for kind, one in results.items()}
+        curves["best constant"] = np.repeat(results["F"].constant_loss[:, None], epochs + 1, 1)
         plots[f"ffn-approximation-epochs{slug}-batch-{batch}"] = seed_curves(
             np.arange(epochs + 1), curves, x_title="epochs", y_title="test mean squared error", log_y=True,
             quiet=("best constant",),
@@ -85,11 +85,11 @@ def figure_5(work: Work, batch: int, quick: bool) -> Results:
     epochs = EPOCHS_QUICK if quick else EPOCHS
     some = [5, 25, 75] if quick else [5, 25, 50, 75, 100]
     every = some if quick or batch == 1 else list(range(5, 101, 5))
-    found = {
+    results = {
         kind: grid(work, kind, every if kind == "F" else some, [LAYERS], batch_size=batch, epochs=epochs)
         for kind in KINDS
     }
-    f, s = (by_seed(found[kind], found[kind].test_loss[:, -1]) for kind in KINDS)
+    f, s = (by_seed(results[kind], results[kind].test_loss[:, -1]) for kind in KINDS)
     falls = [rank_correlation(np.array(every, dtype=float), row) for row in f]
     findings = [
         Finding(claim=f"Figure 5, batch {batch}: rank correlation of F's error with its heads", expected="falls",
@@ -100,7 +100,7 @@ def figure_5(work: Work, batch: int, quick: bool) -> Results:
                 bounds=(2, INF), measured=tuple(s[:, -1] / f[:, -1])),
     ]  # fmt: skip
     settings = {"layers": LAYERS, "epochs": epochs, "batch": batch}
-    return _over(5, "heads", "heads a layer", every, found, findings, settings, batch)
+    return _over(5, "heads", "heads a layer", every, results, findings, settings, batch)
 
 
 def figure_6(work: Work, batch: int, quick: bool) -> Results:
@@ -108,12 +108,12 @@ def figure_6(work: Work, batch: int, quick: bool) -> Results:
     epochs = EPOCHS_QUICK if quick else EPOCHS
     every = [1, 3, 5, 7] if quick else list(range(1, 11))
     some = every if quick else [1, 3, 5]
-    found = {
+    results = {
         kind: grid(work, kind, [HEADS], every if kind == "F" else some, ffn_depth=DEPTH, batch_size=batch,
                    epochs=epochs)
         for kind in KINDS
     }  # fmt: skip
-    f = by_seed(found["F"], found["F"].test_loss[:, -1])
+    f = by_seed(results["F"], results["F"].test_loss[:, -1])
     findings = [
         Finding(claim=f"Figure 6, batch {batch}: layers of F with the least error, FFN of depth {DEPTH}",
                 expected=f"{DEPTH}", bounds=(DEPTH, DEPTH), measured=tuple(float(every[i]) for i in f.argmin(1))),
@@ -121,7 +121,7 @@ def figure_6(work: Work, batch: int, quick: bool) -> Results:
                 bounds=(1, 1.001), measured=tuple(f[:, every.index(DEPTH)] / f.min(1))),
     ]  # fmt: skip
     settings = {"heads": HEADS, "FFN's depth": DEPTH, "epochs": epochs, "batch": batch}
-    return _over(6, "layers", "attention layers", every, found, findings, settings, batch)
+    return _over(6, "layers", "attention layers", every, results, findings, settings, batch)
 
 
 def _over(

@@ -48,12 +48,12 @@ def of_checkpoint(name: str, corpus: Corpus, n_windows: int) -> tuple[Any, list[
 def of_bert(name: str, corpus: Corpus, n_sentences: int) -> tuple[Any, list[MotifScores]]:
     """Each sentence alone, without padding: the mean over sentences of its own shares."""
     model = load_bert(name)
-    found = []
+    scores = []
     for seed in SEEDS:
         texts = sentences(corpus, n_sentences, seed)
         rows = [tokens for tokens in (bert_tokens(model, text) for text in texts) if tokens.shape[1] >= 5]
-        found.append(mean_of([attention_by_place(model, row) for row in rows]))
-    return model, found
+        scores.append(mean_of([attention_by_place(model, row) for row in rows]))
+    return model, scores
 
 
 def mean_of(scores: list[MotifScores]) -> MotifScores:

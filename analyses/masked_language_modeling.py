@@ -81,27 +81,27 @@ def curves(work: Callable[..., Recall], quick: bool, readout: Readout, seeds: Se
         for kind in MODELS:
             runs[kind].append(work(kind, n, n, (seed,), epochs=epochs, readout=readout, batch_size=batch))
             clock.say(f"{kind}, {readout}, seed {seed}: loss {runs[kind][-1].loss[0]:.4f}")
-    found = {kind: together(of_seed) for kind, of_seed in runs.items()}
+    curves = {kind: together(of_seed) for kind, of_seed in runs.items()}
     rows = [
         [kind, one.epoch_loss[:, 0].mean(), one.epoch_loss[:, epochs // 4].mean(),
          one.epoch_loss[:, epochs // 2].mean(), one.loss.mean(), one.accuracy.mean()]
-        for kind, one in found.items()
+        for kind, one in curves.items()
     ]  # fmt: skip
     header = ["model", "loss in epoch 1", f"{epochs // 4 + 1}", f"{epochs // 2 + 1}", "after", "named right"]
     return Results(
         name=f"masked_language_modeling_{readout}",
-        findings=figures_7_and_8(found, readout),
+        findings=figures_7_and_8(curves, readout),
         settings={"sequences": n, "heads": n, "epochs": epochs, "batch": batch, "vocabulary": 2048},
         seeds=list(seeds),
         data={
             kind: {"epoch_loss": one.epoch_loss, "loss": one.loss, "accuracy": one.accuracy}
-            for kind, one in found.items()
+            for kind, one in curves.items()
         },
         tables={f"Training losses ({unit}), means over seeds": (header, rows)},
         plots={
             f"masked-language-modeling-{readout}": seed_curves(
                 np.arange(1, epochs + 1),
-                {kind: one.epoch_loss for kind, one in found.items()},
+                {kind: one.epoch_loss for kind, one in curves.items()},
                 x_title="epochs",
                 y_title=f"training loss ({unit})",
             )
@@ -119,9 +119,9 @@ def figure_9(
     needed = np.full((len(seeds), len(sizes)), np.nan)
     for column, n in enumerate(sizes):
         for row, seed in enumerate(seeds):
-            found = work(n, grid, seed, epochs=epochs)
-            needed[row, column] = np.nan if found is None else found
-            clock.say(f"n = {n}, seed {seed}: {found} heads")
+            n_heads = work(n, grid, seed, epochs=epochs)
+            needed[row, column] = np.nan if n_heads is None else n_heads
+            clock.say(f"n = {n}, seed {seed}: {n_heads} heads")
     fits = [fit_line(np.array(sizes, dtype=float), row) for row in needed]
     findings = [
         Finding(claim="Figure 9: heads needed against n, R² of a straight line", expected="linear",

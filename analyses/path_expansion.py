@@ -109,14 +109,14 @@ def deeper(model: AttentionOnlyTransformer, tokens: Tensor) -> tuple[PathExpansi
     every = expansion.all_paths(position, token)
     logit, top = frozen.logits[position, token], expansion.top(20, position, token)
     largest = every.values.flatten().abs().sort(descending=True).values[:20]
-    found = torch.tensor(top.values, dtype=torch.float64).abs()
+    values = torch.tensor(top.values, dtype=torch.float64).abs()
     sequences = len({path.heads for path in expansion.paths()})
     return expansion, [
         _zero("§6: head after head is the mixed product, A₂ A₁", chain.terms[0].pattern - frozen.read @ A[1] @ A[0]),
         _count("§6: (H + 1)^L sequences of heads from each source", (n_heads + 1) ** 2, sequences),
         _zero("2 layers: all paths, each by itself, add up to the logit", every.values.sum() - logit),
         _zero("2 layers: all orders add up to every logit", expansion.by_order().sum(0) - model(tokens[None])[0]),
-        _zero("2 layers: the 20 largest paths, by search and by enumeration", found - largest),
+        _zero("2 layers: the 20 largest paths, by search and by enumeration", values - largest),
         _count("… of which the search proves", 20, top.n_proven),
     ]
 

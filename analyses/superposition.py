@@ -63,12 +63,12 @@ def example_26() -> list[Claim]:
 def almost_orthogonal(*, quick: bool) -> list[Claim]:
     """§7: N random directions in d dimensions are almost orthogonal, their cosines 1/√d."""
     n, d = (300, 100) if quick else (3000, 1000)
-    found = interference(random_features(n, d, SEED))
+    measured = interference(random_features(n, d, SEED))
     return [
         Claim(
             claim=f"§7: rms cosine of {n} random directions in {d} dimensions, 1/√d",
             expected=d**-0.5,
-            measured=found.rms,
+            measured=measured.rms,
             tolerance=0.02 * d**-0.5,
             seed=SEED,
         ),
@@ -79,8 +79,8 @@ def trained(*, quick: bool) -> list[Claim]:
     """§7: training, too, packs more sparse features into a space than it has dimensions, and gives each back."""
     n, d = (5, 2) if quick else (50, 20)
     features, bias = train_features(n, d, probability=0.02, steps=600 if quick else 3000, seed=SEED)
-    found = interference(features)
-    kept = int((found.lengths > 0.5).sum())
+    measured = interference(features)
+    kept = int((measured.lengths > 0.5).sum())
     back = feature_network(torch.eye(n), features, bias).diagonal()
     return [
         Claim(
@@ -147,8 +147,8 @@ def corollary_28(*, quick: bool) -> Claim:
     for seed in range(n_seeds):
         x = torch.randn(2, 50, dtype=torch.float64, generator=generator)
         x = x / x.norm(dim=1, keepdim=True) * torch.tensor([[50.0], [1.0]])
-        found = measure_projection(x, 200, seed)
-        broken += found.angle_error > found.angle_bound
+        projection = measure_projection(x, 200, seed)
+        broken += projection.angle_error > projection.angle_bound
     return Claim(
         claim="Corollary 28 for x 50 times as long as y, where it does not follow: share above 4ε/(1 − ε)",
         expected=0.02,
@@ -164,26 +164,26 @@ def main(argv: list[str] | None = None) -> int:
     options.add_argument("--docs", type=Path, metavar="PAGE", help="write the tables into this page's section")
     chosen = options.parse_args(argv)
     if chosen.quick:
-        found = johnson_lindenstrauss((30, 100), (64, 128, 256, 512), dimension=400, n_trials=6, seed=SEED)
+        lemma = johnson_lindenstrauss((30, 100), (64, 128, 256, 512), dimension=400, n_trials=6, seed=SEED)
     else:
         sizes = (128, 256, 512, 1024, 2048)
-        found = johnson_lindenstrauss((50, 200, 800), sizes, dimension=2000, n_trials=6, seed=SEED)
+        lemma = johnson_lindenstrauss((50, 200, 800), sizes, dimension=2000, n_trials=6, seed=SEED)
     claims = [
         *example_26(),
         *almost_orthogonal(quick=chosen.quick),
         *trained(quick=chosen.quick),
-        *theorem_27(found, quick=chosen.quick),
+        *theorem_27(lemma, quick=chosen.quick),
         corollary_28(quick=chosen.quick),
     ]
     status = report(claims)
-    table = projections_table(found)
+    table = projections_table(lemma)
     print("\n" + table)
     if chosen.docs is not None:
         write_section(chosen.docs, "superposition", f"{claims_table(claims)}\n\n{table}")
     if chosen.html is not None:
-        frame = found.to_frame()
+        frame = lemma.to_frame()
         n, m, epsilon, angle = (frame[name].to_numpy() for name in ("n_points", "m", "distortion", "angle_error"))
-        figures = [distortion_plot(n, m, epsilon, found.constant), angle_plot(n, epsilon, angle)]
+        figures = [distortion_plot(n, m, epsilon, lemma.constant), angle_plot(n, epsilon, angle)]
         parts = [
             figure.to_html(full_html=False, include_plotlyjs=index == 0, default_height="480px")
             for index, figure in enumerate(figures)

@@ -42,15 +42,15 @@ def list_checkpoints(folders: Iterable[str | Path] = ()) -> list[CheckpointInfo]
     imported. One that can't be read has `.problem` set. Raises CheckpointError for a folder that doesn't
     exist.
     """
-    found: dict[str, CheckpointInfo] = {}
+    by_name: dict[str, CheckpointInfo] = {}
     for path in _candidates(folders):
         info = _read_or_problem(path)
-        hidden = found.pop(info.name, None)
+        hidden = by_name.pop(info.name, None)
         if hidden is not None and hidden.path is not None and hidden.path.resolve() != path.resolve():
             note = f"hides the checkpoint of the same name at {hidden.path}"
             info = dataclasses.replace(info, note=f"{info.note}; {note}" if info.note else note)
-        found[info.name] = info
-    return list(found.values())
+        by_name[info.name] = info
+    return list(by_name.values())
 
 
 def find_checkpoint(name_or_path: str | Path, folders: Iterable[str | Path] = ()) -> CheckpointInfo:

@@ -55,18 +55,18 @@ def check_header(
             f"{info.weights_dtype!r}. {COPY_AGAIN}"
         )
     dtype = STORED_DTYPES[info.weights_dtype]
-    found = {name: entry for name, entry in header.tensors.items() if name != COUNTS}
+    tensors = {name: entry for name, entry in header.tensors.items() if name != COUNTS}
     complaints = []
-    if missing := sorted(set(expected) - set(found)):
+    if missing := sorted(set(expected) - set(tensors)):
         complaints.append(f"missing {_first_of(missing)}")
-    if unexpected := sorted(set(found) - set(expected)):
+    if unexpected := sorted(set(tensors) - set(expected)):
         complaints.append(f"unexpected {_first_of(unexpected)}")
-    for name in sorted(set(found) & set(expected)):
-        shape = found[name].shape
+    for name in sorted(set(tensors) & set(expected)):
+        shape = tensors[name].shape
         if shape != expected[name]:
             complaints.append(f"{name} of shape {list(shape)}, not {list(expected[name])}")
-        elif found[name].dtype != dtype:
-            complaints.append(f"{name} of dtype {found[name].dtype}, not {dtype}")
+        elif tensors[name].dtype != dtype:
+            complaints.append(f"{name} of dtype {tensors[name].dtype}, not {dtype}")
     counts = header.tensors.get(COUNTS)
     if counts is not None and (counts.dtype, counts.shape) != ("I64", (cfg.d_vocab,)):
         complaints.append(f"{COUNTS} {counts.dtype} {list(counts.shape)}, not I64 [{cfg.d_vocab}]")
@@ -78,10 +78,10 @@ def check_header(
 
 def check_hash(path: Path, data: bytes, expected: str) -> None:
     """The file is the one that config.json was written with."""
-    found = hashlib.sha256(data).hexdigest()
-    if found != expected:
+    checksum = hashlib.sha256(data).hexdigest()
+    if checksum != expected:
         raise CheckpointError(
-            f"{path}: expected SHA-256 {expected} (from {CONFIG}), found {found}: the file was changed or "
+            f"{path}: expected SHA-256 {expected} (from {CONFIG}), found {checksum}: the file was changed or "
             "damaged. "
             f"{COPY_AGAIN}"
         )

@@ -54,16 +54,16 @@ def is_checkpoint(folder: Path) -> bool:
 
 def fingerprint(folder: Path) -> tuple[tuple[str, int, int, int] | None, ...]:
     """Changes when a save commits or moves a file: tells a damaged file from one replaced while we read."""
-    found: list[tuple[str, int, int, int] | None] = []
+    stamps: list[tuple[str, int, int, int] | None] = []
     for name in FILES:
         path = locate(folder, name)
         try:
             status = path.stat()
         except OSError:
-            found.append(None)
+            stamps.append(None)
         else:
-            found.append((str(path), status.st_ino, status.st_mtime_ns, status.st_size))
-    return tuple(found)
+            stamps.append((str(path), status.st_ino, status.st_mtime_ns, status.st_size))
+    return tuple(stamps)
 
 
 @contextmanager

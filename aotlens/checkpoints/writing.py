@@ -194,10 +194,10 @@ def _without_nan(values: Any) -> Any:
 def _versions() -> dict[str, str]:
     from aotlens import __version__
 
-    found = {"aotlens": __version__, "python": platform.python_version()}
+    versions = {"aotlens": __version__, "python": platform.python_version()}
     for package in ("torch", "transformer-lens", "tokenizers", "safetensors", "numpy"):
         try:
-            found[package] = metadata.version(package)
+            versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions

@@ -58,8 +58,8 @@ class Factors:
 
     def entries(self, i: Tensor, j: Tensor) -> Tensor:
         """Entries, float64, times the sign: larger is always better."""
-        found = dot_products(self.rows, self.columns, i, j, chunk_bytes=self.chunk_bytes)
-        return found if self.sign > 0 else found.neg_().add_(0.0)
+        entries = dot_products(self.rows, self.columns, i, j, chunk_bytes=self.chunk_bytes)
+        return entries if self.sign > 0 else entries.neg_().add_(0.0)
 
     def scaled(self, entries: Tensor, i: Tensor | int) -> Tensor:
         """Entries of rows `i` in the units of the float32 products (exactly, being powers of two)."""

@@ -110,7 +110,7 @@ def _extremes(A: Tensor, B: Tensor, row_size: int, column_size: int, max_bytes: 
     B = torch.nn.functional.pad(B, (0, -B.shape[1] % column_size))
     at_once = max(1, max_bytes // (2 * B.shape[1] * B.element_size()))  # rows: a product, and room for its extremes
     whole_blocks = at_once // row_size * row_size
-    found = []
+    extremes = []
     for part in A.split(whole_blocks or row_size):
         most, least = None, None
         for rows in part.split(whole_blocks or at_once):
@@ -118,8 +118,8 @@ def _extremes(A: Tensor, B: Tensor, row_size: int, column_size: int, max_bytes: 
             most = high if most is None else torch.maximum(most, high)
             least = low if least is None else torch.minimum(least, low)
         assert most is not None and least is not None
-        found.append(torch.where(most >= -least, most, least))
-    return torch.cat(found)
+        extremes.append(torch.where(most >= -least, most, least))
+    return torch.cat(extremes)
 
 
 def _row_block_extremes(rows: Tensor, B: Tensor, row_size: int, column_size: int) -> tuple[Tensor, Tensor]:

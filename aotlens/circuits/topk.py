@@ -57,10 +57,10 @@ def search_entries(circuit: FactoredMatrix, k: int, largest: bool = True, *, max
     size = circuit.shape[-2] * circuit.shape[-1]
     factors = prepare(circuit, max_bytes, largest=largest)
     _check_k(k, size, f"entries of a {circuit.shape[-2]} × {circuit.shape[-1]} matrix")
-    found = best_of_all(factors, k, max_bytes)
+    best = best_of_all(factors, k, max_bytes)
     if largest:
-        return found
-    return replace(found, entries=found.entries._replace(values=found.entries.values.neg().add_(0.0)))
+        return best
+    return replace(best, entries=best.entries._replace(values=best.entries.values.neg().add_(0.0)))
 
 
 @torch.no_grad()

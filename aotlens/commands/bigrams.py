@@ -75,21 +75,21 @@ def bigrams_command(
         documents, which = documents_to_read(model, text, str(corpus), document, all_documents)
         counts = count_bigrams(model, text, max_tokens=max_tokens, documents=documents)
     held = None if counts is None else zero_layer(model, counts, heads=head)
-    found = bigrams(model, k, tokens=chosen or None, heads=head, corpus=counts)
+    pairs = bigrams(model, k, tokens=chosen or None, heads=head, corpus=counts)
     if held is not None and kl:
         frame = held.to_frame()
         if chosen:
-            frame = frame[frame.token_id.isin(found.first)]
+            frame = frame[frame.token_id.isin(pairs.first)]
         frame = frame.head(k)
     else:
-        frame = found.to_frame()
+        frame = pairs.to_frame()
         if held is not None:
-            frame = frame.assign(first_kl=held.kl[found.first])
+            frame = frame.assign(first_kl=held.kl[pairs.first])
     if csv is not None:
         write_csv(frame, csv)
     else:
-        names = "".join(f" + head {layer}.{number}" for layer, number in found.heads)
-        print_text(f"W_E W_U{names}" + (f". Relative, since {found.relative}" if found.relative else "") + "\n")
+        names = "".join(f" + head {layer}.{number}" for layer, number in pairs.heads)
+        print_text(f"W_E W_U{names}" + (f". Relative, since {pairs.relative}" if pairs.relative else "") + "\n")
         print_text(_tokens_as_text(frame) if kl else _as_text(frame))
     if held is not None and counts is not None:
         print_text(("" if csv is not None else "\n") + _summary(held, counts.n, which))

@@ -108,7 +108,7 @@ def distill_command(
     text = open_corpus(corpus)
     info, model = find_checkpoint(checkpoint, folders), load(checkpoint, device, folders=folders)
     with TokenBar() as bar:
-        found = distill_heads(
+        distillation = distill_heads(
             model,
             text,
             widths,
@@ -127,12 +127,12 @@ def distill_command(
     costs = None
     if replace:
         windows = held_out_windows(model, text, replace, held_out=document or None, sequence_length=sequence_length)
-        costs = substitution_costs(model, found, windows, width=found.hidden[-1])
+        costs = substitution_costs(model, distillation, windows, width=distillation.hidden[-1])
     if out is not None:
         save_record(
             out,
             Record(
-                distillation=found,
+                distillation=distillation,
                 checkpoint=info.name,
                 weights_sha256=info.weights_sha256,
                 corpus=corpus_name(info, text),
@@ -141,15 +141,15 @@ def distill_command(
             ),
         )
     if csv is not None:
-        write_csv(found.to_frame(), csv)
+        write_csv(distillation.to_frame(), csv)
     else:
-        print_text(_as_text(found, costs))
-    documents = f" of {', '.join(found.held_out_documents[:3])}"
-    if len(found.held_out_documents) > 3:
-        documents += f" and {len(found.held_out_documents) - 3} more"
+        print_text(_as_text(distillation, costs))
+    documents = f" of {', '.join(distillation.held_out_documents[:3])}"
+    if len(distillation.held_out_documents) > 3:
+        documents += f" and {len(distillation.held_out_documents) - 3} more"
     print_text(
-        f"\n{found.train_tokens:,} training tokens ({found.distinct_tokens:,} different), {found.held_out_tokens:,} "
-        f"held-out ones{documents}."
+        f"\n{distillation.train_tokens:,} training tokens ({distillation.distinct_tokens:,} different), "
+        f"{distillation.held_out_tokens:,} held-out ones{documents}."
     )
     if out is not None:
         print_text(f"{out}: saved")

@@ -63,22 +63,22 @@ def paths_command(
     if token is None:
         token = int(expansion.frozen.logits[position].argmax())
     chosen = token if other is None else (token, other)
-    found = expansion.top(top, position, chosen, by, through=through, budget=budget)
-    sentences = [expansion.describe(path) for path in found.paths]
+    paths = expansion.top(top, position, chosen, by, through=through, budget=budget)
+    sentences = [expansion.describe(path) for path in paths.paths]
     if csv is not None:
-        frame = found.to_frame()
+        frame = paths.to_frame()
         frame.insert(1, "path", sentences)
         write_csv(frame, csv)
         return
     name = expansion.token_name(token)
     name = name if other is None else f"{name} − {expansion.token_name(other)}"
     at = position % expansion.n_pos
-    print_text(f"Logit {name} after position {at} ({expansion.str_tokens[at]!r}): {found.logit:.3f}\n")
+    print_text(f"Logit {name} after position {at} ({expansion.str_tokens[at]!r}): {paths.logit:.3f}\n")
     print_text(_orders(expansion, at, chosen))
     print_text("")
-    print_text(_largest(found, sentences))
+    print_text(_largest(paths, sentences))
     print_text("")
-    print_text(_proof(found))
+    print_text(_proof(paths))
     print_text(f"All paths: {expansion.residual()}.")
 
 

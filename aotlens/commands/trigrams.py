@@ -134,7 +134,7 @@ def trigrams_command(
     corpus = None if evidence is None else open_corpus(evidence)
     model = load(checkpoint, device, folders=folders)
     wanted = [[token_or_id(text) for text in texts] or None for texts in (source, destination, out)]
-    found = skip_trigrams(
+    triples = skip_trigrams(
         model,
         head,
         k=max(k, depth) if fold else k,
@@ -148,15 +148,15 @@ def trigrams_command(
     )
     groups = None
     if fold:
-        folded = fold_rows(found, fold)
-        found, groups = folded.groups.take(np.arange(min(k, len(folded)))), folded.to_frame().head(k)
+        folded = fold_rows(triples, fold)
+        triples, groups = folded.groups.take(np.arange(min(k, len(folded)))), folded.to_frame().head(k)
     if corpus is None:
-        frame, summary, columns = found.to_frame() if groups is None else groups, "", _WEIGHTS
+        frame, summary, columns = triples.to_frame() if groups is None else groups, "", _WEIGHTS
     else:
         documents, which = documents_to_read(model, corpus, str(evidence), document, all_documents)
         read: dict[str, Any] = {"max_tokens": max_tokens, "documents": documents}
         with TokenBar() as bar:
-            held = find_evidence(model, found, corpus, progress=bar, **read)
+            held = find_evidence(model, triples, corpus, progress=bar, **read)
         verdicts = ", ".join(f"{number} {word}" for word, number in held.summary().items())
         summary = f"{held.n_tokens:,} tokens of {which}: {verdicts}. {held.assumption}"
         frame, columns = held.to_frame(), _EVIDENCE
@@ -176,7 +176,7 @@ def trigrams_command(
     elif bugs is not None and frame.empty:
         print_text("No two of these rows have one source, and different destinations and outs: nothing is forced.")
     else:
-        print_text(f"Head {head}" + (f". Relative, since {found.relative}" if found.relative else "") + "\n")
+        print_text(f"Head {head}" + (f". Relative, since {triples.relative}" if triples.relative else "") + "\n")
         shown = frame if bugs is None else frame.head(k)
         print_text(_as_text(shown, columns))
         if len(shown) < len(frame):

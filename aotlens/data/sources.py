@@ -90,11 +90,11 @@ def standard_library() -> TextFiles:
     of Python.
     """
     library = Path(sysconfig.get_paths()["stdlib"])
-    found: list[Path] = []
+    files_below: list[Path] = []
     for folder, below, files in os.walk(library):
         below[:] = [name for name in below if _is_library(name)]  # so that site-packages is not walked at all
-        found += [Path(folder, name) for name in files if name.endswith(".py") and _is_library(name)]
-    paths = _named(library, found)
+        files_below += [Path(folder, name) for name in files if name.endswith(".py") and _is_library(name)]
+    paths = _named(library, files_below)
     if not paths:
         raise ValueError(
             f"stdlib: expected Python source in {library}, found none; is the library of {sys.executable} zipped?"
@@ -122,8 +122,8 @@ def _folder(spec: str, path: Path) -> TextFiles:
     paths = _named(path, [file for file in path.rglob("*.txt") if file.is_file()])
     if not paths:
         others = sorted({file.suffix or "(none)" for file in path.rglob("*") if file.is_file()})
-        found = f"files ending in {', '.join(others[:8])}" if others else "no files"
-        raise ValueError(f"{spec}: expected non-empty *.txt files below {path.absolute()}, found {found}")
+        present = f"files ending in {', '.join(others[:8])}" if others else "no files"
+        raise ValueError(f"{spec}: expected non-empty *.txt files below {path.absolute()}, found {present}")
     return TextFiles(spec, paths)
 
 

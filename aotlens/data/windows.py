@@ -170,8 +170,8 @@ def _characters_a_token(corpus: Corpus, names: tuple[str, ...], encoding: Encodi
 def _next_space(text: str, at: int) -> int:
     if at == 0:
         return 0
-    found = [position for position in (text.find(" ", at), text.find("\n", at)) if position >= 0]
-    return min(found, default=len(text))
+    breaks = [position for position in (text.find(" ", at), text.find("\n", at)) if position >= 0]
+    return min(breaks, default=len(text))
 
 
 def _first_tokens(encoding: Encoding, text: str, at: int, n: int) -> list[int]:

@@ -122,8 +122,8 @@ def bundled_distillations() -> dict[str, Record]:
 
 
 def _costs_to_json(costs: SubstitutionCosts) -> dict[str, Any]:
-    found = {field.name: getattr(costs, field.name) for field in dataclasses.fields(costs)}
-    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in found.items()}
+    fields = {field.name: getattr(costs, field.name) for field in dataclasses.fields(costs)}
+    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in fields.items()}
 
 
 def _costs_from_json(found: dict[str, Any]) -> SubstitutionCosts:

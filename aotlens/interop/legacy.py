@@ -117,11 +117,11 @@ def _find_weights(folder: Path, weights: str | None) -> Path:
         if not (folder / weights).is_file():
             raise ValueError(f"{folder / weights}: not found.")
         return folder / weights
-    found = sorted(path for path in folder.rglob("*.pth") if path.is_file())
-    final = [path for path in found if path.name.endswith("final.pth")]
-    chosen = final if len(final) == 1 else found
+    candidates = sorted(path for path in folder.rglob("*.pth") if path.is_file())
+    final = [path for path in candidates if path.name.endswith("final.pth")]
+    chosen = final if len(final) == 1 else candidates
     if len(chosen) != 1:
-        names = ", ".join(str(path.relative_to(folder)) for path in found) or "none"
+        names = ", ".join(str(path.relative_to(folder)) for path in candidates) or "none"
         raise ValueError(f"{folder}: expected one *.pth file, found {names}; choose one with weights=….")
     return chosen[0]
 
@@ -209,8 +209,8 @@ def _complete(expected: dict[str, Tensor], state: dict[str, Tensor], is_folded: 
         raise ValueError(f"{path}: missing tensors {', '.join(missing)}.{hint}")
     for name, tensor in state.items():
         if tensor.shape != expected[name].shape:
-            found = f"expected {list(expected[name].shape)}, found {list(tensor.shape)}"
-            raise ValueError(f"{path}: {name}: {found}.")
+            mismatch = f"expected {list(expected[name].shape)}, found {list(tensor.shape)}"
+            raise ValueError(f"{path}: {name}: {mismatch}.")
         if not tensor.isfinite().all():
             raise ValueError(f"{path}: {name} holds numbers that are not finite.")
     if biases or not any(map(_is_bias, state)):

@@ -39,20 +39,20 @@ class StackedWeights:
     blocks: Any
 
     def _stack(self, part: str, name: str, missing: str | None = None) -> Tensor:
-        found = self._found(part, name)
-        if not found:
+        tensors = self._found(part, name)
+        if not tensors:
             raise ValueError(missing or f"this model has no {name}.")
-        return torch.stack(found)
+        return torch.stack(tensors)
 
     def _found(self, part: str, name: str) -> list[Tensor]:
         """One tensor a layer, or nothing where the model has none."""
-        found = [getattr(getattr(block, part), name, None) for block in self.blocks]
-        return [tensor for tensor in found if tensor is not None]
+        tensors = [getattr(getattr(block, part), name, None) for block in self.blocks]
+        return [tensor for tensor in tensors if tensor is not None]
 
     def _stack_bias(self, part: str, name: str, shape: tuple[int, ...]) -> Tensor:
-        found = self._found(part, name)
-        if found:
-            return torch.stack(found)
+        tensors = self._found(part, name)
+        if tensors:
+            return torch.stack(tensors)
         reference = next(self.blocks.parameters())
         return torch.zeros(self.cfg.n_layers, *shape, dtype=reference.dtype, device=reference.device)
 

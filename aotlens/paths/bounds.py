@@ -166,8 +166,8 @@ def _largest(weights: Float[Tensor, "f query key"], norms: Float64[Tensor, "f ke
     """max_key |P| · norm, with what a product in single precision may have lost."""
     top = norms.amax()
     relative = (norms / top.clamp(min=torch.finfo(norms.dtype).tiny)).to(weights)
-    found = (weights.abs() * relative[:, None]).amax(-1).cpu().double()
-    return (found + torch.finfo(weights.dtype).tiny) * top
+    largest = (weights.abs() * relative[:, None]).amax(-1).cpu().double()
+    return (largest + torch.finfo(weights.dtype).tiny) * top
 
 
 def _moved(sizes: Float64[Tensor, "f query key"], norms: Float64[Tensor, "f key"]) -> Float64[Tensor, "f query"]:

@@ -43,12 +43,12 @@ class AllPaths(Result):
 
     def heads(self, sequence: int) -> tuple[Head, ...]:
         """The heads of sequence i."""
-        found: list[Head] = []
+        heads: list[Head] = []
         for layer in reversed(range(self.n_layers)):
             sequence, digit = divmod(sequence, self.n_heads + 1)
             if digit:
-                found.append((layer, digit - 1))
-        return tuple(reversed(found))
+                heads.append((layer, digit - 1))
+        return tuple(reversed(heads))
 
     def index(self, heads: tuple[Head, ...]) -> int:
         """The number of a head sequence."""

@@ -196,11 +196,11 @@ def top_paths(
             else:
                 pruned = max(pruned, bound)
     frontier = max([pruned, *([-queue[0][0]] if queue else [])])
-    found = best.sorted()
-    kept = found[:k]
+    paths = best.sorted()
+    kept = paths[:k]
     logit = float(to.of(frozen.logits[position]))
     total = logit if passing is None else passing[1]
-    unreturned = max([frontier, *(key for key, *_ in found[k:])])
+    unreturned = max([frontier, *(key for key, *_ in paths[k:])])
     n_sources = len(frozen.sources) + frozen.has_bias
     return TopPaths(
         paths=tuple(path for *_, path in kept),

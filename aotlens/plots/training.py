@@ -73,14 +73,14 @@ def training_curve(
 
 def _columns(history: Sequence[Mapping[str, Any]]) -> list[str]:
     """Numeric columns worth a line, in the order in which they first appear."""
-    found: dict[str, None] = {}
+    columns: dict[str, None] = {}
     for row in history:
         for key, value in row.items():
             if key in _NOT_PLOTTED or isinstance(value, bool) or not isinstance(value, int | float):
                 continue
             if key.endswith("loss") or 0 <= value <= 1:
-                found.setdefault(key, None)
-    return list(found)
+                columns.setdefault(key, None)
+    return list(columns)
 
 
 def _series(history: Sequence[Mapping[str, Any]], progress: str, name: str) -> tuple[np.ndarray, np.ndarray]:

@@ -76,15 +76,15 @@ def _masked_metrics(
     length = min(256, model.cfg.n_ctx)
     most = None if validation_tokens is None else max(1, validation_tokens // (length - 1))
     windows = validation_windows(data.validation, length, max_windows=most)
-    found = masked_loss(model, windows)
-    baseline = unigram_loss(data.train.counts(), found.targets)
+    losses = masked_loss(model, windows)
+    baseline = unigram_loss(data.train.counts(), losses.targets)
     places = attention_by_place(model, windows[:: max(1, len(windows) // 64)][:64].to(model.device))
     return {
-        "masked_loss": found.loss,
+        "masked_loss": losses.loss,
         "unigram_loss": baseline,
-        "below_unigram": baseline - found.loss,
-        "masked_accuracy": found.accuracy,
-        "masked_tokens": len(found.targets),
+        "below_unigram": baseline - losses.loss,
+        "masked_accuracy": losses.accuracy,
+        "masked_tokens": len(losses.targets),
         "heads": _best_heads(places),
     }
 

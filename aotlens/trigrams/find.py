@@ -106,9 +106,9 @@ def skip_trigrams(
             normaliser = log_background_bound(circuits.qk, distribution)
             excess = _Excess(circuits, distribution, normaliser)
     factors = restrict(circuits.factors(normaliser, log_c), *filters)
-    found = _best(factors, k, score, largest, excess)
-    ids = (factors.sources[found.source], factors.destinations[found.destination], factors.outs[found.out])
-    return _table(model, circuits, factors, ids, found.z, found.ov, score=score, largest=largest, distance=distance)
+    triples = _best(factors, k, score, largest, excess)
+    ids = (factors.sources[triples.source], factors.destinations[triples.destination], factors.outs[triples.out])
+    return _table(model, circuits, factors, ids, triples.z, triples.ov, score=score, largest=largest, distance=distance)
 
 
 @torch.no_grad()
@@ -155,10 +155,10 @@ def frequent_tokens(
     background_distribution(model, background)  # raises
     counts = model.unigram_counts if background is None else background
     values = counts.cpu().double().numpy() if isinstance(counts, Tensor) else np.asarray(counts, dtype=np.float64)
-    found = np.flatnonzero(values >= min_count)
-    if not len(found):
+    frequent = np.flatnonzero(values >= min_count)
+    if not len(frequent):
         raise ValueError(f"min_count={min_count:,}: no token has as many; the most frequent has {values.max():,.6g}.")
-    return found
+    return frequent
 
 
 def token_ids(model: AttentionOnlyTransformer, tokens: Tokens, name: str) -> list[int]:
@@ -204,7 +204,7 @@ def _best(
     """The lowest scores are the highest of the same with signs turned: ov for products, both for a sum."""
     sign = 1.0 if largest else -1.0
     z_sign = sign if score == "sum" else 1.0
-    found = best_triples(
+    triples = best_triples(
         Problem(
             query=factors.query,
             key=factors.key * z_sign,
@@ -217,7 +217,7 @@ def _best(
         ),
         k,
     )
-    return found._replace(z=found.z * z_sign, ov=found.ov * sign)
+    return triples._replace(z=triples.z * z_sign, ov=triples.ov * sign)
 
 
 def _table(

@@ -83,15 +83,15 @@ def best_triples(problem: Problem, k: int) -> Triples:
     """
     if not problem.product:
         return _search(problem, k, sign=0)
-    found = _search(problem, k, sign=1)
-    if len(found.value) < k:
+    best = _search(problem, k, sign=1)
+    if len(best.value) < k:
         problem = _without_excess(problem)
     for sign in (None, -1):
-        missing = k - len(found.value)
+        missing = k - len(best.value)
         if missing:
             more = _zeros(problem, missing) if sign is None else _search(problem, missing, sign=sign)
-            found = Triples(*(np.concatenate(pair) for pair in zip(found, more, strict=True)))
-    return found
+            best = Triples(*(np.concatenate(pair) for pair in zip(best, more, strict=True)))
+    return best
 
 
 def _without_excess(problem: Problem) -> Problem:
@@ -175,7 +175,7 @@ def _expand(problem: Problem, k: int, sign: int, bounds: np.ndarray, threshold: 
     z_sign = -1 if sign < 0 else 1
     order = np.argsort(-bounds, kind="stable")
     order = order[bounds[order] > -np.inf]
-    found = _nothing()
+    best = _nothing()
     query, out = (factor.cpu().double() for factor in (problem.query, problem.out))
     start = 0
     for size in _chunk_sizes(len(order)):
@@ -199,11 +199,11 @@ def _expand(problem: Problem, k: int, sign: int, bounds: np.ndarray, threshold: 
             if problem.excess is not None and problem.positive_z:
                 destinations, z = destinations[z > 0], z[z > 0]
             parts.append(_of_source(problem, k, z_sign, int(chunk[row]), destinations, z, outs, y_row, threshold))
-        found = _keep_best(Triples(*(np.concatenate(columns) for columns in zip(found, *parts, strict=True))), k)
-        if len(found.value) == k:
-            threshold = max(threshold, float(found.value[-1]))
+        best = _keep_best(Triples(*(np.concatenate(columns) for columns in zip(best, *parts, strict=True))), k)
+        if len(best.value) == k:
+            threshold = max(threshold, float(best.value[-1]))
         start += size
-    return found
+    return best
 
 
 def _promising(
@@ -287,7 +287,7 @@ def _cut(
 
 def _zeros(problem: Problem, k: int) -> Triples:
     """The first k triples with y = 0: those of a source all tie."""
-    found, n = [_nothing()], 0
+    triples, n = [_nothing()], 0
     query, out = (factor.cpu().double() for factor in (problem.query, problem.out))
     for source in range(len(problem.value)):
         y = (problem.value[source].cpu().double() @ out.T).numpy()
@@ -298,11 +298,11 @@ def _zeros(problem: Problem, k: int) -> Triples:
         destinations = np.flatnonzero(z > 0) if problem.positive_z else np.arange(len(z))
         destinations = destinations[: -(-(k - n) // len(outs))]  # all outs are zero where a source writes nothing
         d, o = (grid.ravel()[: k - n] for grid in np.meshgrid(destinations, outs, indexing="ij"))
-        found.append(Triples(np.full(len(d), source), d, o, z[d], y[o], np.zeros(len(d))))
+        triples.append(Triples(np.full(len(d), source), d, o, z[d], y[o], np.zeros(len(d))))
         n += len(d)
         if n == k:
             break
-    return Triples(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
+    return Triples(*(np.concatenate(columns) for columns in zip(*triples, strict=True)))
 
 
 def _below_zero(tile: Tensor) -> Tensor:

@@ -35,15 +35,15 @@ def adversarial_points(
     def random(count: int) -> Tensor:
         return (2 * torch.rand(count, d, generator=generator, dtype=torch.float64) - 1) * bound
 
-    found = [torch.zeros(1, d, dtype=torch.float64), random(max(n // 4, 1)), random(_CORNERS).sign() * bound]
+    inputs = [torch.zeros(1, d, dtype=torch.float64), random(max(n // 4, 1)), random(_CORNERS).sign() * bound]
     kinks = sum(3 * width for width in ffn.widths)
     each = max(1, (n // 2) // kinks)
     for layer, eta in enumerate(etas):
         for level in (-WORST * eta, 0.0, WORST * eta):
-            found.append(_crossings(ffn, layer, level, random(16 * each), random(16 * each), each))
+            inputs.append(_crossings(ffn, layer, level, random(16 * each), random(16 * each), each))
             if layer == 0:
-                found.append(_all_at_once(ffn, level, random(each)).clamp(-bound, bound))
-    return torch.cat(found)
+                inputs.append(_all_at_once(ffn, level, random(each)).clamp(-bound, bound))
+    return torch.cat(inputs)
 
 
 def _crossings(ffn: FeedForward, layer: int, level: float, a: Tensor, b: Tensor, each: int) -> Tensor:

@@ -97,7 +97,7 @@ def find_kinks(ffn: FeedForward, bound: float | int) -> Kinks:
     if ffn.d_in != 1:
         raise ValueError(f"find_kinks: expected a network of one number, got {ffn.d_in}.")
     knots = torch.tensor([-bound, bound], dtype=torch.float64)
-    found: list[Tensor] = []
+    kinks: list[Tensor] = []
     for layer, activation in enumerate(ffn.activations):
         if activation != "relu":
             break
@@ -111,9 +111,9 @@ def find_kinks(ffn: FeedForward, bound: float | int) -> Kinks:
         at = start + width * (from_ / (from_ - to))
         slope = ((to - from_) / width).abs()
         here = torch.full_like(at, layer)
-        found.append(torch.stack([at, here, unit.to(at.dtype), slope], 1))
+        kinks.append(torch.stack([at, here, unit.to(at.dtype), slope], 1))
         knots = torch.cat([knots, at]).unique()
-    rows = torch.cat(found) if found else torch.zeros(0, 4, dtype=torch.float64)
+    rows = torch.cat(kinks) if kinks else torch.zeros(0, 4, dtype=torch.float64)
     x, layers, units, slopes = rows[rows[:, 0].argsort(stable=True)].T.numpy()
     return Kinks(x=x, layer=layers.astype(np.int64), unit=units.astype(np.int64), slope=slopes)
 
@@ -166,7 +166,7 @@ def _kinks_on_lines(compiled: CompiledFFN, x: Float[Tensor, " side"]) -> Float[T
     grid = torch.stack([first, second], -1)  # [row, column, 2]
     pairs = [(grid[:, :-1], grid[:, 1:]), (grid[:-1], grid[1:])]
     low, high = (torch.cat([pair[end].reshape(-1, 2) for pair in pairs]) for end in (0, 1))
-    found = [low[:0]]
+    points = [low[:0]]
     for layer, (activation, eta) in enumerate(zip(compiled.ffn.activations, compiled.etas, strict=True)):
         if activation != "relu":
             continue
@@ -178,8 +178,8 @@ def _kinks_on_lines(compiled: CompiledFFN, x: Float[Tensor, " side"]) -> Float[T
             middle = (a + b) / 2
             same = (compiled.ffn.pre_activations(middle)[layer].gather(1, unit[:, None])[:, 0] > level) == start
             a, b = torch.where(same[:, None], middle, a), torch.where(same[:, None], b, middle)
-        found.append(a[unit.argsort(stable=True)])
-    return torch.cat(found)
+        points.append(a[unit.argsort(stable=True)])
+    return torch.cat(points)
 
 
 def _both(compiled: CompiledFFN, x: Float[Tensor, "n d_in"]) -> tuple[np.ndarray, np.ndarray]:

@@ -64,10 +64,10 @@ class FeedForward(Result):
         """a_1 … a_{L+1}, the last of which is f(x). Raises `ValueError` for rows of another width."""
         if x.ndim != 2 or x.shape[1] != self.d_in:
             raise ValueError(f"expected rows [n, {self.d_in}], as the FFN reads, got {list(x.shape)}.")
-        found = [x @ self.weights[0] + self.biases[0]]
+        activations = [x @ self.weights[0] + self.biases[0]]
         for weight, bias, activation in zip(self.weights[1:], self.biases[1:], self.activations, strict=True):
-            found.append(_FUNCTIONS[activation](found[-1]) @ weight + bias)
-        return tuple(found)
+            activations.append(_FUNCTIONS[activation](activations[-1]) @ weight + bias)
+        return tuple(activations)
 
     def __call__(self, x: Float[Tensor, "n d_in"]) -> Float[Tensor, "n d_out"]:
         """The network's output f(x), in float64."""
@@ -96,9 +96,9 @@ def read_ffn(ffn: nn.Module | Layers | FeedForward, activation: Activation | Non
     if isinstance(ffn, nn.Module):
         if activation is not None:
             raise ValueError("activation is for pairs (W, b); a module has activations of its own.")
-        found = _alternate(list(_parts(ffn, "ffn")))
-        _expect_same(ffn, found)
-        return found
+        network = _alternate(list(_parts(ffn, "ffn")))
+        _expect_same(ffn, network)
+        return network
     if not (isinstance(ffn, Sequence) and all(isinstance(pair, Sequence) and len(pair) == 2 for pair in ffn)):
         raise ValueError("ffn: expected pairs (W [input, output], b [output] or None), one a layer.")
     return _alternate(_from_pairs(ffn, activation))

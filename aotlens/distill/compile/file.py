@@ -47,8 +47,8 @@ def load_ffn(path: str | Path, activation: Activation) -> FeedForward:
         prefixes.add(match[1])
         layers.setdefault(int(match[2]), {})[match[3]] = name
     if len(prefixes) > 1:
-        found = ", ".join(sorted(map(repr, prefixes)))
-        raise ValueError(f"{path}: tensors of several networks ({found}); expected those of one.")
+        names = ", ".join(sorted(map(repr, prefixes)))
+        raise ValueError(f"{path}: tensors of several networks ({names}); expected those of one.")
     without = [number for number, parts in layers.items() if "weight" not in parts]
     if without or not layers:
         raise ValueError(f"{path}: expected weights" + (f"; layer {without[0]} has a bias only." if without else "."))

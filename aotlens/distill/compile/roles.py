@@ -57,7 +57,7 @@ def head_roles(compiled: CompiledFFN) -> tuple[HeadRole, ...]:
     shared = len(mask) == 1
     gated = [bool(mask[0 if shared else head][1][0]) for head in range(compiled.model.cfg.n_heads)]
     places = {flag: [head for head, one in enumerate(gated) if one == flag] for flag in (True, False)}
-    found: list[HeadRole] = []
+    roles: list[HeadRole] = []
     for index, layer in enumerate(unit_layers(compiled.ffn, compiled.etas, compiled.construction)):
         last = index == compiled.ffn.depth - 1
         own = [
@@ -65,8 +65,8 @@ def head_roles(compiled: CompiledFFN) -> tuple[HeadRole, ...]:
             for flag in (True, False)
             for head, what in zip(places[flag], _heads(layer, compiled.ffn.widths[index], last, flag), strict=False)
         ]
-        found += sorted((role for role in own if _writes(role)), key=lambda role: role.head)
-    return tuple(found)
+        roles += sorted((role for role in own if _writes(role)), key=lambda role: role.head)
+    return tuple(roles)
 
 
 def heads_needed(ffn: FeedForward, construction: Construction) -> tuple[int, ...]:

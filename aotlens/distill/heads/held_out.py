@@ -57,13 +57,13 @@ def held_out_sums(training: Training, windows: Int64[Tensor, "held_out pos"], st
             torch.nn.functional.one_hot(of[start : start + rows].flatten(), size).to(device, torch.float64)
             for of, size in ((kinds, len(CLASSES)), (blocks, n_blocks))
         ]
-        found = {
+        squared = {
             **{f"batch {i}": batch.squared_errors(piece.x, piece.t) for i, batch in enumerate(training.batches)},
             "linear": _of_linear(training, linear, piece),
             "position": (piece.t - positions[:, :, piece.positions]).square().sum(1),
             "mean": (piece.t - mean[:, :, None]).square().sum(1),
         }
-        for name, errors in found.items():
+        for name, errors in squared.items():
             sums = [(errors.double() @ one_hot).cpu() for one_hot in member]
             totals[name] = [old + new for old, new in zip(totals.get(name, (0, 0)), sums, strict=True)]
         if step is not None:

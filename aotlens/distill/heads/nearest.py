@@ -50,14 +50,14 @@ def nearest_neighbour_errors(
         bank_x, bank_z = bank_raw[layer]
         bank_t = training.scaling.targets(heads, bank_z)
         ks = [k for k in _KS if k <= len(bank_x)]
-        found = {}
+        by_name = {}
         for name, layers in raw.items():
             x, z = layers[layer]
-            found[name] = _errors(x, training.scaling.targets(heads, z), bank_x, bank_t, ks, mean[heads])
+            by_name[name] = _errors(x, training.scaling.targets(heads, z), bank_x, bank_t, ks, mean[heads])
             if step is not None:
                 step(len(x))
-        best = found["validation"].argmin(1)
-        errors.append(found["held out"].gather(1, best[:, None])[:, 0])
+        best = by_name["validation"].argmin(1)
+        errors.append(by_name["held out"].gather(1, best[:, None])[:, 0])
         chosen.append(torch.tensor(ks)[best])
     return torch.cat(errors), torch.cat(chosen)
 

@@ -108,10 +108,10 @@ class Training:
         return (self._order() < n_new * self.windows.shape[1]).to(self.source.reader.device)
 
     def _evaluate(self, began: float) -> None:
-        found: list[list[float]] = []
+        by_batch: list[list[float]] = []
         for batch in self.batches:
             # Numbers of the last evaluation stand for who no longer trains.
-            last = self.curve[-1].squared_errors[len(found)] if self.curve else [0.0] * len(batch.problems)
+            last = self.curve[-1].squared_errors[len(by_batch)] if self.curve else [0.0] * len(batch.problems)
             errors = list(last)
             if batch.active:
                 total = batch.squared_errors(self.validation.x, self.validation.t).double().sum(1).cpu()
@@ -119,9 +119,9 @@ class Training:
                     if not batch.stopped_at[index]:
                         errors[index] = float(total[row])
                 batch.note(total, self.tokens_done, self.settings.tolerance, self.settings.patience)
-            found.append(errors)
+            by_batch.append(errors)
         seconds = self.seconds + time.perf_counter() - began
-        self.curve.append(Evaluation(tokens=self.tokens_done, seconds=seconds, squared_errors=found))
+        self.curve.append(Evaluation(tokens=self.tokens_done, seconds=seconds, squared_errors=by_batch))
 
     def finish(self) -> None:
         """Every FFN with its best weights, ready to be judged; where the best map of rank `width` does better on

@@ -114,11 +114,11 @@ def _mask_id(tokens: Tensor, ids: Tensor, mask: Tensor | None) -> int:
         return int(everywhere[0])
     if mask.shape != tokens.shape[1:]:
         raise ValueError(f"mask: expected [{tokens.shape[1]}], got {list(mask.shape)}.")
-    found = (tokens == mask.to(tokens)).all(1).nonzero()[:, 0].tolist()
-    if not found or counts[found[0]] < len(ids):
-        lacking = (ids != (found[0] if found else -1)).all(1)
+    rows = (tokens == mask.to(tokens)).all(1).nonzero()[:, 0].tolist()
+    if not rows or counts[rows[0]] < len(ids):
+        lacking = (ids != (rows[0] if rows else -1)).all(1)
         raise ValueError(f"sequences {_some(lacking)} do not have [MASK]; each must have it once.")
-    return int(found[0])
+    return int(rows[0])
 
 
 def _least_distance(tokens: Tensor) -> float:

@@ -212,12 +212,12 @@ def _finish(
     separated: bool = False,
 ) -> DistinguishedMasks:
     """Contexts as the model itself computes them, and a refusal where rounding may have made the differences."""
-    found = DistinguishedMasks(
+    result = DistinguishedMasks(
         method=method, data=data, model=model, ffn=ffn, pattern=pattern, contexts=torch.zeros(len(data.X))
     )
     out = model.blocks[0].attn.W_O[0, 0]
     rows = torch.arange(len(data.X))
-    after = torch.cat([found(part) for part in data.X.split(1024)])[rows, data.positions]
+    after = torch.cat([result(part) for part in data.X.split(1024)])[rows, data.positions]
     contexts = after[:, 1] if method == "random" else (after - data.mask) @ out / (out @ out)
     size = float(contexts.abs().max()) + (0.0 if method == "random" else float(data.mask.abs().max()))
     rounding = 8 * (data.X.shape[1] + data.X.shape[2]) * 2.0**-53 * size

@@ -197,11 +197,11 @@ def heads_needed(
     low, high = 0, len(ordered)  # the answer is at an index from low to high; high: none of them
     while low < high:
         middle = (low + high) // 2
-        found = train_recall(kind, ordered[middle], n, (seed,), epochs=epochs, readout=readout, stop_below=below)
+        reached = train_recall(kind, ordered[middle], n, (seed,), epochs=epochs, readout=readout, stop_below=below)
         trained += 1
         if progress is not None:
             progress(trained, len(ordered).bit_length())
-        if found.loss[0] < below:
+        if reached.loss[0] < below:
             high = middle
         else:
             low = middle + 1
