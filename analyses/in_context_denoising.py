@@ -4,8 +4,8 @@
 
 Reads the bundled trainings (six seeds, `python -m analyses.bundle_denoisers`) for Figures 3, 7 and 8, measures them on
 other contexts and subspaces (Figure 4), scans α and β (Figure 6, 50 × 50 points), goes down the energies for several
-steps (Figure 5), checks the propositions on random prompts, asks which heads of trained models are nearly gradient
-flows, and trains several layers, tied and untied. Prints each claim with the paper's figure, ours and a verdict;
+steps (Figure 5), checks the propositions on random prompts, and asks which heads of trained models are nearly gradient
+flows (several layers: denoising_depth). Prints each claim with the paper's figure, ours and a verdict;
 --html writes the figures, --docs its section. Expected: what is exact holds, and the trained scales lie in the paper's
 valley; where they differ the table says why. Ten minutes; `--quick` takes few prompts and layers.
 """
@@ -31,13 +31,8 @@ from analyses._denoiser_figures import (
 from analyses._docs import write_section
 from aotlens.denoise import (
     TASKS,
-    DeepDenoisers,
     DenoiserTraining,
-    GaussianMixtures,
     LinearSubspaces,
-    Spheres,
-    Task,
-    TrainingSettings,
     attend,
     bayes_loss,
     check_proposition_6,
@@ -47,7 +42,6 @@ from aotlens.denoise import (
     optimal_linear_scale,
     small_weight_error,
     stored,
-    train_depth,
 )
 
 #: The checkpoints whose heads are asked for the symmetry of their Jacobians, and a text for them.
@@ -58,12 +52,6 @@ TEXT = (
     "welcome from her; and shyness, coldness, reserve could not stand against such a reception. They had begun to fail "
     "him before he entered the house, and they were quite overcome by the captivating manners of Mrs. Dashwood."
 )
-#: Sizes of the depth experiment, n = 8 and L = 16.
-DEEP_TASKS: dict[str, Task] = {
-    "subspaces": LinearSubspaces(n=8, d=4),
-    "spheres": Spheres(n=8, d=4),
-    "mixtures": GaussianMixtures(n=8, n_components=4),
-}
 
 
 def trainings() -> dict[tuple[str, str], DenoiserTraining]:
@@ -161,35 +149,6 @@ def flows(*, quick: bool) -> str:
     return markdown(header, rows)
 
 
-def depth(*, quick: bool) -> tuple[str, list[DeepDenoisers]]:
-    """One to six layers, tied and untied."""
-    settings = TrainingSettings(n_context=16, n_epochs=1 if quick else 40)
-    rows, results = [], []
-    for name, task in DEEP_TASKS.items():
-        for n_layers in (1, 2) if quick else (1, 2, 3, 4, 6):
-            for tied in (False, True) if n_layers > 1 else (False,):
-                result = train_depth(task, n_layers, tied=tied, settings=settings)
-                layer = result.to_frame().groupby("layer")[["alpha", "beta", "skip"]].agg(lambda x: x.abs().mean())
-                places = [0, n_layers - 1] if n_layers > 1 else [0]
-                scales = "; ".join(
-                    f"{row.alpha:.2f}, {row.beta:.2f}, {row.skip:.2f}" for row in layer.iloc[places].itertuples()
-                )
-                losses = spread(result.test_loss), spread(result.frozen_loss)
-                kind = "tied" if tied else "untied" if n_layers > 1 else ""
-                rows.append((name, n_layers, kind, *losses, f"{bayes_loss(task, n_prompts=20_000).value:.4g}", scales))
-                results.append(result)
-    header = (
-        "task",
-        "layers",
-        "",
-        "loss",
-        "with the context left as given",
-        "Bayes",
-        "|α|, |β|, |ρ| of first; last layer",
-    )
-    return markdown(header, rows), results
-
-
 def main(argv: list[str] | None = None) -> int:
     options = parser(__doc__)
     options.add_argument("--html", type=Path, metavar="DIR", help="write the figures here, as HTML")
@@ -209,8 +168,7 @@ def main(argv: list[str] | None = None) -> int:
         *of_landscapes,
         *of_figure_8(),
     ]
-    layers, _ = depth(quick=chosen.quick)
-    sections = [verdicts_table(verdicts), scales_table(results), contexts, flows(quick=chosen.quick), layers]
+    sections = [verdicts_table(verdicts), scales_table(results), contexts, flows(quick=chosen.quick)]
     print("", *sections, sep="\n\n")
     if chosen.html is not None:
         chosen.html.mkdir(parents=True, exist_ok=True)

@@ -42,9 +42,8 @@ def attend(
     """
     if kind == linear.__name__:  # n × n numbers instead of a pattern over the context
         return attend_linear(second_moment(context), query, W_QK, W_OV)
-    asked = (query[..., None, :] @ W_QK)[..., 0, :]  # [..., n]
-    pattern = attention_pattern(context, asked, kind)
-    return (_mean_token(pattern, context)[..., None, :] @ W_OV)[..., 0, :]
+    pattern = attention_pattern(context, _times(query, W_QK), kind)
+    return _times(_mean_token(pattern, context), W_OV)
 
 
 def attend_linear(
@@ -54,7 +53,15 @@ def attend_linear(
     W_OV: Float[Tensor, "*weights n n"],
 ) -> Float[Tensor, "*broadcast n"]:
     """x̃ W_QK S W_OV: linear attention from the context's `second_moment` alone."""
-    return (query[..., None, :] @ W_QK @ moment @ W_OV)[..., 0, :]
+    recalled = (_times(query, W_QK)[..., None, :] @ moment)[..., 0, :]
+    return _times(recalled, W_OV)
+
+
+def _times(rows: Float[Tensor, "*rows n"], weights: Float[Tensor, "*weights n n"]) -> Float[Tensor, "*broadcast n"]:
+    """Each row times its matrix; where all prompts share one (`[…, 1, n, n]`) as one product, which is much faster."""
+    if weights.ndim > 2 and weights.shape[-3] == 1 and rows.ndim > 1:
+        return rows @ weights[..., 0, :, :]
+    return (rows[..., None, :] @ weights)[..., 0, :]
 
 
 def attention_pattern(
@@ -89,7 +96,8 @@ def _scores(context: Tensor, asked: Tensor) -> Tensor:
     """x_t · asked for every token t: `[…, L]`."""
     if _shares_context(context, asked):
         return (context[0] @ asked.permute(1, 2, 0)).permute(2, 0, 1)
-    return (context @ asked[..., None])[..., 0]
+    # A row times keys, since keys times a column take more than twice as long (MKL's batched products).
+    return (asked[..., None, :] @ context.mT)[..., 0, :]
 
 
 def _mean_token(pattern: Tensor, context: Tensor) -> Tensor:

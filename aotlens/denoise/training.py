@@ -7,9 +7,10 @@ its second moment, `n × n` numbers instead of `L × n`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import torch
 from jaxtyping import Bool, Float
@@ -23,6 +24,8 @@ from aotlens.results import Result
 if TYPE_CHECKING:
     import pandas as pd
 
+Schedule = Literal["constant", "cosine"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
@@ -35,7 +38,9 @@ class TrainingSettings:
     """L: the paper's "L = 500" counts the query."""
     n_epochs: int = 150
     learning_rate: float = 0.01
-    """Ours: of Adam, constant."""
+    """Ours: of Adam."""
+    schedule: Schedule = "constant"
+    """`"cosine"`: the rate rises in a line over the first twentieth of the steps, then falls to 0 as a cosine does."""
     n_test_prompts: int = 800
     shared_prompts: bool = False
     """Whether all runs are trained on the prompts and batches of the first seed, and differ in their initial weights
@@ -49,6 +54,22 @@ class TrainingSettings:
             raise ValueError(f"n_prompts={self.n_prompts}: expected a multiple of batch_size={self.batch_size}.")
         if not self.learning_rate > 0:
             raise ValueError(f"learning_rate={self.learning_rate}: expected a positive number.")
+        if self.schedule not in get_args(Schedule):
+            raise ValueError(f"schedule={self.schedule!r}: expected one of {', '.join(map(repr, get_args(Schedule)))}.")
+
+    @property
+    def n_steps(self) -> int:
+        """Steps of Adam, over all epochs."""
+        return self.n_epochs * (self.n_prompts // self.batch_size)
+
+    def rate_at(self, step: int) -> float:
+        """The learning rate of a step, the first of which is 0."""
+        if self.schedule == "constant":
+            return self.learning_rate
+        warm_up = max(self.n_steps // 20, 1)
+        if step < warm_up:
+            return self.learning_rate * (step + 1) / warm_up
+        return self.learning_rate * (1 + math.cos(math.pi * (step - warm_up) / (self.n_steps - warm_up))) / 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,35 +178,49 @@ def train_layers(
     settings = settings or TrainingSettings()
     if not len(seeds):
         raise ValueError("train_layers: expected at least one seed.")
-    with_prompts = [seeds[0]] if settings.shared_prompts else list(seeds)
+    test = sample_test_prompts(task, settings, seeds, transform=transform, dtype=dtype)
+    drawn = (
+        task.sample(settings.n_prompts, settings.n_context, 2 * seed, transform=transform, dtype=dtype)
+        for seed in (seeds[:1] if settings.shared_prompts else seeds)
+    )
+    trained = train_on(drawn, test, task, kind, settings, seeds=seeds, progress=progress)
+    return replace(trained, transform=transform)
+
+
+def train_on(
+    prompts: Iterable[Prompts],
+    test: Prompts,
+    task: Task,
+    kind: str,
+    settings: TrainingSettings,
+    *,
+    seeds: Sequence[int],
+    progress: Progress | None = None,
+) -> TrainedLayers:
+    """`train_layers` on prompts that are drawn already: those of each seed, or one for all where they are shared."""
 
     def prepare(prompts: Prompts) -> _Data:
         context = second_moment(prompts.context) if kind == "linear" else prompts.context
         return _Data(context[None], prompts.query[None], prompts.target[None])
 
-    parts = [
-        prepare(task.sample(settings.n_prompts, settings.n_context, 2 * seed, transform=transform, dtype=dtype))
-        for seed in with_prompts
-    ]
-    data = _Data(*map(torch.cat, zip(*parts, strict=True)))
-    test = prepare(sample_test_prompts(task, settings, seeds, transform=transform, dtype=dtype))
+    data = _Data(*map(torch.cat, zip(*map(prepare, prompts), strict=True)))
+    measured, dtype = prepare(test), test.query.dtype
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     bound = task.n**-0.5
-    weights = torch.stack([torch.rand(2, task.n, task.n, generator=g, dtype=dtype) for g in generators], dim=1)
-    W_QK, W_OV = ((2 * weights - 1) * bound).unbind(0)
-    W_QK, W_OV = W_QK.clone().requires_grad_(), W_OV.clone().requires_grad_()
-    optimizer = torch.optim.Adam([W_QK, W_OV], lr=settings.learning_rate)
-    batches_of = generators[: len(with_prompts)]
-    run = torch.arange(len(with_prompts))[:, None]
+    drawn = torch.stack([torch.rand(2, task.n, task.n, generator=g, dtype=dtype) for g in generators], dim=1)
+    weights = ((2 * drawn - 1) * bound).requires_grad_()  # [QK or OV, run, n, n]
+    optimizer = torch.optim.Adam([weights], lr=settings.learning_rate, fused=True)
+    batches_of = generators[: len(data.query)]
     n_batches = settings.n_prompts // settings.batch_size
-    train_losses, test_losses = [], [_losses(test, W_QK, W_OV, kind).detach()]
+    train_losses, test_losses = [], [_losses(measured, *weights.detach(), kind)]
     for epoch in range(settings.n_epochs):
         orders = torch.stack([torch.randperm(settings.n_prompts, generator=g) for g in batches_of])
         epoch_loss = torch.zeros(len(seeds), dtype=dtype)
-        for rows in orders.split(settings.batch_size, dim=1):
-            losses = _losses(_Data(*(part[run, rows] for part in data)), W_QK, W_OV, kind)
+        for batch, rows in enumerate(orders.split(settings.batch_size, dim=1)):
+            losses = _batch_losses(data, rows, *weights, kind)
             optimizer.zero_grad()
             losses.sum().backward()
+            optimizer.param_groups[0]["lr"] = settings.rate_at(epoch * n_batches + batch)
             optimizer.step()
             epoch_loss += losses.detach() / n_batches
         if not epoch_loss.isfinite().all():
@@ -193,19 +228,20 @@ def train_layers(
                 f"epoch {epoch}: the loss is not finite; take a learning rate below {settings.learning_rate}."
             )
         train_losses.append(epoch_loss)
-        test_losses.append(_losses(test, W_QK, W_OV, kind).detach())
+        test_losses.append(_losses(measured, *weights.detach(), kind))
         if progress is not None:
             progress(epoch + 1, settings.n_epochs)
+    W_QK, W_OV = weights.detach()
     return TrainedLayers(
         task=task,
         kind=kind,
         settings=settings,
         seeds=tuple(seeds),
-        W_QK=W_QK.detach(),
-        W_OV=W_OV.detach(),
+        W_QK=W_QK,
+        W_OV=W_OV,
         train_loss=torch.stack(train_losses, dim=1),
         test_loss=torch.stack(test_losses, dim=1),
-        transform=transform,
+        transform=test.transform,
     )
 
 
@@ -229,6 +265,19 @@ class _Data(NamedTuple):
     """For linear attention the second moment `[…, n, n]`, else the tokens `[…, context, n]`."""
     query: Tensor
     target: Tensor
+
+
+def _batch_losses(data: _Data, rows: Tensor, W_QK: Tensor, W_OV: Tensor, kind: str) -> Tensor:
+    """`_losses` on the prompts `rows`, `[run or 1, prompt]`.
+
+    The contexts of one batch of one run fit into a processor's cache and those of all runs do not, so that softmax
+    attention on prompts of its own goes through the runs one by one.
+    """
+    runs = range(len(rows))
+    if kind == "linear" or len(runs) == 1:
+        return _losses(_Data(*(part[torch.arange(len(runs))[:, None], rows] for part in data)), W_QK, W_OV, kind)
+    own = ((_Data(*(part[r : r + 1, rows[r]] for part in data)), slice(r, r + 1)) for r in runs)
+    return torch.cat([_losses(batch, W_QK[r], W_OV[r], kind) for batch, r in own])
 
 
 def _losses(data: _Data, W_QK: Tensor, W_OV: Tensor, kind: str) -> Tensor:

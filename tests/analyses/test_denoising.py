@@ -73,6 +73,35 @@ def test_subspace_denoising(page: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert [claim.replace("10 seeds", "2 seeds") for claim in claims(stands)[:11]] == claims(written)[:11]
 
 
+def test_denoising_depth(page: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from analyses import denoising_depth
+
+    arguments = ["--quick", "--out", str(tmp_path / "kept"), "--html", str(tmp_path), "--docs", str(page)]
+    assert denoising_depth.main(arguments) == 0
+    first = capsys.readouterr()
+    assert first.err.count("mean test loss") == 27 == len(list((tmp_path / "kept").iterdir()))
+    rows = [
+        line.split(" | ") for line in first.out.splitlines() if line.startswith(("subspaces", "spheres", "mixtures"))
+    ]
+    assert len(rows) == 6 + 9 + 9
+    clean, noisy = rows[6:15], rows[15:]
+    assert [row[1:3] for row in clean[:3]] == [["1", ""], ["2", "untied"], ["2", "tied"]]
+    assert [row[1:3] for row in noisy[:3]] == [["1", ""], ["2", "tied"], ["2", "tied, long skip"]]
+    for table in (clean, noisy):  # the context as given is the same prior at every depth
+        for task in ("subspaces", "spheres", "mixtures"):
+            assert len({row[-1].split(", ")[0] for row in table if row[0] == task}) == 1
+    assert float(noisy[0][-1]) > float(clean[0][-1])
+    assert section(page.read_text("utf-8"), "denoising_depth") == first.out.strip()
+    assert (tmp_path / "depth_mixtures.html").exists()
+    # What is kept is not trained again, and other settings are not taken for it.
+    assert denoising_depth.main(arguments) == 0 and capsys.readouterr() == (first.out, "")
+    from dataclasses import replace
+
+    kind = denoising_depth.Kind(task="spheres", n_layers=1)
+    with pytest.raises(ValueError, match="another settings"):
+        denoising_depth.trained(kind, replace(denoising_depth.QUICK, learning_rate=0.5), tmp_path / "kept")
+
+
 def test_a_verdict_says_why() -> None:
     from analyses._claims import Verdict, spread, verdicts_table
 
