@@ -79,6 +79,9 @@
         },
 
         // Another prompt has another query.
-        asDrawn: () => ({ query: null }),
+        asDrawn: function () {
+            clearTimeout(waiting);
+            return { query: null };
+        },
     });
 })();

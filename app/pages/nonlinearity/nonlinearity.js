@@ -90,12 +90,20 @@
         setProps("nonlinearity-knots", { value: text });
     }
 
+    // What stands in the box, not what Dash was last told: whoever types and draws at once means both.
+    document.addEventListener("focusout", function ({ target }) {
+        if (target.id !== "nonlinearity-knots") return;
+        drawing.points = read(target.value);
+        frame();
+    });
+
     const knotOf = (target) => target instanceof Element ? target.closest("#nonlinearity-editor .knot") : null;
 
     document.addEventListener("pointerdown", function (event) {
         const svg = event.target instanceof Element && event.target.closest("#nonlinearity-editor svg");
         if (!svg || event.button !== 0) return;
-        event.preventDefault();
+        event.preventDefault(); // which keeps the focus where it is: a box that is typed in would go on to wait
+        if (document.activeElement.id === "nonlinearity-knots") document.activeElement.blur();
         const knot = knotOf(event.target);
         if (knot) {
             drawing.held = Number(knot.dataset.index);
@@ -190,6 +198,7 @@
         },
 
         proof: function ({ clicks }) {
+            clearTimeout(waiting);
             if (clicks) setProps("nonlinearity-eta", { data: null });
         },
 
