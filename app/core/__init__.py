@@ -2,12 +2,14 @@
 
 settings.py    every limit in one place
 address.py     what an address says: one declaration of fields, from which it is read, written and linked
+address_checks.py  what it names, held against what there is
 parameters.py  numbers that sliders set and addresses remember
 catalog.py     which checkpoints there are; each model loaded once
 inference.py   text -> tokens -> patterns and predictions; exclusive use of a model
 head_maps.py   what of a prompt's patterns is shown: one head's map, the picture of all heads
 labels.py      what rows and columns are, for people
 corpora.py     text to hold results against
+examples.py    texts to start from
 own_texts.py   texts that a person uploaded or pasted, kept under the local folder
 jobs.py        long work in the background, with progress
 sessions.py    which browser asks

@@ -24,8 +24,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import parse_qs, urlencode
 
+from app.core import address_checks as checks
+from app.core.address_checks import Check, Unfit
+
 if TYPE_CHECKING:
-    from app.core.catalog import Catalog
+    from app.core import Core
 
 #: Layers, heads and positions have at most this many digits; longer numbers are no addresses of ours.
 _MAX_DIGITS = 6
@@ -33,18 +36,6 @@ _MAX_QUOTED = 60
 #: The pattern of a number. Python writes 0.0001234… without an exponent, with up to 20 digits after the point.
 REAL = r"[-+]?(\d{1,17}\.?\d{0,21}|\.\d{1,21})(e[-+]?\d{1,3})?"
 _REAL = re.compile(REAL, re.ASCII | re.IGNORECASE)
-
-
-class Unfit(ValueError):
-    """A value that cannot be: what was `expected`, and what is `taken` instead (the default, unless told)."""
-
-    def __init__(self, expected: str, *taken: Any) -> None:
-        super().__init__(expected)
-        self.expected, self.taken = expected, taken
-
-
-#: Looks at a value beside the checkpoints there are; raises Unfit.
-Check = Callable[["Catalog", Any, Any], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,7 +176,9 @@ def wholes(*, most: int, key: str | None = None) -> Any:
     return _field((), read=read, write=lambda value: "-".join(map(str, value)), key=key, browser={"join": "-"})
 
 
-def reals(default: tuple[float, ...] | None = None, *, most: int, key: str | None = None) -> Any:
+def reals(
+    default: tuple[float, ...] | None = None, *, most: int, key: str | None = None, check: Check | None = None
+) -> Any:
     """Finite numbers, at most so many: `0.4,1`."""
 
     def read(value: str) -> tuple[float, ...]:
@@ -197,7 +190,7 @@ def reals(default: tuple[float, ...] | None = None, *, most: int, key: str | Non
     def write(value: tuple[float, ...]) -> str:
         return ",".join(map(_write_real, value))
 
-    return _field(default, read=read, write=write, key=key, browser={"join": ",", "digits": 6})
+    return _field(default, read=read, write=write, key=key, browser={"join": ",", "digits": 6}, check=check)
 
 
 def texts(*, most: int, longest: int, key: str | None = None) -> Any:
@@ -214,24 +207,32 @@ def texts(*, most: int, longest: int, key: str | None = None) -> Any:
 
 def checkpoint() -> Any:
     """A checkpoint's name."""
-
-    def check(catalog: Catalog, state: Any, name: str) -> None:
-        known = [info.name for info in catalog.list()]
-        if name not in known:
-            raise Unfit(f"the name of a checkpoint here ({', '.join(known) or 'there are none'})", catalog.default())
-
-    return text(check=check)
+    return text(check=checks.checkpoint)
 
 
 def head() -> Any:
     """Layer and head, `1.3`, of the state's checkpoint."""
+    return pair(check=checks.head, expected="a layer and a head, as 1.3")
 
-    def check(catalog: Catalog, state: Any, value: tuple[int, int]) -> None:
-        shape = catalog.shape(state.checkpoint or catalog.default())
-        if shape is not None and not (value[0] < shape[0] and value[1] < shape[1]):
-            raise Unfit(f"a head of {shape[0]} layers of {shape[1]} heads, the first of which is 0.0", (0, 0))
 
-    return pair(check=check, expected="a layer and a head, as 1.3")
+def token() -> Any:
+    """The id of a token of the state's checkpoint."""
+    return whole(check=checks.token)
+
+
+def position(first: str) -> Any:
+    """The position of a token in the state's text, or in `first` where it has none, as its checkpoint reads it."""
+    return whole(check=checks.position(first))
+
+
+def corpus() -> Any:
+    """A text to read: a name that the server knows, or the key of a text of somebody's own; None: its first."""
+    return text(check=checks.corpus)
+
+
+def motif(default: str) -> Any:
+    """The name of a motif (`aotlens.heads.MOTIFS`)."""
+    return text(default, most=60, check=checks.motif)
 
 
 # ── an address ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -251,10 +252,11 @@ class Address(Generic[State]):
         if len(set(keys)) < len(keys):
             raise ValueError(f"The address of {name} has a key twice: {keys}.")
 
-    def read(self, search: str | None, catalog: Catalog | None = None) -> tuple[State, list[str]]:
+    def read(self, search: str | None, core: Core | None = None) -> tuple[State, list[str]]:
         """The state, and a sentence for each value that cannot be: what was expected, what came, what was taken.
 
-        Addresses are typed, cut and pasted, so this never fails. With a `catalog`, checkpoints and heads must be there.
+        Addresses are typed, cut and pasted, so this never fails. With a `core`, what is named must be there:
+        checkpoints, heads, tokens, texts.
         """
         query = parse_query(search)
         state, sentences = self._first, []
@@ -264,11 +266,11 @@ class Address(Generic[State]):
                 continue
             try:
                 value = field.read(raw)
-                if catalog is not None and field.check is not None:
-                    field.check(catalog, state, value)
+                if core is not None and field.check is not None:
+                    field.check(core, state, value)
             except Unfit as unfit:
                 value = unfit.taken[0] if unfit.taken else getattr(self._first, name)
-                sentences.append(self._sentence(name, raw, unfit.expected, value))
+                sentences.append(self.sentence(name, raw, unfit.expected, value))
             state = dataclasses.replace(state, **{name: value})  # type: ignore[type-var]
         return state, sentences
 
@@ -303,6 +305,10 @@ class Address(Generic[State]):
             for name, field in self._fields.items()
         }
 
+    def written(self, name: str, value: Any) -> str:
+        """A field's value as it stands in an address."""
+        return self._fields[name].written(value) or ""
+
     def _key(self, name: str) -> str:
         return self._fields[name].key or name
 
@@ -311,7 +317,8 @@ class Address(Generic[State]):
         value = field.written(getattr(state, name))
         return None if value == field.written(getattr(self._first, name)) else value
 
-    def _sentence(self, name: str, raw: str, expected: str, taken: Any) -> str:
+    def sentence(self, name: str, raw: str, expected: str, taken: Any) -> str:
+        """What is said of a field's value that cannot be, `raw` as it stands in the address."""
         value = self._fields[name].written(taken)
         instead = "It was left out." if value is None else f"{_quoted(value)} was taken instead."
         return f"{self._key(name)}={_quoted(raw)}: expected {expected}. {instead}"

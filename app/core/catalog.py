@@ -9,7 +9,7 @@ import builtins
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aotlens.checkpoints import CheckpointInfo, list_checkpoints
 from app.core.cache import Cache
@@ -74,9 +74,13 @@ class Catalog:
         preferred = self._settings.first_checkpoint
         return preferred if preferred in usable else next(iter(usable), None)
 
+    def config(self, name: str | None) -> dict[str, Any]:
+        """The model's configuration of the checkpoint of that name; empty where it isn't there or is broken."""
+        return next((info.model for info in self.list() if info.name == name and info.problem is None), {})
+
     def shape(self, name: str | None) -> tuple[int, int] | None:
         """Layers and heads a layer of the checkpoint of that name; None where it isn't there or is broken."""
-        model = next((info.model for info in self.list() if info.name == name and info.problem is None), {})
+        model = self.config(name)
         layers, heads = model.get("n_layers"), model.get("n_heads")
         return None if layers is None or heads is None else (int(layers), int(heads))
 

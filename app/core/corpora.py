@@ -112,6 +112,17 @@ class Corpora:
             documents=None,
         )
 
+    def spec(self, name: str) -> str:
+        """What `aotlens.data.open_corpus` takes for a text, in Python.
+
+        Of a path, it has the last part only, which a browser may know; a text of somebody's own is in the local folder.
+        """
+        if is_key(name):
+            folder = "aotlens.checkpoints.catalog.home_folder().parent"
+            return f"f\"file:{{{folder} / 'texts' / '{name}.txt'}}\""
+        kind, colon, path = dict(zip(self._corpora, self._settings.corpora, strict=True))[name].partition(":")
+        return repr(f"{kind}{colon}{PurePath(path).name}")
+
     def paste(self, text: str) -> str:
         """Keep a text for a while; its key. Raises RequestError for one that is empty or too long."""
         most = self._settings.max_pasted

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from aotlens.checkpoints import CheckpointError
 from app.core.cache import Cache
 from app.core.catalog import Catalog, LoadedModel
 from app.core.errors import RequestError
@@ -59,6 +60,13 @@ class Inference:
         loaded = self._catalog.load(checkpoint)
         assert checkpoint is not None
         return loaded, self._tokenise(checkpoint, loaded, text)
+
+    def n_tokens(self, checkpoint: str | None, text: str) -> int | None:
+        """How many tokens a model makes of `text`, the start token included; None where it can't be read."""
+        try:
+            return len(self.tokens(checkpoint, text)[1])
+        except (RequestError, CheckpointError):
+            return None
 
     def predictions(self, checkpoint: str | None, text: str, position: int | None) -> NextTokenPredictions:
         """The likeliest tokens after `position` (None: the last); at it, for a model that sees both sides."""

@@ -16,6 +16,11 @@ from typing import Any
 from app.core import address
 
 
+def whole_within(value: Any, otherwise: int, least: int, most: int) -> int:
+    """The whole number that a box holds, within bounds; `otherwise` for what is no number, as an empty box."""
+    return min(max(int(value), least), most) if isinstance(value, int | float) else otherwise
+
+
 @dataclass(frozen=True)
 class Parameter:
     """A number that a slider sets: what it is called, the first value, its bounds, and the slider's steps."""

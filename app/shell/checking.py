@@ -1,5 +1,7 @@
 """Every callback against all layouts, at start: a mistyped id or property, or an id given twice, stops the app.
 
+So does a panel that offers "Python for this view" where nothing writes it, and lines that no panel offers.
+
 Dash would do this in the browser, and for that send all pages' layouts with every page's HTML.
 """
 
@@ -12,7 +14,9 @@ from typing import Any
 
 from dash.development.base_component import Component
 
+from app.shell import ids
 from app.shell.app import App
+from app.shell.page import Page
 
 
 def check(app: App) -> None:
@@ -25,6 +29,9 @@ def check(app: App) -> None:
     for callback in app._callback_list:
         faults += _faults(callback, by_id)
     faults += _missing_functions(app)
+    for page, layout in zip(app.pages, layouts, strict=True):
+        offered = {ids.exporting(one.id) for one in components(layout) if one.id.endswith(ids.export("", "python"))}
+        faults += _unanswered(page, offered)
     if faults:
         raise ValueError("The app's callbacks do not fit its layouts:\n  " + "\n  ".join(dict.fromkeys(faults)))
 
@@ -59,6 +66,15 @@ def _has(component: Component, prop: str) -> bool:
     if prop in component.available_properties:
         return True
     return any(prop.startswith(prefix) for prefix in component.available_wildcard_properties or ())
+
+
+def _unanswered(page: Page, offered: set[str]) -> Iterator[str]:
+    """Panels whose "Python for this view" nothing writes, and lines that no panel offers."""
+    answered = set(page.python.panels) if page.python else set()
+    for panel in sorted(offered - answered):
+        yield f"{panel} offers Python for its view, which the python of the page {page.name} does not write"
+    for panel in sorted(answered - offered):
+        yield f"the python of the page {page.name} writes {panel}, which does not offer it"
 
 
 def _missing_functions(app: App) -> Iterator[str]:

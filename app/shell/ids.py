@@ -31,6 +31,11 @@ class Ids:
             raise ValueError(f"The page {page} names twice: {', '.join(twice)}.")
         self._ids = {name.upper().replace("-", "_"): f"{page}-{name}" for name in listed}
 
+    def named(self, names: str) -> dict[str, str]:
+        """Ids by their names: of `ids.named("map open-paths")`, `open_paths` is `heads-open-paths`."""
+        listed = [name.replace("-", "_") for name in names.split()]
+        return {name: getattr(self, name.upper()) for name in listed}
+
     def __getattr__(self, name: str) -> str:
         if name.startswith("_") or name not in self._ids:
             raise AttributeError(f"The page {self.__dict__.get('_page')} has no id {name}.")
@@ -165,6 +170,21 @@ def drawn(group: str) -> str:
 def paper(panel: str) -> str:
     """The store of a panel that holds a figure to save as a picture (`app.shell.sharing.save_pictures`)."""
     return f"{panel}-paper"
+
+
+def wanted(panel: str) -> str:
+    """The store of a head's map that says whose numbers are asked for: what `head_maps.map_of` says, and a position."""
+    return f"{panel}-wanted"
+
+
+def line(panel: str) -> str:
+    """The store that holds them: the same with row and column, as core/head_maps.py answers."""
+    return f"{panel}-line"
+
+
+def tip(panel: str) -> str:
+    """Where the number is said that a pointer is at."""
+    return f"{panel}-tip"
 
 
 def page_of(id: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import dash_mantine_components as dmc
 from dash import Input, Output, html
 from flask import Response, request
 
@@ -17,6 +16,7 @@ from app.shell import ids
 from app.shell.app import App
 from app.shell.browser import Browser
 from app.shell.callbacks import spoken
+from app.shell.notices import taken_instead
 from app.shell.page import Page
 
 #: The endpoint by which Dash answers every GET that is nothing of its own.
@@ -40,20 +40,9 @@ def content(app: App, pathname: str | None, search: str | None) -> Any:
             ],
             className="missing",
         )
-    state, sentences = page.address.read(search, app.core.catalog)
+    state, sentences = page.address.read(search, app.core)
     shown = page.content(app.core, app.services[page.name], state)
-    return [_taken(sentences), *shown] if sentences else shown
-
-
-def _taken(sentences: Sequence[str]) -> dmc.Alert:
-    return dmc.Alert(
-        [html.Div(sentence) for sentence in sentences],
-        title="Not everything that the address says can be shown",
-        color="orange",
-        variant="light",
-        withCloseButton=True,
-        className="notice taken-instead",
-    )
+    return [taken_instead(sentences), *shown] if sentences else shown
 
 
 def register(app: App) -> None:

@@ -14,6 +14,18 @@ def problem(message: str, title: str = "This can't be shown") -> dmc.Alert:
     return dmc.Alert(message, title=title, color="orange", variant="light", className="notice", **live)
 
 
+def taken_instead(sentences: Sequence[str]) -> dmc.Alert:
+    """Values of the address that cannot be, and what was taken instead: what `Address.read` says of each."""
+    return dmc.Alert(
+        [html.Div(sentence) for sentence in sentences],
+        title="Not everything that the address says can be shown",
+        color="orange",
+        variant="light",
+        withCloseButton=True,
+        className="notice taken-instead",
+    )
+
+
 def defect(error: Exception) -> dmc.Alert:
     """Something that only we can put right; the traceback is on the server's terminal."""
     return dmc.Alert(

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from dash import dcc
 
-from app.core import Core
 from app.core.address import Address
 from app.shell.ids import file_of
 
 if TYPE_CHECKING:
+    from app.core import Core
     from app.shell.app import App
     from app.shell.browser import Browser, Link, Source
+    from app.shell.python import Python
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,16 +31,16 @@ class Page:
     """`layout(core, service, state)` for a state of the address."""
     register: Callable[[App, Any, Any], None] = lambda app, core, service: None
     """`register(app, core, service)` adds the server's callbacks."""
-    python: Callable[[Core, Any, Any, str], Sequence[str] | None] | None = None
-    """`python(core, service, state, panel)` writes the lines for a panel's "Python for this view" (shell/python.py)."""
+    python: Python | None = None
+    """What writes the lines for panels' "Python for this view" (shell/python.py)."""
     service: Callable[[Any], Any] = lambda core: None
     """`service(core)` makes what computes for the page; called once for each app."""
     writes: Mapping[str, Source] = field(default_factory=dict)
     """For each field of the address, the component and property from which the browser writes it."""
     browser: Sequence[Browser | Link] = ()
     """What the browser does alone: functions of `script` and links to other pages."""
-    script: Path | None = None
-    style: Path | None = None
+    file: str | None = None
+    """The page's `__init__.py`: beside it are its script, NAME.js, and its style, NAME.css, where it has them."""
 
     def content(self, core: Core, service: Any, state: Any) -> list[Any]:
         """All that the page is for a state: what it lays out, and where a file to save goes."""
@@ -52,3 +53,25 @@ class Page:
     @property
     def path(self) -> str:
         return self.address.path
+
+    @property
+    def script(self) -> Path | None:
+        return self._beside("js")
+
+    @property
+    def style(self) -> Path | None:
+        return self._beside("css")
+
+    def _beside(self, kind: str) -> Path | None:
+        path = None if self.file is None else Path(self.file).with_name(f"{self.name}.{kind}")
+        return path if path and path.is_file() else None
+
+
+def register_all(*modules: Any) -> Callable[[App, Any, Any], None]:
+    """`Page.register` of a page whose callbacks are in several modules, each with its `register(app, service)`."""
+
+    def register(app: App, core: Any, service: Any) -> None:
+        for module in modules:
+            module.register(app, service)
+
+    return register

@@ -1,15 +1,18 @@
 """Python for a view: lines that give a panel's numbers in a notebook, which the page makes of what its address says.
 
-A panel with "python" among its `exports` has the entry; `Page.python` writes the lines, which end with `result`. The
-browser sends the address, so that what is shown is what is written (static/python.js).
+A panel with "python" among its `exports` has the entry; `Page.python`, made with `python_of`, writes the lines, which
+end with `result`. The browser sends the address, so that what is shown is what is written (static/python.js).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dash import Input, Output, dcc, html
 
+from app.core import Core
 from app.core.errors import RequestError
 from app.shell import ids
 from app.shell.app import App
@@ -17,10 +20,34 @@ from app.shell.browser import Browser
 from app.shell.callbacks import spoken
 from app.shell.props import children
 
+#: `write(core, service, state, panel)`: the lines, or None where there is nothing that Python could repeat.
+Write = Callable[[Core, Any, Any, str], Sequence[str] | None]
+
+
+@dataclass(frozen=True)
+class Python:
+    """What writes a page's lines, and the panels that it answers for: those with the entry (checking.py)."""
+
+    panels: tuple[str, ...]
+    write: Write
+
+
+def python_of(*panels: str) -> Callable[[Write], Python]:
+    """Makes `Page.python` of a function that answers for these panels."""
+    return lambda write: Python(panels, write)
+
 
 def loading(checkpoint: str | None) -> list[str]:
     """The first lines of most views: the library, and the model as `model`."""
     return ["import aotlens", "", f"model = aotlens.load({checkpoint!r})"]
+
+
+def reading(core: Core, checkpoint: str, name: str) -> list[str]:
+    """Lines for what a model reads of a text of `core.corpora`: the corpus as `text`, and `documents`, None for all."""
+    documents = "None"
+    if core.corpora.text(name, core.catalog.info(checkpoint)).documents is not None:
+        documents = f"aotlens.checkpoints.find_checkpoint({checkpoint!r}).held_out(text.names())"
+    return [f"text = aotlens.data.open_corpus({core.corpora.spec(name)})", f"documents = {documents}"]
 
 
 def dialog() -> html.Dialog:
@@ -60,8 +87,8 @@ def register(app: App) -> None:
 def lines(app: App, page: str, panel: str, search: str | None) -> str:
     """The lines for a panel of a page at an address."""
     found = next(one for one in app.pages if one.name == page)
-    state, _ = found.address.read(search, app.core.catalog)
-    written = found.python and found.python(app.core, app.services[page], state, panel)
+    state, taken = found.address.read(search, app.core)
+    written = found.python and found.python.write(app.core, app.services[page], state, panel)
     if not written:
         raise RequestError("There is nothing here that Python could repeat.")
-    return "\n".join(written) + "\n"
+    return "\n".join([*(f"# {sentence}" for sentence in taken), *written]) + "\n"

@@ -18,7 +18,7 @@ from app.factory import create_app
 
 if TYPE_CHECKING:
     from dash import Dash
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Locator, Page
 
     from app.core.jobs import Job
 
@@ -229,6 +229,28 @@ def head_drawn(page: Page, title: str) -> None:
         }""",
         arg=title,
     )
+
+
+def pointed(page: Page, panel: str, query: int, key: int) -> Locator:
+    """Moves the pointer to an entry of a head's map until its number is said, and gives the box that says it."""
+    from app.shell import ids
+
+    tip = page.locator(f"#{ids.tip(panel)}")
+    deadline = time.monotonic() + PATIENCE / 1000
+    while not tip.is_visible() and time.monotonic() < deadline:
+        # A figure that is still being laid out hears no pointer.
+        page.mouse.move(2, 2)
+        place = page.evaluate(
+            """([panel, query, key]) => {
+                const plot = document.querySelector(`#${panel}-graph .js-plotly-plot`);
+                const { left, top } = plot.getBoundingClientRect(), { xaxis, yaxis } = plot._fullLayout;
+                return [left + xaxis._offset + xaxis.c2p(key), top + yaxis._offset + yaxis.c2p(query)];
+            }""",
+            [panel, query, key],
+        )
+        page.mouse.move(*place)
+        page.evaluate("() => new Promise(done => setTimeout(done, 500))")
+    return tip
 
 
 def focused(page: Page, selector: str) -> None:

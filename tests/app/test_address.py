@@ -86,15 +86,59 @@ def test_a_lone_surrogate_does_not_break_an_address():
             "checkpoint=nowhere: expected the name of a checkpoint here (tiny-fixed, tiny-mhsa, tiny-mssa, broken). "
             "tiny-fixed was taken instead.",
         ),
+        (
+            "?position=3&text=a&checkpoint=tiny-mhsa",
+            HeadsState(checkpoint="tiny-mhsa", text="a"),
+            "position=3: expected the position of one of the text's 2 tokens, from 0 to 1. It was left out.",
+        ),
     ],
 )
 def test_a_value_that_cannot_be_is_said(services, search: str, state: HeadsState, sentence: str):
-    assert ADDRESS.read(search, services.catalog) == (state, [sentence])
+    assert ADDRESS.read(search, services) == (state, [sentence])
+
+
+@pytest.mark.parametrize(
+    ("page", "search", "said"),
+    [
+        ("heads", "rank=nothing", "rank=nothing: expected one of "),
+        ("heads", "position=47&text=a+b+c", "position=47: expected the position of one of the text's "),
+        ("paths", "position=40&text=a", "position=40: expected the position of one of the text's 2 tokens"),
+        ("paths", "target=300", "target=300: expected the id of a token, from 0 to 299. It was left out."),
+        ("paths", "versus=4096", "versus=4096: expected the id of a token, from 0 to 299. It was left out."),
+        ("trigrams", "corpus=text-0123456789abcdef", "has been deleted. It was left out."),
+        ("distillation", "corpus=novels", "corpus=novels: expected a text that is kept here"),
+        ("trigrams", "distance=25", "expected a distance from 1 to 24 tokens, or 'mean'. 24 was taken instead."),
+        ("trigrams", "tokens=2000000", "expected at most 1,000,000 tokens. 1000000 was taken instead."),
+        ("distillation", "across=nothing", "across=nothing: expected one of "),
+        ("subspaces", "layers=4&layer=5", "layer=5: expected at most 4, the number of layers. 4 was taken instead."),
+        ("subspaces", "clusters=2&head=3", "head=3: expected at most 2, the number of clusters. 2 was taken instead."),
+        ("nonlinearity", "bound=2&x=2.5", "x=2.5: expected numbers from -2 to 2, the inputs' bound. 2 was taken "),
+    ],
+)
+def test_what_is_not_there_is_said(services, page: str, search: str, said: str):
+    declared = next(one.address for one in PAGES if one.name == page)
+    first = "&checkpoint=tiny-mhsa" if "checkpoint" in declared.names() else ""
+    _, (sentence,) = declared.read(f"?{search}{first}", services)
+    assert said in sentence
+
+
+@pytest.mark.parametrize(
+    ("page", "search"),
+    [
+        ("heads", "position=1&text=a&rank=previous_token"), ("paths", "position=0&text=a&target=299&versus=0"),
+        ("trigrams", "distance=24&tokens=1000000"), ("trigrams", "distance=mean"), ("nonlinearity", "bound=3&x=2.5"),
+        ("subspaces", "layers=4&layer=4&clusters=2&head=2"), ("distillation", "across=previous_token"),
+    ],
+)  # fmt: skip
+def test_what_is_there_is_not(services, page: str, search: str):
+    declared = next(one.address for one in PAGES if one.name == page)
+    first = "&checkpoint=tiny-mhsa" if "checkpoint" in declared.names() else ""
+    assert declared.read(f"?{search}{first}", services)[1] == []
 
 
 def test_a_value_that_can_be_is_not(services):
     state = HeadsState(checkpoint="tiny-mssa", head=(2, 1), view="scores")
-    assert ADDRESS.read(ADDRESS.format(state).partition("?")[2], services.catalog) == (state, [])
+    assert ADDRESS.read(ADDRESS.format(state).partition("?")[2], services) == (state, [])
 
 
 def test_a_long_value_is_quoted_in_part():

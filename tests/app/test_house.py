@@ -22,6 +22,7 @@ from app.shell.checking import components
 from app.shell.ids import Ids
 from app.shell.page import Page
 from app.shell.panel import panel
+from app.shell.python import python_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -84,6 +85,24 @@ def test_an_id_given_twice_stops_the_start(settings, services: Core):
         _ = Ids("heads", "open-paths").OPEN
 
 
+def test_python_for_a_view_is_offered_where_it_is_written(settings, services: Core):
+    def layout(core: Any, service: Any, state: SmallState) -> html.Div:
+        box = dcc.Input(id="small-number", value=state.number)
+        return html.Div([box, panel("small-panel", "Small", "", dcc.Link("", id="small-link", href=""), exports=kinds)])
+
+    def python(*panels: str) -> Any:
+        return python_of(*panels)(lambda core, service, state, panel: ["result = 1"])
+
+    kinds: tuple[str, ...] = ("csv", "python")
+    create_app(settings, services, pages=[small(layout=layout, python=python("small-panel"))])
+    for given in (None, python("small-other")):
+        with pytest.raises(ValueError, match="small-panel offers Python for its view"):
+            create_app(settings, services, pages=[small(layout=layout, python=given)])
+    kinds = ("csv",)
+    with pytest.raises(ValueError, match="the page small writes small-panel, which does not offer it"):
+        create_app(settings, services, pages=[small(layout=layout, python=python("small-panel"))])
+
+
 def test_a_link_to_what_is_not_there_stops_the_start(settings, services: Core):
     for link, message in [
         (Link("larger", to="small-link"), "no page 'larger'"),
@@ -102,10 +121,10 @@ def test_a_function_that_the_script_lacks_stops_the_start(settings, services: Co
     script = tmp_path / "small.js"
     script.write_text('aotlens.page("small", { show({ number }) {} });')
     entry = Browser("show", inputs={"number": Input("small-number", "value")})
-    create_app(settings, services, pages=[small(script=script, browser=[entry])])
+    create_app(settings, services, pages=[small(file=str(tmp_path / "__init__.py"), browser=[entry])])
     script.write_text('aotlens.page("small", { shown({ number }) {} });')
     with pytest.raises(ValueError, match="calls show in the browser"):
-        create_app(settings, services, pages=[small(script=script, browser=[entry])])
+        create_app(settings, services, pages=[small(file=str(tmp_path / "__init__.py"), browser=[entry])])
 
 
 def test_the_browsers_side_uses_ids_that_exist(app: App):

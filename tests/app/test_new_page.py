@@ -43,8 +43,7 @@ PAGE = Page(
         Browser("count", inputs={"rows": Input(shell.table(ids.PANEL), "rowData")}),
         Link("checkpoints", to=ids.CARD, checkpoint=(ids.CHECKPOINT, "value")),
     ],
-    script=Path(__file__).with_name("words.js"),
-    style=Path(__file__).with_name("words.css"),
+    file=__file__,
 )
 ''',
     "address.py": '''

@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import expect
 
 from app.core import head_maps
+from app.core.own_texts import key_of
 from app.core.settings import Settings
 from app.factory import create_app
 from app.pages import PAGES
@@ -33,15 +34,22 @@ from app.pages.paths.address import PathsState
 from app.pages.paths.ids import ids as paths
 from app.pages.subspaces.address import SubspacesState
 from app.pages.subspaces.ids import ids as subspaces
+from app.pages.trigrams import rows as trigram_rows
+from app.pages.trigrams.address import TrigramsState
+from app.pages.trigrams.ids import ids as trigrams
+from app.pages.trigrams.service_direct import PathChoice, direct_path
 from app.shell import ids as shell
 from app.shell.app import App
 from app.shell.checking import components
 from app.shell.page import Page
 from app.shell.python import lines
-from tests.app.conftest import head_drawn, save_tiny, serve
+from tests.app.conftest import TEXT as LONG
+from tests.app.conftest import head_drawn, save_tiny, serve, wait
 from tests.app.distillation.conftest import distil
 
 TEXT = "The captain bowed to the captain."
+#: What skip-trigrams are held against.
+BOOK = 30 * LONG
 #: What each page shows in these tests: nothing but what its address says.
 STATES: dict[str, Any] = {
     "heads": HeadsState(checkpoint="tiny-mhsa", text=TEXT, head=(1, 2), position=3, view="weighted", hide_first=True),
@@ -49,9 +57,13 @@ STATES: dict[str, Any] = {
     "paths": PathsState(checkpoint="tiny-mhsa", text=TEXT, position=4, versus=7, k=6, without="token@2-0.1-1.0"),
     "distillation": DistillationState(results=("tiny-mhsa",), width=4, head=(1, 1), text=TEXT),
     "subspaces": SubspacesState(tokens=5, rank=6, d_model=24, layers=3, picture="angles", head=2, seed=4),
-    "denoising": DenoisingState(task="mixtures", energy="hopfield", alpha=0.3, beta=0.2, steps=3, seed=5),
+    "denoising": DenoisingState(task="mixtures", energy="hopfield", alpha=0.3, beta=0.2, steps=3, seed=5, run=2),
     "nonlinearity": NonlinearityState(preset="sawtooth", eta=0.05, head=(1, 2), x=(0.25,)),
-}
+    "trigrams": TrigramsState(
+        checkpoint="tiny-mhsa", head=(0, 1), k=40, source="captain", destination="·", within="all", row=3, after="the",
+        corpus=key_of(BOOK), tokens=3000,
+    ),
+}  # fmt: skip
 Expected = Callable[[App, Any], Any]
 
 
@@ -93,6 +105,35 @@ def _predictions(app: App, state: HeadsState) -> pd.DataFrame:
 def _on_text(app: App, state: DistillationState) -> Any:
     service = app.services["distillation"]
     return service.on_text(service.describe(state)[0], state.text)[0].relative
+
+
+def _training(app: App) -> Any:
+    return app.services["denoising"].trainings.record("subspaces-softmax")
+
+
+def _trigrams(app: App, state: TrigramsState) -> tuple[Any, Any, Any]:
+    """The service, a table and a text that it has been held against."""
+    service, (choice, _) = app.services["trigrams"], app.services["trigrams"].describe(state)
+    return service, choice, service.reading(state, choice.checkpoint)
+
+
+def _kinds(app: App, state: TrigramsState) -> Any:
+    counts = trigram_rows.count(*_trigrams(app, state))
+    return {
+        verdict: dict(zip(counts.kinds, counts.counts[:, number], strict=True))
+        for number, verdict in enumerate(counts.verdicts)
+    }
+
+
+def _kinds_by_head(app: App, state: TrigramsState) -> Any:
+    records = trigram_rows.heads(*_trigrams(app, state))
+    return {tuple(one["goto"]): {kind: one[kind] for kind in trigram_rows.KINDS} for one in records}
+
+
+def _bigrams(app: App, state: TrigramsState) -> Any:
+    service, choice, reading = _trigrams(app, state)
+    asked = PathChoice(checkpoint=choice.checkpoint, k=choice.k, own=False, after=state.after, reading=reading)
+    return direct_path(service, asked).bigrams.to_frame()
 
 
 #: What the pages' services give, by panel.
@@ -150,6 +191,16 @@ EXPECTED: dict[str, Expected] = {
     subspaces.SNR: lambda app, at: app.services["subspaces"].unroll(at).snr,
     subspaces.MEMBERSHIP: lambda app, at: app.services["subspaces"].unroll(at).memberships(1),
     subspaces.CONDITIONS: lambda app, at: app.services["subspaces"].conditions(at).to_frame(),
+    trigrams.ROWS: lambda app, at: (t := _trigrams(app, at))[0].evidence(*t[1:]).to_frame(),
+    trigrams.ONE: lambda app, at: (t := _trigrams(app, at))[0].evidence(*t[1:]).to_frame().iloc[[2]],
+    trigrams.KINDS: _kinds,
+    trigrams.FORCED: lambda app, at: (t := _trigrams(app, at))[0].bugs(*t[1:]).to_frame(),
+    trigrams.ALL_HEADS: _kinds_by_head,
+    trigrams.PATH: _bigrams,
+    denoising.CURVES: lambda app, _: _training(app).layers.test_loss,
+    denoising.MATRICES: lambda app, at: [weights[at.run] for weights in _training(app).layers.plain],
+    denoising.SCALES: lambda app, _: app.services["denoising"].trainings.landscape("subspaces-softmax").loss,
+    denoising.RUNS: lambda app, _: _training(app).to_frame(),
     denoising.PLANE: lambda app, at: app.services["denoising"].plane(at).plane.energy,
     denoising.ERRORS: lambda app, at: app.services["denoising"].plane(at).mean.errors,
 }
@@ -167,7 +218,13 @@ def at_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
         patch.setenv("AOTLENS_HOME", str(home))
         for place in ("checkpoints.catalog.bundled_folder", "distill.records.bundled_distillations_folder"):
             patch.setattr(f"aotlens.{place}", lambda: Path("/nonexistent"))
-        yield create_app(Settings(device="cpu", first_checkpoint="tiny-mhsa"))
+        app = create_app(Settings(device="cpu", first_checkpoint="tiny-mhsa"))
+        app.core.corpora.own.keep_text("a book", BOOK)
+        service, choice, reading = _trigrams(app, STATES["trigrams"])
+        service.check_every_head(choice, reading, (2, 3))
+        for layer, head in np.ndindex(2, 3):
+            assert wait(service.checking(choice.at(layer, head), reading)).state == "done"
+        yield app
 
 
 def offered(app: App, page: Page) -> set[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from app.pages.checkpoints.address import ADDRESS
 from app.pages.checkpoints.callbacks import register
 from app.pages.checkpoints.ids import ids
@@ -31,6 +29,5 @@ PAGE = Page(
             at_first=False,
         ),
     ),
-    script=Path(__file__).with_name("checkpoints.js"),
-    style=Path(__file__).with_name("checkpoints.css"),
+    file=__file__,
 )

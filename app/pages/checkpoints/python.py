@@ -6,8 +6,10 @@ from app.core import Core
 from app.pages.checkpoints.address import CheckpointsState
 from app.pages.checkpoints.ids import ids
 from app.pages.checkpoints.service import Checkpoints
+from app.shell.python import python_of
 
 
+@python_of(ids.CATALOG, ids.CARD, ids.CURVE, ids.PARAMETERS)
 def python(core: Core, service: Checkpoints, state: CheckpointsState, panel: str) -> list[str]:
     """The lines that give a panel's numbers."""
     chosen = state.checkpoint or service.rows()[0]["name"]

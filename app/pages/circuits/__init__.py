@@ -12,38 +12,22 @@ figures.py              maps of entries, of blocks and of one block
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from app.core import Core
 from app.pages.circuits import callbacks, file_callbacks, line_callbacks, structure_callbacks
 from app.pages.circuits.address import ADDRESS
 from app.pages.circuits.browser import BROWSER
-from app.pages.circuits.ids import PANELS, ids
+from app.pages.circuits.ids import ids
 from app.pages.circuits.layout import layout
 from app.pages.circuits.python import python
 from app.pages.circuits.service import Circuits
-from app.shell.app import App
-from app.shell.page import Page
+from app.shell.page import Page, register_all
 from app.shell.props import inside, values
-from app.shell.sharing import mark_head, when_seen
-
-
-def register(app: App, core: Core, service: Circuits) -> None:
-    """The page's callbacks."""
-    mark_head(app, ids.HEADS, ids.SHOWN)
-    when_seen(app, ids.SHOWN, PANELS)
-    callbacks.register(app, service)
-    line_callbacks.register(app, service)
-    structure_callbacks.register(app, service)
-    file_callbacks.register(app, service)
-
 
 PAGE = Page(
     title="Circuits",
     address=ADDRESS,
     service=Circuits,
     layout=layout,
-    register=register,
+    register=register_all(callbacks, line_callbacks, structure_callbacks, file_callbacks),
     python=python,
     writes={
         **inside(ids.SHOWN, "checkpoint", "kind", "biases"),
@@ -56,6 +40,5 @@ PAGE = Page(
         **inside(ids.ASKED, "text"),
     },
     browser=BROWSER,
-    script=Path(__file__).with_name("circuits.js"),
-    style=Path(__file__).with_name("circuits.css"),
+    file=__file__,
 )

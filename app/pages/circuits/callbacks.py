@@ -11,17 +11,17 @@ from dash import Output, ctx, no_update
 from aotlens.plots import Theme
 from app.core.labels import Labels
 from app.pages.circuits import figures, words
-from app.pages.circuits.address import CircuitsState, Statistic
-from app.pages.circuits.ids import ids
+from app.pages.circuits.address import ADDRESS, CircuitsState, Statistic
+from app.pages.circuits.ids import PANELS, ids
 from app.pages.circuits.service import Choice, Circuits
 from app.pages.circuits.tables import entry_columns, entry_rows, side_options
 from app.shell import ids as shell
 from app.shell.app import App
 from app.shell.callbacks import Answer, guarded
 from app.shell.choices import head_buttons, options
-from app.shell.notices import exact, relative
+from app.shell.notices import exact, relative, taken_instead
 from app.shell.props import children, props, stores, values
-from app.shell.sharing import search_tokens
+from app.shell.sharing import mark_head, search_tokens, when_seen
 
 #: The searchable choices by what the address calls them, and whether they are of columns.
 _SEARCHES = {
@@ -34,6 +34,8 @@ _SEARCHES = {
 
 def register(app: App, circuits: Circuits) -> None:
     """The page's callbacks."""
+    mark_head(app, ids.HEADS, ids.SHOWN)
+    when_seen(app, ids.SHOWN, PANELS)
     _register_choice(app, circuits)
     for name, of_columns in _SEARCHES.values():
         search_tokens(app, name, ids.SHOWN, partial(_labels, circuits, of_columns), follows_value=True)
@@ -66,7 +68,13 @@ def register(app: App, circuits: Circuits) -> None:
     )
     def draw_block(choice: Choice, block: list[int] | None, theme: Theme) -> Answer:
         view, shown = figures.block(circuits, choice, block), circuits.circuit(choice)
+        said = None
+        if block is not None and tuple(block) != view.block:
+            whole = " × ".join(map(str, circuits.overview(choice, "extreme").values.shape))
+            instead = ADDRESS.sentence("block", ADDRESS.written("block", block), f"one of {whole} blocks", view.block)
+            said = taken_instead([instead])
         return {
+            "notice": said,
             "figure": view.map.figure(theme),
             "caption": view.caption,
             "columns": entry_columns(shown),
@@ -139,6 +147,8 @@ def _register_choice(app: App, circuits: Circuits) -> None:
         sides = circuit.rows, circuit.columns
         shown["spaces"] = [[choice.checkpoint, side.of, side.n] for side in sides]
         answer["meaning"] = words.meaning(circuit)
+        if before is None and (said := _not_there(asked, choice, sides)):
+            answer["notice"] = taken_instead(said)
         notes = described.notes
         answer["exactness"] = relative(notes, "entries") if notes else exact(words.exact(circuit))
         return answer | _searches(sides, shown, asked, before, circuits.settings.n_options)
@@ -158,6 +168,24 @@ def chosen(data: Any) -> Choice | None:
     if not data or data.get("problem"):
         return None
     return Choice(**{field.name: data[field.name] for field in fields(Choice)})
+
+
+def _not_there(asked: Any, choice: Choice, sides: tuple[Labels, Labels]) -> list[str]:
+    """A sentence for each side, row or column that the address names and this circuit does not have."""
+    said = [
+        ADDRESS.sentence(side, asked[side], "a side of this circuit", getattr(choice, side))
+        for side in ("left", "right")
+        if asked[side] not in (None, getattr(choice, side))
+    ]
+    for name, (_, of_columns) in _SEARCHES.items():
+        labels, wanted = sides[of_columns], asked[name]
+        indices = tuple(wanted) if isinstance(wanted, list) else () if wanted is None else (wanted,)
+        kept = tuple(index for index in indices if index < labels.n)
+        if kept != indices:
+            taken = kept if isinstance(wanted, list) else None
+            written = ADDRESS.written(name, wanted)
+            said.append(ADDRESS.sentence(name, written, f"{labels.plural} from 0 to {labels.n - 1:,}", taken))
+    return said
 
 
 def _searches(sides: tuple[Labels, Labels], shown: Any, asked: Any, before: Any, n_options: int) -> dict[str, Any]:

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from app.core import Core
 from app.pages.circuits import figures
 from app.pages.circuits.address import CircuitsState
-from app.pages.circuits.ids import ids
+from app.pages.circuits.ids import PANELS, ids
 from app.pages.circuits.line_callbacks import line_index
 from app.pages.circuits.service import Circuits
-from app.shell.python import loading
+from app.shell.python import loading, python_of
 
 
+@python_of(*PANELS)
 def python(core: Core, service: Circuits, state: CircuitsState, panel: str) -> list[str]:
     """The lines that give a panel's numbers."""
     choice = service.describe(state).choice

@@ -13,3 +13,6 @@ ids = Ids(
     "query",  # store: [x, y], where somebody has put the query, or None
     "picked",  # store: {training, run}, what of the trainings is shown; None when nothing is
 )
+
+#: Panels of a training, which are asked for once they are in view.
+PANELS = (ids.CURVES, ids.MATRICES, ids.SCALES, ids.RUNS)

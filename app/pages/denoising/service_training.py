@@ -26,7 +26,7 @@ BEST = "best"
 _FIRST = "subspaces-softmax"
 _SUFFIX = ".safetensors"
 #: Prompts and points a side of the loss over α and β: on 800 prompts it looks the same and takes four times as long.
-_N_PROMPTS, _SIDE = 200, 50
+N_PROMPTS, _SIDE = 200, 50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +81,17 @@ class Trainings:
             # Where it lies is nobody's business at the browser.
             why = str(error).replace(f"{path.parent}/", "")
             raise RequestError(f"The training {name} can't be read. {why}") from error
+
+    def loading(self, name: str) -> str:
+        """Python that gives the record."""
+        from aotlens.denoise.stored import BUNDLED, bundled_path
+
+        path = self.list()[name]
+        for task, attention, transformed in BUNDLED:
+            if path == bundled_path(task, attention, transformed):
+                return f"aotlens.denoise.stored({task!r}, {attention!r}, transformed={transformed})"
+        folder = "aotlens.checkpoints.catalog.home_folder().parent / 'denoisers'"
+        return f"aotlens.denoise.load_training({folder} / {path.name!r})"
 
     def landscape(self, name: str) -> Landscape:
         """The loss of scaled identities over α and β around what a training found."""
@@ -144,7 +155,7 @@ def _landscape(record: DenoiserTraining) -> Landscape:
     layers = record.layers
     points = [point for point in scales(record).values() if min(point) > 0] or [(1.0, 1.0)]
     ends = [1.6 * max(point[axis] for point in points) for axis in (0, 1)]
-    prompts = layers.task.sample(_N_PROMPTS, layers.settings.n_context, 2 * layers.seeds[0] + 1)
+    prompts = layers.task.sample(N_PROMPTS, layers.settings.n_context, 2 * layers.seeds[0] + 1)
     alphas, betas = (torch.linspace(end / _SIDE, end, _SIDE, dtype=torch.float64) for end in ends)
     return landscape(prompts, alphas, betas, layers.kind)
 

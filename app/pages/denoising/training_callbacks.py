@@ -14,14 +14,15 @@ from app.core.files import File, csv_file
 from app.core.jobs import Job
 from app.pages.denoising import training_figures as figures
 from app.pages.denoising import training_words as words
-from app.pages.denoising.address import TRAINING
-from app.pages.denoising.ids import ids
+from app.pages.denoising.address import ADDRESS, TRAINING, DenoisingState
+from app.pages.denoising.ids import PANELS, ids
 from app.pages.denoising.service_training import Trainings, order_of
 from app.pages.denoising.tables import runs_table
 from app.shell import ids as shell
 from app.shell.app import App
 from app.shell.background import follow_job, kept_as
 from app.shell.callbacks import Answer, guarded
+from app.shell.notices import taken_instead
 from app.shell.props import stores, values
 from app.shell.sharing import save_files, show_values, when_seen
 
@@ -36,11 +37,11 @@ _PICTURES = {
 def register(app: App, service: Trainings) -> None:
     """The tab's callbacks."""
     show_values(app, list(_FORM.values()))
-    when_seen(app, ids.PICKED, [*_PICTURES, ids.RUNS])
+    when_seen(app, ids.PICKED, PANELS)
     _register_choice(app, service)
     _register_pictures(app, service)
     _register_form(app, service)
-    entries = [shell.export(panel, "csv") for panel in (*_PICTURES, ids.RUNS)]
+    entries = [shell.export(panel, "csv") for panel in PANELS]
     save_files(app, {entry: partial(make_file, service, entry) for entry in entries}, stores(picked=ids.PICKED))
 
 
@@ -49,17 +50,21 @@ def _register_choice(app: App, service: Trainings) -> None:
         app,
         panel=ids.TRAINED,
         inputs=values(training=ids.TRAINING, run=ids.RUN),
+        state=stores(before=ids.PICKED),
         parts=("body",),
         output=stores(picked=ids.PICKED, runs=ids.RUN) | values(run=ids.RUN),
         empty={"runs": no_update, "run": no_update},
     )
-    def choose(training: str | None, run: Any) -> Answer:
+    def choose(training: str | None, run: Any, before: Any) -> Answer:
         if not training:
             raise RequestError("No training is here. Train layers below.")
         record = service.record(training)
         seeds = record.layers.seeds
         seed = int(run) if str(run).isdigit() and int(run) in seeds else seeds[0]
+        named = before is None and str(run) not in (str(seed), str(DenoisingState.run))
+        expected = f"the seed of a run ({', '.join(map(str, seeds))})"
         return {
+            "notice": taken_instead([ADDRESS.sentence("run", str(run), expected, seed)]) if named else None,
             "picked": {"training": training, "run": seed},
             "body": [html.Div(line) for line in words.meaning(record)],
             "runs": [{"value": str(each), "label": str(each)} for each in seeds],

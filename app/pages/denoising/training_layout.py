@@ -21,7 +21,7 @@ from app.shell.panel import panel
 
 def training_tab(service: Denoising, state: DenoisingState) -> html.Div:
     """Stored trainings, and the form for new ones."""
-    files = ("png", "svg", "csv")
+    files = ("png", "svg", "csv", "python")
     chosen = state.training or service.trainings.first()
     choices = [
         dmc.Select(
@@ -53,7 +53,7 @@ def training_tab(service: Denoising, state: DenoisingState) -> html.Div:
             ),
             panel(
                 ids.RUNS, "All runs", explanations.RUNS,
-                html.Div(id=shell.body(ids.RUNS), className="runs-box"), exports=("csv",), follows=ids.PICKED,
+                html.Div(id=shell.body(ids.RUNS), className="runs-box"), exports=("csv", "python"), follows=ids.PICKED,
             ),
             _form(),
         ],

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from app.core import Core
 from app.pages.distillation import callbacks, form_callbacks
 from app.pages.distillation.address import ADDRESS
@@ -63,6 +61,5 @@ PAGE = Page(
             | props("children", one=shell.caption(ids.ONE)),
         ),
     ),
-    script=Path(__file__).with_name("distillation.js"),
-    style=Path(__file__).with_name("distillation.css"),
+    file=__file__,
 )

@@ -22,13 +22,13 @@ class DistillationState:
     """Names of results; empty: the page's own first choice."""
     width: int | None = address.whole()
     """Hidden units of the FFNs; None: 16 where they are."""
-    across: str = address.text("first_token", most=60)
-    """The motif (`aotlens.heads.MOTIFS`, whose import takes seconds) that errors are drawn against attention to."""
+    across: str = address.motif("first_token")
+    """The motif that errors are drawn against attention to."""
     of: str | None = address.text()
     """The result that the chosen head is of; None: the first."""
     head: tuple[int, int] | None = address.pair(expected="a layer and a head, as 1.3")
     """None: the most FFN-like."""
-    corpus: str | None = address.text()
+    corpus: str | None = address.corpus()
     """The text that a new distillation reads: a name that the server knows, or the key of one's own."""
     text: str | None = address.text(blank=True)
     """None: the first example."""

@@ -12,6 +12,7 @@ from aotlens.plots import Theme
 from app.core import Core, head_maps
 from app.core.errors import RequestError
 from app.core.files import File
+from app.core.inference import PromptResult
 from app.pages.distillation import figures, files, words
 from app.pages.distillation.address import DistillationState
 from app.pages.distillation.ids import ids
@@ -22,6 +23,7 @@ from app.shell.app import App
 from app.shell.callbacks import Answer, guarded
 from app.shell.choices import head_buttons
 from app.shell.graph import EMPTY, blank
+from app.shell.head_map import tell_lines
 from app.shell.notices import problem
 from app.shell.props import children, props, stores, values
 from app.shell.sharing import save_files
@@ -118,6 +120,12 @@ def _register_panels(app: App, service: Distillations) -> None:
 def _register_head(app: App, core: Core, service: Distillations) -> None:
     of_shown = partial(guarded, app, reads={"shown": chosen})
 
+    def result_of(shown: Any, prompt: dict[str, Any]) -> PromptResult:
+        checkpoint = service.record(shown["of"]).checkpoint
+        return core.inference.analyse(checkpoint, prompt.get("text") or "", length=prompt.get("length"))
+
+    tell_lines(app, ids.ON_TEXT, result_of, stores(shown=ids.SHOWN, prompt=ids.PROMPT))
+
     @of_shown(
         panel=ids.ONE,
         inputs=stores(shown=shell.seen(ids.ONE), theme=shell.THEME),
@@ -144,7 +152,7 @@ def _register_head(app: App, core: Core, service: Distillations) -> None:
         return {
             "strip": chips,
             "caption": words.on_text(shown, errors, width),
-            "figure": head_maps.head_figure(result, *head, "attention", False, theme),
+            "figure": head_maps.head_figure(result, *head, "attention", False, theme, levels=True),
             "link": core.links.to("heads", checkpoint=result.checkpoint, text=prompt.get("text"), head=head),
         }
 

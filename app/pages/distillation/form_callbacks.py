@@ -7,6 +7,7 @@ from typing import Any
 from app.core.corpora import PASTED
 from app.core.errors import RequestError
 from app.core.jobs import Job
+from app.core.parameters import whole_within
 from app.pages.distillation import words
 from app.pages.distillation.address import MAX_RESULTS
 from app.pages.distillation.callbacks import result_options
@@ -66,7 +67,7 @@ def order_of(
         corpus=str(corpus),
         hidden=tuple(sorted({min(int(width), 1024) for width in hidden})),
         heads=heads_of(heads),
-        seeds=min(max(int(seeds), 1), 10) if isinstance(seeds, int | float) else 3,
+        seeds=whole_within(seeds, 3, 1, 10),
         tokens=min(int(tokens or allowed[0]), max(allowed)),
         costs=bool(costs),
     )

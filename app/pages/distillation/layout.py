@@ -8,6 +8,7 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 
 from app.core import Core
+from app.core.examples import FIRST
 from app.pages.distillation import words
 from app.pages.distillation.address import MAX_RESULTS, DistillationState
 from app.pages.distillation.callbacks import result_options
@@ -19,8 +20,8 @@ from app.shell.background import job_bar
 from app.shell.choices import head_picker
 from app.shell.controls import labelled, link_button, whole_number
 from app.shell.drawn import drawn
-from app.shell.examples import FIRST
 from app.shell.graph import caption, figure
+from app.shell.head_map import head_map
 from app.shell.own_texts import own_text, text_choice
 from app.shell.panel import about, panel, tabs
 from app.shell.prompt import checkpoint_choice
@@ -181,7 +182,7 @@ def _text_panel(core: Core, text: str) -> html.Section:
         ),
         caption(ids.ON_TEXT),
         drawn(ids.STRIP, "strip", "Tokens"),
-        figure(ids.ON_TEXT, "graph-distilled-map"),
+        *head_map(ids.ON_TEXT, "graph-distilled-map"),
     ]  # fmt: skip
     link = link_button(ids.OPEN, "Open in Heads", core.links.to("heads"))
     return _panel(ids.ON_TEXT, "On a text", _EXPLAIN_TEXT, content, controls=link)

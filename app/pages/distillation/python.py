@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from app.core import Core
+from app.core.examples import FIRST
 from app.pages.distillation.address import DistillationState
-from app.pages.distillation.ids import ids
+from app.pages.distillation.ids import PANELS, ids
 from app.pages.distillation.service import Distillations, Shown
-from app.shell.examples import FIRST
-from app.shell.python import loading
+from app.shell.python import loading, python_of
 
 #: Where a result lies, by its source; a file of one's own is wherever it is.
 _FOLDERS = {"bundled": "bundled_distillations_folder()", "made here": "distillations_folder()", "file": "Path()"}
 
 
+@python_of(*PANELS)
 def python(core: Core, service: Distillations, state: DistillationState, panel: str) -> list[str] | None:
     """The lines that give a panel's numbers."""
     shown, _ = service.describe(state)

@@ -147,11 +147,15 @@ class Distillations:
         width = state.width
         if width not in widths:
             width = _WIDTH if _WIDTH in widths else widths[len(widths) // 2]
+            if state.width is not None:
+                problems.append(f"No result here has FFNs of {state.width} hidden units: those of {width} are shown.")
         with_width = {key: one for key, one in records.items() if width in one.distillation.hidden}
         for key in records.keys() - with_width.keys():
             had = ", ".join(map(str, records[key].distillation.hidden))
             problems.append(f"{key} has no FFNs of {width} hidden units, only of {had}: choose one of these to see it.")
         of = state.of if state.of in with_width else next(iter(with_width))
+        if state.of not in (None, of):
+            problems.append(f"{state.of} is not among what is shown, so the head is one of {of}.")
         found = with_width[of].distillation
         head = state.head if state.head in found.heads else found.order(width)[0]
         if state.head is not None and head != state.head and state.of == of:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from app.pages.heads.address import ADDRESS
 from app.pages.heads.browser import BROWSER, WRITES
 from app.pages.heads.callbacks import register
@@ -19,6 +17,5 @@ PAGE = Page(
     python=python,
     writes=WRITES,
     browser=BROWSER,
-    script=Path(__file__).with_name("heads.js"),
-    style=Path(__file__).with_name("heads.css"),
+    file=__file__,
 )

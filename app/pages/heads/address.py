@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from app.core import address
+from app.core.examples import FIRST
 from app.core.head_maps import View
 
 Direction = Literal["to", "from"]
@@ -20,15 +21,15 @@ class HeadsState:
     text: str | None = address.text(blank=True)
     """None: the first example."""
     head: tuple[int, int] | None = address.head()
-    position: int | None = address.whole()
+    position: int | None = address.position(FIRST)
     """The locked token; None: none."""
     view: View = address.choice(get_args(View), "attention")
     direction: Direction = address.choice(get_args(Direction), "to")
     """Whether chips show where the token attends, or what attends to it."""
     hide_first: bool = address.flag("hide", key="sink")
     """Whether attention to position 0 is left out."""
-    rank: str = address.text("induction", most=60)
-    """The motif (`aotlens.heads.MOTIFS`, whose import takes seconds) by which heads are ranked."""
+    rank: str = address.motif("induction")
+    """The motif by which heads are ranked."""
     tab: Tab = address.choice(get_args(Tab), "map")
 
 

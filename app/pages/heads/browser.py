@@ -18,7 +18,7 @@ WRITES = {
 }
 
 BROWSER = (
-    # Three, because the first must not wait for the server to draw a map or to score motifs.
+    # Two, because the first must not wait for the server to score motifs.
     Browser(
         "show",
         inputs=stores(analysis=ids.ANALYSIS, head=ids.HEAD, position=ids.POSITION)
@@ -27,8 +27,6 @@ BROWSER = (
         outputs=stores(predicted=ids.PREDICTED),
     ),
     Browser("showMotifs", inputs=stores(motifs=ids.MOTIFS) | values(rank=ids.RANK)),
-    Browser("showMap", inputs=props("figure", figure=shell.graph(ids.MAP))),
-    Browser("showLine", inputs=stores(line=ids.LINE)),
     Browser(
         "lockFromMap",
         inputs=props("clickData", click=shell.graph(ids.MAP)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 from dash import no_update
@@ -22,6 +23,7 @@ from app.pages.heads.predictions import predictions_table
 from app.shell import ids as shell
 from app.shell.app import App
 from app.shell.callbacks import Answer, guarded
+from app.shell.head_map import tell_lines
 from app.shell.panel import about
 from app.shell.props import children, props, stores, values
 from app.shell.sharing import save_files, save_pictures, submit_text, when_seen
@@ -134,21 +136,7 @@ def _register_views(app: App, core: Core) -> None:
         return {"figure": figure, "title": f"Head {head[0]}.{head[1]}", "explanation": EXPLAIN_MAP[view]}
 
     # For the token that is pointed at, among the tokens or in the map, or locked.
-    @guarded(
-        app,
-        panel=ids.MAP,
-        inputs=stores(wanted=ids.WANTED),
-        state=stores(prompt=ids.PROMPT),
-        output=stores(line=ids.LINE),
-        at_first=False,
-        shares_notice=True,
-    )
-    def tell_line(wanted: Any, prompt: dict[str, Any]) -> Answer:
-        result = _ask(core, prompt)
-        if wanted["key"] != result.key:  # another text has been run
-            raise PreventUpdate
-        drawn = (int(wanted["layer"]), int(wanted["head"]), wanted["view"], bool(wanted["hide_first"]))
-        return {"line": head_maps.head_line(result, *drawn, int(wanted["position"]))}
+    tell_lines(app, ids.MAP, partial(_ask, core), stores(prompt=ids.PROMPT))
 
     @guarded(
         app,

@@ -3,115 +3,32 @@
 (function () {
     "use strict";
     const BEST = 5, LEAST = 0.1; // heads that are numbered in the picture, if they have such a score
-    const state = { rank: null, motifs: null, analysis: null, map: null, head: null, position: null, direction: "to", hover: null };
+    const state = { rank: null, motifs: null, analysis: null, head: null, position: null, direction: "to", hover: null };
 
     const { setProps } = aotlens;
     const strip = () => document.getElementById("heads-strip");
 
     // ── the map's values ────────────────────────────────────────────────────────────────────────────────────
 
-    const bytesOf = (text) => Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
-    const floatsOf = (text) => new Float32Array(bytesOf(text).buffer);
-    const WHOSE = ["key", "layer", "head", "view", "hide_first"]; // what tells one map from another
-    const nameOf = (told) => WHOSE.map((part) => told[part]).join();
+    const map = aotlens.headMap("heads-map");
 
-    // A figure's z is steps of the colour scale (aotlens.plots.attention, `to_levels`): good for shading, not for reading.
-    // Numbers come for a token at a time, exact, when it is pointed at or locked; those of the map that is shown are kept.
-    function decode(figure) {
-        const trace = figure && figure.data && figure.data[0];
-        const meta = figure && figure.layout && figure.layout.meta;
-        if (!trace || !trace.z || !trace.z.bdata || !meta) return null;
-        const [zero, steps] = meta.signed ? [128, 127] : [0, 255];
-        return {
-            ...meta, size: Number(String(trace.z.shape).split(",")[0]),
-            values: Float32Array.from(bytesOf(trace.z.bdata), (level) => (level - zero) / steps * meta.top),
-        };
-    }
-
-    // The map that is shown; null while it is still that of another text or head, whose values would be wrong.
-    function mapNow() {
-        const map = state.map;
-        const right = map && state.analysis && map.key === state.analysis.key && state.head
-            && state.head.join() === [map.layer, map.head].join();
-        return right ? map : null;
-    }
+    // It may still be that of another text or head, whose values would be wrong.
+    map.fits = (shown) => state.analysis && shown.key === state.analysis.key && state.head
+        && state.head.join() === [shown.layer, shown.head].join();
+    map.changed = () => paint();
+    map.drawn = () => frame();
 
     // The values that belong to one token: its row (where it attends) or its column (who attends to it).
     function slice(position) {
-        const map = mapNow();
-        if (!map || position === null || position >= map.size) return null;
-        const line = lines.of(position);
+        const shown = map.now();
+        if (!shown || position === null || position >= shown.size) return null;
+        const line = map.line(position);
         if (line) return { exact: true, values: Array.from(state.direction === "to" ? line.row : line.column) };
         const at = state.direction === "to"
-            ? (other) => map.values[position * map.size + other]
-            : (other) => map.values[other * map.size + position];
-        return { exact: false, values: Array.from({ length: map.size }, (_, other) => at(other)) };
+            ? (other) => shown.values[position * shown.size + other]
+            : (other) => shown.values[other * shown.size + position];
+        return { exact: false, values: Array.from({ length: shown.size }, (_, other) => at(other)) };
     }
-
-    // ── exact numbers ───────────────────────────────────────────────────────────────────────────────────────
-
-    // One question at a time: of all tokens that a pointer passes meanwhile, the last is asked for next.
-    const lines = {
-        byPosition: new Map(), asking: false, wanted: null,
-
-        of(position) { return this.byPosition.get(position); },
-
-        want(position) {
-            const map = mapNow();
-            this.wanted = position;
-            if (!map || this.asking || position === null || position >= map.size || this.of(position)) return;
-            this.asking = true;
-            const whose = Object.fromEntries(WHOSE.map((part) => [part, map[part]]));
-            setProps("heads-wanted", { data: { ...whose, position: position } });
-        },
-
-        // Another map is shown; the locked token's line has come with it.
-        renew() {
-            this.byPosition.clear();
-            this.take(state.map && state.map.line);
-        },
-
-        take(line) {
-            this.asking = false;
-            if (line && state.map && nameOf(line) === nameOf(state.map)) {
-                this.byPosition.set(line.position, { row: floatsOf(line.row), column: floatsOf(line.column) });
-            }
-            this.want(this.wanted);
-        },
-    };
-
-    // What the map holds where the pointer is.
-    const tip = {
-        at: null, // {row, column, query, key, x, y}
-
-        show() {
-            const map = mapNow(), line = this.at && lines.of(this.at.row);
-            const value = line ? line.row[this.at.column] : NaN;
-            const box = document.getElementById("heads-tip");
-            if (!box) return;
-            box.hidden = !map || !Number.isFinite(value);
-            if (box.hidden) return;
-            const number = document.createElement("b");
-            number.textContent = `${map.quantity} ${value.toFixed(4)}`;
-            box.replaceChildren(`query  ${this.at.query}`, document.createElement("br"), `key  ${this.at.key}`,
-                document.createElement("br"), number);
-            const left = this.at.x + 14 + box.offsetWidth > innerWidth ? this.at.x - 14 - box.offsetWidth : this.at.x + 14;
-            box.style.left = left + "px";
-            box.style.top = this.at.y + 14 + "px";
-        },
-
-        point({ points: [point], event }) {
-            const [row, column] = point.pointNumber;
-            this.at = { row, column, query: point.y, key: point.x, x: event.clientX, y: event.clientY };
-            lines.want(row);
-            this.show();
-        },
-
-        leave() {
-            this.at = null;
-            this.show();
-        },
-    };
 
     function short(value) {
         const size = Math.abs(value);
@@ -199,11 +116,11 @@
 
     // A frame around the locked token's row or column in the large map.
     function frame() {
-        const plot = document.querySelector("#heads-map-graph .js-plotly-plot");
+        const plot = map.plot();
         if (!plot || !plot.data || !plot.data.length || !window.Plotly) return;
         const wanted = [];
         const position = state.position;
-        if (position !== null && state.map && position < state.map.size) {
+        if (position !== null && map.shown && position < map.shown.size) {
             const row = state.direction === "to";
             wanted.push({
                 type: "rect", line: { width: 1.5, color: getComputedStyle(plot).getPropertyValue("--lock") },
@@ -218,32 +135,19 @@
         window.Plotly.relayout(plot, { shapes: wanted });
     }
 
-    // plotly forgets who listens, and gets another `on`, when Dash draws the first figure over an empty one.
-    let heard = null;
-
-    function watchPlot() {
-        const plot = document.querySelector("#heads-map-graph .js-plotly-plot");
-        if (!plot || !plot.on || plot.on === heard) return;
-        heard = plot.on;
-        plot.on("plotly_afterplot", frame);
-        plot.on("plotly_hover", (event) => tip.point(event));
-        plot.on("plotly_unhover", () => tip.leave());
-        frame();
-    }
-
     // ── hover, lock, keys ───────────────────────────────────────────────────────────────────────────────────
 
     function hover(position) {
         if (state.hover === position) return;
         state.hover = position;
-        lines.want(position !== null ? position : state.position);
+        map.want(position !== null ? position : state.position);
         paint();
     }
 
     // Marked at once; the server's answers follow.
     function lock(position) {
         state.position = position;
-        lines.want(position);
+        map.want(position);
         paint();
         frame();
         setProps("heads-position", { data: position });
@@ -270,7 +174,6 @@
     }
 
     document.addEventListener("mouseover", function (event) {
-        if (event.target instanceof Element && event.target.closest("#heads-map-graph")) watchPlot();
         const chip = chipOf(event.target);
         if (chip) hover(Number(chip.dataset.position));
         else if (state.hover !== null) hover(null);
@@ -323,7 +226,7 @@
             aotlens.draw("heads-strip", strip);
             aotlens.draw("heads-grid-cells", cells);
             Object.assign(state, { analysis, head, position: position ?? null, direction });
-            lines.want(state.hover !== null ? state.hover : state.position);
+            map.want(state.hover !== null ? state.hover : state.position);
             requestAnimationFrame(function () {
                 paint();
                 markHead();
@@ -336,25 +239,6 @@
         showMotifs: function ({ motifs, rank }) {
             Object.assign(state, { motifs, rank });
             requestAnimationFrame(markMotifs);
-        },
-
-        showMap: function ({ figure }) {
-            state.map = decode(figure);
-            lines.renew();
-            tip.leave();
-            requestAnimationFrame(function () {
-                paint();
-                watchPlot();
-                frame();
-            });
-        },
-
-        showLine: function ({ line }) {
-            lines.take(line);
-            requestAnimationFrame(function () {
-                paint();
-                tip.show();
-            });
         },
 
         lockFromMap: function ({ click, direction }) {

@@ -7,13 +7,11 @@ from app.shell.ids import Ids
 ids = Ids(
     "heads",
     "checkpoint example text run count view direction hide-first prompt-panel tokens strip grid grid-picture",
-    "grid-box grid-cells map motifs-line tip columns next open-circuits open-paths rank ranking tabs",
+    "grid-box grid-cells map motifs-line columns next open-circuits open-paths rank ranking tabs",
     "prompt",  # store: {checkpoint, text}, as submitted
     "analysis",  # store: {key, layers, heads, tokens}, of what is shown; None when nothing is
     "head",  # store: [layer, head]
     "position",  # store: the locked token's position, or None
-    "wanted",  # store: {key, layer, head, view, hide_first, position}, the token whose numbers are asked for
-    "line",  # store: the same with row and column, as core/head_maps.py answers; None when nothing is
     "motifs",  # store: {checkpoint, badges and sentences by "layer.head", scores by motif}
     "predicted",  # store: {key, position} of the predictions that are wanted; None when nothing is shown
 )

@@ -6,6 +6,7 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 
 from app.core import Core
+from app.core.examples import EXAMPLES, FIRST
 from app.pages.heads.address import HeadsState
 from app.pages.heads.callbacks import EXPLAIN_MAP
 from app.pages.heads.head_grid import head_grid
@@ -13,8 +14,7 @@ from app.pages.heads.ids import ids
 from app.shell import ids as shell
 from app.shell.controls import link_button, switch_of
 from app.shell.drawn import drawn
-from app.shell.examples import EXAMPLES, FIRST
-from app.shell.graph import figure
+from app.shell.head_map import head_map
 from app.shell.panel import about, panel, tabs
 from app.shell.prompt import checkpoint_choice, text_form
 
@@ -49,11 +49,8 @@ def layout(core: Core, service: None, state: HeadsState) -> html.Div:
             html.H1("Heads", className="sr-only"),
             dcc.Store(id=ids.PROMPT, data={"checkpoint": checkpoint, "text": text}),
             dcc.Store(id=ids.ANALYSIS),
-            dcc.Store(id=ids.WANTED),
-            dcc.Store(id=ids.LINE),
             dcc.Store(id=ids.MOTIFS),
             dcc.Store(id=ids.PREDICTED),
-            html.Div(id=ids.TIP, hidden=True),
             dcc.Store(id=ids.HEAD, data=state.head),
             dcc.Store(id=ids.POSITION, data=state.position),
             _prompt_panel(core, checkpoint, text),
@@ -124,7 +121,7 @@ def _grid_panel(state: HeadsState) -> html.Section:
 
 
 def _map_panel(core: Core) -> html.Section:
-    content = [html.P(id=ids.MOTIFS_LINE, className="motifs"), figure(ids.MAP, "graph-map")]
+    content = [html.P(id=ids.MOTIFS_LINE, className="motifs"), *head_map(ids.MAP, "graph-map")]
     explanation = EXPLAIN_MAP["attention"]
     links = [
         link_button(ids.OPEN_CIRCUITS, "Its circuits", core.links.to("circuits")),

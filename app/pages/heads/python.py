@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from app.core import Core
+from app.core.examples import FIRST
 from app.pages.heads.address import HeadsState
 from app.pages.heads.ids import ids
-from app.shell.examples import FIRST
-from app.shell.python import loading
+from app.shell.python import loading, python_of
 
 _VIEWS = {"attention": "pattern", "weighted": "value_weighted()", "scores": "scores"}
 
 
+@python_of(ids.MAP, ids.GRID, ids.NEXT)
 def python(core: Core, service: None, state: HeadsState, panel: str) -> list[str]:
     """The lines that give a panel's numbers."""
     checkpoint = state.checkpoint or core.catalog.default()

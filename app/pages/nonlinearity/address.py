@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from app.core import address
+from app.core import Core, address
 
 Preset = Literal["abs", "hat", "ramp", "sawtooth", "square", "sine", "random", "drawn"]
 Activation = Literal["relu", "silu"]
@@ -28,6 +28,12 @@ _NUMBER = address.REAL
 _KNOTS = re.compile(rf"{_NUMBER},{_NUMBER}(;{_NUMBER},{_NUMBER}){{0,199}}", re.ASCII | re.IGNORECASE)
 #: `unit`, `random`, or the vector's numbers.
 _AUXILIARY = re.compile(rf"unit|random|{_NUMBER}(,{_NUMBER}){{0,299}}", re.ASCII | re.IGNORECASE)
+
+
+def _within(core: Core, state: NonlinearityState, value: tuple[float, ...]) -> None:
+    inside = tuple(min(max(number, -state.bound), state.bound) for number in value)
+    if inside != value:
+        raise address.Unfit(f"numbers from {-state.bound:g} to {state.bound:g}, the inputs' bound", inside)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +58,7 @@ class NonlinearityState:
     """η of all ReLU layers; None: as the proof chooses them."""
     head: tuple[int, int] | None = address.pair(expected="a layer and a head, as 1.3")
     """None: the first."""
-    x: tuple[float, ...] | None = address.reals(most=2)
+    x: tuple[float, ...] | None = address.reals(most=2, check=_within)
     """The input that is looked at; None: a place at which something happens."""
     scale: Scale = address.choice(get_args(Scale), "linear")
     """The error's axis."""

@@ -14,7 +14,7 @@ from app.core import Core
 from app.core.errors import RequestError
 from app.core.files import File
 from app.pages.nonlinearity import figures, files, words
-from app.pages.nonlinearity.address import NonlinearityState
+from app.pages.nonlinearity.address import ADDRESS, NonlinearityState
 from app.pages.nonlinearity.ids import ids
 from app.pages.nonlinearity.service import Nonlinearity, first_head, from_dict, from_form, slider_of, to_dict, within
 from app.pages.nonlinearity.tables import fact_tiles, layers_table, role_buttons
@@ -22,6 +22,7 @@ from app.shell import ids as shell
 from app.shell.app import App
 from app.shell.callbacks import Answer, guarded, part
 from app.shell.graph import EMPTY
+from app.shell.notices import taken_instead
 from app.shell.props import children, props, stores, values
 from app.shell.sharing import mark_head, save_files, when_seen
 
@@ -50,20 +51,8 @@ def _register_choice(app: App, service: Nonlinearity) -> None:
     @guarded(
         app,
         panel=ids.PANEL,
-        inputs=values(
-            preset=ids.PRESET,
-            inputs=ids.INPUTS,
-            activation=ids.ACTIVATION,
-            width=ids.WIDTH,
-            depth=ids.DEPTH,
-            seed=ids.SEED,
-            drawing=ids.KNOTS,
-            bound=ids.BOUND,
-            tolerance=ids.TOLERANCE,
-            construction=ids.CONSTRUCTION,
-            auxiliary=ids.AUXILIARY,
-            vector=ids.VECTOR,
-        )
+        inputs=values(**ids.named("preset inputs activation width depth seed bound tolerance"), drawing=ids.KNOTS)
+        | values(**ids.named("construction auxiliary vector"))
         | stores(eta=ids.ETA),
         output=stores(shown=ids.SHOWN, heads=shell.drawn(ids.PICKER))
         | children(meaning=ids.MEANING, eta=ids.ETA_CAPTION)
@@ -137,11 +126,16 @@ def _register_head(app: App, service: Nonlinearity) -> None:
         },
         empty={"title": "One head"},
     )
-    def look(state: NonlinearityState, head: Any, x1: Any, x2: Any, theme: Theme, **_: Any) -> Answer:
+    def look(state: NonlinearityState, head: Any, x1: Any, x2: Any, theme: Theme, before: Any) -> Answer:
         made = service.compile(state)
         layer, place = first_head(made, head)
         seen = service.look(made, layer, place, within(state, (x1, x2)))
+        said = None
+        if before is None and head and tuple(head) != (layer, place):
+            expected = "a head of this model that is not only zeros"
+            said = taken_instead([ADDRESS.sentence("head", ADDRESS.written("head", head), expected, (layer, place))])
         return {
+            "notice": said,
             "look": {"layer": layer, "head": place, "x": list(seen.x)},
             "body": [html.P(line) for line in words.head(made, seen)],
             "title": f"Head {layer}.{place}",

@@ -14,6 +14,7 @@ from app.core import Core
 from app.core.address import number as parse_number
 from app.core.cache import Cache
 from app.core.errors import RequestError
+from app.core.parameters import whole_within
 from app.pages.nonlinearity.address import MAX_DEPTH, MAX_KNOTS, MAX_WIDTH, NonlinearityState
 
 if TYPE_CHECKING:
@@ -256,9 +257,9 @@ def from_form(
         preset=preset,  # type: ignore[arg-type]
         inputs=2 if str(inputs) == "2" else 1,
         activation=activation,  # type: ignore[arg-type]
-        width=_whole(width, first.width, 1, MAX_WIDTH),
-        depth=_whole(depth, first.depth, 1, MAX_DEPTH),
-        seed=_whole(seed, first.seed, 0, 999_999),
+        width=whole_within(width, first.width, 1, MAX_WIDTH),
+        depth=whole_within(depth, first.depth, 1, MAX_DEPTH),
+        seed=whole_within(seed, first.seed, 0, 999_999),
         knots=points,
         bound=_number(bound, "Inputs up to M"),
         tolerance=_number(tolerance, "Tolerance"),
@@ -297,10 +298,6 @@ def _number(text: Any, name: str) -> float:
     if value is None:
         raise RequestError(f"{name}: expected a number such as 0.001 or 1e-3, got “{str(text)[:40]}”.")
     return value
-
-
-def _whole(value: Any, default: int, least: int, most: int) -> int:
-    return min(max(int(value), least), most) if isinstance(value, int | float) else default
 
 
 def to_dict(state: NonlinearityState) -> dict[str, Any]:

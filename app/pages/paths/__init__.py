@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from app.pages.paths.address import ADDRESS
 from app.pages.paths.callbacks import register
 from app.pages.paths.ids import ids
@@ -35,6 +33,5 @@ PAGE = Page(
             | children(table=shell.body(ids.TOP)),
         ),
     ),
-    script=Path(__file__).with_name("paths.js"),
-    style=Path(__file__).with_name("paths.css"),
+    file=__file__,
 )

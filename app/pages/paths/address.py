@@ -16,6 +16,10 @@ Beside = Literal["orders", "without"]
 FIRST_K = 20
 MAX_K = 200
 
+#: The text that the page opens on. It ends where a name that came before goes on, so that the model's first choice is
+#: worth explaining.
+FIRST = "Miss Harriet Smith danced with Mr. Elton. Then Harriet"
+
 #: A head, `1.0`, or a path, `token@4-0.2-1.3`: where it starts and the heads that it passes.
 _WITHOUT = re.compile(r"\d{1,4}\.\d{1,4}|(token|position|bias)(@\d{1,6})?(-\d{1,4}\.\d{1,4}){0,200}", re.ASCII)
 
@@ -27,11 +31,11 @@ class PathsState:
     checkpoint: str | None = address.checkpoint()
     text: str | None = address.text(blank=True)
     """None: the first example."""
-    position: int | None = address.whole()
+    position: int | None = address.position(FIRST)
     """The token after which the target stands; None: the last."""
-    target: int | None = address.whole()
+    target: int | None = address.token()
     """A token's id; None: the model's first choice."""
-    versus: int | None = address.whole()
+    versus: int | None = address.token()
     """The token whose logit is subtracted."""
     by: Ranking = address.choice(get_args(Ranking), "abs")
     """Which paths come first: the largest in size, the most for the target, the most against it."""

@@ -9,21 +9,19 @@ from dash import dcc, html
 
 from app.core import Core
 from app.core.address import dotted
-from app.pages.paths.address import MAX_K, PathsState
+from app.core.examples import EXAMPLES
+from app.pages.paths.address import FIRST, MAX_K, PathsState
 from app.pages.paths.ids import ids
 from app.pages.paths.service import Paths
 from app.shell import ids as shell
 from app.shell.choices import one_of
 from app.shell.controls import segments, whole_number
 from app.shell.drawn import drawn
-from app.shell.examples import EXAMPLES
 from app.shell.graph import caption, figure
 from app.shell.panel import about, panel, tabs
 from app.shell.prompt import checkpoint_choice, text_form
 from app.shell.tables import grid
 
-#: Ends where a name that came before goes on, so that the model's first choice is worth explaining.
-FIRST = "Miss Harriet Smith danced with Mr. Elton. Then Harriet"
 _EXAMPLES = {"A name that came before (induction)": FIRST, **EXAMPLES}
 
 _FIGURES = ("png", "svg", "csv", "json")

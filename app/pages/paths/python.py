@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from app.core import Core
 from app.core.address import dotted
-from app.pages.paths.address import PathsState
-from app.pages.paths.ids import ids
-from app.pages.paths.layout import FIRST
+from app.pages.paths.address import FIRST, PathsState
+from app.pages.paths.ids import PANELS, ids
 from app.pages.paths.service import Paths, parse_path
-from app.shell.python import loading
+from app.shell.python import loading, python_of
 
 
+@python_of(*PANELS)
 def python(core: Core, service: Paths, state: PathsState, panel: str) -> list[str] | None:
     """The lines that give a panel's numbers."""
     checkpoint = state.checkpoint or core.catalog.default()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from app.pages.subspaces.address import ADDRESS
 from app.pages.subspaces.browser import BROWSER, WRITES
 from app.pages.subspaces.callbacks import register
@@ -21,6 +19,5 @@ PAGE = Page(
     python=python,
     writes=WRITES,
     browser=BROWSER,
-    script=Path(__file__).with_name("subspaces.js"),
-    style=Path(__file__).with_name("subspaces.css"),
+    file=__file__,
 )

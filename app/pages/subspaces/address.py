@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from app.core import address
+from app.core import address, address_checks
 from app.core.parameters import parameter, parameters
 
 Tab = Literal["mixture", "models"]
@@ -39,10 +39,10 @@ class SubspacesState:
     seed: int = parameter("Seed", 0, least=0, most=99)
     phi: Phi = address.choice(get_args(Phi), "thresholded_softmax")
     bases: Bases = address.choice(get_args(Bases), "orthogonal")
-    layer: int = address.whole(0, most=_MOST_LAYERS)
+    layer: int = address.whole(0, check=address_checks.up_to("layers", "layers"))
     """The layer that is looked at; 0 is the tokens as drawn."""
     picture: Picture = address.choice(get_args(Picture), "lengths")
-    head: int = address.whole(1, least=1, most=_MOST_CLUSTERS)
+    head: int = address.whole(1, least=1, check=address_checks.up_to("clusters", "clusters"))
     """The subspace whose memberships are shown, from 1 on."""
 
 

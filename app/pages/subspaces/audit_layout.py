@@ -7,13 +7,13 @@ from dash import html
 
 from app.core import Core
 from app.core.corpora import PASTED
+from app.core.examples import EXAMPLES
 from app.pages.subspaces import explanations
 from app.pages.subspaces.address import SubspacesState
 from app.pages.subspaces.ids import ids
 from app.shell import ids as shell
 from app.shell.background import job_bar
 from app.shell.controls import slider
-from app.shell.examples import EXAMPLES
 from app.shell.graph import figure
 from app.shell.panel import panel
 from app.shell.prompt import checkpoint_choice

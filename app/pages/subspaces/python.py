@@ -6,8 +6,10 @@ from app.core import Core
 from app.pages.subspaces.address import SubspacesState
 from app.pages.subspaces.ids import ids
 from app.pages.subspaces.service import Subspaces, head_of
+from app.shell.python import python_of
 
 
+@python_of(ids.CLOUD, ids.SNR, ids.MEMBERSHIP, ids.CONDITIONS)
 def python(core: Core, service: Subspaces, state: SubspacesState, panel: str) -> list[str]:
     """The lines that give a panel's numbers, at all layers."""
     sizes = f"{state.clusters}, {state.rank}, {state.tokens}, {state.d_model}"

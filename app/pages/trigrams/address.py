@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from app.core import address
+from app.core import Core, address
 
 Score = Literal["effect", "sum", "product"]
 End = Literal["top", "bottom"]
 Within = Literal["table", "all"]
 Fold = Literal["similar", "sources", "none"]
-Tab = Literal["rows", "direct"]
+Tab = Literal["rows", "kinds", "forced", "heads", "direct"]
+Beside = Literal["one", "text"]
 Verdict = Literal["confirmed", "not confirmed", "too rare"]
 VERDICTS: tuple[str, ...] = get_args(Verdict)
 
@@ -34,6 +35,26 @@ KINDS = ("copying", "punctuation", "names", "morphology", "other")
 FIRST_TOKENS = 100_000
 
 
+def max_distance(n_ctx: int, positions: str | None) -> int:
+    """The largest distance to a source: half the context; 0 for a model without positions."""
+    return max(n_ctx // 2, 1) if positions is not None else 0
+
+
+def _distance(core: Core, state: TrigramsState, value: int | str) -> None:
+    model = core.catalog.config(state.checkpoint or core.catalog.default())
+    most = max_distance(model["n_ctx"], model["positions"]) if model else MAX_COUNT
+    if not most:
+        raise address.Unfit("no distance, since this model has no positions")
+    if isinstance(value, int) and not 1 <= value <= most:
+        raise address.Unfit(f"a distance from 1 to {most} tokens, or 'mean'", min(max(value, 1), most))
+
+
+def _tokens(core: Core, state: TrigramsState, value: int) -> None:
+    most = max(core.settings.evidence_tokens)
+    if value > most:
+        raise address.Unfit(f"at most {most:,} tokens", most)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrigramsState:
     """Everything that the Skip-trigrams page shows."""
@@ -43,7 +64,7 @@ class TrigramsState:
     score: Score = address.choice(get_args(Score), "effect")
     end: End = address.choice(get_args(End), "top")
     """The highest scores, or the lowest: what the head suppresses."""
-    distance: int | Literal["mean"] | None = address.whole(words=("mean",))
+    distance: int | Literal["mean"] | None = address.whole(words=("mean",), check=_distance)
     k: int = address.whole(FIRST_ROWS, least=1, most=MAX_ROWS)
     fold: Fold = address.choice(get_args(Fold), "similar")
     """Beneath the best of them: rows that differ in the source or the destination only, in the source only, or none."""
@@ -57,13 +78,14 @@ class TrigramsState:
     """Whether tokens are searched for among the rows, or the rows are the best of those with such tokens."""
     verdict: Verdict | None = address.choice(VERDICTS)
     kind: str | None = address.choice(KINDS)
-    corpus: str | None = address.text()
-    """A name that the server knows; None: its first."""
-    tokens: int = address.whole(FIRST_TOKENS, least=1, most=MAX_COUNT)
+    corpus: str | None = address.corpus()
+    tokens: int = address.whole(FIRST_TOKENS, least=1, most=MAX_COUNT, check=_tokens)
     """Tokens of it that are read."""
     row: int | None = address.whole()
     """The rank of the row that is explained; None: the first."""
     tab: Tab = address.choice(get_args(Tab), "rows")
+    """The panel that is open at the left; `beside` is at the right."""
+    beside: Beside = address.choice(get_args(Beside), "one")
     own: bool = address.flag("with")
     """Whether heads that attend to the token itself, whatever it is, are part of the direct path."""
     after: str = address.text("", most=_MAX_WANTED)

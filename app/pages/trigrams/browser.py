@@ -13,14 +13,7 @@ BROWSER = (
     Browser(
         "list",
         inputs=stores(shown=ids.SHOWN, opened=ids.OPEN)
-        | values(
-            source=ids.SOURCE,
-            destination=ids.DESTINATION,
-            out=ids.OUT,
-            within=ids.WITHIN,
-            verdict=ids.VERDICT,
-            kind=ids.KIND,
-        ),
+        | values(**ids.named("source destination out within verdict kind")),
     ),
     Browser(
         "pick",

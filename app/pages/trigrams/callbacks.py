@@ -9,10 +9,11 @@ from dash import ctx, no_update
 from app.core import sessions
 from app.core.corpora import PASTED
 from app.core.errors import RequestError
+from app.core.parameters import whole_within
 from app.pages.trigrams import rows as table_rows
 from app.pages.trigrams import words
-from app.pages.trigrams.address import FIRST_ROWS, FIRST_TOKENS, MAX_ROWS, TrigramsState
-from app.pages.trigrams.ids import ids
+from app.pages.trigrams.address import FIRST_ROWS, FIRST_TOKENS, MAX_COUNT, MAX_ROWS, TrigramsState
+from app.pages.trigrams.ids import PANELS, ids
 from app.pages.trigrams.service import Choice, Reading, Trigrams
 from app.pages.trigrams.tables import row_columns
 from app.shell import ids as shell
@@ -23,7 +24,7 @@ from app.shell.callbacks import Answer, guarded
 from app.shell.choices import head_buttons
 from app.shell.notices import exact, problem, relative
 from app.shell.props import children, props, stores, values
-from app.shell.sharing import long_table
+from app.shell.sharing import long_table, mark_head, when_seen
 
 _NO_TEXT = (
     "This app was started without a corpus, so there are no verdicts. Upload or paste a text here, or start it with "
@@ -33,6 +34,8 @@ _NO_TEXT = (
 
 def register(app: App, trigrams: Trigrams) -> None:
     """The page's callbacks."""
+    mark_head(app, ids.HEADS, ids.ASKED)
+    when_seen(app, ids.SHOWN, PANELS)
     own_texts.register(app, ids.EVIDENCE, ids.CORPUS, ids.PASTED)
     long_table(app, shell.table(ids.ROWS))
     _register_choice(app, trigrams)
@@ -83,7 +86,8 @@ def register(app: App, trigrams: Trigrams) -> None:
         page = table_rows.with_unfolded(kept, members, int(request["startRow"]), int(request["endRow"]))
         caption = f"{len(frame):,} rows" if len(kept) == len(frame) else f"{len(kept):,} of {len(frame):,} rows match"
         if "folded" in frame:
-            caption += words.folded(choice, int(frame["folded"].sum()))
+            beneath, most = frame["folded"], trigrams.settings.members_shown
+            caption += words.folded(choice, int(beneath.sum()), int(beneath.max()) if len(frame) else 0, most)
         if filters.get("verdict") and "verdict" not in frame:
             caption += ": no row has a verdict before the table is checked against text"
         answer = {"number": request["number"], "rows": page, "count": len(kept) + len(members)}
@@ -94,20 +98,7 @@ def _register_choice(app: App, trigrams: Trigrams) -> None:
     @guarded(
         app,
         panel=ids.CHOICE,
-        inputs=values(
-            checkpoint=ids.CHECKPOINT,
-            score=ids.SCORE,
-            end=ids.END,
-            distance=ids.DISTANCE,
-            delta=ids.DELTA,
-            k=ids.K,
-            fold=ids.FOLD,
-            least=ids.LEAST,
-            within=ids.WITHIN,
-            source=ids.SOURCE,
-            destination=ids.DESTINATION,
-            out=ids.OUT,
-        )
+        inputs=values(**ids.named("checkpoint score end distance delta k fold least within source destination out"))
         | stores(head=ids.HEAD),
         state=stores(before=ids.ASKED),
         output=stores(asked=ids.ASKED, head=ids.HEAD, row=ids.ROW, opened=ids.OPEN, heads=shell.drawn(ids.HEADS))
@@ -119,16 +110,16 @@ def _register_choice(app: App, trigrams: Trigrams) -> None:
         checkpoint: str | None, head: Any, score: Any, end: Any, distance: str, delta: Any, k: Any, fold: Any,
         least: Any, within: Any, source: str | None, destination: str | None, out: str | None, before: Any,
     ) -> Answer:  # fmt: skip
-        number = int(delta) if isinstance(delta, int | float) else 1
+        number = whole_within(delta, 1, 1, MAX_COUNT)
         state = TrigramsState(
             checkpoint=checkpoint,
             head=(int(head[0]), int(head[1])) if head else None,
             score=score,
             end=end,
             distance={"none": None, "mean": "mean"}.get(distance, number),  # type: ignore[arg-type]
-            k=min(max(int(k), 1), MAX_ROWS) if isinstance(k, int | float) else FIRST_ROWS,
+            k=whole_within(k, FIRST_ROWS, 1, MAX_ROWS),
             fold=fold,
-            least=max(int(least), 0) if isinstance(least, int | float) else 0,
+            least=whole_within(least, 0, 0, MAX_COUNT),
             within=within,
             source=source or "",
             destination=destination or "",
@@ -216,7 +207,7 @@ def _register_follow(app: App, trigrams: Trigrams) -> None:
             }
             if before is None or before["columns"] != columns:
                 answer["columns"] = row_columns(**columns)
-        return {**answer, "shown": shown, "heads": table_rows.heads(trigrams, choice, reading, shape)}
+        return {**answer, "shown": shown, "heads": table_rows.heads(trigrams, choice, reading)}
 
 
 def chosen(data: Any) -> Choice | None:

@@ -23,6 +23,7 @@ FILES = (
     shell.export(ids.FORCED, "csv"),
     shell.export(ids.KINDS, "csv"),
     shell.export(ids.KINDS, "json"),
+    shell.export(ids.ALL_HEADS, "csv"),
 )
 
 
@@ -39,10 +40,9 @@ def make_file(trigrams: Trigrams, entry: str, shown: Any, path: Any = None) -> F
     if choice is None:
         raise RequestError("Nothing is shown, so there is nothing to save: wait for the table, or choose another head.")
     reading = reading_of(shown["reading"])
-    if entry == shell.export(ids.ROWS, "csv"):
-        return files.table_csv(trigrams, choice, reading)
-    if entry == shell.export(ids.FORCED, "csv"):
-        return files.forced_csv(trigrams, choice, reading)
+    tables = {ids.ROWS: files.table_csv, ids.FORCED: files.forced_csv, ids.ALL_HEADS: files.heads_csv}
+    if shell.exporting(entry) in tables:
+        return tables[shell.exporting(entry)](trigrams, choice, reading)
     counts = count(trigrams, choice, reading)
     if entry == shell.export(ids.KINDS, "csv"):
         return files.kinds_csv(choice, counts)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from app.core.errors import RequestError
 from app.core.files import File, csv_file, json_file
-from app.pages.trigrams.rows import KindCounts, found_frame
+from app.pages.trigrams.rows import KindCounts, found_frame, heads, with_folded
 from app.pages.trigrams.service import Choice, Reading, Trigrams
 from app.pages.trigrams.service_direct import DirectPath, PathChoice
 from app.pages.trigrams.words import RULES
 
 
 def table_csv(trigrams: Trigrams, choice: Choice, reading: Reading | None) -> File:
-    """The whole table, whatever is filtered."""
-    frame = found_frame(trigrams, choice, reading)
+    """The whole table, whatever is filtered, with all that is folded beneath its rows."""
+    frame, folded = found_frame(trigrams, choice, reading), trigrams.folded(choice)
+    if folded is not None:
+        frame = with_folded(frame, folded)
     frame = frame.drop(columns=[column for column in frame if str(column).endswith("_shown")])
     name = f"{choice.checkpoint}-head-{choice.layer}.{choice.head}-skip-trigrams.csv"
     return csv_file(name, frame)
@@ -45,6 +47,13 @@ def forced_csv(trigrams: Trigrams, choice: Choice, reading: Reading | None) -> F
         raise RequestError("The table has not been held against text, so there is nothing to save.")
     name = f"{choice.checkpoint}-head-{choice.layer}.{choice.head}-forced-triples.csv"
     return csv_file(name, bugs.to_frame())
+
+
+def heads_csv(trigrams: Trigrams, choice: Choice, reading: Reading | None) -> File:
+    """Kinds and verdicts of every head's table, nothing for a table that has not been searched for."""
+    records = heads(trigrams, choice, reading)
+    kept = ({name: value for name, value in one.items() if name not in ("goto", "chosen")} for one in records)
+    return csv_file(f"{choice.checkpoint}-skip-trigrams-by-head.csv", kept)
 
 
 def bigrams_csv(choice: PathChoice, path: DirectPath) -> File:

@@ -8,7 +8,7 @@ ids = Ids(
     "trigrams",
     "checkpoint heads score end distance delta k least choice meaning relative body rows",
     "source destination out within verdict kind one evidence corpus tokens pasted check check-all rule kinds",
-    "forced all-heads tabs fold path own after",
+    "forced all-heads tabs besides fold path own after",
     "head",  # store: [layer, head]
     "reading",  # store: {text, tokens} that the rows are held against; None: no text
     "asked",  # store: which table is asked for, as service.py describes it
@@ -17,3 +17,6 @@ ids = Ids(
     "open",  # store: the ranks of the rows whose group is unfolded
     "row",  # store: the rank of the row that is explained, or None
 )
+
+#: Panels about the table that is shown, which are asked for once they are in view.
+PANELS = (ids.ONE, ids.KINDS, ids.FORCED)

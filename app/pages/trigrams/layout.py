@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import dash_mantine_components as dmc
 from dash import dcc, html
 
@@ -19,10 +21,14 @@ from app.shell.own_texts import own_text, text_choice
 from app.shell.panel import about, panel, tabs
 from app.shell.prompt import checkpoint_choice
 
-_EXPLAIN_CHOICE = (
+_FRAMEWORK = "A Mathematical Framework for Transformer Circuits (Elhage et al. 2021)"
+
+_EXPLAIN_CHOICE = about(
     "A skip-trigram [source] … [destination] → [out]: with the source earlier in the text and the destination as the "
     "current token, the head moves the logit of the out as the next token. Read from the weights, over all triples of "
-    "the vocabulary. The address in your browser holds everything you choose here."
+    "the vocabulary. The address in your browser holds everything you choose here.",
+    formula="z = QK[destination, source] − log-mean-exp over training tokens;  effect = attention(z) · OV[source, out]",
+    source=f"Structures in Transformers, Section 5; {_FRAMEWORK}",
 )
 _EXPLAIN_ROWS = (
     "A row stands for those that differ from it in the source or the destination only (sources folded: in the source "
@@ -30,25 +36,33 @@ _EXPLAIN_ROWS = (
     "Search by part of a token, or = and all of it (· is a space, ⏎ a line end). Click a column's name to sort, a row "
     "to explain it; on the keyboard, arrow keys and Enter."
 )
-_EXPLAIN_EVIDENCE = (
+_EXPLAIN_EVIDENCE = about(
     "A row read from weights need not be true of language, nor matter where it is. Held against text, each row gets a "
-    "verdict, and places to read."
+    "verdict, and places to read. Places are compared within stretches of one document, since a source may only tell "
+    "which document it is.",
+    formula="lift within = places that the out follows ÷ those expected, were source and out independent in a stretch",
+)
+_EXPLAIN_ONE = (
+    "What the row says in numbers and, once the rows are held against text, how often it is so and where it happens. "
+    "A place opens in Heads."
 )
 _EXPLAIN_KINDS = "What sort of thing the rows are, by rules that read their strings; the first that holds counts."
-_EXPLAIN_FORCED = (
-    "A head's score factors into f(source, destination) · f(source, out). So with keep … in → mind and keep … at → bay "
-    "it also says keep … in → bay: what two confirmed rows with one source force, and how often the text has it."
+_EXPLAIN_FORCED = about(
+    "A head's score factors, so with keep … in → mind and keep … at → bay it also says keep … in → bay: what two "
+    "confirmed rows with one source force, and how often the text has it.",
+    formula="effect(in → bay) · effect(at → mind) = effect(in → mind) · effect(at → bay)",
+    source=f"Skip-trigram bugs: {_FRAMEWORK}",
 )
 _EXPLAIN_HEADS = (
-    "Every head's table with these same choices, where it has been searched for. Check every head fills in the rest."
+    "Every head's table with these same choices, where it has been searched for. “Check every head” fills in the rest."
 )
 
 _EXPLAIN_PATH = about(
     "What the last token alone predicts, through no head: bigrams. Heads that attend to the token itself write bigrams "
-    "too, and can be added. Beside them, how often the text chosen under Skip-trigrams has them. Search by part of the "
+    "too, and can be added. Beside them, how often the text chosen at the right has them. Search by part of the "
     "last token, or = and all of it.",
     formula="W_E W_U + Σ W_E W_V W_O W_U over these heads  [last, next], each row less its mean, in logits",
-    source="structures, section 4: the zero-layer transformer",
+    source="Structures in Transformers, Section 4: zero-layer transformers",
 )
 
 _FOLDS = {"similar": "varied", "sources": "sources folded", "none": "raw order"}
@@ -69,58 +83,58 @@ def layout(core: Core, service: Trigrams, state: TrigramsState) -> html.Div:
             dcc.Store(id=ids.OPEN, data=[]),
             dcc.Store(id=ids.ASKED_PATH),
             _choice_panel(core, state, checkpoint),
-            tabs(
-                ids.TABS,
-                state.tab,
-                {"rows": ("Skip-trigrams", _rows(core, state)), "direct": ("Direct path", _path_panel(state))},
-                label="What the weights say",
+            html.Div(
+                [
+                    tabs(ids.TABS, state.tab, _views(state), label="Of the head"),
+                    tabs(ids.BESIDES, state.beside, _besides(core, state), label="Of a row, and of text"),
+                ],
+                id=ids.BODY,
+                className="trigrams-body",
+                **{"data-empty": ""},
             ),
         ],
         className="trigrams",
     )
 
 
-def _rows(core: Core, state: TrigramsState) -> html.Div:
-    """The table of skip-trigrams, and what text says of it."""
-    return (
-            html.Div(
-                [
-                    _rows_panel(state),
-                    _evidence_panel(core, state),
-                    panel(
-                        ids.ONE, "One row", "What the row says, and where it happens.",
-                        html.Div(id=shell.body(ids.ONE), className="needs-rows"),
-                    ),
-                    panel(
-                        ids.KINDS, "Kinds", _EXPLAIN_KINDS,
-                        html.Div(
-                            [
-                                caption(ids.KINDS),
-                                figure(ids.KINDS, "graph-kinds"),
-                                html.Ul(_rules(), className="trigram-rules"),
-                            ],
-                            className="needs-rows",
-                        ),
-                        exports=("png", "svg", "csv", "json"),
-                    ),
-                    panel(
-                        ids.FORCED, "What true rows force", _EXPLAIN_FORCED,
-                        [caption(ids.FORCED), forced_grid(shell.table(ids.FORCED))],
-                        exports=("csv",),
-                    ),
-                    panel(
-                        ids.ALL_HEADS, "All heads", _EXPLAIN_HEADS, heads_grid(shell.table(ids.ALL_HEADS)),
-                        controls=dmc.Button(
-                            "Check every head", id=ids.CHECK_ALL, n_clicks=0, size="compact-sm",
-                            variant="light",
-                        ),
-                    ),
-                ],
-                id=ids.BODY,
-                className="trigrams-body",
-                **{"data-empty": ""},
-            )
-    )  # fmt: skip
+def _views(state: TrigramsState) -> dict[str, tuple[str, Any]]:
+    rules = html.Ul([html.Li([html.B(name), f": {rule}"]) for name, rule in RULES.items()], className="trigram-rules")
+    kinds = html.Div([caption(ids.KINDS), figure(ids.KINDS, "graph-kinds"), rules], className="needs-rows")
+    forced = [caption(ids.FORCED), forced_grid(shell.table(ids.FORCED))]
+    check_all = dmc.Button("Check every head", id=ids.CHECK_ALL, n_clicks=0, size="compact-sm", variant="light")
+    return {
+        "rows": ("Rows", _rows_panel(state)),
+        "kinds": (
+            "Kinds",
+            panel(
+                ids.KINDS, "Kinds", _EXPLAIN_KINDS, kinds, exports=("png", "svg", "csv", "json", "python"),
+                follows=ids.SHOWN,
+            ),
+        ),
+        "forced": (
+            "What true rows force",
+            panel(
+                ids.FORCED, "What true rows force", _EXPLAIN_FORCED, forced, exports=("csv", "python"),
+                follows=ids.SHOWN,
+            ),
+        ),
+        "heads": (
+            "All heads",
+            panel(
+                ids.ALL_HEADS, "All heads", _EXPLAIN_HEADS, heads_grid(shell.table(ids.ALL_HEADS)),
+                controls=check_all, exports=("csv", "python"),
+            ),
+        ),
+        "direct": ("Direct path", _path_panel(state)),
+    }  # fmt: skip
+
+
+def _besides(core: Core, state: TrigramsState) -> dict[str, tuple[str, Any]]:
+    one = html.Div(id=shell.body(ids.ONE), className="needs-rows one-row", tabIndex=0)
+    return {
+        "one": ("One row", panel(ids.ONE, "One row", _EXPLAIN_ONE, one, exports=("python",), follows=ids.SHOWN)),
+        "text": ("Check against text", _evidence_panel(core, state)),
+    }
 
 
 def _path_panel(state: TrigramsState) -> html.Section:
@@ -140,7 +154,7 @@ def _path_panel(state: TrigramsState) -> html.Section:
         caption(ids.PATH),
         bigrams_grid(shell.table(ids.PATH)),
     ]  # fmt: skip
-    return panel(ids.PATH, "Direct path", _EXPLAIN_PATH, content, exports=("csv",), follows=ids.ASKED_PATH)
+    return panel(ids.PATH, "Direct path", _EXPLAIN_PATH, content, exports=("csv", "python"), follows=ids.ASKED_PATH)
 
 
 def _choice_panel(core: Core, state: TrigramsState, checkpoint: str | None) -> html.Section:
@@ -214,11 +228,7 @@ def _rows_panel(state: TrigramsState) -> html.Section:
         ],
     )
     fold = switch_of(ids.FOLD, "Rows that say nearly the same", state.fold, _FOLDS)
-    return panel(ids.ROWS, "Rows", _EXPLAIN_ROWS, content, controls=fold, exports=("csv",))
-
-
-def _rules() -> list[html.Li]:
-    return [html.Li([html.B(name), f": {rule}"]) for name, rule in RULES.items()]
+    return panel(ids.ROWS, "Rows", _EXPLAIN_ROWS, content, controls=fold, exports=("csv", "python"))
 
 
 def _evidence_panel(core: Core, state: TrigramsState) -> html.Section:

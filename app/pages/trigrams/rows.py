@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from aotlens.plots import glyphs
 from app.core.errors import RequestError
@@ -14,8 +15,7 @@ from app.pages.trigrams.address import KINDS, VERDICTS
 from app.pages.trigrams.service import Choice, Reading, Trigrams, contains, frame_of
 
 if TYPE_CHECKING:
-    import pandas as pd
-
+    from aotlens.trigrams import FoldedTrigrams
 
 #: What a row is shown by; columns that a table lacks, because it was not checked, are null.
 COLUMNS = (
@@ -108,6 +108,20 @@ def with_unfolded(
     return [record or _records(frame.iloc[[place]])[0] for place, record in listed]
 
 
+def with_folded(frame: pd.DataFrame, folded: FoldedTrigrams) -> pd.DataFrame:
+    """The listed rows, and after each all that are folded beneath it; `group` is the rank of the row that is listed.
+
+    Those beneath have no rank and no verdict of their own.
+    """
+    group = np.searchsorted(folded.best, folded.beneath) + 1
+    beneath = np.flatnonzero((group <= len(frame)) & (folded.beneath != np.arange(len(group))))
+    members = frame_of(folded.table.take(beneath), None).drop(columns="rank").assign(group=group[beneath])
+    # Integers stay integers where some are missing.
+    whole = {str(name): "Int64" for name in frame.select_dtypes("integer")}
+    listed = frame.assign(group=frame["rank"]).astype(whole)
+    return pd.concat([listed, members]).sort_values("group", kind="stable", ignore_index=True)
+
+
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     present = [column for column in COLUMNS if column in frame]
     records = frame[present].to_dict(orient="records")
@@ -131,11 +145,11 @@ def count(trigrams: Trigrams, choice: Choice, reading: Reading | None) -> KindCo
     return KindCounts(kinds=KINDS, verdicts=verdicts, counts=counts)
 
 
-def heads(trigrams: Trigrams, choice: Choice, reading: Reading | None, shape: tuple[int, int]) -> list[dict[str, Any]]:
+def heads(trigrams: Trigrams, choice: Choice, reading: Reading | None) -> list[dict[str, Any]]:
     """A record for every head of the model: how many rows of each kind and verdict, for tables that are there."""
-    records = []
-    for layer in range(shape[0]):
-        for head in range(shape[1]):
+    records, cfg = [], trigrams.core.catalog.load(choice.checkpoint).model.cfg
+    for layer in range(cfg.n_layers):
+        for head in range(cfg.n_heads):
             here = choice.at(layer, head)
             record: dict[str, Any] = {
                 "head": f"{layer}.{head}", "goto": [layer, head],

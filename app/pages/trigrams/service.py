@@ -16,7 +16,7 @@ from app.core.catalog import LoadedModel
 from app.core.corpora import Text
 from app.core.errors import RequestError
 from app.core.jobs import Job, Jobs, Report
-from app.pages.trigrams.address import End, Fold, Score, TrigramsState
+from app.pages.trigrams.address import End, Fold, Score, TrigramsState, max_distance
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -136,7 +136,7 @@ class Trigrams:
         layer, head = state.head or (0, 0)
         if layer >= cfg.n_layers or head >= cfg.n_heads:
             layer, head = 0, 0
-        most = max(cfg.n_ctx // 2, 1) if cfg.positions is not None else 0
+        most = max_distance(cfg.n_ctx, cfg.positions)
         distance = state.distance if most else None
         if isinstance(distance, int):
             distance = min(max(distance, 1), most)
@@ -249,6 +249,12 @@ class Trigrams:
     def text(self, reading: Reading, checkpoint: str) -> Text:
         """What a reading reads. Raises RequestError for text that isn't here."""
         return self.corpora.text(reading.text, self.core.catalog.info(checkpoint))
+
+    def reading(self, state: TrigramsState, checkpoint: str) -> Reading | None:
+        """What a state reads, as far as it is offered here; None where there is no text."""
+        name = self.corpora.chosen(state.corpus, self.core.catalog.info(checkpoint))
+        tokens = min(state.tokens, max(self.settings.evidence_tokens))
+        return None if name is None else Reading(text=name, tokens=tokens)
 
     def about(self, choice: Choice, reading: Reading | None) -> str:
         """Which text is read, in words."""

@@ -55,22 +55,26 @@ def _direct_path(trigrams: Trigrams, choice: PathChoice) -> DirectPath:
     model = trigrams.core.catalog.load(choice.checkpoint).model
     own = own_token_heads(model)
     heads = own if choice.own else ()
-    counts, tokens, k = None, None, choice.k
+    counts, (tokens, k) = None, first_tokens(trigrams, choice)
     if choice.reading is not None:
         text = trigrams.text(choice.reading, choice.checkpoint)
         source, how_much = trigrams.source(choice.reading, text)
         counts = count_bigrams(model, source, **how_much)
-    if choice.after:
-        shown = [glyphs(token) for token in trigrams.strings(choice.checkpoint)]
-        tokens = matching(shown, choice.after, "first token")
-        k = min(k, _OF_A_TOKEN)
-        tokens = tokens[: max(MAX_ROWS // k, 1)]
     return DirectPath(
         bigrams=bigrams(model, k, tokens=tokens, heads=heads, corpus=counts),
         own=own,
         zero_layer=None if counts is None else zero_layer(model, counts, heads=heads),
         n_text=0 if counts is None else counts.n,
     )
+
+
+def first_tokens(trigrams: Trigrams, choice: PathChoice) -> tuple[list[int] | None, int]:
+    """The first tokens that are searched for, and how many bigrams of each; None, and how many of all."""
+    if not choice.after:
+        return None, choice.k
+    k = min(choice.k, _OF_A_TOKEN)
+    shown = [glyphs(token) for token in trigrams.strings(choice.checkpoint)]
+    return matching(shown, choice.after, "first token")[: max(MAX_ROWS // k, 1)], k
 
 
 def bigram_rows(path: DirectPath) -> list[dict[str, Any]]:

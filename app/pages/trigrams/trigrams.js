@@ -14,7 +14,9 @@ aotlens.page("trigrams", {
 
     pick: function ({ selected }) {
         const row = selected && selected[0];
-        return row && row.rank ? { row: row.rank } : {};
+        if (!row || !row.rank) return {};
+        aotlens.openTab("trigrams-besides", "one");
+        return { row: row.rank };
     },
 
     // The direct path, of the same checkpoint, as many rows of it, beside the same text.

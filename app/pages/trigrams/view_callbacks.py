@@ -17,6 +17,7 @@ from app.pages.trigrams.service_occurrences import occurrences
 from app.pages.trigrams.tables import forced_height
 from app.shell import ids as shell
 from app.shell.callbacks import Answer, guarded
+from app.shell.notices import problem
 from app.shell.props import props, stores
 
 
@@ -26,7 +27,7 @@ def register(app: Dash, trigrams: Trigrams) -> None:
     @guarded(
         app,
         panel=ids.ONE,
-        inputs=stores(shown=ids.SHOWN, rank=ids.ROW),
+        inputs=stores(shown=shell.seen(ids.ONE), rank=ids.ROW),
         parts=("body", "title"),
         empty={"title": "One row"},
     )
@@ -36,13 +37,15 @@ def register(app: Dash, trigrams: Trigrams) -> None:
             return None
         if not shown["rows"]:
             return {"body": "No triple qualifies.", "title": "One row"}
-        row = min(max(int(rank or 1), 1), shown["rows"]) - 1
-        return {"body": one_row(trigrams, choice, reading_of(shown["reading"]), row), "title": f"Row {row + 1:,}"}
+        row = row_of(rank, shown["rows"])
+        said = None if rank in (None, row + 1) else problem(words.no_row(int(rank), shown["rows"]))
+        body = one_row(trigrams, choice, reading_of(shown["reading"]), row)
+        return {"body": body, "title": f"Row {row + 1:,}", "notice": said}
 
     @guarded(
         app,
         panel=ids.KINDS,
-        inputs=stores(shown=ids.SHOWN, theme=shell.THEME),
+        inputs=stores(shown=shell.seen(ids.KINDS), theme=shell.THEME),
         parts=("figure", "caption", "title"),
         empty={"title": "Kinds"},
     )
@@ -66,7 +69,7 @@ def register(app: Dash, trigrams: Trigrams) -> None:
     @guarded(
         app,
         panel=ids.FORCED,
-        inputs=stores(shown=ids.SHOWN),
+        inputs=stores(shown=shell.seen(ids.FORCED)),
         parts=("rows", "caption"),
         output=props("style", style=shell.table(ids.FORCED)),
         empty={"style": forced_height(0)},
@@ -83,6 +86,11 @@ def register(app: Dash, trigrams: Trigrams) -> None:
             "style": forced_height(len(records)),
             "caption": words.forced(trigrams.bugs(choice, reading), 0 if evidence is None else evidence.n_confirmed),
         }
+
+
+def row_of(rank: int | None, n_rows: int) -> int:
+    """The row that is explained (0 is the first): the nearest that there is, the first where none is chosen."""
+    return min(max(int(rank or 1), 1), n_rows) - 1
 
 
 def one_row(trigrams: Trigrams, choice: Choice, reading: Reading | None, row: int) -> Any:

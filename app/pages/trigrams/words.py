@@ -33,9 +33,15 @@ def rare(least: int, shape: Shape) -> str:
     return ""
 
 
-def folded(choice: Choice, n_rows: int) -> str:
-    """How many rows are beneath those that are listed."""
-    return f", beneath which {n_rows:,} are folded that differ from one of them in {_OVER[choice.fold]} only"
+def folded(choice: Choice, n_rows: int, most: int, shown: int) -> str:
+    """How many rows are beneath those that are listed, at `most` beneath one, of which `shown` unfold."""
+    rest = f" (+ unfolds the best {shown:,} beneath a row; the CSV has them all)" if most > shown else ""
+    return f", beneath which {n_rows:,} are folded that differ from one of them in {_OVER[choice.fold]} only{rest}"
+
+
+def no_row(rank: int, n_rows: int) -> str:
+    """What is said of a rank that the table does not have."""
+    return f"There is no row {rank:,} in a table of {n_rows:,} rows; the nearest is explained instead."
 
 
 _OVER = {"similar": "the source or the destination", "sources": "the source"}

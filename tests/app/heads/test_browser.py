@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import struct
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -15,13 +14,24 @@ import pytest
 from playwright.sync_api import expect
 
 from app.core import Core
+from app.core.examples import FIRST
 from app.core.head_maps import View
 from app.pages.heads.address import ADDRESS as HEADS
 from app.pages.heads.address import HeadsState
 from app.pages.heads.ids import ids
 from app.shell import ids as shell
-from app.shell.examples import FIRST
-from tests.app.conftest import PATIENCE, fits, focused, head_drawn, in_the_first_screen, opened, query, settled, written
+from tests.app.conftest import (
+    PATIENCE,
+    fits,
+    focused,
+    head_drawn,
+    in_the_first_screen,
+    opened,
+    pointed,
+    query,
+    settled,
+    written,
+)
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page, Request
@@ -237,19 +247,7 @@ def test_the_picture_has_steps_and_the_pointer_the_value(open_page, services: Co
     np.testing.assert_allclose((levels[below] - zero) / steps * top, exact[below], atol=0.51 * top / steps)
     assert (levels[~below] == zero).all()
 
-    tip = page.locator(f"#{ids.TIP}")
-    deadline = time.monotonic() + PATIENCE / 1000
-    while (
-        not tip.is_visible() and time.monotonic() < deadline
-    ):  # a figure that is still being laid out hears no pointer
-        page.mouse.move(2, 2)
-        place = page.evaluate(
-            """() => { const plot = document.querySelector("#heads-map-graph .js-plotly-plot");
-                       const { left, top } = plot.getBoundingClientRect(), { xaxis, yaxis } = plot._fullLayout;
-                       return [left + xaxis._offset + xaxis.c2p(1), top + yaxis._offset + yaxis.c2p(3)]; }"""
-        )
-        page.mouse.move(*place)
-        page.evaluate("() => new Promise(done => setTimeout(done, 500))")
+    tip = pointed(page, ids.MAP, 3, 1)
     expect(tip).to_contain_text(f"{float(exact[3, 1]):.4f}")
     page.mouse.move(2, 2)
     expect(tip).to_be_hidden()

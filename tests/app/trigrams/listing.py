@@ -16,12 +16,12 @@ def trigrams(**state: Any) -> str:
 
 
 def listed(page: Page, said: str) -> None:
-    """Waits until the grid's count says so, and the first row is explained."""
+    """Waits until the grid's count says so, and the first row is explained, where that panel is in view."""
     page.wait_for_function(
         """said => document.getElementById("trigrams-rows-caption")?.textContent.startsWith(said)
             && (said.startsWith("0")
                 || document.querySelector("#trigrams-rows-table .ag-row [col-id=kind]")?.textContent)
-            && document.querySelector("#trigrams-one-body .trigram-big")""",
+            && (innerWidth < 1000 || document.querySelector("#trigrams-one-body .trigram-big"))""",
         arg=said,
     )
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
+import pandas as pd
 import pytest
 from playwright.sync_api import expect
 
@@ -18,7 +19,7 @@ from app.pages.trigrams.address import TrigramsState
 from app.pages.trigrams.ids import ids
 from app.pages.trigrams.service import Trigrams
 from app.shell import ids as shell
-from tests.app.conftest import PATIENCE, TEXT, fits, focused, settled, written
+from tests.app.conftest import PATIENCE, TEXT, fits, focused, in_the_first_screen, opened, settled, written
 from tests.app.trigrams.listing import checked, column, listed, lists, trigrams
 
 if TYPE_CHECKING:
@@ -100,17 +101,21 @@ def test_all_triples_are_searched(open_page):
 def test_check_read_and_open_in_heads(open_page):
     page = open_page(trigrams(source="captain", destination="·", within="all", k=60, tokens=3000))
     listed(page, "60 rows.")
+    opened(page, "Check against text")
     page.locator(f"#{shell.caption(ids.EVIDENCE)} >> text=Reads 1 document in book.txt").wait_for()
     page.click(f"#{ids.CHECK}")
     checked(page)
+    opened(page, "What true rows force")
+    page.locator(f"#{shell.caption(ids.FORCED)} >> text=/nothing is forced|forced by pairs/").wait_for()
+    opened(page, "Kinds")
     page.locator("#trigrams-kinds-caption >> text=tokens of 1 document").wait_for()
     page.wait_for_selector("#trigrams-kinds-graph .barlayer .trace", state="attached")
-    page.locator(f"#{shell.caption(ids.FORCED)} >> text=/nothing is forced|forced by pairs/").wait_for()
+    confirmed = int(page.inner_text("#trigrams-kinds-caption").split(" confirmed")[0])
+    opened(page, "Rows")
     # The verdict's filter agrees with what is counted.
     page.click(f"#{ids.VERDICT}")
     page.click("[role=option] >> text='confirmed'")
     written(page, "verdict", "confirmed")
-    confirmed = int(page.inner_text("#trigrams-kinds-caption").split(" confirmed")[0])
     assert confirmed < 60
     listed(page, f"{confirmed} of 60 rows match.")
     page.click("#trigrams-verdict ~ * button, .mantine-Select-root:has(#trigrams-verdict) button")
@@ -166,6 +171,7 @@ def test_a_check_can_be_stopped_and_every_head_checked(open_page, served, monkey
     monkeypatch.setattr(aotlens.trigrams, "evidence", slow)
     page = open_page(trigrams(k=20, tokens=3000))
     listed(page, "20 rows.")
+    opened(page, "Check against text")
     page.click(f"#{ids.CHECK}")
     assert started.wait(PATIENCE / 1000)
     page.locator(f"#{shell.progress(ids.CHOICE)} >> text=/Checking head 0.1 .* of 3,000 tokens/").wait_for()
@@ -173,8 +179,8 @@ def test_a_check_can_be_stopped_and_every_head_checked(open_page, served, monkey
     page.locator(f"#{shell.progress(ids.CHOICE)} >> text=Stopped; nothing of it is kept").wait_for()
     expect(page.locator(f"#{shell.stop(ids.CHOICE)}")).to_be_hidden()
     monkeypatch.setattr(aotlens.trigrams, "evidence", real)
+    opened(page, "All heads")
     page.click(f"#{ids.CHECK_ALL}")
-    page.locator("#trigrams-all-heads").scroll_into_view_if_needed()
     page.wait_for_function("""() => { const cells = [...document.querySelectorAll(
         "#trigrams-all-heads-table .ag-row [col-id='too rare']")]; return cells.length === 3
         && cells.every(cell => /^[0-9]+$/.test(cell.textContent)); }""")
@@ -196,6 +202,7 @@ def test_the_keyboard_reaches_rows_and_heads(open_page):
     page.locator("#trigrams-one-title >> text='Row 4'").wait_for()
     written(page, "row", "4")
     settled(page)
+    opened(page, "All heads")
     page.locator("#trigrams-all-heads-table .ag-row[row-index='0'] [col-id=head]").focus()
     page.keyboard.press("Enter")
     written(page, "head", "0.0")
@@ -204,6 +211,7 @@ def test_the_keyboard_reaches_rows_and_heads(open_page):
 def test_pasted_text_is_a_corpus(open_page):
     page = open_page(trigrams(source="captain", destination="·", within="all", k=30))
     listed(page, "30 rows.")
+    opened(page, "Check against text")
     page.click(f"#{ids.CORPUS}")
     page.click("[role=option] >> text='pasted text'")
     page.click(f"#{ids.CHECK}")
@@ -214,7 +222,7 @@ def test_pasted_text_is_a_corpus(open_page):
     checked(page)
     # It is in the address, and there it is found when the page is opened again.
     written(page, "corpus", key_of(TEXT * 5))
-    page = open_page(trigrams(k=30, corpus=key_of(TEXT * 5)))
+    page = open_page(trigrams(k=30, corpus=key_of(TEXT * 5), beside="text"))
     page.locator(f"#{shell.caption(ids.EVIDENCE)} >> text=Reads your text ‹Pasted: The captain").wait_for()
 
 
@@ -222,9 +230,10 @@ def test_a_check_reads_what_the_fields_hold(open_page):
     """However soon after the typing the button is pressed: fields wait for more of it before they tell the server."""
     page = open_page(trigrams(source="captain", destination="·", within="all", k=30))
     listed(page, "30 rows.")
+    opened(page, "Check against text")
     page.click(f"#{ids.CORPUS}")
     page.click("[role=option] >> text='pasted text'")
-    settled(page)
+    opened(page, "Kinds")
     for times in (5, 6, 7):
         page.fill(f"#{ids.PASTED}", TEXT * times)
         page.click(f"#{ids.CHECK}")
@@ -232,6 +241,7 @@ def test_a_check_reads_what_the_fields_hold(open_page):
         expect(page.locator("#trigrams-kinds-caption")).to_contain_text(about)
         expect(page.locator(f"#{shell.notice(ids.CHECK)}")).to_be_empty()
     # So do those of the table: it is one of 20 rows that is checked.
+    opened(page, "Rows")
     page.fill(f"#{ids.K}", "20")
     page.click(f"#{ids.CHECK}")
     listed(page, "20 rows.")
@@ -248,7 +258,7 @@ def test_a_click_that_waits_for_another_answer_is_heard(open_page, monkeypatch: 
 
     page = open_page(trigrams(k=20))
     listed(page, "20 rows.")
-    settled(page)
+    opened(page, "Check against text")
     monkeypatch.setattr(words, "rule", late)
     page.click(f"#{ids.CORPUS}")
     page.click("[role=option] >> text='pasted text'")
@@ -266,11 +276,21 @@ def test_what_there_is_not_is_said(open_page):
     fits(page)
     page = open_page(trigrams(checkpoint="nothing"))
     page.locator(".taken-instead >> text=checkpoint=nothing").wait_for()
+    # A text that has been deleted, more tokens than are read here, and a row that the table does not have.
+    page = open_page(trigrams(k=20, corpus=key_of("deleted"), tokens=200_000, distance=900, row=77))
+    said = page.locator(".taken-instead")
+    expect(said).to_contain_text(f"corpus={key_of('deleted')}: expected a text that is kept here: this one is not, or ")
+    expect(said).to_contain_text("has been deleted. book.txt was taken instead.")
+    expect(said).to_contain_text("tokens=200000: expected at most 100,000 tokens.")
+    expect(said).to_contain_text("distance=900: expected a distance from 1 to 24 tokens, or 'mean'. 24 was taken")
+    expect(page.locator(f"#{shell.notice(ids.ONE)}")).to_contain_text("There is no row 77 in a table of 20 rows")
+    expect(page.locator("#trigrams-one-title")).to_have_text("Row 20")
 
 
 def test_files(open_page):
     page = open_page(trigrams(k=40))
     listed(page, "40 rows.")
+    opened(page, "Kinds")
     page.wait_for_selector("#trigrams-kinds-graph .barlayer .trace", state="attached")
     starts = {"csv": b'"kind"', "json": b"{", "png": b"\x89PNG", "svg": b"<svg"}
     for kind, start in starts.items():
@@ -281,7 +301,37 @@ def test_files(open_page):
         assert content.startswith(start), (kind, content[:40])
         if kind == "png":
             assert struct.unpack(">II", content[16:24]) >= (900, 800)
+    opened(page, "All heads")
+    page.click("#trigrams-all-heads-export")
+    with page.expect_download() as download:
+        page.click(f"#{shell.export(ids.ALL_HEADS, 'csv')}")
+    heads = pd.read_csv(download.value.path())
+    assert heads["head"].astype(str).tolist() == ["0.0", "0.1", "0.2"]
+    assert heads["rows"][1] == 40
+    opened(page, "Rows")
     page.click("#trigrams-rows-export")
     with page.expect_download() as download:
         page.click(f"#{shell.export(ids.ROWS, 'csv')}")
     assert len(Path(download.value.path()).read_text(encoding="utf-8").splitlines()) >= 41
+
+
+def test_the_rows_are_in_the_first_screen_and_tabs_are_remembered(open_page):
+    page = open_page(trigrams(k=60, fold="similar"))
+    listed(page, "60 rows")
+    in_the_first_screen(page, ids.ROWS)
+    in_the_first_screen(page, ids.ONE)
+    # What is in a tab that is shut is not asked for.
+    assert page.locator(f"#{ids.KINDS}").get_attribute("aria-busy") == "true"
+    opened(page, "Kinds")
+    opened(page, "Check against text")
+    written(page, "tab", "kinds")
+    written(page, "beside", "text")
+    again = open_page(trigrams(k=60, tab="forced", beside="text"), load=True)
+    expect(again.locator(f"#{shell.caption(ids.FORCED)}")).to_contain_text("has not been held against text")
+    expect(again.locator(f"#{ids.CHECK}")).to_be_visible()
+    # A row that is clicked is explained, whatever was open.
+    opened(again, "Rows")
+    again.click("#trigrams-rows-table .ag-row[row-index='2'] [col-id=out_shown]")
+    expect(again.locator("#trigrams-one-title")).to_have_text("Row 3")
+    expect(again.locator(f"#{ids.ONE}")).to_be_visible()
+    written(again, "beside", None)

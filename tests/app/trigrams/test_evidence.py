@@ -10,10 +10,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from aotlens.plots import glyphs
-from aotlens.trigrams import evidence, score_triples, skip_trigram_bugs
+from aotlens.trigrams import evidence, score_triples, skip_trigram_bugs, skip_trigrams
 from aotlens.trigrams.kinds import KINDS
 from app.core.errors import RequestError
 from app.pages.trigrams import rows as table_rows
@@ -142,7 +143,7 @@ def test_kinds_and_heads_are_counted(more: Trigrams, checked: Choice):
     found = more.evidence(checked, READING)
     assert found is not None and counts.counts.sum() == 40
     assert dict(zip(counts.verdicts, counts.counts.sum(0).tolist(), strict=True)) == found.summary()
-    records = table_rows.heads(more, checked, READING, (1, 3))
+    records = table_rows.heads(more, checked, READING)
     assert [record["head"] for record in records] == ["0.0", "0.1", "0.2"] and records[1]["chosen"]
     assert records[1]["rows"] == 40 and records[1]["confirmed"] == found.n_confirmed
     with pytest.raises(RequestError, match="still being searched"):
@@ -236,7 +237,8 @@ def test_every_export_is_a_file(more: Trigrams, checked: Choice, entry: str, rea
             make_file(more, entry, {"choice": checked.to_dict(), "reading": None, "rows": 40, "checked": False})
         return
     file = make_file(more, entry, {"choice": checked.to_dict(), "reading": reading, "rows": 40, "checked": True})
-    assert file.name.startswith("tiny-one-head-0.1") and file.name.endswith(entry.rsplit("-", 1)[1])
+    of_one = "" if entry == shell.export(ids.ALL_HEADS, "csv") else "-head-0.1"
+    assert file.name.startswith(f"tiny-one{of_one}") and file.name.endswith(entry.rsplit("-", 1)[1])
     text = file.content.decode()
     if entry.endswith("json"):
         content = json.loads(text)
@@ -247,12 +249,34 @@ def test_every_export_is_a_file(more: Trigrams, checked: Choice, entry: str, rea
         bugs = more.bugs(checked, READING)
         assert bugs is not None and len(rows) == len(bugs) and text.startswith('"source","destination"')
         return
+    if entry == shell.export(ids.ALL_HEADS, "csv"):
+        assert [row["head"] for row in rows] == ["0.0", "0.1", "0.2"] and float(rows[1]["rows"]) == 40
+        assert sum(float(rows[1][kind]) for kind in KINDS) == 40
+        return
     assert len(rows) == (40 if entry == shell.export(ids.ROWS, "csv") else len(KINDS))
     if entry == shell.export(ids.ROWS, "csv"):
         table = more.table(checked)
         assert table is not None and [row["source"] for row in rows] == list(table.source_token)
         np.testing.assert_allclose([float(row["effect"]) for row in rows], table.effect, rtol=1e-12)
         assert ("verdict" in rows[0]) == (reading is not None)
+
+
+def test_rows_that_are_folded_are_in_the_file(more: Trigrams):
+    """Group by group: those that the page lists, each with all that the library folds beneath it."""
+    wanted = choice(fold="sources", k=7)
+    assert wait(more.search(wanted)).state == "done"
+    model = more.core.catalog.load("tiny-one").model
+    whole = skip_trigrams(model, (0, 1), k=more.settings.folded_rows, background=np.ones(300)).to_frame()
+    groups = whole.groupby(["destination_id", "out_id"], sort=False)
+    expected = [group["effect"].tolist() for _, group in list(groups)[:7]]
+    shown = {"choice": wanted.to_dict(), "reading": None, "rows": 7, "checked": False}
+    found = pd.read_csv(io.BytesIO(make_file(more, shell.export(ids.ROWS, "csv"), shown).content))
+    assert found["group"].unique().tolist() == list(range(1, 8)) and len(found) > 20
+    assert found.groupby("group")["effect"].apply(list).tolist() == expected
+    # Only those that are listed have a rank: the first of each group.
+    listed = found.groupby("group")["rank"].apply(list)
+    assert all(ranks[0] == group and np.isnan(ranks[1:]).all() for group, ranks in listed.items())
+    assert found["folded"].dropna().tolist() == [len(effects) - 1 for effects in expected]
 
 
 def test_an_export_of_nothing_says_why(more: Trigrams):

@@ -50,7 +50,8 @@ STATES = st.builds(
     corpus=st.none() | st.text(st.characters(codec="utf-8"), min_size=1, max_size=20),
     tokens=COUNTS,
     row=st.none() | NUMBERS,
-    tab=st.sampled_from(["rows", "direct"]),
+    tab=st.sampled_from(["rows", "kinds", "forced", "heads", "direct"]),
+    beside=st.sampled_from(["one", "text"]),
     own=st.booleans(),
     after=WANTED,
 )

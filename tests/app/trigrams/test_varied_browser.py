@@ -16,7 +16,7 @@ from app.pages.trigrams.path_callbacks import path_choice
 from app.pages.trigrams.service import Trigrams
 from app.pages.trigrams.service_direct import direct_path
 from app.shell import ids as shell
-from tests.app.conftest import TEXT, fits, settled, written
+from tests.app.conftest import TEXT, fits, in_the_first_screen, opened, revealed, seen, settled, written
 from tests.app.trigrams.listing import checked, listed, lists, trigrams
 
 
@@ -92,7 +92,7 @@ def test_the_direct_path_has_a_tab(open_page, served):
 def test_a_text_is_uploaded_chosen_and_deleted(open_page, served):
     page = open_page(trigrams(k=20))
     listed(page, "20 rows.")
-    settled(page)
+    opened(page, "Check against text")
     upload, notice = page.locator(f"#{shell.upload(ids.CORPUS)} input"), page.locator(f"#{shell.notice(ids.EVIDENCE)}")
     name = '<b onmouseover="alert(1)">novel.txt'
     most = served[1].settings.max_text_bytes
@@ -115,6 +115,7 @@ def test_a_text_is_uploaded_chosen_and_deleted(open_page, served):
     written(page, "corpus", key)
     page.click(f"#{ids.CHECK}")
     checked(page)
+    opened(page, "Kinds")
     expect(page.locator("#trigrams-kinds-caption")).to_contain_text(name)
     page.click(f"#{shell.delete(ids.CORPUS)}")
     expect(page.locator(f"#{shell.caption(ids.EVIDENCE)}")).to_contain_text("book.txt")
@@ -165,9 +166,23 @@ def test_a_head_that_is_chosen_again_before_the_answer_is_shown(open_page, serve
     expect(page.locator(f'#{ids.HEADS} [data-layer="11"][data-head="1"]')).to_have_attribute("aria-pressed", "true")
 
 
+def test_with_many_layers_the_main_views_are_in_the_first_screen(open_page):
+    page = open_page(trigrams(checkpoint="tiny-deep", head=(11, 1), k=20))
+    listed(page, "20 rows.")
+    in_the_first_screen(page, ids.ROWS)
+    page = open_page("/circuits?checkpoint=tiny-deep&head=11.1")
+    for panel in ("circuits-map", "circuits-top"):
+        seen(page, panel)
+        page.evaluate("scrollTo(0, 0)")
+        in_the_first_screen(page, panel)
+
+
+@pytest.mark.parametrize("width", [1440, 800])
 @pytest.mark.parametrize("path", ["/checkpoints", "/circuits?checkpoint=tiny-two", trigrams(k=40, fold="similar")])
-def test_columns_fit_their_content_and_headers_break_between_words(open_page, path: str):
-    page = open_page(path)
+def test_columns_fit_their_content_and_headers_break_between_words(open_page, path: str, width: int):
+    page = open_page(path, width=width)
+    if path.startswith("/circuits"):
+        revealed(page, "circuits-top")
     page.wait_for_function(
         """() => {
             const pen = document.createElement("canvas").getContext("2d");

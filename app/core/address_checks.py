@@ -1,0 +1,80 @@
+"""What an address names, held against what there is: a check raises Unfit, with what was expected and what is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from app.core import Core
+
+
+class Unfit(ValueError):
+    """A value that cannot be: what was `expected`, and what is `taken` instead (the default, unless told)."""
+
+    def __init__(self, expected: str, *taken: Any) -> None:
+        super().__init__(expected)
+        self.expected, self.taken = expected, taken
+
+
+#: `check(core, state, value)` looks at a value beside what there is, and beside the fields before it; raises Unfit.
+Check = Callable[["Core", Any, Any], None]
+
+
+def checkpoint(core: Core, state: Any, name: str) -> None:
+    """A checkpoint is listed."""
+    known, first = [info.name for info in core.catalog.list()], core.catalog.default()
+    if name not in known:
+        raise Unfit(f"the name of a checkpoint here ({', '.join(known) or 'there are none'})", first)
+
+
+def head(core: Core, state: Any, value: tuple[int, int]) -> None:
+    """The state's checkpoint has such a head."""
+    shape = core.catalog.shape(state.checkpoint or core.catalog.default())
+    if shape is not None and not (value[0] < shape[0] and value[1] < shape[1]):
+        raise Unfit(f"a head of {shape[0]} layers of {shape[1]} heads, the first of which is 0.0", (0, 0))
+
+
+def token(core: Core, state: Any, value: int) -> None:
+    """The state's checkpoint has such a token."""
+    n = core.catalog.config(state.checkpoint or core.catalog.default()).get("d_vocab")
+    if n is not None and value >= n:
+        raise Unfit(f"the id of a token, from 0 to {n - 1:,}")
+
+
+def position(first: str) -> Check:
+    """The state's text, or `first` where it has none, has a token there."""
+
+    def check(core: Core, state: Any, value: int) -> None:
+        checkpoint = state.checkpoint or core.catalog.default()
+        n = core.inference.n_tokens(checkpoint, first if state.text is None else state.text)
+        if n is not None and value >= n:
+            raise Unfit(f"the position of one of the text's {n:,} tokens, from 0 to {n - 1:,}")
+
+    return check
+
+
+def corpus(core: Core, state: Any, name: str) -> None:
+    """There is such a text."""
+    chosen = core.corpora.chosen(name)
+    if chosen != name:
+        raise Unfit("a text that is kept here: this one is not, or has been deleted", chosen)
+
+
+def motif(core: Core, state: Any, name: str) -> None:
+    """There is such a motif."""
+    from aotlens.heads import MOTIFS  # takes seconds, once
+
+    if name not in MOTIFS:
+        raise Unfit(f"one of {', '.join(MOTIFS)}")
+
+
+def up_to(name: str, what: str) -> Check:
+    """At most what the field `name`, which stands before, says."""
+
+    def check(core: Core, state: Any, value: int) -> None:
+        most = getattr(state, name)
+        if value > most:
+            raise Unfit(f"at most {most}, the number of {what}", most)
+
+    return check
