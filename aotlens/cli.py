@@ -7,6 +7,8 @@
     aotlens subspaces CHECKPOINT
     aotlens audit CHECKPOINT --corpus SPEC [--out FILE]
     aotlens motifs CHECKPOINT [--motif NAME] [--half-length N]
+    aotlens atlas CHECKPOINT --corpus SPEC [--head L.H]
+    aotlens compare LEFT RIGHT [--corpus SPEC]
     aotlens ablate CHECKPOINT [--head L.H] --text TEXT | --corpus SPEC [--how mean]
     aotlens paths CHECKPOINT --text TEXT
     aotlens trigrams CHECKPOINT --head L.H [--evidence SPEC]
@@ -29,10 +31,12 @@ import typer
 from aotlens import __version__
 from aotlens.commands import (
     ablate,
+    atlas,
     audit,
     bigrams,
     checkpoints,
     circuits,
+    compare,
     compiling,
     composition,
     distill,
@@ -53,6 +57,8 @@ app.command("composition")(composition.composition_command)
 app.command("subspaces")(subspaces.subspaces_command)
 app.command("audit")(audit.audit_command)
 app.command("motifs")(motifs.motifs_command)
+app.command("atlas")(atlas.atlas_command)
+app.command("compare")(compare.compare_command)
 app.command("ablate")(ablate.ablate_command)
 app.command("paths")(paths.paths_command)
 app.command("trigrams")(trigrams.trigrams_command)

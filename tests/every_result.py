@@ -52,6 +52,8 @@ def _of_heads(model: AttentionOnlyTransformer, tokens: torch.Tensor) -> Iterator
     yield heads.ablate(model, tokens, [(1, 0)])
     several = torch.randint(279, (6, 12), generator=torch.Generator().manual_seed(0))
     yield heads.ablate_each(model, several)
+    made = heads.atlas(model, several, hows=("zero",), cache=None)
+    yield from (made, made.examples)
     yield heads.sufficient_heads(model, several, model(several).argmax(-1), how="zero")
     yield heads.match_heads(model, model, several)
     yield heads.pattern_constancy(model, several)

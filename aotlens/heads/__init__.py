@@ -14,15 +14,18 @@ values.py     lengths of value vectors, by kind of token
 subspaces.py  the subspaces that heads read, and the angles between them
 ablation.py    a loss, or any measure of logits, with some heads replaced (replacement.py: by what)
 each_head.py   the same for each head alone, without computing earlier layers again
+atlas.py       a row a head of all of it (examples.py: where it attends; atlas_file.py: kept on disk)
 sufficient.py  a small set of heads that does what the model does
 """
 
 from __future__ import annotations
 
 from aotlens.heads.ablation import Ablation, ablate
+from aotlens.heads.atlas import Atlas, atlas
 from aotlens.heads.attention_to import MotifScores, attention_to
 from aotlens.heads.constancy import PatternConstancy, RepeatedPatterns, pattern_constancy, repeated_patterns
 from aotlens.heads.each_head import EachHead, ablate_each
+from aotlens.heads.examples import Example, HeadExamples
 from aotlens.heads.inputs import Inputs, Targets
 from aotlens.heads.masks import MaskSimilarity, mask_similarity
 from aotlens.heads.matching import HeadMatching, match_heads
@@ -38,8 +41,11 @@ __all__ = [
     "MOTIFS",
     "PLACES",
     "Ablation",
+    "Atlas",
     "AttentionPatterns",
     "EachHead",
+    "Example",
+    "HeadExamples",
     "HeadMatching",
     "HeadSubspaces",
     "Inputs",
@@ -54,6 +60,7 @@ __all__ = [
     "ValueNorms",
     "ablate",
     "ablate_each",
+    "atlas",
     "attention_by_place",
     "attention_patterns",
     "attention_to",

@@ -3,6 +3,7 @@
 labels.py       tokens as people read them
 colours.py      scales and the shared look, light and dark
 attention.py    one head's map
+atlas.py        one score of every head against another
 thumbnails.py   all heads in one small picture
 all_heads.py    all heads in one large figure, for a paper
 training.py     the training curve
@@ -24,6 +25,7 @@ paths.py        what paths of each length add to a logit, and its flow from toke
 from __future__ import annotations
 
 from aotlens.plots.all_heads import all_heads_maps
+from aotlens.plots.atlas import head_scatter
 from aotlens.plots.attention import attention_map
 from aotlens.plots.colours import Theme
 from aotlens.plots.composition import Edge, composition_graph
@@ -84,6 +86,7 @@ __all__ = [
     "gate",
     "glyphs",
     "head_clouds",
+    "head_scatter",
     "is_whitespace",
     "learning_curves",
     "loss_landscape",

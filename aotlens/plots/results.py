@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aotlens.conventions import Head, HeadLike, as_head
+from aotlens.plots.atlas import head_scatter
 from aotlens.plots.attention import attention_map
 from aotlens.plots.colours import Theme
 from aotlens.plots.composition import Edge, composition_graph
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from aotlens.distill import Distillation, SubstitutionCosts
     from aotlens.distill.compile.curves import ErrorCurve, ErrorSurface
     from aotlens.heads import (
+        Atlas,
         AttentionPatterns,
         EachHead,
         HeadMatching,
@@ -48,8 +50,8 @@ def plot(result: Any, *, theme: Theme = "light", **options: Any) -> go.Figure:
     """The figure that the app shows of this result; `FIGURES` lists the types of result that have one.
 
     Options are those of the figure's own function below: `head` of attention patterns and of compositions, `motif` of
-    motif scores, `without_first` of constancy, `by` of matched heads, `width` of a distillation, `of` of term
-    importance, `target` and `position` of a path expansion, `proven` of an error curve.
+    motif scores, `x` and `y` of an atlas, `without_first` of constancy, `by` of matched heads, `width` of a
+    distillation, `of` of term importance, `target` and `position` of a path expansion, `proven` of an error curve.
 
     Raises `ValueError` for a result without a figure, and where a figure needs an option that was not given.
     """
@@ -83,6 +85,21 @@ def motifs(scores: MotifScores, *, motif: str | None = None, theme: Theme = "lig
     """One motif's score of every head, layers down and heads across; without a name induction, or else the first."""
     motif = motif or ("induction" if "induction" in scores.motifs else scores.motifs[0])
     return _by_head(np.asarray(scores[motif]), f"attention: {motif.replace('_', ' ')}", theme)
+
+
+def atlas(
+    result: Atlas, *, x: str = "previous_token", y: str = "induction_random", theme: Theme = "light"
+) -> go.Figure:
+    """Any two columns of the atlas against each other, a point a head, by label."""
+    frame = result.to_frame()
+    numbers = frame.select_dtypes("number").columns
+    for name in (x, y):
+        if name not in numbers:
+            raise ValueError(f"plot: no column {name!r} of numbers; there are {', '.join(numbers)}.")
+    titles = tuple(name.replace("_", " ") for name in (x, y))
+    names = [f"{row.layer}.{row.head}" for row in frame.itertuples()]
+    labels = [label.replace("_", " ") for label in frame["label"]]
+    return head_scatter(frame[x].to_numpy(), frame[y].to_numpy(), names, labels, titles=titles, theme=theme)
 
 
 def constancy(result: PatternConstancy, *, without_first: bool = False, theme: Theme = "light") -> go.Figure:
@@ -283,6 +300,7 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.distill.compile.curves.ErrorSurface": surface,
     "aotlens.distill.heads.result.Distillation": distillation,
     "aotlens.distill.heads.selection.SubstitutionCosts": substitution,
+    "aotlens.heads.atlas.Atlas": atlas,
     "aotlens.heads.attention_to.MotifScores": motifs,
     "aotlens.heads.constancy.PatternConstancy": constancy,
     "aotlens.heads.constancy.RepeatedPatterns": repeated,

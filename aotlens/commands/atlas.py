@@ -1,0 +1,138 @@
+"""``aotlens atlas``: a row a head: what it attends to, how constant that is, what it copies, what the model loses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from aotlens.commands.shared import (
+    Checkpoint,
+    Csv,
+    Device,
+    Folders,
+    Force,
+    TokenBar,
+    check_csv,
+    print_text,
+    table,
+    write_csv,
+)
+
+if TYPE_CHECKING:
+    from aotlens.heads import Atlas
+
+
+def atlas_command(
+    checkpoint: Checkpoint,
+    corpus: Annotated[str, typer.Option(metavar="SPEC", help="Text to read: dir:PATH, a name, hf:….")],
+    tokens: Annotated[int, typer.Option(min=1, metavar="N", help="How much of it, spread over it.")] = 200_000,
+    head: Annotated[
+        str | None, typer.Option(metavar="L.H", help="This head's dossier, with examples, in place of the table.")
+    ] = None,
+    how: Annotated[
+        list[str],
+        typer.Option(metavar="HOW", help="As of aotlens ablate; repeatable. Default: position_mean."),
+    ] = [],  # noqa: B006 (Typer copies it)
+    sequences: Annotated[int, typer.Option(min=2, metavar="N", help="Windows to ablate on.")] = 32,
+    distillation: Annotated[
+        bool, typer.Option("--distillation", help="Add the bundled distillation's error of each head.")
+    ] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Measure anew, and keep nothing on disk.")] = False,
+    csv: Csv = None,
+    force: Force = False,
+    device: Device = "auto",
+    folders: Folders = [],  # noqa: B006
+) -> None:
+    """Measure every head: motifs beside chance, constancy, copying, partners, the loss without it; examples of a head.
+
+    Of text that the checkpoint was trained on, only the documents that were held out are read. What is measured is kept
+    under $AOTLENS_HOME, so that a second call reads it and one after an interruption goes on.
+    """
+    from aotlens.checkpoints import load
+    from aotlens.conventions import as_head
+    from aotlens.heads import atlas
+
+    check_csv(csv, force)
+    model = load(checkpoint, device, folders=folders)
+    wanted = None if head is None else as_head(head, model.cfg)
+    distilled = _distillation(checkpoint) if distillation else None
+    with TokenBar() as bar:
+        made = atlas(
+            model, corpus, distillation=distilled, n_tokens=tokens, hows=how or ["position_mean"],
+            n_ablated=sequences, cache=None if fresh else "home", progress=bar,
+        )  # fmt: skip
+    if csv is not None:
+        write_csv(made.to_frame(), csv)
+        return
+    print_text(f"{made.model} on {made.about}.")
+    for what, why in made.missing.items():
+        print_text(f"{what}: not measured, {why}.")
+    print_text("")
+    if wanted is not None:
+        _print_dossier(made, wanted, model.tokenizer)
+        return
+    _print_table(made)
+
+
+def _distillation(checkpoint: str) -> object:
+    from aotlens.distill import bundled_distillations
+
+    bundled = bundled_distillations()
+    if checkpoint not in bundled:
+        raise ValueError(f"--distillation: there is one of {', '.join(bundled)}, not of {checkpoint}.")
+    return bundled[checkpoint].distillation
+
+
+def _print_table(made: Atlas) -> None:
+    frame = made.to_frame()
+    hows = list(made.ablations)
+    lines: list[tuple[str, ...]] = [
+        ("head", "label", "margin", "induction*", "constancy", "without 0", "distance", "copies", "reads",
+         *(f"{how.replace('_', ' ')}: loss, 95%" for how in hows),
+         *(("FFN error",) if "ffn_error" in frame else ()))
+    ]  # fmt: skip
+    for row in frame.to_dict("records"):
+        losses = (
+            f"{row[f'loss_{how}']:+.4f} ({row[f'loss_{how}_low']:+.4f} to {row[f'loss_{how}_high']:+.4f})"
+            for how in hows
+        )
+        lines.append(
+            (f"{row['layer']}.{row['head']}", row["label"].replace("_", " "), _number(row["margin"], ".2f"),
+             _number(row.get("induction_random"), ".2f"), _number(row["constancy"], ".2f"),
+             _number(row["constancy_without_first"], ".2f"), _number(row["mean_distance"], ".0f"),
+             _number(row.get("copying"), ".2f"), str(row.get("reads", "")), *losses,
+             *((_number(row["ffn_error"], ".2f"),) if "ffn_error" in frame else ()))
+        )  # fmt: skip
+    print_text(table(lines))
+    print_text("\n* on random tokens that come twice")
+    for how, result in made.together.items():
+        low, high = result.interval()
+        print_text(
+            f"all heads at once, {how.replace('_', ' ')}: {result.change:+.3f} nats ({low:+.3f} to {high:+.3f}), from "
+            f"{result.clean_mean:.3f}"
+        )
+
+
+def _number(value: float | None, digits: str) -> str:
+    return "" if value is None or value != value else format(value, digits)
+
+
+def _print_dossier(made: Atlas, head: tuple[int, int], tokenizer: object) -> None:
+    from aotlens.plots.labels import describe
+
+    print_text(f"Head {head[0]}.{head[1]}. {made.sentence(head)}")
+    for name, partners in (("reads", made.reads(head)), ("feeds", made.feeds(head))):
+        if partners:
+            said = ", ".join(f"{p.head[0]}.{p.head[1]} ({p.mode}, z = {p.z:.1f})" for p in partners)
+            print_text(f"It {name} {said}.")
+    lines: list[tuple[str, ...]] = [("off key 0", "query", "attends to", "attention")]
+    for example in made.examples.of(head):
+        ids = made.examples.tokens[example.sequence]
+        strings = tokenizer.str_tokens(ids.tolist()) if tokenizer is not None else [str(i) for i in ids]  # type: ignore[attr-defined]
+        key = example.keys[0] if example.keys else 0
+        passage = "".join(strings[max(1, example.query - 6) : example.query + 1])
+        target = "".join(strings[max(1, key - 3) : key + 1])
+        weight = f"{example.weights[0]:.2f}" if example.weights else ""
+        lines.append((f"{example.away:.2f}", f"… {describe(passage)}", f"… {describe(target)}", weight))
+    print_text(f"\n{table(lines)}")

@@ -1,0 +1,387 @@
+"""The atlas: a row a head with everything that is measured of it, from one pass over a text and some ablations.
+
+    patterns     motifs beside chance, constancy, distance and entropy, examples: one pass over all windows
+    random       motifs on random tokens that come twice: the usual induction score
+    circuits     how much each head copies, and with whom it composes, from the weights
+    ablations    the loss without each head alone, and without all of them, for every kind of replacement
+
+Each is a stage that is kept on disk once it is done (`aotlens.heads.atlas_file`). A model of TransformerLens gives what
+patterns show; `missing` says why the rest is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+from aotlens.checkpoints import home_folder
+from aotlens.circuits import all_compositions, copying_rate, ov_circuit, spectrum
+from aotlens.conventions import Head, HeadLike, Progress, as_head
+from aotlens.data import Corpus, Encoding, open_corpus, spread_windows
+from aotlens.data.windows import spread
+from aotlens.heads.ablation import Ablation, ablate
+from aotlens.heads.atlas_file import Stage, Stages, identity
+from aotlens.heads.attention_to import MotifScores, scores_of
+from aotlens.heads.constancy import ConstancyTally, PatternConstancy
+from aotlens.heads.each_head import EachHead, ablate_each
+from aotlens.heads.examples import ExampleTally, HeadExamples
+from aotlens.heads.inputs import Inputs
+from aotlens.heads.motifs import MOTIFS
+from aotlens.heads.reader import HeadReader, Model
+from aotlens.heads.replacement import HOWS
+from aotlens.heads.scores import motif_scores
+from aotlens.heads.tally import MotifTally
+from aotlens.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+BRIDGE = "weights and ablations are read from models of aotlens; this one is of TransformerLens"
+
+
+class Partner(NamedTuple):
+    """A head that another one reads or feeds."""
+
+    head: Head
+    mode: str
+    """`q`, `k` or `v`: which input of the later head reads what the earlier one writes."""
+    value: float
+    """The composition score, with norms folded in."""
+    z: float
+    """Standard deviations of its square above random rotations."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Atlas(Result):
+    """What was measured of every head of a model."""
+
+    model: str
+    about: str
+    """What was read."""
+    motifs: MotifScores
+    random: MotifScores
+    """Motifs on random tokens that come twice."""
+    constancy: PatternConstancy
+    mean_distance: Float64[np.ndarray, "layer head"]
+    """Tokens between query and key, weighted by attention, over all queries but the first."""
+    entropy: Float64[np.ndarray, "layer head"]
+    """Nats a query, over all queries but the first."""
+    examples: HeadExamples
+    copying: Float64[np.ndarray, "layer head"] | None
+    """Share of tokens that raise their own logit most through the head (`aotlens.circuits.copying_rate`)."""
+    copying_score: Float64[np.ndarray, "layer head"] | None
+    """Σ λ ÷ Σ |λ| over the eigenvalues of tokens → logits (`aotlens.circuits.spectrum`)."""
+    composition: Mapping[str, Float64[np.ndarray, "layer head layer head"]]
+    """Scores by mode, indexed [earlier, later]."""
+    composition_z: Mapping[str, Float64[np.ndarray, "layer head layer head"]]
+    ablations: Mapping[str, EachHead]
+    """By kind of replacement."""
+    together: Mapping[str, Ablation]
+    """The same with all heads replaced at once: with `fixed_pattern`, whether contextual patterns are needed at all."""
+    missing: Mapping[str, str] = field(default_factory=dict)
+    """What this model cannot give, and why."""
+    distillation: Any = None
+    """As it was given: the heads' errors as feed-forward networks."""
+    skip_trigrams: Any = None
+    """As it was given: tables by head."""
+
+    @property
+    def headline(self) -> str:
+        labels = np.array(self.motifs.labels()).ravel()
+        names, counts = np.unique(labels, return_counts=True)
+        order = np.argsort(-counts, kind="stable")
+        return f"{len(labels)} heads of {self.model}: " + ", ".join(f"{counts[i]} {names[i]}" for i in order[:6])
+
+    @property
+    def heads(self) -> tuple[Head, ...]:
+        """All heads, in order."""
+        return tuple(np.ndindex(*self.entropy.shape))  # type: ignore[arg-type]
+
+    def reads(self, head: HeadLike, n: int = 3) -> tuple[Partner, ...]:
+        """The earlier heads whose output this one reads most beyond chance, by z; from all modes."""
+        layer, number = as_head(head)
+        return self._partners(n, lambda values: values[..., layer, number])
+
+    def feeds(self, head: HeadLike, n: int = 3) -> tuple[Partner, ...]:
+        """The later heads that read this one most beyond chance."""
+        layer, number = as_head(head)
+        return self._partners(n, lambda values: values[layer, number])
+
+    def _partners(self, n: int, of: Callable[[np.ndarray], np.ndarray]) -> tuple[Partner, ...]:
+        partners = [
+            Partner(head=(int(at[0]), int(at[1])), mode=mode, value=float(of(self.composition[mode])[at]), z=float(z))
+            for mode, all_z in self.composition_z.items()
+            for at, z in np.ndenumerate(of(all_z))
+            if np.isfinite(z) and z > 0
+        ]
+        return tuple(sorted(partners, key=lambda partner: -partner.z)[:n])
+
+    def sentence(self, head: HeadLike) -> str:
+        """What a head does, made from its scores: its label or strongest motif, chance, constancy, and its cost."""
+        layer, number = as_head(head)
+        label = self.motifs.labels()[layer][number]
+        scores, at = self.motifs, (layer, number)
+        if label in MOTIFS:
+            place = scores.motifs.index(label)
+            chance = "" if scores.chance is None else f" (chance {scores.chance[(place, *at)]:.2f})"
+            said = [f"{MOTIFS[label].sentence[:-1]}: {scores[label][at]:.2f}{chance}."]
+        else:
+            excess = np.nan_to_num(scores.excess[:, layer, number], nan=-np.inf)
+            best = int(excess.argmax())
+            said = [f"It has no one motif; most beyond chance is {scores.motifs[best]} ({excess[best]:+.2f})."]
+        induction = self.random["induction"][at] if "induction" in self.random.motifs else np.nan
+        if induction >= MOTIFS["induction"].threshold and label != "induction":
+            said.append(f"On random tokens that come twice it does induction ({induction:.2f}).")
+        constancy = self.constancy.values[at]
+        said.append("Its pattern is even." if np.isnan(constancy) else f"Constancy over texts {constancy:.2f}.")
+        for how, result in self.ablations.items():
+            if how == "position_mean":
+                place = result.heads.index(at)
+                low, high = result.intervals()[place]
+                said.append(f"Without it the loss changes by {result.changes[place]:+.3f} ({low:+.3f} to {high:+.3f}).")
+        return " ".join(said)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a head: label and margin, scores and their excess (`x_…`), shape, copying, its first partner in each
+        direction, and the change of the loss by each replacement with its interval."""
+        import pandas as pd
+
+        layers, heads = np.array(self.heads).T
+        scores = self.motifs
+        columns: dict[str, Any] = {"layer": layers, "head": heads, "label": np.ravel(scores.labels())}
+        columns["margin"] = scores.margins().ravel()
+        for place, name in enumerate(scores.motifs):
+            if name not in scores.reasons:
+                columns |= {name: scores.values[place].ravel(), f"x_{name}": scores.excess[place].ravel()}
+        if scores.best_offsets is not None:
+            columns["offset"] = scores.best_offsets.ravel()
+        if "induction" in self.random.motifs:
+            columns["induction_random"] = self.random["induction"].ravel()
+        columns |= {"class": np.ravel(scores.kovaleva()), "constancy": self.constancy.values.ravel()}
+        columns |= {"constancy_without_first": self.constancy.without_first.ravel()}
+        columns |= {"mean_distance": self.mean_distance.ravel(), "entropy": self.entropy.ravel()}
+        for name in ("copying", "copying_score"):
+            values = getattr(self, name)
+            columns |= {} if values is None else {name: values.ravel()}
+        if self.composition:
+            for name, of in (("reads", self.reads), ("feeds", self.feeds)):
+                columns[name] = [" ".join(map(_named, of(head, 1))) for head in self.heads]
+        for how, result in self.ablations.items():
+            low, high = result.intervals().T
+            columns |= {f"loss_{how}": result.changes, f"loss_{how}_low": low, f"loss_{how}_high": high}
+        if self.distillation is not None:
+            errors = dict(zip(self.distillation.heads, self.distillation.mean_error(), strict=True))
+            columns["ffn_error"] = [errors.get(head, np.nan) for head in self.heads]
+        if self.skip_trigrams is not None:
+            columns["skip_trigrams"] = [len(self.skip_trigrams.get(head, ())) for head in self.heads]
+        return pd.DataFrame(columns)
+
+
+def _named(partner: Partner) -> str:
+    return f"{partner.head[0]}.{partner.head[1]} {partner.mode} z={partner.z:.0f}"
+
+
+@torch.no_grad()
+def atlas(
+    model: Model,
+    corpus: Corpus | str | Tensor,
+    *,
+    distillation: Any = None,
+    skip_trigrams: Any = None,
+    n_tokens: int = 200_000,
+    length: int | None = None,
+    hows: Sequence[str] = HOWS,
+    n_ablated: int = 32,
+    n_examples: int = 4,
+    seed: int = 0,
+    cache: str | Path | None = "home",
+    batch_size: int = 8,
+    progress: Progress | None = None,
+) -> Atlas:
+    """Measure every head of `model` on `n_tokens` of `corpus`, and leave heads out on `n_ablated` windows of them.
+
+    `corpus` is a `Corpus`, its name as `open_corpus` takes it, or ids `[sequence, pos]`. Of a corpus, windows of
+    `length` tokens (None: the context, at most 512) are spread over the documents that the model was not trained on,
+    over all where it saw none of them. `distillation` (of `aotlens.distill`) and `skip_trigrams` (tables by head) are
+    shown beside the rest. `hows` are the replacements (`aotlens.heads.ablation`; `()` for none), with means over the
+    other windows.
+
+    What is done is kept in the folder `cache` ("home": `$AOTLENS_HOME/atlases`; None: nowhere) under a hash of model,
+    ids and settings; a second call reads it, and one after an interruption goes on with the stage that it was in.
+
+    Time: two passes with patterns, about half a pass over the ablated windows a head and replacement. Memory, whatever
+    the text: three patterns of every head in float64, one batch of a layer's patterns with a mask a motif, some numbers
+    a head for at most 1,024 groups of sequences, and the ids that are read (`n_tokens`). `progress(done, total)` counts
+    windows read and runs of a head on a batch.
+
+    Raises `ValueError` for a model that does not read tokens or shows no patterns, for a text that is too short, and
+    for another replacement.
+    """
+    reader = HeadReader.of(model, "an atlas")
+    if unknown := [how for how in hows if how not in HOWS]:
+        raise ValueError(f"hows: expected some of {', '.join(HOWS)}, got {unknown[0]!r}.")
+    tokens, about = _windows(reader, corpus, n_tokens, length)
+    settings = {"motifs": list(MOTIFS), "hows": None, "n_ablated": n_ablated, "examples": n_examples, "seed": seed}
+    folder = None if cache is None else home_folder().parent / "atlases" if cache == "home" else Path(cache)
+    stages = Stages(None if folder is None else folder / f"{identity(model, tokens, settings)}.safetensors")
+    missing = _missing(reader)
+    chosen = () if "ablations" in missing else tuple(hows)
+    ablated = tokens[spread(len(tokens), n_ablated)].to(reader.device)
+    runs = reader.n_layers * reader.n_heads * -(-len(ablated) // batch_size)
+    steps = _Steps(progress, len(tokens) + len(chosen) * runs)
+
+    patterns = stages.get(
+        "patterns", lambda: _patterns(reader, tokens, n_examples, seed, batch_size, steps.within(len(tokens)))
+    )
+    steps.done(len(tokens))
+    random = stages.get("random", lambda: {"scores": motif_scores(model, seed=seed, batch_size=batch_size)})
+    circuits = {} if "circuits" in missing else stages.get("circuits", lambda: _circuits(model))
+    ablations, together = {}, {}
+    for how in chosen:
+        each = stages.get(f"each {how}", lambda: {"each": ablate_each(
+            model, ablated, how, seed=seed, batch_size=batch_size, progress=steps.within(runs))})  # fmt: skip # noqa: B023
+        all_heads = reader.require_heads(None)
+        both = stages.get(f"together {how}", lambda: {"together": _without_tokens(
+            ablate(model, ablated, all_heads, how, seed=seed, batch_size=batch_size))})  # fmt: skip # noqa: B023
+        ablations[how], together[how] = each["each"], both["together"]
+        steps.done(runs)
+    return Atlas(
+        model=_name(model),
+        about=about,
+        motifs=patterns["motifs"],
+        random=random["scores"],
+        constancy=patterns["constancy"],
+        mean_distance=patterns["mean_distance"],
+        entropy=patterns["entropy"],
+        examples=patterns["examples"],
+        copying=circuits.get("copying"),
+        copying_score=circuits.get("copying_score"),
+        composition={mode: circuits[f"composition {mode}"] for mode in "qkv" if f"composition {mode}" in circuits},
+        composition_z={mode: circuits[f"z {mode}"] for mode in "qkv" if f"z {mode}" in circuits},
+        ablations=ablations,
+        together=together,
+        missing=missing,
+        distillation=distillation,
+        skip_trigrams=skip_trigrams,
+    )
+
+
+def _name(model: Any) -> str:
+    card = getattr(model, "card", None)
+    return str(card.name) if card is not None else str(getattr(model.cfg, "model_name", None) or "a model")
+
+
+def _windows(
+    reader: HeadReader, corpus: Corpus | str | Tensor, n_tokens: int, length: int | None
+) -> tuple[Tensor, str]:
+    """The ids that are read, and what they are in words."""
+    if isinstance(corpus, Tensor):
+        tokens = reader.require_ids(corpus, "corpus", at_least=5)
+        return tokens, f"{len(tokens)} sequences of {tokens.shape[1]} tokens that were given"
+    source = open_corpus(corpus) if isinstance(corpus, str) else corpus
+    length = min(reader.n_ctx, 512) if length is None else length
+    card = getattr(reader.model, "card", None)
+    names = (() if card is None else card.held_out(source.names())) or source.names()
+    encoding = Encoding.of(reader.model.tokenizer, causal=reader.causal)
+    tokens = reader.require_ids(spread_windows(source, tuple(names), encoding, -(-n_tokens // length), length))
+    return tokens, f"{len(tokens)} windows of {tokens.shape[1]} tokens of {len(names)} documents"
+
+
+def _missing(reader: HeadReader) -> dict[str, str]:
+    if reader.is_bridge:
+        return dict.fromkeys(("circuits", "ablations"), BRIDGE)
+    missing = {}
+    if reader.model.cfg.read_out != "tokens":
+        missing |= dict.fromkeys(("circuits", "ablations"), f"the model writes {reader.model.cfg.read_out}, not tokens")
+    elif reader.model.sees_later_keys:
+        missing["ablations"] = "the model sees later tokens, so that it has no loss on its own next ones"
+    return missing
+
+
+def _without_tokens(result: Ablation) -> Ablation:
+    return Ablation(
+        heads=result.heads, how=result.how, unit=result.unit, clean=result.clean, ablated=result.ablated,
+        clean_loss_per_token=None, ablated_loss_per_token=None,
+    )  # fmt: skip
+
+
+def _patterns(
+    reader: HeadReader, tokens: Tensor, n_examples: int, seed: int, batch_size: int, progress: Progress | None
+) -> Stage:
+    """Everything that patterns show, in one pass."""
+    inputs = Inputs.of(reader, tokens)
+    motifs = MotifTally(reader, inputs, list(MOTIFS.values()), others=True, by_distance=True)
+    constancy = ConstancyTally(reader, inputs.n_pos)
+    examples = ExampleTally(reader, tokens, n_examples, seed)
+    entropy = torch.zeros(reader.n_layers, reader.n_heads, dtype=torch.float64)
+    first_rows = torch.zeros(reader.n_layers, reader.n_heads, dtype=torch.float64)
+    position = torch.arange(inputs.n_pos)
+    for start in range(0, len(inputs), batch_size):
+        batch = inputs[start : start + batch_size]
+        add_motifs = motifs.batch(batch, start)
+
+        def add(
+            layer: int,
+            pattern: Float[Tensor, "batch head query key"],
+            start: int = start,
+            add_motifs: Callable[[int, Tensor], None] = add_motifs,
+        ) -> None:
+            add_motifs(layer, pattern)
+            constancy.add(layer, pattern)
+            examples.add(layer, pattern, start)
+            rows = torch.special.entr(pattern[:, :, 1:].clamp(min=0)).sum((0, 2, 3))
+            entropy[layer] += rows.double().cpu()
+            first_rows[layer] += (pattern[:, :, 0] * position.to(pattern)).sum((0, 2)).double().cpu()
+
+        reader.listen_to_patterns(batch.tokens, add)
+        if progress is not None:
+            progress(start + len(batch), len(inputs))
+    motifs.finish(batch_size)
+    n_queries = len(inputs) * (inputs.n_pos - 1)
+    away = torch.arange(1 - inputs.n_pos, inputs.n_pos).abs().double()
+    return {
+        "motifs": scores_of(motifs, others=len(inputs) > 1, intervals=True),
+        "constancy": constancy.result(),
+        "examples": examples.result(),
+        "entropy": (entropy / n_queries).numpy(),
+        "mean_distance": ((motifs.at_distance @ away - first_rows) / n_queries).numpy(),
+    }
+
+
+def _circuits(model: Any) -> Stage:
+    shape = (model.cfg.n_layers, model.cfg.n_heads)
+    rates, scores = np.zeros(shape), np.zeros(shape)
+    for head in np.ndindex(*shape):
+        rates[head] = copying_rate(model, head).top1
+        score = spectrum(ov_circuit(model, head), k=1, n_vectors=1).copying_score
+        scores[head] = np.nan if score is None else score
+    # z is exact, whatever the number of rotations, which p-values alone are drawn from.
+    made = all_compositions(model, folded=True, n_random=1, seed=0)
+    parts = {f"composition {mode}": each.values for mode, each in made.items()}
+    return {"copying": rates, "copying_score": scores, **parts, **{f"z {mode}": e.z for mode, e in made.items()}}
+
+
+class _Steps:
+    """`progress` over stages that count for themselves."""
+
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self.progress, self.total, self.before = progress, total, 0
+
+    def within(self, size: int) -> Progress | None:
+        """The progress of a stage that takes `size` of the whole."""
+        if self.progress is None:
+            return None
+        report, before, total = self.progress, self.before, self.total
+        return lambda done, of: report(before + size * done // max(of, 1), total)
+
+    def done(self, size: int) -> None:
+        self.before += size
+        if self.progress is not None:
+            self.progress(self.before, self.total)

@@ -1,0 +1,151 @@
+"""Where in the text a head attends little and where much: examples of every degree, from one pass over a corpus.
+
+Of a query, what its attention has away from the sink is 1 − A[query, 0]. That is cut in ten equal bins, [0, .1) to
+[.9, 1]; of each head and bin a few queries are kept, each as likely as every other one (a reservoir, seeded): every
+query of every sequence has a random number of its own, and the queries with the smallest stay. So what is kept depends
+neither on the order nor on the size of batches, and memory not on the text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Float32, Int64
+from torch import Tensor
+
+from aotlens.conventions import HeadLike, as_head
+from aotlens.heads.reader import HeadReader
+from aotlens.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+N_BINS = 10
+#: Keys that an example tells, by attention.
+N_KEYS = 3
+
+
+class Example(NamedTuple):
+    """A query that attends away from key 0, and the keys off it that get most."""
+
+    sequence: int
+    query: int
+    away: float
+    """1 − attention to key 0."""
+    keys: tuple[int, ...]
+    weights: tuple[float, ...]
+    """Attention to each of `keys`."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HeadExamples(Result):
+    """A few queries of each head and bin, and how many there were."""
+
+    tokens: Int64[np.ndarray, "sequence pos"]
+    """What was read."""
+    counts: Int64[np.ndarray, "layer head bin"]
+    """Queries from the third of each sequence on, by attention away from key 0."""
+    sequence: Int64[np.ndarray, "layer head bin example"]
+    """Row of `tokens`; −1 where a bin has fewer queries."""
+    query: Int64[np.ndarray, "layer head bin example"]
+    away: Float32[np.ndarray, "layer head bin example"]
+    keys: Int64[np.ndarray, "layer head bin example key"]
+    """By attention, key 0 aside."""
+    weights: Float32[np.ndarray, "layer head bin example key"]
+
+    @property
+    def headline(self) -> str:
+        n = int((self.sequence >= 0).sum())
+        return f"{n} examples of {np.prod(self.counts.shape[:2])} heads from {self.tokens.size:,} tokens"
+
+    def of(self, head: HeadLike, bin: int | None = None) -> tuple[Example, ...]:
+        """The examples of a head, of one bin or from all, those that attend away most first.
+
+        Raises `ValueError` for another head or bin.
+        """
+        layer, number = as_head(head)
+        if layer >= self.counts.shape[0] or number >= self.counts.shape[1]:
+            raise ValueError(f"head {layer}.{number}: expected one of {self.counts.shape[0]} × {self.counts.shape[1]}.")
+        if bin is not None and not 0 <= bin < N_BINS:
+            raise ValueError(f"bin={bin}: expected 0 to {N_BINS - 1}, tenths of the attention away from key 0.")
+        examples = []
+        for place in range(N_BINS - 1, -1, -1) if bin is None else (bin,):
+            at = (layer, number, place)
+            for i in np.flatnonzero(self.sequence[at] >= 0):
+                keys, weights = self.keys[(*at, i)], self.weights[(*at, i)]
+                seen = keys >= 0
+                examples.append(
+                    Example(
+                        sequence=int(self.sequence[(*at, i)]), query=int(self.query[(*at, i)]),
+                        away=float(self.away[(*at, i)]), keys=tuple(keys[seen].tolist()),
+                        weights=tuple(weights[seen].tolist()),
+                    )
+                )  # fmt: skip
+        return tuple(sorted(examples, key=lambda example: -example.away))
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row an example: layer, head, bin, sequence, query, away, key, weight (of the key with most)."""
+        import pandas as pd
+
+        layer, head, place, example = np.nonzero(self.sequence >= 0)
+        at = (layer, head, place, example)
+        columns = {"layer": layer, "head": head, "bin": place, "sequence": self.sequence[at], "query": self.query[at]}
+        columns |= {"away": self.away[at], "key": self.keys[at][:, 0], "weight": self.weights[at][:, 0]}
+        return pd.DataFrame(columns)
+
+
+class ExampleTally:
+    """Give patterns batch by batch; `result` has the examples. Memory: `n_examples` of every head and bin."""
+
+    def __init__(self, reader: HeadReader, tokens: Int64[Tensor, "sequence pos"], n_examples: int, seed: int) -> None:
+        self.tokens, self.seed, self.n_examples = tokens, seed, n_examples
+        shape = (reader.n_layers, reader.n_heads, N_BINS)
+        self.counts = np.zeros(shape, dtype=np.int64)
+        self.draws = np.full((*shape, n_examples), np.inf)
+        self.sequence = np.full((*shape, n_examples), -1, dtype=np.int64)
+        self.query = np.full((*shape, n_examples), -1, dtype=np.int64)
+        self.away = np.zeros((*shape, n_examples), dtype=np.float32)
+        self.keys = np.full((*shape, n_examples, N_KEYS), -1, dtype=np.int64)
+        self.weights = np.zeros((*shape, n_examples, N_KEYS), dtype=np.float32)
+
+    def add(self, layer: int, pattern: Float[Tensor, "batch head query key"], first: int) -> None:
+        """Of the sequences from number `first` on."""
+        away = (1 - pattern[:, :, 2:, 0]).clamp(0, 1).cpu().numpy()  # [batch, head, query]
+        bins = np.minimum((away * N_BINS).astype(np.int64), N_BINS - 1)
+        drawn = np.stack(
+            [np.random.default_rng((self.seed, layer, first + i)).random(away.shape[1:]) for i in range(len(away))]
+        )
+        for head in range(away.shape[1]):
+            self.counts[layer, head] += np.bincount(bins[:, head].ravel(), minlength=N_BINS)
+        heads = np.broadcast_to(np.arange(away.shape[1])[:, None], away.shape)
+        # Few queries are still drawn once the reservoirs are full.
+        for i, head, place in zip(*np.nonzero(drawn < self.draws[layer].max(-1)[heads, bins]), strict=True):
+            at = (layer, int(head), int(bins[i, head, place]))
+            slot = int(self.draws[at].argmax())
+            if drawn[i, head, place] >= self.draws[(*at, slot)]:
+                continue
+            self.draws[(*at, slot)] = drawn[i, head, place]
+            self.sequence[(*at, slot)], self.query[(*at, slot)] = first + i, place + 2
+            self.away[(*at, slot)] = away[i, head, place]
+            row = pattern[int(i), int(head), int(place) + 2, 1:]
+            weights, keys = row.topk(min(N_KEYS, len(row)))
+            kept = weights > 0
+            self.keys[(*at, slot)] = -1
+            self.weights[(*at, slot)] = 0.0
+            n = int(kept.sum())
+            self.keys[(*at, slot)][:n] = keys[kept].cpu().numpy() + 1
+            self.weights[(*at, slot)][:n] = weights[kept].cpu().numpy()
+
+    def result(self) -> HeadExamples:
+        order = self.draws.argsort(-1, kind="stable")  # not the order of the slots, which batches decide
+        return HeadExamples(
+            tokens=self.tokens.numpy(),
+            counts=self.counts,
+            sequence=np.take_along_axis(self.sequence, order, -1),
+            query=np.take_along_axis(self.query, order, -1),
+            away=np.take_along_axis(self.away, order, -1),
+            keys=np.take_along_axis(self.keys, order[..., None], -2),
+            weights=np.take_along_axis(self.weights, order[..., None], -2),
+        )

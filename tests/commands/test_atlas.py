@@ -1,0 +1,67 @@
+"""`aotlens atlas` and `aotlens compare` print what the library finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from aotlens.checkpoints import load
+from aotlens.heads import atlas, match_heads
+
+Run = Callable[..., tuple[int, str, str]]
+TEXT = "the cat sat on the mat, the rat sat on the cat, and that was that. "
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> str:
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "a.txt").write_text(TEXT * 30, encoding="utf-8")
+    return f"dir:{tmp_path / 'text'}"
+
+
+def test_the_table_and_a_dossier(run: Run, text: str, home: Path) -> None:
+    options = ("atlas", "small", "--corpus", text, "--tokens", "120", "--sequences", "6")
+    code, out, err = run(*options)
+    assert (code, err) == (0, "")
+    made = atlas(load("small", "cpu"), text, n_tokens=120, n_ablated=6, hows=("position_mean",), cache=None)
+    first, empty, head, *rows = out.splitlines()
+    assert first == f"small on {made.about}." and empty == "" and head.startswith("head  label")
+    frame = made.to_frame()
+    change = f"{frame['loss_position_mean'][3]:+.4f}"
+    assert rows[3].startswith("1.1") and change in rows[3] and f"{frame['constancy'][3]:.2f}" in rows[3]
+    assert rows[-1].startswith(f"all heads at once, position mean: {made.together['position_mean'].change:+.3f} nats")
+    assert len(list((home.parent / "atlases").iterdir())) == 1
+    code, out, err = run(*options, "--head", "1.0")
+    assert (code, err) == (0, "") and f"Head 1.0. {made.sentence('1.0')}" in out and "It reads 0." in out
+    examples = made.examples.of("1.0")
+    assert len(out[out.index("off key 0") :].splitlines()) == 1 + len(examples)
+    code, _, err = run(*options, "--head", "4.0")
+    assert code == 2 and "head 4.0" in err
+
+
+def test_csv_is_the_frame(run: Run, text: str, tmp_path: Path) -> None:
+    file = tmp_path / "atlas.csv"
+    options = ("--tokens", "120", "--sequences", "6", "--how", "zero", "--fresh", "--csv", str(file))
+    assert run("atlas", "small", "--corpus", text, *options) == (0, f"{file}: 4 rows\n", "")
+    made = atlas(load("small", "cpu"), text, n_tokens=120, n_ablated=6, hows=("zero",), cache=None).to_frame()
+    read = pd.read_csv(file)
+    assert list(read) == list(made)
+    pd.testing.assert_frame_equal(read.select_dtypes("number"), made.select_dtypes("number"), check_dtype=False)
+    code, _, err = run("atlas", "small", "--corpus", text, "--distillation")
+    assert code == 2 and "not of small" in err
+
+
+def test_two_checkpoints_side_by_side(run: Run, text: str, tmp_path: Path) -> None:
+    code, out, err = run("compare", "small", "small", "--corpus", text, "--sequences", "4")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert "MSSA" in lines[1] and any(line.startswith("loss, nats") for line in lines)
+    assert any(line.startswith("overlap of subspaces") for line in lines)
+    assert lines[-1].split()[:2] == ["1.1", "1.1"] and lines[-1].split()[2:6] == ["1.000"] * 4
+    file = tmp_path / "pairs.csv"
+    assert run("compare", "small", "small", "--csv", str(file)) == (0, f"{file}: 4 rows\n", "")
+    model = load("small", "cpu")
+    pd.testing.assert_frame_equal(pd.read_csv(file), match_heads(model, model).to_frame(), check_exact=False)

@@ -1,0 +1,186 @@
+"""Every column of the atlas against the function that gives it alone, its examples against all queries, its cache."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from aotlens.circuits import all_compositions, copying_rate
+from aotlens.heads import ablate, atlas, attention_to, motif_scores, pattern_constancy
+from aotlens.heads.reader import HeadReader
+from tests.distill.heads.test_reading import BRIDGES, D_VOCAB
+from tests.small_models import SMALL, maker, small_tokenizer
+
+make = maker({**SMALL, "d_vocab": 270, "n_ctx": 16, "norm": "layernorm"})
+HOWS = ("zero", "position_mean", "fixed_pattern")
+
+
+@pytest.fixture(scope="module")
+def model():
+    return make(tokenizer=small_tokenizer())
+
+
+@pytest.fixture(scope="module")
+def tokens() -> Tensor:
+    ids = small_tokenizer().encode("the cat sat on the mat, (the rat) sat on the cat, and that was that " * 12)
+    rows = [[small_tokenizer().eot_id, *ids[11 * i : 11 * i + 15]] for i in range(9)]
+    return torch.tensor(rows)
+
+
+@pytest.fixture(scope="module")
+def made(model, tokens):
+    return atlas(model, tokens, hows=HOWS, n_ablated=6, cache=None, batch_size=4)
+
+
+def test_columns_are_what_their_functions_give(model, tokens, made) -> None:
+    alone = attention_to(model, tokens, others=True, intervals=True)
+    np.testing.assert_allclose(made.motifs.values, alone.values, atol=1e-6)
+    np.testing.assert_allclose(made.motifs.chance, alone.chance, atol=1e-6)
+    np.testing.assert_allclose(made.motifs.intervals, alone.intervals, atol=1e-6)
+    np.testing.assert_allclose(made.random["induction"], motif_scores(model)["induction"], atol=1e-6)
+    constancy = pattern_constancy(model, tokens)
+    np.testing.assert_allclose(made.constancy.values, constancy.values, atol=1e-6)
+    _, cache = model.run_with_cache(tokens)
+    for layer, head in made.heads:
+        A = cache["pattern", layer][:, head, 1:].double()
+        away = (torch.arange(1, 16)[:, None] - torch.arange(16)).abs()
+        assert made.mean_distance[layer, head] == pytest.approx(float((A * away).sum(-1).mean()), abs=1e-5)
+        assert made.entropy[layer, head] == pytest.approx(
+            float(-(A * A.clamp(min=1e-30).log()).sum(-1).mean()), abs=1e-5
+        )
+        assert made.copying is not None
+        assert made.copying[layer, head] == copying_rate(model, (layer, head)).top1
+    ablated = tokens[torch.arange(6) * 9 // 6]
+    for how in HOWS:
+        each, together = made.ablations[how], made.together[how]
+        for place, head in enumerate(made.heads):
+            np.testing.assert_allclose(each.ablated[place], ablate(model, ablated, head, how).ablated, atol=1e-5)
+        np.testing.assert_allclose(together.ablated, ablate(model, ablated, list(made.heads), how).ablated, atol=1e-5)
+    z = all_compositions(model, folded=True, n_random=1)
+    best = max(((z[mode].z[0, i, 1, 2], mode, i) for mode in "qkv" for i in range(3)), key=lambda each: each[0])
+    partner = made.reads("1.2")[0]
+    assert (partner.z, partner.mode, partner.head) == (pytest.approx(best[0]), best[1], (0, best[2]))
+    assert made.reads("0.1") == () and made.feeds("1.1") == () and made.feeds((0, best[2]), 9)
+
+
+def test_the_table_and_the_sentences(made) -> None:
+    distillation = SimpleNamespace(heads=((0, 1),), mean_error=lambda: np.array([0.25]))
+    fields = {**{name: getattr(made, name) for name in made.__dataclass_fields__}}
+    given = type(made)(**{**fields, "distillation": distillation, "skip_trigrams": {(1, 0): ["a", "b"]}})
+    frame = given.to_frame()
+    assert len(frame) == 6 and list(frame["skip_trigrams"]) == [0, 0, 0, 2, 0, 0]
+    assert frame["ffn_error"][1] == 0.25 and frame["ffn_error"].isna().sum() == 5
+    for name in ("label", "x_punctuation", "constancy", "loss_zero", "loss_fixed_pattern_low", "reads", "offset"):
+        assert name in frame
+    assert (frame["loss_zero_low"] <= frame["loss_zero"]).all() and "6 heads" in made.headline
+    for head in made.heads:
+        said = made.sentence(head)
+        assert "onstancy" in said and "loss changes by" in said and "nan" not in said
+    assert not made.missing
+
+
+def test_examples_lie_in_their_bins_and_few_bins_keep_all(model, tokens, made) -> None:
+    _, cache = model.run_with_cache(tokens)
+    found = atlas(model, tokens, hows=(), n_examples=200, cache=None, batch_size=5).examples
+    for layer, head in made.heads:
+        A = cache["pattern", layer][:, head]
+        away = 1 - A[:, 2:, 0]
+        bins = (away * 10).long().clamp(0, 9)
+        for place in range(10):
+            expected = {(int(s), int(q) + 2) for s, q in (bins == place).nonzero()}
+            assert found.counts[layer, head, place] == len(expected)
+            examples = found.of((layer, head), place)
+            assert {(each.sequence, each.query) for each in examples} == expected
+            for each in examples[:3]:
+                row = A[each.sequence, each.query, 1:]
+                weights, keys = row.topk(3)
+                n = len(each.keys)
+                assert each.keys == tuple((keys[:n] + 1).tolist()) and 0 < n <= 3
+                assert each.weights == pytest.approx(weights[:n].tolist(), abs=1e-6)
+                assert each.away == pytest.approx(float(away[each.sequence, each.query - 2]), abs=1e-6)
+    assert len(found.of("0.0")) == 9 * 14 and len(found.to_frame()) == 6 * 9 * 14
+    with pytest.raises(ValueError, match="bin=10"):
+        found.of("0.0", 10)
+    with pytest.raises(ValueError, match=r"head 2\.0"):
+        found.of("2.0")
+
+
+def test_which_examples_are_kept_depends_on_the_seed_alone(model, tokens, made) -> None:
+    again = atlas(model, tokens, hows=(), cache=None, batch_size=1).examples
+    for name in ("sequence", "query", "keys"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(made.examples, name))
+    other = atlas(model, tokens, hows=(), cache=None, seed=1).examples
+    assert (other.sequence != again.sequence).any()
+    assert (again.sequence.shape, again.keys.shape) == ((2, 3, 10, 4), (2, 3, 10, 4, 3))
+
+
+def test_what_is_done_is_not_done_again(model, tokens, made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stopped(Exception):
+        pass
+
+    def stop(done: int, total: int) -> None:
+        if done > 9 + 14:
+            raise Stopped
+
+    options = {"hows": HOWS, "n_ablated": 6, "cache": tmp_path, "batch_size": 4}
+    with pytest.raises(Stopped):
+        atlas(model, tokens, progress=stop, **options)
+    (file,) = tmp_path.iterdir()
+    passes: list[int] = []
+    listen = HeadReader.listen_to_patterns
+    monkeypatch.setattr(
+        HeadReader, "listen_to_patterns", lambda self, ids, add: (passes.append(len(ids)), listen(self, ids, add))[1]
+    )
+    steps: list[tuple[int, int]] = []
+    resumed = atlas(model, tokens, progress=lambda done, total: steps.append((done, total)), **options)
+    assert passes == [] and steps[-1] == (9 + 3 * 12, 9 + 3 * 12)
+    assert steps == sorted(steps)
+    assert resumed.to_frame().equals(made.to_frame()) or np.allclose(
+        resumed.to_frame().select_dtypes("number"), made.to_frame().select_dtypes("number"), equal_nan=True
+    )
+    monkeypatch.setattr(sys.modules["aotlens.heads.atlas"], "ablate_each", None)  # now even the ablations are read
+    again = atlas(model, tokens, **options)
+    assert again.to_frame().equals(resumed.to_frame()) and again.random.start == resumed.random.start
+    assert again.examples.of("0.1") == resumed.examples.of("0.1")
+    file.write_bytes(file.read_bytes()[:-8] + b"\x00" * 8)
+    with pytest.raises(ValueError, match="damaged"):
+        atlas(model, tokens, **options)
+    atlas(model, tokens[:6], hows=(), cache=tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2, "another text is another file"
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "bert"])
+def test_a_bridge_gives_what_patterns_show_and_the_reason_for_the_rest(kind: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    bridge = BRIDGES[kind]()
+    ids = torch.randint(0, D_VOCAB, (4, 12), generator=torch.Generator().manual_seed(0))
+    found = atlas(bridge, ids, cache=tmp_path / "cache")
+    assert set(found.missing) == {"circuits", "ablations"} and "TransformerLens" in found.missing["ablations"]
+    assert found.copying is None and found.ablations == {} and found.reads("1.0") == ()
+    frame = found.to_frame()
+    assert len(frame) == 4 and not {"copying", "loss_zero", "reads"} & set(frame)
+    assert np.isfinite(frame[["previous_token", "constancy", "entropy", "mean_distance"]].to_numpy()).all()
+    assert ("next_token" in frame) == (kind == "bert")
+    assert "onstancy" in found.sentence("1.1")
+
+
+def test_a_model_that_sees_later_tokens_has_no_ablations(tokens) -> None:
+    masked = make(causal=False, tokenizer=small_tokenizer())
+    found = atlas(masked, tokens, cache=None)
+    assert set(found.missing) == {"ablations"} and found.copying is not None
+    assert "next_token" in found.to_frame() and "later tokens" in found.missing["ablations"]
+
+
+def test_a_corpus_by_name(model, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.txt").write_text("the cat sat on the mat, the rat sat on the cat. " * 60, encoding="utf-8")
+    found = atlas(model, f"dir:{tmp_path}", n_tokens=160, hows=("zero",), n_ablated=4, cache=None)
+    assert found.about == "10 windows of 16 tokens of 2 documents" and found.examples.tokens.shape == (10, 16)
+    with pytest.raises(ValueError, match="'median'"):
+        atlas(model, f"dir:{tmp_path}", hows=("median",), cache=None)
