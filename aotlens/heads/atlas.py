@@ -33,7 +33,7 @@ from aotlens.heads.constancy import ConstancyTally, PatternConstancy
 from aotlens.heads.each_head import EachHead, ablate_each
 from aotlens.heads.examples import ExampleTally, HeadExamples
 from aotlens.heads.inputs import Inputs
-from aotlens.heads.motifs import MOTIFS
+from aotlens.heads.motifs import MOTIFS, row_entropy
 from aotlens.heads.reader import HeadReader, Model
 from aotlens.heads.replacement import HOWS
 from aotlens.heads.scores import motif_scores
@@ -336,8 +336,7 @@ def _patterns(
             add_motifs(layer, pattern)
             constancy.add(layer, pattern)
             examples.add(layer, pattern, start)
-            rows = torch.special.entr(pattern[:, :, 1:].clamp(min=0)).sum((0, 2, 3))
-            entropy[layer] += rows.double().cpu()
+            entropy[layer] += row_entropy(pattern[:, :, 1:]).sum((0, 2)).double().cpu()
             first_rows[layer] += (pattern[:, :, 0] * position.to(pattern)).sum((0, 2)).double().cpu()
 
         reader.listen_to_patterns(batch.tokens, add)

@@ -119,17 +119,15 @@ class ExampleTally:
         )
         for head in range(away.shape[1]):
             self.counts[layer, head] += np.bincount(bins[:, head].ravel(), minlength=N_BINS)
-        heads = np.broadcast_to(np.arange(away.shape[1])[:, None], away.shape)
-        # Few queries are still drawn once the reservoirs are full.
-        for i, head, place in zip(*np.nonzero(drawn < self.draws[layer].max(-1)[heads, bins]), strict=True):
-            at = (layer, int(head), int(bins[i, head, place]))
+        for i, head, place in self._smallest(layer, drawn, bins):
+            at = (layer, head, int(bins[i, head, place]))
             slot = int(self.draws[at].argmax())
             if drawn[i, head, place] >= self.draws[(*at, slot)]:
                 continue
             self.draws[(*at, slot)] = drawn[i, head, place]
             self.sequence[(*at, slot)], self.query[(*at, slot)] = first + i, place + 2
             self.away[(*at, slot)] = away[i, head, place]
-            row = pattern[int(i), int(head), int(place) + 2, 1:]
+            row = pattern[i, head, place + 2, 1:]
             weights, keys = row.topk(min(N_KEYS, len(row)))
             kept = weights > 0
             self.keys[(*at, slot)] = -1
@@ -137,6 +135,16 @@ class ExampleTally:
             n = int(kept.sum())
             self.keys[(*at, slot)][:n] = keys[kept].cpu().numpy() + 1
             self.weights[(*at, slot)][:n] = weights[kept].cpu().numpy()
+
+    def _smallest(self, layer: int, drawn: np.ndarray, bins: np.ndarray) -> list[tuple[int, int, int]]:
+        """(sequence, head, query) of the `n_examples` smallest draws of each head and bin that may still be taken."""
+        heads = np.broadcast_to(np.arange(drawn.shape[1])[:, None], drawn.shape)
+        at = np.nonzero(drawn < self.draws[layer].max(-1)[heads, bins])
+        reservoir = heads[at] * N_BINS + bins[at]
+        order = np.lexsort((drawn[at], reservoir))
+        first = np.searchsorted(reservoir[order], reservoir[order])  # where each reservoir begins
+        kept = order[np.arange(len(order)) - first < self.n_examples]
+        return [(int(i), int(head), int(query)) for i, head, query in np.stack(at, 1)[kept]]
 
     def result(self) -> HeadExamples:
         order = self.draws.argsort(-1, kind="stable")  # not the order of the slots, which batches decide
