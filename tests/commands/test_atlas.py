@@ -35,7 +35,10 @@ def test_the_table_and_a_dossier(run: Run, text: str, home: Path) -> None:
     assert rows[-1].startswith(f"all heads at once, position mean: {made.together['position_mean'].change:+.3f} nats")
     assert len(list((home.parent / "atlases").iterdir())) == 1
     code, out, err = run(*options, "--head", "1.0")
-    assert (code, err) == (0, "") and f"Head 1.0. {made.sentence('1.0')}" in out and "It reads 0." in out
+    assert (code, err) == (0, "") and f"Head 1.0. {made.sentence('1.0')}" in out
+    for name, partners in (("reads", made.reads("1.0")), ("feeds", made.feeds("1.0"))):
+        told = [f"{p.head[0]}.{p.head[1]} ({p.mode}, z = {p.z:.1f})" for p in partners]
+        assert (f"It {name} {', '.join(told)}." in out) == bool(partners)
     examples = made.examples.of("1.0")
     assert len(out[out.index("off key 0") :].splitlines()) == 1 + len(examples)
     code, _, err = run(*options, "--head", "4.0")
