@@ -130,7 +130,8 @@ class Atlas(Result):
         scores, at = self.motifs, (layer, number)
         if label in MOTIFS:
             place = scores.motifs.index(label)
-            chance = "" if scores.chance is None else f" (chance {scores.chance[(place, *at)]:.2f})"
+            of_keys = scores.chance is not None and MOTIFS[label].score is None  # even attention is all alike
+            chance = f" (chance {scores.chance[(place, *at)]:.2f})" if of_keys else ""  # type: ignore[index]
             said = [f"{MOTIFS[label].sentence[:-1]}: {scores[label][at]:.2f}{chance}."]
         else:
             excess = np.nan_to_num(scores.excess[:, layer, number], nan=-np.inf)

@@ -161,7 +161,7 @@ def row_entropy(pattern: Float[Tensor, "*rows query key"]) -> Float[Tensor, "*ro
     return -(positive * positive.log()).sum(-1)
 
 
-#: Every motif by its name; iterating gives names.
+#: Every motif by its name; iterating gives names, whose order is that of colours in figures of labels.
 MOTIFS: dict[str, Motif] = {
     motif.name: motif
     for motif in (
@@ -186,6 +186,14 @@ MOTIFS: dict[str, Motif] = {
             by_position=True,
         ),
         Motif(
+            name="induction", badge="ind", mask=after_earlier,
+            sentence="It attends to what followed an earlier occurrence of the query's token.",
+        ),
+        Motif(
+            name="separator", badge="sep", mask=special,
+            sentence="It attends to special tokens after the first position, such as those between texts.",
+        ),
+        Motif(
             name="fixed_offset", badge="off", sentence="It attends a fixed number of tokens back, two or more.",
             offsets=distant_offsets, by_position=True,
         ),
@@ -194,16 +202,8 @@ MOTIFS: dict[str, Motif] = {
             threshold=0.9,
         ),
         Motif(
-            name="induction", badge="ind", mask=after_earlier,
-            sentence="It attends to what followed an earlier occurrence of the query's token.",
-        ),
-        Motif(
             name="duplicate_token", badge="dup", mask=earlier_same,
             sentence="It attends to earlier occurrences of the query's token.",
-        ),
-        Motif(
-            name="separator", badge="sep", mask=special,
-            sentence="It attends to special tokens after the first position, such as those between texts.",
         ),
         Motif(
             name="punctuation", badge="pun", mask=of_strings(punctuation), on_text=True,
