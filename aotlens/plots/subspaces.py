@@ -15,8 +15,8 @@ from jaxtyping import Float, Integer
 
 from aotlens.plots.colours import INK, LINES, QUIET, Theme, base_layout, colorscale
 
-#: A view of three axes in which none hides another.
-_CAMERA = {"eye": {"x": 1.65, "y": 1.65, "z": 0.95}, "center": {"x": 0, "y": 0, "z": -0.1}}
+#: A view of three axes in which none hides another, from far enough that a narrow panel keeps the upright axis's title.
+_CAMERA = {"eye": {"x": 1.9, "y": 1.9, "z": 1.1}, "center": {"x": 0, "y": 0, "z": -0.1}}
 _LEGEND = {
     "orientation": "h", "y": 1.0, "yanchor": "bottom", "itemsizing": "constant", "title": {"text": "cluster "},
 }  # fmt: skip
