@@ -121,10 +121,10 @@ def head(page: Distillations, shown: Shown) -> str:
         _others(found, place),
     ]
     if record.costs is not None:
-        alone = record.costs.alone[place]
+        alone = [f"{cost:+.4f}".replace("-", "−") for cost in record.costs.alone[place]]
         said.append(
-            f"Replaced alone, it costs {alone[0]:+.4f} nats a token by its FFN ({units(record.costs.width)}), "
-            f"{alone[1]:+.4f} by its mean, {alone[2]:+.4f} by zero."
+            f"Replaced alone, it costs {alone[0]} nats a token by its FFN ({units(record.costs.width)}), {alone[1]} by "
+            f"its mean, {alone[2]} by zero."
         )
     return " ".join(said)
 
