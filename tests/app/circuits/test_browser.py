@@ -92,6 +92,17 @@ def test_the_map_is_in_the_first_screen_and_tabs_are_remembered(open_page):
     assert again.locator("#circuits-map").get_attribute("aria-busy") == "true"
 
 
+def test_what_the_address_names_and_is_not_there_is_said(open_page):
+    page = open_page(circuits(left="1.1", row=99_999, columns=(3, 999_999), beside="block", block=(900, 2)))
+    said = page.locator(f"#{shell.notice(ids.CHOICE)}")
+    expect(said).to_contain_text("left=1.1: expected a side of this circuit. tokens was taken instead.")
+    expect(said).to_contain_text("row=99999: expected tokens from 0 to 299. It was left out.")
+    expect(said).to_contain_text("columns=3-999999: expected tokens from 0 to 299. 3 was taken instead.")
+    expect(page.locator(f"#{shell.notice(ids.BLOCK)}")).to_contain_text(
+        "block=900.2: expected one of 150 × 150 blocks."
+    )
+
+
 def test_choose_head_kind_and_side(open_page):
     page = open_page(circuits())
     drawn(page, "Map of QK of head 1.0")
