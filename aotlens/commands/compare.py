@@ -43,7 +43,7 @@ def compare_command(
         names = tuple(name for name in source.names() if all(not kept or name in kept for kept in held_out))
         width = min(model.cfg.n_ctx for model in models)
         windows = spread_windows(source, names, Encoding.of(models[0].tokenizer), sequences, width)
-    matched = match_heads(*models, windows)
+    matched = match_heads(models[0], models[1], windows)
     if csv is not None:
         write_csv(matched.to_frame(), csv)
         return

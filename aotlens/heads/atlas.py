@@ -243,14 +243,16 @@ def atlas(
     )
     steps.done(len(tokens))
     random = stages.get("random", lambda: {"scores": motif_scores(model, seed=seed, batch_size=batch_size)})
-    circuits = {} if "circuits" in missing else stages.get("circuits", lambda: _circuits(model))
-    ablations, together = {}, {}
+    circuits: Stage = {} if "circuits" in missing else stages.get("circuits", lambda: _circuits(model))
+    ablations: dict[str, EachHead] = {}
+    together: dict[str, Ablation] = {}
+    own: Any = model  # of aotlens, where there is anything to ablate
     for how in chosen:
         each = stages.get(f"each {how}", lambda: {"each": ablate_each(
-            model, ablated, how, seed=seed, batch_size=batch_size, progress=steps.within(runs))})  # fmt: skip # noqa: B023
+            own, ablated, how, seed=seed, batch_size=batch_size, progress=steps.within(runs))})  # fmt: skip # noqa: B023
         all_heads = reader.require_heads(None)
         both = stages.get(f"together {how}", lambda: {"together": _without_tokens(
-            ablate(model, ablated, all_heads, how, seed=seed, batch_size=batch_size))})  # fmt: skip # noqa: B023
+            ablate(own, ablated, all_heads, how, seed=seed, batch_size=batch_size))})  # fmt: skip # noqa: B023
         ablations[how], together[how] = each["each"], both["together"]
         steps.done(runs)
     return Atlas(

@@ -61,8 +61,8 @@ class Stages:
     def get(self, name: str, make: Callable[[], Stage]) -> Stage:
         """The results of a stage, made now unless they are there."""
         if name not in self.about:
-            made, plain = make(), {}
-            for key, value in made.items():
+            plain: dict[str, Any] = {}
+            for key, value in make().items():
                 plain[key] = self._pack(f"{name}/{key}", value)
             self.about[name] = plain
             if self.path is not None:

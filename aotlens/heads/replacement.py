@@ -153,7 +153,7 @@ class Replacement:
             if chosen:
                 put = self._put(layer, chosen, given.get(layer), part)
                 hooks.append((hook_names.attn(layer, self.hook), put))
-        options = {} if start is None else {"start_at_layer": start[0], "resid_pre": start[1]}
+        options: dict[str, Any] = {} if start is None else {"start_at_layer": start[0], "resid_pre": start[1]}
         return self.model.run_with_hooks(part.x, attention_mask=part.attention_mask, fwd_hooks=hooks, **options)
 
     def _clean(

@@ -238,7 +238,8 @@ class _Sets:
     def numbers(self, kept: Kept) -> Float64[np.ndarray, " sequence"]:
         """The measure of each sequence with all heads but `kept` replaced."""
         if kept not in self._known:
-            replaced, numbers, start = self.heads - kept, [], 0
+            replaced, start = self.heads - kept, 0
+            numbers: list[np.ndarray] = []
             for part, given in self.parts:
                 logits = self.replacement.replaced(part, given, replaced)
                 numbers.append(measured(self.model, logits, part, start, self.metric)[0])
