@@ -300,7 +300,7 @@ def _windows(
 def _missing(reader: HeadReader) -> dict[str, str]:
     if reader.is_bridge:
         return dict.fromkeys(("circuits", "ablations"), BRIDGE)
-    missing = {}
+    missing: dict[str, str] = {}
     if reader.model.cfg.read_out != "tokens":
         missing |= dict.fromkeys(("circuits", "ablations"), f"the model writes {reader.model.cfg.read_out}, not tokens")
     elif reader.model.sees_later_keys:

@@ -48,7 +48,7 @@ def head_scatter(
                 + plotly_text(titles[1]) + " %{y:.3f}<extra>" + plotly_text(kind) + "</extra>",
             )
         )  # fmt: skip
-    if chosen in names and known[list(names).index(chosen)]:
+    if chosen is not None and chosen in names and known[list(names).index(chosen)]:
         at = list(names).index(chosen)
         ring = {"size": 19, "symbol": "circle-open", "color": LINES[theme][1], "line": {"width": 2.5}}
         traces.append(go.Scatter(x=x[[at]], y=y[[at]], mode="markers", showlegend=False, hoverinfo="skip", marker=ring))

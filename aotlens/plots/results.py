@@ -96,7 +96,7 @@ def atlas(
     for name in (x, y):
         if name not in numbers:
             raise ValueError(f"plot: no column {name!r} of numbers; there are {', '.join(numbers)}.")
-    titles = tuple(name.replace("_", " ") for name in (x, y))
+    titles = (x.replace("_", " "), y.replace("_", " "))
     names = [f"{row.layer}.{row.head}" for row in frame.itertuples()]
     labels = [label.replace("_", " ") for label in frame["label"]]
     return head_scatter(frame[x].to_numpy(), frame[y].to_numpy(), names, labels, titles=titles, theme=theme)
