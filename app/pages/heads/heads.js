@@ -94,7 +94,7 @@
         list(ranked, best);
         const scores = state.head ? Object.entries(motifs.scores).filter(([, byHead]) => state.head.join(".") in byHead) : [];
         const values = scores.map(([motif, byHead]) => `${motif.replaceAll("_", " ")} ${byHead[state.head.join(".")].toFixed(2)}`);
-        line.textContent = analysis && values.length ? "Mean attention on repeated random tokens: " + values.join(", ") : "";
+        line.textContent = analysis && values.length ? "Motifs on repeated random tokens: " + values.join(", ") : "";
     }
 
     // The ranking: a button a head, best first; the arrow keys move along it.

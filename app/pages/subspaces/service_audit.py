@@ -127,8 +127,6 @@ class Audits:
         return Audited(order=order, about=f"{text.about}: {result.n_tokens:,} tokens", audit=result)
 
     def _text(self, order: AuditOrder) -> Text:
-        if order.text.startswith(f"{PASTED}:"):
-            return self.core.corpora.pasted(order.text)
         return self.core.corpora.text(order.text, self.core.catalog.info(order.checkpoint))
 
 
