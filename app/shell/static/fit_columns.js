@@ -5,18 +5,28 @@
     "use strict";
     const PADDING = 18, SORTED = 18; // pixels beside a header's word, and of the arrow of a sorted column
     const PATIENCE = 300; // frames
-    const due = new WeakSet();
+    const SETTLED_MS = 400, ATTEMPTS = 5;
+    const due = new WeakSet(), attempts = new WeakMap();
     const pen = document.createElement("canvas").getContext("2d");
 
+    const rootOf = (api) => document.querySelector(`.ag-root-wrapper[grid-id="${api.getGridId()}"]`);
+
+    const fontOf = (api) => getComputedStyle(rootOf(api).querySelector(".ag-header-cell-text") || document.body).font;
+
     function longestWord(header) {
-        pen.font = `600 13px ${getComputedStyle(document.body).fontFamily}`;
         return Math.max(0, ...String(header || "").split(/\s+/).map((word) => pen.measureText(word).width));
     }
 
     // React draws cells some frames after the grid has its rows.
     function drawn(api) {
-        const root = document.querySelector(`.ag-root-wrapper[grid-id="${api.getGridId()}"]`);
+        const root = rootOf(api);
         return !api.getDisplayedRowCount() || (root && root.querySelector(".ag-row .ag-cell:not(:empty)"));
+    }
+
+    function again(api) {
+        if (attempts.get(api) >= ATTEMPTS) return;
+        attempts.set(api, (attempts.get(api) || 0) + 1);
+        aotlens.fitColumns(api);
     }
 
     function fit(api, patience) {
@@ -25,10 +35,11 @@
             return;
         }
         due.delete(api);
-        if (api.isDestroyed()) return;
+        if (api.isDestroyed() || !rootOf(api)) return;
         const { left, right } = api.getHorizontalPixelRange();
         const columns = api.getAllDisplayedColumns().filter((column) => !column.getFlex());
         if (right - left <= 0 || !columns.length) return; // in a tab that is closed, or folded
+        pen.font = fontOf(api);
         api.autoSizeColumns({ colIds: columns.map((column) => column.getColId()), skipHeader: true });
         const widths = columns.map(function (column) {
             const { headerName } = column.getColDef();
@@ -38,9 +49,15 @@
         const flexible = api.getAllDisplayedColumns().length > columns.length;
         const total = widths.reduce((sum, width) => sum + width, 0);
         const more = flexible ? 1 : Math.max(1, (right - left) / total);
-        api.setColumnWidths(columns.map((column, at) => (
-            { key: column.getColId(), newWidth: Math.floor(more * widths[at]) }
-        )));
+        const fitted = columns.map((column, at) => ({ key: column.getColId(), newWidth: Math.floor(more * widths[at]) }));
+        api.setColumnWidths(fitted);
+        // A grid that is new puts off what it is told to size, and its styles may come after its first rows.
+        const font = pen.font;
+        setTimeout(function () {
+            if (api.isDestroyed() || !rootOf(api)) return;
+            const kept = columns.every((column, at) => column.getActualWidth() === fitted[at].newWidth);
+            if (!kept || fontOf(api) !== font) again(api);
+        }, SETTLED_MS);
     }
 
     // Once what is to be shown is drawn.
@@ -49,6 +66,20 @@
         due.add(api);
         requestAnimationFrame(() => requestAnimationFrame(() => fit(api, PATIENCE)));
     };
+
+    // A table whose rows come with the page has drawn them before anybody listens to its events.
+    new MutationObserver(function (changes) {
+        for (const change of changes) {
+            for (const added of change.addedNodes) {
+                if (!(added instanceof Element)) continue;
+                const roots = [added, ...added.querySelectorAll(".ag-root-wrapper")];
+                for (const root of roots.filter((element) => element.matches(".ag-root-wrapper"))) {
+                    const table = root.closest(".table[id]");
+                    if (table) dash_ag_grid.getApiAsync(table.id).then(aotlens.fitColumns);
+                }
+            }
+        }
+    }).observe(document, { subtree: true, childList: true });
 
     window.dashAgGridFunctions = Object.assign({}, window.dashAgGridFunctions, { fitColumns: aotlens.fitColumns });
 })();
