@@ -212,12 +212,12 @@ def train_on(
     optimizer = torch.optim.Adam([weights], lr=settings.learning_rate, fused=True)
     batches_of = generators[: len(data.query)]
     n_batches = settings.n_prompts // settings.batch_size
-    train_losses, test_losses = [], [_losses(measured, *weights.detach(), kind)]
+    train_losses, test_losses = [], [_losses(measured, weights[0].detach(), weights[1].detach(), kind)]
     for epoch in range(settings.n_epochs):
         orders = torch.stack([torch.randperm(settings.n_prompts, generator=g) for g in batches_of])
         epoch_loss = torch.zeros(len(seeds), dtype=dtype)
         for batch, rows in enumerate(orders.split(settings.batch_size, dim=1)):
-            losses = _batch_losses(data, rows, *weights, kind)
+            losses = _batch_losses(data, rows, weights[0], weights[1], kind)
             optimizer.zero_grad()
             losses.sum().backward()
             optimizer.param_groups[0]["lr"] = settings.rate_at(epoch * n_batches + batch)
@@ -228,7 +228,7 @@ def train_on(
                 f"epoch {epoch}: the loss is not finite; take a learning rate below {settings.learning_rate}."
             )
         train_losses.append(epoch_loss)
-        test_losses.append(_losses(measured, *weights.detach(), kind))
+        test_losses.append(_losses(measured, weights[0].detach(), weights[1].detach(), kind))
         if progress is not None:
             progress(epoch + 1, settings.n_epochs)
     W_QK, W_OV = weights.detach()

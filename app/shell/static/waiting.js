@@ -6,12 +6,22 @@
     const AHEAD = "150px"; // from the window's edge: what is about to be scrolled to
     const states = new WeakMap(); // by the panel's element: {seen, asked, wanted}, the last two as JSON
 
+    // A panel of a page that is being left is seen for some frames after Dash has forgotten it.
+    function known(id) {
+        try {
+            return dash_component_api.getLayout(id) !== undefined;
+        } catch (error) {
+            return false; // it looks inside a path that is not there
+        }
+    }
+
     function update(panel) {
         const state = states.get(panel);
         if (state.wanted === undefined) return;
-        if (state.seen && state.asked !== state.wanted) {
+        const store = panel.id + "-seen";
+        if (state.seen && state.asked !== state.wanted && known(store)) {
             state.asked = state.wanted;
-            aotlens.setProps(panel.id + "-seen", { data: JSON.parse(state.wanted) });
+            aotlens.setProps(store, { data: JSON.parse(state.wanted) });
         }
     }
 
