@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jaxtyping import Int64
 from torch import Tensor
@@ -90,11 +90,8 @@ def load_audit(path: str | Path) -> AuditRecord:
         raise ValueError(f"{path}: damaged: its contents are not what was saved. Copy or make it again.")
     try:
         about |= {name: tuple(about[name]) for name in ("documents", "groupings")}
-        audit = DenoisingAudit(
-            sizes=tensors["sizes"].long(),
-            **{name: tensors[name].double() for name in _MEASURED},
-            **{name: about[name] for name in _PLAIN},
-        )
+        measured: dict[str, Any] = {name: tensors[name].double() for name in _MEASURED}
+        audit = DenoisingAudit(sizes=tensors["sizes"].long(), **measured, **{name: about[name] for name in _PLAIN})
         return AuditRecord(audit=audit, tokens=tensors["tokens"].long(), **{name: about[name] for name in _ORIGIN})
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path}: expected an audit of a model, found one without {error}.") from error
