@@ -84,6 +84,26 @@ def contents_hash(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) ->
     return digest.hexdigest()
 
 
+def write_record(path: Path, kind: str, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+    """Write a result, its tensors and what it is `about`, for `read_record`; raises `OSError` for a full disk."""
+    write_tensors(path, tensors, {kind: about, "sha256": contents_hash(tensors, about)})
+
+
+def read_record(path: Path, kind: str, what: str, version: int, again: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the `about` that `write_record` wrote as `kind`, of this `schema_version`.
+
+    `what` names the result in errors, and `again` says how it is made anew ("train it"). Raises `ValueError` for a file
+    that is missing, damaged, something else or of another version.
+    """
+    tensors, metadata = read_tensors(path, what)
+    about = metadata.get(kind)
+    if not isinstance(about, dict) or about.get("schema_version") != version:
+        raise ValueError(f"{path}: expected {what} of schema version {version}; {again} again.")
+    if metadata.get("sha256") != contents_hash(tensors, about):
+        raise ValueError(f"{path}: damaged: its contents are not what was saved. Copy it, or {again} again.")
+    return tensors, about
+
+
 def save_run(
     path: Path, tensors: Mapping[str, Tensor], counters: Mapping[str, Any], identity: Mapping[str, Any]
 ) -> None:

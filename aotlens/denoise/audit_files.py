@@ -17,7 +17,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from aotlens.denoise.audit import DenoisingAudit
-from aotlens.files import contents_hash, read_tensors, write_tensors
+from aotlens.files import read_record, write_record
 from aotlens.results import Result
 
 if TYPE_CHECKING:
@@ -76,18 +76,13 @@ def save_audit(path: str | Path, record: AuditRecord) -> None:
         **{name: getattr(audit, name) for name in _PLAIN},
     }
     about |= {name: list(about[name]) for name in ("documents", "groupings")}
-    write_tensors(path, tensors, {"audit": about, "sha256": contents_hash(tensors, about)})
+    write_record(path, "audit", tensors, about)
 
 
 def load_audit(path: str | Path) -> AuditRecord:
     """What `save_audit` wrote. Raises `ValueError` for a file that is missing, damaged or something else."""
     path = Path(path)
-    tensors, metadata = read_tensors(path, "an audit of a model")
-    about = metadata.get("audit")
-    if not isinstance(about, dict) or about.get("schema_version") != SCHEMA_VERSION:
-        raise ValueError(f"{path}: expected an audit of schema version {SCHEMA_VERSION}; make it again.")
-    if metadata.get("sha256") != contents_hash(tensors, about):
-        raise ValueError(f"{path}: damaged: its contents are not what was saved. Copy or make it again.")
+    tensors, about = read_record(path, "audit", "an audit of a model", SCHEMA_VERSION, "make it")
     try:
         about |= {name: tuple(about[name]) for name in ("documents", "groupings")}
         measured: dict[str, Any] = {name: tensors[name].double() for name in _MEASURED}

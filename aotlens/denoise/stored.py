@@ -23,7 +23,7 @@ from aotlens.denoise.bayes import BASELINES, ExpectedLoss, bayes_loss, squared_e
 from aotlens.denoise.one_layer import Scale, landscape, optimal_linear_scale
 from aotlens.denoise.tasks import TASKS, GaussianMixtures, LinearSubspaces, Spheres, Task
 from aotlens.denoise.training import TrainedLayers, TrainingSettings, sample_test_prompts, train_layers
-from aotlens.files import contents_hash, read_tensors, write_tensors
+from aotlens.files import read_record, write_record
 from aotlens.results import Result
 
 if TYPE_CHECKING:
@@ -161,18 +161,13 @@ def save_training(path: str | Path, training: DenoiserTraining) -> None:
         "optimum": dataclasses.asdict(training.optimum),
         "command": training.command,
     }
-    write_tensors(path, tensors, {"denoiser": about, "sha256": contents_hash(tensors, about)})
+    write_record(path, "denoiser", tensors, about)
 
 
 def load_training(path: str | Path) -> DenoiserTraining:
     """What `save_training` wrote. Raises `ValueError` for a file that is missing, damaged or something else."""
     path = Path(path)
-    tensors, metadata = read_tensors(path, "a denoiser's training")
-    about = metadata.get("denoiser")
-    if not isinstance(about, dict) or about.get("schema_version") != SCHEMA_VERSION:
-        raise ValueError(f"{path}: expected a denoiser's training of schema version {SCHEMA_VERSION}; train it again.")
-    if metadata.get("sha256") != contents_hash(tensors, about):
-        raise ValueError(f"{path}: damaged: its contents are not what was saved. Copy or train it again.")
+    tensors, about = read_record(path, "denoiser", "a denoiser's training", SCHEMA_VERSION, "train it")
     try:
         return _build(tensors, about)
     except (KeyError, TypeError) as error:
