@@ -111,6 +111,7 @@ def _of_evaluation(model: AttentionOnlyTransformer, tokenizer: Tokenizer, tokens
     predictions = evaluate.next_token_predictions(model, tokens, 2)
     yield from (predictions, predictions.actual, evaluate.repeat_losses(model, half_length=8, n_sequences=2))
     yield evaluate.BigramModel.fit(np.array(tokenizer.encode(TEXT)), 279)
+    yield evaluate.score_continuations(model, ["the cat"], [" sat"])
     masking = tokenizer.with_mask()
     cfg = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_head=4, n_ctx=16, d_vocab=masking.d_vocab, causal=False)
     windows = torch.tensor(tokenizer.encode(TEXT))[: 5 * 16].view(5, 16)

@@ -1,12 +1,14 @@
 """How well a model does, and what it expects.
 
 predictions.py   the likeliest next tokens after one position, or at one, for a masked language model
+continuations.py log-probabilities of continuations after contexts
 language.py      validation loss, losses on repeated tokens, and the bigram model to compare with
 masked.py        loss of a masked language model on hidden tokens, and the unigram model to compare with
 """
 
 from __future__ import annotations
 
+from aotlens.evaluate.continuations import ContinuationScores, score_continuations
 from aotlens.evaluate.language import BigramModel, RepeatLosses, repeat_losses, validation_loss
 from aotlens.evaluate.masked import MaskedLoss, mask_id_of, masked_loss, unigram_loss
 from aotlens.evaluate.predictions import (
@@ -18,6 +20,7 @@ from aotlens.evaluate.predictions import (
 
 __all__ = [
     "BigramModel",
+    "ContinuationScores",
     "MaskedLoss",
     "NextToken",
     "NextTokenPredictions",
@@ -27,6 +30,7 @@ __all__ = [
     "masked_predictions",
     "next_token_predictions",
     "repeat_losses",
+    "score_continuations",
     "unigram_loss",
     "validation_loss",
 ]

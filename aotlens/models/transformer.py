@@ -111,6 +111,7 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ThreadSafeHooks):
         loss_per_token: bool = False,
         start_at_layer: int = 0,
         resid_pre: Tensor | None = None,
+        logits_at: Tensor | None = None,
     ) -> Any:
         """Logits `[batch, pos, d_vocab]` (classes: `[batch, d_out]`; vectors: `[batch, pos, width]`) or loss.
 
@@ -128,6 +129,9 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ThreadSafeHooks):
 
         With `resid_pre`, the stream `[batch, pos, d_model]` before layer `start_at_layer`, the embedding and earlier
         layers are not computed again; `x` then gives positions and next tokens only.
+
+        `logits_at`, bool `[batch, pos]`, asks for the logits of these positions alone, row by row: `[n, d_vocab]`. The
+        others are never computed, which in a small model with a large vocabulary is most of the work.
 
         Raises `ValueError` for ids out of range, sequences longer than `n_ctx`, wrong shapes, or empty input.
         """
@@ -148,6 +152,9 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ThreadSafeHooks):
             )
         if attention_mask is not None:
             attention_mask = attention_mask.to(device=inputs.device, dtype=torch.bool)
+        if logits_at is not None:
+            self._check_logits_at(inputs, logits_at, return_type)
+            return self._logits(inputs, attention_mask, logits_at.to(inputs.device), start)
         if return_type == "loss" and targets is not None and not loss_per_token:
             wanted = self._wanted(inputs, targets, attention_mask)
             if wanted is not None:  # most logits of a masked language model would be thrown away
@@ -158,6 +165,18 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ThreadSafeHooks):
             return logits if return_type else None
         loss = self._loss(logits, inputs, targets, attention_mask, loss_per_token)
         return loss if return_type == "loss" else (logits, loss)
+
+    def _check_logits_at(self, x: Tensor, logits_at: Tensor, return_type: ReturnType | None) -> None:
+        if return_type != "logits" or (self.cfg.read_in, self.cfg.read_out) != ("tokens", "tokens"):
+            raise ValueError(
+                "logits_at chooses positions of the logits of a model that reads and writes tokens; got "
+                f"return_type={return_type!r} and a model from {self.cfg.read_in} to {self.cfg.read_out}."
+            )
+        if logits_at.dtype != torch.bool or logits_at.shape != x.shape:
+            raise ValueError(
+                f"logits_at: expected bool {list(x.shape)}, as the tokens, got {list(logits_at.shape)} "
+                f"{logits_at.dtype}."
+            )
 
     def _wanted(self, x: Tensor, targets: Tensor, attention_mask: Tensor | None) -> Tensor | None:
         """bool `[batch, pos]`: the targets that count, where leaving out the others saves logits; else None."""
