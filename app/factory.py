@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from app.core import Core
-from app.core.address import Links
 from app.core.compression import compress
+from app.core.links import Links
 from app.core.security import secure
 from app.core.sessions import keep_sessions
 from app.core.settings import Settings

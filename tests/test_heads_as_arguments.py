@@ -12,7 +12,7 @@ import torch
 from aotlens.circuits import copying_rate, ov_circuit, qk_circuit
 from aotlens.conventions import as_head, as_heads
 from aotlens.distill.heads import distill_heads, substitution_hooks, token_errors
-from aotlens.heads import ablate
+from aotlens.heads import ablate, without
 from aotlens.paths import Path, expand, without_head
 from aotlens.trigrams import (
     bigrams,
@@ -38,6 +38,11 @@ def distillation() -> Any:
     return distill_heads(MODEL, texts, 0, seeds=1, neighbours=0)
 
 
+def logits_without(head: Any) -> Any:
+    with without(MODEL, head):
+        return MODEL(TOKENS).detach()
+
+
 #: Everything that takes a head, as a function of it that gives numbers.
 TAKERS: dict[str, Callable[[Any], Any]] = {
     "qk_circuit": lambda head: qk_circuit(MODEL, head).AB,
@@ -56,6 +61,7 @@ TAKERS: dict[str, Callable[[Any], Any]] = {
     "zero_layer": lambda head: zero_layer(MODEL, TEXT, heads=head).kl,
     "ablate": lambda head: ablate(MODEL, TOKENS, head).ablated_mean,
     "ablate, several": lambda head: ablate(MODEL, TOKENS, ["1.0", head]).ablated_mean,
+    "without": logits_without,
     "paths through": lambda head: expand(MODEL, TOKENS[0]).through(head),
     "top paths through": lambda head: expand(MODEL, TOKENS[0]).top(3, through=head).values,
     "a path": lambda head: expand(MODEL, TOKENS[0]).logits(Path("token", (head,))),

@@ -17,7 +17,7 @@ from aotlens.denoise import audit, head_asymmetry
 from aotlens.distill import held_out_windows
 from aotlens.distill.heads import distill_heads, substitution_costs, token_errors
 from aotlens.distill.on_text import text_errors
-from aotlens.evaluate import masked_loss, masked_predictions, next_token_predictions, validation_loss
+from aotlens.evaluate import masked_loss, masked_predictions, next_token_predictions, token_losses, validation_loss
 from aotlens.heads import (
     ablate,
     ablate_each,
@@ -50,6 +50,7 @@ TRIPLES = score_triples(MODEL, "1.0", [CAT, CAT], [THE, THE], [CAT, 5], backgrou
 NOT_PROMPTS = {
     "sufficient_heads": "it takes texts as `ablate` does, but needs four",
     "generate": "its text goes on; tests/models/test_generation.py gives it one",
+    "predictions_of_logits": "its tokens are those that its logits are of",
     "bigrams": "its tokens are those of the vocabulary whose bigrams are listed",
     "mask_similarity": "its sequences hold the mask token, which no text does",
     "value_norms": "each token has a class beside it, so its ids are known",
@@ -66,6 +67,7 @@ def distillation() -> Any:
 OF_A_PROMPT: dict[str, Callable[[Any, Any], Any]] = {
     "next_token_predictions": lambda x, _: next_token_predictions(MODEL, x).logits,
     "masked_predictions": lambda x, _: masked_predictions(MASKED, x, 1).logits,
+    "token_losses": lambda x, _: token_losses(MODEL, x),
     "attention_patterns": lambda x, _: attention_patterns(MODEL, x).pattern,
     "expand": lambda x, _: expand(MODEL, x).frozen.logits,
     "direct_logit_attribution": lambda x, _: direct_logit_attribution(MODEL, x).heads,

@@ -2,6 +2,7 @@
 
 predictions.py   the likeliest next tokens after one position, or at one, for a masked language model
 continuations.py log-probabilities of continuations after contexts
+token_losses.py  the loss of each token of a prompt
 language.py      validation loss, losses on repeated tokens, and the bigram model to compare with
 masked.py        loss of a masked language model on hidden tokens, and the unigram model to compare with
 """
@@ -16,7 +17,9 @@ from aotlens.evaluate.predictions import (
     NextTokenPredictions,
     masked_predictions,
     next_token_predictions,
+    predictions_of_logits,
 )
+from aotlens.evaluate.token_losses import token_losses
 
 __all__ = [
     "BigramModel",
@@ -29,8 +32,10 @@ __all__ = [
     "masked_loss",
     "masked_predictions",
     "next_token_predictions",
+    "predictions_of_logits",
     "repeat_losses",
     "score_continuations",
+    "token_losses",
     "unigram_loss",
     "validation_loss",
 ]

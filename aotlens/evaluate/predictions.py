@@ -87,7 +87,7 @@ def next_token_predictions(
             "this model sees later tokens, so it predicts none of them; ask masked_predictions what it holds likely at "
             "a position itself."
         )
-    return _predictions(model, tokens, position, k, ahead=1)
+    return _predictions(model, tokens, position, k)
 
 
 def masked_predictions(
@@ -101,23 +101,38 @@ def masked_predictions(
     """
     if not model.sees_later_keys:
         raise ValueError("this model is causal: ask next_token_predictions what it expects after a position.")
-    return _predictions(model, tokens, position, k, ahead=0)
+    return _predictions(model, tokens, position, k)
 
 
 def _predictions(
-    model: AttentionOnlyTransformer, tokens: Int[Tensor, ...] | str | list[str], position: int, k: int, *, ahead: int
+    model: AttentionOnlyTransformer, tokens: Int[Tensor, ...] | str | list[str], position: int, k: int
 ) -> NextTokenPredictions:
     tokens = model.to_prompt(tokens, "predictions")[0]
-    n_pos = tokens.shape[0]
+    with torch.inference_mode():
+        logits = model(tokens[None].to(model.device))[0]
+    return predictions_of_logits(model, tokens, logits, position, k)
+
+
+def predictions_of_logits(
+    model: AttentionOnlyTransformer,
+    tokens: Int[Tensor, " pos"],
+    logits: Float[Tensor, "pos d_vocab"],
+    position: int = -1,
+    k: int = 10,
+) -> NextTokenPredictions:
+    """What `logits`, the model's own on `tokens`, say after `position`; at it, for a model that sees both sides.
+
+    No forward pass. Raises `ValueError` for a position outside the prompt and for `k` outside 1 to d_vocab.
+    """
+    n_pos, ahead = tokens.shape[0], 0 if model.sees_later_keys else 1
     if not -n_pos <= position < n_pos:
         raise ValueError(f"position={position}: expected {-n_pos} to {n_pos - 1} for a prompt of {n_pos} tokens.")
     position %= n_pos
-    with torch.inference_mode():
-        logits = model(tokens[None].to(model.device))[0, position].float().cpu()
-        if not 1 <= k <= logits.numel():
-            raise ValueError(f"k={k}: expected 1 to {logits.numel()}, the size of the vocabulary.")
-        log_probabilities = logits.log_softmax(-1)
-        best = torch.topk(logits, k)
+    row = logits[position].detach().float().cpu()
+    if not 1 <= k <= row.numel():
+        raise ValueError(f"k={k}: expected 1 to {row.numel()}, the size of the vocabulary.")
+    log_probabilities = row.log_softmax(-1)
+    best = torch.topk(row, k)
     ids = best.indices.tolist()
     actual = None
     next_id = int(tokens[position + ahead]) if position + ahead < n_pos else None
@@ -126,7 +141,7 @@ def _predictions(
             token_id=next_id,
             str_token=_names(model, [next_id])[0],
             probability=float(log_probabilities[next_id].exp()),
-            rank=1 + int((logits > logits[next_id]).sum()),
+            rank=1 + int((row > row[next_id]).sum()),
         )
     return NextTokenPredictions(
         position=position,

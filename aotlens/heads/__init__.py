@@ -13,6 +13,7 @@ masks.py      how different the same [MASK] becomes in different contexts
 values.py     lengths of value vectors, by kind of token
 subspaces.py  the subspaces that heads read, and the angles between them
 ablation.py    a loss, or any measure of logits, with some heads replaced (replacement.py: by what)
+without.py    a model without some heads, for whatever it is asked
 each_head.py   the same for each head alone, without computing earlier layers again
 atlas.py       a row a head of all of it (examples.py: where it attends; atlas_file.py: kept on disk)
 sufficient.py  a small set of heads that does what the model does
@@ -36,6 +37,7 @@ from aotlens.heads.source_code import open_bracket, previous_indentation, previo
 from aotlens.heads.subspaces import HeadSubspaces, subspaces
 from aotlens.heads.sufficient import SufficientHeads, sufficient_heads
 from aotlens.heads.values import ValueNorms, value_norms
+from aotlens.heads.without import HeadSwitches, without
 
 __all__ = [
     "MOTIFS",
@@ -48,6 +50,7 @@ __all__ = [
     "HeadExamples",
     "HeadMatching",
     "HeadSubspaces",
+    "HeadSwitches",
     "Inputs",
     "MaskSimilarity",
     "Motif",
@@ -76,4 +79,5 @@ __all__ = [
     "sufficient_heads",
     "targeted_attention",
     "value_norms",
+    "without",
 ]

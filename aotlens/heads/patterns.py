@@ -78,11 +78,21 @@ def attention_patterns(
     Raises `ValueError` for a batch, for ids out of range and for a prompt longer than the model's context.
     Not safe to call from two threads on one model: hooks are the model's state.
     """
+    return patterns_and_logits(model, tokens)[0]
+
+
+def patterns_and_logits(
+    model: AttentionOnlyTransformer, tokens: Int[Tensor, ...] | str | list[str]
+) -> tuple[AttentionPatterns, Float[Tensor, "pos d_vocab"]]:
+    """The same and, of the same forward pass, what the model expects at each position: logits on its device.
+
+    `predictions_of_logits` and `token_losses` of `aotlens.evaluate` read them, without another pass.
+    """
     tokens = model.to_prompt(tokens, "attention_patterns")[0]
     cfg = model.cfg
     kept = {hook_names.attn(layer, name) for layer in range(cfg.n_layers) for name in _HOOKS}
     with torch.inference_mode():
-        _, cache = model.run_with_cache(
+        logits, cache = model.run_with_cache(
             tokens[None].to(model.device), names_filter=lambda name: name in kept, return_cache_object=False
         )
         n_pos = tokens.shape[0]
@@ -93,7 +103,7 @@ def attention_patterns(
 
         seen = np.ones((1, n_pos, n_pos), dtype=bool) if visible is None else visible[0].cpu().numpy()
         ids = tokens.cpu()
-        return AttentionPatterns(
+        patterns = AttentionPatterns(
             tokens=ids.numpy().astype(np.int64),
             str_tokens=() if model.tokenizer is None else tuple(model.tokenizer.str_tokens(ids.tolist())),
             pattern=_float32(stack(hook_names.PATTERN)),
@@ -101,6 +111,7 @@ def attention_patterns(
             value_norms=_float32(stack(hook_names.V).float().norm(dim=-1).transpose(1, 2)),
             visible=seen,
         )
+        return patterns, logits[0]
 
 
 _HOOKS = (hook_names.PATTERN, hook_names.SCORES, hook_names.V)

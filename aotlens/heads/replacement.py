@@ -16,6 +16,8 @@ from aotlens.models import AttentionOnlyTransformer, hook_names
 from aotlens.models.weights import double
 
 HOWS = ("zero", "mean", "position_mean", "uniform", "fixed_pattern", "resample")
+#: Those that take other sequences: what a head does there stands in its place.
+FROM_OTHERS = ("mean", "position_mean", "fixed_pattern", "resample")
 _PATTERNS = ("uniform", "fixed_pattern")
 _MEANS = ("mean", "position_mean", "fixed_pattern")
 _BY_POSITION = ("position_mean", "fixed_pattern", "resample")
@@ -97,7 +99,7 @@ class Replacement:
             self.donors[order] = np.roll(order, 1)
 
     def _check(self, batch: Batch, reference: Batch | None) -> None:
-        if self.how not in (*_MEANS, "resample"):
+        if self.how not in FROM_OTHERS:
             return
         if reference is None and len(batch) < 2:
             raise ValueError(
@@ -127,13 +129,17 @@ class Replacement:
         with `streams` the stream before it."""
         before = {hook_names.resid_pre(layer): layer for layer in self.in_layer} if streams else {}
         logits, own, kept = self._clean(part, listen=self.leaves_out, also=tuple(before))
-        given: dict[int, Tensor] = {}
+        return logits, self.stand_ins(part, rows, own), {layer: kept[name] for name, layer in before.items()}
+
+    def stand_ins(self, part: Batch, rows: slice, own: dict[int, Tensor]) -> dict[int, Tensor]:
+        """By layer, what takes the place of the heads on `part`, which is `rows` of the batch; `own` is what they do
+        there, where it is left out of a mean."""
         if self.how == "resample":
             donors = torch.from_numpy(self.donors[rows]).to(self.others.x.device)
-            given = self._clean(Batch(x=self.others.x[donors]), listen=True)[1]
-        elif self.how in _MEANS:
-            given = {layer: self._mean(layer, own.get(layer), part) for layer in self.in_layer}
-        return logits, given, {layer: kept[name] for name, layer in before.items()}
+            return self._clean(Batch(x=self.others.x[donors]), listen=True)[1]
+        if self.how in _MEANS:
+            return {layer: self._mean(layer, own.get(layer), part) for layer in self.in_layer}
+        return {}
 
     def replaced(
         self,
@@ -151,7 +157,7 @@ class Replacement:
         for layer, numbers in self.in_layer.items():
             chosen = [number for number in numbers if heads is None or (layer, number) in heads]
             if chosen:
-                put = self._put(layer, chosen, given.get(layer), part)
+                put = self.put(layer, chosen, given.get(layer), part)
                 hooks.append((hook_names.attn(layer, self.hook), put))
         options: dict[str, Any] = {} if start is None else {"start_at_layer": start[0], "resid_pre": start[1]}
         return self.model.run_with_hooks(part.x, attention_mask=part.attention_mask, fwd_hooks=hooks, **options)
@@ -194,9 +200,9 @@ class Replacement:
         sums, counts = self._own_sums(own, part)
         return (self.sums[layer] - sums) / (self.count - counts)[:, None, None, None]
 
-    def _put(self, layer: int, heads: list[int], given: Tensor | None, part: Batch) -> Callable[..., Tensor]:
+    def put(self, layer: int, heads: list[int], given: Tensor | None, part: Batch) -> Callable[..., Tensor]:
         """A hook that replaces `heads` of a layer; `given` has all those of the layer that were named."""
-        if given is not None and len(heads) < len(self.in_layer[layer]):
+        if given is not None and heads != self.in_layer[layer]:
             given = given[:, [self.in_layer[layer].index(head) for head in heads]]
 
         def put(activation: Tensor, hook: object) -> Tensor:

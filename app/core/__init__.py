@@ -2,10 +2,12 @@
 
 settings.py    every limit in one place
 address.py     what an address says: one declaration of fields, from which it is read, written and linked
+links.py       addresses of other pages, by name
 address_checks.py  what it names, held against what there is
 parameters.py  numbers that sliders set and addresses remember
 catalog.py     which checkpoints there are; each model loaded once
 inference.py   text -> tokens -> patterns and predictions; exclusive use of a model
+switches.py    heads that are switched off, and what stands in their place
 head_maps.py   what of a prompt's patterns is shown: one head's map, the picture of all heads
 labels.py      what rows and columns are, for people
 corpora.py     text to hold results against
@@ -25,11 +27,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Self
 
-from app.core.address import Links
 from app.core.catalog import Catalog
 from app.core.corpora import Corpora
 from app.core.inference import Inference
+from app.core.links import Links
 from app.core.settings import Settings
+from app.core.switches import Switches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,16 +43,19 @@ class Core:
     catalog: Catalog
     inference: Inference
     corpora: Corpora
+    switches: Switches
     links: Links = field(default_factory=Links)
     """Addresses of the app's pages by name; `create_app` fills them in."""
 
     @classmethod
     def start(cls, settings: Settings) -> Self:
         """Raises ValueError for a corpus that isn't there."""
-        catalog = Catalog(settings)
+        catalog, corpora = Catalog(settings), Corpora(settings)
+        switches = Switches(catalog, corpora, settings)
         return cls(
             settings=settings,
             catalog=catalog,
-            inference=Inference(catalog, settings),
-            corpora=Corpora(settings),
+            inference=Inference(catalog, settings, switches),
+            corpora=corpora,
+            switches=switches,
         )

@@ -19,7 +19,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import parse_qs, urlencode
@@ -161,6 +161,24 @@ def pair(*, key: str | None = None, check: Check | None = None, expected: str = 
     return _field(None, read=read, write=dotted, key=key, check=check, browser={"join": "."})
 
 
+def pairs(*, most: int, key: str | None = None, check: Check | None = None, expected: str) -> Any:
+    """Distinct pairs of whole numbers in their order, at most so many: `1.0,1.3`."""
+
+    def read(value: str) -> tuple[tuple[int, int], ...]:
+        found = [_pair(part) for part in value.split(",")]
+        distinct = tuple(sorted({one for one in found if one is not None}))
+        if None in found:
+            raise Unfit(expected)
+        if len(distinct) > most:
+            raise Unfit(f"at most {most} of them", distinct[:most])
+        return distinct
+
+    def write(value: Sequence[tuple[int, int]]) -> str:
+        return ",".join(map(dotted, value))
+
+    return _field((), read=read, write=write, key=key, check=check, browser={"join": ",", "inner": "."})
+
+
 def wholes(*, most: int, key: str | None = None) -> Any:
     """Distinct whole numbers, at most so many: `12-262`."""
 
@@ -213,6 +231,11 @@ def checkpoint() -> Any:
 def head() -> Any:
     """Layer and head, `1.3`, of the state's checkpoint."""
     return pair(check=checks.head, expected="a layer and a head, as 1.3")
+
+
+def heads(*, of: str = "checkpoint", key: str | None = None) -> Any:
+    """A set of heads, `1.0,1.3`, of the checkpoint that the field `of`, which stands before, says."""
+    return pairs(most=1024, key=key, check=checks.heads(of), expected="layers and heads, as 1.0,1.3")
 
 
 def token() -> Any:
@@ -322,27 +345,6 @@ class Address(Generic[State]):
         value = self._fields[name].written(taken)
         instead = "It was left out." if value is None else f"{_quoted(value)} was taken instead."
         return f"{self._key(name)}={_quoted(raw)}: expected {expected}. {instead}"
-
-
-class Links:
-    """Pages' addresses by the pages' names: how a page links to another without knowing it."""
-
-    def __init__(self, addresses: Iterable[Address[Any]] = ()) -> None:
-        self._addresses = {address.name: address for address in addresses}
-
-    def __getitem__(self, page: str) -> Address[Any]:
-        """Raises ValueError for a page that there isn't."""
-        if page not in self._addresses:
-            known = ", ".join(self._addresses) or "none"
-            raise ValueError(f"There is no page {page!r} to link to. There are: {known}.")
-        return self._addresses[page]
-
-    def __iter__(self) -> Any:
-        return iter(self._addresses.values())
-
-    def to(self, page: str, **values: Any) -> str:
-        """The address of a page with these fields."""
-        return self[page].to(**values)
 
 
 # ── values ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -35,6 +35,18 @@ def head(core: Core, state: Any, value: tuple[int, int]) -> None:
         raise Unfit(f"a head of {shape[0]} layers of {shape[1]} heads, the first of which is 0.0", (0, 0))
 
 
+def heads(of: str) -> Check:
+    """The checkpoint that the field `of` says has all these heads."""
+
+    def check(core: Core, state: Any, value: tuple[tuple[int, int], ...]) -> None:
+        shape = core.catalog.shape(getattr(state, of) or core.catalog.default())
+        there = value if shape is None else tuple(one for one in value if one[0] < shape[0] and one[1] < shape[1])
+        if shape is not None and there != value:
+            raise Unfit(f"heads of {shape[0]} layers of {shape[1]} heads, the first of which is 0.0", there)
+
+    return check
+
+
 def token(core: Core, state: Any, value: int) -> None:
     """The state's checkpoint has such a token."""
     n = core.catalog.config(state.checkpoint or core.catalog.default()).get("d_vocab")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,42 +18,120 @@ from app.core.cache import Cache
 from app.core.catalog import Catalog, LoadedModel
 from app.core.errors import RequestError
 from app.core.settings import Settings
+from app.core.switches import How, Switches
 
 if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
     from aotlens.evaluate import NextTokenPredictions
     from aotlens.heads import AttentionPatterns, MotifScores
+    from aotlens.models import AttentionOnlyTransformer
+    from app.core.corpora import Text
+
+#: (layer, head) of some heads.
+Heads = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PromptResult:
-    """The patterns of one prompt in one model."""
+    """What one prompt does in one model, whole or with some of its heads switched off."""
 
     key: str
-    """Names this result: same model, same weights, same tokens."""
+    """Names this result: same model, same weights, same tokens, same heads."""
     checkpoint: str
     patterns: AttentionPatterns
+    logits: Tensor
+    """`[pos, d_vocab]`, of the same run."""
+    off: Heads = ()
+    """The heads that were switched off in it."""
+    how: How = "zero"
+    corpus: str | None = None
+    """Whose windows stood in for them; None where none did."""
+
+    @property
+    def n_bytes(self) -> int:
+        """What it takes in memory."""
+        return self.patterns.n_bytes + self.logits.nbytes
 
 
 class Inference:
     """Prompts through models, remembered."""
 
-    def __init__(self, catalog: Catalog, settings: Settings) -> None:
+    def __init__(self, catalog: Catalog, settings: Settings, switches: Switches) -> None:
         self._catalog = catalog
         self._settings = settings
-        self._results: Cache[str, PromptResult] = Cache(settings.cache_bytes, lambda kept: kept.patterns.n_bytes)
+        self._switches = switches
+        self._results: Cache[str, PromptResult] = Cache(settings.cache_bytes, lambda kept: kept.n_bytes)
         self._motifs: Cache[str, MotifScores] = Cache(64)
-        self._predictions: Cache[tuple[str, int], NextTokenPredictions] = Cache(4096)
+        self._losses: Cache[str, np.ndarray] = Cache(1024)
 
-    def analyse(self, checkpoint: str | None, text: str, *, length: int | None = None) -> PromptResult:
-        """Patterns of all heads on `text`, the start token before it.
+    def analyse(
+        self,
+        checkpoint: str | None,
+        text: str,
+        *,
+        off: Heads = (),
+        how: How = "zero",
+        corpus: str | None = None,
+        length: int | None = None,
+    ) -> PromptResult:
+        """Patterns of all heads on `text`, the start token before it, and the logits; of the whole model, or with the
+        heads `off` switched off: `how` says what takes their place, and `corpus` from which text it is taken.
 
         `length` is the text's true length in characters where the browser held a text back for being too long.
-        Raises RequestError, with counts and limits, for text that can't be read or is too long: nothing is cut.
+        Raises RequestError, with counts and limits, for text that can't be read or is too long: nothing is cut; for
+        heads that the model doesn't have, and where a way to switch off needs a corpus.
         """
         loaded, tokens = self.tokens(checkpoint, text, length=length)
         assert checkpoint is not None
-        key = hashlib.sha256(f"{loaded.key}:{tokens}".encode()).hexdigest()[:24]
-        return self._results.get(key, lambda: self._run(key, checkpoint, loaded, tokens))
+        off = tuple(sorted(set(off)))
+        self._check_heads(checkpoint, loaded, off)
+        read = self._switches.text(checkpoint, how, corpus) if off else None
+        ways = f":{off}:{how}:{read and read.key}" if off else ""
+        key = hashlib.sha256(f"{loaded.key}:{tokens}{ways}".encode()).hexdigest()[:24]
+
+        def run() -> PromptResult:
+            with self.switched(loaded, off, how, read, len(tokens)):
+                patterns, logits = self._run(loaded, tokens)
+            return PromptResult(
+                key=key, checkpoint=checkpoint, patterns=patterns, logits=logits, off=off,
+                how=how if off else "zero", corpus=corpus if read else None,
+            )  # fmt: skip
+
+        return self._results.get(key, run)
+
+    @contextmanager
+    def switched(
+        self, loaded: LoadedModel, off: Heads, how: How, read: Text | None, length: int
+    ) -> Iterator[AttentionOnlyTransformer]:
+        """A model with heads switched off, for the one thread that is inside."""
+        with loaded.exclusive:
+            if not off:
+                yield loaded.model
+                return
+            with self._switches.of(loaded, how, read, length).off(off):
+                yield loaded.model
+
+    def losses(self, result: PromptResult) -> np.ndarray:
+        """The loss of each token of a prompt in the run that `result` is of, in nats: float32 `[pos]`, NaN for none.
+
+        A model that sees both sides is asked for each token with a mask in its place, so this takes a while. Raises
+        RequestError where such a model has no mask token.
+        """
+        return self._losses.get(result.key, lambda: self._measure(result))
+
+    def expected(self, result: PromptResult, position: int | None) -> NextTokenPredictions:
+        """The likeliest tokens after `position` (None: the last) in that run; at it, where a model sees both sides."""
+        from aotlens.evaluate import predictions_of_logits
+
+        n_pos = result.patterns.n_pos
+        where = n_pos - 1 if position is None else position
+        if not 0 <= where < n_pos:
+            raise RequestError(f"Position {where} isn't in this text of {n_pos} tokens; choose one of the tokens.")
+        model = self._catalog.load(result.checkpoint).model
+        k = min(self._settings.n_predictions, model.cfg.d_vocab or 1)
+        return predictions_of_logits(model, self._tokens(result), result.logits, where, k)
 
     def tokens(self, checkpoint: str | None, text: str, *, length: int | None = None) -> tuple[LoadedModel, list[int]]:
         """A model and its tokens for `text`, refused as `analyse` says where it can't be read or is too long."""
@@ -69,13 +148,8 @@ class Inference:
             return None
 
     def predictions(self, checkpoint: str | None, text: str, position: int | None) -> NextTokenPredictions:
-        """The likeliest tokens after `position` (None: the last); at it, for a model that sees both sides."""
-        result = self.analyse(checkpoint, text)
-        n_pos = result.patterns.n_pos
-        where = n_pos - 1 if position is None else position
-        if not 0 <= where < n_pos:
-            raise RequestError(f"Position {where} isn't in this text of {n_pos} tokens; choose one of the tokens.")
-        return self._predictions.get((result.key, where), lambda: self._predict(result, where))
+        """The same of a whole model."""
+        return self.expected(self.analyse(checkpoint, text), position)
 
     def motifs(self, checkpoint: str | None) -> MotifScores:
         """How much each head behaves like a named motif, on repeated random tokens; measured once per model."""
@@ -114,28 +188,46 @@ class Inference:
             )
         return tokens
 
-    def _run(self, key: str, checkpoint: str, loaded: LoadedModel, tokens: Sequence[int]) -> PromptResult:
+    @staticmethod
+    def _check_heads(checkpoint: str, loaded: LoadedModel, heads: Heads) -> None:
+        cfg = loaded.model.cfg
+        for layer, head in heads:
+            if not (0 <= layer < cfg.n_layers and 0 <= head < cfg.n_heads):
+                raise RequestError(
+                    f"{checkpoint} has no head {layer}.{head} to switch off: its layers are 0 to {cfg.n_layers - 1}, "
+                    f"its heads 0 to {cfg.n_heads - 1}."
+                )
+
+    @staticmethod
+    def _run(loaded: LoadedModel, tokens: Sequence[int]) -> tuple[AttentionPatterns, Tensor]:
         import torch
 
-        from aotlens.heads import attention_patterns
+        from aotlens.heads.patterns import patterns_and_logits
 
-        with loaded.exclusive:
-            patterns = attention_patterns(loaded.model, torch.tensor(tokens))
-        return PromptResult(key=key, checkpoint=checkpoint, patterns=patterns)
+        patterns, logits = patterns_and_logits(loaded.model, torch.tensor(tokens))
+        return patterns, logits.cpu()
+
+    def _measure(self, result: PromptResult) -> np.ndarray:
+        from aotlens.evaluate import token_losses
+
+        loaded, tokens = self._catalog.load(result.checkpoint), self._tokens(result)
+        if not loaded.model.sees_later_keys:
+            return token_losses(loaded.model, tokens, logits=result.logits)
+        read = self._switches.text(result.checkpoint, result.how, result.corpus) if result.off else None
+        try:
+            with self.switched(loaded, result.off, result.how, read, len(tokens)) as model:
+                return token_losses(model, tokens)
+        except ValueError as error:
+            raise RequestError(f"{result.checkpoint} has no loss of a token: {error}") from error
+
+    @staticmethod
+    def _tokens(result: PromptResult) -> Tensor:
+        import torch
+
+        return torch.from_numpy(result.patterns.tokens)
 
     def _score(self, loaded: LoadedModel) -> MotifScores:
         from aotlens.heads import motif_scores
 
         with loaded.exclusive:
             return motif_scores(loaded.model, n_sequences=8)
-
-    def _predict(self, result: PromptResult, position: int) -> NextTokenPredictions:
-        import torch
-
-        from aotlens.evaluate import masked_predictions, next_token_predictions
-
-        loaded = self._catalog.load(result.checkpoint)
-        predict = masked_predictions if loaded.model.sees_later_keys else next_token_predictions
-        k = min(self._settings.n_predictions, loaded.model.cfg.d_vocab or 1)
-        with loaded.exclusive:
-            return predict(loaded.model, torch.from_numpy(result.patterns.tokens), position, k)

@@ -45,6 +45,8 @@ class Settings:
     """Skip-trigrams that are searched for where those that say nearly the same are folded beneath the best of them."""
     members_shown: int = 100
     """Rows of a group of skip-trigrams that are listed when it is unfolded, the best first."""
+    reference_windows: int = 32
+    """Windows of a corpus whose means, or one of which, stand in for heads that are switched off."""
     evidence_tokens: tuple[int, ...] = (30_000, 100_000, 300_000, 1_000_000)
     """How much of a corpus may be asked for, in tokens."""
     distillations: tuple[Path, ...] = ()

@@ -1,4 +1,4 @@
-"""Searchable choices of tokens (or positions, directions), and the head picker."""
+"""Searchable choices of tokens (or positions, directions), the head picker, and switches of heads."""
 
 from __future__ import annotations
 
@@ -49,15 +49,33 @@ def head_picker(id: str, store: str) -> html.Div:
 
 def head_buttons(n_layers: int, n_heads: int) -> list[Any]:
     """A row of buttons a layer; arrows move between them, so the Tab key stops once."""
+    return _by_layer(n_layers, n_heads, "pick-head", "Head")
+
+
+def head_switches(id: str, store: str) -> html.Div:
+    """A place for `head_switch_buttons`, which a callback answers for the store `ids.drawn(id)`.
+
+    A click switches a head off, or on again: static/head_switches.js puts those that are off, [[layer, head], …] in
+    order, into `store`, and `app.shell.sharing.mark_switches` marks them.
+    """
+    return drawn(id, "switch-heads", "Heads to switch off", **{"data-switches": store})
+
+
+def head_switch_buttons(n_layers: int, n_heads: int) -> list[Any]:
+    """A row of switches a layer; arrows move between them."""
+    return _by_layer(n_layers, n_heads, "head-switch", "Switch off head")
+
+
+def _by_layer(n_layers: int, n_heads: int, class_name: str, what: str) -> list[Any]:
     return [
         html.Div(
             [
                 html.Button(
                     f"{layer}.{head}",
-                    className="pick-head",
+                    className=class_name,
                     tabIndex=-1,
                     title=f"Layer {layer}, head {head}",
-                    **{"data-layer": str(layer), "data-head": str(head), "aria-label": f"Head {layer}.{head}"},
+                    **{"data-layer": str(layer), "data-head": str(head), "aria-label": f"{what} {layer}.{head}"},
                 )
                 for head in range(n_heads)
             ],

@@ -43,6 +43,16 @@ def mark_head(app: App, picker: str, shown: str) -> None:
     )
 
 
+def mark_switches(app: App, switches: str, off: str) -> None:
+    """Draws `choices.head_switches` and marks the heads in the store `off`, [[layer, head], …], as switched off."""
+    _shell(
+        app,
+        "showSwitches",
+        inputs=stores(off=off, buttons=ids.drawn(switches)),
+        state=props("id", id=switches),
+    )
+
+
 def show_values(app: App, sliders: Sequence[str]) -> None:
     """Says beside the label of each `controls.slider` what its value is."""
     for slider in sliders:

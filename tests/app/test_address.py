@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.core.address import Address, Links, pair, parse_query, real, reals, texts, wholes
+from app.core.address import Address, pair, parse_query, real, reals, texts, wholes
+from app.core.links import Links
 from app.pages import PAGES
 from app.pages.heads.address import ADDRESS, HeadsState
 from app.shell import static

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from aotlens.plots import glyphs
-from app.core.address import Links
+from app.core.links import Links
 from app.pages.trigrams.service import Choice, Reading, Trigrams
 
 if TYPE_CHECKING:

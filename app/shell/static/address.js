@@ -5,6 +5,7 @@
     let addresses = {};
 
     function plain(value, field) {
+        if (Array.isArray(value)) return value.join(field.inner);
         if (typeof value !== "number" || !field.digits) return String(value);
         return String(Number(value.toPrecision(field.digits)));
     }

@@ -13,7 +13,7 @@ import torch
 from aotlens.checkpoints import CheckpointInfo, save_checkpoint
 from aotlens.checkpoints import load as load_checkpoint
 from app.core import Core
-from app.core.address import Links
+from app.core.links import Links
 from app.core.settings import Settings
 from app.factory import create_app
 from app.pages import PAGES

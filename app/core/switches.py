@@ -1,0 +1,84 @@
+"""Heads that are switched off: in what ways, and what stands in their place.
+
+What a head does on other sequences is taken from windows of a corpus, as long as the prompt; of a text that the model
+was trained on, they are of what was held out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from app.core.cache import Cache
+from app.core.catalog import Catalog, LoadedModel
+from app.core.corpora import Corpora, Text
+from app.core.errors import RequestError
+from app.core.settings import Settings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from aotlens.heads import HeadSwitches
+
+How = Literal["zero", "mean", "position_mean", "uniform", "fixed_pattern", "resample"]
+
+#: What stands in a head's place, by the library's name (`aotlens.heads.ablation`).
+HOWS: dict[How, str] = {
+    "zero": "nothing",
+    "mean": "its mean output",
+    "position_mean": "its mean output at each position",
+    "uniform": "even attention",
+    "fixed_pattern": "its mean pattern",
+    "resample": "its output on another text",
+}
+#: Those that take other sequences, and so a corpus.
+NEEDS = ("mean", "position_mean", "fixed_pattern", "resample")
+
+
+class Switches:
+    """What stands in the place of a model's heads, of all of them at once and kept: another set asks for no more."""
+
+    def __init__(self, catalog: Catalog, corpora: Corpora, settings: Settings) -> None:
+        self._catalog, self._corpora, self._settings = catalog, corpora, settings
+        self._windows: Cache[tuple[str, str, int], Tensor] = Cache(16)
+        self._switches: Cache[tuple[str, str, str, int], HeadSwitches] = Cache(8)
+
+    def text(self, checkpoint: str, how: str, corpus: str | None) -> Text | None:
+        """The text that a way to switch off reads; None where it reads none. Raises RequestError where it needs one."""
+        if how not in NEEDS:
+            return None
+        if corpus is None:
+            raise RequestError(
+                f"To put {HOWS[how]} in a head's place takes other texts: choose a corpus. Without one, heads can give "
+                "way to nothing or to even attention."
+            )
+        text = self._corpora.text(corpus, self._catalog.info(checkpoint))
+        if text.corpus is None:
+            raise RequestError("A pasted text is not read here: upload it on the page Distillation, or choose another.")
+        return text
+
+    def windows(self, loaded: LoadedModel, text: Text, length: int) -> Tensor:
+        """Windows of a text, `[window, length]`, each beginning with the start token."""
+        return self._windows.get((loaded.key, text.key, length), lambda: self._cut(loaded, text, length))
+
+    def of(self, loaded: LoadedModel, how: How, text: Text | None, length: int) -> HeadSwitches:
+        """What switches heads off; its runs are for who has the model to himself."""
+        key = (loaded.key, how, "" if text is None else text.key, 0 if text is None else length)
+        windows = None if text is None else self.windows(loaded, text, length)
+        return self._switches.get(key, lambda: self._prepare(loaded, how, windows))
+
+    def _cut(self, loaded: LoadedModel, text: Text, length: int) -> Tensor:
+        from aotlens.data import Encoding, spread_windows
+
+        assert text.corpus is not None
+        encoding = Encoding.of(loaded.model.tokenizer, causal=not loaded.model.sees_later_keys)
+        names = text.documents or text.corpus.names()
+        try:
+            return spread_windows(text.corpus, names, encoding, self._settings.reference_windows, length)
+        except ValueError as error:
+            raise RequestError(f"{text.label} has no window as long as this prompt: {error}") from error
+
+    @staticmethod
+    def _prepare(loaded: LoadedModel, how: How, windows: Tensor | None) -> HeadSwitches:
+        from aotlens.heads import HeadSwitches
+
+        return HeadSwitches(loaded.model, how, reference=windows)

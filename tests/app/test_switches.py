@@ -1,0 +1,136 @@
+"""Prompts with heads switched off: against `ablate`, against other weights; what is refused; the address of a set."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from app.core import Core, address
+from app.core.address import Address
+from app.core.errors import RequestError
+from app.core.settings import Settings
+from app.core.switches import HOWS, NEEDS, How
+from app.shell.choices import head_switch_buttons
+from app.shell.token_strip import token_strip
+from tests.app.conftest import TEXT as PARAGRAPH
+
+TEXT = "The captain bowed to the captain."
+OFF = ((0, 1), (1, 2))
+
+
+@pytest.fixture(scope="module")
+def core(settings: Settings, services: Core, tmp_path_factory: pytest.TempPathFactory) -> Core:
+    """With a corpus, whose windows stand in for heads."""
+    book = tmp_path_factory.mktemp("corpus") / "book.txt"
+    book.write_text(PARAGRAPH * 40, encoding="utf-8")
+    return Core.start(Settings(checkpoints=settings.checkpoints, device="cpu", corpora=(f"file:{book}",)))
+
+
+def test_the_ways_are_the_librarys():
+    from aotlens.heads.replacement import FROM_OTHERS
+    from aotlens.heads.replacement import HOWS as KNOWN
+
+    assert tuple(HOWS) == KNOWN and NEEDS == FROM_OTHERS
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_losses_and_predictions_are_those_of_ablate(core: Core, how: How):
+    from aotlens.data import Encoding, open_corpus, spread_windows
+    from aotlens.heads import ablate
+
+    model = core.catalog.load("tiny-mhsa").model
+    tokens = model.to_tokens(TEXT)
+    corpus = open_corpus(core.settings.corpora[0])
+    windows = spread_windows(corpus, corpus.names(), Encoding.of(model.tokenizer), 32, tokens.shape[1])
+    expected = ablate(model, tokens, OFF, how, reference=windows)
+    result = core.inference.analyse("tiny-mhsa", TEXT, off=OFF, how=how, corpus="book.txt")
+    losses = core.inference.losses(result)
+    assert np.isnan(losses[0])
+    np.testing.assert_allclose(losses[1:], expected.ablated_loss_per_token[0], rtol=1e-5)
+    assert abs(expected.change) > 1e-5
+    actual = core.inference.expected(result, 4).actual
+    assert actual is not None and actual.loss == pytest.approx(losses[5], rel=1e-5)
+
+
+def test_maps_are_those_of_the_model_without_the_heads(core: Core):
+    from aotlens.heads import attention_patterns
+
+    lesser = copy.deepcopy(core.catalog.load("tiny-mhsa").model)
+    with torch.no_grad():
+        for layer, head in OFF:
+            lesser.blocks[layer].attn.W_O[head] = 0.0
+    result = core.inference.analyse("tiny-mhsa", TEXT, off=OFF[::-1])
+    np.testing.assert_allclose(result.patterns.pattern, attention_patterns(lesser, TEXT).pattern, atol=1e-6)
+    torch.testing.assert_close(result.logits, lesser(lesser.to_tokens(TEXT))[0].detach())
+    whole = core.inference.analyse("tiny-mhsa", TEXT)
+    assert whole.key != result.key and not np.allclose(whole.patterns.pattern[1], result.patterns.pattern[1])
+    assert core.inference.analyse("tiny-mhsa", TEXT, off=OFF) is result
+    assert core.inference.analyse("tiny-mhsa", TEXT, how="uniform") is whole
+
+
+def test_another_set_reads_the_corpus_no_more(core: Core, monkeypatch: pytest.MonkeyPatch):
+    core.inference.analyse("tiny-mhsa", TEXT, off=OFF, how="mean", corpus="book.txt")
+    monkeypatch.setattr("aotlens.data.spread_windows", None)
+    monkeypatch.setattr("aotlens.heads.HeadSwitches", None)
+    core.inference.analyse("tiny-mhsa", TEXT, off=OFF[:1], how="mean", corpus="book.txt")
+
+
+def test_what_cannot_be_is_refused(core: Core):
+    with pytest.raises(RequestError, match=r"no head 2\.0 to switch off"):
+        core.inference.analyse("tiny-mhsa", TEXT, off=((2, 0),))
+    for how in NEEDS:
+        with pytest.raises(RequestError, match="choose a corpus"):
+            core.inference.analyse("tiny-mhsa", TEXT, off=OFF, how=how)
+    with pytest.raises(RequestError, match="No text is called 'nowhere'"):
+        core.inference.analyse("tiny-mhsa", TEXT, off=OFF, how="mean", corpus="nowhere")
+
+
+def test_a_corpus_without_such_a_window_is_named(settings: Settings, services: Core, tmp_path: Path):
+    (tmp_path / "short.txt").write_text("captain", encoding="utf-8")
+    core = Core.start(
+        Settings(checkpoints=settings.checkpoints, device="cpu", corpora=(f"file:{tmp_path / 'short.txt'}",))
+    )
+    with pytest.raises(RequestError, match=r"short\.txt has no window as long as this prompt"):
+        core.inference.analyse("tiny-mhsa", PARAGRAPH[:60], off=OFF, how="mean", corpus="short.txt")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoSides:
+    left: str | None = address.checkpoint()
+    off: tuple[tuple[int, int], ...] = address.heads(of="left")
+
+
+def test_a_set_of_heads_stands_in_an_address(services: Core):
+    declared = Address("compare", TwoSides)
+    state = TwoSides(left="tiny-mhsa", off=((0, 2), (1, 0)))
+    assert declared.format(state) == "/compare?left=tiny-mhsa&off=0.2%2C1.0"
+    assert declared.parse("?left=tiny-mhsa&off=1.0,0.2,1.0") == state
+    assert declared.browser()["off"]["inner"] == "."
+    assert declared.parse("?off=1.0,x").off == () and declared.parse("?off=").off == ()
+    found, said = declared.read("?left=tiny-mhsa&off=1.0,2.0", services)
+    assert found.off == ((1, 0),)
+    assert said == [
+        "off=1.0,2.0: expected heads of 2 layers of 3 heads, the first of which is 0.0. 1.0 was taken instead."
+    ]
+
+
+def test_tokens_are_shaded_by_their_losses():
+    chips = token_strip([5, 6, 7], ["a", " ", "b"], [float("nan"), -1.0, 4.0], tips=["", "less", "more"])
+    assert not hasattr(chips[0], "data-value") and chips[2].to_plotly_json()["props"]["data-value"] == "4.00"
+    assert chips[1].style == {"--heat": "25.0%"} and "chip-negative" in chips[1].className
+    assert chips[2].style == {"--heat": "100.0%"} and chips[2].title.endswith("position 2 · more")
+    assert not hasattr(token_strip([5], ["a"])[0], "style")
+    assert token_strip([5], ["a"], [1.0], top=8.0)[0].style == {"--heat": "12.5%"}
+
+
+def test_a_switch_a_head():
+    layers = head_switch_buttons(2, 3)
+    assert [[button.children for button in layer.children] for layer in layers] == [
+        ["0.0", "0.1", "0.2"],
+        ["1.0", "1.1", "1.2"],
+    ]
