@@ -26,16 +26,16 @@ def text_choice(id: str, corpora: Corpora, value: str | None, **rest: Any) -> dm
     return dmc.Select(id=id, label="Text", data=data, value=value or PASTED, allowDeselect=False, **rest)
 
 
-def own_text(choice: str, pasted: str, settings: Settings) -> html.Div:
-    """Upload, delete, and the box to paste into, for the `text_choice` of that id."""
+def own_text(choice: str, pasted: str, settings: Settings, value: str = "") -> html.Div:
+    """Upload, delete, and the box to paste into (`value` is there at first), for the `text_choice` of that id."""
     most = settings.max_text_bytes
     upload = dcc.Upload(
         dmc.Button("Upload a text", size="compact-xs", variant="default", **{"aria-describedby": f"{choice}-limit"}),
         id=ids.upload(choice), multiple=False, className="own-upload", style={}, style_active={},
     )  # fmt: skip
     box = dmc.Textarea(
-        id=pasted, label="Your text", placeholder="Paste a text: a few pages or more", value="", minRows=3, maxRows=6,
-        autosize=True, size="xs", spellCheck=False, debounce=500,
+        id=pasted, label="Your text", placeholder="Paste a text: a few pages or more", value=value, minRows=3,
+        maxRows=6, autosize=True, size="xs", spellCheck=False, debounce=500,
     )  # fmt: skip
     remove = dmc.Button(
         "Delete this text", id=ids.delete(choice), n_clicks=0, size="compact-xs", variant="subtle", className="hidden"

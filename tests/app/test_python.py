@@ -56,7 +56,10 @@ STATES: dict[str, Any] = {
     "circuits": CircuitsState(checkpoint="tiny-mhsa", head=(1, 0), row=40, columns=(12, 50), biases=True),
     "paths": PathsState(checkpoint="tiny-mhsa", text=TEXT, position=4, versus=7, k=6, without="token@2-0.1-1.0"),
     "distillation": DistillationState(results=("tiny-mhsa",), width=4, head=(1, 1), text=TEXT),
-    "subspaces": SubspacesState(tokens=5, rank=6, d_model=24, layers=3, picture="angles", head=2, seed=4),
+    "subspaces": SubspacesState(
+        tokens=5, rank=6, d_model=24, layers=3, picture="angles", head=2, seed=4,
+        checkpoint="tiny-mhsa", corpus=key_of(BOOK), draws=5,
+    ),
     "denoising": DenoisingState(task="mixtures", energy="hopfield", alpha=0.3, beta=0.2, steps=3, seed=5, run=2),
     "nonlinearity": NonlinearityState(preset="sawtooth", eta=0.05, head=(1, 2), x=(0.25,)),
     "trigrams": TrigramsState(
@@ -136,6 +139,11 @@ def _bigrams(app: App, state: TrigramsState) -> Any:
     return direct_path(service, asked).bigrams.to_frame()
 
 
+def _audit(app: App, state: SubspacesState) -> Any:
+    audits = app.services["subspaces"].audits
+    return audits.shown({"checkpoint": state.checkpoint, "corpus": state.corpus, "draws": state.draws}).audit
+
+
 #: What the pages' services give, by panel.
 EXPECTED: dict[str, Expected] = {
     checkpoints.CATALOG: lambda app, _: {i.name: i.losses for i in app.core.catalog.list() if i.problem is None},
@@ -191,6 +199,9 @@ EXPECTED: dict[str, Expected] = {
     subspaces.SNR: lambda app, at: app.services["subspaces"].unroll(at).snr,
     subspaces.MEMBERSHIP: lambda app, at: app.services["subspaces"].unroll(at).memberships(1),
     subspaces.CONDITIONS: lambda app, at: app.services["subspaces"].conditions(at).to_frame(),
+    subspaces.RATIOS: lambda app, at: _audit(app, at).to_frame(),
+    subspaces.PRINCIPAL: lambda app, at: _audit(app, at).pca_frame(),
+    subspaces.LAYERS_TABLE: lambda app, at: _audit(app, at).to_frame(),
     trigrams.ROWS: lambda app, at: (t := _trigrams(app, at))[0].evidence(*t[1:]).to_frame(),
     trigrams.ONE: lambda app, at: (t := _trigrams(app, at))[0].evidence(*t[1:]).to_frame().iloc[[2]],
     trigrams.KINDS: _kinds,
@@ -224,6 +235,8 @@ def at_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
         service.check_every_head(choice, reading, (2, 3))
         for layer, head in np.ndindex(2, 3):
             assert wait(service.checking(choice.at(layer, head), reading)).state == "done"
+        audits = app.services["subspaces"].audits
+        assert wait(audits.start(audits.order("tiny-mhsa", key_of(BOOK), None, 5))).state == "done"
         yield app
 
 

@@ -26,6 +26,10 @@ class SubspacesState:
     tab: Tab = address.choice(get_args(Tab), "mixture")
     checkpoint: str | None = address.checkpoint()
     """The model that is audited."""
+    corpus: str | None = address.corpus()
+    """The text of the audit that is shown; None: the stored audit."""
+    draws: int | None = address.whole(least=5, most=100)
+    """Random rotations of the audit that is shown; None: the stored audit's."""
     clusters: int = parameter("Clusters K", 3, least=2, most=_MOST_CLUSTERS)
     rank: int = parameter("Rank p of a subspace", 24, least=1, most=128)
     tokens: int = parameter("Tokens of a cluster", 24, least=1, most=100)

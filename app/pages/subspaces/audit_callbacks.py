@@ -15,6 +15,7 @@ from app.pages.subspaces.ids import ids
 from app.pages.subspaces.service_audit import Audits
 from app.pages.subspaces.tables import audit_table
 from app.shell import ids as shell
+from app.shell import own_texts
 from app.shell.app import App
 from app.shell.background import follow_job
 from app.shell.callbacks import Answer, guarded
@@ -27,6 +28,7 @@ _PANELS = (ids.RATIOS, ids.PRINCIPAL, ids.LAYERS_TABLE)
 def register(app: App, service: Audits) -> None:
     """The tab's callbacks."""
     show_values(app, [ids.DRAWS])
+    own_texts.register(app, ids.AUDIT, ids.SOURCE, ids.TEXT)
     when_seen(app, ids.AUDITED, _PANELS)
     _register_form(app, service)
     _register_choice(app, service)
@@ -51,7 +53,7 @@ def _register_form(app: App, service: Audits) -> None:
         return service.start(service.order(**form, draws=int(draws)), session=session)
 
     def done(job: Job) -> dict[str, Any]:
-        return {"made": job.key}
+        return {"made": job.result.order.to_dict()}
 
     follow_job(
         app, service.jobs, ids.AUDIT,
@@ -70,11 +72,12 @@ def _register_choice(app: App, service: Audits) -> None:
         parts=("body",),
         shares_notice=True,
     )
-    def choose(checkpoint: str | None, made: str | None) -> Answer:
+    def choose(checkpoint: str | None, made: dict[str, Any] | None) -> Answer:
         if checkpoint is None:
             return None
         choice = service.choose(checkpoint, made)
-        return {"audited": choice, "body": words.audited(service.shown(choice), checkpoint)}
+        gone = bool(made) and made["checkpoint"] == checkpoint and service.made(made) is None
+        return {"audited": choice, "body": words.audited(service.shown(choice), checkpoint, gone=gone)}
 
 
 def make_file(service: Audits, entry: str, audited: Any) -> File:

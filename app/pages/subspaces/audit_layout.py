@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import dash_mantine_components as dmc
 from dash import html
 
 from app.core import Core
-from app.core.corpora import PASTED
 from app.core.examples import EXAMPLES
 from app.pages.subspaces import explanations
 from app.pages.subspaces.address import SubspacesState
 from app.pages.subspaces.ids import ids
+from app.pages.subspaces.service_audit import AuditOrder
 from app.shell import ids as shell
 from app.shell.background import job_bar
 from app.shell.controls import slider
 from app.shell.graph import figure
+from app.shell.own_texts import own_text, text_choice
 from app.shell.panel import panel
 from app.shell.prompt import checkpoint_choice
 
@@ -34,15 +37,15 @@ def audit_tab(core: Core, state: SubspacesState) -> html.Div:
             ),
             panel(
                 ids.RATIOS, "In the heads’ subspaces", explanations.RATIOS, figure(ids.RATIOS, "graph-audit"),
-                exports=pictures, follows=ids.AUDITED,
+                exports=(*pictures, "python"), follows=ids.AUDITED,
             ),
             panel(
                 ids.PRINCIPAL, "In principal directions", explanations.PRINCIPAL,
-                figure(ids.PRINCIPAL, "graph-audit"), exports=pictures, follows=ids.AUDITED,
+                figure(ids.PRINCIPAL, "graph-audit"), exports=(*pictures, "python"), follows=ids.AUDITED,
             ),
             panel(
                 ids.LAYERS_TABLE, "Layer by layer", explanations.LAYERS,
-                html.Div(id=shell.body(ids.LAYERS_TABLE), className="conditions-box"), exports=("csv",),
+                html.Div(id=shell.body(ids.LAYERS_TABLE), className="conditions-box"), exports=("csv", "python"),
                 follows=ids.AUDITED,
             ),
         ],
@@ -50,21 +53,28 @@ def audit_tab(core: Core, state: SubspacesState) -> html.Div:
     )  # fmt: skip
 
 
-def _form(core: Core, state: SubspacesState) -> html.Div:
-    names = [*core.corpora.names, PASTED]
+def named_audit(core: Core, state: SubspacesState) -> dict[str, Any] | None:
+    """The order of the audit that an address names; None for the stored one."""
+    if state.corpus is None or state.draws is None:
+        return None
     checkpoint = state.checkpoint or core.catalog.default()
+    return AuditOrder(checkpoint=checkpoint, corpus=state.corpus, draws=state.draws).to_dict()
+
+
+def _form(core: Core, state: SubspacesState) -> html.Div:
+    checkpoint = state.checkpoint or core.catalog.default()
+    text = core.corpora.chosen(state.corpus, core.catalog.info(checkpoint))
     return html.Div(
         [
-            checkpoint_choice(ids.CHECKPOINT, core.catalog, checkpoint, reads_text=True),
-            dmc.Select(
-                id=ids.SOURCE, label="Text", data=names, value=names[0], allowDeselect=False, w=210, size="sm"
+            html.Div(
+                [
+                    checkpoint_choice(ids.CHECKPOINT, core.catalog, checkpoint, reads_text=True),
+                    text_choice(ids.SOURCE, core.corpora, text, w=210, size="sm"),
+                    slider(ids.DRAWS, "Random rotations", state.draws or 20, 5, 100, 5),
+                    dmc.Button("Audit", id=shell.start(ids.AUDIT), n_clicks=0),
+                ],
+                className="audit-form",
             ),
-            dmc.Textarea(
-                id=ids.TEXT, label=f"The {PASTED}", value="\n".join(EXAMPLES.values()), autosize=True, minRows=1,
-                maxRows=3, spellCheck=False, className="audit-text", debounce=400, size="sm",
-            ),
-            slider(ids.DRAWS, "Random rotations", 20, 5, 100, 5),
-            dmc.Button("Audit", id=shell.start(ids.AUDIT), n_clicks=0),
-        ],
-        className="audit-form",
+            own_text(ids.SOURCE, ids.TEXT, core.settings, value="\n".join(EXAMPLES.values())),
+        ]
     )  # fmt: skip

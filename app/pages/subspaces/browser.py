@@ -12,7 +12,7 @@ from app.shell.props import children, inside, props, stores, values
 WRITES: dict[str, Source] = {
     **inside(ids.SHOWN, *(name for name in ADDRESS.names() if name not in LOOKS)),
     **values(tab=ids.TAB, layer=ids.LAYER, picture=ids.PICTURE, head=ids.HEAD),
-    **inside(ids.AUDITED, "checkpoint"),
+    **inside(ids.AUDITED, "checkpoint", "corpus", "draws"),
 }
 
 BROWSER = (

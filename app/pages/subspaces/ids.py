@@ -10,6 +10,6 @@ ids = Ids(
     "cloud picture snr membership head conditions",
     "tab audit checkpoint source text draws ratios principal layers-table",
     "shown",  # store: the mixture that is shown, an address's state; None when none is
-    "made",  # store: the key of the job whose audit was made last
-    "audited",  # store: {checkpoint, key}, of the audit that is shown (Audits.choose)
+    "made",  # store: {checkpoint, corpus, draws}, of the audit that was made last (AuditOrder)
+    "audited",  # store: the same, of the audit that is shown (Audits.choose)
 )

@@ -8,7 +8,7 @@ from dash import dcc, html
 from app.core import Core
 from app.pages.subspaces import explanations, words
 from app.pages.subspaces.address import PARAMETERS, SubspacesState
-from app.pages.subspaces.audit_layout import audit_tab
+from app.pages.subspaces.audit_layout import audit_tab, named_audit
 from app.pages.subspaces.ids import ids
 from app.pages.subspaces.service import Subspaces, head_of
 from app.shell import ids as shell
@@ -23,7 +23,7 @@ def layout(core: Core, service: Subspaces, state: SubspacesState) -> html.Div:
         [
             html.H1("Subspace denoising", className="sr-only"),
             dcc.Store(id=ids.SHOWN),
-            dcc.Store(id=ids.MADE),
+            dcc.Store(id=ids.MADE, data=named_audit(core, state)),
             dcc.Store(id=ids.AUDITED),
             tabs(
                 ids.TAB,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from app.core import Core
 from app.core.corpora import PASTED, Text
 from app.core.errors import RequestError
 from app.core.jobs import Job, Jobs, Report
+from app.core.own_texts import is_key
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,9 +20,11 @@ if TYPE_CHECKING:
     from aotlens.denoise import DenoisingAudit
     from aotlens.models import AttentionOnlyTransformer
 
-#: Tokens of a corpus that are read; of a pasted text at most four times as many, and at least the second: two windows,
-#: of which the tokens at their beginnings are left out.
-_TOKENS, _SHORTEST = 2048, 16
+#: Tokens of a corpus that are read.
+TOKENS = 2048
+#: Of a text of somebody's own, its first tokens, at most and at least: two windows, of which the tokens at their
+#: beginnings are left out.
+OWN_TOKENS, _SHORTEST = 8192, 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,10 +32,14 @@ class AuditOrder:
     """An audit to be made."""
 
     checkpoint: str
-    text: str
-    """A corpus's name, or the key of a pasted text."""
+    corpus: str
+    """Its name, or the key of somebody's own text."""
     draws: int
     """Random rotations."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For the browser."""
+        return dataclasses.asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -54,7 +62,7 @@ class Audits:
         """What a form says. Raises RequestError for a text that can't be read."""
         if source == PASTED or source is None:
             source = self.core.corpora.paste(text or "")
-        return AuditOrder(checkpoint=str(checkpoint), text=source, draws=draws)
+        return AuditOrder(checkpoint=str(checkpoint), corpus=source, draws=draws)
 
     def start(self, order: AuditOrder, session: str = "") -> Job:
         """Audit in the background; the job that does, or did. Raises RequestError for what isn't there."""
@@ -65,10 +73,9 @@ class Audits:
         if not cfg.has_query_key:
             raise RequestError(f"The heads of {order.checkpoint} have fixed patterns: they choose no tokens to move.")
         self._text(order)  # refused here if it isn't there
+        self.core.corpora.keep_pasted(order.corpus)  # so that the address goes on to mean it
         label = f"Auditing {order.checkpoint}"
-        return self.jobs.start(
-            f"{loaded.key}:{order}", label, lambda report: self._audit(order, report), session=session
-        )  # fmt: skip
+        return self.jobs.start(self._key(order), label, lambda report: self._audit(order, report), session=session)
 
     def stored(self, checkpoint: str | None) -> Audited | None:
         """The audit that comes with a checkpoint; None for one that has none, or other weights of that name.
@@ -88,29 +95,35 @@ class Audits:
             raise RequestError(f"The audit can't be read. {error}".replace(f"{path.parent}/", "")) from error
         if not record.belongs_to(info):
             return None
-        order = AuditOrder(checkpoint=info.name, text=record.corpus, draws=len(record.audit.null_snr))
+        order = AuditOrder(checkpoint=info.name, corpus=record.corpus, draws=len(record.audit.null_snr))
         documents = f"{len(record.documents)} held-out documents of " if record.documents else ""
         about = f"{documents}{record.corpus}: {record.audit.n_tokens:,} tokens (stored)"
         return Audited(order=order, about=about, audit=record.audit)
 
-    def choose(self, checkpoint: str, made: str | None) -> dict[str, Any]:
-        """Which audit of a checkpoint is shown: the one that was `made` (a job's key) if it is of it, else the stored
-        one. For the browser: the checkpoint is None where it is the first choice, `key` where the audit is stored."""
-        done = self.done(made)
-        own = done is not None and done.order.checkpoint == checkpoint
+    def choose(self, checkpoint: str, made: dict[str, Any] | None) -> dict[str, Any]:
+        """Which audit of a checkpoint is shown: the one that was `made` if it is of it and still here, else the stored
+        one, without text and draws. For the browser: the checkpoint is None where it is the first choice."""
+        own = self.made(made)
+        found = own.order.to_dict() if own is not None and own.order.checkpoint == checkpoint else {}
         first = checkpoint == self.core.catalog.default()
-        return {"checkpoint": None if first else checkpoint, "key": made if own else None}
+        return {"corpus": None, "draws": None, **found, "checkpoint": None if first else checkpoint}
 
     def shown(self, choice: dict[str, Any] | None) -> Audited | None:
         """What `choose` chose; None where there is none any more."""
         if not choice:
             return None
-        return self.done(choice["key"]) if choice["key"] else self.stored(choice["checkpoint"])
+        return self.made(choice) if choice["corpus"] else self.stored(choice["checkpoint"])
 
-    def done(self, key: str | None) -> Audited | None:
-        """A finished audit; None where there is none any more."""
-        job = self.jobs.get(key) if key else None
+    def made(self, order: dict[str, Any] | None) -> Audited | None:
+        """A finished audit by its order (the checkpoint None: the first choice); None where there is none any more."""
+        if not order or not order["corpus"] or not order["draws"]:
+            return None
+        checkpoint = order["checkpoint"] or self.core.catalog.default()
+        job = self.jobs.get(self._key(AuditOrder(**{**order, "checkpoint": checkpoint})))
         return job.result if job is not None and job.state == "done" else None
+
+    def _key(self, order: AuditOrder) -> str:
+        return f"{self.core.catalog.info(order.checkpoint).weights_sha256}:{order}"
 
     def _audit(self, order: AuditOrder, report: Report) -> Audited:
         from aotlens.denoise import audit
@@ -119,7 +132,8 @@ class Audits:
         report(0, loaded.model.cfg.n_layers, "reading text")
         with loaded.exclusive:  # hooks are a model's state: a copy can be run while others use the original
             model = copy.deepcopy(loaded.model)
-        tokens = _start(model, text.pasted) if text.corpus is None else _held_out(model, text.corpus)
+        assert text.corpus is not None  # what was pasted is kept
+        tokens = _start(model, text.corpus) if is_key(order.corpus) else _held_out(model, text.corpus)
         result = audit(
             model, tokens, n_draws=order.draws,
             progress=lambda done, total: report(done, total, "measuring layers"),
@@ -127,18 +141,19 @@ class Audits:
         return Audited(order=order, about=f"{text.about}: {result.n_tokens:,} tokens", audit=result)
 
     def _text(self, order: AuditOrder) -> Text:
-        return self.core.corpora.text(order.text, self.core.catalog.info(order.checkpoint))
+        return self.core.corpora.text(order.corpus, self.core.catalog.info(order.checkpoint))
 
 
 def _held_out(model: AttentionOnlyTransformer, corpus: Corpus) -> Tensor:
     from aotlens.distill import held_out_windows
 
-    return held_out_windows(model, corpus, _TOKENS)
+    return held_out_windows(model, corpus, TOKENS)
 
 
-def _start(model: AttentionOnlyTransformer, text: str) -> Tensor:
-    """The first tokens of a text, `[1, pos]`, which the audit cuts into windows."""
-    tokens = model.to_tokens(text)[:, : 4 * _TOKENS]
+def _start(model: AttentionOnlyTransformer, corpus: Corpus) -> Tensor:
+    """The first tokens of somebody's own text, `[1, pos]`, which the audit cuts into windows."""
+    (document,) = corpus.documents()
+    tokens = model.to_tokens(document.text)[:, :OWN_TOKENS]
     if tokens.shape[1] < _SHORTEST:
         raise ValueError(
             f"expected a text of at least {_SHORTEST} tokens, to be cut into two halves; got {tokens.shape[1]}. Paste "

@@ -77,8 +77,14 @@ def number(value: float) -> str:
     return f"{value:.3g}" if math.isfinite(value) else "∞" if value > 0 else "undefined"
 
 
-def audited(found: Audited | None, checkpoint: str | None = None) -> str:
-    """What an audit found, in sentences; or that there is none of this checkpoint yet."""
+def audited(found: Audited | None, checkpoint: str | None = None, *, gone: bool = False) -> str:
+    """What an audit found, in sentences; or that there is none of this checkpoint yet.
+
+    `gone`: the one that the address names is not kept any more.
+    """
+    if gone:
+        again = "The audit that this address names is not kept any more: press Audit to make it again."
+        return again if found is None else f"{again} {audited(found)}"
     if found is None:
         return f"No audit of {checkpoint} is stored. Choose a text, and press Audit."
     audit = found.audit

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -40,13 +40,15 @@ def service(services: Core) -> Audits:
 
 
 @pytest.fixture(scope="module")
-def key(service: Audits) -> str:
-    return wait(service.start(service.order("tiny-mssa", PASTED, TEXT, 5))).key
+def order(service: Audits) -> dict[str, Any]:
+    order = service.order("tiny-mssa", PASTED, TEXT, 5)
+    assert wait(service.start(order)).state == "done"
+    return order.to_dict()
 
 
 @pytest.fixture(scope="module")
-def found(service: Audits, key: str) -> Audited:
-    result = service.done(key)
+def found(service: Audits, order: dict[str, Any]) -> Audited:
+    result = service.made(order)
     assert result is not None
     return result
 
@@ -65,9 +67,9 @@ def test_an_audit_is_the_librarys(services: Core, found: Audited):
     assert f"{expected.n_tokens} tokens" in said and "subspaces of U" in said and "of 9 (grouping, layer) pairs" in said
 
 
-def test_a_bundled_checkpoint_has_its_stored_audit(service: Audits, key: str, found: Audited):
+def test_a_bundled_checkpoint_has_its_stored_audit(service: Audits, order: dict[str, Any], found: Audited):
     bundled = Audits(Core.start(Settings(checkpoints=(bundled_folder(),), first_checkpoint="novels-6l-mhsa")))
-    assert bundled.choose("novels-6l-mhsa", None) == {"checkpoint": None, "key": None}
+    assert bundled.choose("novels-6l-mhsa", None) == {"checkpoint": None, "corpus": None, "draws": None}
     for choice, name in (
         (bundled.choose("novels-6l-mhsa", None), "novels-6l-mhsa"),
         (bundled.choose("novels-2l-gpt", None), "novels-2l-gpt"),
@@ -77,8 +79,8 @@ def test_a_bundled_checkpoint_has_its_stored_audit(service: Audits, key: str, fo
         torch.testing.assert_close(shown.audit.null_snr, stored_audit(name).audit.null_snr, equal_nan=True)
         assert f"{name} on 5 held-out documents of 98 English novels, 1837-1930: 2,040" in words.audited(shown)
     # What was made here comes before what is stored, of its own checkpoint only.
-    assert service.shown(service.choose("tiny-mssa", key)) is found
-    assert service.shown(service.choose("tiny-mhsa", key)) is None is service.shown(None)
+    assert service.shown(service.choose("tiny-mssa", order)) is found
+    assert service.shown(service.choose("tiny-mhsa", order)) is None is service.shown(None)
 
 
 def store(folder: Path, services: Core, name: str, monkeypatch: pytest.MonkeyPatch, **changes: str) -> None:
@@ -112,9 +114,9 @@ def test_what_cannot_be_audited_is_said(service: Audits):
         service.start(service.order("tiny-mssa", "nowhere", None, 5))
 
 
-def test_files_hold_both_measurements(service: Audits, key: str, found: Audited):
+def test_files_hold_both_measurements(service: Audits, order: dict[str, Any], found: Audited):
     for panel, expected in ((ids.RATIOS, found.audit.to_frame()), (ids.PRINCIPAL, found.audit.pca_frame())):
-        content = make_file(service, shell.export(panel, "csv"), {"checkpoint": "tiny-mssa", "key": key}).content
+        content = make_file(service, shell.export(panel, "csv"), order).content
         pd.testing.assert_frame_equal(pd.read_csv(io.BytesIO(content)), expected)
     with pytest.raises(RequestError, match="press Audit first"):
         make_file(service, shell.export(ids.RATIOS, "csv"), None)
@@ -137,6 +139,15 @@ def test_press_audit_and_see_it(open_page, found: Audited):
     rows.first.scroll_into_view_if_needed()
     expect(rows).to_have_count(9)
     expect(page.locator(f"#{shell.stop(ids.AUDIT)}")).to_be_hidden()
+    # The address names the audit, and opens it again; where it is gone, that is said.
+    named = {"tab": "models", "checkpoint": "tiny-mssa", "corpus": found.order.corpus, "draws": "5"}
+    assert query(page) == named
+    page.reload()
+    expect(said).to_have_text(words.audited(found))
+    settled(page)
+    assert query(page) == named
+    page.goto(page.url.replace("draws=5", "draws=7"))
+    expect(said).to_contain_text("not kept any more: press Audit to make it again")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
