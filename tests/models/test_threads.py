@@ -274,6 +274,7 @@ torch.testing.assert_close(around(vectors), expected.sum())
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("script", [DISTRIBUTED, COMPILED], ids=["distributed", "compiled"])
 def test_distributed_and_compiled_models(script: str, tmp_path: Path) -> None:
     """Two processes train while a thread looks on; compiled models wait as others do, and stay whole graphs."""

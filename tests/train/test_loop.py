@@ -103,6 +103,7 @@ def test_killed_and_resumed_a_run_ends_with_the_same_weights(
         assert torch.equal(expected[name], found[name]), name
 
 
+@pytest.mark.long
 def test_two_processes_train_as_one(corpus: str, home: Path, data: TrainingData, tmp_path: Path) -> None:
     text = (Path(__file__).parent / "conftest.py").read_text().split('"""')[3]  # the recipe, with 50 steps
     path = tmp_path / "fifty.toml"
