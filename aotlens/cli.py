@@ -2,6 +2,7 @@
 
     aotlens checkpoints list | show NAME | verify [NAME ...] | import FILE | export NAME FILE
     aotlens train RECIPE_OR_TOML
+    aotlens evaluate CHECKPOINT ... --suite zero-shot [--protocol aot] [--lambada FILE] [--wikitext FILE]
     aotlens circuits | spectrum CHECKPOINT --head L.H
     aotlens composition CHECKPOINT
     aotlens subspaces CHECKPOINT
@@ -40,6 +41,7 @@ from aotlens.commands import (
     compiling,
     composition,
     distill,
+    evaluate,
     motifs,
     paths,
     subspaces,
@@ -51,6 +53,7 @@ from aotlens.commands.shared import PLAIN, one_line, print_text
 app = typer.Typer(add_completion=False, help="Trained attention-only transformers, opened up.", **PLAIN)
 app.add_typer(checkpoints.app, name="checkpoints")
 app.command("train")(train.train_command)
+app.command("evaluate")(evaluate.evaluate_command)
 app.command("circuits")(circuits.circuits_command)
 app.command("spectrum")(circuits.spectrum_command)
 app.command("composition")(composition.composition_command)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 
 class Line(NamedTuple):
@@ -41,6 +41,36 @@ def fit_line(x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> Line:
     fit = scipy.stats.linregress(x[known], y[known])
     r_squared = float(fit.rvalue**2) if np.ptp(y[known]) else math.nan
     return Line(float(fit.slope), float(fit.intercept), r_squared)
+
+
+def wilson_interval(successes: int, n: int, *, confidence: float = 0.95) -> tuple[float, float]:
+    """Wilson's score interval of a share of n independent trials; NaN for none.
+
+    Unlike share ± z standard errors it stays within 0 to 1 and is right near both: 0 of 5,153 gives 0 to 0.07%.
+    Raises `ValueError` for more successes than trials.
+    """
+    import scipy.stats
+
+    if not 0 <= successes <= n:
+        raise ValueError(f"expected from 0 to n = {n} successes, got {successes}.")
+    if n == 0:
+        return math.nan, math.nan
+    interval = scipy.stats.binomtest(successes, n).proportion_ci(confidence, method="wilson")
+    return float(interval.low), float(interval.high)
+
+
+def mcnemar_p(left: Bool[np.ndarray, " n"], right: Bool[np.ndarray, " n"]) -> float:
+    """McNemar's exact p-value of two answerers who got the same n questions, right (True) or wrong.
+
+    Of the questions that one of both alone got right, under the null each is as likely to be the one's as the other's:
+    two-sided binomial. 1 where there are none. Questions are what varies, and are taken as independent.
+    """
+    import scipy.stats
+
+    only_left, only_right = int((left & ~right).sum()), int((right & ~left).sum())
+    if only_left + only_right == 0:
+        return 1.0
+    return float(scipy.stats.binomtest(only_left, only_left + only_right).pvalue)
 
 
 def bootstrap_interval(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -112,6 +114,10 @@ def _of_evaluation(model: AttentionOnlyTransformer, tokenizer: Tokenizer, tokens
     yield from (predictions, predictions.actual, evaluate.repeat_losses(model, half_length=8, n_sequences=2))
     yield evaluate.BigramModel.fit(np.array(tokenizer.encode(TEXT)), 279)
     yield evaluate.score_continuations(model, ["the cat"], [" sat"])
+    with tempfile.TemporaryDirectory() as folder:
+        lambada = Path(folder, "lambada.txt")
+        lambada.write_text("the cat sat on the mat\nthe dog sat on the cat\n")
+        yield evaluate.evaluate_zero_shot({"left": model, "right": model}, lambada=str(lambada))
     masking = tokenizer.with_mask()
     cfg = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_head=4, n_ctx=16, d_vocab=masking.d_vocab, causal=False)
     windows = torch.tensor(tokenizer.encode(TEXT))[: 5 * 16].view(5, 16)

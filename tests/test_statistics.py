@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from aotlens.statistics import bootstrap_interval, fit_line, rank_correlation
+from aotlens.statistics import bootstrap_interval, fit_line, mcnemar_p, rank_correlation, wilson_interval
 
 
 def test_rank_correlation_is_pearsons_of_ranks() -> None:
@@ -45,3 +45,32 @@ def test_bootstrap_intervals_cover_and_leave_out_what_is_undefined() -> None:
 
     assert bootstrap_interval(of_kind, 3) == (5.0, 5.0)
     assert all(math.isnan(end) for end in bootstrap_interval(lambda drawn: math.nan, 3))
+
+
+def test_wilsons_interval_is_where_the_score_test_rejects() -> None:
+    """Its ends p solve |share − p| = z √(p (1 − p) / n), and near 0 it stays within the shares there are."""
+    for successes, n in ((3, 20), (50, 100), (0, 5153), (20, 20)):
+        share, (low, high) = successes / n, wilson_interval(successes, n)
+        for end in (low, high):
+            if 0 < end < 1:
+                assert abs(share - end) == pytest.approx(1.959964 * math.sqrt(end * (1 - end) / n), rel=1e-5)
+        assert 0 <= low <= share <= high <= 1
+    assert wilson_interval(0, 5153)[1] == pytest.approx(0.000745, rel=1e-3)
+    assert all(math.isnan(end) for end in wilson_interval(0, 0))
+    with pytest.raises(ValueError, match="from 0 to n = 3 successes, got 4"):
+        wilson_interval(4, 3)
+
+
+def test_mcnemars_test_is_a_sign_test_of_the_questions_that_differ() -> None:
+    left = np.array([1, 1, 1, 1, 1, 0, 0, 1, 0], dtype=bool)
+    right = np.array([0, 0, 0, 0, 0, 1, 0, 1, 0], dtype=bool)
+    of_six = [math.comb(6, k) / 2**6 for k in range(7)]  # 5 of the left alone, 1 of the right alone
+    assert mcnemar_p(left, right) == pytest.approx(of_six[0] + of_six[1] + of_six[5] + of_six[6])
+    assert mcnemar_p(left, right) == mcnemar_p(right, left)
+    assert mcnemar_p(left, left) == 1.0
+
+
+def test_mcnemars_p_is_at_most_alpha_as_often_as_it_says() -> None:
+    generator = np.random.default_rng(0)
+    p = [mcnemar_p(*(generator.random((2, 60)) < 0.3)) for _ in range(400)]
+    assert np.mean(np.array(p) <= 0.05) <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 400)

@@ -16,13 +16,9 @@ class HuggingFaceCorpus(Corpus):
 
     def __init__(self, spec: str) -> None:
         """``spec`` is ``hf:NAME[:config[:field]]``; an empty config or field is the default one."""
-        parts = spec.split(":")
-        if parts[0] != "hf" or not 2 <= len(parts) <= 4 or not parts[1]:
-            raise ValueError(f"expected 'hf:NAME[:config[:field]]', got {spec!r}")
         self.spec = spec
-        self.name = parts[1]
-        self.config = parts[2] or None if len(parts) > 2 else None
-        self.field = parts[3] or "text" if len(parts) > 3 else "text"
+        self.name, self.config, field = parse_spec(spec)
+        self.field = field or "text"
 
     def names(self) -> tuple[str, ...]:
         return tuple(document.name for document in self.documents())
@@ -30,7 +26,7 @@ class HuggingFaceCorpus(Corpus):
     def documents(self, names: Collection[str] | None = None) -> Iterator[Document]:
         remaining = None if names is None else set(names)
         count = 0
-        for number, row in enumerate(self._rows()):
+        for number, row in enumerate(dataset_rows(self.spec, self.name, self.config, "train")):
             text = row.get(self.field)
             if self.field not in row:
                 raise ValueError(
@@ -53,14 +49,25 @@ class HuggingFaceCorpus(Corpus):
         if remaining:
             raise ValueError(f"{self.spec} has no rows {', '.join(sorted(remaining)[:5])}; it has {count} with text")
 
-    def _rows(self) -> Iterator[dict[str, Any]]:
-        try:
-            import datasets
-        except ImportError as error:
-            raise ValueError(f"{self.spec} needs the package `datasets`: pip install 'aotlens[hf]'") from error
-        try:
-            rows = iter(datasets.load_dataset(self.name, self.config, split="train", streaming=True))
-            while (row := next(rows, None)) is not None:
-                yield row
-        except Exception as error:  # of many kinds: no such dataset or config, no network, a broken file
-            raise ValueError(f"{self.spec}: cannot read the dataset: {error}") from error
+
+def parse_spec(spec: str) -> tuple[str, str | None, str | None]:
+    """Name, config and field of ``hf:NAME[:config[:field]]``; None for what is empty or left out."""
+    parts = spec.split(":")
+    if parts[0] != "hf" or not 2 <= len(parts) <= 4 or not parts[1]:
+        raise ValueError(f"expected 'hf:NAME[:config[:field]]', got {spec!r}")
+    config, field = [*parts[2:], None, None][:2]
+    return parts[1], config or None, field or None
+
+
+def dataset_rows(spec: str, name: str, config: str | None, split: str) -> Iterator[dict[str, Any]]:
+    """The rows of one split of a dataset, streamed; `spec` is what errors call it."""
+    try:
+        import datasets
+    except ImportError as error:
+        raise ValueError(f"{spec} needs the package `datasets`: pip install 'aotlens[hf]'") from error
+    try:
+        rows = iter(datasets.load_dataset(name, config, split=split, streaming=True))
+        while (row := next(rows, None)) is not None:
+            yield row
+    except Exception as error:  # of many kinds: no such dataset or config, no network, a broken file
+        raise ValueError(f"{spec}: cannot read the dataset: {error}") from error

@@ -1,5 +1,6 @@
 """How well a model does, and what it expects.
 
+zero_shot/       losses and accuracies on LAMBADA, WikiText, PTB and CBT, by two protocols
 predictions.py   the likeliest next tokens after one position, or at one, for a masked language model
 continuations.py log-probabilities of continuations after contexts
 token_losses.py  the loss of each token of a prompt
@@ -20,6 +21,7 @@ from aotlens.evaluate.predictions import (
     predictions_of_logits,
 )
 from aotlens.evaluate.token_losses import token_losses
+from aotlens.evaluate.zero_shot import ZeroShot, evaluate_zero_shot
 
 __all__ = [
     "BigramModel",
@@ -28,6 +30,8 @@ __all__ = [
     "NextToken",
     "NextTokenPredictions",
     "RepeatLosses",
+    "ZeroShot",
+    "evaluate_zero_shot",
     "mask_id_of",
     "masked_loss",
     "masked_predictions",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -135,11 +136,13 @@ class BigramModel(Result):
         Of windows `[windows, pos]` no pair reaches from one into the next, so this is of the tokens that a model
         predicts when it reads the same windows.
         """
+        return float(-np.log(self.probabilities(tokens)).mean())
+
+    def probabilities(self, tokens: np.ndarray) -> Float[np.ndarray, "*rows pairs"]:
+        """p(w | v) of every consecutive pair of `tokens` `[..., pos]`: `[..., pos − 1]`."""
         ids = np.asarray(tokens, dtype=np.int64)
-        previous, following = ids[..., :-1].ravel(), ids[..., 1:].ravel()
-        first = self.pair_keys // self.d_vocab
-        totals = np.bincount(first, weights=self.pair_counts, minlength=self.d_vocab)
-        kinds = np.bincount(first, minlength=self.d_vocab)
+        previous, following = ids[..., :-1], ids[..., 1:]
+        totals, kinds = self._contexts
         keys = previous * self.d_vocab + following
         at = np.minimum(np.searchsorted(self.pair_keys, keys), len(self.pair_keys) - 1)
         seen = np.where(self.pair_keys[at] == keys, self.pair_counts[at], 0)
@@ -147,5 +150,23 @@ class BigramModel(Result):
         with np.errstate(invalid="ignore", divide="ignore"):
             backed = np.maximum(seen - self.discount, 0) / context
             backed = backed + self.discount * kinds[previous] / context * self.unigram[following]
-        probability = np.where(context > 0, backed, self.unigram[following])
-        return float(-np.log(probability).mean())
+        return np.where(context > 0, backed, self.unigram[following])
+
+    def likeliest(self) -> Int64[np.ndarray, " d_vocab"]:
+        """For each token v the w with the largest p(w | v): a row of d_vocab numbers at a time."""
+        totals, kinds = self._contexts
+        best = np.full(self.d_vocab, int(self.unigram.argmax()), dtype=np.int64)
+        bounds = np.searchsorted(self.pair_keys, np.arange(self.d_vocab + 1) * self.d_vocab)
+        for v in np.flatnonzero(totals):
+            pairs = slice(bounds[v], bounds[v + 1])
+            row = self.discount * kinds[v] * self.unigram
+            row[self.pair_keys[pairs] - v * self.d_vocab] += np.maximum(self.pair_counts[pairs] - self.discount, 0)
+            best[v] = row.argmax()
+        return best
+
+    @cached_property
+    def _contexts(self) -> tuple[np.ndarray, np.ndarray]:
+        """c(v) and N(v), `[d_vocab]` each."""
+        first = self.pair_keys // self.d_vocab
+        totals = np.bincount(first, weights=self.pair_counts, minlength=self.d_vocab)
+        return totals, np.bincount(first, minlength=self.d_vocab)

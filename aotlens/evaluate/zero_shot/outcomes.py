@@ -1,0 +1,45 @@
+"""What a protocol measures of one model on one data set, before it is summed up: losses or hits, unit by unit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Losses:
+    """Losses of independent units of text."""
+
+    data: str
+    measure: str
+    over: str
+    """What the units are: passages, articles."""
+    nats: Float[np.ndarray, " units"]
+    """Summed over each unit."""
+    counts: dict[str, Float[np.ndarray, " units"]]
+    """How much each unit holds of what the loss is stated per: `word`, `token`, `byte`."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SeedLosses:
+    """Mean losses on random windows, one of each seed."""
+
+    data: str
+    measure: str
+    nats_per_token: Float[np.ndarray, " seeds"]
+    tokens_per_byte: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Hits:
+    """Questions, answered rightly or not."""
+
+    data: str
+    measure: str
+    over: str
+    hits: Bool[np.ndarray, " questions"]
+
+
+Outcome = Losses | SeedLosses | Hits
