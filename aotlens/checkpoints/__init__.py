@@ -9,17 +9,26 @@
     writing.py   save_checkpoint
     reading.py   load_folder, verify
     catalog.py   bundled, home and given folders; load by name
+    foreign.py   models that others saved: loaded, or brought in as checkpoints
     archive.py   export to and import from .tar, .tar.gz, .zip or a folder
 
-Listing needs no torch: only functions of checks.py, writing.py and reading.py import it, when called.
+Listing needs no torch: only functions of checks.py, writing.py, reading.py and foreign.py import it, when called.
 """
 
 from __future__ import annotations
 
 from aotlens.checkpoints.archive import export_checkpoint, import_checkpoint
 from aotlens.checkpoints.card import render_card
-from aotlens.checkpoints.catalog import bundled_folder, find_checkpoint, home_folder, list_checkpoints, load
+from aotlens.checkpoints.catalog import (
+    bundled_folder,
+    find_checkpoint,
+    home_folder,
+    is_foreign,
+    list_checkpoints,
+    load,
+)
 from aotlens.checkpoints.errors import CheckpointError
+from aotlens.checkpoints.foreign import Imported, import_foreign, read_key_map
 from aotlens.checkpoints.info import CheckpointInfo, read_info
 from aotlens.checkpoints.reading import load_folder, verify
 from aotlens.checkpoints.writing import save_checkpoint
@@ -27,15 +36,19 @@ from aotlens.checkpoints.writing import save_checkpoint
 __all__ = [
     "CheckpointError",
     "CheckpointInfo",
+    "Imported",
     "bundled_folder",
     "export_checkpoint",
     "find_checkpoint",
     "home_folder",
     "import_checkpoint",
+    "import_foreign",
+    "is_foreign",
     "list_checkpoints",
     "load",
     "load_folder",
     "read_info",
+    "read_key_map",
     "render_card",
     "save_checkpoint",
     "verify",

@@ -8,7 +8,6 @@ nor a damaged archive leaves anything behind.
 from __future__ import annotations
 
 import lzma
-import re
 import shutil
 import struct
 import tarfile
@@ -21,18 +20,14 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from aotlens.checkpoints.catalog import home_folder
 from aotlens.checkpoints.errors import CheckpointError
 from aotlens.checkpoints.info import CheckpointInfo, read_info
-from aotlens.checkpoints.layout import CONFIG, FILES, WEIGHTS, is_checkpoint, locate, replacing
+from aotlens.checkpoints.layout import ARCHIVES, CONFIG, FILES, WEIGHTS, is_checkpoint, locate, place, replacing
 from aotlens.checkpoints.reading import verify
 from aotlens.files import force_to_disk, replacing_file
 
 #: Opens one file of a checkpoint, wherever it is; its bytes can be read from what this returns.
 Open = Callable[[], Any]
-
-_TAR = (".tar", ".tar.gz", ".tgz", ".tar.xz")
-_SUFFIXES = (*_TAR, ".zip")
 
 #: Everything but the weights is read into memory whole.
 _MAX_TEXT_BYTES = 256_000_000
@@ -64,7 +59,7 @@ def export_checkpoint(folder: str | Path, destination: str | Path) -> Path:
         raise CheckpointError(f"{destination}: exists already. Choose another name, or remove it first.")
     name = read_info(folder).name
     try:
-        if not str(destination).endswith(_SUFFIXES):
+        if not str(destination).endswith(ARCHIVES):
             with replacing(destination) as incoming:
                 for part in _parts(folder):
                     _copy(part, incoming / part.name)
@@ -91,8 +86,7 @@ def import_checkpoint(source: str | Path, *, name: str | None = None, into: str 
     source = Path(source).expanduser()
     try:
         with _opened(source) as members:
-            name = _checked_name(members.name if name is None else name)
-            target = (home_folder() if into is None else Path(into).expanduser()) / name
+            target = place(members.name if name is None else name, into)
             if target.exists():
                 raise CheckpointError(f"{target}: exists already. Give another name, or remove it first.")
             with replacing(target) as incoming:
@@ -157,7 +151,7 @@ def _open_archive(source: Path) -> tarfile.TarFile | zipfile.ZipFile:
         return tarfile.open(source)
     except (*_DAMAGED, OSError) as error:
         raise CheckpointError(
-            f"{source}: expected an archive ({', '.join(_SUFFIXES)}), found: {error}. Fetch it again."
+            f"{source}: expected an archive ({', '.join(ARCHIVES)}), found: {error}. Fetch it again."
         ) from error
 
 
@@ -214,15 +208,6 @@ def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Any:
     stream = archive.extractfile(member)
     assert stream is not None, "only regular files are opened"
     return stream
-
-
-def _checked_name(name: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name) or name.endswith(_SUFFIXES):
-        raise CheckpointError(
-            f"name {name!r}: expected up to 100 letters, digits, dots, dashes and underscores, starting "
-            "with a letter or digit. Give another with --name."
-        )
-    return name
 
 
 def _parts(folder: Path) -> list[Path]:

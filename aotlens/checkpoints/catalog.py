@@ -9,30 +9,25 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from aotlens.checkpoints.errors import CheckpointError
+from aotlens.checkpoints.foreign import FOREIGN_SUFFIXES, load_foreign
 from aotlens.checkpoints.info import CheckpointInfo, read_info
-from aotlens.checkpoints.layout import WEIGHTS, is_checkpoint
+from aotlens.checkpoints.layout import WEIGHTS, home_folder, is_checkpoint, is_of_another_program
 from aotlens.checkpoints.reading import load_folder
 
 if TYPE_CHECKING:
     import torch
 
-    from aotlens.models import AttentionOnlyTransformer
+    from aotlens.models import AttentionOnlyTransformer, ModelConfig
 
 
 def bundled_folder() -> Path:
     """The checkpoints that come with aotlens."""
     return Path(__file__).parent / "bundled"
-
-
-def home_folder() -> Path:
-    """A user's own checkpoints: ``$AOTLENS_HOME/checkpoints``, by default in ``~/.cache/aotlens``."""
-    return Path(os.environ.get("AOTLENS_HOME") or "~/.cache/aotlens").expanduser() / "checkpoints"
 
 
 def list_checkpoints(folders: Iterable[str | Path] = ()) -> list[CheckpointInfo]:
@@ -81,18 +76,59 @@ def find_checkpoint(name_or_path: str | Path, folders: Iterable[str | Path] = ()
 
 
 def load(
-    name_or_path: str | Path, device: str | torch.device = "auto", *, folders: Iterable[str | Path] = ()
+    source: str | Path,
+    device: str | torch.device = "auto",
+    *,
+    folders: Iterable[str | Path] = (),
+    weights: str | None = None,
+    config: ModelConfig | Mapping[str, Any] | None = None,
+    key_map: Mapping[str, str | None] | None = None,
 ) -> AttentionOnlyTransformer:
-    """The model of that name or at that path (see `find_checkpoint`).
+    """The model of that name or at that path (see `find_checkpoint`), or one that somebody else saved.
 
-    It is float32, in eval mode, and has `.tokenizer`, `.cfg`, `.card` and `.unigram_counts`. Raises
-    CheckpointError for an unknown name and for whatever is wrong with the files.
+    It is float32, in eval mode, and has `.tokenizer`, `.cfg`, `.card` and `.unigram_counts`.
+
+    `source` may also be what others save; nothing in it is executed:
+
+    - a folder or file of TransformerLens's old format, with or without config.json, or a pickled `HookedTransformer`
+    - a folder of Hugging Face's GPT-2, and nanoGPT's ckpt.pt
+    - a state dict of any names, with `config=` (a `ModelConfig` or its fields) and `key_map=` ({their name: our name};
+      `*` for layers, `.T` behind ours where theirs is `[out, in]`, `attn.W_QKV` for all three side by side, None to
+      leave out)
+    - a folder of Hugging Face's BERT, which comes as a `TransformerBridge`
+    - `hf:OWNER/NAME`, the same from the hub or its cache
+
+    `config=` also says what shapes do not tell, in the format's own words ({"n_head": 12}); `weights` names the file in
+    a folder of several.
+
+    Raises CheckpointError for an unknown name and for whatever is wrong with the files: what was looked for, what was
+    found, and what to do.
     """
-    info = find_checkpoint(name_or_path, folders)
+    if not (weights is None and config is None and key_map is None) or is_foreign(source, folders):
+        return load_foreign(source, device, weights=weights, config=config, key_map=key_map)
+    info = find_checkpoint(source, folders)
     assert info.path is not None
     model = load_folder(info.path, device)
     model.card = dataclasses.replace(model.card, note=info.note)
     return model
+
+
+def is_foreign(source: str | Path, folders: Iterable[str | Path] = ()) -> bool:
+    """Whether `source` is of the hub, or a file or folder that another program wrote, and no name of a checkpoint."""
+    name, path = str(source), Path(source).expanduser()
+    if name.startswith("hf:"):
+        return True
+    if path.name == name and isinstance(source, str) and any(info.name == name for info in list_checkpoints(folders)):
+        return False
+    match _kind(path):
+        case "file":
+            ours = path.name == WEIGHTS and is_checkpoint(path.parent) and not is_of_another_program(path.parent)
+            return path.suffix in FOREIGN_SUFFIXES and not ours
+        case "folder" if is_checkpoint(path):
+            return is_of_another_program(path)
+        case "folder":
+            return any(child.suffix in FOREIGN_SUFFIXES and child.name != WEIGHTS for child in path.iterdir())
+    return False
 
 
 def _candidates(folders: Iterable[str | Path]) -> Iterator[Path]:

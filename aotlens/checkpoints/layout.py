@@ -19,7 +19,9 @@ which only adds files.
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -37,6 +39,12 @@ CARD = "card.md"
 #: In the order in which they move into place.
 FILES = (WEIGHTS, TOKENIZER, METRICS, CARD, CONFIG)
 
+#: How archives of checkpoints end.
+ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".zip")
+
+#: What no other program's config.json holds.
+OUR_KEYS = {"schema_version", "weights_sha256"}
+
 _INCOMING = ".incoming"
 _COMMIT = ".commit"
 
@@ -47,9 +55,33 @@ def locate(folder: Path, name: str) -> Path:
     return committed if committed.exists() else folder / name
 
 
+def home_folder() -> Path:
+    """A user's own checkpoints: ``$AOTLENS_HOME/checkpoints``, by default in ``~/.cache/aotlens``."""
+    return Path(os.environ.get("AOTLENS_HOME") or "~/.cache/aotlens").expanduser() / "checkpoints"
+
+
+def place(name: str, into: str | Path | None) -> Path:
+    """The folder of a checkpoint `name` in `into` (None: the home folder). Raises CheckpointError for a bad name."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name) or name.endswith(ARCHIVES):
+        raise CheckpointError(
+            f"name {name!r}: expected up to 100 letters, digits, dots, dashes and underscores, starting "
+            "with a letter or digit. Give another with --name."
+        )
+    return (home_folder() if into is None else Path(into).expanduser()) / name
+
+
 def is_checkpoint(folder: Path) -> bool:
     """Whether `folder` has a config.json; that it's a good one is for `read_info` to say."""
     return locate(folder, CONFIG).is_file()
+
+
+def is_of_another_program(folder: Path) -> bool:
+    """Whether `folder` has a config.json that is whole and says nothing of what ours say."""
+    try:
+        stored = json.loads(locate(folder, CONFIG).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(stored, dict) and not OUR_KEYS & stored.keys()
 
 
 def fingerprint(folder: Path) -> tuple[tuple[str, int, int, int] | None, ...]:

@@ -30,6 +30,7 @@ from aotlens.checkpoints.layout import (
     CARD,
     CONFIG,
     METRICS,
+    OUR_KEYS,
     TOKENIZER,
     WEIGHTS,
     is_checkpoint,
@@ -104,7 +105,7 @@ def _check_target(folder: Path) -> None:
     if config.exists():
         try:
             stored = json.loads(config.read_bytes())
-            ours = isinstance(stored, dict) and {"schema_version", "weights_sha256"} <= set(stored)
+            ours = isinstance(stored, dict) and stored.keys() >= OUR_KEYS
         except (OSError, ValueError, RecursionError):
             ours = False
         foreign = None if ours else config

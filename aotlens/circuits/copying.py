@@ -57,13 +57,16 @@ def copying_rate(model: AttentionOnlyTransformer, heads: HeadLike | Iterable[Hea
     rate is then of the direct path alone, and a head that copies on text may have a low one.
 
     Exact, streamed: two float32 products [d_vocab, d_head · heads] × [d_head · heads, d_vocab]; memory: see
-    `diagonal_rank`. Raises `ValueError` for a head that the model does not have, for no head, and for a model that does
-    not read and write tokens.
+    `diagonal_rank`. A model that reads tokens and writes as many classes counts as one whose class i is token i, the
+    usual case of models of symbols. Raises `ValueError` for a head that the model does not have, for no head, and where
+    no output is the token that is read.
     """
     cfg = model.cfg
-    if (cfg.read_in, cfg.read_out) != ("tokens", "tokens"):
+    same_symbols = cfg.read_out == "tokens" or (cfg.read_out == "classes" and cfg.d_out == cfg.d_vocab)
+    if cfg.read_in != "tokens" or not same_symbols:
+        outputs = f"{cfg.d_out} {cfg.read_out}" if cfg.read_out == "classes" else cfg.read_out
         raise ValueError(
-            f"copying_rate: expected a model from tokens to tokens, got one from {cfg.read_in} to {cfg.read_out}."
+            f"copying_rate: expected a model from tokens to the same tokens, got one from {cfg.read_in} to {outputs}."
         )
     pairs = as_heads(heads, cfg)
     circuit = sum_of_circuits([ov_circuit(model, pair) for pair in pairs])

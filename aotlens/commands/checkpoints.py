@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,10 @@ from aotlens.checkpoints import (
     export_checkpoint,
     find_checkpoint,
     import_checkpoint,
+    import_foreign,
+    is_foreign,
     list_checkpoints,
+    read_key_map,
     verify,
 )
 from aotlens.checkpoints.info import to_json
@@ -80,15 +84,51 @@ def verify_command(
 
 @app.command("import")
 def import_command(
-    source: Annotated[Path, typer.Argument(metavar="FILE", help="A .tar, .tar.gz, .tar.xz or .zip, or a folder.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="A .tar, .tar.gz, .tar.xz or .zip of a checkpoint, or its folder; or a model that others saved: a "
+            "folder or file of TransformerLens, Hugging Face's GPT-2 or nanoGPT, or hf:OWNER/NAME.",
+        ),
+    ],
     name: Annotated[str | None, typer.Option(help="Call it this instead of its own name.")] = None,
     into: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Put it here, not in $AOTLENS_HOME/checkpoints.")
     ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="The file of the folder that holds the weights, where several may."),
+    ] = None,
+    config: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="What the source does not say of itself (n_head=12), as its error asks. May be given several times.",
+        ),
+    ] = [],  # noqa: B006 (Typer copies it)
+    key_map: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="JSON: their tensors' names to ours, with --config for every size."),
+    ] = None,
 ) -> None:
-    """Bring in a checkpoint from an archive or a folder. It is checked first, and nothing is overwritten."""
-    info = import_checkpoint(source, name=name, into=into)
-    print_text(f"{info.name}: imported to {info.path}")
+    """Bring in a checkpoint, or a model that others saved. It is checked first, and nothing is overwritten.
+
+    Of a model that others saved it prints the parameters, the largest difference of its logits to those of the source's
+    own code, where that is installed, and what was left out. Nothing in its files is executed.
+    """
+    settings = dict(map(_setting, config))
+    if not (settings or key_map or weights or is_foreign(source)):
+        info = import_checkpoint(source, name=name, into=into)
+        print_text(f"{info.name}: imported to {info.path}")
+        return
+    names = None if key_map is None else read_key_map(key_map)
+    made = import_foreign(source, name=name, into=into, weights=weights, config=settings or None, key_map=names)
+    print_text(f"{made.info.name}: imported to {made.info.path} ({made.format}), {made.n_parameters:,} parameters.")
+    print_text(made.comparison.sentence)
+    for what, tensors in (("Left out", made.dropped), ("Not in the source, read as zero (gains as 1)", made.absent)):
+        if tensors:
+            print_text(f"{what}: {', '.join(tensors)}.")
 
 
 @app.command("export")
@@ -104,6 +144,17 @@ def export_command(
     info = find_checkpoint(name, folders)
     assert info.path is not None
     print_text(f"{info.name}: exported to {export_checkpoint(info.path, destination)}")
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """NAME=VALUE, the value as JSON where it is some, else as text."""
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise ValueError(f"--config {text}: expected NAME=VALUE, as n_head=12.")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, {"None": None, "True": True, "False": False}.get(value, value)
 
 
 def _as_json(info: CheckpointInfo) -> dict[str, Any]:

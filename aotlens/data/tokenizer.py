@@ -122,6 +122,18 @@ class Tokenizer:
         backend.add_tokens([tokenizers.AddedToken(MASK, special=False, normalized=False)])
         return Tokenizer(backend)
 
+    def padded(self, d_vocab: int) -> Tokenizer:
+        """The same with ids up to `d_vocab` − 1, as models have whose vocabulary was rounded up; itself, where none
+        lack.
+
+        No text makes one of the ids that are added, whose strings are ``<|unused 257|>`` and so on.
+        """
+        if d_vocab <= self.d_vocab:
+            return self
+        backend = tokenizers.Tokenizer.from_str(self.to_json())
+        backend.add_special_tokens([f"<|unused {index}|>" for index in range(self.d_vocab, d_vocab)])
+        return Tokenizer(backend)
+
     # --- saving ---
 
     def to_json(self) -> str:

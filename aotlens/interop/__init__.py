@@ -2,13 +2,21 @@
 
 - `to_transformer_lens`: a model as a `TransformerBridge`, so that patching, SVD views and the rest work on it
 - `from_transformer_lens`: a native bridge as a model
-- `load_legacy`: a checkpoint in TransformerLens's old format (`config.json` and a `*.pth` state dict)
+- `open_foreign`: a model that others saved (`aotlens.load` calls it), with what became of its file
+- `compare_with_source`: its logits beside those of its own code
 """
 
 from __future__ import annotations
 
 from aotlens.interop.bridge_in import from_transformer_lens
 from aotlens.interop.bridge_out import to_transformer_lens
-from aotlens.interop.legacy import load_legacy
+from aotlens.interop.foreign import Comparison, Opened, compare_with_source, open_foreign
 
-__all__ = ["from_transformer_lens", "load_legacy", "to_transformer_lens"]
+__all__ = [
+    "Comparison",
+    "Opened",
+    "compare_with_source",
+    "from_transformer_lens",
+    "open_foreign",
+    "to_transformer_lens",
+]

@@ -5,9 +5,10 @@ The weights decide what comes back:
 - Where W_K = W_V and W_Q = c·W_K with one c > 0 throughout (biases alike), the model is MSSA with scores
   scaled by c/√d_head; three equal matrices are c = 1. Where also W_O = η·Uᵀ with one η, its output is tied.
 - W_pos = 0 is no positions. Biases that are all zero are no biases. W_U = W_Eᵀ is tied embeddings.
+- More or fewer outputs than tokens are classes, at every position.
 
 A bridge that `to_transformer_lens` made remembers the model's configuration (`bridge.cfg.aotlens`), which
-settles what weights cannot: MHSA's `attn_scale`, and whether biases or positions that are zero exist.
+settles what weights cannot: MHSA's `attn_scale`, whether biases or positions that are zero exist, and pooling.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from aotlens.models.config import ACTIVATIONS
 from aotlens.models.count import build_on_meta
 
 _ACTIVATIONS = {**{name: name for name in ACTIVATIONS}, "swish": "silu"}
-_BIASES = ("b_Q", "b_K", "b_V", "b_O", "b_in", "b_out", "b_U")
+_LAYERS_BIASES = ("b_Q", "b_K", "b_V", "b_O", "b_in", "b_out")
 
 
 @torch.no_grad()
@@ -63,7 +64,6 @@ def _cannot_express(bridge: TransformerBridge) -> list[str]:
     if cfg.architecture != "TransformerLensNative":
         return [f"architecture {cfg.architecture!r}, expected one that TransformerBridge.boot_native made"]
     norm, positions = cfg.normalization_type, cfg.positional_embedding_type
-    n_tokens, n_outputs = bridge.W_E.shape[0], bridge.W_U.shape[1]
     checks = {
         f"positional_embedding_type={positions!r}": positions != "standard",
         f"n_key_value_heads={cfg.n_key_value_heads}": cfg.n_key_value_heads not in (None, cfg.n_heads),
@@ -73,7 +73,6 @@ def _cannot_express(bridge: TransformerBridge) -> list[str]:
         f"act_fn={cfg.act_fn!r}": not cfg.attn_only and str(cfg.act_fn).lower() not in _ACTIVATIONS,
         f"attn_scores_soft_cap={cfg.attn_scores_soft_cap}": cfg.attn_scores_soft_cap > 0,
         f"output_logits_soft_cap={cfg.output_logits_soft_cap}": cfg.output_logits_soft_cap > 0,
-        f"{n_outputs} outputs for {n_tokens} tokens": n_outputs != n_tokens,
     }
     return [reason for reason, holds in checks.items() if holds]
 
@@ -120,18 +119,28 @@ def _describe(bridge_cfg: Any, weights: _Weights) -> tuple[ModelConfig, dict[str
     remembered = getattr(bridge_cfg, "aotlens", None)
     before = None if remembered is None else ModelConfig.from_dict(remembered)
     stacked = dict(weights.stacked)
-    is_biased = any(bool(stacked[name].any()) for name in _BIASES if name in stacked)
-    tied_embeddings = not is_biased and torch.equal(weights.W_U, weights.W_E.T)
-    if before is not None and before.bias and not tied_embeddings:
-        is_biased = True
+    is_biased = any(bool(stacked[name].any()) for name in _LAYERS_BIASES if name in stacked)
+    has_read_out_bias = bool(stacked["b_U"].any())
+    n_tokens, n_outputs = weights.W_E.shape[0], weights.W_U.shape[1]
+    writes_classes = n_outputs != n_tokens or (before is not None and before.read_out == "classes")
+    is_tied = not writes_classes and not has_read_out_bias and torch.equal(weights.W_U, weights.W_E.T)
+    if before is not None:
+        is_biased |= before.bias
+        has_read_out_bias |= before.has_read_out_bias and not is_tied
+    elif not is_tied:  # one switch for all, as long as nothing says otherwise
+        is_biased = has_read_out_bias = is_biased or has_read_out_bias
     has_positions = bool(weights.W_pos.any()) or (before is not None and before.positions is not None)
     scaled = bridge_cfg.use_attn_scale and bridge_cfg.attn_scale > 0
     fields: dict[str, Any] = {
         "attn_scale": 1 / bridge_cfg.attn_scale if scaled else None,
         "bias": is_biased,
-        "tied_embeddings": tied_embeddings,
+        "read_out_bias": None if is_biased == has_read_out_bias else has_read_out_bias,
+        "tied_embeddings": is_tied,
         "positions": "learned" if has_positions else None,
     }
+    if writes_classes:
+        pooling = None if before is None else before.pooling
+        fields |= {"read_out": "classes", "d_out": n_outputs, "pooling": pooling}
     fields |= _attention(bridge_cfg, stacked, fields["attn_scale"], before)
     if before is not None:  # how the weights began
         fields |= {name: getattr(before, name) for name in ("seed", "init_std", "position_init_std")}
@@ -215,7 +224,7 @@ def _state(cfg: ModelConfig, weights: _Weights, stacked: dict[str, Tensor]) -> d
         state["pos_embed.W_pos"] = weights.W_pos
     if not cfg.tied_embeddings:
         state["unembed.W_U"] = weights.W_U
-    if cfg.bias:
+    if cfg.has_read_out_bias:
         state["unembed.b_U"] = stacked["b_U"]
     if cfg.attention == "mhsa":
         parts = {f"attn.{name}": stacked[name] for name in ("W_Q", "W_K", "W_V")}

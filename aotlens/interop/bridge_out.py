@@ -30,17 +30,20 @@ def to_transformer_lens(model: AttentionOnlyTransformer) -> TransformerBridge:
     """A TransformerLens bridge that computes the same logits (to 1e-5 in float32), on the same device.
 
     Weights are copied. The tokenizer goes along, if it is an `aotlens.data.Tokenizer`. `bridge.cfg.aotlens`
-    keeps the model's configuration for `from_transformer_lens`.
+    keeps the model's configuration for `from_transformer_lens`. A bridge has no pooling: of a model of classes it
+    writes them at every position, `[batch, pos, d_out]`, and `cfg.pooling` says which of them (or their mean) are the
+    model's own.
 
     Raises `ValueError`, naming every reason, where a native bridge cannot express the model: φ other than
-    softmax, positions in queries and keys only, an `attn_mask`, or anything but tokens in and out.
+    softmax, positions in queries and keys only, an `attn_mask`, or anything but tokens in, tokens or classes out.
     """
     cfg = model.cfg
     reasons = _cannot_express(cfg)
     if reasons:
         raise ValueError(
             f"TransformerLens's native bridge cannot express this model: {'; '.join(reasons)}. "
-            "It has softmax over all (earlier) keys, positions added to the stream, and tokens in and out."
+            "It has softmax over all (earlier) keys, positions added to the stream, tokens in, and tokens or classes "
+            "out."
         )
     bridge_cfg = _bridge_config(cfg)
     tokenizer = to_hugging_face(model.tokenizer, cfg.n_ctx) if isinstance(model.tokenizer, Tokenizer) else None
@@ -62,10 +65,17 @@ def _cannot_express(cfg: ModelConfig) -> list[str]:
     if not PHIS[cfg.phi].sdpa:
         reasons.append(f"phi={cfg.phi!r}")
     if cfg.positions == "qk":
-        reasons.append("positions='qk' (added to queries and keys only)")
+        reasons.append(
+            "positions='qk' (shortformer): they are added to the inputs of queries and keys and not of values, while a "
+            "bridge's one stream feeds all three, so adding them there would change what every head writes, and a bias "
+            "that stood for them would be another one at each position"
+        )
     if cfg.attn_mask is not None:
         reasons.append("attn_mask")
-    reasons += [f"{end}={getattr(cfg, end)!r}" for end in ("read_in", "read_out") if getattr(cfg, end) != "tokens"]
+    if cfg.read_in != "tokens":
+        reasons.append(f"read_in={cfg.read_in!r}")
+    if cfg.read_out == "vectors":
+        reasons.append("read_out='vectors'")
     return reasons
 
 
@@ -78,6 +88,7 @@ def _bridge_config(cfg: ModelConfig) -> TransformerBridgeConfig:
         d_head=cfg.d_head,
         n_ctx=cfg.n_ctx,
         d_vocab=cfg.d_vocab,
+        d_vocab_out=cfg.d_vocab if cfg.read_out == "tokens" or cfg.d_out is None else cfg.d_out,
         d_mlp=cfg.d_mlp,
         act_fn=cfg.act_fn,
         attn_only=cfg.attn_only,

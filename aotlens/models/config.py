@@ -7,19 +7,25 @@ the configuration is made, and the message names what to change.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from aotlens.models.phi import PHIS
+
+if TYPE_CHECKING:
+    import torch
 
 AttentionKind = Literal["mhsa", "mssa"]
 FixedPattern = Literal["given", "random", "learned"]
 Positions = Literal["learned", "qk"]
 ReadIn = Literal["tokens", "patches", "vectors"]
 ReadOut = Literal["tokens", "classes", "vectors"]
+Pooling = Literal["first", "last", "mean"]
 
 ACTIVATIONS = ("gelu", "gelu_new", "relu", "silu")
 _CHOICES: dict[str, tuple[object, ...]] = {
@@ -30,10 +36,10 @@ _CHOICES: dict[str, tuple[object, ...]] = {
     "positions": ("learned", "qk", None),
     "read_in": ("tokens", "patches", "vectors"),
     "read_out": ("tokens", "classes", "vectors"),
-    "pooling": ("first", "mean"),
+    "pooling": ("first", "last", "mean", None),
 }
-_REQUIRED_SIZES = ("n_layers", "d_model", "n_heads", "d_head", "n_ctx")
-_SIZES = (*_REQUIRED_SIZES, "d_vocab", "d_mlp", "d_in", "d_out", "image_size", "patch_size", "n_channels")
+REQUIRED_SIZES = ("n_layers", "d_model", "n_heads", "d_head", "n_ctx")
+_SIZES = (*REQUIRED_SIZES, "d_vocab", "d_mlp", "d_in", "d_out", "image_size", "patch_size", "n_channels")
 
 _SWITCHES = ("tied_output", "causal", "bias", "tied_embeddings", "class_token")
 _NUMBERS = ("attn_scale", "step_size", "threshold", "norm_eps", "init_std", "position_init_std")
@@ -97,13 +103,16 @@ class ModelConfig:
     """Added to the stream, or (`"qk"`, shortformer) to queries' and keys' inputs after the norm, or none."""
     bias: bool = False
     """Biases in attention, MLP, read-in and read-out. The norm always has a gain and a bias."""
+    read_out_bias: bool | None = None
+    """The read-out's bias of its own, whatever `bias` says of the layers (GPT-2's have biases, its read-out has none);
+    `None` is as `bias`."""
     tied_embeddings: bool = False
-    """W_U = W_Eᵀ."""
+    """W_U = W_Eᵀ, without a bias of the read-out."""
 
     read_in: ReadIn = "tokens"
     """Token ids, image patches, or vectors."""
     read_out: ReadOut = "tokens"
-    """Logits over tokens, logits over classes (one per sequence), or a vector at each position."""
+    """Logits over tokens, logits over classes (`pooling` says where), or a vector at each position."""
     d_in: int | None = None
     """Width of input vectors; `None` reads vectors of d_model straight into the stream."""
     d_out: int | None = None
@@ -116,8 +125,8 @@ class ModelConfig:
     """Channels of an image."""
     class_token: bool = False
     """Prepend a learned [CLS] vector (patches and vectors only)."""
-    pooling: Literal["first", "mean"] = "first"
-    """Which position classes are read from."""
+    pooling: Pooling | None = "first"
+    """Where classes are read: at one position, from the mean of all, or (None) at every position by itself."""
 
     init_std: float | None = None
     """Standard deviation of initial matrices; `None` is 1/√(input width)."""
@@ -133,13 +142,15 @@ class ModelConfig:
                 raise ValueError(f"{name}={value!r}: expected one of {', '.join(map(repr, choices))}.")
         for name in _SIZES:
             value = getattr(self, name)
-            if value is None and name not in _REQUIRED_SIZES:
+            if value is None and name not in REQUIRED_SIZES:
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name}={value!r}: expected a whole number of at least 1.")
         for name in _SWITCHES:
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name}={getattr(self, name)!r}: expected True or False.")
+        if self.read_out_bias not in (None, True, False):
+            raise ValueError(f"read_out_bias={self.read_out_bias!r}: expected True, False or None.")
         for name in _NUMBERS:
             value = getattr(self, name)
             if value is None and name in _OPTIONAL_NUMBERS:
@@ -180,8 +191,12 @@ class ModelConfig:
             raise ValueError("d_vocab is needed when tokens are read in or out.")
         if self.tied_embeddings and (self.read_in, self.read_out) != ("tokens", "tokens"):
             raise ValueError("tied_embeddings=True needs read_in='tokens' and read_out='tokens'.")
-        if self.tied_embeddings and self.bias:
-            raise ValueError("tied_embeddings=True has no room for a bias; set bias=False or untie.")
+        if self.tied_embeddings and self.has_read_out_bias:
+            raise ValueError(
+                "tied_embeddings=True has no room for a bias of the read-out; set read_out_bias=False, which leaves "
+                "the "
+                "layers' biases, or untie."
+            )
         if self.read_out == "classes" and self.d_out is None:
             raise ValueError("read_out='classes' needs d_out, the number of classes.")
         if self.read_out == "tokens" and self.d_out is not None:
@@ -207,6 +222,11 @@ class ModelConfig:
         return self.d_head**-0.5 if self.attn_scale is None else self.attn_scale
 
     @property
+    def has_read_out_bias(self) -> bool:
+        """Whether the read-out has a bias: `read_out_bias`, or as the layers."""
+        return self.bias if self.read_out_bias is None else self.read_out_bias
+
+    @property
     def sees_later_keys(self) -> bool:
         """True where some query sees a key after it, so that its next token is not hidden from it."""
         if self.attn_mask is None:
@@ -227,6 +247,37 @@ class ModelConfig:
     def has_query_key(self) -> bool:
         """False for fixed patterns, which need neither queries nor keys."""
         return PHIS[self.phi].needs_query_key
+
+    # TransformerLens's functions ask a model's configuration where the model is.
+
+    @property
+    def device(self) -> torch.device | None:
+        """Where the weights of the model with this configuration are now; None for one without a model.
+
+        It is neither saved nor compared, and follows `model.to(…)`.
+        """
+        model = self._model()
+        return None if model is None else model.device
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """The floating-point type of the model's weights, as `device`."""
+        model = self._model()
+        return None if model is None else model.dtype
+
+    def of_model(self, model: Any) -> ModelConfig:
+        """The same configuration, whose `device` and `dtype` are those of `model`."""
+        own = copy.copy(self)
+        object.__setattr__(own, "_owner", weakref.ref(model))
+        return own
+
+    def _model(self) -> Any:
+        owner = self.__dict__.get("_owner")
+        return None if owner is None else owner()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields: a copy belongs to no model until `of_model` says so."""
+        return {name: value for name, value in self.__dict__.items() if name != "_owner"}
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-able dictionary with every field; `from_dict` undoes it."""

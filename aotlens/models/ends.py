@@ -91,7 +91,7 @@ class PositionEmbedding(nn.Module):
 
 
 class Unembed(nn.Module):
-    """The stream → x W_U + b_U, with W_U `[d_model, outputs]`; classes are read from one pooled position."""
+    """The stream → x W_U + b_U, with W_U `[d_model, outputs]`; classes are read where `pooling` says."""
 
     W_U: Tensor | None  # [d_model, outputs]
     b_U: Tensor | None  # [outputs]
@@ -102,13 +102,21 @@ class Unembed(nn.Module):
         width = cfg.d_vocab if cfg.read_out == "tokens" else cfg.d_out
         exists = width is not None and not cfg.tied_embeddings
         self.register_parameter("W_U", nn.Parameter(torch.empty(cfg.d_model, width or 0)) if exists else None)
-        has_bias = cfg.bias and exists
+        has_bias = cfg.has_read_out_bias and exists
         self.register_parameter("b_U", nn.Parameter(torch.empty(width or 0)) if has_bias else None)
 
     def pool(self, x: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """`[batch, d_model]`: the first position's vector, or the mean over unpadded positions."""
+        """`[batch, d_model]`: the vector of the first or the last unpadded position, or their mean; without pooling
+        x."""
+        if self.cfg.pooling is None:
+            return x
         if self.cfg.pooling == "first":
             return x[:, 0]
+        if self.cfg.pooling == "last":
+            if attention_mask is None:
+                return x[:, -1]
+            positions = torch.arange(x.shape[1], device=x.device)
+            return x[torch.arange(len(x), device=x.device), (attention_mask * positions).argmax(1)]
         if attention_mask is None:
             return x.mean(1)
         weight = attention_mask.to(x.dtype)[..., None]

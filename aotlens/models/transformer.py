@@ -48,7 +48,7 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ThreadSafeHooks):
         self, cfg: ModelConfig, tokenizer: TextTokenizer | None = None, *, pattern: Tensor | None = None
     ) -> None:
         super().__init__()
-        self.cfg = cfg
+        self.cfg = cfg.of_model(self)
         self.tokenizer = tokenizer
         self.embed = make_embedding(cfg)
         self.hook_embed = HookPoint()
@@ -70,6 +70,11 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ThreadSafeHooks):
         if pattern is not None:
             self._set_pattern(pattern)
         self.setup()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A copy's configuration tells of the copy's weights."""
+        super().__setstate__(state)
+        self.cfg = self.cfg.of_model(self)
 
     def _set_pattern(self, pattern: Tensor) -> None:
         shape = (self.cfg.n_layers, self.cfg.n_heads, self.cfg.n_ctx, self.cfg.n_ctx)
@@ -113,7 +118,8 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ThreadSafeHooks):
         resid_pre: Tensor | None = None,
         logits_at: Tensor | None = None,
     ) -> Any:
-        """Logits `[batch, pos, d_vocab]` (classes: `[batch, d_out]`; vectors: `[batch, pos, width]`) or loss.
+        """Logits `[batch, pos, d_vocab]` (classes: `[batch, d_out]`, without pooling `[batch, pos, d_out]`; vectors:
+        `[batch, pos, width]`) or loss.
 
         `return_type` chooses logits, loss, or both as a tuple; None runs for the hooks alone.
 
@@ -123,7 +129,7 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ThreadSafeHooks):
         equals the row alone.
 
         The loss is the mean cross-entropy in nats of the next token, of `targets` (−100 ignored; ids
-        `[batch, pos]` or classes `[batch]`), or for vectors the mean squared error to `targets`.
+        `[batch, pos]` or classes, one for each logit row), or for vectors the mean squared error to `targets`.
         `loss_per_token=True` gives it unreduced (`[batch, pos − 1]` for next tokens; 0 where padded). A
         non-causal model of tokens needs `targets`: its next tokens are visible to it.
 

@@ -39,7 +39,7 @@ class Frozen:
     W_O: Float[Tensor, "layer head d_head d_model"]
     b_O: Float[Tensor, "layer d_model"]
     pool: Float[Tensor, "out_pos pos"]
-    """What the read-out takes from the positions: I, or for classes the first one or the mean."""
+    """What the read-out takes from the positions: I, or for pooled classes the first, the last or the mean."""
     read: Float[Tensor, "out_pos pos"]
     """`pool` · diag(1/s) of the final norm."""
     R: Float[Tensor, "d_model out"]
@@ -171,8 +171,8 @@ def freeze(model: AttentionOnlyTransformer, tokens: Tensor | str | list[str]) ->
         read=pool * _inverse(cache.get(hook_names.FINAL_SCALE), embedded),
         **_read_out(model, dtype),
         sources=sources,
-        # Classes come as [batch, out], one row for the sequence.
-        logits=logits if cfg.read_out == "classes" else logits[0],
+        # Pooled classes come as [batch, out], one row for the sequence.
+        logits=logits if logits.ndim == 2 else logits[0],
         precision=model.dtype,
     )
 
@@ -203,8 +203,9 @@ def _inverse(scale: Tensor | None, stream: Tensor) -> Tensor:
 
 
 def _pooling(model: AttentionOnlyTransformer, n_pos: int, dtype: torch.dtype) -> Tensor:
-    if model.cfg.read_out != "classes":
-        return torch.eye(n_pos, dtype=dtype, device=model.device)
-    if model.cfg.pooling == "first":
-        return torch.eye(1, n_pos, dtype=dtype, device=model.device)
+    every = torch.eye(n_pos, dtype=dtype, device=model.device)
+    if model.cfg.read_out != "classes" or model.cfg.pooling is None:
+        return every
+    if model.cfg.pooling != "mean":
+        return every[:1] if model.cfg.pooling == "first" else every[-1:]
     return torch.full((1, n_pos), 1 / n_pos, dtype=dtype, device=model.device)

@@ -187,8 +187,9 @@ class _Loss:
             self.n = targets[..., 0].numel() if model.cfg.read_out == "vectors" else int((targets != IGNORED).sum())
 
     def of(self, logits: Tensor) -> float:
-        """Logits as `Frozen` has them: `[pos, out]`, of classes `[1, out]`."""
-        whole = logits if self.model.cfg.read_out == "classes" else logits[None]
+        """Logits as `Frozen` has them: `[pos, out]`, of pooled classes `[1, out]`."""
+        cfg = self.model.cfg
+        whole = logits if cfg.read_out == "classes" and cfg.pooling is not None else logits[None]
         return float(self.model._loss(whole, self.x, self.targets, None, False))
 
 

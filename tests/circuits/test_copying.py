@@ -89,5 +89,5 @@ def test_float32(make: Make) -> None:
 
 
 def test_tokens_in_and_out(make: Make) -> None:
-    with pytest.raises(ValueError, match="from tokens to classes"):
+    with pytest.raises(ValueError, match="from tokens to 3 classes"):
         copying_rate(make(read_out="classes", d_out=3), (0, 0))

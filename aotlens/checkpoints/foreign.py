@@ -1,0 +1,134 @@
+"""Models that others saved: loaded as they are, or brought in as checkpoints of ours."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aotlens.checkpoints.errors import CheckpointError
+from aotlens.checkpoints.info import CheckpointInfo
+from aotlens.checkpoints.layout import place
+from aotlens.checkpoints.writing import save_checkpoint
+
+if TYPE_CHECKING:
+    import torch
+
+    from aotlens.interop import Comparison, Opened
+    from aotlens.models import ModelConfig
+
+#: How files end that others keep models in.
+FOREIGN_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".pkl")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Imported:
+    """What an import brought in."""
+
+    info: CheckpointInfo
+    format: str
+    n_parameters: int
+    comparison: Comparison
+    """The logits beside those of the source's own code."""
+    dropped: tuple[str, ...]
+    """Tensors of the source that the model does not have."""
+    absent: tuple[str, ...]
+    """Tensors of the model that the source lacks: biases read as zero, gains as 1."""
+
+
+def load_foreign(
+    source: str | Path,
+    device: str | torch.device = "auto",
+    *,
+    weights: str | None = None,
+    config: ModelConfig | Mapping[str, Any] | None = None,
+    key_map: Mapping[str, str | None] | None = None,
+) -> Any:
+    """The model that `aotlens.load` describes, with a card that says where it is from. Raises CheckpointError."""
+    opened = _open(source, device, weights, config, key_map)
+    if hasattr(opened.model, "card"):
+        opened.model.card = _info(_name(source), source, opened)
+    return opened.model
+
+
+def read_key_map(path: Path) -> dict[str, str | None]:
+    """A `key_map` from a JSON file: an object of text, or null to leave a tensor out. Raises CheckpointError."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path}: expected JSON, found: {error}.") from error
+    if not isinstance(value, dict) or not all(ours is None or isinstance(ours, str) for ours in value.values()):
+        raise CheckpointError(f'{path}: expected {{"their name": "our name"}}, or null to leave a tensor out.')
+    return value
+
+
+def import_foreign(
+    source: str | Path,
+    *,
+    name: str | None = None,
+    into: str | Path | None = None,
+    weights: str | None = None,
+    config: ModelConfig | Mapping[str, Any] | None = None,
+    key_map: Mapping[str, str | None] | None = None,
+) -> Imported:
+    """Makes the checkpoint ``into/name`` (the home folder, the source's name) of a model that somebody else saved.
+
+    Its logits are compared with those of the source's own code, where that is installed. Raises CheckpointError for a
+    name that is taken,
+    for what `aotlens.load` refuses, and for a model that comes as a bridge: nothing is written.
+    """
+    from aotlens.interop import compare_with_source
+    from aotlens.models import AttentionOnlyTransformer
+
+    folder = place(_name(source).split(".")[0] if name is None else name, into)
+    if folder.exists():
+        raise CheckpointError(f"{folder}: exists already. Give another name, or remove it first.")
+    opened = _open(source, "cpu", weights, config, key_map)
+    model = opened.model
+    if not isinstance(model, AttentionOnlyTransformer):
+        raise CheckpointError(
+            f"{source}: a {opened.format} is read by aotlens.load only, for what takes a bridge; checkpoints hold "
+            f"models of "
+            "our family."
+        )
+    comparison = compare_with_source(opened)
+    info = save_checkpoint(folder, model, _info(folder.name, source, opened))
+    return Imported(
+        info=info,
+        format=opened.format,
+        n_parameters=sum(parameter.numel() for parameter in model.parameters()),
+        comparison=comparison,
+        dropped=opened.dropped,
+        absent=opened.absent,
+    )
+
+
+def _open(source: str | Path, device: Any, weights: Any, config: Any, key_map: Any) -> Opened:
+    from aotlens.interop import open_foreign
+
+    try:
+        return open_foreign(source, weights=weights, config=config, key_map=key_map, device=device)
+    except CheckpointError:
+        raise
+    except ValueError as error:
+        raise CheckpointError(str(error)) from error
+
+
+def _name(source: str | Path) -> str:
+    """The last part of the source's name."""
+    name = str(source).removeprefix("hf:")
+    return name.rsplit("/", 1)[-1] if str(source).startswith("hf:") else Path(name).resolve().name
+
+
+def _info(name: str, source: str | Path, opened: Opened) -> CheckpointInfo:
+    where = str(source) if str(source).startswith("hf:") else _name(source)
+    sentences = [f"Imported from {where} ({opened.format})."]
+    if opened.absent:
+        sentences.append(f"The source lacks {_some(opened.absent)}: biases are read as zero, gains as 1.")
+    return CheckpointInfo(name=name, description=" ".join(sentences), model=opened.model.cfg.to_dict())
+
+
+def _some(names: tuple[str, ...], most: int = 6) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,0 +1,20 @@
+"""Models that others saved, read without running anything of their files.
+
+opening.py           open_foreign: which format a source has, and the model that computes the same
+plan.py              what a format says of a source
+transformer_lens.py  TransformerLens's old format
+gpt2.py              Hugging Face's GPT-2 and nanoGPT
+bert.py              BERT, as a bridge
+comparing.py         an imported model beside its own code
+key_map.py           other people's names and shapes as ours
+material.py          the tensors and the settings in a file or a folder
+pickled.py           pickled modules, read by a program of ours
+hub.py               repositories of the Hugging Face hub, cached or downloaded
+"""
+
+from __future__ import annotations
+
+from aotlens.interop.foreign.comparing import Comparison, compare_with_source
+from aotlens.interop.foreign.opening import Opened, open_foreign
+
+__all__ = ["Comparison", "Opened", "compare_with_source", "open_foreign"]

@@ -1,0 +1,93 @@
+"""An imported model beside the code that its weights were made for, where that code is installed."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from aotlens.interop.foreign.material import read_material
+from aotlens.interop.foreign.opening import Opened
+from aotlens.models import AttentionOnlyTransformer
+
+_N_TOKENS = 64
+
+
+class Comparison(NamedTuple):
+    """The largest difference of two models' logits on the same random tokens."""
+
+    difference: float | None
+    """None where there was nothing to compare with."""
+    largest: float
+    """The largest logit in size, which the difference is to be seen beside."""
+    sentence: str
+
+
+@torch.no_grad()
+def compare_with_source(opened: Opened) -> Comparison:
+    """Logits of `opened.model` beside those of the source's own code, on up to 64 random tokens, in float32.
+
+    Hugging Face's GPT-2 is run by `transformers`, TransformerLens's old format by its native bridge. Of other formats,
+    and of models that those do not express, the sentence says why nothing was compared.
+    """
+    model = opened.model
+    assert isinstance(model, AttentionOnlyTransformer) and model.cfg.d_vocab is not None
+    tokens = torch.randint(
+        model.cfg.d_vocab, (1, min(_N_TOKENS, model.cfg.n_ctx)), generator=torch.Generator().manual_seed(0)
+    )
+    try:
+        if opened.format == "Hugging Face's GPT-2":
+            theirs, code = _transformers(opened, tokens), "transformers"
+        elif opened.format == "TransformerLens's old format":
+            theirs, code = _transformer_lens(opened, tokens), "TransformerLens"
+        else:
+            return Comparison(None, 0.0, f"Not compared: the code of {opened.format} is not installed.")
+    except (ValueError, OSError, RuntimeError, NotImplementedError) as error:
+        reason = " ".join(str(error).split())[:200]
+        return Comparison(None, 0.0, f"Not compared: {reason}")
+    ours = model(tokens.to(model.device)).cpu()
+    difference, largest = float((ours - theirs).abs().max()), float(theirs.abs().max())
+    sentence = (
+        f"The largest difference to the logits of {code} is {difference:.1e}, on {tokens.shape[1]} random tokens, "
+        f"where the "
+        f"largest logit is {largest:.3g}."
+    )
+    return Comparison(difference, largest, sentence)
+
+
+def _transformers(opened: Opened, tokens: Tensor) -> Tensor:
+    import transformers
+
+    folder = opened.path.parent
+    if not (folder / "config.json").is_file():
+        raise ValueError("transformers needs a config.json beside the weights.")
+    theirs = transformers.GPT2LMHeadModel.from_pretrained(folder, local_files_only=True, dtype=torch.float32)
+    return theirs.eval()(tokens).logits
+
+
+def _transformer_lens(opened: Opened, tokens: Tensor) -> Tensor:
+    """Their converter on their tensors; only the sizes are those that we read."""
+    from transformer_lens.config import TransformerBridgeConfig
+    from transformer_lens.model_bridge.sources.native import boot
+    from transformer_lens.utilities.tl_checkpoint_conversion import convert_tl_checkpoint
+
+    cfg: Any = opened.model.cfg
+    if cfg.positions != "learned":
+        raise ValueError("TransformerLens's native bridge has no shortformer positions, and none without positions.")
+    if any(not name.endswith((".w", ".b")) for name in opened.absent):
+        raise ValueError("TransformerLens's native bridge needs every bias.")
+    folded = any(name.endswith(".w") for name in opened.absent)
+    bridge_cfg = TransformerBridgeConfig(
+        n_layers=cfg.n_layers, d_model=cfg.d_model, n_heads=cfg.n_heads, d_head=cfg.d_head, n_ctx=cfg.n_ctx,
+        d_vocab=cfg.d_vocab, d_vocab_out=cfg.d_out or cfg.d_vocab, d_mlp=cfg.d_mlp, act_fn=cfg.act_fn,
+        attn_only=cfg.attn_only, normalization_type="LNPre" if folded else cfg.normalization_type, eps=cfg.norm_eps,
+        attention_dir="causal" if cfg.causal else "bidirectional", positional_embedding_type="standard",
+        init_weights=False,
+        **({} if cfg.attn_scale is None else {"attn_scale": 1 / cfg.attn_scale}),
+    )  # fmt: skip
+    tensors = {name: tensor.float() for name, tensor in read_material(opened.path).tensors.items()}
+    with torch.random.fork_rng(devices=[]):
+        bridge = boot(bridge_cfg, device="cpu")
+    bridge.load_state_dict(convert_tl_checkpoint(tensors, bridge_cfg), strict=True)
+    return bridge.eval()(tokens)

@@ -1,0 +1,149 @@
+"""Other people's names and shapes as ours, by a map from theirs to ours.
+
+    {"layers.*.attn.c_attn.weight": "blocks.*.attn.W_QKV.T", "layers.*.attn.mask": None, …}
+
+`*` stands for one part of a name between dots, the same on both sides. None leaves a tensor out. Names that are ours
+already need no line. A target is a name of our state dict, and may be followed by
+
+    .T      theirs is `[out, in]`, as `torch.nn.Linear` has it; ours is `[in, out]`
+    _QKV    (`attn.W_QKV`, `attn.b_QKV`) theirs are queries, keys and values side by side, all heads of each in turn
+
+Heads may be apart, `[head, d_model, d_head]`, or side by side, `[d_model, head · d_head]`: the shape tells.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from aotlens.models import ModelConfig
+from aotlens.models.count import build_on_meta
+
+KeyMap = Mapping[str, str | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Renamed:
+    """Tensors in float32 by our names, and what was left out on the way."""
+
+    state: dict[str, Tensor]
+    dropped: tuple[str, ...]
+    """Names that the map leaves out."""
+    absent: tuple[str, ...]
+    """Our names that the source lacks: read as zero biases, or as gains of 1."""
+
+
+def renamed(
+    tensors: Mapping[str, Tensor], key_map: KeyMap, cfg: ModelConfig, where: object, may_lack: Iterable[str] = ("b",)
+) -> Renamed:
+    """The state dict of the model that `cfg` describes. Each tensor is copied once, so that no file stays open.
+
+    A tensor may be absent where the last part of its name begins with one of `may_lack`: biases, and gains ("w") of
+    norms that were folded away.
+
+    Raises `ValueError`, beginning with `where`, for tensors that nobody knows, that are missing, given twice,
+    misshapen, or not finite.
+    """
+    expected = {name: tensor.shape for name, tensor in build_on_meta(cfg).state_dict().items()}
+    rules = [(_pattern(theirs), theirs, ours) for theirs, ours in key_map.items()]
+    targets: dict[str, str | None] = {name: _target(name, rules) for name in tensors}
+    dropped = sorted(name for name, target in targets.items() if target is None)
+    state: dict[str, Tensor] = {}
+    unknown = []
+    for name, target in targets.items():
+        if target is None:
+            continue
+        for ours, tensor in _parts(tensors[name], target, f"{where}: {name}"):
+            if ours.removesuffix(".T") not in expected:
+                unknown.append(name if ours == name else f"{name} (as {ours})")
+                continue
+            key, plain = ours.removesuffix(".T"), not ours.endswith(".T")
+            if key in state:
+                raise ValueError(f"{where}: {key} is given twice, the second time by {name}.")
+            state[key] = _shaped(tensor, expected[key], plain, f"{where}: {name}")
+    if unknown:
+        raise ValueError(
+            f"{where}: unknown tensors {_some(unknown)}. Does the configuration describe this model? A key_map says "
+            f"what "
+            'other names mean ({"theirs": "ours"}), and None leaves a tensor out.'
+        )
+    absent = sorted(expected.keys() - state.keys())
+    missing = [name for name in absent if not name.rsplit(".", 1)[-1].startswith(tuple(may_lack))]
+    if missing:
+        raise ValueError(f"{where}: missing tensors {_some(missing)}; found {_some(sorted(tensors))}.")
+    for name in absent:
+        state[name] = torch.full(expected[name], 1.0 if name.endswith(".w") else 0.0)
+    return Renamed(state=state, dropped=tuple(dropped), absent=tuple(absent))
+
+
+def _pattern(theirs: str) -> re.Pattern[str]:
+    return re.compile(re.escape(theirs).replace(r"\*", r"([^.]+)"))
+
+
+def _target(name: str, rules: list[tuple[re.Pattern[str], str, str | None]]) -> str | None:
+    """Our name, with its marks, of their tensor; None leaves it out."""
+    for pattern, theirs, ours in rules:
+        match = pattern.fullmatch(name)
+        if match is None:
+            continue
+        if ours is None:
+            return None
+        if ours.count("*") != theirs.count("*"):
+            raise ValueError(f"key_map: {theirs!r} → {ours!r}: expected as many * on both sides.")
+        for part in match.groups():
+            ours = ours.replace("*", part, 1)
+        return ours
+    return name
+
+
+def _parts(tensor: Tensor, target: str, where: str) -> list[tuple[str, Tensor]]:
+    """A tensor, or the three that stand side by side in it."""
+    if "_QKV" not in target:
+        return [(target, tensor)]
+    side = 0 if target.endswith(".T") or tensor.ndim == 1 else tensor.ndim - 1
+    if tensor.ndim == 0 or tensor.shape[side] % 3:
+        raise ValueError(f"{where}: expected queries, keys and values side by side, found {list(tensor.shape)}.")
+    return [
+        (target.replace("_QKV", f"_{part}"), chunk) for part, chunk in zip("QKV", tensor.chunk(3, side), strict=True)
+    ]
+
+
+def _shaped(tensor: Tensor, shape: torch.Size, plain: bool, where: str) -> Tensor:
+    """A copy in float32 and in our shape. Raises `ValueError` where it does not fit or is not finite."""
+    ours = _view(tensor if plain else tensor.mT, shape) if tensor.ndim >= 2 or plain else None
+    if ours is None:
+        theirs = f"{list(tensor.shape)}" + ("" if plain else ", transposed")
+        raise ValueError(f"{where}: expected {list(shape)}, found {theirs}.")
+    if not tensor.is_floating_point():
+        raise ValueError(f"{where}: expected floating-point numbers, found {tensor.dtype}.")
+    copied = torch.empty(shape, dtype=torch.float32)
+    copied.copy_(ours)
+    if copied.numel() and not all(bound.isfinite() for bound in copied.aminmax()):  # no mask of the weights' size
+        raise ValueError(f"{where} holds numbers that are not finite.")
+    return copied
+
+
+def _view(tensor: Tensor, shape: torch.Size) -> Tensor | None:
+    """A view of `tensor` in `shape`: itself, or all heads side by side as heads apart; None for another shape."""
+    if tensor.shape == shape:
+        return tensor
+    if len(shape) == 3 and tensor.ndim == 2:
+        heads, rows, columns = shape
+        if tensor.shape == (rows, heads * columns):
+            return tensor.unflatten(1, (heads, columns)).transpose(0, 1)  # what reads the stream
+        if tensor.shape == (heads * rows, columns):
+            return tensor.unflatten(0, (heads, rows))  # what writes it
+        return None
+    if len(shape) == 2 and tensor.shape == (shape[0] * shape[1],):
+        return tensor.unflatten(0, tuple(shape))
+    return None
+
+
+def _some(names: Iterable[str], most: int = 12) -> str:
+    listed = list(names)
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + more

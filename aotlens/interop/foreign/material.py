@@ -1,0 +1,212 @@
+"""What a file or a folder holds, before anybody knows which format it is: named tensors, and what stands beside
+them."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aotlens.interop.foreign.pickled import (
+    StandIn,
+    attributes,
+    full_name,
+    is_module,
+    module_state,
+    read_pickled,
+)
+
+#: Names of weights in a folder, best first; each is looked for before the next.
+WEIGHT_FILES = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "*.safetensors",
+    "pytorch_model.bin",
+    "ckpt.pt",
+    "*final.pth",
+    "*.pth",
+    "*.pt",
+)
+SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".pkl", ".json")
+#: Where training scripts put the state dict, and where they put the configuration.
+_STATES = ("model", "state_dict", "model_state_dict", "module", "net", "weights")
+_CONFIGS = ("model_args", "cfg", "config", "hparams", "args")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Material:
+    """Tensors by the names that the source gives them, still in its file where that can be mapped."""
+
+    path: Path
+    """The file of the weights."""
+    tensors: dict[str, Tensor]
+    configs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Configurations by where they stand: `config.json`, or a key of the file (`model_args`, `cfg`)."""
+
+    @property
+    def folder(self) -> Path:
+        """Where a tokenizer may lie."""
+        return self.path.parent
+
+    def has(self, *parts: str) -> bool:
+        """Whether each of `parts` is the end of some tensor's name."""
+        return all(any(name.endswith(part) for name in self.tensors) for part in parts)
+
+
+def read_material(source: Path, weights: str | None = None) -> Material:
+    """The tensors and the configurations in a file, or in a folder, of which `weights` may name the file.
+
+    Nothing in a file is executed (`pickled`). Raises `ValueError` that says what was looked for, what was found, and
+    what to do.
+    """
+    path = source if source.is_file() else _find_weights(source, weights)
+    configs: dict[str, dict[str, Any]] = {}
+    config = path.parent / "config.json"
+    if config.is_file() and (source.is_dir() or path.suffix != ".json"):
+        configs["config.json"] = read_json(config)
+    if path.suffix == ".json":
+        return Material(path=path, tensors=_sharded(path), configs=configs)
+    if path.suffix == ".safetensors":
+        return Material(path=path, tensors=_safetensors(path), configs=configs)
+    tensors, inside = _unwrapped(_pickle(path), path)
+    return Material(path=path, tensors=tensors, configs={**configs, **inside})
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object. Raises `ValueError` for anything else."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: expected JSON ({error}).") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"{path}: expected a JSON object, got {type(value).__name__}.")
+    return value
+
+
+def _find_weights(folder: Path, weights: str | None) -> Path:
+    if weights is not None:
+        if not (folder / weights).is_file():
+            raise ValueError(f"{folder / weights}: not found.")
+        return folder / weights
+    for pattern in WEIGHT_FILES:
+        candidates = sorted(path for path in folder.rglob(pattern) if path.is_file())
+        if len(candidates) == 1:
+            return candidates[0]
+        if candidates:
+            names = ", ".join(str(path.relative_to(folder)) for path in candidates[:6])
+            raise ValueError(f"{folder}: expected one {pattern}, found {names}; choose one with weights=….")
+    names = ", ".join(sorted(path.name for path in folder.iterdir())[:10]) or "nothing"
+    raise ValueError(
+        f"{folder}: looked for an aotlens checkpoint and for weights ({', '.join(WEIGHT_FILES)}); found {names}. Give "
+        f"the "
+        "folder or the file that holds the weights."
+    )
+
+
+def _safetensors(path: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no dictionary)
+    except (OSError, SafetensorError, ValueError) as error:
+        raise ValueError(f"{path}: expected whole weights, found: {error}. Fetch it again.") from error
+
+
+def _sharded(index: Path) -> dict[str, Tensor]:
+    """The tensors of several files, as an index of Hugging Face names them."""
+    where = read_json(index).get("weight_map")
+    if not isinstance(where, dict) or not all(
+        isinstance(file, str) and file == Path(file).name for file in where.values()
+    ):
+        raise ValueError(f"{index}: expected the weight_map of a sharded model, files of this folder by tensor.")
+    missing = sorted({file for file in where.values() if not (index.parent / file).is_file()})
+    if missing:
+        raise ValueError(f"{index}: it names {', '.join(missing[:4])}, not found in this folder. Fetch the rest.")
+    tensors: dict[str, Tensor] = {}
+    for file in sorted(set(where.values())):
+        tensors |= _safetensors(index.parent / file)
+    return tensors
+
+
+def _pickle(path: Path) -> Any:
+    """What torch.save wrote: a zip by our reader, what PyTorch wrote before 1.6 by its own reader of plain weights."""
+    if zipfile.is_zipfile(path):
+        return read_pickled(path)  # PyTorch's own makes a bytearray of any size that a file asks for
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, AttributeError) as error:
+        raise ValueError(
+            f"{path}: not weights that can be read without running code ({type(error).__name__}). It may be damaged, "
+            f"or "
+            "a whole object of an old format: load it where it comes from and save model.state_dict()."
+        ) from error
+
+
+def _unwrapped(value: Any, path: Path) -> tuple[dict[str, Tensor], dict[str, dict[str, Any]]]:
+    """The state dict in what a file holds, and the configurations beside it."""
+    if isinstance(value, StandIn) and is_module(value):
+        state = attributes(value)
+        return _tensors(module_state(value), path), _configs({name: state.get(name) for name in _CONFIGS})
+    if isinstance(value, StandIn):
+        raise ValueError(
+            f"{path}: looked for named tensors, found an object of {full_name(value)}. Load it where it comes from "
+            f"and save "
+            "model.state_dict()."
+        )
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{path}: looked for named tensors, found a {type(value).__name__}. Save model.state_dict().")
+    if _is_state(value):
+        return _tensors(value, path), {}
+    inside = {name: item for name, item in value.items() if _is_state(item) or is_module(item)}
+    chosen = next((name for name in _STATES if name in inside), next(iter(inside)) if len(inside) == 1 else None)
+    if chosen is None:
+        kinds = ", ".join(f"{name!r}: {_kind(item)}" for name, item in list(value.items())[:8]) or "nothing"
+        raise ValueError(
+            f"{path}: looked for named tensors, or for them under one of {', '.join(_STATES)}; found {kinds}. Save the "
+            "model.state_dict() alone."
+        )
+    tensors, configs = _unwrapped(inside[chosen], path)
+    return tensors, {**_configs({name: value.get(name) for name in _CONFIGS}), **configs}
+
+
+def _is_state(value: Any) -> bool:
+    return isinstance(value, Mapping) and bool(value) and all(isinstance(item, Tensor) for item in value.values())
+
+
+def _kind(value: Any) -> str:
+    return full_name(value) if isinstance(value, StandIn) else type(value).__name__
+
+
+def _configs(candidates: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Those that are dictionaries or objects, as dictionaries of plain values."""
+    plain = {
+        name: dict(value) if isinstance(value, Mapping) else attributes(value) for name, value in candidates.items()
+    }
+    return {name: {str(key): item for key, item in value.items()} for name, value in plain.items() if value}
+
+
+def _tensors(state: Mapping[Any, Tensor], path: Path) -> dict[str, Tensor]:
+    """The tensors without what wrappers put before their names. Raises `ValueError` for what is more than its bytes."""
+    found: dict[str, Tensor] = {}
+    for name, tensor in state.items():
+        key = str(name)
+        for prefix in ("_orig_mod.", "module."):
+            key = key.removeprefix(prefix)
+        if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
+            raise ValueError(f"{path}: {key}: expected a plain tensor, found one that is sparse, quantised or empty.")
+        if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+            raise ValueError(
+                f"{path}: {key}: {list(tensor.shape)} is more than the file holds of it (a repeated tensor); a small "
+                f"file "
+                "could fill the memory. Nothing was read."
+            )
+        found[key] = tensor.detach()
+    return found

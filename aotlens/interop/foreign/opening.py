@@ -1,0 +1,171 @@
+"""Opening a model that somebody else saved: which format it has, and the model of ours that computes the same."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from transformer_lens.model_bridge import TransformerBridge
+
+from aotlens.data import Tokenizer
+from aotlens.interop.foreign import bert, gpt2, hub, transformer_lens
+from aotlens.interop.foreign.key_map import KeyMap, renamed
+from aotlens.interop.foreign.material import Material, read_json, read_material
+from aotlens.interop.foreign.plan import Plan, build_config
+from aotlens.models import AttentionOnlyTransformer, ModelConfig, resolve_device
+from aotlens.models.config import REQUIRED_SIZES
+from aotlens.models.count import build_on_meta
+
+
+class _Format(NamedTuple):
+    """How a format is recognised by its tensors' names, what it says of the model, and where its settings stand."""
+
+    names: str
+    matches: Callable[[Material], bool]
+    plan: Callable[[Material, dict[str, Any], bool], Plan]
+    configs: tuple[str, ...]
+
+
+#: Every format that needs no `config=` in our words. Adding one is a module like `gpt2.py` and a line here.
+_FORMATS = (
+    _Format("embed.W_E, blocks.0.attn.W_Q (TransformerLens)", transformer_lens.matches, transformer_lens.plan,
+            ("config.json", "cfg", "config")),
+    _Format("wte.weight, h.0.attn.c_attn.weight (GPT-2, nanoGPT)", gpt2.matches, gpt2.plan,
+            ("config.json", "model_args", "config")),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Opened:
+    """A model of somebody else's, and what became of its file."""
+
+    model: AttentionOnlyTransformer | TransformerBridge
+    format: str
+    path: Path
+    """The file of the weights, or the folder that `transformers` read."""
+    config: dict[str, Any]
+    """The settings of the source, in its own words."""
+    dropped: tuple[str, ...] = ()
+    """Tensors of the source that the model does not have: masks, a read-out that is tied."""
+    absent: tuple[str, ...] = ()
+    """Tensors of the model that the source lacks: biases read as zero, gains as 1."""
+
+
+def open_foreign(
+    source: str | PathLike[str],
+    *,
+    weights: str | None = None,
+    config: ModelConfig | Mapping[str, Any] | None = None,
+    key_map: KeyMap | None = None,
+    device: str | torch.device = "auto",
+) -> Opened:
+    """The model in a folder, in a file, or in a repository of the hub (`hf:OWNER/NAME`); see `aotlens.load`.
+
+    `weights` names the file in a folder of several. `config` says what the source does not, in the source's own words
+    ({"n_head": 4}), or describes the model in ours (a `ModelConfig` or its fields); with the latter, `key_map` may say
+    what the tensors' names mean (`key_map.py`). The model comes in float32, in evaluation mode, without gradients.
+    Nothing in a file is executed.
+
+    Raises `ValueError`: what was looked for, what was found, and what to do.
+    """
+    target = resolve_device(device)
+    name = str(source)
+    folder = hub.fetch(name.removeprefix("hf:"), weights) if name.startswith("hf:") else Path(source).expanduser()
+    if not folder.exists():
+        raise ValueError(f"{folder}: looked for a file or a folder, found nothing there.")
+    described = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
+    if bert.is_bert(described) and config is None:
+        bridge = bert.as_bridge(folder, str(target))
+        return Opened(model=bridge, format="BERT, as a TransformerBridge", path=folder, config=described)
+    material = read_material(folder, weights)
+    plan, settings = _plan(material, config, key_map)
+    tensors = _renamed(material, plan)
+    model = build_on_meta(plan.cfg)
+    model.load_state_dict(tensors.state, strict=True, assign=True)
+    model.tokenizer = _tokenizer(material.folder, settings if name.startswith("hf:") else {}, plan.cfg)
+    biases = [name for name in tensors.absent if name.rsplit(".", 1)[-1].startswith("b_")]
+    if biases:
+        warnings.warn(f"{material.path} comes without {', '.join(biases)}: read as zero.", stacklevel=3)
+    return Opened(
+        model=model.to(target).eval().requires_grad_(False),
+        format=plan.format,
+        path=material.path,
+        config=settings,
+        dropped=tensors.dropped,
+        absent=tensors.absent,
+    )
+
+
+def _plan(
+    material: Material, config: ModelConfig | Mapping[str, Any] | None, key_map: KeyMap | None
+) -> tuple[Plan, dict[str, Any]]:
+    """What the model is, and the settings that it was read from."""
+    ours = _in_our_words(config, material)
+    if ours is not None:
+        return Plan(format="tensors by name", cfg=ours, key_map=key_map or {}), ours.to_dict()
+    if key_map is not None:
+        raise ValueError(
+            "key_map= says what other names mean in ours, so it needs config=, a ModelConfig or its fields (at least "
+            f"{', '.join(REQUIRED_SIZES)})."
+        )
+    given = dict(config) if isinstance(config, Mapping) else {}
+    for each in _FORMATS:
+        if each.matches(material):
+            stored = next((material.configs[name] for name in each.configs if name in material.configs), {})
+            settings = {**stored, **given}
+            return each.plan(material, settings, bool(stored)), settings
+    kind = material.configs.get("config.json", {}).get("model_type")
+    names = ", ".join(list(material.tensors)[:6])
+    raise ValueError(
+        f"{material.path}: looked for tensors named {' or '.join(each.names for each in _FORMATS)}; found {names}, …"
+        + (f" of a {kind!r}" if kind else "")
+        + ". If the model is of our family (pre-norm or no norm, no rotary positions), say so with "
+        "config=ModelConfig(…) "
+        "and key_map={their name: our name}."
+    )
+
+
+def _in_our_words(config: ModelConfig | Mapping[str, Any] | None, material: Material) -> ModelConfig | None:
+    """The configuration, where it is one of ours: a `ModelConfig`, or fields of it with every size among them."""
+    if isinstance(config, ModelConfig):
+        return config
+    if config is None or not set(REQUIRED_SIZES) <= config.keys():
+        return None
+    fields = ModelConfig.__dataclass_fields__.keys()
+    return build_config("config", **config) if config.keys() <= fields else None
+
+
+def _renamed(material: Material, plan: Plan) -> Any:
+    try:
+        return renamed(material.tensors, plan.key_map, plan.cfg, material.path, plan.may_lack)
+    except ValueError as error:
+        raise ValueError(f"{error} {plan.note}".strip()) if "missing tensors" in str(error) else error from None
+
+
+def _tokenizer(folder: Path, settings: dict[str, Any], cfg: ModelConfig) -> Tokenizer | None:
+    """The byte-level BPE beside the weights, or of the repository that a downloaded configuration names."""
+    try:
+        tokenizer = _read_tokenizer(folder, settings.get("tokenizer_name"))
+        if tokenizer is None or cfg.d_vocab is None or cfg.read_in != "tokens":
+            return None
+        if tokenizer.d_vocab > cfg.d_vocab:
+            raise ValueError(f"{folder}: expected at most {cfg.d_vocab} tokens, found {tokenizer.d_vocab}")
+        return tokenizer.padded(cfg.d_vocab)
+    except ValueError as error:
+        warnings.warn(f"the model comes without a tokenizer: {error}", stacklevel=4)
+        return None
+
+
+def _read_tokenizer(folder: Path, repository: Any) -> Tokenizer | None:
+    if (folder / "tokenizer.json").is_file():
+        return Tokenizer.from_file(folder / "tokenizer.json")
+    for vocabulary, merges in (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")):
+        if (folder / vocabulary).is_file() and (folder / merges).is_file():
+            return Tokenizer.from_gpt2_files(folder / vocabulary, folder / merges)
+    path = hub.fetch_tokenizer(repository) if hub.is_repository(repository) else None
+    return None if path is None else Tokenizer.from_file(path)

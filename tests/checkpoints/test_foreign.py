@@ -1,0 +1,169 @@
+"""Models that others saved as checkpoints of ours, by the command that brings them in."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+import aotlens
+from aotlens.checkpoints import import_foreign, is_foreign, list_checkpoints, verify
+from aotlens.cli import main
+from app.core.catalog import Catalog
+from app.core.settings import Settings
+from tests.interop.foreign.conftest import TOKENS, NanoGPT, noisy, write_nanogpt
+from tests.interop.test_legacy import legacy_logits, legacy_state
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("AOTLENS_HOME", str(tmp_path / "home"))
+    return tmp_path / "home" / "checkpoints"
+
+
+@pytest.fixture
+def command(capsys, home):
+    """`command("checkpoints", "list")`: its exit code, stdout and stderr."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as stopped:
+            main([str(argument) for argument in arguments])
+        printed = capsys.readouterr()
+        return int(stopped.value.code or 0), printed.out, printed.err
+
+    return run
+
+
+def gpt2_folder(folder: Path) -> transformers.GPT2LMHeadModel:
+    config = transformers.GPT2Config(n_layer=2, n_head=3, n_embd=12, n_positions=8, vocab_size=11)
+    theirs = noisy(transformers.GPT2LMHeadModel(config))
+    theirs.save_pretrained(folder)
+    return theirs
+
+
+def difference(printed: str) -> float:
+    match = re.search(r"largest difference to the logits of \w+ is (\S+),", printed)
+    assert match is not None, printed
+    return float(match[1])
+
+
+@torch.no_grad()
+def test_gpt2_is_brought_in_and_compared(tmp_path, command, home):
+    theirs = gpt2_folder(tmp_path / "gpt2")
+    code, out, _ = command("checkpoints", "import", tmp_path / "gpt2", "--name", "small")
+    n = sum(parameter.numel() for parameter in theirs.parameters())
+    assert code == 0 and f"small: imported to {home / 'small'} (Hugging Face's GPT-2), {n:,} parameters." in out
+    assert difference(out) < 1e-5
+    assert verify(home / "small") == [] and "small" in command("checkpoints", "list")[1]
+    torch.testing.assert_close(aotlens.load("small", "cpu")(TOKENS), theirs(TOKENS).logits, rtol=1e-5, atol=1e-5)
+    assert "Imported from gpt2 (Hugging Face's GPT-2)" in command("checkpoints", "show", "small")[1]
+    loaded = Catalog(Settings()).load("small")
+    torch.testing.assert_close(loaded.model(TOKENS), theirs(TOKENS).logits, rtol=1e-5, atol=1e-5)
+    code, _, err = command("checkpoints", "import", tmp_path / "gpt2", "--name", "small")
+    assert code == 2 and "exists already. Give another name" in err
+
+
+@torch.no_grad()
+def test_a_difference_is_measured_not_assumed(tmp_path, home):
+    """The comparison reads the source again: changed after it was opened, it shows."""
+    from aotlens.interop import compare_with_source, open_foreign
+
+    gpt2_folder(tmp_path / "gpt2")
+    opened = open_foreign(tmp_path / "gpt2", device="cpu")
+    assert (compare_with_source(opened).difference or 1) < 1e-5
+    opened.model.blocks[0].attn.b_V += 0.1
+    assert (compare_with_source(opened).difference or 0) > 1e-2
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("norm", ["LN", "LNPre", None])
+def test_transformer_lenses_old_format_is_brought_in_and_compared(tmp_path, command, home, norm):
+    state = legacy_state(norm)
+    torch.save(state, tmp_path / "toy.pth")
+    said = ["--config", f"normalization_type={norm}", "--config", "positional_embedding_type=standard"]
+    code, out, err = command("checkpoints", "import", tmp_path / "toy.pth", *said)
+    assert code == 0 and difference(out) < 1e-5, (out, err)
+    assert "Left out: blocks.0.attn.IGNORE, blocks.0.attn.mask, blocks.1.attn.IGNORE, blocks.1.attn.mask." in out
+    assert ("Not in the source, read as zero (gains as 1): blocks.0.ln1.b" in out) == (norm == "LNPre")
+    expected = legacy_logits(state, TOKENS, norm=norm, shortformer=False)
+    torch.testing.assert_close(aotlens.load("toy", "cpu")(TOKENS), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_what_cannot_be_compared_says_why(tmp_path, command):
+    torch.save(legacy_state("LN"), tmp_path / "toy.pth")
+    _, out, _ = command(
+        "checkpoints", "import", tmp_path / "toy.pth", "--config", "positional_embedding_type=shortformer"
+    )
+    assert "Not compared: TransformerLens's native bridge has no shortformer positions" in out
+    sizes: dict[str, Any] = {"n_layer": 1, "n_head": 2, "n_embd": 8, "block_size": 8, "vocab_size": 11, "bias": True}
+    write_nanogpt(tmp_path / "ckpt.pt", NanoGPT(**sizes), **sizes)
+    assert (
+        "Not compared: the code of nanoGPT is not installed."
+        in command("checkpoints", "import", tmp_path / "ckpt.pt")[1]
+    )
+
+
+@torch.no_grad()
+def test_any_names_by_a_map_in_a_file(tmp_path, command):
+    state = {name.replace("blocks", "layer"): t for name, t in legacy_state(None).items()}
+    torch.save(state, tmp_path / "other.pt")
+    names = {
+        f"layer.*.attn.{name}": f"blocks.*.attn.{name}" for name in ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V")
+    }
+    names |= {"layer.*.attn.b_O": "blocks.*.attn.b_O", "layer.*.attn.mask": None, "layer.*.attn.IGNORE": None}
+    (tmp_path / "names.json").write_text(json.dumps(names))
+    sizes = {
+        "n_layers": 2,
+        "d_model": 6,
+        "n_heads": 2,
+        "d_head": 4,
+        "n_ctx": 7,
+        "d_vocab": 9,
+        "bias": True,
+        "norm": None,
+    }
+    settings = [part for name, value in sizes.items() for part in ("--config", f"{name}={value}")]
+    code, _, err = command(
+        "checkpoints", "import", tmp_path / "other.pt", *settings, "--key-map", tmp_path / "names.json"
+    )
+    assert code == 0, err
+    expected = legacy_logits(legacy_state(None), TOKENS, norm=None, shortformer=False)
+    torch.testing.assert_close(aotlens.load("other", "cpu")(TOKENS), expected, rtol=1e-5, atol=1e-5)
+    (tmp_path / "names.json").write_text("[]")
+    code, _, err = command("checkpoints", "import", tmp_path / "other.pt", "--key-map", tmp_path / "names.json")
+    assert code == 2 and 'expected {"their name": "our name"}' in err
+    assert command("checkpoints", "import", tmp_path / "other.pt", "--config", "n_layers")[0] == 2
+
+
+def test_a_bert_is_no_checkpoint(tmp_path, home):
+    config = transformers.BertConfig(
+        vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=12
+    )
+    transformers.BertForMaskedLM(config).save_pretrained(tmp_path / "bert")
+    with pytest.raises(ValueError, match=r"a BERT, as a TransformerBridge is read by aotlens\.load only"):
+        import_foreign(tmp_path / "bert")
+    assert not home.exists()
+
+
+def test_nothing_is_left_of_what_is_refused(tmp_path, command, home):
+    torch.save({**legacy_state("LN"), "embed.W_E": torch.full((9, 6), torch.nan)}, tmp_path / "toy.pth")
+    code, _, err = command(
+        "checkpoints", "import", tmp_path / "toy.pth", "--config", "positional_embedding_type=standard"
+    )
+    assert code == 2 and "embed.W_E holds numbers that are not finite" in err
+    assert not home.exists() or list(home.iterdir()) == []
+
+
+def test_what_is_foreign(tmp_path, home):
+    gpt2_folder(tmp_path / "gpt2")
+    import_foreign(tmp_path / "gpt2", name="ours")
+    torch.save({}, tmp_path / "a.pt")
+    assert is_foreign(tmp_path / "gpt2") and is_foreign(tmp_path / "a.pt") and is_foreign("hf:a/b")
+    ours = home / "ours"
+    assert not any(map(is_foreign, ("ours", ours, ours / "model.safetensors", "novels-2l-gpt", home, tmp_path / "no")))
+    assert [info.name for info in list_checkpoints() if info.name == "ours"] == ["ours"]
