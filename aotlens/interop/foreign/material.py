@@ -182,7 +182,9 @@ def _is_state(value: Any) -> bool:
 
 
 def _kind(value: Any) -> str:
-    return full_name(value) if isinstance(value, StandIn) else type(value).__name__
+    if isinstance(value, StandIn):
+        return full_name(value)
+    return "dict" if isinstance(value, Mapping) else type(value).__name__
 
 
 def _configs(candidates: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -122,21 +122,24 @@ def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> _Stor
     return _Stored(dtype, key, numel, offset, size, stride)
 
 
-def _ordered(*items: Any) -> dict[Any, Any]:
-    return dict(*items)
+class _Ordered(dict[Any, Any]):
+    """An ordered dictionary; a state dict's notes of its modules' versions (`_metadata`) are not kept."""
+
+    def __setstate__(self, state: Any) -> None:
+        """What stands beside the entries is nothing that weights need."""
 
 
 #: Everything that a pickle may call, by name.
 _BUILDERS: dict[str, Callable[..., Any]] = {
     "torch._utils._rebuild_tensor_v2": _tensor,
     "torch._utils._rebuild_parameter": lambda data, *_: data,
-    "collections.OrderedDict": _ordered,
+    "collections.OrderedDict": lambda *items: _Ordered(*items),
     "builtins.set": lambda items=(): set(items),
     "builtins.frozenset": lambda items=(): frozenset(items),
     "torch.Size": lambda sizes=(): tuple(sizes),
     "torch.device": lambda *names: ":".join(map(str, names)),
     "_codecs.encode": lambda text, encoding: str(text).encode("latin1") if encoding == "latin1" else b"",
-    "collections.defaultdict": lambda *_: {},
+    "collections.defaultdict": lambda *_: _Ordered(),
 }
 #: What training scripts keep beside weights: made into nothing, where other calls are refused.
 _BUILDERS |= dict.fromkeys(
