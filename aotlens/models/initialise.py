@@ -3,7 +3,9 @@
 Matrices start at standard deviation 1/√(input width) (W_O and W_out divided by √(2·n_layers) more, as GPT-2
 does, so that the stream does not grow with depth). Positions start at the scale of what they are added to:
 the embedding's for positions added to the stream, 1 for positions added to normalised queries and keys.
-Positions of 0.02 there left a previous-token head at 0.15 where 1.0 gave one of 0.75.
+Positions of 0.02 there left a previous-token head at 0.15 where 1.0 gave one of 0.75. [CLS] stands among what is read
+in, and starts at its scale. Vectors and pixels are taken to have mean square 1, which images have whose mean is taken
+away and whose deviation is divided out.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
+    from aotlens.models.config import ModelConfig
     from aotlens.models.transformer import AttentionOnlyTransformer
 
 
@@ -41,12 +44,12 @@ def _fill(model: AttentionOnlyTransformer, name: str, parameter: nn.Parameter, g
     elif last.startswith("b"):
         parameter.zero_()
     else:
-        embedding_std = cfg.d_model**-0.5 if cfg.init_std is None else cfg.init_std
+        read_in = _read_in_scale(cfg)
         if last == "W_pos":
-            at_scale = 1.0 if cfg.positions == "qk" and cfg.norm else embedding_std
+            at_scale = 1.0 if cfg.positions == "qk" and cfg.norm else read_in
             std = at_scale if cfg.position_init_std is None else cfg.position_init_std
         elif last in ("W_E", "cls"):
-            std = embedding_std
+            std = read_in
         else:
             width = parameter.shape[0] if parameter.ndim == 2 else parameter.shape[1]
             if last == "W_O":
@@ -55,6 +58,14 @@ def _fill(model: AttentionOnlyTransformer, name: str, parameter: nn.Parameter, g
             if last in ("W_O", "W_out"):
                 std /= math.sqrt(2 * cfg.n_layers)
         parameter.copy_(_standard_normal(parameter.shape, generator) * std)
+
+
+def _read_in_scale(cfg: ModelConfig) -> float:
+    """Root mean square of what is read into the stream: rows of W_E, or x W of an x whose mean square is 1."""
+    if cfg.read_in == "tokens":
+        return cfg.d_model**-0.5 if cfg.init_std is None else cfg.init_std
+    width = cfg.d_in if cfg.read_in == "vectors" else cfg.n_channels * (cfg.patch_size or 1) ** 2
+    return 1.0 if width is None or cfg.init_std is None else cfg.init_std * math.sqrt(width)
 
 
 def _standard_normal(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -103,3 +105,24 @@ def test_state_dictionaries_come_back(make, tokens):
     torch.testing.assert_close(other(tokens), model(tokens))
     initialise(other)
     assert not torch.equal(other(tokens), model(tokens))
+
+
+@pytest.mark.parametrize("init_std", [None, 0.05])
+@pytest.mark.parametrize(
+    "read_in",
+    [
+        {"read_in": "patches", "image_size": 28, "patch_size": 7, "n_channels": 3},
+        {"read_in": "vectors", "d_in": 200},
+        {"read_in": "vectors", "d_in": None},
+    ],
+    ids=["patches", "vectors", "the stream's own vectors"],
+)
+def test_positions_and_cls_start_at_the_scale_of_what_is_read_in(read_in: dict[str, Any], init_std: float | None):
+    sizes = {"n_layers": 1, "d_model": 512, "n_heads": 2, "d_head": 8, "n_ctx": 17, "d_vocab": None}
+    cfg = ModelConfig(**sizes, **read_in, class_token=True, read_out="classes", d_out=3, init_std=init_std)
+    model = AttentionOnlyTransformer(cfg)
+    shape = (64, 3, 28, 28) if "image_size" in read_in else (64, 16, read_in["d_in"] or 512)
+    _, cache = model.run_with_cache(torch.randn(shape, generator=torch.Generator().manual_seed(0)))
+    read = cache["hook_embed"][:, 1:].square().mean().sqrt().item()  # without [CLS]
+    assert model.W_pos.square().mean().sqrt().item() == pytest.approx(read, rel=0.03)
+    assert cache["hook_embed"][:, 0].square().mean().sqrt().item() == pytest.approx(read, rel=0.1)
