@@ -139,7 +139,8 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ThreadSafeHooks):
         `logits_at`, bool `[batch, pos]`, asks for the logits of these positions alone, row by row: `[n, d_vocab]`. The
         others are never computed, which in a small model with a large vocabulary is most of the work.
 
-        Raises `ValueError` for ids out of range, sequences longer than `n_ctx`, wrong shapes, or empty input.
+        Raises `ValueError` for ids out of range, sequences longer than `n_ctx`, wrong shapes, another floating-point
+        type than the weights', or empty input.
         """
         if return_type not in ("logits", "loss", "both", None):
             raise ValueError(f"return_type={return_type!r}: expected 'logits', 'loss', 'both' or None.")
@@ -150,6 +151,7 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ThreadSafeHooks):
             if attention_mask is None and not bool(text_mask.all()):
                 attention_mask = text_mask
         self.embed.check(inputs)
+        self._check_dtype(inputs)
         start = None if resid_pre is None else (start_at_layer, resid_pre)
         if not 0 <= start_at_layer < self.cfg.n_layers or (start_at_layer > 0 and start is None):
             raise ValueError(
@@ -171,6 +173,14 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ThreadSafeHooks):
             return logits if return_type else None
         loss = self._loss(logits, inputs, targets, attention_mask, loss_per_token)
         return loss if return_type == "loss" else (logits, loss)
+
+    def _check_dtype(self, x: Tensor) -> None:
+        """Vectors and images have the weights' type; autocast converts by itself."""
+        if x.is_floating_point() and x.dtype != self.dtype and not torch.is_autocast_enabled(x.device.type):
+            raise ValueError(
+                f"expected {self.cfg.read_in} of {self.dtype}, the type of the model's weights, got {x.dtype}; convert "
+                f"one of them: x.to(model.dtype), or model.to({x.dtype})."
+            )
 
     def _check_logits_at(self, x: Tensor, logits_at: Tensor, return_type: ReturnType | None) -> None:
         if return_type != "logits" or (self.cfg.read_in, self.cfg.read_out) != ("tokens", "tokens"):

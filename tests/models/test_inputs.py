@@ -142,3 +142,12 @@ def test_other_precisions(make, tokens, attention):
     assert logits.dtype == cache["pattern", 0].dtype == torch.bfloat16
     torch.testing.assert_close(half(tokens).double(), exact(tokens), rtol=0.1, atol=0.2)
     torch.testing.assert_close(logits.double(), exact(tokens), rtol=0.1, atol=0.2)
+
+
+def test_vectors_of_another_type_are_refused_by_name():
+    sizes = {"n_layers": 1, "d_model": 8, "n_heads": 1, "d_head": 4, "n_ctx": 5, "d_vocab": None, "d_in": 3}
+    model = AttentionOnlyTransformer(ModelConfig(**sizes, read_in="vectors", read_out="vectors"))
+    vectors = torch.randn(1, 5, 3, dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"vectors of torch\.float32.*got torch\.float64; convert .*model\.dtype"):
+        model(vectors)
+    torch.testing.assert_close(model(vectors.to(model.dtype)).double(), model.double()(vectors), atol=1e-5, rtol=1e-4)
