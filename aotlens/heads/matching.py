@@ -17,7 +17,7 @@ No [d_vocab, d_vocab] matrix is formed: with M = A B and N = C D, ⟨M, N⟩ = �
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -80,6 +80,30 @@ class HeadMatching(Result):
         clear = int((self.margins > 0).sum())
         return f"{len(self.pairs)} pairs, mean similarity {mean:.3f}; {clear} are the left head's best by themselves"
 
+    def on(
+        self,
+        a: AttentionOnlyTransformer,
+        b: AttentionOnlyTransformer,
+        tokens: TokenSequences,
+        *,
+        batch_size: int = 2,
+    ) -> HeadMatching:
+        """The same two models matched by their patterns on `tokens` too, as `match_heads` does; the circuits' cosines,
+        which cost the most and do not depend on a text, are kept. Raises `ValueError` for models of other sizes."""
+        for model, heads in ((a, self.left), (b, self.right)):
+            if HeadReader.of(model, "match_heads").require_heads(None) != heads:
+                raise ValueError(
+                    f"HeadMatching.on: expected the two models that were matched, with {len(self.left)} and "
+                    f"{len(self.right)} heads; got one of {model.cfg.n_layers} layers of {model.cfg.n_heads}."
+                )
+        return replace(self, pattern=_pattern_cosines(a, b, tokens, batch_size))._assigned()
+
+    def _assigned(self) -> HeadMatching:
+        """The same with the pairs whose similarities have the largest sum."""
+        rows, columns = linear_sum_assignment(self.similarity, maximize=True)
+        pairs = tuple((self.left[i], self.right[j]) for i, j in zip(rows.tolist(), columns.tolist(), strict=True))
+        return replace(self, pairs=pairs)
+
     def partner(self, head: Head) -> Head | None:
         """The right head that `head` of the left model is paired with; None for one that is left over."""
         return dict(self.pairs).get(head)
@@ -137,12 +161,9 @@ def match_heads(
     ov = _cosines(_ov_factors(a, p), _ov_factors(b, p))
     has_qk = a.cfg.has_query_key and b.cfg.has_query_key
     qk = _cosines(_qk_factors(a, p), _qk_factors(b, p)) if has_qk else None
-    pattern = None if tokens is None else _pattern_cosines(a, b, tokens, batch_size)
     left, right = (HeadReader.of(model, "match_heads").require_heads(None) for model in (a, b))
-    similarity = np.mean([each for each in (ov, qk, pattern) if each is not None], axis=0)
-    rows, columns = linear_sum_assignment(similarity, maximize=True)
-    pairs = tuple((left[i], right[j]) for i, j in zip(rows.tolist(), columns.tolist(), strict=True))
-    return HeadMatching(left=left, right=right, ov=ov, qk=qk, pattern=pattern, pairs=pairs)
+    matched = HeadMatching(left=left, right=right, ov=ov, qk=qk, pattern=None, pairs=())._assigned()
+    return matched if tokens is None else matched.on(a, b, tokens, batch_size=batch_size)
 
 
 def _require_same_tokens(a: AttentionOnlyTransformer, b: AttentionOnlyTransformer) -> None:
@@ -193,15 +214,18 @@ def _qk_factors(model: AttentionOnlyTransformer, p: Tensor) -> Factors:
 
 def _cosines(a: Factors, b: Factors) -> Float64[np.ndarray, "left right"]:
     """Of every product of `a` with every product of `b`, head by head of `a`."""
-    norms = [torch.stack([_inner(r, c, r[None], c[None])[0] for r, c in zip(*each, strict=True)]) for each in (a, b)]
-    products = torch.stack([_inner(rows, columns, *b) for rows, columns in zip(*a, strict=True)])
-    scale = (norms[0][:, None] * norms[1]).clamp(min=0).sqrt()
+    n, d_head = len(b[0]), b[0].shape[2]
+    # One product with all heads of b, side by side, takes less than half the time of one with each.
+    rows_of_b, columns_of_b = b[0].transpose(0, 1).flatten(1), b[1].flatten(0, 1)
+    products = torch.stack(
+        [
+            ((rows.mT @ rows_of_b) * (columns @ columns_of_b.T)).unflatten(1, (n, d_head)).sum((0, 2))
+            for rows, columns in zip(*a, strict=True)
+        ]
+    )
+    squares = [torch.stack([((r.mT @ r) * (c @ c.T)).sum() for r, c in zip(*each, strict=True)]) for each in (a, b)]
+    scale = (squares[0][:, None] * squares[1]).clamp(min=0).sqrt()
     return torch.where(scale > 0, products / scale.clamp(min=1e-300), 0.0).numpy()
-
-
-def _inner(rows: Tensor, columns: Tensor, other_rows: Tensor, other_columns: Tensor) -> Float64[Tensor, " other"]:
-    """⟨rows columns, R C⟩ for each R, C of the others."""
-    return ((rows.mT @ other_rows) * (columns @ other_columns.mT)).sum((1, 2))
 
 
 @torch.no_grad()

@@ -137,6 +137,19 @@ def test_patterns_are_compared_beyond_even_attention() -> None:
     np.testing.assert_allclose(found.pattern, (left @ right.T).detach().numpy(), atol=1e-6)
 
 
+def test_a_matching_goes_on_to_another_text_without_its_circuits_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = make(), make(seed=3)
+    whole, by_function = match_heads(a, b, TOKENS), match_heads(a, b)
+    monkeypatch.delattr("aotlens.heads.matching._cosines")
+    found = by_function.on(a, b, TOKENS)
+    assert found.pairs == whole.pairs and found.measured == whole.measured
+    np.testing.assert_array_equal(found.similarity, whole.similarity)
+    other = by_function.on(a, b, TOKENS.flip(1))
+    assert not np.array_equal(other.similarity, whole.similarity)
+    with pytest.raises(ValueError, match="8 and 8 heads; got one of 2 layers of 2"):
+        by_function.on(a, make(n_heads=2), TOKENS)
+
+
 def test_models_of_other_tokens_are_refused() -> None:
     with pytest.raises(ValueError, match="vocabularies of 11 and 12"):
         match_heads(make(), make(d_vocab=12))
