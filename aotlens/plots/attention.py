@@ -24,11 +24,13 @@ def attention_map(
     quantity: str = "attention",
     theme: Theme = "light",
     levels: bool = False,
+    span: tuple[float, float] | None = None,
 ) -> go.Figure:
     """A heatmap, queries down and keys across, with exact values on hover.
 
     `visible` blanks the rest: keys in a query's future, or a key left out so as not to drown the scale. Values with a
-    sign (scores) get a diverging scale around 0. The array goes to the browser as float32, never as a list: 10 to 100
+    sign (scores) get a diverging scale around 0. `span`, the least and the greatest value of several maps, gives each
+    of them the scale of all. The array goes to the browser as float32, never as a list: 10 to 100
     times smaller, and as much faster.
 
     With `levels` it goes as `to_levels` says, with `top` and `signed` in `layout.meta`: the same picture in a quarter
@@ -40,7 +42,7 @@ def attention_map(
     shown = values.astype(np.float32)
     if visible is not None:
         shown[~visible] = np.nan
-    least, most = _range(shown)
+    least, most = span_of(shown) if span is None else span
     scale: Scale = "diverging" if least < 0 else "sequential"
     top = max(most, -least) or 1.0
     labels = axis_labels(str_tokens)
@@ -94,6 +96,7 @@ def _ticks(least: float, most: float) -> Float[np.ndarray, " tick"]:
     return step * np.arange(np.ceil(least / step), np.floor(most / step) + 1)
 
 
-def _range(values: Float[np.ndarray, "query key"]) -> tuple[float, float]:
-    finite = values[np.isfinite(values)]
+def span_of(*maps: Float[np.ndarray, "_ _"]) -> tuple[float, float]:
+    """The least and the greatest value of maps; (0, 0) where they show nothing."""
+    finite = np.concatenate([values[np.isfinite(values)] for values in maps])
     return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)

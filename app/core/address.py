@@ -223,19 +223,26 @@ def texts(*, most: int, longest: int, key: str | None = None) -> Any:
     return _field((), read=read, write=",".join, key=key, browser={"join": ","})
 
 
-def checkpoint() -> Any:
+def checkpoint(*, key: str | None = None) -> Any:
     """A checkpoint's name."""
-    return text(check=checks.checkpoint)
+    return text(check=checks.checkpoint, key=key)
 
 
-def head() -> Any:
-    """Layer and head, `1.3`, of the state's checkpoint."""
-    return pair(check=checks.head, expected="a layer and a head, as 1.3")
+def head(*of: str, key: str | None = None) -> Any:
+    """Layer and head, `1.3`, of the state's checkpoint: what the first of the fields `of` says that says one."""
+    return pair(check=checks.head(*(of or ("checkpoint",))), expected="a layer and a head, as 1.3", key=key)
 
 
-def heads(*, of: str = "checkpoint", key: str | None = None) -> Any:
-    """A set of heads, `1.0,1.3`, of the checkpoint that the field `of`, which stands before, says."""
-    return pairs(most=1024, key=key, check=checks.heads(of), expected="layers and heads, as 1.0,1.3")
+def prompt() -> Any:
+    """A text to run: itself, or the key under which a long one is kept (`Corpora.addressed`)."""
+    return text(blank=True, check=checks.prompt)
+
+
+def heads(*of: str, key: str | None = None) -> Any:
+    """A set of heads, `1.0,1.3`, of the checkpoint that the first of the fields `of` that says one says."""
+    return pairs(
+        most=1024, key=key, check=checks.heads(*(of or ("checkpoint",))), expected="layers and heads, as 1.0,1.3"
+    )
 
 
 def token() -> Any:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from app.core.own_texts import is_key
+
 if TYPE_CHECKING:
     from app.core import Core
 
@@ -28,18 +30,28 @@ def checkpoint(core: Core, state: Any, name: str) -> None:
         raise Unfit(f"the name of a checkpoint here ({', '.join(known) or 'there are none'})", first)
 
 
-def head(core: Core, state: Any, value: tuple[int, int]) -> None:
-    """The state's checkpoint has such a head."""
-    shape = core.catalog.shape(state.checkpoint or core.catalog.default())
-    if shape is not None and not (value[0] < shape[0] and value[1] < shape[1]):
-        raise Unfit(f"a head of {shape[0]} layers of {shape[1]} heads, the first of which is 0.0", (0, 0))
+def head(*of: str) -> Check:
+    """The checkpoint that the state has in the first of the fields `of` that says one has such a head."""
+
+    def check(core: Core, state: Any, value: tuple[int, int]) -> None:
+        shape = core.catalog.shape(_checkpoint(core, state, of))
+        if shape is not None and not (value[0] < shape[0] and value[1] < shape[1]):
+            raise Unfit(f"a head of {shape[0]} layers of {shape[1]} heads, the first of which is 0.0", (0, 0))
+
+    return check
 
 
-def heads(of: str) -> Check:
-    """The checkpoint that the field `of` says has all these heads."""
+def prompt(core: Core, state: Any, value: str) -> None:
+    """Where it is a key, a text is kept under it."""
+    if is_key(value) and core.corpora.own.get(value) is None:
+        raise Unfit("a text, or the key of one that is kept here: this one is not, or has been deleted")
+
+
+def heads(*of: str) -> Check:
+    """That checkpoint has all these heads."""
 
     def check(core: Core, state: Any, value: tuple[tuple[int, int], ...]) -> None:
-        shape = core.catalog.shape(getattr(state, of) or core.catalog.default())
+        shape = core.catalog.shape(_checkpoint(core, state, of))
         there = value if shape is None else tuple(one for one in value if one[0] < shape[0] and one[1] < shape[1])
         if shape is not None and there != value:
             raise Unfit(f"heads of {shape[0]} layers of {shape[1]} heads, the first of which is 0.0", there)
@@ -90,3 +102,8 @@ def up_to(name: str, what: str) -> Check:
             raise Unfit(f"at most {most}, the number of {what}", most)
 
     return check
+
+
+def _checkpoint(core: Core, state: Any, of: tuple[str, ...]) -> str | None:
+    """The first of these fields that names a checkpoint; the default where none does."""
+    return next(filter(None, (getattr(state, name) for name in of)), core.catalog.default())

@@ -143,9 +143,27 @@ class Corpora:
 
     def keep_pasted(self, key: str | None) -> None:
         """Keep a pasted text under the local folder, since something is made of it; others are kept already."""
-        if key in self._pasted and self.own.get(key) is None:
-            words = self._pasted[key].replace("/", " ").split()
-            self.own.keep_text(f"Pasted: {' '.join(words[:6])}", self._pasted[key])
+        if key in self._pasted:
+            self._keep(self._pasted[key])
+
+    def _keep(self, text: str) -> str:
+        """Keep a text that has no name; its key."""
+        key = key_of(text)
+        if self.own.get(key) is None:
+            words = text.replace("/", " ").split()
+            self.own.keep_text(f"Pasted: {' '.join(words[:6])}", text)
+        return key
+
+    def addressed(self, text: str) -> str:
+        """What an address says of a prompt: the text itself, or the key under which a long one is kept from now on."""
+        if len(text) <= self._settings.max_addressed or plain(text) != text or "\x00" in text or not text.strip():
+            return text
+        return self._keep(text)
+
+    def prompt(self, addressed: str) -> str:
+        """The text of what an address says; what is no key of a kept text is a text."""
+        kept = self.own.get(addressed)
+        return addressed if kept is None else self.own.text(kept)
 
     def _own(self, key: str) -> Text:
         """A text by its key. Raises RequestError when it is gone."""

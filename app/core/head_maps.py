@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -76,18 +77,33 @@ def head_figure(
     theme: Theme,
     *,
     levels: bool = False,
+    span: tuple[float, float] | None = None,
 ) -> go.Figure:
-    """The large map of one head. `layout.meta` says whose it is, so that the browser can tell it from another's.
+    """The large map of one head; `span` where several share a scale.
 
     With `levels`, a picture without numbers: those are in `head_line`.
     """
-    quantity = QUANTITIES[view]
-    figure = attention_map(
-        head_values(result, layer, head, view, hide_first), result.patterns.str_tokens,
-        quantity=quantity, theme=theme, levels=levels,
-    )  # fmt: skip
-    name = f"{result.checkpoint} · head {layer}.{head} · {quantity}"
-    meta = {**map_of(result, layer, head, view, hide_first), "name": name, "quantity": quantity}
+    shown = head_values(result, layer, head, view, hide_first)
+    whose = map_of(result, layer, head, view, hide_first)
+    name = f"{result.checkpoint} · head {layer}.{head}"
+    return map_figure(shown, result.patterns.str_tokens, whose, name, theme, levels=levels, span=span)
+
+
+def map_figure(
+    shown: np.ndarray,
+    str_tokens: Sequence[str],
+    whose: dict[str, Any],
+    name: str,
+    theme: Theme,
+    *,
+    levels: bool = False,
+    span: tuple[float, float] | None = None,
+) -> go.Figure:
+    """A map of `[query, key]`, NaN where nothing is shown. `layout.meta` says whose it is, so that the browser can tell
+    it from another's: `map_of`, or the same keys for what is no single head's."""
+    quantity = QUANTITIES[whose["view"]]
+    figure = attention_map(shown, str_tokens, quantity=quantity, theme=theme, levels=levels, span=span)
+    meta = {**whose, "name": f"{name} · {quantity}", "quantity": quantity}
     figure.layout.meta = {**(figure.layout.meta or {}), **meta}
     return figure
 
@@ -102,11 +118,16 @@ def head_line(
 ) -> dict[str, Any]:
     """A token's row and column of a head's map, to the last bit: float32 in base64, NaN where nothing is shown."""
     shown = head_values(result, layer, head, view, hide_first)
+    return map_line(shown, map_of(result, layer, head, view, hide_first), position)
+
+
+def map_line(shown: np.ndarray, whose: dict[str, Any], position: int) -> dict[str, Any]:
+    """The same of any map `[query, key]`, whose picture is `map_figure(shown, …, whose, …)`."""
     if not 0 <= position < len(shown):
         raise RequestError(f"Position {position} isn't in this text of {len(shown)} tokens; choose one of the tokens.")
     parts = {"row": shown[position], "column": shown[:, position]}
     encoded = {name: b64encode(part.astype("<f4").tobytes()).decode() for name, part in parts.items()}
-    return {**map_of(result, layer, head, view, hide_first), "position": position, **encoded}
+    return {**whose, "position": position, **encoded}
 
 
 def grid_picture(result: PromptResult, view: View, hide_first: bool, theme: Theme) -> bytes:

@@ -97,6 +97,10 @@ class OwnTexts:
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
+    def text(self, one: OwnText) -> str:
+        """The text itself."""
+        return self._path(one.key, ".txt").read_bytes().decode("utf-8")
+
     def corpus(self, one: OwnText) -> Corpus:
         """The text as a corpus of one document."""
         from aotlens.data import open_corpus

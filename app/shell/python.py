@@ -14,6 +14,7 @@ from dash import Input, Output, dcc, html
 
 from app.core import Core
 from app.core.errors import RequestError
+from app.core.inference import PromptResult
 from app.shell import ids
 from app.shell.app import App
 from app.shell.browser import Browser
@@ -42,12 +43,29 @@ def loading(checkpoint: str | None) -> list[str]:
     return ["import aotlens", "", f"model = aotlens.load({checkpoint!r})"]
 
 
-def reading(core: Core, checkpoint: str, name: str) -> list[str]:
-    """Lines for what a model reads of a text of `core.corpora`: the corpus as `text`, and `documents`, None for all."""
+def reading(core: Core, checkpoint: str, name: str, *, called: str = "text") -> list[str]:
+    """Lines for what a model reads of a text of `core.corpora`: the corpus, and `documents`, None for all."""
     documents = "None"
     if core.corpora.text(name, core.catalog.info(checkpoint)).documents is not None:
-        documents = f"aotlens.checkpoints.find_checkpoint({checkpoint!r}).held_out(text.names())"
-    return [f"text = aotlens.data.open_corpus({core.corpora.spec(name)})", f"documents = {documents}"]
+        documents = f"aotlens.checkpoints.find_checkpoint({checkpoint!r}).held_out({called}.names())"
+    return [f"{called} = aotlens.data.open_corpus({core.corpora.spec(name)})", f"documents = {documents}"]
+
+
+def switched(core: Core, result: PromptResult, measure: str) -> list[str]:
+    """Lines that run `measure`, of `model` and a prompt `text`, with the heads off that are off in `result`."""
+    if not result.off:
+        return [measure]
+    heads, given, lines = [f"{layer}.{head}" for layer, head in result.off], "", []
+    if result.corpus is not None:
+        causal = not core.catalog.load(result.checkpoint).model.sees_later_keys
+        n, length = core.settings.reference_windows, result.patterns.n_pos
+        lines = [
+            *reading(core, result.checkpoint, result.corpus, called="corpus"),
+            f"encoding = aotlens.data.Encoding.of(model.tokenizer, causal={causal})",
+            f"windows = aotlens.data.spread_windows(corpus, documents or corpus.names(), encoding, {n}, {length})",
+        ]
+        given = ", reference=windows"
+    return [*lines, f"with aotlens.heads.without(model, {heads!r}, {result.how!r}{given}):", f"    {measure}"]
 
 
 def dialog() -> html.Dialog:

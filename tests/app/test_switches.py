@@ -102,7 +102,7 @@ def test_a_corpus_without_such_a_window_is_named(settings: Settings, services: C
 @dataclass(frozen=True, kw_only=True)
 class TwoSides:
     left: str | None = address.checkpoint()
-    off: tuple[tuple[int, int], ...] = address.heads(of="left")
+    off: tuple[tuple[int, int], ...] = address.heads("left")
 
 
 def test_a_set_of_heads_stands_in_an_address(services: Core):

@@ -114,26 +114,7 @@
         if (focused) box.querySelector(`[data-head="${focused}"]`)?.focus();
     }
 
-    // A frame around the locked token's row or column in the large map.
-    function frame() {
-        const plot = map.plot();
-        if (!plot || !plot.data || !plot.data.length || !window.Plotly) return;
-        const wanted = [];
-        const position = state.position;
-        if (position !== null && map.shown && position < map.shown.size) {
-            const row = state.direction === "to";
-            wanted.push({
-                type: "rect", line: { width: 1.5, color: getComputedStyle(plot).getPropertyValue("--lock") },
-                xref: row ? "paper" : "x", yref: row ? "y" : "paper",
-                x0: row ? 0 : position - 0.5, x1: row ? 1 : position + 0.5,
-                y0: row ? position - 0.5 : 0, y1: row ? position + 0.5 : 1,
-            });
-        }
-        const same = JSON.stringify(wanted) === plot.dataset.frame && (plot.layout.shapes || []).length === wanted.length;
-        if (same) return;
-        plot.dataset.frame = JSON.stringify(wanted);
-        window.Plotly.relayout(plot, { shapes: wanted });
-    }
+    const frame = () => map.frame(state.position, state.direction === "to");
 
     // ── hover, lock, keys ───────────────────────────────────────────────────────────────────────────────────
 
