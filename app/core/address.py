@@ -230,7 +230,7 @@ def checkpoint(*, key: str | None = None) -> Any:
 
 def head(*of: str, key: str | None = None) -> Any:
     """Layer and head, `1.3`, of the state's checkpoint: what the first of the fields `of` says that says one."""
-    return pair(check=checks.head(*(of or ("checkpoint",))), expected="a layer and a head, as 1.3", key=key)
+    return pair(check=checks.head(*of), expected="a layer and a head, as 1.3", key=key)
 
 
 def prompt() -> Any:
@@ -240,9 +240,7 @@ def prompt() -> Any:
 
 def heads(*of: str, key: str | None = None) -> Any:
     """A set of heads, `1.0,1.3`, of the checkpoint that the first of the fields `of` that says one says."""
-    return pairs(
-        most=1024, key=key, check=checks.heads(*(of or ("checkpoint",))), expected="layers and heads, as 1.0,1.3"
-    )
+    return pairs(most=1024, key=key, check=checks.heads(*of), expected="layers and heads, as 1.0,1.3")
 
 
 def token() -> Any:

@@ -105,5 +105,5 @@ def up_to(name: str, what: str) -> Check:
 
 
 def _checkpoint(core: Core, state: Any, of: tuple[str, ...]) -> str | None:
-    """The first of these fields that names a checkpoint; the default where none does."""
-    return next(filter(None, (getattr(state, name) for name in of)), core.catalog.default())
+    """The first of these fields (none: of `checkpoint`) that names one; the default where none does."""
+    return next(filter(None, (getattr(state, name) for name in of or ("checkpoint",))), core.catalog.default())
