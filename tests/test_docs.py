@@ -111,6 +111,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     held_out = aotlens.checkpoints.read_info(bundled_folder() / "novels-1l-mhsa").recipe["corpus"]["validation"]
     for name in (*held_out, "Another Novel"):
         (folder / f"{name}.txt").write_text(SENTENCES * 400, encoding="utf-8")
+    (tmp_path / "lambada_test.jsonl").write_text('{"text": "Mr. Darnay bowed to the lady"}\n' * 3, encoding="utf-8")
+    (tmp_path / "wiki.test.raw").write_text(f" \n = Darnay = \n \n {SENTENCES} \n", encoding="utf-8")
     linear = {
         "0.weight": torch.randn(5, 3),
         "0.bias": torch.zeros(5),

@@ -26,13 +26,31 @@ def train_command(
     seed: Annotated[int | None, typer.Option(help="Instead of the recipe's.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Of the last stage, instead of the recipe's.")] = None,
     tokens: Annotated[int | None, typer.Option(help="Of the last stage, instead of the recipe's.")] = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(metavar="gpt2_bpe:FOLDER", help="GPT-2's tokens: a folder with encoder.json and vocab.bpe."),
+    ] = None,
+    rows_at_once: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Rows of a pass on each device; a step adds up its passes' gradients."),
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Train nothing: parameters, memory, tokens a second and days on this device."),
+    ] = False,
 ) -> None:
     """Train a model from a recipe, and save it as a checkpoint as it goes.
 
     On several GPUs: torchrun --nproc_per_node N -m aotlens train RECIPE
     """
-    from aotlens.train import run_recipe  # imports torch, which the other commands need not wait for
+    from aotlens.train import dry_run as measure  # imports torch, which the other commands need not wait for
+    from aotlens.train import run_recipe
+    from aotlens.train.run import changed_recipe
 
+    if dry_run:
+        changed = changed_recipe(recipe, seed, learning_rate, tokens, tokenizer, rows_at_once)
+        print_text(measure(changed, device=device).text)
+        return
     folder = run_recipe(
         recipe,
         corpus=corpus,
@@ -42,6 +60,8 @@ def train_command(
         seed=seed,
         learning_rate=learning_rate,
         tokens=tokens,
+        tokenizer=tokenizer,
+        rows_at_once=rows_at_once,
     )
     if os.environ.get("RANK", "0") == "0":
         print_text(f"{folder.name}: saved in {folder}")

@@ -51,9 +51,7 @@ class Corpus(ABC):
         if isinstance(validation, str):
             raise ValueError(f"expected a collection of names or a fraction, got the string {validation!r}")
         if isinstance(validation, float | int):
-            if not 0 < validation < 1:
-                raise ValueError(f"expected a fraction between 0 and 1, got {validation}")
-            held_out = {name for name in names if _hash_fraction(name) < validation}
+            held_out = {name for name in names if is_held_out(name, validation)}
         else:
             held_out = set(validation)
             self._require_known(held_out, names)
@@ -78,6 +76,18 @@ class Corpus(ABC):
                 f"{self.spec} has no document {', '.join(map(repr, unknown[:5]))}{more}; it has "
                 f"{len(names)}, such as {', '.join(map(repr, list(names)[:3]))}"
             )
+
+
+def is_held_out(name: str, validation: Collection[str] | float) -> bool:
+    """Whether a document is among the held-out ones: by its name, or by a hash of it for a fraction of all.
+
+    Raises ValueError for a fraction outside (0, 1).
+    """
+    if isinstance(validation, float | int):
+        if not 0 < validation < 1:
+            raise ValueError(f"expected a fraction between 0 and 1, got {validation}")
+        return _hash_fraction(name) < validation
+    return name in validation
 
 
 class TailHeldOut(Corpus):

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from transformer_lens import ActivationCache
 from transformer_lens.hook_points import HookPoint
 
@@ -29,6 +30,7 @@ from aotlens.models.text import TextInterface, TextTokenizer
 from aotlens.models.weights import StackedWeights
 
 ReturnType = Literal["logits", "loss", "both"]
+_ALL_BUT_THE_LAST = (slice(None), slice(None, -1))
 _IGNORED = -100  # cross_entropy's mark of a target that does not count
 
 
@@ -41,6 +43,9 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ThreadSafeHooks):
     """
 
     card: Any = None
+    recompute_activations: bool = False
+    """Whether a backward pass computes each block again instead of keeping what is inside it: less memory, and a third
+    more time. The gradients are the same."""
     unigram_counts: Tensor | None = None
     attn_mask: Tensor | None  # [n_heads or 1, n_ctx, n_ctx], the configuration's
 
@@ -168,7 +173,10 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ThreadSafeHooks):
             if wanted is not None:  # most logits of a masked language model would be thrown away
                 logits = self._logits(inputs, attention_mask, wanted, start)
                 return self._loss(logits, inputs, targets[wanted], None, False)
-        logits = self._logits(inputs, attention_mask, None, start)
+        wanted = None
+        if return_type == "loss" and targets is None and self._predicts_its_input and inputs.shape[1] > 1:
+            wanted = _ALL_BUT_THE_LAST  # nothing follows the last position; cutting its logits off would copy them all
+        logits = self._logits(inputs, attention_mask, wanted, start)
         if return_type in ("logits", None):
             return logits if return_type else None
         loss = self._loss(logits, inputs, targets, attention_mask, loss_per_token)
@@ -194,6 +202,11 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ThreadSafeHooks):
                 f"{logits_at.dtype}."
             )
 
+    @property
+    def _predicts_its_input(self) -> bool:
+        """Whether its next tokens are those that it reads, and hidden from it."""
+        return self.cfg.read_in == "tokens" and self.cfg.read_out == "tokens" and not self.sees_later_keys
+
     def _wanted(self, x: Tensor, targets: Tensor, attention_mask: Tensor | None) -> Tensor | None:
         """bool `[batch, pos]`: the targets that count, where leaving out the others saves logits; else None."""
         if self.cfg.read_in != "tokens" or self.cfg.read_out != "tokens" or targets.shape != x.shape or x.is_meta:
@@ -205,7 +218,7 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ThreadSafeHooks):
         self,
         x: Tensor,
         attention_mask: Tensor | None,
-        wanted: Tensor | None = None,
+        wanted: Tensor | tuple[slice, slice] | None = None,
         start: tuple[int, Tensor] | None = None,
     ) -> Tensor:
         first, stream = (0, self.embed(x)) if start is None else start
@@ -227,12 +240,16 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ThreadSafeHooks):
         if not causal_only or any(block.attn._needs_pattern() for block in self.blocks):
             visible = self.visible_keys(n_pos, attention_mask, stream.device)
         for block in self.blocks[first:]:
-            stream = block(stream, qk_positions, visible, causal_only)
+            arguments = (stream, qk_positions, visible, causal_only)
+            if self.recompute_activations and torch.is_grad_enabled():
+                stream = checkpoint(block, *arguments, use_reentrant=False, preserve_rng_state=False)
+            else:
+                stream = block(*arguments)
         stream = self.ln_final(stream)
         if self.cfg.read_out == "classes":
             stream = self.unembed.pool(stream, attention_mask)
         if wanted is not None:
-            stream = stream[wanted]  # [wanted positions, d_model]
+            stream = stream[wanted]  # [wanted positions, d_model], or [batch, pos − 1, d_model]
         return self.unembed(stream, tied=self.embed.W_E if self.cfg.tied_embeddings else None)
 
     def _add_positions(self, stream: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -279,13 +296,14 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ThreadSafeHooks):
         if logits.dtype in (torch.bfloat16, torch.float16):
             logits = logits.float()  # a log-softmax in 8 bits is off by 0.02 nats
         if targets is None:
-            if self.cfg.read_out == "classes" or self.cfg.read_in != "tokens" or self.sees_later_keys:
+            if not self._predicts_its_input:
                 raise ValueError(
                     "this model's loss needs targets: only a causal model of tokens predicts its own input."
                 )
             if x.shape[1] < 2:
                 raise ValueError(f"a next-token loss needs at least 2 positions, got {x.shape[1]}.")
-            targets, logits = x[:, 1:].long(), logits[:, :-1]
+            targets = x[:, 1:].long()
+            logits = logits[:, : targets.shape[1]]
             if attention_mask is not None:
                 real = attention_mask[:, 1:] & attention_mask[:, :-1]
                 targets = targets.masked_fill(~real, _IGNORED)

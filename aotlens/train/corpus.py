@@ -1,21 +1,30 @@
 """From a corpus to token files on disk, once: tokenizer, training and validation tokens.
 
 Prepared data is kept in `$AOTLENS_HOME/tokens/KEY` (default `~/.cache/aotlens`), where KEY hashes the documents, the
-split and the vocabulary's size, so that a changed file makes a new folder rather than a wrong one.
+split and the vocabulary, so that a changed file makes a new folder rather than a wrong one. Of a stream it hashes the
+name.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+import os
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from aotlens.checkpoints import home_folder
 from aotlens.data import TokenFile, Tokenizer, hold_out, open_corpus
+from aotlens.data.corpus import is_held_out
+from aotlens.data.hugging_face import HuggingFaceCorpus
 from aotlens.files import replacing_file
 from aotlens.train.recipe import CorpusRecipe
+from aotlens.train.stream import first_documents, token_files_of_stream
+
+_GPT2_FILES = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,24 +54,112 @@ def prepare(
     if chosen is None:
         source = f" It is to be had from: {recipe.source}." if recipe.source else ""
         raise ValueError(f"this recipe needs a corpus; give it with --corpus, e.g. --corpus dir:PATH.{source}")
+    corpus = open_corpus(chosen)
+    given = _given_tokenizer(recipe)
+    tokens = (home or home_folder().parent) / "tokens"
+    if isinstance(corpus, HuggingFaceCorpus):
+        return _prepare_stream(corpus, recipe, given, tokens, announce)
+    if recipe.n_documents is not None:
+        raise ValueError(f"n_documents={recipe.n_documents} takes the beginning of a stream, hf:NAME; got {chosen}.")
     announce(f"reading {chosen}")
-    corpus, split = hold_out(open_corpus(chosen), recipe.validation)
+    corpus, split = hold_out(corpus, recipe.validation)
     sha256 = corpus.sha256()
-    described = json.dumps([sha256, list(split.train), list(split.validation), recipe.d_vocab])
-    folder = (home or home_folder().parent) / "tokens" / hashlib.sha256(described.encode()).hexdigest()[:16]
-    tokenizer_path, train_path, validation_path = (
-        folder / n for n in ("tokenizer.json", "train.bin", "validation.bin")
+    described = [sha256, list(split.train), list(split.validation), recipe.d_vocab]
+    folder = tokens / _key([*described, _digest(given)] if given else described)
+    tokenizer = _tokenizer(
+        folder, recipe, given, (document.text for document in corpus.documents(split.train)), announce
     )
-    if not tokenizer_path.exists():
-        announce(f"training a tokenizer of {recipe.d_vocab} tokens")
-        trained = Tokenizer.train((document.text for document in corpus.documents(split.train)), recipe.d_vocab)
-        with replacing_file(tokenizer_path) as temporary:
-            temporary.write_text(trained.to_json(), encoding="utf-8")
-    tokenizer = Tokenizer.from_file(tokenizer_path)
-    for path, names in ((train_path, split.train), (validation_path, split.validation)):
+    paths = _paths(folder)
+    for path, names in zip(paths, (split.train, split.validation), strict=True):
         if not path.exists():
             announce(f"encoding {path.stem} documents ({len(names)})")
             TokenFile.build(corpus.documents(names), tokenizer, path)
-    return TrainingData(
-        tokenizer=tokenizer, train=TokenFile.open(train_path), validation=TokenFile.open(validation_path), sha256=sha256
+    train, validation = map(TokenFile.open, paths)
+    return TrainingData(tokenizer=tokenizer, train=train, validation=validation, sha256=sha256)
+
+
+def _prepare_stream(
+    corpus: HuggingFaceCorpus,
+    recipe: CorpusRecipe,
+    given: Tokenizer | None,
+    tokens: Path,
+    announce: Callable[[str], None],
+) -> TrainingData:
+    """Token files of a stream, made in one pass (two where a tokenizer is to be trained).
+
+    They are kept by the data set's name, not its bytes, which are not read again: remove the folder to read a data set
+    anew that has changed. `sha256` is of both sides' documents, as they were read.
+    """
+    held_out = recipe.validation if isinstance(recipe.validation, float) else list(recipe.validation)
+    kept_by = [corpus.spec, held_out, recipe.n_documents, _digest(given) if given else recipe.d_vocab]
+    folder = tokens / _key(kept_by)
+    training_texts = (
+        document.text
+        for document in first_documents(corpus, recipe.n_documents)
+        if not is_held_out(document.name, recipe.validation)
     )
+    train_path, validation_path = _paths(folder)
+    if os.environ.get("LOCAL_RANK", "0") != "0":  # one process of a machine reads the stream, the others wait for it
+        while not (train_path.exists() and validation_path.exists()):
+            time.sleep(1)
+    tokenizer = _tokenizer(folder, recipe, given, training_texts, announce)
+    if not (train_path.exists() and validation_path.exists()):
+        token_files_of_stream(
+            corpus, recipe.validation, tokenizer, train_path, validation_path, recipe.n_documents, announce
+        )
+    train, validation = TokenFile.open(train_path), TokenFile.open(validation_path)
+    sha256 = hashlib.sha256(f"{train.sha256} {validation.sha256}".encode()).hexdigest()
+    return TrainingData(tokenizer=tokenizer, train=train, validation=validation, sha256=sha256)
+
+
+def _given_tokenizer(recipe: CorpusRecipe) -> Tokenizer | None:
+    """GPT-2's tokenizer, where the recipe names it. Raises `ValueError` for a missing file and for another d_vocab."""
+    if not recipe.tokenizer:
+        return None
+    kind, _, folder = recipe.tokenizer.partition(":")
+    if kind != "gpt2_bpe" or not folder:
+        raise ValueError(
+            f"tokenizer {recipe.tokenizer!r}: expected gpt2_bpe:FOLDER, a folder with encoder.json and vocab.bpe (on "
+            "the Hugging Face hub vocab.json and merges.txt of openai-community/gpt2); give it with --tokenizer."
+        )
+    path = Path(folder).expanduser()
+    names = next((names for names in _GPT2_FILES if all((path / name).is_file() for name in names)), None)
+    if names is None:
+        raise ValueError(f"{recipe.tokenizer}: expected encoder.json and vocab.bpe in the folder, found neither pair.")
+    tokenizer = Tokenizer.from_gpt2_files(*(path / name for name in names))
+    if tokenizer.d_vocab != recipe.d_vocab:
+        raise ValueError(
+            f"{recipe.tokenizer}: has {tokenizer.d_vocab} tokens, but the recipe's [corpus] has d_vocab = "
+            f"{recipe.d_vocab}; make them equal."
+        )
+    return tokenizer
+
+
+def _tokenizer(
+    folder: Path,
+    recipe: CorpusRecipe,
+    given: Tokenizer | None,
+    texts: Iterable[str],
+    announce: Callable[[str], None],
+) -> Tokenizer:
+    """The tokenizer in the folder; where there is none, the given one or one trained on `texts` is kept there."""
+    path = folder / "tokenizer.json"
+    if not path.exists():
+        if given is None:
+            announce(f"training a tokenizer of {recipe.d_vocab} tokens")
+        tokenizer = given or Tokenizer.train(texts, recipe.d_vocab)
+        with replacing_file(path) as temporary:
+            temporary.write_text(tokenizer.to_json(), encoding="utf-8")
+    return Tokenizer.from_file(path)
+
+
+def _paths(folder: Path) -> tuple[Path, Path]:
+    return folder / "train.bin", folder / "validation.bin"
+
+
+def _key(described: list[Any]) -> str:
+    return hashlib.sha256(json.dumps(described).encode()).hexdigest()[:16]
+
+
+def _digest(tokenizer: Tokenizer) -> str:
+    return hashlib.sha256(tokenizer.to_json().encode()).hexdigest()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,7 @@ def train(
         torch.manual_seed(recipe.seed)
         tokenizer = data.tokenizer.with_mask() if recipe.objective == "masked" else data.tokenizer
         model = AttentionOnlyTransformer(recipe.model_config(tokenizer.d_vocab), tokenizer).to(target)
+        model.recompute_activations = recipe.recompute_activations
         model.unigram_counts = torch.zeros(tokenizer.d_vocab, dtype=torch.long)
         model.unigram_counts[: data.tokenizer.d_vocab] = torch.as_tensor(data.train.counts())
         optimiser = make_optimiser(model, recipe)
@@ -221,14 +223,38 @@ def _update(
     """One AdamW step; the loss before it, detached, NaN where the gradient was not finite."""
     for group in optimiser.param_groups:
         group["lr"] = rate
-    kind = rows.device.type
-    with torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda" or (kind == "cpu" and recipe.cpu_autocast)):
-        loss = trained(rows, return_type="loss", targets=targets)
-    loss.backward()
+    loss = add_gradients(trained, rows, targets, recipe)
+    norm = update_weights(trained, optimiser, recipe)
+    return torch.where(norm.isfinite(), loss, torch.nan)
+
+
+def update_weights(trained: nn.Module, optimiser: torch.optim.Optimizer, recipe: Recipe) -> Tensor:
+    """Clip the gradients, make AdamW's step and forget them; their norm before it."""
     norm = nn.utils.clip_grad_norm_(trained.parameters(), recipe.clip)
     optimiser.step()
     optimiser.zero_grad(set_to_none=True)
-    return torch.where(norm.isfinite(), loss.detach(), torch.nan)
+    return norm
+
+
+def add_gradients(trained: nn.Module, rows: Tensor, targets: Tensor | None, recipe: Recipe) -> Tensor:
+    """Add the gradients of the mean loss over `rows`, `rows_at_once` of them in a pass; the loss, detached.
+
+    Each pass counts by its share of the rows, all of which have equally many targets. Processes exchange gradients
+    in the last pass only.
+    """
+    kind, at_once = rows.device.type, recipe.rows_at_once or len(rows)
+    autocast = torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda" or (kind == "cpu" and recipe.cpu_autocast))
+    total = torch.zeros((), device=rows.device)
+    for begin in range(0, len(rows), at_once):
+        part = slice(begin, begin + at_once)
+        share = len(rows[part]) / len(rows)
+        waits = isinstance(trained, DistributedDataParallel) and begin + at_once < len(rows)
+        with trained.no_sync() if waits else nullcontext():  # type: ignore[operator]
+            with autocast:
+                loss = trained(rows[part], return_type="loss", targets=None if targets is None else targets[part])
+            (loss * share).backward()
+        total = total + loss.detach() * share
+    return total
 
 
 def _refuse_non_finite(first: int, out: Path) -> None:

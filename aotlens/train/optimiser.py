@@ -12,7 +12,10 @@ from aotlens.train.recipe import Recipe, Stage
 
 
 def make_optimiser(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
-    """Two groups: matrices (and embeddings), which decay, and biases, gains and positions, which do not."""
+    """Two groups: matrices (and embeddings), which decay, and biases, gains and positions, which do not.
+
+    One fused kernel updates each parameter: the default reads and writes the moments several times.
+    """
     matrices: list[nn.Parameter] = []
     others: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
@@ -23,7 +26,12 @@ def make_optimiser(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
         {"params": matrices, "weight_decay": recipe.weight_decay},
         {"params": others, "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW([g for g in groups if g["params"]], lr=recipe.stages[0].learning_rate, betas=recipe.betas)
+    return torch.optim.AdamW(
+        [group for group in groups if group["params"]],
+        lr=recipe.stages[0].learning_rate,
+        betas=recipe.betas,
+        fused=all(parameter.device.type in ("cpu", "cuda") for parameter in model.parameters()),
+    )
 
 
 def learning_rate(stage: Stage, step: int) -> float:

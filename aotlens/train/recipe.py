@@ -28,6 +28,9 @@ from typing import Any, Literal
 
 from aotlens.models import PHIS, ModelConfig
 
+_LATER = ("objective", "rows_at_once", "recompute_activations")
+_LATER_OF_CORPUS = ("tokenizer", "n_documents")
+
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusRecipe:
@@ -41,7 +44,12 @@ class CorpusRecipe:
     """Where a user gets it."""
     license: str = ""
     d_vocab: int = 4096
-    """Size of the byte-level BPE trained on the training documents."""
+    """Size of the byte-level BPE trained on the training documents, or of `tokenizer`."""
+    tokenizer: str = ""
+    """`gpt2_bpe:FOLDER` for GPT-2's own, from `encoder.json` and `vocab.bpe` in a folder; `gpt2_bpe` where the command
+    must name the folder. Empty: one is trained."""
+    n_documents: int | None = None
+    """Of a stream (`hf:`), the first so many documents; None is all."""
     validation: tuple[str, ...] | float = 0.05
     """Held-out documents, by name, or their share."""
 
@@ -108,6 +116,11 @@ class Recipe:
     """Largest norm of the gradient."""
     cpu_autocast: bool = False
     """bfloat16 autocast on CPUs too (always on CUDA); a third faster where the CPU has instructions for it."""
+    rows_at_once: int | None = None
+    """Rows of a pass forward and backward, on each device; a step adds up the gradients of as many passes as its rows
+    need. None is all rows in one pass. The step is the same but for rounding."""
+    recompute_activations: bool = False
+    """Compute each layer's activations again in the backward pass instead of keeping them: less memory, more time."""
     weights_dtype: Literal["float32", "bfloat16"] = "float32"
     """How the finished checkpoint stores its weights; final metrics are measured on those."""
     validation_tokens: int | None = None
@@ -122,6 +135,8 @@ class Recipe:
     def __post_init__(self) -> None:
         if not self.stages:
             raise ValueError(f"recipe {self.name!r}: expected at least one stage of training.")
+        if self.rows_at_once is not None and self.rows_at_once < 1:
+            raise ValueError(f"recipe {self.name!r}: rows_at_once={self.rows_at_once}: expected at least 1, or none.")
         if "d_vocab" in self.model:
             raise ValueError(f"recipe {self.name!r}: d_vocab belongs in [corpus]; it is the tokenizer's.")
         n_ctx = self.model_config(self.corpus.d_vocab).n_ctx
@@ -165,10 +180,12 @@ class Recipe:
         return sum(stage.n_steps * stage.batch_size * stage.sequence_length for stage in self.stages)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON; `from_dict` undoes it. The objective is named where it is not the next token."""
+        """As JSON; `from_dict` undoes it. Later choices are named where they are not what there was before them."""
         values = dataclasses.asdict(self)
-        if self.objective == "next_token":
-            del values["objective"]  # cards and states from before there was a choice say the same
+        for where, cls, names in ((values, Recipe, _LATER), (values["corpus"], CorpusRecipe, _LATER_OF_CORPUS)):
+            for each in dataclasses.fields(cls):
+                if each.name in names and where[each.name] == each.default:
+                    del where[each.name]  # cards and states from before there was a choice say the same
         return values
 
     @classmethod

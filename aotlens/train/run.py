@@ -11,7 +11,7 @@ from aotlens.checkpoints import home_folder
 from aotlens.data.sources import portable_spec
 from aotlens.train.corpus import prepare
 from aotlens.train.loop import check_start, train
-from aotlens.train.recipe import load_recipe
+from aotlens.train.recipe import Recipe, load_recipe
 
 
 def run_recipe(
@@ -24,12 +24,38 @@ def run_recipe(
     seed: int | None = None,
     learning_rate: float | None = None,
     tokens: int | None = None,
+    tokenizer: str | None = None,
+    rows_at_once: int | None = None,
 ) -> Path:
     """Train a recipe; returns the checkpoint's folder (`$AOTLENS_HOME/checkpoints/NAME` unless `out` says otherwise).
 
-    `corpus` replaces the recipe's; `seed`, `learning_rate` (of the last stage) and `tokens` (of the last stage) too,
-    and the card records what was used. Raises `ValueError` with what to do for everything a user can get wrong.
+    `corpus` replaces the recipe's; `seed`, `learning_rate` (of the last stage), `tokens` (of the last stage),
+    `tokenizer` (`gpt2_bpe:FOLDER`) and `rows_at_once` too, and the card records what was used. Raises `ValueError` with
+    what to do for everything a user can get wrong.
     """
+    recipe = changed_recipe(name_or_path, seed, learning_rate, tokens, tokenizer, rows_at_once)
+    target = Path(out) if out is not None else home_folder() / recipe.name
+    check_start(target, resume)  # before the corpus is read
+    leads = os.environ.get("RANK", "0") == "0"
+    data = prepare(recipe.corpus, corpus, announce=_say if leads else lambda message: None)
+    command = _command(name_or_path, recipe.corpus.spec, corpus, seed, learning_rate, tokens, tokenizer, rows_at_once)
+    kind, _, _ = recipe.corpus.tokenizer.partition(":")  # a card names no local folder
+    recipe = dataclasses.replace(recipe, corpus=dataclasses.replace(recipe.corpus, tokenizer=kind))
+    with _Bar(recipe.name, recipe.total_tokens, enabled=leads) as bar:
+        return train(
+            recipe, data, target, device=device, resume=resume, command=command, progress=bar, on_loss=bar.say_loss
+        )
+
+
+def changed_recipe(
+    name_or_path: str,
+    seed: int | None = None,
+    learning_rate: float | None = None,
+    tokens: int | None = None,
+    tokenizer: str | None = None,
+    rows_at_once: int | None = None,
+) -> Recipe:
+    """The recipe with what the command gives in place of its own; None keeps the recipe's."""
     recipe = load_recipe(name_or_path)
     last = recipe.stages[-1]
     last = dataclasses.replace(
@@ -37,16 +63,14 @@ def run_recipe(
         learning_rate=last.learning_rate if learning_rate is None else learning_rate,
         tokens=last.tokens if tokens is None else tokens,
     )
-    recipe = dataclasses.replace(recipe, seed=recipe.seed if seed is None else seed, stages=(*recipe.stages[:-1], last))
-    target = Path(out) if out is not None else home_folder() / recipe.name
-    check_start(target, resume)  # before the corpus is read
-    leads = os.environ.get("RANK", "0") == "0"
-    data = prepare(recipe.corpus, corpus, announce=_say if leads else lambda message: None)
-    command = _command(name_or_path, recipe.corpus.spec, corpus, seed, learning_rate, tokens)
-    with _Bar(recipe.name, recipe.total_tokens, enabled=leads) as bar:
-        return train(
-            recipe, data, target, device=device, resume=resume, command=command, progress=bar, on_loss=bar.say_loss
-        )
+    corpus = recipe.corpus if tokenizer is None else dataclasses.replace(recipe.corpus, tokenizer=tokenizer)
+    return dataclasses.replace(
+        recipe,
+        seed=recipe.seed if seed is None else seed,
+        stages=(*recipe.stages[:-1], last),
+        corpus=corpus,
+        rows_at_once=recipe.rows_at_once if rows_at_once is None else rows_at_once,
+    )
 
 
 def _command(
@@ -56,12 +80,17 @@ def _command(
     seed: int | None,
     rate: float | None,
     tokens: int | None,
+    tokenizer: str | None,
+    rows_at_once: int | None,
 ) -> str:
     """The command that trains this again; a local folder is named by its kind only."""
     words = ["aotlens train", recipe]
     if corpus is not None and corpus != spec:
         words.append(f"--corpus {portable_spec(corpus)}")
-    for option, value in (("--seed", seed), ("--learning-rate", rate), ("--tokens", tokens)):
+    if tokenizer is not None:
+        words.append(f"--tokenizer {tokenizer.partition(':')[0]}:FOLDER")
+    options = {"--seed": seed, "--learning-rate": rate, "--tokens": tokens, "--rows-at-once": rows_at_once}
+    for option, value in options.items():
         if value is not None:
             words.append(f"{option} {value}")
     return " ".join(words)

@@ -55,7 +55,7 @@ def load_state(
         for key in ("step", "exp_avg", "exp_avg_sq"):
             value = tensors.get(f"optimiser.{key}.{name}")
             if value is not None:
-                moments[key] = value if key == "step" else value.to(parameter.device)
+                moments[key] = value.to(parameter.device)
         if moments:
             optimiser.state[parameter] = moments
     return counters
