@@ -56,12 +56,15 @@ def main(argv: list[str] | None = None) -> int:
     options = _common.parser(__doc__)
     options.add_argument("--lambada", metavar="SOURCE", help="LAMBADA's test split: a file, or hf:NAME")
     options.add_argument("--checkpoint", default="novels-2l-mhsa", help="the model")
+    options.add_argument("--passages", type=int, metavar="N", help="the first N passages; all by default")
     options.add_argument("--batch", type=int, default=16, help="rows at once")
     chosen = options.parse_args(argv)
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
     model = load(chosen.checkpoint, device="cpu")
-    contexts, continuations = passages(model, None if chosen.quick else chosen.lambada, 40 if chosen.quick else None)
+    contexts, continuations = passages(
+        model, None if chosen.quick else chosen.lambada, 40 if chosen.quick else chosen.passages
+    )
     naive = one_at_a_time(model, contexts, continuations)
     ours = score_continuations(model, contexts, continuations, batch_size=chosen.batch).log_probabilities
     np.testing.assert_allclose(ours, naive, rtol=1e-5, atol=1e-5)

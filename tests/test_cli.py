@@ -161,6 +161,10 @@ def test_train_hands_its_options_on(home: Path, capsys: Any, monkeypatch: pytest
         "3",
         "--tokens",
         "9",
+        "--tokenizer",
+        "gpt2_bpe:y",
+        "--rows-at-once",
+        "4",
     ]
     code, out, _ = run(capsys, "train", "a.toml", *options, "--learning-rate", "0.1")
     assert (code, out) == (0, f"x: saved in {Path('out/x')}\n")
@@ -173,6 +177,8 @@ def test_train_hands_its_options_on(home: Path, capsys: Any, monkeypatch: pytest
         "seed": 3,
         "tokens": 9,
         "learning_rate": 0.1,
+        "tokenizer": "gpt2_bpe:y",
+        "rows_at_once": 4,
     }
 
 

@@ -53,9 +53,8 @@ def evaluate_command(
     from aotlens.evaluate.zero_shot import ModelScorer, Scorer, fit_baselines
 
     check_csv(csv, force)
-    sources = {"lambada": lambada, "wikitext": wikitext, "ptb": ptb, "cbt_cn": cbt_cn, "cbt_ne": cbt_ne}
-    if not any(sources.values()):
-        sources = {name: ON_THE_HUB[name.replace("_", "-")] for name in sources}
+    if not any((lambada, wikitext, ptb, cbt_cn, cbt_ne)):
+        lambada, wikitext, ptb, cbt_cn, cbt_ne = ON_THE_HUB.values()
     models = {name: load(name, device, folders=folders) for name in checkpoints}
     scorers: dict[str, Scorer] = {name: ModelScorer(model) for name, model in models.items()}
     if baselines is not None:
@@ -63,7 +62,11 @@ def evaluate_command(
     with TokenBar() as bar:
         result = evaluate_zero_shot(
             scorers,
-            **sources,
+            lambada=lambada,
+            wikitext=wikitext,
+            ptb=ptb,
+            cbt_cn=cbt_cn,
+            cbt_ne=cbt_ne,
             protocol=protocol,
             quotes="straight" if straight_quotes else "as_is",
             limit=limit,

@@ -173,10 +173,12 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ThreadSafeHooks):
             if wanted is not None:  # most logits of a masked language model would be thrown away
                 logits = self._logits(inputs, attention_mask, wanted, start)
                 return self._loss(logits, inputs, targets[wanted], None, False)
-        wanted = None
+        predicting: tuple[slice, slice] | None = None
         if return_type == "loss" and targets is None and self._predicts_its_input and inputs.shape[1] > 1:
-            wanted = _ALL_BUT_THE_LAST  # nothing follows the last position; cutting its logits off would copy them all
-        logits = self._logits(inputs, attention_mask, wanted, start)
+            predicting = (
+                _ALL_BUT_THE_LAST  # nothing follows the last position; cutting its logits off would copy them all
+            )
+        logits = self._logits(inputs, attention_mask, predicting, start)
         if return_type in ("logits", None):
             return logits if return_type else None
         loss = self._loss(logits, inputs, targets, attention_mask, loss_per_token)

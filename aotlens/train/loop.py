@@ -248,8 +248,8 @@ def add_gradients(trained: nn.Module, rows: Tensor, targets: Tensor | None, reci
     for begin in range(0, len(rows), at_once):
         part = slice(begin, begin + at_once)
         share = len(rows[part]) / len(rows)
-        waits = isinstance(trained, DistributedDataParallel) and begin + at_once < len(rows)
-        with trained.no_sync() if waits else nullcontext():  # type: ignore[operator]
+        goes_on = begin + at_once < len(rows)
+        with trained.no_sync() if goes_on and isinstance(trained, DistributedDataParallel) else nullcontext():
             with autocast:
                 loss = trained(rows[part], return_type="loss", targets=None if targets is None else targets[part])
             (loss * share).backward()

@@ -182,10 +182,8 @@ class Recipe:
     def to_dict(self) -> dict[str, Any]:
         """As JSON; `from_dict` undoes it. Later choices are named where they are not what there was before them."""
         values = dataclasses.asdict(self)
-        for where, cls, names in ((values, Recipe, _LATER), (values["corpus"], CorpusRecipe, _LATER_OF_CORPUS)):
-            for each in dataclasses.fields(cls):
-                if each.name in names and where[each.name] == each.default:
-                    del where[each.name]  # cards and states from before there was a choice say the same
+        _drop_defaults(values, Recipe, _LATER)
+        _drop_defaults(values["corpus"], CorpusRecipe, _LATER_OF_CORPUS)
         return values
 
     @classmethod
@@ -237,6 +235,13 @@ def list_recipes() -> list[str]:
     """Names of the recipes that come with aotlens."""
     folder = resources.files("aotlens.train") / "recipes"
     return sorted(item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml"))
+
+
+def _drop_defaults(values: dict[str, Any], cls: Any, names: tuple[str, ...]) -> None:
+    """Leave out those of `names` that have their default: cards from before there was a choice say the same."""
+    for each in dataclasses.fields(cls):
+        if each.name in names and values[each.name] == each.default:
+            del values[each.name]
 
 
 def _check_keys(cls: Any, values: dict[str, Any], where: str) -> None:

@@ -24,9 +24,13 @@ TokenLosses = tuple[list[np.ndarray], list[np.ndarray]]
 class Scorer(Protocol):
     """A language model over the tokens of a tokenizer."""
 
-    tokenizer: Any
-    n_ctx: int
-    """The most tokens that it reads at once."""
+    @property
+    def tokenizer(self) -> Any: ...
+
+    @property
+    def n_ctx(self) -> int:
+        """The most tokens that it reads at once."""
+        ...
 
     def losses(self, rows: Sequence[Ids], firsts: Sequence[int]) -> TokenLosses:
         """For each row the losses of its tokens from `firsts[i]` on, in nats, and whether each is the likeliest."""
