@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from aotlens.interop import Comparison, Opened
     from aotlens.models import ModelConfig
+    from aotlens.models.text import TextTokenizer
 
 #: How files end that others keep models in.
 FOREIGN_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".pkl")
@@ -72,12 +73,13 @@ def import_foreign(
     weights: str | None = None,
     config: ModelConfig | Mapping[str, Any] | None = None,
     key_map: Mapping[str, str | None] | None = None,
+    tokenizer: TextTokenizer | None = None,
 ) -> Imported:
     """Makes the checkpoint ``into/name`` (the home folder, the source's name) of a model that somebody else saved.
 
-    Its logits are compared with those of the source's own code, where that is installed. Raises CheckpointError for a
-    name that is taken,
-    for what `aotlens.load` refuses, and for a model that comes as a bridge: nothing is written.
+    `tokenizer` takes the place of the one that the source has. Its logits are compared with those of the source's own
+    code, where that is installed. Raises CheckpointError for a name that is taken, for what `aotlens.load` refuses, and
+    for a model that comes as a bridge: nothing is written.
     """
     from aotlens.interop import compare_with_source
     from aotlens.models import AttentionOnlyTransformer
@@ -93,6 +95,8 @@ def import_foreign(
             f"models of "
             "our family."
         )
+    if tokenizer is not None:
+        model.tokenizer = tokenizer
     comparison = compare_with_source(opened)
     info = save_checkpoint(folder, model, _info(folder.name, source, opened))
     return Imported(

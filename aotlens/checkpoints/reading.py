@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from aotlens.data.tokenizer import Tokenizer
+    from aotlens.data import SymbolTokenizer, Tokenizer
     from aotlens.models import AttentionOnlyTransformer, ModelConfig
 
 
@@ -125,8 +125,8 @@ def _skeleton(cfg: ModelConfig, folder: Path, header: Header) -> AttentionOnlyTr
         ) from error
 
 
-def _tokenizer(folder: Path, info: CheckpointInfo, cfg: ModelConfig) -> Tokenizer | None:
-    from aotlens.data.tokenizer import Tokenizer
+def _tokenizer(folder: Path, info: CheckpointInfo, cfg: ModelConfig) -> Tokenizer | SymbolTokenizer | None:
+    from aotlens.data import tokenizer_from_json
 
     if info.tokenizer_sha256 is None:
         return None
@@ -137,7 +137,7 @@ def _tokenizer(folder: Path, info: CheckpointInfo, cfg: ModelConfig) -> Tokenize
         raise CheckpointError(f"{path}: expected the tokenizer, found: {error.strerror or error}.") from error
     check_hash(path, data, info.tokenizer_sha256)
     try:
-        tokenizer = Tokenizer.from_json(data.decode())
+        tokenizer = tokenizer_from_json(data.decode())
         d_vocab = tokenizer.d_vocab
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise CheckpointError(f"{path}: expected a tokenizer, found: {error}. {COPY_AGAIN}") from error

@@ -162,16 +162,15 @@ def _serialise(tensors: dict[str, Tensor], model_json: str) -> bytes:
 
 
 def _tokenizer_json(model: AttentionOnlyTransformer) -> bytes | None:
-    from aotlens.data.tokenizer import Tokenizer
+    from aotlens.data import SymbolTokenizer, Tokenizer
 
     tokenizer = model.tokenizer
     if tokenizer is None:
         return None
-    if not isinstance(tokenizer, Tokenizer):
+    if not isinstance(tokenizer, Tokenizer | SymbolTokenizer):
         raise CheckpointError(
-            f"tokenizer: expected an aotlens.data.Tokenizer or None, got {type(tokenizer).__name__}. "
-            "Convert it, "
-            "for instance with Tokenizer.from_json."
+            f"tokenizer: expected an aotlens.data.Tokenizer, a SymbolTokenizer or None, got "
+            f"{type(tokenizer).__name__}. Convert it, for instance with Tokenizer.from_json."
         )
     if tokenizer.d_vocab != model.cfg.d_vocab:
         raise CheckpointError(

@@ -13,8 +13,10 @@ from aotlens.commands.shared import (
     Device,
     Folders,
     Force,
+    Ids,
     check_csv,
     print_text,
+    prompt,
     several,
     table,
     write_csv,
@@ -28,6 +30,7 @@ def ablate_command(
         typer.Option(metavar="L.H", help="Without this head; repeatable: without all of them. Default: each alone."),
     ] = [],  # noqa: B006 (Typer copies it)
     text: Annotated[str | None, typer.Option(metavar="TEXT", help="A prompt to measure on.")] = None,
+    ids: Ids = None,
     corpus: Annotated[
         str | None,
         typer.Option(metavar="SPEC", help="Text to measure on; beside --text, what means and resampling are taken of."),
@@ -61,20 +64,20 @@ def ablate_command(
     from aotlens.heads import ablate
 
     check_csv(csv, force)
-    if text is None and corpus is None:
-        raise ValueError("expected something to measure on: --text TEXT or --corpus SPEC.")
+    if text is None and ids is None and corpus is None:
+        raise ValueError("expected something to measure on: --text TEXT, --ids IDS or --corpus SPEC.")
     source = None if corpus is None else open_corpus(corpus)
     model = load(checkpoint, device, folders=folders)
-    prompt = None if text is None else model.to_tokens(text)
+    tokens = prompt(model, text, ids)
     windows, which = None, "the prompt"
     if source is not None:
         documents, read = documents_to_read(model, source, str(corpus), document, all_documents)
-        width = model.cfg.n_ctx if prompt is None else prompt.shape[1]
+        width = model.cfg.n_ctx if tokens is None else tokens.shape[1]
         encoding = Encoding.of(model.tokenizer)
         windows = spread_windows(source, documents or source.names(), encoding, sequences, width)
         which = f"{several(len(windows), 'window')} of {windows.shape[1]} tokens of {read}"
-        which = which if prompt is None else f"the prompt, against {which}"
-    inputs, reference = (windows, None) if prompt is None else (prompt, windows)
+        which = which if tokens is None else f"the prompt, against {which}"
+    inputs, reference = (windows, None) if tokens is None else (tokens, windows)
     assert inputs is not None
     n_layers, n_heads = model.cfg.n_layers, model.cfg.n_heads
     each = [[f"{layer}.{number}"] for layer in range(n_layers) for number in range(n_heads)]

@@ -111,19 +111,37 @@ def import_command(
         Path | None,
         typer.Option(metavar="FILE", help="JSON: their tensors' names to ours, with --config for every size."),
     ] = None,
+    symbols: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="What the token ids are, from 0: '0 1 2 3 + ='.")
+    ] = None,
+    start: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Which of --symbols every prompt begins with. Default: none.")
+    ] = None,
 ) -> None:
     """Bring in a checkpoint, or a model that others saved. It is checked first, and nothing is overwritten.
 
     Of a model that others saved it prints the parameters, the largest difference of its logits to those of the source's
     own code, where that is installed, and what was left out. Nothing in its files is executed.
     """
+    from aotlens.data import SymbolTokenizer
+
+    if start is not None and symbols is None:
+        raise ValueError(f"--start {start}: expected --symbols beside it, of which it is one.")
     settings = dict(map(_setting, config))
     if not (settings or key_map or weights or is_foreign(source)):
         info = import_checkpoint(source, name=name, into=into)
         print_text(f"{info.name}: imported to {info.path}")
         return
     names = None if key_map is None else read_key_map(key_map)
-    made = import_foreign(source, name=name, into=into, weights=weights, config=settings or None, key_map=names)
+    made = import_foreign(
+        source,
+        name=name,
+        into=into,
+        weights=weights,
+        config=settings or None,
+        key_map=names,
+        tokenizer=None if symbols is None else SymbolTokenizer(symbols.split(), start),
+    )
     print_text(f"{made.info.name}: imported to {made.info.path} ({made.format}), {made.n_parameters:,} parameters.")
     print_text(made.comparison.sentence)
     for what, tensors in (("Left out", made.dropped), ("Not in the source, read as zero (gains as 1)", made.absent)):

@@ -6,7 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aotlens.commands.shared import Checkpoint, Csv, Device, Folders, Force, check_csv, print_text, table, write_csv
+from aotlens.commands.shared import (
+    Checkpoint,
+    Csv,
+    Device,
+    Folders,
+    Force,
+    Ids,
+    check_csv,
+    print_text,
+    prompt,
+    table,
+    write_csv,
+)
 
 if TYPE_CHECKING:
     from aotlens.models import AttentionOnlyTransformer
@@ -15,7 +27,8 @@ if TYPE_CHECKING:
 
 def paths_command(
     checkpoint: Checkpoint,
-    text: Annotated[str, typer.Option(metavar="TEXT", help="The prompt.")],
+    text: Annotated[str | None, typer.Option(metavar="TEXT", help="The prompt.")] = None,
+    ids: Ids = None,
     target: Annotated[
         str | None, typer.Option(metavar="TOKEN", help="Whose logit (' Darcy'). Default: the model's first choice.")
     ] = None,
@@ -55,7 +68,10 @@ def paths_command(
     model = load(checkpoint, device, folders=folders)
     token = _token(model, "--target", target, target_id)
     other = _token(model, "--versus", versus, versus_id)
-    expansion = expand(model, text, split_sources=split)
+    tokens = prompt(model, text, ids)
+    if tokens is None:
+        raise ValueError("expected a prompt: --text TEXT or --ids '12 7 7 3'.")
+    expansion = expand(model, tokens, split_sources=split)
     if not -expansion.n_pos <= position < expansion.n_pos:
         raise ValueError(
             f"--position {position}: expected {-expansion.n_pos} to {expansion.n_pos - 1} for this prompt."

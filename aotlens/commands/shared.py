@@ -10,9 +10,11 @@ import typer
 
 if TYPE_CHECKING:
     import pandas as pd
+    from torch import Tensor
 
     from aotlens.checkpoints import CheckpointInfo
     from aotlens.data import Corpus
+    from aotlens.models import AttentionOnlyTransformer
 
 # Plain text everywhere: boxes and colours are noise in a log, a pipe and a screen reader.
 PLAIN: dict[str, Any] = {
@@ -37,7 +39,28 @@ Csv = Annotated[
     Path | None, typer.Option("--csv", metavar="FILE", help="Write the table here, unrounded, instead of printing it.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Let --csv overwrite a file.")]
+Ids = Annotated[
+    str | None,
+    typer.Option("--ids", metavar="IDS", help="A prompt as token ids: '12 7 7 3', without a start token of its own."),
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
+
+
+def prompt(model: AttentionOnlyTransformer, text: str | None, ids: str | None) -> Tensor | None:
+    """The prompt of --text or of --ids, `[1, pos]`; None for neither. Ids are taken as they are, without a start token.
+
+    Raises ValueError for both, and for ids that are none.
+    """
+    import torch
+
+    if text is not None and ids is not None:
+        raise ValueError("--text and --ids: expected one of them, got both.")
+    if ids is None:
+        return None if text is None else model.to_tokens(text)
+    numbers = [part for part in ids.strip("[] \t\n").replace(",", " ").split()]
+    if not numbers or not all(part.isdecimal() for part in numbers):
+        raise ValueError(f"--ids {ids!r}: expected whole numbers, as '12 7 7 3'.")
+    return torch.tensor([[int(part) for part in numbers]], device=model.device)
 
 
 class TokenBar:

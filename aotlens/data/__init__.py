@@ -3,6 +3,7 @@
 corpus.py        documents, their hash, and a split by whole documents
 sources.py       open_corpus: the standard library, files, folders, Hugging Face datasets
 tokenizer.py     byte-level BPE
+symbols.py       names, digits or letters in its place, and ids as a prompt
 token_file.py    a corpus as a memory-mapped array of token ids
 sampler.py       training batches, repeated random tokens
 windows.py       text as windows: every token once, spread over documents, or of a token file
@@ -15,6 +16,7 @@ from aotlens.data.corpus import Corpus, Document, Split, TailHeldOut, documents_
 from aotlens.data.masking import IGNORED, MASK_FRACTION, mask_tokens
 from aotlens.data.sampler import BatchSampler, repeated_random_tokens
 from aotlens.data.sources import open_corpus
+from aotlens.data.symbols import SymbolTokenizer, tokenizer_from_json
 from aotlens.data.token_file import TokenFile
 from aotlens.data.tokenizer import END_OF_TEXT, MASK, Tokenizer
 from aotlens.data.windows import Encoding, spread_windows, validation_windows
@@ -29,6 +31,7 @@ __all__ = [
     "Document",
     "Encoding",
     "Split",
+    "SymbolTokenizer",
     "TailHeldOut",
     "TokenFile",
     "Tokenizer",
@@ -38,5 +41,6 @@ __all__ = [
     "open_corpus",
     "repeated_random_tokens",
     "spread_windows",
+    "tokenizer_from_json",
     "validation_windows",
 ]

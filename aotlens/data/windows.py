@@ -21,6 +21,7 @@ from torch import Tensor
 
 from aotlens.data.corpus import Corpus
 from aotlens.data.sampler import require_length, with_start
+from aotlens.data.symbols import SymbolTokenizer
 from aotlens.data.token_file import TokenFile
 from aotlens.data.tokenizer import Tokenizer
 
@@ -32,10 +33,14 @@ _CHARACTERS_A_TOKEN = 6  # read per token at first; English has some 4
 def start_id(tokenizer: Any) -> int | None:
     """The token that a text begins with; None where there is no such token, or no tokenizer.
 
-    Ours has one token that begins and separates texts. A probe that needs a start token all the same takes token 0,
-    which rows of random tokens begin with in training: `start_id(tokenizer) or 0`.
+    Ours has one token that begins and separates texts, symbols may have none.
     """
     return _first_id(tokenizer, "eot_id", "cls_token_id", "bos_token_id")
+
+
+def probe_start(tokenizer: Any) -> int | None:
+    """What a row of random tokens begins with: the start token, none where the tokenizer has none, 0 without one."""
+    return 0 if tokenizer is None else start_id(tokenizer)
 
 
 def _first_id(tokenizer: Any, *kinds: str) -> int | None:
@@ -60,8 +65,11 @@ class Encoding:
         """
         if tokenizer is None:
             raise ValueError("text needs a model with a tokenizer; give token ids instead.")
-        if isinstance(tokenizer, Tokenizer):
+        if isinstance(tokenizer, Tokenizer | SymbolTokenizer) and tokenizer.eot_id is not None:
             return cls(encode=tokenizer.encode, start=tokenizer.eot_id, separator=tokenizer.eot_id, end=None)
+
+        if isinstance(tokenizer, SymbolTokenizer):
+            raise ValueError("this tokenizer has no start or no separator token; give token ids instead.")
 
         def encode(text: str) -> list[int]:
             return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from aotlens.data import Tokenizer
+from aotlens.data import SymbolTokenizer, Tokenizer
 from aotlens.heads.reader import HeadReader, TokenSequences
 
 T = TypeVar("T")
@@ -89,8 +89,8 @@ class Inputs:
 
 def special_ids(tokenizer: Any) -> frozenset[int]:
     """Ids of the tokens that begin, end, separate or pad texts; a mask and an unknown word stand for words instead."""
-    if isinstance(tokenizer, Tokenizer):
-        return frozenset({tokenizer.eot_id})
+    if isinstance(tokenizer, Tokenizer | SymbolTokenizer):
+        return frozenset() if tokenizer.eot_id is None else frozenset({tokenizer.eot_id})
     separating = {getattr(tokenizer, f"{kind}_token_id", None) for kind in ("bos", "eos", "cls", "sep", "pad")}
     words = {tokenizer.mask_token_id, tokenizer.unk_token_id} - separating  # GPT-2's unknown is its end of text
     return frozenset(set(tokenizer.all_special_ids) - words)
@@ -98,7 +98,7 @@ def special_ids(tokenizer: Any) -> frozenset[int]:
 
 def vocabulary(tokenizer: Any, d_vocab: int) -> tuple[str, ...]:
     """The string of each of `d_vocab` ids, with spaces and line ends as they are; "" for ids without a token."""
-    if isinstance(tokenizer, Tokenizer):
+    if isinstance(tokenizer, Tokenizer | SymbolTokenizer):
         strings = list(tokenizer.str_tokens(range(min(tokenizer.d_vocab, d_vocab))))
     else:
         raw = tokenizer.convert_ids_to_tokens(range(min(len(tokenizer), d_vocab)))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from aotlens.conventions import Progress
 from aotlens.data import repeated_random_tokens
-from aotlens.data.windows import start_id
+from aotlens.data.windows import probe_start
 from aotlens.heads.attention_to import MotifScores, attention_to
 from aotlens.heads.inputs import Inputs, Targets
 from aotlens.heads.motifs import MOTIFS, PLACES, Motif
@@ -62,7 +62,7 @@ def motif_scores(
         others = False
         if motifs is None:
             motifs = [motif for motif in MOTIFS.values() if not motif.on_text]
-        chosen = start_id(reader.model.tokenizer) or 0 if start == "own" else start
+        chosen = probe_start(reader.model.tokenizer) if start == "own" else start
         half_length = min(half_length, (reader.n_ctx - (chosen is not None)) // 2)
         tokens = repeated_random_tokens(reader.d_vocab, n_sequences, half_length, seed, eot_id=chosen)
         begin = "without a start token" if chosen is None else f"the start token {chosen}, then"

@@ -18,9 +18,13 @@ _N_DIMS = {"tokens": 2, "vectors": 3, "patches": 4}
 
 @runtime_checkable
 class TextTokenizer(Protocol):
-    """What a model asks of its tokenizer; `aotlens.data.Tokenizer` is one."""
+    """What a model asks of its tokenizer; `aotlens.data.Tokenizer` and `SymbolTokenizer` are some.
 
-    eot_id: int
+    `eot_id` begins a text; None where nothing does.
+    """
+
+    @property
+    def eot_id(self) -> int | None: ...
 
     def encode(self, text: str) -> list[int]: ...
     def decode(self, ids: Any) -> str: ...
@@ -42,8 +46,8 @@ class TextInterface:
     def to_tokens(self, text: str | list[str], prepend_bos: bool = True, return_mask: bool = False) -> Any:
         """Token ids `[batch, pos]` of a text or a list of texts, on the model's device.
 
-        `prepend_bos` puts the start token (id 0, `<|endoftext|>`) first. Shorter texts of a list are padded
-        on the right with the start token; `return_mask=True` also gives the bool mask `[batch, pos]` that
+        `prepend_bos` puts the tokenizer's start token first (`<|endoftext|>`), if it has one. Shorter texts of a list
+        are padded on the right with it, or with id 0; `return_mask=True` also gives the bool mask `[batch, pos]` that
         says which positions are text, for `model(tokens, attention_mask=mask)` (a causal model needs it for
         the loss only). A special token typed in a text stays text. Nothing is cut: `model(…)` refuses what
         exceeds `n_ctx`.
@@ -54,10 +58,13 @@ class TextInterface:
         texts = [text] if isinstance(text, str) else list(text)
         if not texts:
             raise ValueError("expected a text or a list of at least one text, got an empty list.")
-        start = [tokenizer.eot_id] if prepend_bos else []
-        rows = [start + list(tokenizer.encode(item)) for item in texts]
+        eot_id, begins = tokenizer.eot_id, getattr(tokenizer, "begins", lambda text: True)
+        rows = [
+            ([eot_id] if prepend_bos and eot_id is not None and begins(item) else []) + list(tokenizer.encode(item))
+            for item in texts
+        ]
         longest = max(map(len, rows))
-        padded = [row + [tokenizer.eot_id] * (longest - len(row)) for row in rows]
+        padded = [row + [eot_id or 0] * (longest - len(row)) for row in rows]
         tokens = torch.tensor(padded, dtype=torch.long, device=self.device).reshape(len(rows), longest)
         if not return_mask:
             return tokens

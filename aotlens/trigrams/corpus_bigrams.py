@@ -87,7 +87,8 @@ def count_bigrams(
     if isinstance(corpus, TokenFile):
         ids = np.append(corpus.eot_id, ids)
     elif isinstance(corpus, Corpus | str) and model.tokenizer is not None:
-        ids = np.append(model.tokenizer.eot_id, ids)
+        start = model.tokenizer.eot_id
+        ids = ids if start is None else np.append(start, ids)
     return _of(BigramModel.fit(ids, model.cfg.d_vocab or 0))
 
 

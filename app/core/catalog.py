@@ -86,8 +86,8 @@ class Catalog:
 
     @staticmethod
     def reads_text(info: CheckpointInfo) -> bool:
-        """Whether the Heads page can show it."""
-        return info.problem is None and info.tokenizer_sha256 is not None
+        """Whether the Heads page can show it: text, symbols, or ids where it has no tokenizer."""
+        return info.problem is None and info.model.get("read_in", "tokens") == "tokens"
 
     def load(self, name: str | None) -> LoadedModel:
         """Its model, from memory if it's there."""
@@ -99,7 +99,10 @@ class Catalog:
     def _load(self, info: CheckpointInfo) -> LoadedModel:
         # Imported here: torch and TransformerLens take seconds, and listing checkpoints needs neither.
         from aotlens.checkpoints import load_folder
+        from aotlens.data import SymbolTokenizer
 
         assert info.path is not None
         model = load_folder(info.path, self._settings.device)
+        if model.tokenizer is None and model.cfg.read_in == "tokens" and model.cfg.d_vocab is not None:
+            model.tokenizer = SymbolTokenizer.numbers(model.cfg.d_vocab)  # ids are its words
         return LoadedModel(model=model, exclusive=threading.Lock(), key=f"{info.name}:{info.weights_sha256}")

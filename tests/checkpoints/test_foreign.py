@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,29 @@ def test_any_names_by_a_map_in_a_file(tmp_path, command):
     code, _, err = command("checkpoints", "import", tmp_path / "other.pt", "--key-map", tmp_path / "names.json")
     assert code == 2 and 'expected {"their name": "our name"}' in err
     assert command("checkpoints", "import", tmp_path / "other.pt", "--config", "n_layers")[0] == 2
+
+
+def test_symbols_of_an_import(tmp_path, command):
+    torch.save(legacy_state("LN"), tmp_path / "toy.pth")
+    said = ["--config", "positional_embedding_type=standard", "--symbols", "0 1 2 3 4 5 6 + ="]
+    assert command("checkpoints", "import", tmp_path / "toy.pth", *said, "--start", "=")[0] == 0
+    assert aotlens.load("toy", "cpu").to_tokens("1+2").tolist() == [[8, 1, 7, 2]]
+    code, _, err = command("checkpoints", "import", tmp_path / "toy.pth", *said[:3], "0 1", "--name", "two")
+    assert code == 2 and "expected as many tokens as the model's d_vocab=9, got 2" in err
+    assert "expected --symbols beside it" in command("checkpoints", "import", tmp_path / "toy.pth", "--start", "=")[2]
+
+
+def test_the_characters_of_nanogpt(tmp_path):
+    characters = "\n abcdefgh"
+    meta = {"vocab_size": 11, "itos": dict(enumerate(characters)), "stoi": {c: i for i, c in enumerate(characters)}}
+    (tmp_path / "meta.pkl").write_bytes(pickle.dumps(meta))
+    sizes: dict[str, Any] = {"n_layer": 1, "n_head": 2, "n_embd": 8, "block_size": 8, "vocab_size": 10, "bias": True}
+    write_nanogpt(tmp_path / "ckpt.pt", NanoGPT(**sizes), **sizes)
+    model = aotlens.load(tmp_path, "cpu")
+    assert model.to_tokens("a b\n").tolist() == [[2, 1, 3, 0]] and model.to_string([2, 1, 3]) == "a b"
+    (tmp_path / "meta.pkl").write_bytes(b"\x80\x02cos\nsystem\nX\x04\x00\x00\x00true\x85R.")
+    with pytest.warns(UserWarning, match=r"without a tokenizer: .*it calls os.system; nothing of it was run"):
+        assert aotlens.load(tmp_path, "cpu").tokenizer is None
 
 
 def test_a_bert_is_no_checkpoint(tmp_path, home):

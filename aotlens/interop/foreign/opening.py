@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 import torch
 from transformer_lens.model_bridge import TransformerBridge
 
-from aotlens.data import Tokenizer
+from aotlens.data import SymbolTokenizer, Tokenizer
 from aotlens.interop.foreign import bert, gpt2, hub, transformer_lens
 from aotlens.interop.foreign.key_map import KeyMap, renamed
 from aotlens.interop.foreign.material import Material, read_json, read_material
+from aotlens.interop.foreign.pickled import read_plain
 from aotlens.interop.foreign.plan import Plan, build_config
 from aotlens.models import AttentionOnlyTransformer, ModelConfig, resolve_device
 from aotlens.models.config import REQUIRED_SIZES
@@ -147,25 +148,38 @@ def _renamed(material: Material, plan: Plan) -> Any:
         raise ValueError(f"{error} {plan.note}".strip()) if "missing tensors" in str(error) else error from None
 
 
-def _tokenizer(folder: Path, settings: dict[str, Any], cfg: ModelConfig) -> Tokenizer | None:
-    """The byte-level BPE beside the weights, or of the repository that a downloaded configuration names."""
+def _tokenizer(folder: Path, settings: dict[str, Any], cfg: ModelConfig) -> Tokenizer | SymbolTokenizer | None:
+    """The byte-level BPE or the characters beside the weights, or what a downloaded configuration names."""
     try:
         tokenizer = _read_tokenizer(folder, settings.get("tokenizer_name"))
         if tokenizer is None or cfg.d_vocab is None or cfg.read_in != "tokens":
             return None
         if tokenizer.d_vocab > cfg.d_vocab:
             raise ValueError(f"{folder}: expected at most {cfg.d_vocab} tokens, found {tokenizer.d_vocab}")
+        if isinstance(tokenizer, SymbolTokenizer):
+            return tokenizer if tokenizer.d_vocab == cfg.d_vocab else None
         return tokenizer.padded(cfg.d_vocab)
     except ValueError as error:
         warnings.warn(f"the model comes without a tokenizer: {error}", stacklevel=4)
         return None
 
 
-def _read_tokenizer(folder: Path, repository: Any) -> Tokenizer | None:
+def _read_tokenizer(folder: Path, repository: Any) -> Tokenizer | SymbolTokenizer | None:
     if (folder / "tokenizer.json").is_file():
         return Tokenizer.from_file(folder / "tokenizer.json")
     for vocabulary, merges in (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")):
         if (folder / vocabulary).is_file() and (folder / merges).is_file():
             return Tokenizer.from_gpt2_files(folder / vocabulary, folder / merges)
+    if (folder / "meta.pkl").is_file():
+        return SymbolTokenizer(_characters(folder / "meta.pkl"))
     path = hub.fetch_tokenizer(repository) if hub.is_repository(repository) else None
     return None if path is None else Tokenizer.from_file(path)
+
+
+def _characters(path: Path) -> list[str]:
+    """The characters by id that nanoGPT's prepare.py keeps beside its text. Raises `ValueError` for other contents."""
+    meta = read_plain(path)
+    itos = meta.get("itos") if isinstance(meta, dict) else None
+    if not isinstance(itos, dict) or itos.keys() != set(range(len(itos))):
+        raise ValueError(f"{path}: expected nanoGPT's meta.pkl, with the characters by id under 'itos'.")
+    return [itos[index] for index in range(len(itos))]

@@ -11,6 +11,7 @@ entries as the file asks for, so that ten bytes could take all memory.
 
 from __future__ import annotations
 
+import io
 import pickle
 import zipfile
 from collections.abc import Callable, Iterator
@@ -199,6 +200,18 @@ def read_pickled(path: Path) -> Any:
         raise ValueError(f"{path}: damaged, or no file of torch.save: {type(error).__name__} {error}.") from error
 
 
+def read_plain(path: Path) -> Any:
+    """What `pickle.dump` wrote to `path`, as `read_pickled`. Raises `ValueError` as that."""
+    try:
+        if path.stat().st_size > _MAX_PICKLE_BYTES:
+            raise Refused(f"it is {path.stat().st_size / 1e6:.0f} MB long")
+        return _Unpickler(io.BytesIO(path.read_bytes()), encoding="utf-8").load()
+    except Refused as reason:
+        raise ValueError(f"{path}: this file is a pickled program, and {reason}; nothing of it was run.") from None
+    except Exception as error:  # a damaged pickle raises anything
+        raise ValueError(f"{path}: damaged, or no pickle: {type(error).__name__} {error}.") from error
+
+
 def check_zip(path: Path) -> None:
     """Raise `ValueError` for a zip that unpacks to more than it holds: torch.save compresses nothing."""
     if not zipfile.is_zipfile(path):
@@ -220,8 +233,6 @@ def check_zip(path: Path) -> None:
 
 def _program(archive: zipfile.ZipFile) -> tuple[Any, str]:
     """The pickle in an archive, and the folder in which it lies."""
-    import io
-
     names = [entry for entry in archive.infolist() if entry.filename.endswith("data.pkl")]
     if len(names) != 1 or names[0].filename.count("/") > 1:
         raise Refused(f"it holds {len(names)} programs named data.pkl, not one")
