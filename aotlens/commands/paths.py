@@ -89,7 +89,8 @@ def paths_command(
     name = expansion.token_name(token)
     name = name if other is None else f"{name} − {expansion.token_name(other)}"
     at = position % expansion.n_pos
-    print_text(f"Logit {name} after position {at} ({expansion.str_tokens[at]!r}): {paths.logit:.3f}\n")
+    here = repr(expansion.str_tokens[at]) if expansion.str_tokens else f"token {expansion.tokens[at]}"
+    print_text(f"Logit {name} after position {at} ({here}): {paths.logit:.3f}\n")
     print_text(_orders(expansion, at, chosen))
     print_text("")
     print_text(_largest(paths, sentences))

@@ -16,8 +16,7 @@ from aotlens.data import Encoding, SymbolTokenizer, Tokenizer, tokenizer_from_js
 from aotlens.data.windows import start_id
 from aotlens.heads import attention_patterns, motif_scores
 from aotlens.models import AttentionOnlyTransformer
-from app.core.catalog import Catalog
-from app.core.inference import Inference
+from app.core import Core
 from app.core.settings import Settings
 from tests.small_models import maker, small_tokenizer
 
@@ -123,11 +122,11 @@ def test_ids_as_a_prompt_of_a_command(folder, capsys, name, command):
     if name == "symbols":
         assert printed == run("--text", "[10 7 7 3]") != run("--text", "+773")
     model = aotlens.load(path, "cpu")
-    logits = model(torch.tensor([[10, 7, 7, 3]]))
-    expected = (
-        logits[0, -1].max() if command[0] == "paths" else model(torch.tensor([[10, 7, 7, 3]]), return_type="loss")
-    )
-    assert f"{float(expected):.3f}" in printed
+    tokens = torch.tensor([[10, 7, 7, 3]])
+    if command[0] == "paths":
+        assert f"{float(model(tokens)[0, -1].max()):.3f}" in printed
+    else:
+        assert f"{float(model(tokens, return_type='loss')):.4f}" in printed
     assert "expected whole numbers" in run("--ids", "10 x")
     assert "code 2" in run("--ids", "1 2", "--text", "1") and "code 2" in run()
     assert "code 2" in run("--ids", "100000 1")
@@ -136,7 +135,6 @@ def test_ids_as_a_prompt_of_a_command(folder, capsys, name, command):
 @pytest.mark.parametrize("name", ["symbols", "ids"])
 def test_ids_as_a_prompt_in_the_app(folder, name):
     settings = Settings(checkpoints=(folder,))
-    inference = Inference(Catalog(settings), settings)
-    result = inference.analyse(name, "[10 7 7 3]")
+    result = Core.start(settings).inference.analyse(name, "[10 7 7 3]")
     assert result.patterns.tokens.tolist() == [10, 7, 7, 3]
     assert result.patterns.str_tokens == (("+", "7", "7", "3") if name == "symbols" else ("10", "7", "7", "3"))
