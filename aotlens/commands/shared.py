@@ -53,14 +53,16 @@ def prompt(model: AttentionOnlyTransformer, text: str | None, ids: str | None) -
     """
     import torch
 
+    from aotlens.models.text import ids_in_brackets
+
     if text is not None and ids is not None:
         raise ValueError("--text and --ids: expected one of them, got both.")
     if ids is None:
         return None if text is None else model.to_tokens(text)
-    numbers = [part for part in ids.strip("[] \t\n").replace(",", " ").split()]
-    if not numbers or not all(part.isdecimal() for part in numbers):
+    numbers = ids_in_brackets(f"[{ids.strip().removeprefix('[').removesuffix(']')}]")
+    if numbers is None:
         raise ValueError(f"--ids {ids!r}: expected whole numbers, as '12 7 7 3'.")
-    return torch.tensor([[int(part) for part in numbers]], device=model.device)
+    return torch.tensor([numbers], device=model.device)
 
 
 class TokenBar:

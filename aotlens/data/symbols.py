@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import difflib
 import json
-import re
 from collections.abc import Sequence
 from typing import Any
 
 from aotlens.data.tokenizer import TokenIds, Tokenizer
+from aotlens.models.text import ids_in_brackets
 
-_IDS = re.compile(r"\s*\[\s*(\d+(?:[\s,]+\d+)*)\s*,?\s*\]\s*")
 _FORMAT = "aotlens symbols"
 
 
@@ -58,12 +57,12 @@ class SymbolTokenizer:
 
     def begins(self, text: str) -> bool:
         """Whether a start token, if there is one, comes before `text`; not before ids in brackets."""
-        return self.start is not None and _IDS.fullmatch(text) is None
+        return self.start is not None and ids_in_brackets(text) is None
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text`, no start token added. Raises `ValueError`, naming it, for what is no symbol."""
-        if (numbers := _IDS.fullmatch(text)) is not None:
-            return self._checked([int(part) for part in re.split(r"[\s,]+", numbers[1])])
+        if (numbers := ids_in_brackets(text)) is not None:
+            return self._checked(numbers)
         if self._spaces_are_symbols:
             return [self._id(character) for character in text]
         ids: list[int] = []
@@ -93,14 +92,14 @@ class SymbolTokenizer:
     def _id(self, name: str) -> int:
         if name not in self._ids:
             near = difflib.get_close_matches(name, self.names, n=3)
-            hint = f" Did you mean {', '.join(near)}?" if near else ""
-            raise ValueError(f"{name!r} is none of the {self.d_vocab} symbols {self._some()}.{hint}")
+            hint = f"did you mean {', '.join(near)}?" if near else "write their names, or ids in brackets as [1 0]"
+            raise ValueError(f"{name!r} is none of the {self.d_vocab} symbols {self._some()}; {hint}")
         return self._ids[name]
 
     def _checked(self, ids: list[int]) -> list[int]:
         for index in ids:
             if not 0 <= index < self.d_vocab:
-                raise ValueError(f"expected ids from 0 to {self.d_vocab - 1}, got {index}.")
+                raise ValueError(f"expected ids from 0 to {self.d_vocab - 1}, got {index}")
         return ids
 
     def _some(self, most: int = 12) -> str:

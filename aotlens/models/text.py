@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -14,6 +15,15 @@ if TYPE_CHECKING:
 
 #: Dimensions of a batch of what a model reads.
 _N_DIMS = {"tokens": 2, "vectors": 3, "patches": 4}
+
+
+_IDS = re.compile(r"\s*\[\s*(\d+(?:[\s,]+\d+)*)\s*,?\s*\]\s*")
+
+
+def ids_in_brackets(text: str) -> list[int] | None:
+    """The ids of a prompt such as `"[12 7 7 3]"`; None for any other text."""
+    match = _IDS.fullmatch(text)
+    return None if match is None else [int(part) for part in re.split(r"[\s,]+", match[1])]
 
 
 @runtime_checkable
@@ -40,7 +50,9 @@ class TextInterface:
 
     def _tokenizer(self) -> TextTokenizer:
         if self.tokenizer is None:
-            raise ValueError("this model has no tokenizer; pass ids, or give it one: model.tokenizer = …")
+            raise ValueError(
+                'this model has no tokenizer; pass ids (or "[12 7 7 3]"), or give it one: model.tokenizer = …'
+            )
         return self.tokenizer
 
     def to_tokens(self, text: str | list[str], prepend_bos: bool = True, return_mask: bool = False) -> Any:
@@ -50,14 +62,17 @@ class TextInterface:
         are padded on the right with it, or with id 0; `return_mask=True` also gives the bool mask `[batch, pos]` that
         says which positions are text, for `model(tokens, attention_mask=mask)` (a causal model needs it for
         the loss only). A special token typed in a text stays text. Nothing is cut: `model(…)` refuses what
-        exceeds `n_ctx`.
+        exceeds `n_ctx`. A model without a tokenizer reads ids in brackets, `"[12 7 7 3]"`, as they are.
 
         Raises `ValueError` for text that is not valid Unicode (a lone surrogate) and for an empty list.
         """
-        tokenizer = self._tokenizer()
         texts = [text] if isinstance(text, str) else list(text)
         if not texts:
             raise ValueError("expected a text or a list of at least one text, got an empty list.")
+        if self.tokenizer is None and len(texts) == 1 and (ids := ids_in_brackets(texts[0])) is not None:
+            given = torch.tensor([ids], dtype=torch.long, device=self.device)
+            return (given, torch.ones_like(given, dtype=torch.bool)) if return_mask else given
+        tokenizer = self._tokenizer()
         eot_id, begins = tokenizer.eot_id, getattr(tokenizer, "begins", lambda text: True)
         rows = [
             ([eot_id] if prepend_bos and eot_id is not None and begins(item) else []) + list(tokenizer.encode(item))

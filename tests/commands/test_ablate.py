@@ -49,7 +49,7 @@ def test_a_prompt_against_the_means_of_a_corpus(run: Run, corpus: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "--text TEXT or --corpus SPEC"),
+        ((), "--text TEXT, --ids IDS or --corpus SPEC"),
         (("--text", TEXT, "--how", "mean"), "a single sequence has no others"),
         (("--text", TEXT, "--how", "none"), "how='none'"),
         (("--text", TEXT, "--head", "9.9"), "head 9.9: this model has layers 0 to 1"),

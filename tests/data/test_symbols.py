@@ -53,7 +53,7 @@ def test_text_as_symbols(tokenizer, text, ids):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: NAMES.encode("opne a"), r"'opne' is none of the 5 symbols BOS, open, .*Did you mean open\?"),
+        (lambda: NAMES.encode("opne a"), r"'opne' is none of the 5 symbols BOS, open, .*; did you mean open\?"),
         (lambda: NAMES.encode("[1 9]"), "expected ids from 0 to 4, got 9"),
         (lambda: NAMES.str_tokens([-1]), "expected ids from 0 to 4, got -1"),
         (lambda: SymbolTokenizer(["a", "b", "a"]), "expected different names, got 'a' twice"),
@@ -83,8 +83,11 @@ def test_the_start_token_is_the_checkpoints_own_or_none():
 
 
 def test_a_model_without_a_tokenizer_says_what_to_do():
-    with pytest.raises(ValueError, match="no tokenizer; pass ids, or give it one"):
-        model_of(None).to_tokens("1 2")
+    model = model_of(None)
+    with pytest.raises(ValueError, match=r"no tokenizer; pass ids \(or .*\), or give it one"):
+        model.to_tokens("1 2")
+    assert model.to_tokens("[1 2]").tolist() == [[1, 2]]
+    torch.testing.assert_close(model("[1 2]"), model(torch.tensor([[1, 2]])))
 
 
 def test_symbols_are_saved_with_the_checkpoint(tmp_path):
