@@ -6,8 +6,16 @@ import math
 
 import numpy as np
 import pytest
+import scipy.stats
 
-from aotlens.statistics import bootstrap_interval, fit_line, mcnemar_p, rank_correlation, wilson_interval
+from aotlens.statistics import (
+    bootstrap_interval,
+    fit_line,
+    mcnemar_p,
+    rank_correlation,
+    ratio_intervals,
+    wilson_interval,
+)
 
 
 def test_rank_correlation_is_pearsons_of_ranks() -> None:
@@ -74,3 +82,24 @@ def test_mcnemars_p_is_at_most_alpha_as_often_as_it_says() -> None:
     generator = np.random.default_rng(0)
     p = [mcnemar_p(*(generator.random((2, 60)) < 0.3)) for _ in range(400)]
     assert np.mean(np.array(p) <= 0.05) <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 400)
+
+
+@pytest.mark.parametrize(("n", "least"), [(2, 0.9), (4, 0.9), (8, 0.91), (16, 0.92), (40, 0.91)])
+def test_intervals_of_ratios_cover(n: int, least: float) -> None:
+    """Sequences with unlike numbers of queries and bursty scores, true ratio 0.3: 600 draws, one a row."""
+    rng = np.random.default_rng(n)
+    counts = rng.integers(5, 40, n).astype(float)
+    sums = counts * rng.gamma(4.0, 0.3 / 4.0, (600, n))  # all rows share their counts, as motifs' heads do
+    low, high = ratio_intervals(sums, counts).T
+    assert least <= np.mean((low <= 0.3) & (high >= 0.3)) <= 0.995
+
+
+def test_one_unit_with_counts_has_no_interval() -> None:
+    sums, counts = np.zeros((3, 16)), np.zeros((3, 16))
+    counts[0, 4], sums[0, 4] = 44, -3  # of 16 sequences one has queries
+    counts[1, :2], sums[1, :2] = 10, (1, 2)
+    intervals = ratio_intervals(sums, counts)
+    assert np.isnan(intervals[[0, 2]]).all()
+    reach = scipy.stats.t.ppf(0.975, 1) * math.sqrt(2 * (0.5**2 + 0.5**2)) / 20  # Student's t by hand
+    np.testing.assert_allclose(intervals[1], [0.15 - reach, 0.15 + reach])
+    assert ratio_intervals(np.zeros((0, 5)), np.zeros(5)).shape == (0, 2)

@@ -13,7 +13,8 @@ A head whose pattern depends on positions alone has no excess over chance in any
 no chance: an induction head does induction there too.) On repeated random tokens all sequences repeat alike, so that
 the mean pattern is the head itself: there chance is `uniform`.
 
-Intervals are of score − chance: 95%, percentile bootstrap, the sequence being the unit (`aotlens.heads.tally`).
+Intervals are of score − chance: 95%, the sequence being the unit (`aotlens.heads.tally`,
+`aotlens.statistics.ratio_intervals`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from aotlens.heads.motifs import MOTIFS, Motif, as_motifs
 from aotlens.heads.reader import HeadReader, Model, TokenSequences
 from aotlens.heads.tally import MotifTally
 from aotlens.results import Result, top_head
-from aotlens.statistics import bootstrap_ratios
+from aotlens.statistics import ratio_intervals
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,7 +62,7 @@ class MotifScores(Result):
     uniform: Float64[np.ndarray, "motif layer head"] | None = None
     """What even attention would score; None where it is not known."""
     intervals: Float64[np.ndarray, "motif layer head 2"] | None = None
-    """Of `excess`, over sequences; NaN for a single one, None where they were not asked for."""
+    """Of `excess`, over sequences; NaN where fewer than two have queries that count, None where not asked for."""
     best_offsets: Int64[np.ndarray, "layer head"] | None = None
     """The offset (key − query) behind `fixed_offset`; None where that was not measured."""
     expected: Float64[np.ndarray, "motif layer head"] | None = None
@@ -70,6 +71,10 @@ class MotifScores(Result):
     """The start token of the random sequences of `motif_scores`; None where there was none."""
     about: str = ""
     """What was read."""
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    """The thresholds of motifs that are not those of `MOTIFS`, by name."""
+    of_pattern: tuple[str, ...] = ()
+    """Motifs that are not those of `MOTIFS` and are scores of the pattern alone."""
 
     @property
     def headline(self) -> str:
@@ -109,7 +114,7 @@ class MotifScores(Result):
         pattern alone, how far it is above its threshold; NaN for "mixed"."""
         margins = np.full(self.values.shape[1:], np.nan)
         labelled = self._labelled(threshold)
-        with_keys = np.array([not _of_pattern(name) for name in self.motifs])
+        with_keys = np.array([not self._of_pattern(name) for name in self.motifs])
         excess = np.where(with_keys[:, None, None], np.nan_to_num(self.excess, nan=-np.inf), -np.inf)
         for layer, head in zip(*np.nonzero(labelled >= 0), strict=True):
             motif = labelled[layer, head]
@@ -117,14 +122,14 @@ class MotifScores(Result):
                 others = np.delete(excess[:, layer, head], motif)
                 margins[layer, head] = excess[motif, layer, head] - max(others.max(initial=-np.inf), 0.0)
             else:
-                margins[layer, head] = self.values[motif, layer, head] - _threshold(self.motifs[motif])
+                margins[layer, head] = self.values[motif, layer, head] - self._threshold(self.motifs[motif])
         return margins
 
     def _labelled(self, threshold: float | None) -> Int64[np.ndarray, "layer head"]:
         """The place of each head's motif; −1 for none."""
-        of_pattern = np.array([_of_pattern(name) for name in self.motifs])
-        own = np.array([_threshold(name) if threshold is None else threshold for name in self.motifs])
-        own[of_pattern] = [_threshold(name) for name in np.array(self.motifs)[of_pattern]]
+        of_pattern = np.array([self._of_pattern(name) for name in self.motifs])
+        own = np.array([self._threshold(name) if threshold is None else threshold for name in self.motifs])
+        own[of_pattern] = [self._threshold(name) for name in np.array(self.motifs)[of_pattern]]
         reached = self.values >= own[:, None, None]
         with np.errstate(invalid="ignore"):
             with_keys = reached & ~of_pattern[:, None, None] & (self.excess >= LEAST_EXCESS)
@@ -132,19 +137,30 @@ class MotifScores(Result):
         ranked[of_pattern] = np.where(reached[of_pattern] & ~with_keys.any(0), self.values[of_pattern], -np.inf)
         return np.where(np.isfinite(ranked).any(0), ranked.argmax(0), -1)
 
+    def _of_pattern(self, name: str) -> bool:
+        """Whether a motif is a score of the pattern alone."""
+        known = MOTIFS.get(name)
+        return name in self.of_pattern or (
+            name not in self.thresholds and known is not None and known.score is not None
+        )
+
+    def _threshold(self, name: str) -> float:
+        known = MOTIFS.get(name)
+        return self.thresholds.get(name, Motif.threshold if known is None else known.threshold)
+
     def kovaleva(self) -> list[list[str]]:
         """For each layer and head its class after Kovaleva et al. 2019, by attention rather than by eye.
 
-        With v the attention to the first position and to separators, and d that to the previous, the query's own and
-        the next token: `vertical + diagonal` where v + d ≥ .4 and both are .2 or more, else `vertical` or `diagonal`
-        where v or d is .4 or more, else `heterogeneous`. (Their `block` needs inputs of two segments.)
+        With v the attention to the first position and to separators after it, and d that to the previous, the query's
+        own and the next token: `vertical + diagonal` where v + d ≥ .4 and both are .2 or more, else `vertical` or
+        `diagonal` where v or d is .4 or more, else `heterogeneous`. (Their `block` needs inputs of two segments.)
         """
 
         def total(*names: str) -> np.ndarray:
             measured = [np.nan_to_num(self[name]) for name in names if name in self.motifs]
             return np.sum(measured, axis=0) if measured else np.zeros(self.values.shape[1:])
 
-        vertical = total("first_token", "last_token", "separator")
+        vertical = total("first_token", "separator")  # a separator at the end is `last_token` too: it counts once
         diagonal = total("previous_token", "current_token", "next_token")
         both = np.minimum(vertical, diagonal) >= KOVALEVA_LEAST
         return np.select(
@@ -174,15 +190,6 @@ class MotifScores(Result):
         if self.intervals is not None:
             columns |= {"low": self.intervals[..., 0].ravel(), "high": self.intervals[..., 1].ravel()}
         return pd.DataFrame(columns).sort_values(["layer", "head"], kind="stable", ignore_index=True)
-
-
-def _of_pattern(name: str) -> bool:
-    """Whether a motif is a score of the pattern alone."""
-    return name in MOTIFS and MOTIFS[name].score is not None
-
-
-def _threshold(name: str) -> float:
-    return MOTIFS[name].threshold if name in MOTIFS else Motif.threshold
 
 
 def attention_to(
@@ -231,7 +238,7 @@ def scores_of(tally: MotifTally, *, others: bool, intervals: bool) -> MotifScore
         shape = tally.own.shape[1:]
         excess = (tally.own - chances).flatten(2).permute(1, 2, 0)  # [motif, head, unit]
         each = [
-            bootstrap_ratios(sums.numpy(), counts.numpy()) for sums, counts in zip(excess, tally.counts.T, strict=True)
+            ratio_intervals(sums.numpy(), counts.numpy()) for sums, counts in zip(excess, tally.counts.T, strict=True)
         ]
         bounds = np.stack(each).reshape(*shape, 2)
     expected = None
@@ -240,6 +247,7 @@ def scores_of(tally: MotifTally, *, others: bool, intervals: bool) -> MotifScore
         n_pairs = len(tally.inputs) * (n_pos - torch.arange(1 - n_pos, n_pos).abs())
         sums = torch.einsum("lho,mo->mlh", tally.at_distance / n_pairs, tally.targets_at_distance)
         expected = (sums / divisor).numpy()
+    unlisted = [motif for motif in tally.motifs if MOTIFS.get(motif.name) is not motif]
     offsets = tally.best_offsets.get("fixed_offset")
     return MotifScores(
         motifs=tuple(motif.name for motif in tally.motifs),
@@ -251,4 +259,6 @@ def scores_of(tally: MotifTally, *, others: bool, intervals: bool) -> MotifScore
         intervals=bounds,
         best_offsets=None if offsets is None else offsets.numpy(),
         expected=expected,
+        thresholds={motif.name: motif.threshold for motif in unlisted},
+        of_pattern=tuple(motif.name for motif in unlisted if motif.score is not None),
     )

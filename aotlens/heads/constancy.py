@@ -91,11 +91,12 @@ class ConstancyTally:
     def result(self) -> PatternConstancy:
         others = self.visible.clone()
         others[..., 0] = False
-        n_rows = self.rest.counts[..., 2:]
+        rows = (others.sum(-1) >= 2).expand_as(self.rest.counts[0])  # [head, query]: the queries that it counts
+        kept = (self.rest.counts * rows).sum(-1) / (self.n_sequences * rows.sum(-1))
         return PatternConstancy(
             values=self.whole.constancy(self.visible).numpy(),
             without_first=self.rest.constancy(others).numpy(),
-            left_out=(1 - (n_rows / self.n_sequences).mean(-1)).cpu().double().numpy(),
+            left_out=(1 - kept).cpu().double().numpy(),
             n_sequences=self.n_sequences,
         )
 

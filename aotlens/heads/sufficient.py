@@ -35,7 +35,7 @@ from aotlens.heads.ablation import Metric, measured, unit_of
 from aotlens.heads.replacement import Batch, Replacement
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.results import Result
-from aotlens.statistics import bootstrap_ratios
+from aotlens.statistics import ratio_intervals
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,7 +60,7 @@ class SufficientHeads(Result):
     """The set's faithfulness on the sequences of the search."""
     faithfulness: float
     interval: tuple[float, float]
-    """Of the faithfulness: 95%, percentile bootstrap, the sequence being the unit."""
+    """Of the faithfulness: 95%, the sequence being the unit (`aotlens.statistics.ratio_intervals`)."""
     within: Float64[np.ndarray, " head"]
     """The faithfulness of the set without each of its heads."""
     without: Float64[np.ndarray, " head"]
@@ -133,7 +133,8 @@ def sufficient_heads(
     patterns for `"fixed_pattern"`); `progress(done, total)` counts sets, `total` being a bound.
 
     Raises `ValueError` for `keep` outside (0, 1], for too few sequences, where the interval of m(all) − m(∅) over the
-    searched sequences (95%, Student's t) holds 0, since then there is nothing to be faithful to, and as `ablate`.
+    searched or over the other sequences (95%, Student's t) holds 0, since then there is nothing to be faithful to, and
+    as `ablate`.
     """
     if not 0 < keep <= 1:
         raise ValueError(f"keep={keep}: expected a faithfulness above 0 and at most 1.")
@@ -153,17 +154,18 @@ def sufficient_heads(
     others = None if reference is None else Batch.of(model, reference)
     heads = [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
     searched = _Sets(model, heads, searched_part, others, how, metric, seed, batch_size, progress)
-    _require_effect(searched, heads, unit_of(model, metric))
+    checked = searched
+    if n_held_out:
+        means = searched_part if others is None else others
+        checked = _Sets(model, heads, _rows(batch, check_rows), means, how, metric, seed, batch_size)
+    for part, rows in ((searched, "searched"), (checked, "held-out")):
+        _require_effect(part, heads, unit_of(model, metric), rows)
 
     found: dict[Literal["backward", "forward"], Kept] = {"backward": _backward(searched, frozenset(heads), keep)}
     found["forward"] = _forward(searched, heads, keep, len(found["backward"]))
     reached = [name for name, kept in found.items() if searched.faithfulness(kept) >= keep]
     search = min(reached, key=lambda name: len(found[name]))
     kept = found[search]
-    checked = searched
-    if n_held_out:
-        means = searched_part if others is None else others
-        checked = _Sets(model, heads, _rows(batch, check_rows), means, how, metric, seed, batch_size)
     members = tuple(sorted(kept))
     return SufficientHeads(
         heads=members,
@@ -192,15 +194,15 @@ def _rows(batch: Batch, rows: Tensor) -> Batch:
     return Batch(x=batch.x[rows.to(batch.x.device)], attention_mask=mask, targets=targets)
 
 
-def _require_effect(sets: _Sets, heads: list[Head], unit: str) -> None:
+def _require_effect(sets: _Sets, heads: list[Head], unit: str, which: str) -> None:
     """Raise `ValueError` where replacing all heads changes nothing that can be told from 0."""
     effects = sets.numbers(frozenset(heads)) - sets.numbers(frozenset())
     reach = scipy.stats.t.ppf(0.975, len(effects) - 1) * effects.std(ddof=1) / len(effects) ** 0.5
     if abs(effects.mean()) <= reach or effects.mean() == 0:
         raise ValueError(
             f"expected replacing all heads to change the measure; it changes by {-effects.mean():.4g} ± {reach:.2g} "
-            f"{unit} over {len(effects)} sequences, so that no set of heads keeps anything; give another measure or "
-            "more text."
+            f"{unit} over {len(effects)} {which} sequences, so that no set of heads keeps anything; give "
+            "another measure or more text."
         )
 
 
@@ -259,7 +261,7 @@ class _Sets:
         """Of the faithfulness, over sequences."""
         whole = self._effects(self.heads)
         sign = np.sign(whole.mean())
-        low, high = bootstrap_ratios((sign * self._effects(kept))[None], sign * whole)[0]
+        low, high = ratio_intervals((sign * self._effects(kept))[None], sign * whole)[0]
         return float(low), float(high)
 
     def best(self, sets: Iterable[Kept]) -> Kept:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -11,7 +12,8 @@ from torch import Tensor
 from transformer_lens.head_detector import detect_head
 
 from aotlens.data import Tokenizer
-from aotlens.heads import MOTIFS, Inputs, attention_to, motif_scores
+from aotlens.heads import MOTIFS, Inputs, Motif, MotifScores, attention_to, motif_scores
+from aotlens.heads.motifs import offset
 from aotlens.heads.reader import HeadReader
 from aotlens.heads.source_code import last_same_word, open_bracket, punctuation, same_indentation
 from aotlens.interop import to_transformer_lens
@@ -224,3 +226,29 @@ def test_classes_after_kovaleva() -> None:
         (even, "heterogeneous"),
     ):
         assert one_head(pattern, text_tokens()).kovaleva() == [[expected]]
+
+
+def test_a_separator_at_the_end_counts_once() -> None:
+    names = ("first_token", "last_token", "separator", "previous_token", "current_token", "next_token")
+    at = {"last_token": 0.21, "separator": 0.21}  # the same key
+    for first, expected in ((0.0, "heterogeneous"), (0.2, "vertical")):
+        values = np.array([{**at, "first_token": first}.get(name, 0.05) for name in names])[:, None, None]
+        assert MotifScores(motifs=names, values=values, n_queries=np.full(6, 9)).kovaleva() == [[expected]]
+
+
+def test_a_motif_of_ones_own_keeps_its_threshold_and_its_kind() -> None:
+    sharp = Motif(
+        name="sharp", badge="shp", sentence="Its rows have one key.", by_position=True, threshold=0.9,
+        score=lambda pattern: pattern.amax(-1)[..., 2:].mean(-1),
+    )  # fmt: skip
+    halves = lambda tokens: (distance(1)(tokens) + distance(2)(tokens)) / 2  # noqa: E731
+    for pattern, label in ((distance(3), "sharp"), (halves, "mixed")):
+        found = one_head(pattern, text_tokens(), motifs=[sharp])
+        assert found.labels() == [[label]]
+    assert one_head(distance(3), text_tokens(), motifs=[sharp]).margins()[0, 0] == pytest.approx(0.1)
+    rare = Motif(name="three_back", badge="3", sentence="x.", by_position=True, threshold=0.05, mask=offset(-3))
+    little = lambda tokens: 0.8 * distance(1)(tokens) + 0.2 * distance(3)(tokens)  # noqa: E731
+    assert one_head(little, text_tokens(), motifs=[rare]).labels() == [["three_back"]]
+    # Another of a listed name is judged by its own.
+    strict = dataclasses.replace(MOTIFS["previous_token"], threshold=0.95)
+    assert one_head(little, text_tokens(), motifs=[strict]).labels() == [["mixed"]]

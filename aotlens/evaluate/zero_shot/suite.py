@@ -16,7 +16,7 @@ from aotlens.evaluate.zero_shot.outcomes import Hits, Losses, Outcome, SeedLosse
 from aotlens.evaluate.zero_shot.scorers import ModelScorer, Scorer
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.results import Result
-from aotlens.statistics import bootstrap_ratios, mcnemar_p, wilson_interval
+from aotlens.statistics import mcnemar_p, ratio_intervals, wilson_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -207,7 +207,7 @@ def summarise(model: str, outcome: Outcome) -> list[Measure]:
     over = f"{len(outcome.nats)} {outcome.over}"
     rows = []
     for unit, counts in outcome.counts.items():
-        (low, high), *_ = bootstrap_ratios(outcome.nats[None], counts)
+        (low, high), *_ = ratio_intervals(outcome.nats[None], counts)
         value = float(outcome.nats.sum() / counts.sum())
         rows.append(
             Measure(model, outcome.data, outcome.measure, value, f"nats a {unit}", float(low), float(high), nan, over)
@@ -237,7 +237,7 @@ def compare(left: str, right: str, ours: Outcome, theirs: Outcome) -> list[Paire
         if unit == "token" or not np.array_equal(counts, theirs.counts[unit]):
             continue
         nats = ours.nats - theirs.nats
-        (low, high), *_ = bootstrap_ratios(nats[None], counts)
+        (low, high), *_ = ratio_intervals(nats[None], counts)
         difference = float(nats.sum() / counts.sum())
         rows.append(
             PairedDifference(
