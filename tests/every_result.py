@@ -19,6 +19,7 @@ from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from aotlens.paths import superposition
 from tests.distill.heads.conftest import FAST, build, random_windows
 from tests.distill.masked.sequences import masked_sequences
+from tests.heads.hand_built import induction, repeated
 
 TEXT = "the cat sat on the mat. the dog sat on the cat. a cat and a dog sat on the mat again. " * 8
 
@@ -55,7 +56,9 @@ def _of_heads(model: AttentionOnlyTransformer, tokens: torch.Tensor) -> Iterator
     several = torch.randint(279, (6, 12), generator=torch.Generator().manual_seed(0))
     yield heads.ablate_each(model, several)
     made = heads.atlas(model, several, hows=("zero",), cache=None)
-    yield from (made, made.examples)
+    yield from (made, made.examples, heads.stored_atlas("novels-1l-mhsa"))
+    built, (repeats, _) = induction(8, 8.0), repeated(8, 6)
+    yield heads.induction_circuit(built, heads.atlas(built, repeats, hows=(), cache=None), n_sequences=4, half_length=8)
     yield heads.sufficient_heads(model, several, model(several).argmax(-1), how="zero")
     yield heads.match_heads(model, model, several)
     yield heads.pattern_constancy(model, several)

@@ -88,6 +88,7 @@ def test_the_library_and_its_data_are_installed(installed: tuple[Path, bool]) ->
         "print('site-packages' in str(home), len(list(bundled_folder().glob('*/model.safetensors'))),\n"
         "      len(list((home / 'distill' / 'bundled').glob('*.safetensors'))),\n"
         "      len(list((home / 'denoise' / 'bundled').glob('*.safetensors'))),\n"
+        "      len(list((home / 'heads' / 'bundled').glob('*.safetensors'))),\n"
         "      len(list((home / 'train' / 'recipes').glob('*.toml'))))"
     )
     found = run(scripts, "python", "-c", code)
@@ -97,6 +98,7 @@ def test_the_library_and_its_data_are_installed(installed: tuple[Path, bool]) ->
             ("checkpoints/bundled", "*/model.safetensors"),
             ("distill/bundled", "*.safetensors"),
             ("denoise/bundled", "*.safetensors"),
+            ("heads/bundled", "*.safetensors"),
             ("train/recipes", "*.toml"),
         )
     ]

@@ -13,6 +13,7 @@ topk.py      the largest entries of a circuit or of each of its rows: exact, str
     per_row.py, whole.py    the two searches; plain.py, the first of them for small matrices
     tiles.py                products of which only maxima are kept
     bounds.py, exact.py     what rounding can do, and float64 values whose bits depend on nothing but the factors
+strongest.py  the rows that a circuit is sharpest about
 rows.py      mean, log-mean-exp and spread of every row; the rank of its diagonal
 """
 
@@ -24,6 +25,7 @@ from aotlens.circuits.overview import Overview, block_overview, exact_block
 from aotlens.circuits.qk_ov import ov_circuit, qk_circuit
 from aotlens.circuits.rows import RowStatistics, above_row_level, diagonal_rank, row_statistics
 from aotlens.circuits.spectrum import Ends, Spectrum, spectrum
+from aotlens.circuits.strongest import StrongestRows, strongest_rows
 from aotlens.circuits.topk import (
     EntrySearch,
     TopEntries,
@@ -45,6 +47,7 @@ __all__ = [
     "RowStatistics",
     "Side",
     "Spectrum",
+    "StrongestRows",
     "TopEntries",
     "TopPerLine",
     "above_row_level",
@@ -59,6 +62,7 @@ __all__ = [
     "row_statistics",
     "search_entries",
     "spectrum",
+    "strongest_rows",
     "sum_of_circuits",
     "top_entries",
     "top_per_column",

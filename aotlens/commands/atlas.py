@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,12 +15,16 @@ from aotlens.commands.shared import (
     Force,
     TokenBar,
     check_csv,
+    check_out,
+    corpus_name,
     print_text,
     table,
     write_csv,
 )
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from aotlens.heads import Atlas
 
 
@@ -35,10 +40,16 @@ def atlas_command(
         typer.Option(metavar="HOW", help="As of aotlens ablate; repeatable. Default: position_mean."),
     ] = [],  # noqa: B006 (Typer copies it)
     sequences: Annotated[int, typer.Option(min=2, metavar="N", help="Windows to ablate on.")] = 32,
+    where: Annotated[
+        str, typer.Option(metavar="SEARCH", help="Rows to print, as 'induction_random > 0.4 and layer = 1'.")
+    ] = "",
     distillation: Annotated[
         bool, typer.Option("--distillation", help="Add the bundled distillation's error of each head.")
     ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure anew, and keep nothing on disk.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Keep the atlas and the windows here, in NAME.safetensors.")
+    ] = None,
     csv: Csv = None,
     force: Force = False,
     device: Device = "auto",
@@ -47,23 +58,36 @@ def atlas_command(
     """Measure every head: motifs beside chance, constancy, copying, partners, the loss without it; examples of a head.
 
     Of text that the checkpoint was trained on, only the documents that were held out are read. What is measured is kept
-    under $AOTLENS_HOME, so that a second call reads it and one after an interruption goes on.
+    under $AOTLENS_HOME, so that a second call reads it and one after an interruption goes on. With --out,
+    aotlens.heads.load_atlas reads the file again.
     """
+    check_csv(csv, force)
+    if out is not None:
+        check_out(out, force)
+
     from aotlens.checkpoints import load
     from aotlens.conventions import as_head
-    from aotlens.heads import atlas
+    from aotlens.heads import atlas, load_atlas
+    from aotlens.heads.head_search import rows_where
 
-    check_csv(csv, force)
+    if out is not None and out.exists():
+        load_atlas(out)  # only an atlas is overwritten
     model = load(checkpoint, device, folders=folders)
     wanted = None if head is None else as_head(head, model.cfg)
     distilled = _distillation(checkpoint) if distillation else None
+    hows = how or ["position_mean"]
     with TokenBar() as bar:
         made = atlas(
-            model, corpus, distillation=distilled, n_tokens=tokens, hows=how or ["position_mean"],
+            model, corpus, distillation=distilled, n_tokens=tokens, hows=hows,
             n_ablated=sequences, cache=None if fresh else "home", progress=bar,
         )  # fmt: skip
+    if out is not None:
+        sizes = f"--tokens {tokens} {' '.join(f'--how {each}' for each in hows)} --sequences {sequences}"
+        _save(out, made, checkpoint, folders, corpus, sizes)
+    frame = made.to_frame()
+    frame = frame[rows_where(frame, where)]
     if csv is not None:
-        write_csv(made.to_frame(), csv)
+        write_csv(frame, csv)
         return
     print_text(f"{made.model} on {made.about}.")
     for what, why in made.missing.items():
@@ -72,7 +96,7 @@ def atlas_command(
     if wanted is not None:
         _print_dossier(made, wanted, model.tokenizer)
         return
-    _print_table(made)
+    _print_table(made, frame)
 
 
 def _distillation(checkpoint: str) -> object:
@@ -84,8 +108,26 @@ def _distillation(checkpoint: str) -> object:
     return bundled[checkpoint].distillation
 
 
-def _print_table(made: Atlas) -> None:
-    frame = made.to_frame()
+def _save(out: Path, made: Atlas, checkpoint: str, folders: list[Path], corpus: str, sizes: str) -> None:
+    from aotlens.checkpoints import find_checkpoint
+    from aotlens.data import open_corpus
+    from aotlens.data.sources import portable_spec
+    from aotlens.heads import AtlasRecord, save_atlas
+
+    info, text = find_checkpoint(checkpoint, folders), open_corpus(corpus)
+    record = AtlasRecord(
+        atlas=made,
+        checkpoint=info.name,
+        weights_sha256=info.weights_sha256,
+        corpus=corpus_name(info, text),
+        documents=tuple(info.held_out(text.names())),
+        command=f"aotlens atlas {info.name} --corpus {portable_spec(corpus)} {sizes}",
+    )
+    save_atlas(out, record)
+    print_text(f"{out}: saved")
+
+
+def _print_table(made: Atlas, frame: pd.DataFrame) -> None:
     hows = list(made.ablations)
     lines: list[tuple[str, ...]] = [
         ("head", "label", "margin", "induction*", "constancy", "without 0", "distance", "copies", "reads",

@@ -16,6 +16,9 @@ ablation.py    a loss, or any measure of logits, with some heads replaced (repla
 without.py    a model without some heads, for whatever it is asked
 each_head.py   the same for each head alone, without computing earlier layers again
 atlas.py       a row a head of all of it (examples.py: where it attends; atlas_file.py: kept on disk)
+    head_search.py          "induction > 0.4 and layer = 1" among its columns
+    atlas_records.py        atlases in files, and those of the bundled checkpoints
+induction.py   the induction circuit of a model, found in its atlas and put to the test
 sufficient.py  a small set of heads that does what the model does
 """
 
@@ -23,10 +26,12 @@ from __future__ import annotations
 
 from aotlens.heads.ablation import Ablation, ablate
 from aotlens.heads.atlas import Atlas, atlas
+from aotlens.heads.atlas_records import AtlasRecord, load_atlas, save_atlas, stored_atlas
 from aotlens.heads.attention_to import MotifScores, attention_to
 from aotlens.heads.constancy import PatternConstancy, RepeatedPatterns, pattern_constancy, repeated_patterns
 from aotlens.heads.each_head import EachHead, ablate_each
 from aotlens.heads.examples import Example, HeadExamples
+from aotlens.heads.induction import InductionCircuit, induction_circuit
 from aotlens.heads.inputs import Inputs, Targets
 from aotlens.heads.masks import MaskSimilarity, mask_similarity
 from aotlens.heads.matching import HeadMatching, match_heads
@@ -44,6 +49,7 @@ __all__ = [
     "PLACES",
     "Ablation",
     "Atlas",
+    "AtlasRecord",
     "AttentionPatterns",
     "EachHead",
     "Example",
@@ -51,6 +57,7 @@ __all__ = [
     "HeadMatching",
     "HeadSubspaces",
     "HeadSwitches",
+    "InductionCircuit",
     "Inputs",
     "MaskSimilarity",
     "Motif",
@@ -67,6 +74,8 @@ __all__ = [
     "attention_by_place",
     "attention_patterns",
     "attention_to",
+    "induction_circuit",
+    "load_atlas",
     "mask_similarity",
     "match_heads",
     "motif_scores",
@@ -75,6 +84,8 @@ __all__ = [
     "previous_indentation",
     "previous_use",
     "repeated_patterns",
+    "save_atlas",
+    "stored_atlas",
     "subspaces",
     "sufficient_heads",
     "targeted_attention",

@@ -32,6 +32,7 @@ from aotlens.heads.attention_to import MotifScores, scores_of
 from aotlens.heads.constancy import ConstancyTally, PatternConstancy
 from aotlens.heads.each_head import EachHead, ablate_each
 from aotlens.heads.examples import ExampleTally, HeadExamples
+from aotlens.heads.head_search import rows_where
 from aotlens.heads.inputs import Inputs
 from aotlens.heads.motifs import MOTIFS, row_entropy
 from aotlens.heads.reader import HeadReader, Model
@@ -43,6 +44,8 @@ from aotlens.results import Result
 if TYPE_CHECKING:
     import pandas as pd
 
+#: Hidden units of the feed-forward network whose error stands in the table, where they were distilled.
+_WIDTH = 16
 BRIDGE = "weights and ablations are read from models of aotlens; this one is of TransformerLens"
 
 
@@ -149,9 +152,18 @@ class Atlas(Result):
                 said.append(f"Without it the loss changes by {result.changes[place]:+.3f} ({low:+.3f} to {high:+.3f}).")
         return " ".join(said)
 
+    def where(self, search: str) -> tuple[Head, ...]:
+        """The heads that `search` finds in the table, as `induction_random > 0.4 and layer = 1` or `previous token`.
+
+        `aotlens.heads.head_search` says what can be written. Raises `ValueError` for what cannot be read.
+        """
+        found = rows_where(self.to_frame(), search)
+        return tuple(head for head, is_found in zip(self.heads, found, strict=True) if is_found)
+
     def to_frame(self) -> pd.DataFrame:
         """One row a head: label and margin, scores and their excess (`x_…`), shape, copying, its first partner in each
-        direction, and the change of the loss by each replacement with its interval."""
+        direction, the change of the loss by each replacement with its interval, and the error of a feed-forward network
+        of 16 hidden units (or of the most that were distilled) in its place."""
         import pandas as pd
 
         layers, heads = np.array(self.heads).T
@@ -178,7 +190,9 @@ class Atlas(Result):
             low, high = result.intervals().T
             columns |= {f"loss_{how}": result.changes, f"loss_{how}_low": low, f"loss_{how}_high": high}
         if self.distillation is not None:
-            errors = dict(zip(self.distillation.heads, self.distillation.mean_error(), strict=True))
+            widths = self.distillation.hidden
+            error = self.distillation.mean_error(_WIDTH if _WIDTH in widths else max(widths))
+            errors = dict(zip(self.distillation.heads, error, strict=True))
             columns["ffn_error"] = [errors.get(head, np.nan) for head in self.heads]
         if self.skip_trigrams is not None:
             columns["skip_trigrams"] = [len(self.skip_trigrams.get(head, ())) for head in self.heads]

@@ -63,36 +63,39 @@ class Stages:
         if name not in self.about:
             plain: dict[str, Any] = {}
             for key, value in make().items():
-                plain[key] = self._pack(f"{name}/{key}", value)
+                plain[key] = pack(f"{name}/{key}", value, self.tensors)
             self.about[name] = plain
             if self.path is not None:
                 metadata = {"atlas": self.about, "sha256": contents_hash(self.tensors, self.about)}
                 write_tensors(self.path, self.tensors, metadata)
-        return {key: self._unpack(f"{name}/{key}", plain) for key, plain in self.about[name].items()}
+        return {key: unpack(f"{name}/{key}", plain, self.tensors) for key, plain in self.about[name].items()}
 
-    def _pack(self, name: str, value: Any) -> dict[str, Any]:
-        """What of `value` goes into the header; its arrays are put among the tensors."""
-        if type(value).__name__ in _TYPES:
-            fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+
+def pack(name: str, value: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """What of `value` goes into a file's header; its arrays are put among the `tensors`, as `NAME.FIELD`."""
+    if type(value).__name__ in _TYPES:
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    else:
+        fields = {"": value}
+    plain: dict[str, Any] = {"type": type(value).__name__, "fields": {}}
+    for field, held in fields.items():
+        if isinstance(held, np.ndarray):
+            tensors[f"{name}.{field}"] = torch.from_numpy(np.ascontiguousarray(held))
         else:
-            fields = {"": value}
-        plain: dict[str, Any] = {"type": type(value).__name__, "fields": {}}
-        for field, held in fields.items():
-            if isinstance(held, np.ndarray):
-                self.tensors[f"{name}.{field}"] = torch.from_numpy(np.ascontiguousarray(held))
-            else:
-                plain["fields"][field] = dict(held) if isinstance(held, Mapping) else held
-        # As it is read again: tuples are lists in JSON.
-        return json.loads(json.dumps(plain))
+            plain["fields"][field] = dict(held) if isinstance(held, Mapping) else held
+    # As it is read again: tuples are lists in JSON.
+    return json.loads(json.dumps(plain))
 
-    def _unpack(self, name: str, plain: Mapping[str, Any]) -> Any:
-        fields = {field: _tuples(held) for field, held in plain["fields"].items()}
-        prefix = f"{name}."
-        for key, tensor in self.tensors.items():
-            if key.startswith(prefix):
-                fields[key.removeprefix(prefix)] = tensor.numpy()
-        kind = _TYPES.get(plain["type"])
-        return fields[""] if kind is None else kind(**fields)
+
+def unpack(name: str, plain: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
+    """The value of which `pack` gave `plain` and put arrays among the `tensors`."""
+    fields = {field: _tuples(held) for field, held in plain["fields"].items()}
+    prefix = f"{name}."
+    for key, tensor in tensors.items():
+        if key.startswith(prefix):
+            fields[key.removeprefix(prefix)] = tensor.numpy()
+    kind = _TYPES.get(plain["type"])
+    return fields[""] if kind is None else kind(**fields)
 
 
 def _tuples(value: Any) -> Any:

@@ -20,6 +20,7 @@ from app.shell.page import Page
 
 _NAMES = (
     "heads",
+    "atlas",
     "compare",
     "circuits",
     "trigrams",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,25 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from playwright.sync_api import expect
 
+import aotlens
+from aotlens.checkpoints import find_checkpoint
+from aotlens.checkpoints.catalog import bundled_folder  # the fixtures' own patch comes after this import
+from aotlens.heads import AtlasRecord, save_atlas
+from aotlens.heads import atlas as make_atlas
+from aotlens.heads.atlas_records import bundled_atlas_path
 from app.core import head_maps
 from app.core.own_texts import key_of
 from app.core.settings import Settings
 from app.factory import create_app
 from app.pages import PAGES
+from app.pages.atlas import files as atlas_files
+from app.pages.atlas.address import AtlasState
+from app.pages.atlas.ids import ids as atlas
+from app.pages.atlas.service_dossier import losses
+from app.pages.atlas.service_path import CHECKPOINT, guided
 from app.pages.checkpoints.ids import ids as checkpoints
 from app.pages.circuits import figures as circuit_figures
 from app.pages.circuits.address import CircuitsState
@@ -55,6 +68,7 @@ TEXT = "The captain bowed to the captain."
 BOOK = 30 * LONG
 #: What each page shows in these tests: nothing but what its address says.
 STATES: dict[str, Any] = {
+    "atlas": AtlasState(checkpoint="tiny-mhsa", where="layer = 1", head=(1, 0), y="entropy"),
     "heads": HeadsState(checkpoint="tiny-mhsa", text=TEXT, head=(1, 2), position=3, view="weighted", hide_first=True),
     "compare": CompareState(
         left="tiny-mhsa", right="tiny-mssa", right_off=((0, 1), (1, 0)), how="position_mean", corpus=key_of(BOOK),
@@ -95,6 +109,15 @@ def _losses(app: App, state: CompareState) -> Any:
 def _pairs(app: App, state: CompareState) -> Any:
     service, panes, _ = _compared(app, state)
     return [(pair.left, pair.right) for pair in service.pairs(panes)]
+
+
+def _atlas(app: App, state: AtlasState) -> tuple[Any, Any]:
+    service = app.services["atlas"]
+    return service, service.of(state.checkpoint, state.corpus)
+
+
+def _in_dossier(panel: str) -> Expected:
+    return lambda app, at: atlas_files.dossier_frame(*_atlas(app, at), at.head, at.bin, panel)
 
 
 def _circuit(app: App, state: CircuitsState) -> tuple[Any, Any]:
@@ -187,6 +210,18 @@ EXPECTED: dict[str, Expected] = {
         row["name"]: tuple(int(n) for n in row["shape"].split(" × "))
         for row in app.services["checkpoints"].tensors(app.core.catalog.info("tiny-mhsa"))
     },
+    atlas.TABLE: lambda app, at: (a := _atlas(app, at))[1].atlas.to_frame()[a[0].found(a[1], at.where)],
+    atlas.SCATTER: lambda app, at: _atlas(app, at)[1].atlas.to_frame()[["layer", "head", at.x, at.y]],
+    atlas.EXAMPLES: _in_dossier(atlas.EXAMPLES),
+    atlas.MOTIFS: _in_dossier(atlas.MOTIFS),
+    atlas.WEIGHTS: lambda app, at: [
+        _atlas(app, at)[0].strongest(at.checkpoint, at.head, kind, None, "").relative for kind in ("qk", "ov")
+    ],
+    atlas.PARTNERS: lambda app, at: ((made := _atlas(app, at)[1].atlas).reads(at.head, 4), made.feeds(at.head, 4)),
+    atlas.LOSSES: lambda app, at: {
+        one["how"]: (one["change"], one["low"], one["high"]) for one in losses(_atlas(app, at)[1], at.head)
+    },
+    atlas.VERDICT: lambda app, at: guided(app.services["atlas"])[1].to_frame(),
     heads.MAP: lambda app, at: head_maps.head_values(
         app.core.inference.analyse(at.checkpoint, at.text), *at.head, at.view, at.hide_first
     ),
@@ -259,11 +294,13 @@ def at_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
     (home / "distillations").mkdir()
     save_tiny(home / "checkpoints", "tiny-mhsa")
     save_tiny(home / "checkpoints", "tiny-mssa", n_layers=3, n_heads=2, attention="mssa")
+    shutil.copytree(bundled_folder() / CHECKPOINT, home / "checkpoints" / CHECKPOINT)
     distil(home / "distillations", "tiny-mhsa", home / "checkpoints", [0, 4], costs=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AOTLENS_HOME", str(home))
         for place in ("checkpoints.catalog.bundled_folder", "distill.records.bundled_distillations_folder"):
             patch.setattr(f"aotlens.{place}", lambda: Path("/nonexistent"))
+        stored_atlases(home / "atlases-of-tests", patch)
         app = create_app(Settings(device="cpu", first_checkpoint="tiny-mhsa"))
         app.core.corpora.own.keep_text("a book", BOOK)
         service, choice, reading = _trigrams(app, STATES["trigrams"])
@@ -273,6 +310,22 @@ def at_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
         audits = app.services["subspaces"].audits
         assert wait(audits.start(audits.order("tiny-mhsa", key_of(BOOK), None, 5))).state == "done"
         yield app
+
+
+def stored_atlases(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """As if an atlas of the tiny checkpoint were bundled, beside that of the path's."""
+    stored = bundled_atlas_path(CHECKPOINT)
+    folder.mkdir()
+    shutil.copy(stored, folder)
+    patch.setattr("aotlens.heads.atlas_records.bundled_atlases_folder", lambda: folder)
+    info, model = find_checkpoint("tiny-mhsa"), aotlens.load("tiny-mhsa", device="cpu")
+    tokens = torch.randint(0, 300, (6, 24), generator=torch.Generator().manual_seed(0))
+    made = make_atlas(model, tokens, hows=("position_mean",), n_ablated=4, cache=None)
+    save_atlas(
+        bundled_atlas_path("tiny-mhsa"),
+        AtlasRecord(atlas=made, checkpoint="tiny-mhsa", weights_sha256=info.weights_sha256, corpus="", documents=(),
+                    command=""),
+    )  # fmt: skip
 
 
 def offered(app: App, page: Page) -> set[str]:
@@ -306,7 +359,7 @@ def same(result: Any, expected: Any) -> None:
         assert list(result) == list(expected)
         for name, value in expected.items():
             same(result[name], value)
-    elif isinstance(expected, str | None):
+    elif isinstance(expected, str | None) or (isinstance(expected, tuple) and isinstance(expected[0], tuple)):
         assert result == expected
     elif isinstance(result, tuple | list) and result and hasattr(result[0], "job"):
         assert [(role.layer, role.head, role.eta) for role in result] == expected

@@ -8,8 +8,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from aotlens.checkpoints import load
-from aotlens.heads import atlas, match_heads
+from aotlens.checkpoints import find_checkpoint, load
+from aotlens.heads import atlas, load_atlas, match_heads
 
 Run = Callable[..., tuple[int, str, str]]
 TEXT = "the cat sat on the mat, the rat sat on the cat, and that was that. "
@@ -53,8 +53,25 @@ def test_csv_is_the_frame(run: Run, text: str, tmp_path: Path) -> None:
     read = pd.read_csv(file)
     assert list(read) == list(made)
     pd.testing.assert_frame_equal(read.select_dtypes("number"), made.select_dtypes("number"), check_dtype=False)
+    assert run("atlas", "small", "--corpus", text, *options, "--force", "--where", "layer = 1 and head = 0")[0] == 0
+    assert len(pd.read_csv(file)) == 1
+    code, _, err = run("atlas", "small", "--corpus", text, *options, "--force", "--where", "leyer = 1")
+    assert code == 2 and "Did you mean layer" in err
     code, _, err = run("atlas", "small", "--corpus", text, "--distillation")
     assert code == 2 and "not of small" in err
+
+
+def test_an_atlas_is_kept_with_where_it_comes_from(run: Run, text: str, tmp_path: Path) -> None:
+    file = tmp_path / "small.safetensors"
+    options = ("atlas", "small", "--corpus", text, "--tokens", "120", "--sequences", "6", "--out", str(file))
+    code, out, err = run(*options)
+    assert (code, err) == (0, "") and out.startswith(f"{file}: saved\n")
+    record = load_atlas(file)
+    assert record.belongs_to(find_checkpoint("small")) and record.atlas.model == "small"
+    assert record.command == ("aotlens atlas small --corpus dir:PATH --tokens 120 --how position_mean --sequences 6")
+    code, _, err = run(*options)
+    assert code == 2 and "exists already" in err
+    assert run(*options, "--force")[0] == 0
 
 
 def test_two_checkpoints_side_by_side(run: Run, text: str, tmp_path: Path) -> None:

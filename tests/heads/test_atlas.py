@@ -70,7 +70,7 @@ def test_columns_are_what_their_functions_give(model, tokens, made) -> None:
 
 
 def test_the_table_and_the_sentences(made) -> None:
-    distillation = SimpleNamespace(heads=((0, 1),), mean_error=lambda: np.array([0.25]))
+    distillation = SimpleNamespace(hidden=(0, 4, 16), heads=((0, 1),), mean_error=lambda width: np.array([4.0 / width]))
     fields = {**{name: getattr(made, name) for name in made.__dataclass_fields__}}
     given = type(made)(**{**fields, "distillation": distillation, "skip_trigrams": {(1, 0): ["a", "b"]}})
     frame = given.to_frame()

@@ -1,0 +1,256 @@
+"""The induction circuit of a model, found from its atlas and put to the test: heads that continue what came before.
+
+An induction head attends from the second occurrence of a token to what followed the first, and writes that (Elhage et
+al. 2021; Olsson et al. 2022). It can, since its keys read an earlier head that attends to the token before: at the
+place that followed the first occurrence, the key then says "the token before me was this one". Five claims follow, each
+with a number of its own (`InductionCircuit.checks`):
+
+    1  on random tokens that come twice, the heads attend to what followed the first occurrence
+    2  their keys read an earlier head most beyond random rotations, and that head attends to the token before
+    3  the weights match: of W_E W_QK (W_E W_OV of the earlier head)ᵀ, a token's row is highest at that same token
+    4  they write what they attend to: tokens → logits is highest at the same token
+    5  without either part, what the model gains from the repetition is gone
+
+Claims 1, 2 and 4 are the atlas's; 3 is read from the weights, and 5 from runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float64
+
+from aotlens.circuits import diagonal_rank, qk_circuit
+from aotlens.conventions import Head, HeadLike, as_head
+from aotlens.data import repeated_random_tokens
+from aotlens.data.windows import start_id
+from aotlens.evaluate import repeat_losses
+from aotlens.heads.ablation import Ablation, ablate
+from aotlens.heads.atlas import Atlas
+from aotlens.heads.each_head import EachHead, ablate_each
+from aotlens.heads.motifs import MOTIFS
+from aotlens.heads.patterns import AttentionPatterns
+from aotlens.models import AttentionOnlyTransformer
+from aotlens.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: What claims 2 to 5 ask at least: standard deviations above random rotations, shares of tokens, share of the gain.
+LEAST_Z, LEAST_MATCHING, LEAST_COPYING, LEAST_LOST = 3.0, 0.5, 0.1, 0.5
+_IGNORED = -100
+
+
+class Check(NamedTuple):
+    """A claim of an induction circuit and what was measured of it."""
+
+    claim: str
+    measured: str
+    holds: bool
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class InductionCircuit(Result):
+    """Induction heads, the heads that their keys read, and what is gone without them."""
+
+    model: str
+    heads: tuple[Head, ...]
+    """All whose induction score on repeated random tokens reaches the motif's threshold."""
+    induction: Float64[np.ndarray, " head"]
+    """That score."""
+    previous: tuple[Head, ...]
+    """For each, the earlier head that its keys read most beyond random rotations."""
+    z: Float64[np.ndarray, " head"]
+    """By how many standard deviations."""
+    previous_token: Float64[np.ndarray, " head"]
+    """How much that head attends to the token before, on the atlas's text."""
+    matching: Float64[np.ndarray, " head"]
+    """Share of tokens whose row of the QK circuit, keys through that head, is highest at the same token."""
+    directly: Float64[np.ndarray, " head"]
+    """The same with keys that are the tokens themselves: what the circuit would be without the earlier head."""
+    copying: Float64[np.ndarray, " head"]
+    """Share of tokens that raise their own logit most through the head."""
+    first_half: float
+    """Loss on random tokens, nats."""
+    each: EachHead
+    """The loss on the same tokens when they come again, and without each head of the model alone."""
+    without_heads: Ablation
+    """The same without all of `heads`."""
+    without_previous: Ablation
+    """The same without all of `previous`."""
+
+    @property
+    def gain(self) -> float:
+        """What the model gains from the repetition: loss on the first half less that on the second, nats."""
+        return self.first_half - self.without_heads.clean_mean
+
+    def lost(self, without: Ablation) -> float:
+        """Share of `gain` that is gone without some heads."""
+        return without.change / self.gain
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """The five claims in order, and whether each holds of every head."""
+        threshold = MOTIFS["induction"].threshold
+        parts = (self.without_heads, self.without_previous)
+        low = min(without.interval()[0] for without in parts)
+        lost = [self.lost(without) for without in parts]
+        earlier = ", ".join(sorted({_name(head) for head in self.previous}))
+        return (
+            Check(
+                "On random tokens that come twice they attend to what followed the first occurrence.",
+                f"{_range(self.induction)} (at least {threshold})", bool((self.induction >= threshold).all()),
+            ),
+            Check(
+                f"Their keys read {earlier} most, which attends to the token before.",
+                f"z = {_range(self.z, '.0f')} (at least {LEAST_Z:.0f}); attention to the token before "
+                f"{_range(self.previous_token)} (at least {MOTIFS['previous_token'].threshold})",
+                bool((self.z >= LEAST_Z).all() and (self.previous_token >= MOTIFS["previous_token"].threshold).all()),
+            ),
+            Check(
+                "In the weights, a query looks for keys whose token before is its own.",
+                f"{_range(self.matching, '.1%')} of tokens (at least {LEAST_MATCHING:.0%}; without the earlier head "
+                f"{_range(self.directly, '.1%')})", bool((self.matching >= LEAST_MATCHING).all()),
+            ),
+            Check(
+                "They write the token that they attend to.",
+                f"{_range(self.copying, '.1%')} of tokens raise their own logit most (at least {LEAST_COPYING:.0%})",
+                bool((self.copying >= LEAST_COPYING).all()),
+            ),
+            Check(
+                "Without them, or without what their keys read, the gain from the repetition is gone.",
+                f"{lost[0]:.0%} and {lost[1]:.0%} of {self.gain:.2f} nats (at least {LEAST_LOST:.0%})",
+                low > 0 and min(lost) >= LEAST_LOST,
+            ),
+        )  # fmt: skip
+
+    @property
+    def verdict(self) -> str:
+        """What was found, in a sentence with its numbers."""
+        heads, earlier = ", ".join(map(_name, self.heads)), ", ".join(sorted({_name(head) for head in self.previous}))
+        failed = [place for place, check in enumerate(self.checks, start=1) if not check.holds]
+        is_it = "is an induction circuit" if not failed else f"is no induction circuit by claim {_listed(failed)}"
+        low, high = self.without_heads.interval()
+        clean = self.without_heads.clean_mean
+        return (
+            f"{earlier} → {heads} of {self.model} {is_it}: on random tokens that come again the loss is {clean:.2f} "
+            f"nats, after {self.first_half:.2f} at first; without {heads} it rises by {self.without_heads.change:.2f} "
+            f"({low:.2f} to {high:.2f}), without {earlier} by {self.without_previous.change:.2f}."
+        )
+
+    @property
+    def headline(self) -> str:
+        return self.verdict
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row an induction head: layer, head, induction, previous, z, previous_token, matching, directly, copying,
+        and what is lost without it alone."""
+        import pandas as pd
+
+        layers, heads = np.array(self.heads).T
+        columns = {"layer": layers, "head": heads, "induction": self.induction}
+        columns |= {"previous": list(map(_name, self.previous)), "z": self.z, "previous_token": self.previous_token}
+        columns |= {"matching": self.matching, "directly": self.directly, "copying": self.copying}
+        columns |= {"lost_alone": self.each.changes[[self.each.heads.index(head) for head in self.heads]] / self.gain}
+        return pd.DataFrame(columns)
+
+
+@torch.no_grad()
+def induction_circuit(
+    model: AttentionOnlyTransformer,
+    atlas: Atlas,
+    *,
+    how: str = "position_mean",
+    n_sequences: int = 16,
+    half_length: int = 50,
+    seed: int = 0,
+) -> InductionCircuit:
+    """Find the induction heads of `model` in its `atlas`, and measure the five claims above.
+
+    Losses are on `n_sequences` of the start token and twice the same `half_length` random tokens (fewer where the
+    context is shorter), the second half's from its second token on; heads are replaced as by `how` of `ablate`. Time:
+    a product of vocabulary × vocabulary a head, and one run of `ablate_each`.
+
+    Raises `ValueError` for an atlas of another shape or without circuits, and where no head behind the first layer
+    reaches the induction motif's threshold.
+    """
+    shape = (model.cfg.n_layers, model.cfg.n_heads)
+    if atlas.entropy.shape != shape:
+        raise ValueError(f"expected an atlas of {shape[0]} × {shape[1]} heads, got one of {atlas.entropy.shape}.")
+    if atlas.copying is None or "k" not in atlas.composition_z or model.sees_later_keys:
+        why = atlas.missing.get("circuits", "the model sees later tokens")
+        raise ValueError(f"expected an atlas with circuits of a model that writes next tokens, got {why}.")
+    scores = atlas.random["induction"]
+    heads = tuple(head for head in atlas.heads if head[0] and scores[head] >= MOTIFS["induction"].threshold)
+    if not heads:
+        raise ValueError(
+            f"no head of {atlas.model} behind the first layer has an induction score of "
+            f"{MOTIFS['induction'].threshold} or more; the highest is {np.nanmax(scores):.2f}."
+        )
+    previous, z = [], []
+    for layer, number in heads:
+        above = np.nan_to_num(atlas.composition_z["k"][:layer, :, layer, number], nan=-np.inf)
+        place = np.unravel_index(int(above.argmax()), above.shape)
+        previous.append((int(place[0]), int(place[1])))
+        z.append(float(above[place]))
+    length = min(half_length, (model.cfg.n_ctx - 1) // 2)
+    assert model.cfg.d_vocab is not None
+    start = start_id(model.tokenizer) or 0
+    tokens = repeated_random_tokens(model.cfg.d_vocab, n_sequences, length, seed, eot_id=start)
+    again = torch.full_like(tokens, _IGNORED)
+    again[:, length + 1 : -1] = tokens[:, length + 2 :]
+    tokens, again = tokens.to(model.device), again.to(model.device)
+    return InductionCircuit(
+        model=atlas.model,
+        heads=heads,
+        induction=np.array([scores[head] for head in heads]),
+        previous=tuple(previous),
+        z=np.array(z),
+        previous_token=np.array([atlas.motifs["previous_token"][head] for head in previous]),
+        matching=np.array([_diagonal(model, *pair) for pair in zip(heads, previous, strict=True)]),
+        directly=np.array([_diagonal(model, head, None) for head in heads]),
+        copying=np.array([atlas.copying[head] for head in heads]),
+        first_half=repeat_losses(model, half_length=length, n_sequences=n_sequences, seed=seed).first_half,
+        each=ablate_each(model, tokens, how, targets=again, seed=seed),
+        without_heads=ablate(model, tokens, heads, how, targets=again, seed=seed),
+        without_previous=ablate(model, tokens, sorted(set(previous)), how, targets=again, seed=seed),
+    )
+
+
+def _diagonal(model: AttentionOnlyTransformer, head: Head, through: Head | None) -> float:
+    """Share of tokens that are the best source of their own row."""
+    circuit = qk_circuit(model, head, "tokens", "tokens" if through is None else _name(through))
+    return float((diagonal_rank(circuit) == 0).double().mean())
+
+
+def _name(head: Head) -> str:
+    return f"{head[0]}.{head[1]}"
+
+
+def _range(values: Float64[np.ndarray, " head"], form: str = ".2f") -> str:
+    low, high = format(values.min(), form), format(values.max(), form)
+    return low if low == high else f"{low} to {high}"
+
+
+def _listed(places: list[int]) -> str:
+    return " and ".join(map(str, places))
+
+
+def strongest_repeat(patterns: AttentionPatterns, head: HeadLike) -> tuple[int, int, float]:
+    """Where on a prompt a head does induction most: the query, the key behind an earlier occurrence of its token, and
+    the attention between them. Raises `ValueError` for a text in which no token comes twice."""
+    layer, number = as_head(head)
+    tokens = np.asarray(patterns.tokens)
+    same = np.tril(tokens[:, None] == tokens[None], -1)  # [query, earlier]
+    behind = np.zeros_like(same)
+    behind[:, 1:] = same[:, :-1]
+    behind &= np.tri(len(tokens), k=-1, dtype=bool)
+    behind[:, :2] = False
+    if not behind.any():
+        raise ValueError("no token of this text comes twice, with another one between.")
+    attention = np.where(behind, np.asarray(patterns.pattern[layer, number]), -1.0)
+    query, key = np.unravel_index(int(attention.argmax()), attention.shape)
+    return int(query), int(key), float(attention[query, key])

@@ -1,0 +1,26 @@
+// The Atlas page between two questions to the server: a click on a head opens its dossier.
+(function () {
+    "use strict";
+
+    function open(layer, head) {
+        aotlens.pickHead("atlas-heads", layer, head);
+        aotlens.openTab("atlas-tabs", "head");
+    }
+
+    document.addEventListener("click", function (event) {
+        const button = event.target instanceof Element ? event.target.closest(".atlas-go") : null;
+        if (button) open(Number(button.dataset.layer), Number(button.dataset.head));
+    });
+
+    aotlens.page("atlas", {
+        openFromTable: function ({ click, rows }) {
+            const row = click && rows && rows.find((one) => one.name === click.rowId);
+            if (row && click.colId === "order") open(...row.goto);
+        },
+
+        openFromPoint: function ({ click }) {
+            const point = click && click.points && click.points[0];
+            if (point && point.customdata) open(...String(point.customdata).split(".").map(Number));
+        },
+    });
+})();

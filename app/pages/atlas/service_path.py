@@ -1,0 +1,128 @@
+"""The guided path: six views that find the induction circuit of a bundled checkpoint, with what is measured of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aotlens.plots import glyphs
+from app.core.errors import RequestError
+from app.core.examples import EXAMPLES
+from app.pages.atlas import words
+from app.pages.atlas.address import ADDRESS
+from app.pages.atlas.service import Atlases, Made
+
+if TYPE_CHECKING:
+    from aotlens.heads import InductionCircuit
+
+#: Whose heads the path is about.
+CHECKPOINT = "novels-2l-mhsa"
+_TEXT = EXAMPLES["A repeated list (copying)"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A view of the path."""
+
+    title: str
+    look: str
+    """What to look at there."""
+    means: str
+    """What it means, with its numbers."""
+    links: tuple[tuple[str, str], ...]
+    """(text, address), the view itself first."""
+
+
+def guided(service: Atlases) -> tuple[Made, InductionCircuit]:
+    """The atlas that the path is about, and its circuit. Raises RequestError where either is not here."""
+    made = service.stored(CHECKPOINT)
+    if made is None:
+        raise RequestError(f"The path is about {CHECKPOINT}, whose atlas is not here.")
+    return made, service.induction(made)
+
+
+def steps(service: Atlases) -> list[Step]:
+    """The six views, in order. Raises RequestError as `guided`."""
+    from aotlens.heads.induction import strongest_repeat
+    from aotlens.heads.motifs import MOTIFS
+
+    made, circuit = guided(service)
+    links, at = service.core.links, {"checkpoint": CHECKPOINT}
+    best = int(circuit.induction.argmax())
+    head, earlier = circuit.heads[best], circuit.previous[best]
+    name, before = words.name(head), words.name(earlier)
+    threshold = MOTIFS["induction"].threshold
+    scores = [f"{words.name(one)} ({score:.2f})" for one, score in zip(circuit.heads, circuit.induction, strict=True)]
+    patterns = service.core.inference.analyse(CHECKPOINT, _TEXT).patterns
+    query, key, attention = strongest_repeat(patterns, head)
+    tokens = [f"‹{glyphs(text)}›" for text in patterns.str_tokens]
+    place = made.atlas.motifs.motifs.index("previous_token")
+    chance = made.atlas.motifs.chance
+    by_chance = "" if chance is None else f" (chance {chance[(place, *earlier)]:.2f})"
+    on_text = made.atlas.motifs["induction"][head]
+    each = circuit.each
+    beside = [
+        f" Without {words.name(one)}, of the same layer, by {change:.2f}."
+        for one, change in zip(each.heads, each.changes, strict=True)
+        if one[0] == head[0] and one not in circuit.heads
+    ]
+    return [
+        Step(
+            title="Find the heads that repeat",
+            look=f"The points at the right: heads whose induction score on random tokens is {threshold} or more.",
+            means=f"{len(circuit.heads)} of {len(made.atlas.heads)} heads attend, on random tokens that come twice, to "
+            f"what followed the first occurrence: {', '.join(scores)}. On novels they mostly rest on the start token, "
+            f"and the same score is {on_text:.2f} for {name}: little is repeated there.",
+            links=(("Open the scatter", ADDRESS.to(**at, where=f"induction_random >= {threshold}", y="copying")),),
+        ),
+        Step(
+            title="Watch one at work",
+            look=f"The locked token {tokens[query]} in the second line, and the token that it attends to.",
+            means=f"Head {name} gives {attention:.0%} of its attention to {tokens[key]}, which followed "
+            f"{tokens[query]} the first time. Nothing but the first line tells what comes next.",
+            links=(("Open the text", links.to("heads", **at, text=_TEXT, head=head, position=query)),),
+        ),
+        Step(
+            title="What does it write?",
+            look=f"Head {name} in the table: how many tokens raise their own logit most.",
+            means=f"Through {name}, {circuit.copying[best]:.1%} of all {_n_tokens(service):,} tokens make themselves "
+            "the likeliest next token: it copies what it attends to. Attending to what came next and copying it "
+            "continues the text.",
+            links=(("Open its copying", links.to("circuits", **at, head=head, kind="ov", beside="copying")),),
+        ),
+        Step(
+            title="How does it know where to look?",
+            look=f"The lines into {name}, and the strongest of them.",
+            means=f"Its keys read head {before}, {circuit.z[best]:.0f} standard deviations beyond random rotations; "
+            f"and {before} gives {circuit.previous_token[best]:.2f} of its attention to the token before{by_chance}. "
+            "So each key tells which token stood before it.",
+            links=(
+                ("Open the composition", links.to("circuits", **at, head=head, view="composition")),
+                (f"The dossier of {before}", ADDRESS.to(**at, head=earlier, tab="head")),
+            ),
+        ),
+        Step(
+            title="Do the weights match?",
+            look=f"QK of {name} with keys through {before}: the largest entries pair a token with itself.",
+            means=f"For {circuit.matching[best]:.1%} of all tokens as query, the key that scores highest is the place "
+            f"behind that same token. Without {before} in between it is {circuit.directly[best]:.1%}.",
+            links=(("Open the circuit", links.to("circuits", **at, head=head, kind="qk", right=before)),),
+        ),
+        Step(
+            title="Take it away",
+            look=f"What the model’s first choice loses without {name}, on a text that repeats a name.",
+            means=f"On random tokens that come again, the loss rises from {circuit.without_heads.clean_mean:.2f} by "
+            f"{circuit.without_heads.change:.2f} nats without {_names(circuit.heads)}, and by "
+            f"{circuit.without_previous.change:.2f} without {_names(circuit.previous)}."
+            + "".join(beside),
+            links=(("Open the paths", links.to("paths", **at, without=name, through=head, beside="without")),),
+        ),
+    ]  # fmt: skip
+
+
+def _n_tokens(service: Atlases) -> int:
+    return int(service.core.catalog.config(CHECKPOINT)["d_vocab"])
+
+
+def _names(heads: tuple[tuple[int, int], ...]) -> str:
+    return ", ".join(words.name(one) for one in sorted(set(heads)))

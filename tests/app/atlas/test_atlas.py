@@ -1,0 +1,229 @@
+"""The Atlas page: what it lists and says is the library's; heads open their dossiers; the path lands where it says."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from playwright.sync_api import expect
+
+from aotlens.checkpoints.catalog import bundled_folder  # the fixtures' own patch comes after this import
+from aotlens.circuits import qk_circuit
+from aotlens.heads import atlas, stored_atlas
+from app.core import Core
+from app.core.corpora import PASTED
+from app.core.errors import RequestError
+from app.core.settings import Settings
+from app.factory import create_app
+from app.pages.atlas import files, service_dossier, words
+from app.pages.atlas.address import ADDRESS, AtlasState
+from app.pages.atlas.callbacks import make_file, order_of
+from app.pages.atlas.ids import ids
+from app.pages.atlas.service import HOWS, N_ABLATED, Atlases, Made
+from app.pages.atlas.service_path import CHECKPOINT, guided, steps
+from app.shell import ids as shell
+from app.shell.app import App
+from tests.app.conftest import TEXT, fits, in_the_first_screen, opened, query, save_tiny, serve, settled, wait, written
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+STORED = stored_atlas(CHECKPOINT).atlas
+
+
+@pytest.fixture(scope="module")
+def own_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
+    """The bundled checkpoint that the path is about, and a tiny one without an atlas."""
+    folder = tmp_path_factory.mktemp("two")
+    shutil.copytree(bundled_folder() / CHECKPOINT, folder / CHECKPOINT)
+    save_tiny(folder, "tiny-mhsa")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AOTLENS_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setattr("aotlens.checkpoints.catalog.bundled_folder", lambda: Path("/nonexistent"))
+        yield create_app(Settings(checkpoints=(folder,), device="cpu"))
+
+
+@pytest.fixture(scope="module")
+def address(own_app: App) -> Iterator[str]:
+    with serve(own_app) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def service(own_app: App) -> Atlases:
+    return own_app.services["atlas"]
+
+
+@pytest.fixture(scope="module")
+def made(service: Atlases) -> Made:
+    found = service.stored(CHECKPOINT)
+    assert found is not None
+    return found
+
+
+def test_the_stored_atlas_is_shown_of_its_own_weights_only(service: Atlases, made: Made, tmp_path: Path) -> None:
+    assert service.choose(None, None, None) == {
+        "checkpoint": None, "corpus": None, "key": None, "name": CHECKPOINT,
+    }  # fmt: skip
+    shown = service.frame(made)
+    pd.testing.assert_frame_equal(shown.drop(columns=["name", "ffn_error"]), STORED.to_frame())
+    assert list(shown["name"][:2]) == ["0.0", "0.1"] and "65,536 tokens (stored)" in words.shown(made)[1]
+    assert service.choose("tiny-mhsa", None, None) is None
+    save_tiny(tmp_path, CHECKPOINT)
+    assert Atlases(Core.start(Settings(checkpoints=(tmp_path,)))).stored(CHECKPOINT) is None
+
+
+def test_an_atlas_on_ones_own_text_is_the_librarys(own_app: App, service: Atlases) -> None:
+    order = order_of(service, "tiny-mhsa", PASTED, 30 * TEXT, "16384")
+    job = wait(service.start(order, session="me"))
+    assert job.state == "done", job.error
+    choice = service.choose("tiny-mhsa", None, job.key)
+    own = service.shown(choice)
+    assert own is not None and choice is not None and own.corpus == choice["corpus"] == order.corpus
+    model = own_app.core.catalog.load("tiny-mhsa").model
+    expected = atlas(
+        model, own_app.core.corpora.own.corpus(own_app.core.corpora.own.get(order.corpus)), n_tokens=16384, hows=HOWS,
+        n_ablated=N_ABLATED, cache=None,
+    )  # fmt: skip
+    pd.testing.assert_frame_equal(own.atlas.to_frame(), expected.to_frame())
+    # The address names the text: after a reload it is found, of its own checkpoint only.
+    assert service.of("tiny-mhsa", order.corpus) is own
+    assert service.shown(service.choose(CHECKPOINT, order.corpus, job.key)) is service.stored(CHECKPOINT)
+    with pytest.raises(RequestError, match="There is no text to read"):
+        order_of(service, "tiny-mhsa", PASTED, " ", None)
+    with pytest.raises(RequestError, match="no atlas of tiny-mhsa yet"):
+        service.of("tiny-mhsa", None)
+
+
+def test_files_have_what_is_found_and_searches_say_what_is_wrong(service: Atlases, made: Made) -> None:
+    saved = make_file(service, ids.TABLE, service.choose(None, None, None), "induction_random > 0.4")
+    frame = pd.read_csv(io.BytesIO(saved.content), keep_default_na=False)
+    assert list(frame["head"]) == [0, 1, 3] and list(frame["layer"]) == [1, 1, 1]
+    assert set(STORED.to_frame()) <= set(frame)
+    with pytest.raises(RequestError, match=r"Heads where 'induktion > 1': there is no column 'induktion'"):
+        service.found(made, "induktion > 1")
+    with pytest.raises(RequestError, match="no atlas here to save"):
+        make_file(service, ids.TABLE, None, None)
+    motifs = files.dossier_frame(service, made, (1, 0), None, ids.MOTIFS)
+    assert set(motifs["motif"]) == set(STORED.motifs.motifs)
+    assert len(files.dossier_frame(service, made, (1, 0), 9, ids.EXAMPLES)) == 4
+
+
+def test_passages_mark_where_a_head_attends(own_app: App, service: Atlases, made: Made) -> None:
+    tokenizer = own_app.core.catalog.load(CHECKPOINT).model.tokenizer
+    assert tokenizer is not None
+    for passage, example in zip(
+        service_dossier.passages(service, made, (1, 3), 9), STORED.examples.of("1.3", 9), strict=True
+    ):
+        strings = tokenizer.str_tokens(STORED.examples.tokens[example.sequence].tolist())
+        (at,) = [piece for piece in passage.pieces if piece.kind == "query"]
+        assert at.text == strings[example.query]
+        keys = {k: w for k, w in zip(example.keys, example.weights, strict=True) if w >= 0.05 and k != example.query}
+        marked = [(piece.text, piece.weight) for piece in passage.pieces if piece.kind == "key"]
+        assert marked == [(strings[key], keys[key]) for key in sorted(keys)]
+        if passage.text is not None:
+            _, ids_read = own_app.core.inference.tokens(CHECKPOINT, passage.text)
+            assert ids_read[passage.position] == STORED.examples.tokens[example.sequence, example.query]
+    counts = service_dossier.bins(made, (0, 3))
+    assert sum(counts) == 256 * 254 and service_dossier.chosen_bin(made, (0, 3), 0) == (9 if not counts[0] else 0)
+
+
+def test_what_a_head_looks_for_is_its_circuit(own_app: App, service: Atlases, made: Made) -> None:
+    direct, through, writes = service_dossier.sharpest(service, made, (1, 3))
+    assert "keys through 0.3" in through.title and through.link["right"] == "0.3" and writes.unit == "logits"
+    model = own_app.core.catalog.load(CHECKPOINT).model
+    circuit = qk_circuit(model, "1.3", "tokens", "0.3")
+    whole = (circuit.A @ circuit.B).double()
+    above = whole - (whole.logsumexp(1, keepdim=True) - np.log(whole.shape[1]))
+    assert model.tokenizer is not None
+    token = {text: place for place, text in enumerate(model.tokenizer.str_tokens(range(whole.shape[0])))}
+    for row, entries in through.rows:
+        best = above[token[row]].topk(3)
+        assert [token[text] for text, _ in entries] == best.indices.tolist()
+        np.testing.assert_allclose([value for _, value in entries], best.values, atol=1e-4)
+    assert torch.isfinite(above).all() and len(direct.rows) == 5
+
+
+def test_the_path_has_six_steps_whose_addresses_are_there(own_app: App, service: Atlases) -> None:
+    walked, (_, circuit) = steps(service), guided(service)
+    assert len(walked) == 6 and circuit.heads == ((1, 0), (1, 1), (1, 3))
+    pages = {page.path: page for page in own_app.pages}
+    for step in walked:
+        for _, href in step.links:
+            path, _, search = href.partition("?")
+            state, wrong = pages[path].address.read(search, own_app.core)
+            assert wrong == [] and state.checkpoint == CHECKPOINT
+    scatter = ADDRESS.parse(walked[0].links[0][1].partition("?")[2])
+    found = service.frame(service.of(scatter.checkpoint, None))[service.found(guided(service)[0], scatter.where)]
+    assert list(found["name"]) == [words.name(head) for head in circuit.heads]
+    said = " ".join(step.means for step in walked)
+    for number in (circuit.induction.max(), STORED.motifs["previous_token"][0, 3], circuit.without_heads.change):
+        assert f"{number:.2f}" in said
+    assert f"{circuit.matching[int(circuit.induction.argmax())]:.1%}" in said
+
+
+# ── in the browser ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def names(page: Page) -> Any:
+    return page.locator(f"#{shell.table(ids.TABLE)} .ag-pinned-left-cols-container .ag-cell")
+
+
+def test_it_opens_on_the_stored_atlas_and_a_click_opens_a_dossier(open_page) -> None:
+    page = open_page("/atlas", load=True)
+    expect(names(page)).to_have_text([f"{layer}.{head}" for layer in (0, 1) for head in range(4)])
+    in_the_first_screen(page, ids.TABLE)
+    in_the_first_screen(page, ids.SCATTER)
+    search = page.get_by_label("Heads where")
+    search.fill("induction_random > 0.4")
+    expect(names(page)).to_have_text(["1.0", "1.1", "1.3"])
+    written(page, "where", "induction_random > 0.4")
+    search.fill("induktion > 0.4")
+    expect(page.locator(f"#{shell.notice(ids.TABLE)}")).to_contain_text("Did you mean induction")
+    search.fill("previous token")
+    expect(names(page)).to_have_text(["0.3"])
+    names(page).first.click()
+    expect(page.locator(f"#{shell.title(ids.DOSSIER)}")).to_have_text(f"Head 0.3 of {CHECKPOINT}")
+    expect(page.locator(f"#{shell.body(ids.DOSSIER)}")).to_have_text(STORED.sentence("0.3"))
+    settled(page)
+    assert query(page)["head"] == "0.3" and query(page)["tab"] == "head" and query(page)["where"] == "previous token"
+
+
+def test_a_dossier_by_its_address_leads_to_partners_and_other_pages(open_page) -> None:
+    page = open_page(ADDRESS.format(AtlasState(head=(1, 3), bin=4, tab="head")), scheme="dark")
+    expect(page.locator(f"#{shell.body(ids.EXAMPLES)} .atlas-example")).to_have_count(len(STORED.examples.of("1.3", 4)))
+    expect(page.locator(f"#{shell.body(ids.LOSSES)}")).to_contain_text(
+        words.signed(float(STORED.ablations["position_mean"].changes[STORED.heads.index((1, 3))]))
+    )
+    expect(page.locator(f"#{shell.body(ids.WEIGHTS)}")).to_contain_text("keys through 0.3")
+    expect(page.locator(f"#{ids.OPEN_CIRCUITS}")).to_have_attribute(
+        "href", "/circuits?checkpoint=novels-2l-mhsa&head=1.3"
+    )
+    page.locator(f"#{shell.body(ids.PARTNERS)} .atlas-go", has_text="0.3").click()
+    expect(page.locator(f"#{shell.title(ids.DOSSIER)}")).to_contain_text("Head 0.3")
+    written(page, "head", "0.3")
+    page.set_viewport_size({"width": 800, "height": 900})
+    fits(page)
+
+
+def test_the_path_ends_in_a_verdict_and_its_steps_open(open_page, service: Atlases) -> None:
+    page = open_page("/atlas")
+    opened(page, "Guided path")
+    expect(page.locator(f"#{ids.PATH} li")).to_have_count(6)
+    expect(page.locator(f"#{ids.VERDICT}")).to_contain_text(guided(service)[1].verdict)
+    expect(page.locator(f"#{ids.VERDICT} .met")).to_have_count(5)
+    page.get_by_role("link", name="Open the scatter").click()
+    expect(names(page)).to_have_text(["1.0", "1.1", "1.3"])
+
+
+def test_a_checkpoint_without_an_atlas_says_how_one_is_made(open_page) -> None:
+    page = open_page("/atlas?checkpoint=tiny-mhsa&x=nonsense", width=800)
+    expect(page.locator(f"#{shell.body(ids.FORM)}")).to_contain_text("There is no atlas of tiny-mhsa yet")
+    fits(page)
