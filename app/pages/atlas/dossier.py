@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dash import dcc, html
 
 from aotlens.plots import describe, glyphs
-from app.core.address import Links
+from app.core.links import Links
 from app.pages.atlas import words
 from app.pages.atlas.service_dossier import Passage, Piece, Sharpest
 from app.pages.atlas.tables import small_table
