@@ -27,7 +27,7 @@ from aotlens.conventions import Head, HeadLike, Progress, as_head
 from aotlens.data import Corpus, Encoding, open_corpus, spread_windows
 from aotlens.data.windows import spread
 from aotlens.heads.ablation import Ablation, ablate
-from aotlens.heads.atlas_file import Stage, Stages, identity
+from aotlens.heads.atlas_file import Stage, Stages, Steps, identity
 from aotlens.heads.attention_to import MotifScores, scores_of
 from aotlens.heads.constancy import ConstancyTally, PatternConstancy
 from aotlens.heads.each_head import EachHead, ablate_each
@@ -250,7 +250,7 @@ def atlas(
     chosen = () if "ablations" in missing else tuple(hows)
     ablated = tokens[spread(len(tokens), n_ablated)].to(reader.device)
     runs = reader.n_layers * reader.n_heads * -(-len(ablated) // batch_size)
-    steps = _Steps(progress, len(tokens) + len(chosen) * runs)
+    steps = Steps(progress, len(tokens) + len(chosen) * runs)
 
     patterns = stages.get(
         "patterns", lambda: _patterns(reader, tokens, n_examples, seed, batch_size, steps.within(len(tokens)))
@@ -382,22 +382,3 @@ def _circuits(model: Any) -> Stage:
     made = all_compositions(model, folded=True, n_random=1, seed=0)
     parts = {f"composition {mode}": each.values for mode, each in made.items()}
     return {"copying": rates, "copying_score": scores, **parts, **{f"z {mode}": e.z for mode, e in made.items()}}
-
-
-class _Steps:
-    """`progress` over stages that count for themselves."""
-
-    def __init__(self, progress: Progress | None, total: int) -> None:
-        self.progress, self.total, self.before = progress, total, 0
-
-    def within(self, size: int) -> Progress | None:
-        """The progress of a stage that takes `size` of the whole."""
-        if self.progress is None:
-            return None
-        report, before, total = self.progress, self.before, self.total
-        return lambda done, of: report(before + size * done // max(of, 1), total)
-
-    def done(self, size: int) -> None:
-        self.before += size
-        if self.progress is not None:
-            self.progress(self.before, self.total)

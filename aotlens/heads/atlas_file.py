@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
+from aotlens.conventions import Progress
 from aotlens.files import contents_hash, read_tensors, write_tensors
 from aotlens.heads.ablation import Ablation
 from aotlens.heads.attention_to import MotifScores
@@ -100,3 +101,22 @@ def unpack(name: str, plain: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
 
 def _tuples(value: Any) -> Any:
     return tuple(_tuples(each) for each in value) if isinstance(value, list) else value
+
+
+class Steps:
+    """`progress` over stages that count for themselves."""
+
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self.progress, self.total, self.before = progress, total, 0
+
+    def within(self, size: int) -> Progress | None:
+        """The progress of a stage that takes `size` of the whole."""
+        if self.progress is None:
+            return None
+        report, before, total = self.progress, self.before, self.total
+        return lambda done, of: report(before + size * done // max(of, 1), total)
+
+    def done(self, size: int) -> None:
+        self.before += size
+        if self.progress is not None:
+            self.progress(self.before, self.total)
