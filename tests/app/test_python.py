@@ -29,6 +29,7 @@ from app.pages.atlas.address import AtlasState
 from app.pages.atlas.ids import ids as atlas
 from app.pages.atlas.service_dossier import losses
 from app.pages.atlas.service_path import CHECKPOINT, guided
+from app.pages.checkpoints.address import CheckpointsState
 from app.pages.checkpoints.ids import ids as checkpoints
 from app.pages.circuits import figures as circuit_figures
 from app.pages.circuits.address import CircuitsState
@@ -69,6 +70,7 @@ BOOK = 30 * LONG
 #: What each page shows in these tests: nothing but what its address says.
 STATES: dict[str, Any] = {
     "atlas": AtlasState(checkpoint="tiny-mhsa", where="layer = 1", head=(1, 0), y="entropy"),
+    "checkpoints": CheckpointsState(checkpoint="tiny-mhsa"),
     "heads": HeadsState(checkpoint="tiny-mhsa", text=TEXT, head=(1, 2), position=3, view="weighted", hide_first=True),
     "compare": CompareState(
         left="tiny-mhsa", right="tiny-mssa", right_off=((0, 1), (1, 0)), how="position_mean", corpus=key_of(BOOK),
