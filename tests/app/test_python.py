@@ -10,15 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from playwright.sync_api import expect
 
-import aotlens
-from aotlens.checkpoints import find_checkpoint
 from aotlens.checkpoints.catalog import bundled_folder  # the fixtures' own patch comes after this import
-from aotlens.heads import AtlasRecord, save_atlas
-from aotlens.heads import atlas as make_atlas
-from aotlens.heads.atlas_records import bundled_atlas_path
 from app.core import head_maps
 from app.core.own_texts import key_of
 from app.core.settings import Settings
@@ -60,6 +54,7 @@ from app.shell.app import App
 from app.shell.checking import components
 from app.shell.page import Page
 from app.shell.python import lines
+from tests.app.atlas.conftest import stored_atlases
 from tests.app.conftest import TEXT as LONG
 from tests.app.conftest import head_drawn, save_tiny, serve, wait
 from tests.app.distillation.conftest import distil
@@ -312,22 +307,6 @@ def at_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
         audits = app.services["subspaces"].audits
         assert wait(audits.start(audits.order("tiny-mhsa", key_of(BOOK), None, 5))).state == "done"
         yield app
-
-
-def stored_atlases(folder: Path, patch: pytest.MonkeyPatch) -> None:
-    """As if an atlas of the tiny checkpoint were bundled, beside that of the path's."""
-    stored = bundled_atlas_path(CHECKPOINT)
-    folder.mkdir()
-    shutil.copy(stored, folder)
-    patch.setattr("aotlens.heads.atlas_records.bundled_atlases_folder", lambda: folder)
-    info, model = find_checkpoint("tiny-mhsa"), aotlens.load("tiny-mhsa", device="cpu")
-    tokens = torch.randint(0, 300, (6, 24), generator=torch.Generator().manual_seed(0))
-    made = make_atlas(model, tokens, hows=("position_mean",), n_ablated=4, cache=None)
-    save_atlas(
-        bundled_atlas_path("tiny-mhsa"),
-        AtlasRecord(atlas=made, checkpoint="tiny-mhsa", weights_sha256=info.weights_sha256, corpus="", documents=(),
-                    command=""),
-    )  # fmt: skip
 
 
 def offered(app: App, page: Page) -> set[str]:
