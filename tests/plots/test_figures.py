@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aotlens.plots import attention_map, describe, glyphs, training_curve
+from aotlens.plots.attention import span_of
 from aotlens.plots.colours import lookup, stops
 from aotlens.plots.labels import axis_labels
 
@@ -117,6 +118,20 @@ def test_a_training_curve_without_scores_or_with_gaps():
 def test_a_curve_of_nothing_is_refused(history: list[dict[str, float]]):
     with pytest.raises(ValueError, match="training_curve: expected rows"):
         training_curve(history)
+
+
+def test_maps_of_one_span_have_one_scale():
+    rng = np.random.default_rng(2)
+    small, large = rng.uniform(0, 0.2, (4, 4)), rng.uniform(-1, 1, (6, 6))
+    small[0, 1] = np.nan
+    span = span_of(small, large)
+    assert span == (large.min(), large.max())
+    for levels in (False, True):
+        figures = [attention_map(one, list("abcdef")[: len(one)], levels=levels, span=span) for one in (small, large)]
+        drawn = [(figure.data[0].zmin, figure.data[0].zmax, figure.data[0].colorscale) for figure in figures]
+        assert drawn[0] == drawn[1]
+    assert figures[0].layout.meta == figures[1].layout.meta == {"top": np.abs(large).max(), "signed": True}
+    assert span_of(np.full((2, 2), np.nan)) == (0, 0)
 
 
 @pytest.mark.parametrize("signed", [False, True])

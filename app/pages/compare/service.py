@@ -161,7 +161,8 @@ class Compare:
 
             return self._on_text.get((*keys, str(tokens.tolist())), on_text)
         except ValueError as error:
-            raise RequestError(f"The heads of these two models can't be matched. {error}") from error
+            why = str(error).removeprefix("match_heads: ")
+            raise RequestError(f"The heads of these two models can't be matched: {why}") from error
 
     def why_unmatched(self, panes: Panes) -> str | None:
         """Why heads can't be matched; None where they can."""

@@ -2,6 +2,7 @@
 // reading: numbers come exact, for a token at a time, its row and its column, when it is pointed at or wanted otherwise.
 (function () {
     "use strict";
+    const PATIENCE = 1200; // frames
     const WHOSE = ["key", "layer", "head", "view", "hide_first"]; // what tells one map from another
 
     const bytesOf = (text) => Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
@@ -52,7 +53,18 @@
             this.lines.clear();
             this.receive(this.shown && this.shown.line);
             this.leave();
+            this.await(this.shown, PATIENCE);
+        }
+
+        // Until plotly is there, which a page's first figure waits for, and has drawn.
+        await(shown, patience) {
             requestAnimationFrame(() => {
+                if (shown !== this.shown) return; // another map by now
+                const plot = this.plot();
+                if (shown && patience && !(plot && plot.on && plot.data && plot.data.length)) {
+                    this.await(shown, patience - 1);
+                    return;
+                }
                 this.listen();
                 this.changed();
                 this.drawn();

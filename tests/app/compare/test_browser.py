@@ -66,7 +66,7 @@ def test_one_click_switches_the_head_off_at_the_right(open_page, services: Core)
 
 
 def test_a_hover_and_a_lock_are_in_all_three_maps(open_page, services: Core):
-    page = open_page(compare(right_off=((0, 1),), position=4))
+    page = open_page(compare(right_off=((0, 1),), position=4), load=True)
     drawn(page, "1.0", "1.0")
     framed(page, 3, row=4)
     tip = pointed(page, ids.LEFT_MAP, 5, 2)
