@@ -39,7 +39,7 @@ from scipy.stats import false_discovery_control
 from torch import Tensor
 
 from aotlens.circuits.random_rotation import TIED, rotation_mean, rotation_std, squared_corners
-from aotlens.models import AttentionOnlyTransformer, folded_norm
+from aotlens.models import AttentionOnlyTransformer, folded_norm, require_ours
 from aotlens.models.weights import double
 from aotlens.results import Result
 
@@ -135,6 +135,7 @@ def composition(
     Raises `ValueError` for another mode, for q and k where `phi="fixed"` leaves no queries and keys, for fewer than one
     rotation, and for weights that are not finite.
     """
+    require_ours(model, "composition")
     return _compositions(model, [_checked_mode(model, mode)], folded, n_random, seed)[0]
 
 
@@ -146,6 +147,7 @@ def all_compositions(
     The rotations are drawn once for all modes, which takes about a third of the time of three calls, and gives the same
     numbers. Arguments and errors are those of `composition`.
     """
+    require_ours(model, "all_compositions")
     modes = [mode for mode in _MODES if mode == "v" or model.cfg.has_query_key]
     return dict(zip(modes, _compositions(model, modes, folded, n_random, seed), strict=True))
 

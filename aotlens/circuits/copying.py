@@ -17,7 +17,7 @@ from aotlens.circuits.circuit import sum_of_circuits
 from aotlens.circuits.qk_ov import ov_circuit
 from aotlens.circuits.rows import diagonal_rank
 from aotlens.conventions import Head, HeadLike, as_heads
-from aotlens.models import AttentionOnlyTransformer
+from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
 
 
@@ -61,6 +61,7 @@ def copying_rate(model: AttentionOnlyTransformer, heads: HeadLike | Iterable[Hea
     usual case of models of symbols. Raises `ValueError` for a head that the model does not have, for no head, and where
     no output is the token that is read.
     """
+    require_ours(model, "copying_rate")
     cfg = model.cfg
     same_symbols = cfg.read_out == "tokens" or (cfg.read_out == "classes" and cfg.d_out == cfg.d_vocab)
     if cfg.read_in != "tokens" or not same_symbols:

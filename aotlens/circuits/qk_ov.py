@@ -17,7 +17,7 @@ import torch
 from aotlens.circuits.circuit import Circuit, Side
 from aotlens.circuits.sides import Frozen, Reading, SideSpec, as_side, read_side
 from aotlens.conventions import Head, HeadLike, as_head
-from aotlens.models import AttentionOnlyTransformer, folded_norm, widened
+from aotlens.models import AttentionOnlyTransformer, folded_norm, require_ours, widened
 
 
 @torch.no_grad()
@@ -57,6 +57,7 @@ def qk_circuit(
     Memory: d_head numbers a row. Raises `ValueError` for a head or side that the model does not have, for a model
     with `phi="fixed"`, and for "prompt" without `frozen`.
     """
+    require_ours(model, "qk_circuit")
     head = as_head(head, model.cfg)
     left, right = as_side(model, left), as_side(model, right)
     queries = read_side(model, head, "Q", left, frozen)
@@ -100,6 +101,7 @@ def ov_circuit(
     Memory: d_head numbers a row and a column. Raises `ValueError` for a head or side that the model does not have, for
     positions that enter only queries and keys, and for a model that writes no logits.
     """
+    require_ours(model, "ov_circuit")
     head = as_head(head, model.cfg)
     left, right = as_side(model, left), as_side(model, right, ("logits", "residual"))
     values = read_side(model, head, "V", left, frozen)

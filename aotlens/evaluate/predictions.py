@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aotlens.models import AttentionOnlyTransformer
+from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ def next_token_predictions(
     `ValueError` for a batch, a position outside the prompt, `k` outside 1 to d_vocab, and a model that sees both sides:
     what it says at a position is of that position, so ask `masked_predictions`.
     """
+    require_ours(model, "next_token_predictions")
     if model.sees_later_keys:
         raise ValueError(
             "this model sees later tokens, so it predicts none of them; ask masked_predictions what it holds likely at "
@@ -99,6 +100,7 @@ def masked_predictions(
     before it, and mostly repeats it. `actual` is the prompt's own token there, None at a mask. Raises `ValueError` as
     `next_token_predictions` does, and for a causal model.
     """
+    require_ours(model, "masked_predictions")
     if not model.sees_later_keys:
         raise ValueError("this model is causal: ask next_token_predictions what it expects after a position.")
     return _predictions(model, tokens, position, k)

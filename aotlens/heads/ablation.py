@@ -28,7 +28,7 @@ from torch import Tensor
 
 from aotlens.conventions import Head, HeadLike, Progress, as_heads
 from aotlens.heads.replacement import Batch, Replacement
-from aotlens.models import AttentionOnlyTransformer
+from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
 
 if TYPE_CHECKING:
@@ -136,6 +136,7 @@ def ablate(
     Raises `ValueError` for a head that the model does not have, another `how`, a mean or another sequence of a single
     one, sequences of which no target counts, padding where positions are compared, and a metric of another shape.
     """
+    require_ours(model, "ablate")
     batch = Batch.of(model, inputs, attention_mask, targets)
     pairs = as_heads(heads, model.cfg)
     others = None if reference is None else Batch.of(model, reference)

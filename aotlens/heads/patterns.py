@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from aotlens.models import AttentionOnlyTransformer, hook_names
+from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
 from aotlens.results import Result
 
 
@@ -88,6 +88,7 @@ def patterns_and_logits(
 
     `predictions_of_logits` and `token_losses` of `aotlens.evaluate` read them, without another pass.
     """
+    require_ours(model, "attention_patterns")
     tokens = model.to_prompt(tokens, "attention_patterns")[0]
     cfg = model.cfg
     kept = {hook_names.attn(layer, name) for layer in range(cfg.n_layers) for name in _HOOKS}

@@ -22,7 +22,7 @@ from transformer_lens.utilities.tl_checkpoint_conversion import convert_tl_check
 
 from aotlens.data import Tokenizer
 from aotlens.interop.tokenizers import to_hugging_face
-from aotlens.models import PHIS, AttentionOnlyTransformer, ModelConfig
+from aotlens.models import PHIS, AttentionOnlyTransformer, ModelConfig, require_ours
 
 
 @torch.no_grad()
@@ -37,6 +37,7 @@ def to_transformer_lens(model: AttentionOnlyTransformer) -> TransformerBridge:
     Raises `ValueError`, naming every reason, where a native bridge cannot express the model: φ other than
     softmax, positions in queries and keys only, an `attn_mask`, or anything but tokens in, tokens or classes out.
     """
+    require_ours(model, "to_transformer_lens")
     cfg = model.cfg
     reasons = _cannot_express(cfg)
     if reasons:

@@ -6,6 +6,7 @@ from aotlens.models.config import ModelConfig
 from aotlens.models.count import count_parameters
 from aotlens.models.device import resolve_device
 from aotlens.models.folding import FoldedNorm, folded_norm
+from aotlens.models.ours import require_ours
 from aotlens.models.phi import PHIS, Phi
 from aotlens.models.transformer import AttentionOnlyTransformer
 from aotlens.models.weights import widened
@@ -18,6 +19,7 @@ __all__ = [
     "Phi",
     "count_parameters",
     "folded_norm",
+    "require_ours",
     "resolve_device",
     "widened",
 ]

@@ -22,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aotlens.conventions import HeadLike, as_head
-from aotlens.models import AttentionOnlyTransformer
+from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.paths import groups
 from aotlens.paths.bounds import Bounds, prepare
 from aotlens.paths.enumeration import AllPaths, all_paths
@@ -49,6 +49,7 @@ def expand(
 
     Raises `ValueError` for a model with MLPs, for a batch, and for what the model itself refuses.
     """
+    require_ours(model, "paths")
     inputs = model.to_prompt(tokens, "paths")
     frozen = freeze(model, inputs)
     ids: tuple[int, ...] = ()

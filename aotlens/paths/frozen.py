@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aotlens.models import AttentionOnlyTransformer, folded_norm, hook_names
+from aotlens.models import AttentionOnlyTransformer, folded_norm, hook_names, require_ours
 from aotlens.paths.path import SourceName
 
 
@@ -136,6 +136,7 @@ def freeze(model: AttentionOnlyTransformer, tokens: Tensor | str | list[str]) ->
     Raises `ValueError` for a model with MLPs, for a batch, and where the logits are not finite.
     """
     cfg = model.cfg
+    require_ours(model, "paths")
     if not cfg.attn_only:
         raise ValueError(
             f"paths: expected an attention-only model, got one with MLPs (d_mlp={cfg.d_mlp}). An MLP is not linear "

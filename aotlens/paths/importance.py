@@ -17,7 +17,7 @@ from torch import Tensor
 
 from aotlens.conventions import Progress
 from aotlens.data import IGNORED
-from aotlens.models import AttentionOnlyTransformer
+from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.paths.frozen import Frozen, freeze
 from aotlens.paths.streams import masked_streams, order_streams
 from aotlens.paths.target import output
@@ -122,6 +122,7 @@ def term_importance(
     without `targets`, and where no target of any sequence counts.
     """
     cfg = model.cfg
+    require_ours(model, "term_importance")
     inputs = model.to_rows(tokens, "term_importance")
     if targets is not None and isinstance(tokens, Tensor) and tokens.ndim < inputs.ndim:
         targets = targets[None]
