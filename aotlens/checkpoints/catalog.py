@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -127,7 +128,8 @@ def is_foreign(source: str | Path, folders: Iterable[str | Path] = ()) -> bool:
         case "folder" if is_checkpoint(path):
             return is_of_another_program(path)
         case "folder":
-            return any(child.suffix in FOREIGN_SUFFIXES and child.name != WEIGHTS for child in path.iterdir())
+            with suppress(OSError):  # a folder that we may not look into
+                return any(child.suffix in FOREIGN_SUFFIXES and child.name != WEIGHTS for child in path.iterdir())
     return False
 
 

@@ -142,7 +142,7 @@ def _pickle(path: Path) -> Any:
         return read_pickled(path)  # PyTorch's own makes a bytearray of any size that a file asks for
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, AttributeError) as error:
+    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, AttributeError, MemoryError) as error:
         raise ValueError(
             f"{path}: not weights that can be read without running code ({type(error).__name__}). It may be damaged, "
             f"or "

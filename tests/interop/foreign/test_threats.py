@@ -225,9 +225,10 @@ def test_other_objects_are_named(tmp_path):
     saved(tmp_path / "f.pt", {"a": Fraction(1, 2)})
     with pytest.raises(ValueError, match=r"it calls fractions.Fraction"):
         aotlens.load(tmp_path / "f.pt")
-    (tmp_path / "old.pkl").write_bytes(pickle.dumps(Calls(os.system, "true"), protocol=2))
-    with pytest.raises(ValueError, match="not weights that can be read without running code"):
-        aotlens.load(tmp_path / "old.pkl")
+    for call in (Calls(os.system, "true"), Calls(bytearray, 10**17)):
+        (tmp_path / "old.pkl").write_bytes(pickle.dumps(call, protocol=2))
+        with pytest.raises(ValueError, match="not weights that can be read without running code"):
+            aotlens.load(tmp_path / "old.pkl")
 
 
 def _config() -> HookedTransformerConfig:
