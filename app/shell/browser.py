@@ -48,10 +48,13 @@ class Browser:
 
 
 class Link:
-    """The address of the page `page`, with these fields, as the `href` of `to`: kept up to date by the browser."""
+    """The address of the page `page`, with these fields, as the `href` of `to`: kept up to date by the browser.
 
-    def __init__(self, page: str, *, to: str, **fields: Source) -> None:
-        self.page, self.to, self.fields = page, to, fields
+    `always` are fields that are the same whatever is shown, as the tab that the link opens.
+    """
+
+    def __init__(self, page: str, *, to: str, always: Mapping[str, str] | None = None, **fields: Source) -> None:
+        self.page, self.to, self.fields, self.always = page, to, fields, dict(always or {})
 
 
 class Wiring:
@@ -69,7 +72,7 @@ class Wiring:
     def register(self, app: Dash, page: str, entry: Browser | Link, *, script: str | None = None) -> None:
         """Adds a page's entry; its function is in the script `script`, the page's own unless told."""
         if isinstance(entry, Link):
-            self._compose(app, page, entry.page, entry.fields, Output(entry.to, "href"))
+            self._compose(app, page, entry.page, entry.fields, Output(entry.to, "href"), entry.always)
             return
         script = script or page
         self.called.append((script, entry.name))
@@ -93,10 +96,18 @@ class Wiring:
         if sources:
             self._compose(app, page, page, sources, None)
 
-    def _compose(self, app: Dash, page: str, target: str, fields: Mapping[str, Source], to: Output | None) -> None:
+    def _compose(
+        self,
+        app: Dash,
+        page: str,
+        target: str,
+        fields: Mapping[str, Source],
+        to: Output | None,
+        always: Mapping[str, str] | None = None,
+    ) -> None:
         if target not in self._addresses:
             raise ValueError(f"{page}: there is no page {target!r} to link to.")
-        unknown = set(fields) - set(self._addresses[target]["fields"])
+        unknown = {*fields, *(always or {})} - set(self._addresses[target]["fields"])
         if unknown:
             raise ValueError(f"{page}: the address of {target} has no {', '.join(sorted(unknown))}.")
         places: dict[tuple[str, str], int] = {}
@@ -108,7 +119,7 @@ class Wiring:
                 prop, *keys = way.split(".")
                 place = places.setdefault((component, prop), len(places))
                 sources[name].append([place, *keys])
-        wire = {"write" if to is None else "link": target, "sources": sources}
+        wire = {"write" if to is None else "link": target, "sources": sources, "always": dict(always or {})}
         outputs = [] if to is None else [to]
         app.clientside_callback(
             self._add(page, "address", wire), *outputs, *(Input(component, prop) for component, prop in places)

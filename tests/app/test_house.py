@@ -107,6 +107,7 @@ def test_a_link_to_what_is_not_there_stops_the_start(settings, services: Core):
     for link, message in [
         (Link("larger", to="small-link"), "no page 'larger'"),
         (Link("small", to="small-link", size=("small-number", "value")), "has no size"),
+        (Link("small", to="small-link", always={"colour": "red"}), "has no colour"),
     ]:
         with pytest.raises(ValueError, match=message):
             create_app(settings, services, pages=[small(browser=[link])])

@@ -35,7 +35,7 @@ BROWSER = (
     Browser(
         "show",
         inputs=stores(shown=ids.SHOWN),
-        outputs=props("className", link=ids.OPEN_HEADS),
+        outputs=props("className", link=ids.OPEN_HEADS, atlas=ids.OPEN_ATLAS),
     ),
     Link(
         "heads",
@@ -43,6 +43,13 @@ BROWSER = (
         checkpoint=(ids.SHOWN, "data.checkpoint"),
         head=(ids.SHOWN, "data.layer", "data.head"),
         text=(ids.ASKED, "data.text"),
+    ),
+    Link(
+        "atlas",
+        to=ids.OPEN_ATLAS,
+        always={"tab": "head"},
+        checkpoint=(ids.SHOWN, "data.checkpoint"),
+        head=(ids.SHOWN, "data.layer", "data.head"),
     ),
     *(_on_click_in_table("pickFromTable", table) for table in _PICKED_FROM),
     *(_on_click_in_figure("pickFromMap", graph) for graph in (shell.graph(ids.MAP), shell.graph(ids.BLOCK))),

@@ -25,7 +25,8 @@
                 if (shown && !shown.problem) body.removeAttribute("data-problem");
                 else body.setAttribute("data-problem", shown ? "circuit" : "");
             }
-            return { link: shown && shown.reads_text ? "button-link" : "button-link hidden" };
+            const link = shown && shown.reads_text ? "button-link" : "button-link hidden";
+            return { link, atlas: link };
         },
 
         pickFromTable: function ({ click, rows }) {

@@ -183,7 +183,10 @@ def _choice_panel(core: Core, state: CircuitsState, checkpoint: str | None) -> h
             html.P(id=ids.MEANING, className="meaning"),
             html.Div(id=ids.EXACTNESS),
         ],
-        controls=link_button(ids.OPEN_HEADS, "This head on text", core.links.to("heads"), hidden=True),
+        controls=[
+            link_button(ids.OPEN_ATLAS, "In the atlas", core.links.to("atlas"), hidden=True),
+            link_button(ids.OPEN_HEADS, "This head on text", core.links.to("heads"), hidden=True),
+        ],
     )  # fmt: skip
 
 

@@ -27,10 +27,11 @@
             if (!run) console.error(`${script}.js has no function ${name}`);
             return (...values) => answer(wire.outputs, run(named(wire.inputs, values)));
         }
-        const gather = (values) => Object.fromEntries(Object.entries(wire.sources).map(([field, ways]) => {
+        const gathered = (values) => Object.fromEntries(Object.entries(wire.sources).map(([field, ways]) => {
             const parts = ways.map((way) => at(values, way));
             return [field, parts.length === 1 ? parts[0] : parts.includes(undefined) ? undefined : parts];
         }));
+        const gather = (values) => ({ ...gathered(values), ...wire.always });
         if (wire.link) return (...values) => window.aotlens.address.format(wire.link, gather(values));
         return (...values) => window.aotlens.address.write(wire.write, gather(values));
     }

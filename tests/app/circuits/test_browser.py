@@ -295,6 +295,8 @@ def test_from_heads_and_back(open_page, app: App):
     expect(page.locator(f"#{shell.caption(ids.COMPOSITION)}")).to_contain_text("one matrix")
     page.click("#circuits-heads .pick-head >> text=1.0")
     drawn(page, "Map of QK of head 1.0")
+    dossier = page.locator(f"#{ids.OPEN_ATLAS}")
+    expect(dossier).to_have_attribute("href", "/atlas?checkpoint=tiny-mssa&head=1.0&tab=head")
     page.click(f"#{ids.OPEN_HEADS}")
     head_drawn(page, "Head 1.0")
     expect(page.get_by_label("Your text")).to_have_value("The captain bowed")
