@@ -126,9 +126,11 @@ def open_wikitext(source: str, *, quotes: Quotes = "as_is") -> RunningText:
         rows = [_field(row, "text", source) or " \n" for row in _hub_rows(source, "test")]  # the hub empties blank rows
     else:
         rows = [f"{line}\n" for line in _lines(source)]
-    documents: list[list[str]] = []
-    for row in rows:
-        if not documents or (_HEADING.fullmatch(row) and any(line.strip() for line in documents[-1])):
+    documents: list[list[str]] = [[]]
+    for before, row, after in zip(["", *rows], rows, [*rows[1:], ""], strict=False):
+        # A line of an equation may look like a heading, but it has no blank rows around it.
+        alone = not before.strip() and not after.strip()
+        if alone and _HEADING.fullmatch(row) and any(line.strip() for line in documents[-1]):
             documents.append([])
         documents[-1].append(_with_quotes(row, quotes))
     return _running_text("WikiText", documents, source)

@@ -22,7 +22,7 @@ from torch import Tensor
 from aotlens.conventions import Progress
 from aotlens.data import Encoding
 from aotlens.data.windows import start_id
-from aotlens.models import AttentionOnlyTransformer
+from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ def score_continuations(
     Raises `ValueError` for lists of different lengths or empty ones, for an empty continuation, for one that has no
     token before it, for one longer than the context of the model, and for a model that sees later tokens.
     """
+    require_ours(model, "score_continuations")
     if len(contexts) != len(continuations) or not contexts:
         raise ValueError(
             f"expected as many contexts as continuations, at least one, got {len(contexts)} and {len(continuations)}; "

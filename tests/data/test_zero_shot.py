@@ -11,7 +11,8 @@ from aotlens.data.zero_shot import ON_THE_HUB, open_cbt, open_lambada, open_ptb,
 
 WIKITEXT = (
     " \n = Robert Boulter = \n \n Robert Boulter is an English film , television and theatre actor . \n"
-    " = = Career = = \n \n In 2006 , Boulter “ starred ” . \n \n = Du Fu = \n \n Du Fu was a poet . \n \n"
+    " = = Career = = \n \n A nominal impedance k \n = 1 ohm and capacitance C = \n 1 farad . \n"
+    " In 2006 , Boulter “ starred ” . \n \n = Du Fu = \n \n Du Fu was a poet . \n \n"
 )
 OPTIONS = ["dog", "cat", "king", "tree", "road", "hat", "cow", "sea", "day", "house"]
 
