@@ -117,12 +117,13 @@ def propositions(*, quick: bool) -> tuple[list[Claim], str]:
             seed=0,
         ),
     ]
+    of_sum = f"{float(check.slack_sum.min()):.2f} to {float(check.slack_sum.max()):.2f}"
+    of_vector = f"{float(check.slack_vector.min()):.1f} to {float(check.slack_vector.max()):.1f}"
     text = (
-        f"Proposition 5 names no constant. Fitted, δ = 0.05: C = {fitted.constant:.3f} serves d = 2, 4, 8 and L = "
-        f"{', '.join(map(str, lengths))}; the least needed is {float(fitted.constants.min()):.3f}. The bounds of "
-        f"Proposition 6 are {float(check.slack_sum.min()):.2f} to {float(check.slack_sum.max()):.2f} (the sum) and "
-        f"{float(check.slack_vector.min()):.1f} to {float(check.slack_vector.max()):.1f} (the vector) times the 95% "
-        "quantile of the error."
+        f"Proposition 5 names no constant. Fitted, δ = 0.05: C of about {fitted.constant:.2g} serves d = 2, 4, 8 and "
+        f"L = {', '.join(map(str, lengths))}; the least needed is about {float(fitted.constants.min()):.2g}. The "
+        f"bounds of Proposition 6 are {of_sum} (the sum) and {of_vector} (the vector) times the 95% quantile of the "
+        "error."
     )
     return claims, text
 
@@ -134,7 +135,7 @@ def flows(*, quick: bool) -> str:
         model = aotlens.load(name, device="cpu")
         tokens = model.to_tokens(TEXT)[:, : 40 if quick else 120]
         result = head_asymmetry(model, tokens, every=8, n_draws=5 if quick else 20)
-        frame = result.to_frame()
+        frame = result.to_frame().dropna()
         below = int((frame.asymmetry < frame.null_least).sum())
         nearest = ", ".join(f"{row.layer}.{row.head} {row.asymmetry:.2f}" for row in frame.head(3).itertuples())
         null = f"{frame.null.mean():.2f} ({frame.null_least.min():.2f} to {frame.null_largest.max():.2f})"

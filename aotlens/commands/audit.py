@@ -44,9 +44,9 @@ def audit_command(
 
     The text is that which the checkpoint's card held out from training, where the corpus has some of it. Token 0 of
     each window is left out. Tokens count for every head ("all tokens"), for the head whose subspace holds most of them
-    ("subspace"), or for the head whose pattern puts most on one key ("pattern"). ratio = SNR after ÷ before; random:
-    the same with all subspaces of the layer turned by one random rotation; p = (1 + rotations at or above) ÷ (1 +
-    rotations).
+    ("subspace"), or for the head whose pattern puts most on one key ("pattern"). ratio = SNR after ÷ before; writes
+    turned: the same had the layer written the same turned by one random rotation; p above and below = (1 + rotations
+    as extreme) ÷ (1 + rotations). subspaces turned: SNR before the layer in subspaces turned at random.
 
     With --out, aotlens.denoise.load_audit reads the file again.
     """
@@ -93,8 +93,10 @@ def audit_command(
 
 def _as_text(frame: pd.DataFrame) -> str:
     """One line a grouping and layer."""
-    lines: list[tuple[str, ...]] = [("tokens", "layer", "SNR", "ratio", "random: mean", "least", "largest", "p")]
+    null = ("writes turned: mean", "least", "largest", "p above", "p below")
+    lines: list[tuple[str, ...]] = [("tokens", "layer", "SNR", "subspaces turned", "ratio", *null)]
     for row in frame.itertuples():
-        null = (f"{value:.3f}" for value in (row.null_ratio, row.null_least, row.null_largest))
-        lines.append((row.grouping, str(row.layer), f"{row.snr:.3f}", f"{row.ratio:.3f}", *null, f"{row.p_above:.2g}"))
+        values = (row.snr, row.turned_snr, row.ratio, row.null_ratio, row.null_least, row.null_largest)
+        tails = (f"{row.p_above:.2g}", f"{row.p_below:.2g}")
+        lines.append((row.grouping, str(row.layer), *(f"{value:.3f}" for value in values), *tails))
     return table(lines)

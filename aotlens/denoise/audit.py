@@ -13,11 +13,19 @@ before the layer (z, the stream that it reads) and after it (z + what attention 
 left out), with the same tokens in the groups. Token 0 counts nowhere: most heads rest on it. The stream is centred,
 as the norm before the heads centres it; a norm's scale changes no ratio of one token.
 
-**The null** turns all heads' subspaces of a layer by one random rotation of its D dimensions, so that the angles
-between heads stay; the assignment by subspace is redone. It says what a layer's writing does to subspaces that know
-nothing of it. **PCA** asks the same without the weights: the leading directions (uncentred) of a head's tokens in one
-half of the windows, as many as its subspace has, measured on its tokens in the other half, beside random groups of the
-same sizes. A rate is predicted only where the output is tied and φ has a threshold (Theorem 3.1): 1 + ητ.
+**The null** of a ratio keeps the subspaces and turns the *writes*: z + attention(z) R, with one random rotation R of
+the D dimensions for all tokens and layers of a draw. Lengths of writes, and angles between the writes of two tokens,
+stay; what a write has to do with the subspaces, and with the stream itself, is gone. Any write pulls an SNR towards
+that of the write, so that a ratio other than 1 alone says nothing.
+
+**Turned subspaces** ask another thing: all heads' subspaces of a layer turned by one random rotation, angles between
+heads kept, the assignment by subspace redone. They are the null of the SNR *before* the layer: whether heads read where
+the stream is. They start at another SNR than the heads' own, so that their ratios are no null of the layer's.
+
+**PCA** asks the same without the weights: the leading directions (uncentred) of a head's tokens in one half of the
+windows, as many as its subspace has, measured on its tokens in the other half. The null of the ratio turns the writes;
+that of the SNR before takes random groups of the same sizes. A rate is predicted only where the output is tied and φ
+has a threshold (Theorem 3.1): 1 + ητ.
 """
 
 from __future__ import annotations
@@ -28,9 +36,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Float, Int, Int64
+from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor
 
+from aotlens.denoise.group_snr import Principal, group_snr, mean_ratio, token_groups, within_halves
 from aotlens.denoise.subspaces import centred_frame, random_basis
 from aotlens.denoise.unrolling import theorem_rate
 from aotlens.heads import subspaces
@@ -51,7 +60,7 @@ _WINDOW, _SHORTEST = 128, 3
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DenoisingAudit(Result):
-    """SNR before (0) and after (1) every layer, in its heads' subspaces, in random ones, and in principal directions.
+    """SNR before (0) and after (1) every layer, in its heads' subspaces and in principal directions, beside nulls.
 
     NaN for a head that no token was given to.
     """
@@ -64,12 +73,16 @@ class DenoisingAudit(Result):
     sizes: Int[Tensor, "grouping layer head"]
     """How many of them each head has."""
     snr: Float[Tensor, "moment grouping layer head"]
-    null_snr: Float[Tensor, "draw moment grouping layer head"]
+    null_snr: Float[Tensor, "draw grouping layer head"]
+    """After the layer, with its writes turned by one random rotation a draw."""
+    turned_snr: Float[Tensor, "draw moment grouping layer head"]
     """In the subspaces turned by one random rotation a draw."""
     pca_snr: Float[Tensor, "moment grouping layer head"]
     """In the principal directions of the head's tokens in the other half of the windows; for "all tokens" NaN."""
-    pca_null_snr: Float[Tensor, "draw moment grouping layer head"]
-    """The same of random groups of the same sizes."""
+    pca_null_snr: Float[Tensor, "draw grouping layer head"]
+    """The same after the layer, with its writes turned."""
+    random_group_snr: Float[Tensor, "draw moment grouping layer head"]
+    """In the principal directions of random groups of the same sizes."""
     predicted_rate: float | None
     """1 + ητ where the theorem speaks of the model: its output is tied and its φ has a threshold."""
 
@@ -82,63 +95,92 @@ class DenoisingAudit(Result):
     @property
     def ratios(self) -> Float[Tensor, "grouping layer"]:
         """SNR after ÷ before, the geometric mean over heads."""
-        return _ratios(self.snr)
+        return mean_ratio(self.snr[1], self.snr[0])
 
     @property
     def null_ratios(self) -> Float[Tensor, "draw grouping layer"]:
-        """The same of every rotation."""
-        return _ratios(self.null_snr)
+        """The same with the writes turned, of every draw."""
+        return mean_ratio(self.null_snr, self.snr[0])
+
+    @property
+    def turned_ratios(self) -> Float[Tensor, "draw grouping layer"]:
+        """The same in the turned subspaces: no null of `ratios`, since they start at another SNR."""
+        return mean_ratio(self.turned_snr[:, 1], self.turned_snr[:, 0])
 
     @property
     def pca_ratios(self) -> Float[Tensor, "grouping layer"]:
         """SNR after ÷ before in principal directions, the geometric mean over heads."""
-        return _ratios(self.pca_snr)
+        return mean_ratio(self.pca_snr[1], self.pca_snr[0])
 
     @property
     def pca_null_ratios(self) -> Float[Tensor, "draw grouping layer"]:
-        """The same of random groups."""
-        return _ratios(self.pca_null_snr)
+        """The same with the writes turned."""
+        return mean_ratio(self.pca_null_snr, self.pca_snr[0])
+
+    @property
+    def rises(self) -> Bool[Tensor, "grouping layer"]:
+        """Where the layer raises the SNR, and by more than its writes turned in any draw."""
+        return (self.ratios > 1) & (self.ratios > self.null_ratios.amax(0))
+
+    @property
+    def falls(self) -> Bool[Tensor, "grouping layer"]:
+        """Where the layer lowers the SNR, and by more than its writes turned in any draw."""
+        return (self.ratios < 1) & (self.ratios < self.null_ratios.amin(0))
 
     @property
     def headline(self) -> str:
         least, most = float(self.ratios.nan_to_num(1).min()), float(self.ratios.nan_to_num(1).max())
-        above = int(((self.ratios > self.null_ratios.amax(0)) & (self.ratios > 1)).sum())
         return (
-            f"SNR after ÷ before {least:.2f} to {most:.2f} in {self.matrix}'s subspaces; it rises by more than in any "
-            f"rotation in {above} of {self.ratios.numel()} (grouping, layer)"
+            f"SNR after ÷ before {least:.2f} to {most:.2f} in {self.matrix}'s subspaces; beyond that of every turned "
+            f"write it rises in {int(self.rises.sum())} and falls in {int(self.falls.sum())} of {self.ratios.numel()} "
+            "(grouping, layer)"
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a grouping and layer: SNR before (mean over heads) and its ratio, beside rotations; the p-values are
-        (1 + rotations as extreme) ÷ (1 + rotations), one-sided, over rotations of the subspaces on this text."""
-        return self._frame(self.snr, self.null_snr, self.groupings)
+        """One row a grouping and layer, in the heads' subspaces.
+
+        `snr` (before the layer) is the mean over heads, and `turned_snr` its mean over subspaces turned at random, with
+        `p_snr` = (1 + rotations that reach `snr`) ÷ (1 + rotations). `ratio` is SNR after ÷ before, `null_…` that with
+        the writes turned, and `p_above` and `p_below` = (1 + draws as extreme) ÷ (1 + draws). `turned_ratio…` are the
+        ratios in turned subspaces, which start at another SNR and so are no null of `ratio`. All p are one-sided, over
+        rotations on this text.
+        """
+        return self._frame("turned", self.snr, self.null_snr, self.turned_snr, self.groupings)
 
     def pca_frame(self) -> pd.DataFrame:
-        """The same in principal directions of heads' tokens, beside random groups."""
-        return self._frame(self.pca_snr, self.pca_null_snr, self.groupings[1:])
+        """The same in principal directions of heads' tokens; `random_…` are those of random groups."""
+        groupings = self.groupings[1:]
+        return self._frame("random", self.pca_snr, self.pca_null_snr, self.random_group_snr, groupings)
 
-    def _frame(self, snr: Tensor, null_snr: Tensor, groupings: tuple[str, ...]) -> pd.DataFrame:
+    def _frame(self, other: str, snr: Tensor, null: Tensor, others: Tensor, groupings: tuple[str, ...]) -> pd.DataFrame:
         import pandas as pd
 
-        ratios, null = _ratios(snr), _ratios(null_snr)
+        ratios, null_ratios = mean_ratio(snr[1], snr[0]), mean_ratio(null, snr[0])
+        before, others_before = snr[0].nanmean(-1), others[:, 0].nanmean(-1)
+        other_ratios = mean_ratio(others[:, 1], others[:, 0])
         rows = []
         for grouping in groupings:
             index = self.groupings.index(grouping)
             for layer, depth in enumerate(self.relative_depth.tolist()):
-                ratio, draws = float(ratios[index, layer]), null[:, index, layer]
+                place = (index, layer)
+                draws, turned = null_ratios[:, index, layer], other_ratios[:, index, layer]
                 rows.append(
                     {
                         "grouping": grouping,
                         "layer": layer,
                         "relative_depth": depth,
-                        "snr": float(snr[0, index, layer].nanmean()),
-                        "null_snr": float(null_snr[:, 0, index, layer].nanmean()),
-                        "ratio": ratio,
+                        "snr": float(before[place]),
+                        f"{other}_snr": float(others_before[:, index, layer].mean()),
+                        "p_snr": _p_value(others_before[:, index, layer] - before[place]),
+                        "ratio": float(ratios[place]),
                         "null_ratio": float(draws.mean()),
                         "null_least": float(draws.min()),
                         "null_largest": float(draws.max()),
-                        "p_above": (1 + int((draws >= ratio).sum())) / (1 + len(draws)),
-                        "p_below": (1 + int((draws <= ratio).sum())) / (1 + len(draws)),
+                        "p_above": _p_value(draws - ratios[place]),
+                        "p_below": _p_value(ratios[place] - draws),
+                        f"{other}_ratio": float(turned.mean()),
+                        f"{other}_ratio_least": float(turned.min()),
+                        f"{other}_ratio_largest": float(turned.max()),
                     }
                 )
         return pd.DataFrame(rows)
@@ -156,7 +198,7 @@ def audit(
 
     `tokens` are windows of text `[window, pos]`, or texts of equally many tokens; one text or sequence is cut into
     windows of at most 128 tokens, as many as are full. `n_draws` rotations, and as many random groups, are drawn from
-    `seed`; all layers share the rotations. `progress(done, total)` counts layers.
+    `seed`; all layers share the rotations, and so do writes and subspaces. `progress(done, total)` counts layers.
 
     Time: O(layers · draws · tokens · heads · d_model · d_head), and a pass over the text. Memory: the stream of all
     layers, layers · tokens · d_model numbers of 8 bytes twice.
@@ -179,23 +221,30 @@ def audit(
     half = (torch.arange(len(windows)) % 2).bool().repeat_interleave(windows.shape[1] - 1)
     shape = (2, len(GROUPINGS), n_layers, n_heads)
     snr, pca_snr = torch.full(shape, math.nan).double(), torch.full(shape, math.nan).double()
-    null, pca_null = (torch.full((n_draws, *shape), math.nan).double() for _ in range(2))
+    null, pca_null = (torch.full((n_draws, *shape[1:]), math.nan).double() for _ in range(2))
+    turned, random_groups = (torch.full((n_draws, *shape), math.nan).double() for _ in range(2))
     sizes = torch.zeros(shape[1:], dtype=torch.int64)
     for layer in range(n_layers):
         moments, heads = streams[layer], frame.T @ bases[layer]
-        labels = by_pattern[layer]
-        groups = _groups(moments, heads, labels)
+        labels, ranks = by_pattern[layer], own.ranks[layer].tolist()
+        groups = token_groups(moments[0], heads, labels)
         sizes[:, layer] = groups.sum(1).long()
-        snr[:, :, layer] = _snr(moments, heads, groups)
+        snr[:, :, layer] = group_snr(moments, heads, groups)
+        principal = {grouping: Principal.fit(moments[0], groups[grouping], half, ranks) for grouping in (1, 2)}
+        for grouping, directions in principal.items():
+            pca_snr[:, grouping, layer] = directions.snr(moments)
         for draw, rotation in enumerate(rotations):
-            turned = rotation @ heads
-            null[draw, :, :, layer] = _snr(moments, turned, _groups(moments, turned, labels))
-        for grouping in (1, 2):
-            ranks = own.ranks[layer].tolist()
-            pca_snr[:, grouping, layer] = _principal_snr(moments, groups[grouping], half, ranks)
+            after = moments[:1] + (moments[1:] - moments[:1]) @ rotation
+            # Groups are made of the stream before the layer, which the turned writes leave as it is.
+            null[draw, :, layer] = group_snr(after, heads, groups)[0]
+            subspace = rotation @ heads
+            turned[draw, :, :, layer] = group_snr(moments, subspace, token_groups(moments[0], subspace, labels))
+            for grouping, directions in principal.items():
+                pca_null[draw, grouping, layer] = directions.snr(after)[0]
+        for grouping in principal:
             for draw in range(n_draws):
-                order = _within_halves(half, generator)
-                pca_null[draw, :, grouping, layer] = _principal_snr(moments, groups[grouping][order], half, ranks)
+                members = groups[grouping][within_halves(half, generator)]
+                random_groups[draw, :, grouping, layer] = Principal.fit(moments[0], members, half, ranks).snr(moments)
         if progress is not None:
             progress(layer + 1, n_layers)
     cfg = model.cfg
@@ -209,8 +258,10 @@ def audit(
         sizes=sizes,
         snr=snr,
         null_snr=null,
+        turned_snr=turned,
         pca_snr=pca_snr,
         pca_null_snr=pca_null,
+        random_group_snr=random_groups,
         predicted_rate=rate,
     )
 
@@ -252,51 +303,6 @@ def _run(model: AttentionOnlyTransformer, tokens: Tensor, frame: Tensor) -> tupl
     return [torch.cat(parts, dim=1) for parts in streams], [torch.cat(parts) for parts in heads]
 
 
-def _groups(moments: Tensor, heads: Tensor, by_pattern: Tensor) -> Float[Tensor, "grouping token head"]:
-    """Which tokens count for which head, as 0 and 1."""
-    held = _energies(moments[:1], heads)[0]
-    one_hot = [torch.nn.functional.one_hot(labels, len(heads)) for labels in (held.argmax(-1), by_pattern)]
-    return torch.stack([torch.ones_like(held), *(rows.double() for rows in one_hot)])
-
-
-def _energies(moments: Tensor, heads: Tensor) -> Float[Tensor, "moment token head"]:
-    """‖U_kᵀ z‖² of every token and head."""
-    n_heads, width, rank = heads.shape
-    columns = heads.transpose(0, 1).reshape(width, n_heads * rank)
-    return (moments @ columns).square().unflatten(-1, (n_heads, rank)).sum(-1)
-
-
-def _snr(moments: Tensor, heads: Tensor, groups: Tensor) -> Float[Tensor, "moment grouping head"]:
-    """Eq. 6 over each head's tokens; NaN where it has none."""
-    signal = torch.einsum("gth,mth->mgh", groups, _energies(moments, heads))
-    total = torch.einsum("gth,mt->mgh", groups, moments.square().sum(-1))
-    return (signal / (total - signal)).sqrt()
-
-
-def _principal_snr(moments: Tensor, members: Tensor, half: Tensor, ranks: list[int]) -> Float[Tensor, "moment head"]:
-    """The SNR of each head's tokens in the second half, in the leading directions of its tokens in the first.
-
-    NaN for a head with fewer tokens in a half than directions, whose fit would be all of them.
-    """
-    result = torch.full((2, len(ranks)), math.nan, dtype=torch.float64)
-    for head, rank in enumerate(ranks):
-        fitted, measured = (moments[:, members[:, head].bool() & side] for side in (~half, half))
-        if rank and fitted.shape[1] > rank and measured.shape[1] > rank:
-            directions = torch.linalg.eigh(fitted[0].mT @ fitted[0]).eigenvectors[:, -rank:]
-            everything = torch.ones(1, measured.shape[1], 1, dtype=torch.float64)
-            result[:, head] = _snr(measured, directions[None], everything)[:, 0, 0]
-    return result
-
-
-def _within_halves(half: Tensor, generator: torch.Generator) -> Tensor:
-    """A random order of the tokens that leaves each in its half, so that groups keep their sizes in both."""
-    order = torch.arange(len(half))
-    for side in (half, ~half):
-        places = side.nonzero().flatten()
-        order[places] = places[torch.randperm(len(places), generator=generator)]
-    return order
-
-
-def _ratios(snr: Tensor) -> Tensor:
-    """After ÷ before, `[…, moment, grouping, layer, head]` → `[…, grouping, layer]`, over heads geometrically."""
-    return (snr.select(-4, 1) / snr.select(-4, 0)).log().nanmean(-1).exp()
+def _p_value(excess: Tensor) -> float:
+    """(1 + draws whose excess over the measured value is at least 0) ÷ (1 + draws); NaN where nothing was measured."""
+    return math.nan if bool(excess.isnan().any()) else (1 + int((excess >= 0).sum())) / (1 + len(excess))

@@ -23,8 +23,9 @@ from aotlens.results import Result
 if TYPE_CHECKING:
     from aotlens.checkpoints import CheckpointInfo
 
-SCHEMA_VERSION = 1
-_MEASURED = ("snr", "null_snr", "pca_snr", "pca_null_snr")
+#: 2: ratios stand beside turned writes, not turned subspaces.
+SCHEMA_VERSION = 2
+_MEASURED = ("snr", "null_snr", "turned_snr", "pca_snr", "pca_null_snr", "random_group_snr")
 _ORIGIN = ("checkpoint", "weights_sha256", "corpus", "documents", "seed", "command")
 _PLAIN = ("matrix", "groupings", "n_tokens", "predicted_rate")
 

@@ -13,6 +13,7 @@ turns W_OV by a random rotation R of the stream's D dimensions, J R, which keeps
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -34,28 +35,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HeadAsymmetry(Result):
-    """‖J − Jᵀ‖ ÷ ‖J + Jᵀ‖ of every head, the mean over queries."""
+    """‖J − Jᵀ‖ ÷ ‖J + Jᵀ‖ of every head, the mean over queries; NaN for a head whose J is zero at all of them."""
 
     asymmetry: Float[Tensor, "layer head"]
     null: Float[Tensor, "draw layer head"]
     """The same with W_OV turned, a rotation a draw; all heads share the rotations."""
     n_queries: int
-    """Queries that the means are over, the same for all heads."""
+    """Queries that were read; a head's mean leaves out those at which its J is zero (its pattern rests on one key)."""
 
     @property
     def p_below(self) -> Float[Tensor, "layer head"]:
         """(1 + rotations at or below the head's) ÷ (1 + rotations): small where the head is nearer to a gradient flow
-        than with its output turned."""
-        return (1 + (self.null <= self.asymmetry).sum(0)).double() / (1 + len(self.null))
+        than with its output turned; NaN where its J is zero."""
+        p_values = (1 + (self.null <= self.asymmetry).sum(0)).double() / (1 + len(self.null))
+        return p_values.where(~self.asymmetry.isnan(), math.nan)
 
     @property
     def headline(self) -> str:
-        flat = int(self.asymmetry.argmin())
-        layer, head = divmod(flat, self.asymmetry.shape[1])
+        known = ~self.asymmetry.isnan()
+        if not known.any():
+            return "the Jacobians of all heads are zero"
+        least = self.asymmetry.where(known, math.inf)
+        layer, head = divmod(int(least.argmin()), least.shape[1])
         below = int((self.asymmetry < self.null.amin(0)).sum())
         return (
-            f"least in head {layer}.{head} ({float(self.asymmetry.min()):.2f}); {below} of {self.asymmetry.numel()} "
-            "heads below every rotation"
+            f"least in head {layer}.{head} ({float(least.min()):.2f}); {below} of {int(known.sum())} heads below every "
+            "rotation"
         )
 
     def to_frame(self) -> pd.DataFrame:
@@ -109,7 +114,7 @@ def head_asymmetry(
     W_O = folded_norm(model, None).centre(double(model.W_O))
     turned = _turned_products(W_O, F_Q, model, n_draws, seed)  # [draw + 1, layer, head, d_head, d_head]
     grams = F_Q.mT @ F_Q, W_O @ W_O.mT
-    sums, count = torch.zeros(n_draws + 1, cfg.n_layers, cfg.n_heads, dtype=torch.float64), 0
+    sums, counts = torch.zeros(2, n_draws + 1, cfg.n_layers, cfg.n_heads, dtype=torch.float64)
     wanted = (hook_names.K, hook_names.V, hook_names.PATTERN)
     for number, window in enumerate(windows, 1):
         _, cache = model.run_with_cache(
@@ -118,12 +123,14 @@ def head_asymmetry(
         for layer in range(cfg.n_layers):
             k, v, pattern = (double(cache[hook_names.attn(layer, name)][0]) for name in wanted)
             C = cfg.score_scale * _covariance(pattern[:, every::every], k.transpose(0, 1), v.transpose(0, 1))
-            sums[:, layer] += _asymmetry(C, grams[0][layer], grams[1][layer], turned[:, layer]).sum(-1)
-        count += len(range(every, windows.shape[1], every))
+            asymmetry = _asymmetry(C, grams[0][layer], grams[1][layer], turned[:, layer])
+            sums[:, layer] += asymmetry.nansum(-1)
+            counts[:, layer] += (~asymmetry.isnan()).sum(-1)
         if progress is not None:
             progress(number, len(windows))
-    means = sums / count
-    return HeadAsymmetry(asymmetry=means[0], null=means[1:], n_queries=count)
+    means = sums / counts  # 0 ÷ 0 where J is zero at every query
+    n_queries = len(windows) * len(range(every, windows.shape[1], every))
+    return HeadAsymmetry(asymmetry=means[0], null=means[1:], n_queries=n_queries)
 
 
 def _turned_products(W_O: Tensor, F_Q: Tensor, model: AttentionOnlyTransformer, n_draws: int, seed: int) -> Tensor:
@@ -144,9 +151,9 @@ def _covariance(pattern: Tensor, k: Tensor, v: Tensor) -> Float[Tensor, "head qu
 
 
 def _asymmetry(C: Tensor, gram_Q: Tensor, gram_O: Tensor, products: Tensor) -> Float[Tensor, "draw head query"]:
-    """√((‖J‖² − tr J²) ÷ (‖J‖² + tr J²)); 0 where J is zero."""
+    """√((‖J‖² − tr J²) ÷ (‖J‖² + tr J²)); NaN where J is zero."""
     square = ((gram_Q[:, None] @ C @ gram_O[:, None]) * C).sum((-2, -1))
     looped = C @ products[:, :, None]  # [draw, head, query, d_head, d_head]: J J's trace through d_head
     trace = (looped * looped.mT).sum((-2, -1))
     ratio = (square - trace).clamp(min=0) / (square + trace).clamp(min=torch.finfo(square.dtype).tiny)
-    return ratio.sqrt()
+    return ratio.sqrt().where(square > 0, math.nan)

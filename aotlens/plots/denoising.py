@@ -64,10 +64,10 @@ def rate_map(result: DenoisingRates, *, theme: Theme = "light") -> go.Figure:
 
 
 def audit_curves(result: DenoisingAudit, *, principal: bool = False, theme: Theme = "light") -> go.Figure:
-    """SNR after ÷ before every layer over relative depth, a line a grouping; dashed the same subspaces turned at random
-    in the band of all rotations. `principal`: in principal directions of the heads' tokens, beside random groups."""
+    """SNR after ÷ before every layer over relative depth, a line a grouping; dashed the same with the layer's writes
+    turned at random, in the band of all draws. `principal`: in principal directions of the heads' tokens."""
     ratios, null = (result.pca_ratios, result.pca_null_ratios) if principal else (result.ratios, result.null_ratios)
-    null_name = "random groups" if principal else "turned"
+    null_name = "writes turned"
     curves: dict[str, np.ndarray] = {}
     for index, grouping in enumerate(result.groupings[1:] if principal else result.groupings, int(principal)):
         curves[grouping] = np.asarray(ratios)[None, index]

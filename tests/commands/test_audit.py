@@ -35,8 +35,9 @@ def test_the_table_and_the_file(run: Run, spec: str, tmp_path: Path) -> None:
     lines = out.splitlines()
     assert lines[0] == "SNR in the subspaces of U, 10 windows of 6 tokens, 2 rotations."
     first = expected.to_frame().iloc[0]
-    numbers = [f"{first[name]:.3f}" for name in ("snr", "ratio", "null_ratio", "null_least", "null_largest")]
-    assert lines[3].split() == ["all", "tokens", "0", *numbers, f"{first.p_above:.2g}"]
+    names = ("snr", "turned_snr", "ratio", "null_ratio", "null_least", "null_largest")
+    numbers = [*(f"{first[name]:.3f}" for name in names), f"{first.p_above:.2g}", f"{first.p_below:.2g}"]
+    assert lines[3].split() == ["all", "tokens", "0", *numbers]
     assert lines[-1] == f"{file}: saved" and len(lines) == 3 + 6 + 1
     record = load_audit(file)
     assert torch.equal(record.tokens, windows) and record.seed == 3 and record.documents == ()

@@ -12,7 +12,7 @@ import aotlens
 from aotlens.checkpoints import find_checkpoint
 from aotlens.denoise import AuditRecord, audit, load_audit, save_audit, stored_audit
 from aotlens.denoise.audit_files import bundled_audits_folder
-from aotlens.files import read_tensors, write_tensors
+from aotlens.files import read_tensors, write_record, write_tensors
 from tests.small_models import SMALL, maker
 
 BUNDLED = (
@@ -24,7 +24,7 @@ BUNDLED = (
     "novels-4l-masked",
     "novels-6l-mhsa",
 )
-MEASURED = ("snr", "null_snr", "pca_snr", "pca_null_snr")
+MEASURED = ("snr", "null_snr", "turned_snr", "pca_snr", "pca_null_snr", "random_group_snr")
 
 pytestmark = pytest.mark.usefixtures("real_bundled_folder")
 
@@ -63,7 +63,9 @@ def test_a_bundled_audit_is_what_the_audit_measures_on_its_windows(name: str) ->
     for measured, expected in (
         (again.snr, stored.audit.snr),
         (again.null_snr[0], stored.audit.null_snr[0]),
+        (again.turned_snr[0], stored.audit.turned_snr[0]),
         (again.pca_snr, stored.audit.pca_snr),
+        (again.pca_null_snr[0], stored.audit.pca_null_snr[0]),
     ):
         torch.testing.assert_close(measured, expected, rtol=5e-3, atol=0, equal_nan=True)
     assert int((again.sizes - stored.audit.sizes).abs().max()) <= 4
@@ -100,8 +102,11 @@ def test_files_that_are_something_else_are_refused(record: AuditRecord, tmp_path
         load_audit(path)
     write_tensors(path, {"W": torch.zeros(2)}, {})
     for refused in (lambda: load_audit(path), lambda: save_audit(path, record)):
-        with pytest.raises(ValueError, match="schema version 1"):
+        with pytest.raises(ValueError, match="schema version 2"):
             refused()
+    write_record(path, "audit", {"null_snr": torch.zeros(2)}, {"schema_version": 1})  # beside turned subspaces only
+    with pytest.raises(ValueError, match=r"file\.safetensors: expected an audit of a model of schema version 2; make"):
+        load_audit(path)
     path.unlink()
     save_audit(path, record)
     tensors, metadata = read_tensors(path, "an audit")

@@ -52,15 +52,20 @@ AUDIT = about(
     source="aot reads a layer as a step of denoising; the audit and its null are ours (aotlens.denoise.audit).",
 )
 RATIOS = about(
-    "Above 1, the layer makes its heads’ subspaces stand out more; below 1, less. The band is the same for all "
-    "subspaces of a layer turned by one random rotation: angles between heads stay, their directions do not. Only "
-    "where the output is tied and φ has a threshold does the theorem predict a rate."
+    "Above 1, the layer makes its heads’ subspaces stand out more; below 1, less. The band is the same had the layer "
+    "written otherwise: what it adds to every token is turned by one random rotation, while the subspaces stay. Any "
+    "write pulls the SNR towards its own, so that only a line outside of its band says that the layer’s writes have to "
+    "do with its heads’ subspaces or with the stream. Only where the output is tied and φ has a threshold does the "
+    "theorem predict a rate.",
+    formula="ratio = SNR(z + attention(z)) ÷ SNR(z);  band: SNR(z + attention(z) R) ÷ SNR(z), R a random rotation",
 )
 PRINCIPAL = about(
     "The same without the weights: the leading directions of a head’s tokens in one half of the windows, measured on "
-    "its tokens in the other half, beside random groups of the same sizes."
+    "its tokens in the other half. The band turns the layer’s writes here, too."
 )
 LAYERS = about(
-    "SNR before the layer (mean over heads) and its ratio, beside rotations. p is one-sided, (1 + rotations as "
-    "extreme) ÷ (1 + rotations): its unit is the rotation, and it says nothing of other texts."
+    "SNR before the layer (mean over heads), beside its mean in the heads’ subspaces turned at random (angles between "
+    "heads stay, tokens are assigned anew): a small p says that heads read where the stream is. Then SNR after ÷ "
+    "before, beside turned writes. Every p is one-sided, (1 + rotations as extreme) ÷ (1 + rotations): its unit is the "
+    "rotation, and it says nothing of other texts. The three ways of giving tokens to heads are not independent."
 )

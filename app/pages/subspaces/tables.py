@@ -31,10 +31,11 @@ def _row(row: dict[str, Any]) -> html.Tr:
 
 
 def audit_table(rows: Sequence[dict[str, Any]]) -> html.Table:
-    """A row a grouping and layer: SNR and its ratio beside random rotations."""
+    """A row a grouping and layer: SNR beside turned subspaces, and its ratio beside turned writes."""
     numbers = {
-        "layer": "layer", "snr": "SNR before", "null_snr": "turned", "ratio": "after ÷ before",
-        "null_least": "turned: least", "null_largest": "largest", "p_above": "p above", "p_below": "p below",
+        "layer": "layer", "snr": "SNR before", "turned_snr": "subspaces turned", "p_snr": "p",
+        "ratio": "after ÷ before",
+        "null_least": "writes turned: least", "null_largest": "largest", "p_above": "p above", "p_below": "p below",
     }  # fmt: skip
     head = [html.Th("tokens", scope="col")]
     head += [html.Th(title, scope="col", className="number") for title in numbers.values()]

@@ -88,10 +88,8 @@ def audited(found: Audited | None, checkpoint: str | None = None, *, gone: bool 
     if found is None:
         return f"No audit of {checkpoint} is stored. Choose a text, and press Audit."
     audit = found.audit
-    ratios = audit.ratios
-    known = ratios[~ratios.isnan()]
-    rises, above = int((known > 1).sum()), int(((ratios > audit.null_ratios.amax(0)) & (ratios > 1)).sum())
-    below = int((ratios < audit.null_ratios.amin(0)).sum())
+    known = audit.ratios[~audit.ratios.isnan()]
+    rises, falls = int(audit.rises.sum()), int(audit.falls.sum())
     theory = (
         "The theorem is about tied outputs and a threshold, so that it predicts no rate here."
         if audit.predicted_rate is None
@@ -99,7 +97,8 @@ def audited(found: Audited | None, checkpoint: str | None = None, *, gone: bool 
     )
     return (
         f"{found.order.checkpoint} on {found.about}, in the subspaces of {audit.matrix}: SNR after ÷ before a layer is "
-        f"{float(known.min()):.2f} to {float(known.max()):.2f}. It rises in {rises} of {len(known)} (grouping, layer) "
-        f"pairs, in {above} of them by more than in any of {len(audit.null_ratios)} random rotations; in {below} it is "
-        f"below all rotations. {theory}"
+        f"{float(known.min()):.2f} to {float(known.max()):.2f}. It rises in {int((known > 1).sum())} of {len(known)} "
+        f"(grouping, layer) pairs. By more than with the layer’s writes turned in any of {len(audit.null_snr)} random "
+        f"rotations it rises in {rises} and falls in {falls}; chance alone would give at most "
+        f"{number(len(known) / (1 + len(audit.null_snr)))} of each. {theory}"
     )
