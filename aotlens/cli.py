@@ -11,6 +11,7 @@
     aotlens atlas CHECKPOINT --corpus SPEC [--head L.H]
     aotlens compare LEFT RIGHT [--corpus SPEC]
     aotlens ablate CHECKPOINT [--head L.H] --text TEXT | --corpus SPEC [--how mean]
+    aotlens generate CHECKPOINT --text TEXT [--without L.H,L.H] [--how mean]
     aotlens paths CHECKPOINT --text TEXT
     aotlens trigrams CHECKPOINT --head L.H [--evidence SPEC]
     aotlens bigrams CHECKPOINT [--token TEXT] [--corpus SPEC]
@@ -42,6 +43,7 @@ from aotlens.commands import (
     composition,
     distill,
     evaluate,
+    generate,
     motifs,
     paths,
     subspaces,
@@ -63,6 +65,7 @@ app.command("motifs")(motifs.motifs_command)
 app.command("atlas")(atlas.atlas_command)
 app.command("compare")(compare.compare_command)
 app.command("ablate")(ablate.ablate_command)
+app.command("generate")(generate.generate_command)
 app.command("paths")(paths.paths_command)
 app.command("trigrams")(trigrams.trigrams_command)
 app.command("bigrams")(bigrams.bigrams_command)

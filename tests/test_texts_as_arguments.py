@@ -49,7 +49,8 @@ THE, CAT = TOKENIZER.encode(" the cat")
 TRIPLES = score_triples(MODEL, "1.0", [CAT, CAT], [THE, THE], [CAT, 5], background=np.ones(270))
 NOT_PROMPTS = {
     "sufficient_heads": "it takes texts as `ablate` does, but needs four",
-    "generate": "its text goes on; tests/models/test_generation.py gives it one",
+    "generate": "its text goes on; tests/models/test_generate.py gives it one",
+    "fill": "its text has a mask; tests/models/test_generate.py gives it one",
     "predictions_of_logits": "its tokens are those that its logits are of",
     "bigrams": "its tokens are those of the vocabulary whose bigrams are listed",
     "mask_similarity": "its sequences hold the mask token, which no text does",

@@ -7,6 +7,7 @@ circuits.py      aotlens circuits, aotlens spectrum
 choosing.py      the circuit that their options ask for, and the names of its rows and columns
 composition.py   aotlens composition
 subspaces.py     aotlens subspaces
+generate.py      aotlens generate
 paths.py         aotlens paths
 trigrams.py      aotlens trigrams
 compiling.py     aotlens compile

@@ -49,6 +49,11 @@ def without(
         yield
 
 
+def reference_length(how: str, n_pos: int, n_new: int = 0) -> int:
+    """The positions that a reference's sequences need for a prompt of `n_pos` tokens that `n_new` follow."""
+    return n_pos if how == "mean" else n_pos + n_new
+
+
 class HeadSwitches:
     """Switches any of a model's `heads` (by default all) off, as often as wanted: what stands in for them is kept.
 

@@ -7,6 +7,7 @@ from aotlens.models.count import count_parameters
 from aotlens.models.device import resolve_device
 from aotlens.models.folding import FoldedNorm, folded_norm
 from aotlens.models.ours import require_ours
+from aotlens.models.generation import fill, generate
 from aotlens.models.phi import PHIS, Phi
 from aotlens.models.transformer import AttentionOnlyTransformer
 from aotlens.models.weights import widened
@@ -18,8 +19,10 @@ __all__ = [
     "ModelConfig",
     "Phi",
     "count_parameters",
+    "fill",
     "folded_norm",
     "require_ours",
+    "generate",
     "resolve_device",
     "widened",
 ]

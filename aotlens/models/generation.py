@@ -1,7 +1,11 @@
-"""Sampling text: Algorithm 10 of *structures*."""
+"""Sampling text: Algorithm 10 of *structures*; and, in a model that sees both sides, filling masks.
+
+Both go token by token: `continued` and `filled` give the sequence after each, `generate` and `fill` the last one.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,30 +24,55 @@ def generate(
     *,
     temperature: float | int = 1.0,
     top_k: int | None = None,
-    stop_token: int | None = None,
+    stop_token: int | str | None = None,
     seed: int | None = None,
 ) -> str | Tensor:
     """Continue `prompt` by up to `max_new_tokens` tokens (*structures*, Algorithm 10).
 
     At each step the logits z of the last position give p = softmax(z / temperature), restricted to the
     `top_k` largest, and the next token is drawn from p; `temperature=0` takes the largest logit. Generation
-    stops early when every sequence has produced `stop_token` (which is kept; what follows it in a batch is
-    `stop_token` again).
+    stops early when every sequence has produced `stop_token`, an id or the text of one token (which is kept;
+    what follows it in a batch is `stop_token` again).
 
     A string comes back as a string (prompt included, start token left out), ids `[batch, pos]` or `[pos]` as
-    ids. `seed` makes the draw repeatable. Raises `ValueError` where prompt and new tokens exceed `n_ctx`, and where the
-    logits have no finite maximum (NaN, for one), at every temperature.
+    ids. `seed` makes the draw repeatable. Inside `aotlens.heads.without`, heads are switched off at every step.
+
+    Raises `ValueError` where prompt and new tokens exceed `n_ctx`, where the logits have no finite maximum (NaN,
+    for one), at every temperature, and for a model that sees later tokens: `fill` asks that for masks.
     """
-    if model.cfg.read_in != "tokens" or model.cfg.read_out != "tokens" or model.sees_later_keys:
-        raise ValueError("generate needs a causal model that reads and writes tokens.")
     if not isinstance(prompt, str | Tensor):
         raise ValueError(f"prompt: expected a string or token ids, got {type(prompt).__name__}.")
+    tokens = model.to_tokens(prompt) if isinstance(prompt, str) else torch.atleast_2d(prompt).to(model.device)
+    start = tokens.shape[1]
+    steps = continued(
+        model, tokens, max_new_tokens, temperature=temperature, top_k=top_k, stop_token=stop_token, seed=seed
+    )
+    last = [tokens, *steps][-1]
+    if isinstance(prompt, str):
+        return prompt + str(model.to_string(last[0, start:]))
+    return last if prompt.ndim == 2 else last[0]
+
+
+@torch.no_grad()
+def continued(
+    model: AttentionOnlyTransformer,
+    tokens: Int[Tensor, "batch pos"],
+    max_new_tokens: int = 50,
+    *,
+    temperature: float | int = 1.0,
+    top_k: int | None = None,
+    stop_token: int | str | None = None,
+    seed: int | None = None,
+) -> Iterator[Int[Tensor, "batch longer"]]:
+    """The sequences of `generate` after each new token. The arguments and errors are those of `generate`."""
+    if model.cfg.read_in != "tokens" or model.cfg.read_out != "tokens" or model.sees_later_keys:
+        instead = " This one sees later tokens too: fill asks it for those that are masked." * model.sees_later_keys
+        raise ValueError(f"generate needs a causal model that reads and writes tokens.{instead}")
     if max_new_tokens < 0 or temperature < 0 or (top_k is not None and top_k < 1):
         raise ValueError(
             "expected max_new_tokens ≥ 0, temperature ≥ 0 and top_k ≥ 1, "
             f"got {max_new_tokens}, {temperature} and {top_k}."
         )
-    tokens = model.to_tokens(prompt) if isinstance(prompt, str) else torch.atleast_2d(prompt).to(model.device)
     if tokens.shape[1] == 0:
         raise ValueError("the prompt is empty: give at least one token.")
     if tokens.shape[1] + max_new_tokens > model.cfg.n_ctx:
@@ -51,20 +80,72 @@ def generate(
             f"{tokens.shape[1]} prompt tokens and {max_new_tokens} new ones exceed the context of "
             f"{model.cfg.n_ctx}; shorten either."
         )
-    start = tokens.shape[1]
+    stop = _stop_id(model, stop_token) if isinstance(stop_token, str) else stop_token
     generator = None if seed is None else torch.Generator(device=model.device).manual_seed(seed)
     stopped = torch.zeros(tokens.shape[0], dtype=torch.bool, device=model.device)
     for _ in range(max_new_tokens):
         following = sample(model(tokens)[:, -1], temperature, top_k, generator)
-        if stop_token is not None:
-            following = torch.where(stopped, stop_token, following)
-            stopped |= following == stop_token
+        if stop is not None:
+            following = torch.where(stopped, stop, following)
+            stopped |= following == stop
         tokens = torch.cat([tokens, following[:, None]], dim=1)
+        yield tokens
         if stopped.all():
             break
-    if isinstance(prompt, str):
-        return prompt + str(model.to_string(tokens[0, start:]))
-    return tokens if prompt.ndim == 2 else tokens[0]
+
+
+def fill(
+    model: AttentionOnlyTransformer,
+    prompt: str | Tensor,
+    *,
+    temperature: float | int = 0.0,
+    top_k: int | None = None,
+    seed: int | None = None,
+) -> str | Tensor:
+    """`prompt`, a text or ids `[pos]`, with a token for each mask token, of a model that sees both sides.
+
+    Masks are filled from left to right, each given those before it and the masks that are left; a token is drawn as
+    `generate` draws it, but never the mask itself. A string comes back as a string. Raises `ValueError` for a model
+    without a mask token, for a causal one (`generate` continues its text), and for a prompt without a mask.
+    """
+    steps = filled(model, model.to_prompt(prompt, "fill"), temperature=temperature, top_k=top_k, seed=seed)
+    last = list(steps)[-1][0]
+    return str(model.to_string(last[1:])) if isinstance(prompt, str) else last
+
+
+@torch.no_grad()
+def filled(
+    model: AttentionOnlyTransformer,
+    tokens: Int[Tensor, "1 pos"],
+    *,
+    temperature: float | int = 0.0,
+    top_k: int | None = None,
+    seed: int | None = None,
+) -> Iterator[Int[Tensor, "1 pos"]]:
+    """The sequence of `fill` after each mask is filled. The arguments and errors are those of `fill`."""
+    mask_id = getattr(model.tokenizer, "mask_id", None)
+    if not model.sees_later_keys or mask_id is None:
+        raise ValueError("fill needs a model that sees both sides and has a mask token; generate continues a text.")
+    if temperature < 0 or (top_k is not None and top_k < 1):
+        raise ValueError(f"expected temperature ≥ 0 and top_k ≥ 1, got {temperature} and {top_k}.")
+    places = (tokens[0] == mask_id).nonzero()[:, 0].tolist()
+    if not places:
+        raise ValueError("the prompt has no mask to fill: write <|mask|> in the place of a token.")
+    generator = None if seed is None else torch.Generator(device=model.device).manual_seed(seed)
+    for place in places:
+        logits = model(tokens)[:, place].clone()
+        logits[:, mask_id] = -torch.inf
+        tokens = tokens.clone()
+        tokens[:, place] = sample(logits, temperature, top_k, generator)
+        yield tokens
+
+
+def _stop_id(model: AttentionOnlyTransformer, text: str) -> int:
+    """The id of the token whose text is `text`, the start token's included."""
+    eot_id = getattr(model.tokenizer, "eot_id", None)
+    if eot_id is not None and model.to_str_tokens([eot_id]) == [text]:
+        return int(eot_id)
+    return model.to_single_token(text)
 
 
 def sample(

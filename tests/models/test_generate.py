@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from aotlens.models.generation import sample
+from aotlens.data import Tokenizer
+from aotlens.heads import without
+from aotlens.models import AttentionOnlyTransformer, ModelConfig, fill, hook_names
+from aotlens.models.generation import continued, sample
 
 
 def test_temperature_zero_is_the_greedy_loop(make, tokens):
@@ -110,3 +113,83 @@ def test_models_that_cannot_generate(make, tokens):
         make(causal=False).generate(tokens)
     with pytest.raises(ValueError, match="prompt is empty"):
         make().generate(tokens[:, :0])
+
+
+# With heads switched off, and step by step
+
+
+@pytest.mark.parametrize(("temperature", "top_k"), [(0, None), (0.8, 4)])
+def test_a_continuation_without_heads_is_the_naive_loop(make, tokens, temperature, top_k):
+    """Each step runs the whole model anew, with hooks that are written by hand."""
+    model = make(n_ctx=16)
+
+    def silence(z, hook):
+        z[:, :, 1] = 0
+        return z
+
+    hooks = [(hook_names.attn(layer, hook_names.Z), silence) for layer in (0, 1)]
+    expected, generator = tokens[:, :3], torch.Generator().manual_seed(7)
+    for _ in range(8):
+        logits = model.run_with_hooks(expected, fwd_hooks=hooks)[:, -1]
+        if temperature:
+            best, ids = logits.topk(top_k)
+            drawn = torch.multinomial((best / temperature).softmax(-1), 1, generator=generator)
+            following = ids.gather(1, drawn)
+        else:
+            following = logits.argmax(-1, keepdim=True)
+        expected = torch.cat([expected, following], 1)
+    options = {"temperature": temperature, "top_k": top_k, "seed": 7}
+    with without(model, ["1.1", "0.1"]):
+        assert torch.equal(model.generate(tokens[:, :3], 8, **options), expected)
+        steps = list(continued(model, tokens[:, :3], 8, **options))
+    assert [step.shape[1] for step in steps] == list(range(4, 12)) and torch.equal(steps[-1], expected)
+    assert not torch.equal(model.generate(tokens[:, :3], 8, **options), expected)
+
+
+def test_a_stop_token_by_its_text(make, tokenizer):
+    model = make(d_vocab=tokenizer.d_vocab, n_ctx=64, tokenizer=tokenizer)
+    start = model.to_tokens("the cat")[0]
+    free = model.generate(start, 40, seed=3)
+    names = tokenizer.str_tokens(free.tolist())
+    end = next(place for place in range(len(start) + 1, len(names)) if names[place].isalpha())
+    first = len(start) + names[len(start) :].index(names[end])
+    stopped = model.generate(start, 40, seed=3, stop_token=names[end])
+    assert torch.equal(stopped, free[: first + 1])
+    model.generate("the", 2, stop_token=tokenizer.str_tokens([tokenizer.eot_id])[0])
+    with pytest.raises(ValueError, match="expected one"):
+        model.generate("the", 2, stop_token="the cat sat on")
+
+
+# Filling masks
+
+
+@pytest.fixture(scope="module")
+def masked():
+    tokenizer = Tokenizer.train(["the cat sat on the mat " * 20], 262).with_mask()
+    cfg = ModelConfig(n_layers=2, d_model=12, n_heads=3, d_head=4, n_ctx=16, d_vocab=tokenizer.d_vocab, causal=False)
+    return AttentionOnlyTransformer(cfg, tokenizer)
+
+
+def test_masks_are_filled_from_left_to_right(masked):
+    tokens = masked.to_tokens("the <|mask|> sat on <|mask|> mat")
+    mask, expected = masked.tokenizer.mask_id, tokens.clone()
+    for place in (tokens[0] == mask).nonzero()[:, 0]:
+        logits = masked(expected)[0, place].detach()
+        logits[mask] = -torch.inf
+        expected[0, place] = logits.argmax()
+    assert torch.equal(fill(masked, tokens[0]), expected[0])
+    assert fill(masked, "the <|mask|> sat on <|mask|> mat") == masked.tokenizer.decode(expected[0, 1:].tolist())
+    draws = [fill(masked, tokens, temperature=3.0, seed=seed) for seed in (1, 1, 2)]
+    assert torch.equal(draws[0], draws[1]) and not torch.equal(draws[0], draws[2])
+    assert torch.equal(draws[0][tokens[0] != mask], tokens[0, tokens[0] != mask]) and not (draws[0] == mask).any()
+
+
+def test_what_cannot_be_filled(masked, make, tokens):
+    with pytest.raises(ValueError, match="no mask to fill"):
+        fill(masked, "the cat")
+    with pytest.raises(ValueError, match="both sides and has a mask token"):
+        fill(make(), tokens[:1])
+    with pytest.raises(ValueError, match="fill asks it for those that are masked"):
+        masked.generate("the cat")
+    with pytest.raises(ValueError, match="temperature ≥ 0"):
+        fill(masked, "the <|mask|>", temperature=-1)
