@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -46,7 +45,8 @@ def generate_command(
     A model that sees both sides continues nothing: it fills the masks of the text, from left to right.
     """
     from aotlens.checkpoints import load
-    from aotlens.heads import without as without_heads
+    from aotlens.conventions import as_heads
+    from aotlens.heads import HeadSwitches
     from aotlens.models import fill, generate
 
     model = load(checkpoint, device, folders=folders)
@@ -67,10 +67,12 @@ def generate_command(
     if without is None:
         print_text(went_on())
         return
-    heads = without.split(",")
+    heads = as_heads(without.split(","), model.cfg)
     reference = None if corpus is None else _windows(model, corpus, len(model.to_tokens(text)[0]), n_new, how)
-    for title, off in (("Whole model", False), (f"Without {', '.join(heads)} ({how})", True)):
-        with without_heads(model, heads, how, reference=reference, seed=0) if off else nullcontext():
+    switches = HeadSwitches(model, how, reference=reference, heads=heads)
+    names = ", ".join(f"{layer}.{head}" for layer, head in heads)
+    for title, off in (("Whole model", ()), (f"Without {names} ({how})", heads)):
+        with switches.off(off):
             print_text(f"{title}:\n{went_on()}\n")
 
 

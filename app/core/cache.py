@@ -48,6 +48,11 @@ class Cache(Generic[Key, Value]):
         mine.set_result(value)
         return value
 
+    def known(self, key: Key) -> Value | None:
+        """The value of `key`, if it is there."""
+        with self._lock:
+            return self._values[key][0] if key in self._values else None
+
     def __len__(self) -> int:
         return len(self._values)
 

@@ -28,18 +28,18 @@ _EVERY = 900
 Units = str | Mapping[str, str]
 
 
-def stop_bar(panel: str, *kept: Component) -> html.Div:
-    """How far the panel's work is, the button that ends it, and what asks for both."""
+def stop_bar(panel: str, *kept: Component, every: int = _EVERY) -> html.Div:
+    """How far the panel's work is, the button that ends it, and what asks for both, every so many milliseconds."""
     button = dmc.Button(
         "Stop", id=ids.stop(panel), n_clicks=0, size="compact-sm", variant="default", className="hidden"
     )
-    timer = dcc.Interval(id=ids.timer(panel), interval=_EVERY, disabled=True)
+    timer = dcc.Interval(id=ids.timer(panel), interval=every, disabled=True)
     return html.Div([html.Div(id=ids.progress(panel), role="status"), button, timer, *kept], className="progress")
 
 
-def job_bar(panel: str) -> html.Div:
+def job_bar(panel: str, *, every: int = _EVERY) -> html.Div:
     """The same for `follow_job`, which watches one job."""
-    return stop_bar(panel, dcc.Store(id=ids.watched(panel)))
+    return stop_bar(panel, dcc.Store(id=ids.watched(panel)), every=every)
 
 
 def follow_job(
@@ -52,6 +52,7 @@ def follow_job(
     done: Callable[..., dict[str, Any]],
     units: Units,
     failed: str,
+    meanwhile: Callable[[Job], dict[str, Any]] | None = None,
     kept: Props | None = None,
     output: Props | None = None,
     parts: Sequence[str] = (),
@@ -60,7 +61,8 @@ def follow_job(
 
     `start(session=…, **form)` starts one, `units` are what is counted of it, `failed` is the title where it fails.
     `done(job, **kept)` answers, by the names of `output` and `parts`, what is shown when it is done; under `progress`,
-    what is said of it.
+    what is said of it. `meanwhile(job)` answers what is shown of one of the session's own that is under way, or ended
+    before it was done.
     """
     outputs = {
         **stores(watched=ids.watched(panel)),
@@ -96,7 +98,9 @@ def follow_job(
             "stop": "" if own else "hidden",
             "timer": not job.active,
         }
-        return answer | done(job, **{name: given[name] for name in kept or {}}) if job.state == "done" else answer
+        if job.state == "done":
+            return answer | done(job, **{name: given[name] for name in kept or {}})
+        return answer | meanwhile(job) if meanwhile is not None and session in job.sessions else answer
 
 
 def said(job: Job, session: str, units: Units, failed: str) -> Any:

@@ -51,14 +51,17 @@ def reading(core: Core, checkpoint: str, name: str, *, called: str = "text") -> 
     return [f"{called} = aotlens.data.open_corpus({core.corpora.spec(name)})", f"documents = {documents}"]
 
 
-def switched(core: Core, result: PromptResult, measure: str) -> list[str]:
-    """Lines that run `measure`, of `model` and a prompt `text`, with the heads off that are off in `result`."""
+def switched(core: Core, result: PromptResult, measure: str, *, length: int | None = None) -> list[str]:
+    """Lines that run `measure`, of `model` and a prompt `text`, with the heads off that are off in `result`.
+
+    Windows of a corpus are as long as the prompt, or of `length`.
+    """
     if not result.off:
         return [measure]
     heads, given, lines = [f"{layer}.{head}" for layer, head in result.off], "", []
     if result.corpus is not None:
         causal = not core.catalog.load(result.checkpoint).model.sees_later_keys
-        n, length = core.settings.reference_windows, result.patterns.n_pos
+        n, length = core.settings.reference_windows, length or result.patterns.n_pos
         lines = [
             *reading(core, result.checkpoint, result.corpus, called="corpus"),
             f"encoding = aotlens.data.Encoding.of(model.tokenizer, causal={causal})",

@@ -14,6 +14,7 @@ from playwright.sync_api import expect
 
 from aotlens.checkpoints.catalog import bundled_folder  # the fixtures' own patch comes after this import
 from app.core import head_maps
+from app.core.inference import PromptResult
 from app.core.own_texts import key_of
 from app.core.settings import Settings
 from app.factory import create_app
@@ -38,6 +39,7 @@ from app.pages.distillation.address import DistillationState
 from app.pages.distillation.ids import ids as distillation
 from app.pages.heads.address import HeadsState
 from app.pages.heads.ids import ids as heads
+from app.pages.heads.service import draws_of
 from app.pages.nonlinearity.address import NonlinearityState
 from app.pages.nonlinearity.ids import ids as nonlinearity
 from app.pages.nonlinearity.service import first_head, starting_x, within
@@ -66,7 +68,10 @@ BOOK = 30 * LONG
 STATES: dict[str, Any] = {
     "atlas": AtlasState(checkpoint="tiny-mhsa", where="layer = 1", head=(1, 0), y="entropy"),
     "checkpoints": CheckpointsState(checkpoint="tiny-mhsa"),
-    "heads": HeadsState(checkpoint="tiny-mhsa", text=TEXT, head=(1, 2), position=3, view="weighted", hide_first=True),
+    "heads": HeadsState(
+        checkpoint="tiny-mhsa", text=TEXT, head=(1, 2), position=3, view="weighted", hide_first=True,
+        off=((0, 1), (1, 0)), how="position_mean", corpus=key_of(BOOK), new=6, seed=2,
+    ),
     "compare": CompareState(
         left="tiny-mhsa", right="tiny-mssa", right_off=((0, 1), (1, 0)), how="position_mean", corpus=key_of(BOOK),
         text=TEXT, head=(1, 2), view="weighted", hide_first=True,
@@ -152,6 +157,18 @@ def _predictions(app: App, state: HeadsState) -> pd.DataFrame:
     return app.core.inference.predictions(state.checkpoint, state.text or "", state.position).to_frame()
 
 
+def _without(app: App, state: HeadsState) -> PromptResult:
+    ways = {"off": state.off, "how": state.how, "corpus": state.corpus}
+    return app.core.inference.analyse(state.checkpoint, state.text or "", **ways)
+
+
+def _continued(app: App, state: HeadsState) -> dict[str, str]:
+    service = app.services["heads"]
+    draws = draws_of(state.new, state.temperature, state.top_k, state.seed, state.stop)
+    made = service.so_far(wait(service.start(_without(app, state), draws, "")))
+    return {name: service.text(made, run) for run, name in enumerate(("whole", "without"))}
+
+
 def _on_text(app: App, state: DistillationState) -> Any:
     service = app.services["distillation"]
     return service.on_text(service.describe(state)[0], state.text)[0].relative
@@ -222,8 +239,15 @@ EXPECTED: dict[str, Expected] = {
     heads.MAP: lambda app, at: head_maps.head_values(
         app.core.inference.analyse(at.checkpoint, at.text), *at.head, at.view, at.hide_first
     ),
-    heads.GRID: lambda app, at: head_maps.values(app.core.inference.analyse(at.checkpoint, at.text), at.view),
+    heads.GRID: lambda app, at: head_maps.values(_without(app, at), at.view),
+    heads.MAP_OFF: lambda app, at: head_maps.head_values(_without(app, at), *at.head, at.view, at.hide_first),
     heads.NEXT: _predictions,
+    heads.NEXT_OFF: lambda app, at: app.core.inference.expected(_without(app, at), at.position).to_frame(),
+    heads.LOSSES: lambda app, at: {
+        "loss": app.core.inference.losses(app.core.inference.analyse(at.checkpoint, at.text)),
+        "loss_without": app.core.inference.losses(_without(app, at)),
+    },
+    heads.CONTINUE: _continued,
     circuits.MAP: lambda app, at: circuit_figures.entries(*_circuit(app, at), at.rows, at.columns).values,
     circuits.TOP: lambda app, at: (c := _circuit(app, at))[0].top(c[1]).largest.values,
     circuits.ROW: lambda app, at: (c := _circuit(app, at))[0].row(c[1], at.row).largest.values,

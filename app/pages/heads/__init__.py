@@ -1,4 +1,4 @@
-"""Heads: type text, and see what every head of a model does with it."""
+"""Heads: type text, see what every head of a model does with it, and what the model does without some of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from app.pages.heads.browser import BROWSER, WRITES
 from app.pages.heads.callbacks import register
 from app.pages.heads.layout import layout
 from app.pages.heads.python import python
+from app.pages.heads.service import Continuations
 from app.shell.page import Page
 
 PAGE = Page(
@@ -15,6 +16,7 @@ PAGE = Page(
     layout=layout,
     register=register,
     python=python,
+    service=Continuations,
     writes=WRITES,
     browser=BROWSER,
     file=__file__,

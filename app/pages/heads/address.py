@@ -1,4 +1,4 @@
-"""The Heads page's address: a text, a head and how it is looked at."""
+"""The Heads page's address: a text, a head and how it is looked at, heads that are switched off, a continuation."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Literal, get_args
 from app.core import address
 from app.core.examples import FIRST
 from app.core.head_maps import View
+from app.core.switches import HOWS, How
 
 Direction = Literal["to", "from"]
-Tab = Literal["map", "predictions"]
+Tab = Literal["map", "predictions", "loss", "continue"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,22 @@ class HeadsState:
     rank: str = address.motif("induction")
     """The motif by which heads are ranked."""
     tab: Tab = address.choice(get_args(Tab), "map")
+    off: tuple[tuple[int, int], ...] = address.heads()
+    """The heads that are switched off."""
+    how: How = address.choice(tuple(HOWS), "zero")
+    """What stands in their place."""
+    corpus: str | None = address.corpus()
+    """The text from which that is taken, where it takes one."""
+    new: int = address.whole(40, least=1, most=400)
+    """How many tokens the text is continued by, at most."""
+    temperature: float = address.real(0.8, least=0.0, most=10.0)
+    """What the logits are divided by; 0: the likeliest token."""
+    top_k: int = address.whole(40, least=1, most=100_000)
+    """Among how many of the likeliest tokens the next one is drawn."""
+    seed: int = address.whole(0)
+    """Of the draws."""
+    stop: str | None = address.text(most=40)
+    """The text of the token after which a continuation ends; None: none."""
 
 
 ADDRESS = address.Address("heads", HeadsState)

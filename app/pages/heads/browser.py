@@ -9,12 +9,16 @@ from app.shell.props import inside, props, stores, values
 
 _PROMPT = inside(ids.PROMPT, "checkpoint", "text")
 _CHOSEN = stores(head=ids.HEAD, position=ids.POSITION)
+SWITCHED = stores(off=ids.OFF) | values(how=ids.HOW, corpus=ids.CORPUS)
+DRAWS = values(new=ids.NEW, temperature=ids.TEMPERATURE, top_k=ids.TOP_K, seed=ids.SEED, stop=ids.STOP)
 
 WRITES = {
     **_PROMPT,
     **_CHOSEN,
     **values(view=ids.VIEW, direction=ids.DIRECTION, rank=ids.RANK, tab=ids.TABS),
     **props("checked", hide_first=ids.HIDE_FIRST),
+    **SWITCHED,
+    **DRAWS,
 }
 
 BROWSER = (
@@ -23,16 +27,22 @@ BROWSER = (
         "show",
         inputs=stores(analysis=ids.ANALYSIS, head=ids.HEAD, position=ids.POSITION)
         | stores(strip=shell.drawn(ids.STRIP), cells=shell.drawn(ids.GRID_CELLS))
-        | values(direction=ids.DIRECTION),
-        outputs=stores(predicted=ids.PREDICTED),
+        | values(direction=ids.DIRECTION)
+        | SWITCHED,
+        outputs=stores(predicted=ids.PREDICTED, run=ids.RUN_OF) | props("className", line=ids.OFF_LINE),
     ),
     Browser("showMotifs", inputs=stores(motifs=ids.MOTIFS) | values(rank=ids.RANK)),
+    Browser(
+        "showLosses",
+        inputs=stores(whole=shell.drawn(ids.LOSSES_WHOLE), change=shell.drawn(ids.LOSSES_CHANGE)),
+    ),
     Browser(
         "lockFromMap",
         inputs=props("clickData", click=shell.graph(ids.MAP)),
         state=values(direction=ids.DIRECTION),
         at_first=False,
     ),
+    Browser("switchAllOn", inputs=props("n_clicks", clicks=ids.ALL_ON), outputs=stores(off=ids.OFF), at_first=False),
     Link("circuits", to=ids.OPEN_CIRCUITS, **_PROMPT, head=(ids.HEAD, "data")),
     Link("paths", to=ids.OPEN_PATHS, **_PROMPT, position=(ids.POSITION, "data"), through=(ids.HEAD, "data")),
 )

@@ -15,11 +15,14 @@ from app.core import Core, head_maps
 from app.core.errors import RequestError
 from app.core.files import File
 from app.core.head_maps import View
-from app.core.inference import PromptResult
-from app.pages.heads import files
+from app.core.switches import How
+from app.pages.heads import continuing, files, off_callbacks
+from app.pages.heads.asking import ask, ask_without, there
+from app.pages.heads.browser import SWITCHED
 from app.pages.heads.head_grid import grid_style, head_cells, motif_labels
 from app.pages.heads.ids import ids
 from app.pages.heads.predictions import predictions_table
+from app.pages.heads.service import Continuations
 from app.shell import ids as shell
 from app.shell.app import App
 from app.shell.callbacks import Answer, guarded
@@ -51,13 +54,15 @@ EXPLAIN_MAP: dict[View, list[Any]] = {
 }
 
 
-def register(app: App, core: Core, service: None) -> None:
+def register(app: App, core: Core, service: Continuations) -> None:
     """The page's callbacks."""
     submit_text(app, prompt=ids.PROMPT, text=ids.TEXT, example=ids.EXAMPLE, checkpoint=ids.CHECKPOINT, run=ids.RUN)
     when_seen(app, ids.PREDICTED, (ids.NEXT,))
     _register_prompt(app, core)
     _register_views(app, core)
     _register_files(app, core)
+    off_callbacks.register(app, core)
+    continuing.register(app, core, service)
 
 
 def _register_prompt(app: App, core: Core) -> None:
@@ -65,15 +70,15 @@ def _register_prompt(app: App, core: Core) -> None:
         app,
         panel=ids.PROMPT_PANEL,
         inputs=stores(prompt=ids.PROMPT),
-        state=stores(shown=ids.ANALYSIS, head=ids.HEAD, position=ids.POSITION),
-        output=stores(analysis=ids.ANALYSIS, head=ids.HEAD, position=ids.POSITION)
+        state=stores(shown=ids.ANALYSIS, head=ids.HEAD, position=ids.POSITION, off=ids.OFF),
+        output=stores(analysis=ids.ANALYSIS, head=ids.HEAD, position=ids.POSITION, off=ids.OFF)
         | stores(strip=shell.drawn(ids.STRIP), cells=shell.drawn(ids.GRID_CELLS))
         | children(count=ids.COUNT)
         | props("style", style=ids.GRID_BOX),
-        empty={"style": {}, "head": no_update},
+        empty={"style": {}, "head": no_update, "off": no_update},
     )
-    def analyse(prompt: dict[str, Any], shown: dict[str, Any] | None, head: Any, position: Any) -> Answer:
-        result = _ask(core, prompt)
+    def analyse(prompt: dict[str, Any], shown: dict[str, Any] | None, head: Any, position: Any, off: Any) -> Answer:
+        result = ask(core, prompt)
         patterns = result.patterns
         shape, tokens = [patterns.n_layers, patterns.n_heads], patterns.tokens.tolist()
         same_text = shown is None or shown["tokens"] == tokens
@@ -82,6 +87,7 @@ def _register_prompt(app: App, core: Core) -> None:
             "analysis": {"key": result.key, "layers": shape[0], "heads": shape[1], "tokens": tokens},
             "strip": token_strip(tokens, patterns.str_tokens),
             "head": _within(head, shape),
+            "off": [list(one) for one in there(off, shape)],
             "position": position if same_text and position is not None and position < patterns.n_pos else None,
             "count": f"{patterns.n_pos} of at most {limit} tokens",
         }
@@ -95,15 +101,19 @@ def _register_prompt(app: App, core: Core) -> None:
         panel=ids.GRID,
         inputs=stores(prompt=ids.PROMPT, theme=shell.THEME)
         | values(view=ids.VIEW)
-        | props("checked", hide_first=ids.HIDE_FIRST),
+        | props("checked", hide_first=ids.HIDE_FIRST)
+        | SWITCHED,
         output=props("src", picture=ids.GRID_PICTURE) | props("alt", says=ids.GRID_PICTURE),
         empty={"picture": "", "says": ""},
     )
-    def draw_grid(prompt: dict[str, Any], view: View, hide_first: bool, theme: Theme) -> Answer:
+    def draw_grid(
+        prompt: dict[str, Any], view: View, hide_first: bool, theme: Theme, off: Any, how: How, corpus: str | None
+    ) -> Answer:
         try:
-            result = _ask(core, prompt)
+            ask(core, prompt)
         except (RequestError, CheckpointError):
             return None  # said beside the text
+        result = ask_without(core, prompt, off, how, corpus)
         heads = f"{result.patterns.n_layers} layers × {result.patterns.n_heads} heads"
         return {
             "picture": data_uri(head_maps.grid_picture(result, view, hide_first, theme)),
@@ -128,7 +138,7 @@ def _register_views(app: App, core: Core) -> None:
     ) -> Answer:  # fmt: skip
         if shown is None or head is None:
             return None
-        result, drawn = _ask(core, prompt), (*_whole(head), view, hide_first)
+        result, drawn = ask(core, prompt), (*whole_head(head), view, hide_first)
         figure = head_maps.head_figure(result, *drawn, theme, levels=True)
         if position is not None and position < result.patterns.n_pos:
             # The locked token's numbers come with the picture: a click asks once.
@@ -136,7 +146,7 @@ def _register_views(app: App, core: Core) -> None:
         return {"figure": figure, "title": f"Head {head[0]}.{head[1]}", "explanation": EXPLAIN_MAP[view]}
 
     # For the token that is pointed at, among the tokens or in the map, or locked.
-    tell_lines(app, ids.MAP, partial(_ask, core), stores(prompt=ids.PROMPT))
+    tell_lines(app, ids.MAP, partial(ask, core), stores(prompt=ids.PROMPT))
 
     @guarded(
         app,
@@ -165,7 +175,7 @@ def _register_views(app: App, core: Core) -> None:
     def predict(wanted: Any, prompt: dict[str, Any]) -> Answer:
         if wanted is None:
             return None
-        result = _ask(core, prompt)
+        result = ask(core, prompt)
         predictions = core.inference.predictions(prompt["checkpoint"], prompt["text"], wanted["position"])
         return {"body": predictions_table(predictions, result.patterns.str_tokens[predictions.position])}
 
@@ -175,23 +185,23 @@ def _register_files(app: App, core: Core) -> None:
         def file(prompt: Any, head: list[int] | None, view: View, hide_first: bool, **_: Any) -> File:
             if head is None:
                 raise RequestError("No head is chosen: click one in the grid first.")
-            return make(_ask(core, prompt), *_whole(head), view, hide_first)
+            return make(ask(core, prompt), *whole_head(head), view, hide_first)
 
         return file
 
     def of_predictions(make: Callable[..., File]) -> Callable[..., File]:
         def file(prompt: Any, position: int | None, **_: Any) -> File:
-            return make(_ask(core, prompt), core.inference.predictions(prompt["checkpoint"], prompt["text"], position))
+            return make(ask(core, prompt), core.inference.predictions(prompt["checkpoint"], prompt["text"], position))
 
         return file
 
-    def of_all_heads(prompt: Any, **_: Any) -> File:
-        return files.all_heads_npz(_ask(core, prompt), core.settings.max_export_bytes)
+    def of_all_heads(prompt: Any, off: Any, how: How, corpus: str | None, **_: Any) -> File:
+        return files.all_heads_npz(ask_without(core, prompt, off, how, corpus), core.settings.max_export_bytes)
 
-    def all_heads(prompt: Any, view: View, hide_first: bool) -> Any:
-        return head_maps.all_heads_figure(_ask(core, prompt), view, hide_first)
+    def all_heads(prompt: Any, view: View, hide_first: bool, off: Any, how: How, corpus: str | None) -> Any:
+        return head_maps.all_heads_figure(ask_without(core, prompt, off, how, corpus), view, hide_first)
 
-    chosen = stores(prompt=ids.PROMPT) | values(view=ids.VIEW) | props("checked", hide_first=ids.HIDE_FIRST)
+    chosen = stores(prompt=ids.PROMPT) | values(view=ids.VIEW) | props("checked", hide_first=ids.HIDE_FIRST) | SWITCHED
     save_pictures(app, ids.GRID, all_heads, chosen)
     save_files(
         app,
@@ -206,12 +216,7 @@ def _register_files(app: App, core: Core) -> None:
     )
 
 
-def _ask(core: Core, prompt: dict[str, Any]) -> PromptResult:
-    """The result for a submitted prompt, from memory unless it is new."""
-    return core.inference.analyse(prompt.get("checkpoint"), prompt.get("text") or "", length=prompt.get("length"))
-
-
-def _whole(head: list[Any]) -> tuple[int, int]:
+def whole_head(head: list[Any]) -> tuple[int, int]:
     """A head as the browser sends it."""
     layer, index = head
     return int(layer), int(index)

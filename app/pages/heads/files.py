@@ -1,4 +1,4 @@
-"""Results as files: CSV and JSON for one head and for predictions, NPZ for all heads."""
+"""Results as files: CSV and JSON for one head, for predictions and for losses, NPZ for all heads."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from app.core import head_maps as views
+from app.core.address import dotted
 from app.core.errors import RequestError
 from app.core.files import File, csv_file, json_file, safe_name
 from app.core.head_maps import View
@@ -32,7 +33,7 @@ def head_csv(result: PromptResult, layer: int, head: int, view: View, hide_first
         }
         for query, key in places
     )
-    return csv_file(f"{result.checkpoint}-head-{layer}.{head}-{view}.csv", records)
+    return csv_file(f"{_name(result)}-head-{layer}.{head}-{view}.csv", records)
 
 
 def head_json(result: PromptResult, layer: int, head: int, view: View, hide_first: bool) -> File:
@@ -40,7 +41,7 @@ def head_json(result: PromptResult, layer: int, head: int, view: View, hide_firs
     shown = views.head_values(result, layer, head, view, hide_first)
     rows = [[None if np.isnan(value) else float(value) for value in row] for row in shown]
     content = {**_prompt(result), "layer": layer, "head": head, "quantity": view, "values": rows}
-    return json_file(f"{result.checkpoint}-head-{layer}.{head}-{view}.json", content)
+    return json_file(f"{_name(result)}-head-{layer}.{head}-{view}.json", content)
 
 
 def all_heads_npz(result: PromptResult, max_bytes: int) -> File:
@@ -63,7 +64,7 @@ def all_heads_npz(result: PromptResult, max_bytes: int) -> File:
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)
     return File(
-        name=safe_name(f"{result.checkpoint}-patterns.npz"), content=buffer.getvalue(), mime="application/octet-stream"
+        name=safe_name(f"{_name(result)}-patterns.npz"), content=buffer.getvalue(), mime="application/octet-stream"
     )
 
 
@@ -94,13 +95,41 @@ def predictions_json(result: PromptResult, predictions: NextTokenPredictions) ->
 
 def _stem(result: PromptResult, predictions: NextTokenPredictions) -> str:
     where = "at" if predictions.at_position else "next-after"
-    return f"{result.checkpoint}-{where}-{predictions.position}"
+    return f"{_name(result)}-{where}-{predictions.position}"
+
+
+def losses_csv(result: PromptResult, whole: np.ndarray, losses: np.ndarray | None) -> File:
+    """One row a token: its loss in nats and, with heads switched off, the loss without them."""
+    return csv_file(f"{_name(result)}-losses.csv", _losses(result, whole, losses))
+
+
+def losses_json(result: PromptResult, whole: np.ndarray, losses: np.ndarray | None) -> File:
+    """The same, and what ran."""
+    rows = _losses(result, whole, losses)
+    return json_file(f"{_name(result)}-losses.json", {**_prompt(result), "losses": rows})
+
+
+def _losses(result: PromptResult, whole: np.ndarray, losses: np.ndarray | None) -> list[dict[str, Any]]:
+    columns = {"loss": whole} | ({} if losses is None else {"loss_without": losses})
+    return [
+        {"position": position, "token": token}
+        | {name: float(values[position]) if np.isfinite(values[position]) else None for name, values in columns.items()}
+        for position, token in enumerate(result.patterns.str_tokens)
+    ]
+
+
+def _name(result: PromptResult) -> str:
+    """The checkpoint, and what it ran without."""
+    off = "-".join(map(dotted, result.off))
+    return f"{result.checkpoint}-without-{off}-{result.how}" if off else result.checkpoint
 
 
 def _prompt(result: PromptResult) -> dict[str, Any]:
     patterns = result.patterns
+    off = {"off": list(map(dotted, result.off)), "how": result.how, "corpus": result.corpus} if result.off else {}
     return {
         "checkpoint": result.checkpoint,
+        **off,
         "tokens": patterns.tokens.tolist(),
         "str_tokens": list(patterns.str_tokens),
     }

@@ -19,7 +19,7 @@ def head_grid() -> html.Div:
     return html.Div(
         [
             html.Img(id=ids.GRID_PICTURE, src="", alt="", className="grid-picture", draggable="false"),
-            drawn(ids.GRID_CELLS, "grid-cells", "Heads"),
+            drawn(ids.GRID_CELLS, "grid-cells", "Heads", **{"data-switches": ids.OFF}),
         ],
         id=ids.GRID_BOX,
         className="head-grid",
@@ -27,17 +27,20 @@ def head_grid() -> html.Div:
 
 
 def head_cells(n_layers: int, n_heads: int) -> list[html.Button]:
-    """A button a head, row by row; arrows move between them, so the Tab key stops once."""
-    return [
-        html.Button(
-            html.Span(f"{layer}.{head}", className="cell-label"),
-            className="cell",
-            tabIndex=-1,
-            **{"data-layer": str(layer), "data-head": str(head), "aria-label": f"Head {layer}.{head}"},
-        )
-        for layer in range(n_layers)
-        for head in range(n_heads)
-    ]
+    """Two buttons a head, row by row: one shows it, one in its corner switches it off; arrows move between heads, so
+    the Tab key stops once at each kind."""
+    cells = []
+    for layer, head in np.ndindex(n_layers, n_heads):
+        place = {"data-layer": str(layer), "data-head": str(head)}
+        common = {"tabIndex": -1, "style": {"grid-area": f"{layer + 1} / {head + 1}"}}
+        label = html.Span(f"{layer}.{head}", className="cell-label")
+        cells += [
+            html.Button(label, className="cell", **common, **place, **{"aria-label": f"Head {layer}.{head}"}),
+            html.Button(
+                className="head-switch", **common, **place, **{"aria-label": f"Switch off head {layer}.{head}"}
+            ),
+        ]
+    return cells
 
 
 def motif_labels(scores: MotifScores) -> dict[str, Any]:

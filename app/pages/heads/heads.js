@@ -3,7 +3,7 @@
 (function () {
     "use strict";
     const BEST = 5, LEAST = 0.1; // heads that are numbered in the picture, if they have such a score
-    const state = { rank: null, motifs: null, analysis: null, head: null, position: null, direction: "to", hover: null };
+    const state = { rank: null, motifs: null, analysis: null, head: null, position: null, direction: "to", hover: null, off: [] };
 
     const { setProps } = aotlens;
     const strip = () => document.getElementById("heads-strip");
@@ -59,6 +59,30 @@
             if (found && found.exact && Math.abs(share) >= 0.04) chip.dataset.value = short(value);
             else delete chip.dataset.value;
         }
+        markLosses();
+    }
+
+    // The same token among the losses, whose shading is the server's.
+    function markLosses() {
+        const position = state.hover !== null ? state.hover : state.position;
+        for (const chip of document.querySelectorAll(".strip-losses .chip")) {
+            const index = Number(chip.dataset.position);
+            chip.classList.toggle("chip-here", index === position);
+            chip.classList.toggle("chip-locked", index === state.position);
+            chip.setAttribute("aria-pressed", String(index === state.position));
+        }
+    }
+
+    // Which heads are switched off: in the grid, and in words.
+    function markOff() {
+        aotlens.markSwitches("heads-off", state.off);
+        const names = new Set(state.off.map((pair) => pair.join(".")));
+        for (const cell of document.querySelectorAll("#heads-grid-cells .cell")) {
+            cell.classList.toggle("cell-off", names.has(`${cell.dataset.layer}.${cell.dataset.head}`));
+        }
+        document.getElementById("heads-columns")?.toggleAttribute("data-off", names.size > 0);
+        const says = document.querySelector("#heads-off-line .off-says");
+        if (says) says.textContent = names.size ? `Without ${[...names].join(", ")}` : "Every head is on";
     }
 
     function markHead() {
@@ -143,7 +167,7 @@
     }
 
     function chipOf(target) {
-        return target instanceof Element ? target.closest("#heads-strip .chip") : null;
+        return target instanceof Element ? target.closest("#heads-strip .chip, .strip-losses .chip") : null;
     }
 
     function cellOf(target) {
@@ -197,25 +221,37 @@
         const chip = chipOf(event.target);
         if (chip && event.key === "Escape") lock(null);
         else if (chip || rankedOf(event.target)) aotlens.moveChip(event, chip || rankedOf(event.target));
+        else if (cellOf(event.target) && event.key === "x") aotlens.toggleHead("heads-off", ...state.head);
         else if (cellOf(event.target)) moveHead(event);
     });
 
     // ── what Dash calls ─────────────────────────────────────────────────────────────────────────────────────
 
     aotlens.page("heads", {
-        show: function ({ analysis, head, position, direction, strip, cells }) {
+        show: function ({ analysis, head, position, direction, strip, cells, off, how, corpus }) {
             aotlens.draw("heads-strip", strip);
             aotlens.draw("heads-grid-cells", cells);
-            Object.assign(state, { analysis, head, position: position ?? null, direction });
+            Object.assign(state, { analysis, head, position: position ?? null, direction, off: off || [] });
             map.want(state.hover !== null ? state.hover : state.position);
             requestAnimationFrame(function () {
                 paint();
                 markHead();
                 markMotifs();
+                markOff();
                 frame();
             });
-            return { predicted: analysis ? { key: analysis.key, position: position ?? null } : null };
+            const run = analysis && { key: analysis.key, off: state.off, how, corpus };
+            const line = state.off.length ? "off-line" : "off-line off-none";
+            return { predicted: run && { ...run, position: position ?? null }, run, line };
         },
+
+        showLosses: function ({ whole, change }) {
+            aotlens.draw("heads-losses-whole", whole);
+            aotlens.draw("heads-losses-change", change);
+            requestAnimationFrame(markLosses);
+        },
+
+        switchAllOn: () => ({ off: [] }),
 
         showMotifs: function ({ motifs, rank }) {
             Object.assign(state, { motifs, rank });

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import dash_mantine_components as dmc
 from dash import dcc, html
 
@@ -9,8 +11,10 @@ from app.core import Core
 from app.core.examples import EXAMPLES, FIRST
 from app.pages.heads.address import HeadsState
 from app.pages.heads.callbacks import EXPLAIN_MAP
+from app.pages.heads.continuing import continue_panel
 from app.pages.heads.head_grid import head_grid
 from app.pages.heads.ids import ids
+from app.pages.heads.off_callbacks import how_options
 from app.shell import ids as shell
 from app.shell.controls import link_button, switch_of
 from app.shell.drawn import drawn
@@ -31,12 +35,20 @@ _EXPLAIN_GRID = about(
     "many attend to, a diagonal is a fixed distance back. Each map has its own colour scale, up to its largest value. "
     "Click one, or move with the arrow keys. Badges name a head's strongest motif, and heads are ranked by the motif "
     "that you choose: mean attention to its keys on repeated random tokens. The best five are numbered in the picture, "
-    "where they score at least 0.1.",
+    "where they score at least 0.1. The corner of a map (or x) switches its head off: what is shown then is of a run "
+    "without it. Means and other outputs are those of the head on 32 windows of a corpus, as long as this text.",
     source="Induction heads: In-context Learning and Induction Heads (Olsson et al. 2022)",
 )
 _EXPLAIN_NEXT = (
     "What the model expects after the locked token, or after the last one; a masked language model, which sees both "
     "sides: at it. Probabilities are over the whole vocabulary."
+)
+_EXPLAIN_LOSSES = about(
+    "The number beneath a token is how surprising the token is to the model, in nats; below, what that changes by "
+    "without the heads that are switched off: blue for more, orange for less surprising. A masked language model is "
+    "asked for each token with <|mask|> in its place, the others as they are.",
+    formula="loss(i) = −log p(tᵢ | t₀ … tᵢ₋₁)",
+    source="Masked models: Masked Language Model Scoring (Salazar et al. 2020)",
 )
 
 
@@ -53,17 +65,14 @@ def layout(core: Core, service: None, state: HeadsState) -> html.Div:
             dcc.Store(id=ids.PREDICTED),
             dcc.Store(id=ids.HEAD, data=state.head),
             dcc.Store(id=ids.POSITION, data=state.position),
+            dcc.Store(id=ids.OFF, data=state.off),
+            dcc.Store(id=ids.RUN_OF),
             _prompt_panel(core, checkpoint, text),
             html.Div(
                 [
                     _tokens_panel(state),
-                    _grid_panel(state),
-                    tabs(
-                        ids.TABS,
-                        state.tab,
-                        {"map": ("Map", _map_panel(core)), "predictions": ("Predicted token", _next_panel())},
-                        label="Of the head and the token",
-                    ),
+                    _grid_panel(core, state),
+                    tabs(ids.TABS, state.tab, _tabs(core, state), label="Of the head, the token and the text"),
                 ],
                 id=ids.COLUMNS,
                 className="heads-columns",
@@ -73,6 +82,16 @@ def layout(core: Core, service: None, state: HeadsState) -> html.Div:
         className="heads",
         **{"data-max-characters": str(core.settings.max_characters)},
     )
+
+
+def _tabs(core: Core, state: HeadsState) -> dict[str, tuple[str, Any]]:
+    maps, predictions = [_map_panel(core), _map_off_panel()], [_next_panel(), _next_off_panel()]
+    return {
+        "map": ("Map", html.Div(maps, className="beside")),
+        "predictions": ("Predicted token", html.Div(predictions, className="beside")),
+        "loss": ("Loss", _losses_panel()),
+        "continue": ("Continue", continue_panel(state)),
+    }
 
 
 def _prompt_panel(core: Core, checkpoint: str | None, text: str) -> html.Section:
@@ -95,7 +114,42 @@ def _next_panel() -> html.Section:
     )
 
 
-def _grid_panel(state: HeadsState) -> html.Section:
+def _next_off_panel() -> html.Section:
+    table = html.Div(id=shell.body(ids.NEXT_OFF), className="next-box", tabIndex=0)
+    return panel(ids.NEXT_OFF, "Without", "", table, exports=("csv", "json", "python"))
+
+
+def _losses_panel() -> html.Section:
+    content = [
+        html.P(id=shell.caption(ids.LOSSES), className="caption", role="status"),
+        drawn(ids.LOSSES_WHOLE, "strip strip-losses", "Tokens with their losses"),
+        html.P(id=ids.LOSSES_CHANGE_HEADING, className="caption"),
+        drawn(ids.LOSSES_CHANGE, "strip strip-losses", "Tokens with the change of their losses"),
+    ]
+    exports = ("csv", "json", "python")
+    return panel(ids.LOSSES, "Loss of each token", _EXPLAIN_LOSSES, content, exports=exports, follows=ids.RUN_OF)
+
+
+def _off_line(core: Core, state: HeadsState) -> html.Div:
+    """Which heads are off, what stands in their place, from which text, and a button that ends it."""
+    texts = core.corpora.choices()
+    small: dict[str, Any] = {"size": "xs", "comboboxProps": {"width": "max-content"}}
+    how = dmc.Select(
+        id=ids.HOW, data=how_options(state.corpus), value=state.how, allowDeselect=False, w=180,
+        **{"aria-label": "What stands in their place"}, **small,
+    )  # fmt: skip
+    corpus = dmc.Select(
+        id=ids.CORPUS, data=texts, value=state.corpus, clearable=True, disabled=not texts, w=160,
+        placeholder="choose a corpus" if texts else "no corpus here",
+        **{"aria-label": "Text from which it is taken"}, **small,
+    )  # fmt: skip
+    says = html.Span(className="off-says", role="status")
+    parts = [says, html.Span("· off means"), how, html.Span("from"), corpus]
+    all_on = dmc.Button("All on", id=ids.ALL_ON, n_clicks=0, size="compact-xs", variant="default", className="all-on")
+    return html.Div([*parts, all_on], id=ids.OFF_LINE, className="off-line off-none")
+
+
+def _grid_panel(core: Core, state: HeadsState) -> html.Section:
     views = {"attention": "Attention", "weighted": "Value-weighted", "scores": "Scores"}
     controls = [
         switch_of(ids.VIEW, "What the maps show", state.view, views),
@@ -113,6 +167,7 @@ def _grid_panel(state: HeadsState) -> html.Section:
     )  # fmt: skip
     ranking = html.Div(id=ids.RANKING, className="ranking", role="group", **{"aria-label": "Heads, best first"})
     content = [
+        _off_line(core, state),
         html.Div([head_grid(), html.Div([rank, ranking], className="ranked")], className="grid-row"),
         html.Div(dcc.Store(id=shell.paper(ids.GRID)), className="paper-figure"),
     ]
@@ -130,3 +185,8 @@ def _map_panel(core: Core) -> html.Section:
     return panel(
         ids.MAP, "One head", explanation, content, controls=links, exports=("png", "svg", "csv", "json", "python")
     )
+
+
+def _map_off_panel() -> html.Section:
+    content = [html.P(id=shell.caption(ids.MAP_OFF), className="motifs"), *head_map(ids.MAP_OFF, "graph-map")]
+    return panel(ids.MAP_OFF, "Without", "", content, exports=("png", "svg", "csv", "json", "python"))

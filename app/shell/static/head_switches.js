@@ -4,15 +4,13 @@
     "use strict";
     const stored = (store) => window.dash_component_api.getLayout(store)?.props.data || [];
 
-    function toggle(button) {
-        const store = button.closest("[data-switches]").dataset.switches;
-        const layer = Number(button.dataset.layer), head = Number(button.dataset.head);
+    aotlens.toggleHead = function (store, layer, head) {
         const others = stored(store).filter(([l, h]) => l !== layer || h !== head);
         const off = others.length < stored(store).length ? others : [...others, [layer, head]];
         off.sort(([l, h], [other, number]) => l - other || h - number);
         aotlens.setProps(store, { data: off });
         aotlens.markSwitches(store, off);
-    }
+    };
 
     // Marks the switches of a store; one of them is a stop of the Tab key.
     aotlens.markSwitches = function (store, off) {
@@ -30,7 +28,9 @@
 
     document.addEventListener("click", function (event) {
         const button = switchOf(event.target);
-        if (button) toggle(button);
+        if (!button) return;
+        const store = button.closest("[data-switches]").dataset.switches;
+        aotlens.toggleHead(store, Number(button.dataset.layer), Number(button.dataset.head));
     });
 
     document.addEventListener("keydown", function (event) {

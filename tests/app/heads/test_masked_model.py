@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from app.core import Core
@@ -11,7 +12,9 @@ from app.core.settings import Settings
 from app.pages.checkpoints.service import Checkpoints
 from app.pages.heads import files
 from app.pages.heads.predictions import predictions_table
+from app.pages.heads.service import Continuations, Draws
 from app.pages.paths.service import Paths
+from tests.app.conftest import wait
 
 
 @pytest.fixture
@@ -46,6 +49,37 @@ def test_predictions_are_of_the_position_itself(services: Core) -> None:
     assert "sees both sides" in str(predictions_table(before, "e").to_plotly_json())
     assert files.predictions_csv(result, hidden).name == f"masked-at-{where}.csv"
     assert result.patterns.visible.all()
+
+
+def test_without_a_head_its_losses_are_of_hidden_tokens(services: Core) -> None:
+    from aotlens.evaluate import token_losses
+    from aotlens.heads import without
+
+    text = "The<|mask|> bowed"
+    model = services.catalog.load("masked").model
+    lesser = services.inference.analyse("masked", text, off=((0, 1),), how="uniform")
+    with without(model, "0.1", "uniform"):
+        expected = token_losses(model, text)
+    np.testing.assert_allclose(services.inference.losses(lesser), expected, rtol=1e-5)
+    assert np.isnan(expected[lesser.patterns.str_tokens.index("<|mask|>")])
+
+
+def test_it_fills_masks_with_and_without_a_head_and_continues_nothing(services: Core) -> None:
+    from aotlens.heads import without
+    from aotlens.models import fill
+
+    text, service = "The<|mask|> bowed<|mask|>.", Continuations(services)
+    result = services.inference.analyse("masked", text, off=((0, 1),))
+    draws = Draws(new=5, temperature=0.0, top_k=5, seed=0, stop=None)
+    job = wait(service.start(result, draws, "me"))
+    made, model = service.so_far(job), services.catalog.load("masked").model
+    assert made is not None and made.fills and (job.done, job.total) == (2, 2)
+    with without(model, "0.1"):
+        lesser = fill(model, text)
+    assert [service.text(made, run) for run in (0, 1)] == [fill(model, text), lesser]
+    assert sum(is_new for _, is_new in service.pieces(made, 0)) == 2
+    without_masks = wait(service.start(services.inference.analyse("masked", "The captain"), draws, "me"))
+    assert without_masks.state == "failed" and "no mask to fill" in without_masks.error
 
 
 def test_the_paths_page_says_what_is_predicted(services: Core):

@@ -1,0 +1,31 @@
+"""What runs for a view of the Heads page: the whole model, or the same without the heads that are switched off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from app.core import Core
+from app.core.inference import PromptResult
+from app.core.switches import How
+
+
+def ask(core: Core, prompt: dict[str, Any]) -> PromptResult:
+    """The result for a submitted prompt, from memory unless it is new."""
+    return core.inference.analyse(prompt.get("checkpoint"), prompt.get("text") or "", length=prompt.get("length"))
+
+
+def ask_without(
+    core: Core, prompt: dict[str, Any], off: Sequence[Any] | None, how: How, corpus: str | None
+) -> PromptResult:
+    """The same without those of the heads `off` that the checkpoint has; of the whole model where there is none."""
+    return core.inference.analyse(
+        prompt.get("checkpoint"), prompt.get("text") or "", length=prompt.get("length"),
+        off=there(off, core.catalog.shape(prompt.get("checkpoint"))), how=how, corpus=corpus,
+    )  # fmt: skip
+
+
+def there(off: Sequence[Any] | None, shape: Sequence[int] | None) -> tuple[tuple[int, int], ...]:
+    """Heads as the browser sends them, those that a model of so many layers and heads has."""
+    heads = ((int(layer), int(head)) for layer, head in off or ())
+    return tuple(one for one in heads if shape is None or (one[0] < shape[0] and one[1] < shape[1]))

@@ -1,0 +1,221 @@
+"""The Heads page with heads switched off: continuations and files against the library, and what a browser shows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+from playwright.sync_api import expect
+
+from app.core import Core
+from app.core.inference import PromptResult
+from app.core.settings import Settings
+from app.core.switches import How
+from app.factory import create_app
+from app.pages.heads import files, words
+from app.pages.heads.address import ADDRESS as HEADS
+from app.pages.heads.address import HeadsState
+from app.pages.heads.continuing import continued_json
+from app.pages.heads.ids import ids
+from app.pages.heads.off_callbacks import how_options
+from app.pages.heads.service import Continuations, Draws, draws_of
+from app.shell import ids as shell
+from tests.app.conftest import TEXT as PARAGRAPH
+from tests.app.conftest import head_drawn, in_the_first_screen, opened, query, serve, settled, wait, written
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+SHORT = "The captain bowed."
+OFF = ((0, 1), (1, 2))
+DRAWS = Draws(new=8, temperature=0.9, top_k=20, seed=3, stop=None)
+
+
+@pytest.fixture(scope="module")
+def core(settings: Settings, services: Core, tmp_path_factory: pytest.TempPathFactory) -> Core:
+    """With a corpus, whose windows stand in for heads."""
+    book = tmp_path_factory.mktemp("corpus") / "book.txt"
+    book.write_text(PARAGRAPH * 40, encoding="utf-8")
+    return Core.start(Settings(checkpoints=settings.checkpoints, device="cpu", corpora=(f"file:{book}",)))
+
+
+def result_of(core: Core, how: How = "zero", off: Any = OFF) -> PromptResult:
+    return core.inference.analyse("tiny-mhsa", SHORT, off=off, how=how, corpus="book.txt")
+
+
+# ── continuations ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("how", ["zero", "mean", "resample"])
+def test_both_texts_are_the_librarys(core: Core, how: How):
+    from aotlens.data import Encoding, open_corpus, spread_windows
+    from aotlens.heads import without
+    from aotlens.heads.without import reference_length
+
+    model, service, result = core.catalog.load("tiny-mhsa").model, Continuations(core), result_of(core, how)
+    job = wait(service.start(result, DRAWS, "me"))
+    assert job.state == "done" and (job.done, job.total) == (8, 8)
+    made = service.so_far(job)
+    assert made is not None and not made.fills
+    drawn = {"temperature": 0.9, "top_k": 20, "seed": 3}
+    assert service.text(made, 0) == model.generate(SHORT, 8, **drawn)
+    corpus, encoding = open_corpus(core.settings.corpora[0]), Encoding.of(model.tokenizer)
+    length = reference_length(how, result.patterns.n_pos, 8)
+    windows = spread_windows(corpus, corpus.names(), encoding, 32, length)
+    with without(model, OFF, how, reference=windows):
+        assert service.text(made, 1) == model.generate(SHORT, 8, **drawn)
+    assert made.runs[0] != made.runs[1]
+    content = json.loads(continued_json(service, made).content)
+    assert content["off"] == ["0.1", "1.2"] and content["without"]["tokens"] == made.runs[1]
+    pieces = service.pieces(made, 1)
+    assert [is_new for _, is_new in pieces] == [False, True] and pieces[0][0] == SHORT
+
+
+def test_a_continuation_is_made_once_and_ends_at_its_stop_token(core: Core):
+    service = Continuations(core)
+    job = wait(service.start(result_of(core, off=()), DRAWS, "me"))
+    assert service.start(result_of(core, off=()), DRAWS, "me") is job
+    made = service.so_far(job)
+    assert made is not None and len(made.runs) == 1
+    names = core.catalog.load("tiny-mhsa").model.tokenizer.str_tokens(made.runs[0])
+    n_pos = len(made.prompt)
+    place = next((place for place in range(n_pos, len(names)) if names[place].strip().isalpha()), None)
+    assert place is not None, names[n_pos:]
+    stopping = Draws(**{**vars(DRAWS), "stop": names[place]})
+    stopped = service.so_far(wait(service.start(result_of(core, off=()), stopping, "me")))
+    assert stopped is not None and stopped.runs[0] == made.runs[0][: n_pos + names[n_pos:].index(names[place]) + 1]
+
+
+def test_what_is_too_long_is_said(core: Core):
+    job = wait(Continuations(core).start(result_of(core), Draws(**{**vars(DRAWS), "new": 99}), "me"))
+    assert job.state == "failed" and "exceed the context of 48" in job.error
+
+
+def test_an_empty_box_has_its_first_value():
+    assert draws_of("", "", None, "", "") == Draws(new=40, temperature=0.8, top_k=40, seed=0, stop=None)
+    assert draws_of(999, 99, 0, 5, ".") == Draws(new=400, temperature=10.0, top_k=1, seed=5, stop=".")
+
+
+# ── files and words ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_files_say_what_ran(core: Core):
+    whole, lesser = result_of(core, off=()), result_of(core)
+    losses = core.inference.losses(whole), core.inference.losses(lesser)
+    content = json.loads(files.losses_json(lesser, *losses).content)
+    assert content["off"] == ["0.1", "1.2"] and content["how"] == "zero"
+    assert content["losses"][0]["loss"] is None
+    np.testing.assert_allclose([row["loss_without"] for row in content["losses"][1:]], losses[1][1:], rtol=1e-6)
+    assert files.losses_csv(lesser, *losses).name == "tiny-mhsa-without-0.1-1.2-zero-losses.csv"
+    assert b"loss_without" not in files.losses_csv(whole, losses[0], None).content
+    assert files.head_csv(lesser, 0, 0, "attention", False).name.startswith("tiny-mhsa-without-0.1-1.2-zero-head-0.0")
+    said = words.of_change(lesser, losses[1], losses[0])
+    assert f"a change of {np.nanmean(losses[1] - losses[0]):+.3f}" in said
+
+
+def test_ways_that_read_other_texts_need_a_corpus():
+    assert [one["value"] for one in how_options(None) if one["disabled"]] == [
+        "mean", "position_mean", "fixed_pattern", "resample",
+    ]  # fmt: skip
+    assert all("needs a corpus" in one["label"] for one in how_options(None) if one["disabled"])
+    assert not any(one["disabled"] for one in how_options("book.txt"))
+
+
+# ── in the browser ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def address(core: Core) -> Iterator[str]:
+    with serve(create_app(core.settings, core)) as address:
+        yield address
+
+
+def heads(**state: Any) -> str:
+    return HEADS.format(HeadsState(**{"checkpoint": "tiny-mhsa", "text": SHORT, **state}))
+
+
+def switch(page: Page, layer: int, head: int) -> None:
+    page.click(f'#heads-grid-cells .head-switch[data-layer="{layer}"][data-head="{head}"]')
+
+
+def test_heads_are_switched_off_in_the_grid(open_page, core: Core):
+    page = open_page(heads(head=(1, 0)))
+    head_drawn(page, "Head 1.0")
+    before = page.locator(f"#{ids.GRID_PICTURE}").get_attribute("src")
+    expect(page.locator(f"#{ids.MAP_OFF}")).to_be_hidden()
+    switch(page, 1, 2)
+    switch(page, 0, 1)
+    written(page, "off", "0.1,1.2")
+    expect(page.locator(f"#{shell.title(ids.MAP_OFF)}")).to_have_text("1.0 without")
+    expect(page.locator(f"#{ids.OFF_LINE}")).to_contain_text("Without 0.1, 1.2")
+    expect(page.locator(f"#{ids.GRID_PICTURE}")).not_to_have_attribute("src", before or "")
+    page.wait_for_selector("#heads-map-off-graph .heatmaplayer image")
+    in_the_first_screen(page, ids.MAP_OFF)
+
+    opened(page, "Loss")
+    whole, lesser = (core.inference.losses(result_of(core, off=off)) for off in ((), OFF))
+    shown = page.eval_on_selector_all("#heads-losses-change .chip", "all => all.map(c => c.dataset.value ?? null)")
+    assert shown[0] is None
+    np.testing.assert_allclose([float(value) for value in shown[1:]], (lesser - whole)[1:], atol=0.0051)
+    expect(page.locator(f"#{ids.LOSSES_CHANGE_HEADING}")).to_contain_text(f"mean {np.nanmean(lesser):.3f} nats")
+    page.locator("#heads-losses-change .chip").nth(2).click()
+    page.wait_for_selector("#heads-strip .chip-locked[data-position='2']")
+
+    opened(page, "Predicted token")
+    found = core.inference.expected(result_of(core), 2)
+    expect(page.locator(f"#{shell.body(ids.NEXT_OFF)} table tbody tr").first).to_contain_text(f"{found.logits[0]:.2f}")
+
+    # The address leads there again; and one click ends it.
+    written(page, "position", "2")
+    again = open_page(urlsplit(page.url).path + "?" + urlsplit(page.url).query, load=True)
+    expect(again.locator(f"#{shell.title(ids.NEXT_OFF)}")).to_have_text("Without 0.1, 1.2")
+    again.click(f"#{ids.ALL_ON}")
+    written(again, "off", None)
+    expect(again.locator(f"#{ids.NEXT_OFF}")).to_be_hidden()
+
+
+def test_means_come_from_a_corpus(open_page, core: Core):
+    page = open_page(heads(off=OFF, tab="loss"))
+    page.locator("#heads-losses-change .chip").first.wait_for()
+    page.click(f"#{ids.HOW}")
+    expect(page.get_by_role("option", name="its mean pattern (needs a corpus)")).to_have_attribute(
+        "data-combobox-disabled", "true"
+    )
+    page.keyboard.press("Escape")
+    page.click(f"#{ids.CORPUS}")
+    page.get_by_role("option", name="book.txt").click()
+    written(page, "corpus", "book.txt")
+    settled(page)
+    page.click(f"#{ids.HOW}")
+    page.get_by_role("option", name="its mean pattern").click()
+    lesser = core.inference.losses(result_of(core, "fixed_pattern"))
+    expect(page.locator(f"#{ids.LOSSES_CHANGE_HEADING}")).to_contain_text(f"mean {np.nanmean(lesser):.3f} nats")
+    assert query(page)["how"] == "fixed_pattern"
+
+
+def test_the_text_goes_on_with_and_without(open_page, core: Core):
+    page = open_page(heads(off=OFF, tab="continue", new=6, temperature=0.0))
+    page.locator("#heads-strip .chip").first.wait_for()
+    settled(page)
+    page.click(f"#{shell.start(ids.CONTINUE)}")
+    texts = page.locator(f"#{shell.body(ids.CONTINUE)} .continued-text")
+    expect(texts).to_have_count(2)
+    model = core.catalog.load("tiny-mhsa").model
+    n_new = len(str(model.generate(SHORT, 6, temperature=0))) - len(SHORT)
+    page.wait_for_function("n => document.querySelector('.continued-text mark')?.textContent.length === n", arg=n_new)
+    assert texts.first.text_content() == model.generate(SHORT, 6, temperature=0)
+    expect(page.locator(f"#{shell.body(ids.CONTINUE)}")).to_contain_text("Without 0.1, 1.2")
+
+
+def test_checkpoints_differ_in_heads(open_page):
+    """What the other checkpoint does not have is on again."""
+    page = open_page(heads(off=((0, 1), (0, 2))))
+    head_drawn(page, "Head 0.0")
+    page.click(f"#{ids.CHECKPOINT}")
+    page.get_by_role("option", name="tiny-mssa").click()
+    written(page, "off", "0.1")
+    written(page, "checkpoint", "tiny-mssa")
