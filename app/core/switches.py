@@ -40,7 +40,7 @@ class Switches:
     def __init__(self, catalog: Catalog, corpora: Corpora, settings: Settings) -> None:
         self._catalog, self._corpora, self._settings = catalog, corpora, settings
         self._windows: Cache[tuple[str, str, int], Tensor] = Cache(16)
-        self._switches: Cache[tuple[str, str, str, int], HeadSwitches] = Cache(8)
+        self._switches: Cache[tuple[int, str, str, int], HeadSwitches] = Cache(8)
 
     def text(self, checkpoint: str, how: str, corpus: str | None) -> Text | None:
         """The text that a way to switch off reads; None where it reads none. Raises RequestError where it needs one."""
@@ -62,7 +62,9 @@ class Switches:
 
     def of(self, loaded: LoadedModel, how: How, text: Text | None, length: int) -> HeadSwitches:
         """What switches heads off; its runs are for who has the model to himself."""
-        key = (loaded.key, how, "" if text is None else text.key, 0 if text is None else length)
+        # The model itself, not its weights: one that was let go and loaded again has hooks of its own. Switches keep
+        # theirs, so that no other gets its number.
+        key = (id(loaded.model), how, "" if text is None else text.key, 0 if text is None else length)
         windows = None if text is None else self.windows(loaded, text, length)
         return self._switches.get(key, lambda: self._prepare(loaded, how, windows))
 

@@ -80,6 +80,17 @@ def test_another_set_reads_the_corpus_no_more(core: Core, monkeypatch: pytest.Mo
     core.inference.analyse("tiny-mhsa", TEXT, off=OFF[:1], how="mean", corpus="book.txt")
 
 
+def test_a_model_that_was_let_go_and_loaded_again_is_switched_too(settings: Settings, services: Core):
+    core = Core.start(Settings(checkpoints=settings.checkpoints, device="cpu", max_models=1))
+    first = core.catalog.load("tiny-mhsa").model
+    core.inference.analyse("tiny-mhsa", TEXT, off=OFF[:1])
+    core.inference.analyse("tiny-mssa", TEXT)
+    assert core.catalog.load("tiny-mhsa").model is not first
+    again = core.inference.analyse("tiny-mhsa", TEXT, off=OFF).logits
+    torch.testing.assert_close(again, services.inference.analyse("tiny-mhsa", TEXT, off=OFF).logits)
+    assert not torch.allclose(again, services.inference.analyse("tiny-mhsa", TEXT).logits)
+
+
 def test_what_cannot_be_is_refused(core: Core):
     with pytest.raises(RequestError, match=r"no head 2\.0 to switch off"):
         core.inference.analyse("tiny-mhsa", TEXT, off=((2, 0),))

@@ -127,14 +127,16 @@ def _register_views(app: App, core: Core) -> None:
         panel=ids.MAP,
         inputs=stores(shown=ids.ANALYSIS, head=ids.HEAD, theme=shell.THEME)
         | values(view=ids.VIEW)
-        | props("checked", hide_first=ids.HIDE_FIRST),
+        | props("checked", hide_first=ids.HIDE_FIRST)
+        | SWITCHED,
         state=stores(prompt=ids.PROMPT, position=ids.POSITION),
         parts=("figure", "title", "explanation"),
-        empty={"title": "One head", "explanation": no_update},
+        output=off_callbacks.MAP_WITHOUT,
+        empty={"title": "One head", "explanation": no_update, "off_title": "Without"},
     )
     def draw_head(
         shown: Any, head: list[int] | None, view: View, hide_first: bool, theme: Theme, prompt: dict[str, Any],
-        position: int | None,
+        position: int | None, off: Any, how: How, corpus: str | None,
     ) -> Answer:  # fmt: skip
         if shown is None or head is None:
             return None
@@ -143,7 +145,10 @@ def _register_views(app: App, core: Core) -> None:
         if position is not None and position < result.patterns.n_pos:
             # The locked token's numbers come with the picture: a click asks once.
             figure.layout.meta = {**figure.layout.meta, "line": head_maps.head_line(result, *drawn, int(position))}
-        return {"figure": figure, "title": f"Head {head[0]}.{head[1]}", "explanation": EXPLAIN_MAP[view]}
+        answer = {"figure": figure, "title": f"Head {head[0]}.{head[1]}", "explanation": EXPLAIN_MAP[view]}
+        return answer | off_callbacks.map_without(
+            core, prompt, off, how, corpus, whole_head(head), view, hide_first, theme
+        )
 
     # For the token that is pointed at, among the tokens or in the map, or locked.
     tell_lines(app, ids.MAP, partial(ask, core), stores(prompt=ids.PROMPT))

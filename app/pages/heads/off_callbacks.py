@@ -21,6 +21,7 @@ from app.pages.heads.predictions import predictions_table
 from app.shell import ids as shell
 from app.shell.app import App
 from app.shell.callbacks import Answer, guarded
+from app.shell.graph import EMPTY
 from app.shell.head_map import tell_lines
 from app.shell.props import children, props, stores, values
 from app.shell.sharing import save_files, when_seen
@@ -36,6 +37,33 @@ def how_options(corpus: str | None) -> list[dict[str, Any]]:
     ]
 
 
+#: The outputs of `map_without`, in the callback of the whole model's map: a click on a head asks once.
+MAP_WITHOUT = props("figure", off_figure=shell.graph(ids.MAP_OFF)) | children(
+    off_title=shell.title(ids.MAP_OFF), off_caption=shell.caption(ids.MAP_OFF)
+)
+
+
+def map_without(
+    core: Core, prompt: dict[str, Any], off: Any, how: How, corpus: str | None, head: tuple[int, int], view: View,
+    hide_first: bool, theme: Theme,
+) -> dict[str, Any]:  # fmt: skip
+    """A head's map in the run without the heads that are off; nothing where none is."""
+    if not off:
+        return {}
+    try:
+        result = ask_without(core, prompt, off, how, corpus)
+    except RequestError:
+        return {"off_figure": EMPTY, "off_caption": None}  # said above the grid
+    if not result.off:
+        return {}
+    figure = head_maps.head_figure(result, *head, view, hide_first, theme, levels=True)
+    # The whole model's map stands beside it, with the axis named and a wider scale.
+    figure.update_traces(colorbar={"title": None, "thickness": 8}).update_yaxes(title=None)
+    figure.layout.meta = {**figure.layout.meta, "name": f"{figure.layout.meta['name']} · {words.without(result)}"}
+    title = f"{head[0]}.{head[1]} without"
+    return {"off_figure": figure, "off_title": title, "off_caption": f"{words.without(result)}."}
+
+
 def register(app: App, core: Core) -> None:
     """The callbacks of maps, predictions and losses without some heads."""
     when_seen(app, ids.RUN_OF, (ids.LOSSES,))
@@ -47,33 +75,6 @@ def register(app: App, core: Core) -> None:
     )  # fmt: skip
     def offer(corpus: str | None) -> Answer:
         return {"options": how_options(corpus)}
-
-    @guarded(
-        app,
-        panel=ids.MAP_OFF,
-        inputs=stores(shown=ids.ANALYSIS, head=ids.HEAD, theme=shell.THEME)
-        | values(view=ids.VIEW)
-        | props("checked", hide_first=ids.HIDE_FIRST)
-        | SWITCHED,
-        state=prompt,
-        parts=("figure", "title", "caption"),
-        empty={"title": "Without"},
-    )
-    def draw_head(
-        shown: Any, head: list[int] | None, view: View, hide_first: bool, theme: Theme, prompt: dict[str, Any],
-        off: Any, how: How, corpus: str | None,
-    ) -> Answer:  # fmt: skip
-        if shown is None or head is None or not off:
-            return None
-        result = ask_without(core, prompt, off, how, corpus)
-        if not result.off:
-            return None
-        layer, number = int(head[0]), int(head[1])
-        figure = head_maps.head_figure(result, layer, number, view, hide_first, theme, levels=True)
-        # The whole model's map stands beside it, with the axis named and a wider scale.
-        figure.update_traces(colorbar={"title": None, "thickness": 8}).update_yaxes(title=None)
-        figure.layout.meta = {**figure.layout.meta, "name": f"{figure.layout.meta['name']} · {words.without(result)}"}
-        return {"figure": figure, "title": f"{layer}.{number} without", "caption": f"{words.without(result)}."}
 
     def switched(prompt: dict[str, Any], off: Any, how: How, corpus: str | None) -> Any:
         return ask_without(core, prompt, off, how, corpus)
