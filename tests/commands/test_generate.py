@@ -65,7 +65,7 @@ def test_masks_are_filled(run: Run, home: Path) -> None:
         (("--text", TEXT, "--without", "9.9"), "head 9.9: this model has layers 0 to 1"),
         (("--text", TEXT, "--tokens", "2", "--without", "0.0", "--how", "mean"), "expected reference="),
         (("--text", TEXT, "--tokens", "99"), "exceed the context of 6"),
-        (("--text", TEXT, "--stop", "the cat"), "expected one"),
+        (("--text", TEXT, "--tokens", "2", "--stop", "the cat"), "expected one"),
     ],
 )
 def test_errors_are_one_line(run: Run, arguments: tuple[str, ...], message: str) -> None:
