@@ -6,8 +6,8 @@ from aotlens.models.config import ModelConfig
 from aotlens.models.count import count_parameters
 from aotlens.models.device import resolve_device
 from aotlens.models.folding import FoldedNorm, folded_norm
-from aotlens.models.ours import require_ours
 from aotlens.models.generation import fill, generate
+from aotlens.models.ours import require_ours
 from aotlens.models.phi import PHIS, Phi
 from aotlens.models.transformer import AttentionOnlyTransformer
 from aotlens.models.weights import widened
@@ -21,8 +21,8 @@ __all__ = [
     "count_parameters",
     "fill",
     "folded_norm",
-    "require_ours",
     "generate",
+    "require_ours",
     "resolve_device",
     "widened",
 ]

@@ -43,6 +43,13 @@ BROWSER = (
         at_first=False,
     ),
     Browser("switchAllOn", inputs=props("n_clicks", clicks=ids.ALL_ON), outputs=stores(off=ids.OFF), at_first=False),
+    Link(
+        "atlas",
+        to=ids.OPEN_ATLAS,
+        checkpoint=_PROMPT["checkpoint"],
+        head=(ids.HEAD, "data"),
+        tab=(ids.ATLAS_TAB, "data"),
+    ),
     Link("circuits", to=ids.OPEN_CIRCUITS, **_PROMPT, head=(ids.HEAD, "data")),
     Link("paths", to=ids.OPEN_PATHS, **_PROMPT, position=(ids.POSITION, "data"), through=(ids.HEAD, "data")),
 )

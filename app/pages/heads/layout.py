@@ -67,6 +67,7 @@ def layout(core: Core, service: None, state: HeadsState) -> html.Div:
             dcc.Store(id=ids.POSITION, data=state.position),
             dcc.Store(id=ids.OFF, data=state.off),
             dcc.Store(id=ids.RUN_OF),
+            dcc.Store(id=ids.ATLAS_TAB, data="head"),
             _prompt_panel(core, checkpoint, text),
             html.Div(
                 [
@@ -179,6 +180,7 @@ def _map_panel(core: Core) -> html.Section:
     content = [html.P(id=ids.MOTIFS_LINE, className="motifs"), *head_map(ids.MAP, "graph-map")]
     explanation = EXPLAIN_MAP["attention"]
     links = [
+        link_button(ids.OPEN_ATLAS, "In the atlas", core.links.to("atlas")),
         link_button(ids.OPEN_CIRCUITS, "Its circuits", core.links.to("circuits")),
         link_button(ids.OPEN_PATHS, "Paths through it", core.links.to("paths")),
     ]
