@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,7 @@ from tests.app.atlas.conftest import stored_atlases
 from tests.app.conftest import TEXT as LONG
 from tests.app.conftest import head_drawn, save_tiny, serve, wait
 from tests.app.distillation.conftest import distil
+from tests.app.same_numbers import same
 
 TEXT = "The captain bowed to the captain."
 #: What skip-trigrams are held against.
@@ -354,31 +355,6 @@ def test_the_lines_give_what_is_shown(at_home: App, panel: str):
     space: dict[str, Any] = {"print": lambda *_: None}
     exec(written, space)
     same(space["result"], EXPECTED[panel](at_home, state))
-
-
-def same(result: Any, expected: Any) -> None:
-    """Whatever it is: a table, numbers, or several of them. Lists that are cut for the page agree as far as they go."""
-    if isinstance(expected, pd.DataFrame):
-        pd.testing.assert_frame_equal(result, expected)
-    elif isinstance(expected, Mapping):
-        assert list(result) == list(expected)
-        for name, value in expected.items():
-            same(result[name], value)
-    elif isinstance(expected, str | None) or (isinstance(expected, tuple) and isinstance(expected[0], tuple)):
-        assert result == expected
-    elif isinstance(result, tuple | list) and result and hasattr(result[0], "job"):
-        assert [(role.layer, role.head, role.eta) for role in result] == expected
-    elif isinstance(expected, list) and expected and isinstance(expected[0], dict):
-        assert result == expected
-    else:
-        there = np.asarray(expected, dtype=np.complex128)
-        here = np.asarray(result, dtype=np.complex128)
-        assert there.size and here.ndim == there.ndim
-        if here.ndim == 1:
-            here = here[: len(there)]
-        # What a page takes from the run that gave the patterns, a notebook's run attends to by another kernel.
-        single = np.asarray(expected).dtype == np.float32
-        np.testing.assert_allclose(here, there, rtol=1e-6, atol=2e-6 if single else 1e-9)
 
 
 # ── in the browser ──────────────────────────────────────────────────────────────────────────────────────────
