@@ -158,13 +158,14 @@ def of_trained_models(results: Mapping[str, DenoisingAudit]) -> list[Verdict]:
         )
     for name in results:
         read = subspaces(aotlens.load(name, device="cpu"))
-        ratio = read.overlap[read.same_layer].mean() / read.random_mean[read.same_layer].mean()
+        of_random, of_weights = read.layer_ratios
         verdicts.append(
             Verdict(
                 claim=f"{name}: subspaces of a layer are nearly orthogonal (Eq. 7)",
                 paper="U_kᵀ U_j ≈ 0",
-                ours=f"overlap {ratio:.2f} times that of random subspaces; {read.room}",
-                because="they share directions" if ratio > 1 else "",
+                ours=f"overlap {of_random:.2f} times that of random subspaces, {of_weights:.2f} times that of random "
+                f"weights behind the same norms; {read.room}",
+                because=f"they share directions; the norms' gains alone make it {of_random / of_weights:.2f} times",
             )
         )
     return verdicts

@@ -73,6 +73,7 @@ def _summary(model: AttentionOnlyTransformer, windows: Any) -> dict[str, str]:
     lines["labels"] = ", ".join(f"{n} {label.replace('_', ' ')}" for label, n in labels.most_common())
     found = subspaces(model, n_random=100)
     if found.bases.shape[1] > 1:
-        ratio = found.overlap[found.same_layer].mean() / found.random_mean[found.same_layer].mean()
-        lines["overlap of subspaces, random = 1"] = f"{ratio:.2f}"
+        of_random, of_weights = found.layer_ratios
+        lines["overlap of subspaces ÷ random subspaces"] = f"{of_random:.2f}"
+        lines["overlap of subspaces ÷ random weights behind the norms"] = f"{of_weights:.2f}"
     return lines

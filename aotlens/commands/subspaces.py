@@ -20,9 +20,10 @@ def subspaces_command(
 
     Of each head: the dimension of its subspace; its effective rank, less than that where the head reads some directions
     more than others; and its mean overlap with the other heads of its layer, Σcos² over the principal angles, beside
-    that of random subspaces. Of each pair: the overlap, its mean over random rotations and how many standard deviations
-    it lies above it (z), the largest cosine, its mean over simulated rotations, and the share of them
-    that reach it (p).
+    that of random subspaces, and that of random weights behind the same norm, whose gain all heads of a layer share. Of
+    each pair: the overlap, its mean over random rotations and how many standard deviations it lies above it (z), its
+    mean over random weights behind the norms, the largest cosine, its mean over simulated rotations, and the share of
+    them that reach it (p).
     """
     from aotlens.checkpoints import load
     from aotlens.heads import subspaces
@@ -35,17 +36,21 @@ def subspaces_command(
         return
     room = result.room[0].upper() + result.room[1:]
     print_text(f"Subspaces of {result.matrix} in {several(result.width, 'dimension')}. {room}.\n")
-    lines: list[tuple[str, ...]] = [("head", "rank", "effective", "overlap in its layer", "random")]
+    lines: list[tuple[str, ...]] = [("head", "rank", "effective", "overlap in its layer", "random", "behind the norm")]
     for row in result.head_frame().itertuples():
-        shared = (f"{row.overlap:.3g}", f"{row.random_mean:.3g}") if result.bases.shape[1] > 1 else ("", "")
+        overlaps = (row.overlap, row.random_mean, row.behind_gain_mean)
+        shared = (f"{value:.3g}" if result.bases.shape[1] > 1 else "" for value in overlaps)
         lines.append((f"{row.layer}.{row.head}", str(row.rank), f"{row.effective_rank:.1f}", *shared))
     print_text(table(lines))
     if frame.empty:
         return
-    lines = [("first", "second", "overlap", "random: mean", "sd", "z", "largest cosine", "random", "p")]
+    lines = [
+        ("first", "second", "overlap", "random: mean", "sd", "z", "behind the norms", "largest cosine", "random", "p")
+    ]
     for row in frame.head(top).itertuples():
         pair = (f"{row.first_layer}.{row.first_head}", f"{row.second_layer}.{row.second_head}")
-        overlap = (f"{row.overlap:.3f}", f"{row.random_mean:.3f}", f"{row.random_std:.2g}", f"{row.z:.1f}")
+        rotated = (f"{row.overlap:.3f}", f"{row.random_mean:.3f}", f"{row.random_std:.2g}", f"{row.z:.1f}")
+        overlap = (*rotated, f"{row.behind_gain_mean:.3f}")
         largest = (f"{row.largest_cosine:.4f}", f"{row.random_largest:.4f}", f"{row.p_largest:.2g}")
         lines.append((*pair, *overlap, *largest))
     print_text(f"\n{table(lines)}")

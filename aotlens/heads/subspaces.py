@@ -11,18 +11,26 @@ singular values of AᵀB, and their squares sum to the **overlap** ‖AᵀB‖²
     E ‖AᵀB‖² = pq / D,    Var ‖AᵀB‖² = 2pq (D − p)(D − q) ÷ (D² (D − 1)(D + 2))
 
 (`aotlens.circuits.random_rotation`, with all singular values 1). The largest cosine has no such formula and is
-simulated. K subspaces of p dimensions can be orthogonal only if K·p ≤ D; over the layers of a model L·K·p > D as soon
+simulated.
+
+That null leaves out what all heads of a layer share without having learned it: the gain of the norm before them, which
+stretches every folded map alike. A second null draws the heads' weights from a Gaussian and folds the same gains and
+centring in; beside it an overlap says what the weights themselves share. Without a norm both nulls agree.
+
+K subspaces of p dimensions can be orthogonal only if K·p ≤ D; over the layers of a model L·K·p > D as soon
 as it has more than one or two, so that subspaces of different layers must overlap.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float64, Int64
+from torch import Tensor
 
 from aotlens.circuits.random_rotation import TIED, corners, rotation_mean, rotation_std
 from aotlens.models import AttentionOnlyTransformer, folded_norm
@@ -60,6 +68,12 @@ class HeadSubspaces(Result):
     """(1 + rotations whose largest cosine reaches the pair's) ÷ (1 + n_random): one-sided, small for a pair that shares
     a direction."""
     n_random: int
+    behind_gain_mean: Float64[np.ndarray, "layer head layer head"]
+    """The mean of `overlap` over Gaussian weights of the same ranks behind the same norms, simulated."""
+    behind_gain_std: Float64[np.ndarray, "layer head layer head"]
+    """Its standard deviation over draws; NaN where there is one draw."""
+    n_weights: int
+    """Draws of the Gaussian weights; all pairs share them."""
 
     @property
     def ranks(self) -> Int64[np.ndarray, "layer head"]:
@@ -86,6 +100,17 @@ class HeadSubspaces(Result):
         return (self.overlap - self.random_mean) / self.random_std
 
     @property
+    def layer_ratios(self) -> tuple[float, float]:
+        """The mean overlap of two heads of a layer ÷ that of random subspaces, and ÷ that of random weights behind the
+        same norms; NaN for layers of one head."""
+        if self.bases.shape[1] < 2:
+            return math.nan, math.nan
+        own, random, behind_gain = (
+            float(values[self.same_layer].mean()) for values in (self.overlap, self.random_mean, self.behind_gain_mean)
+        )
+        return own / random, own / behind_gain
+
+    @property
     def same_layer(self) -> Bool[np.ndarray, "layer head layer head"]:
         """Pairs of two heads of one layer."""
         n_layers, n_heads = self.bases.shape[:2]
@@ -109,8 +134,11 @@ class HeadSubspaces(Result):
     def headline(self) -> str:
         if self.bases.shape[1] < 2:
             return self.room
-        ratio = self.overlap[self.same_layer].mean() / self.random_mean[self.same_layer].mean()
-        return f"heads of a layer overlap {ratio:.2f} times as much as random subspaces; {self.room}"
+        of_random, of_weights = self.layer_ratios
+        return (
+            f"heads of a layer overlap {of_random:.2f} times as much as random subspaces, and {of_weights:.2f} times "
+            f"as much as random weights behind the same norms; {self.room}"
+        )
 
     def to_frame(self) -> pd.DataFrame:
         """One row a pair of heads, the largest z first; a model of one head has none."""
@@ -122,7 +150,7 @@ class HeadSubspaces(Result):
         for name, place in (("first", first), ("second", second)):
             columns |= {f"{name}_layer": place // n_heads, f"{name}_head": place % n_heads}
         square = (n_layers * n_heads,) * 2
-        for name in ("overlap", "random_mean", "random_std", "z"):
+        for name in ("overlap", "random_mean", "random_std", "z", "behind_gain_mean", "behind_gain_std"):
             columns[name] = getattr(self, name).reshape(square)[first, second]
         columns["largest_cosine"] = self.cosines[..., 0].reshape(square)[first, second]
         for name in ("random_largest", "p_largest"):
@@ -131,7 +159,7 @@ class HeadSubspaces(Result):
 
     def head_frame(self) -> pd.DataFrame:
         """One row a head: the dimension of its subspace, its effective rank, and the mean overlap with the other heads
-        of its layer beside that of random subspaces."""
+        of its layer beside that of random subspaces, and of random weights behind the same norm."""
         import pandas as pd
 
         n_layers, n_heads = self.bases.shape[:2]
@@ -139,23 +167,26 @@ class HeadSubspaces(Result):
         columns: dict[str, np.ndarray] = {}
         columns["layer"], columns["head"] = (part.ravel() for part in np.indices((n_layers, n_heads)))
         columns |= {"rank": self.ranks.ravel(), "effective_rank": self.effective_ranks.ravel()}
-        for name in ("overlap", "random_mean"):
+        for name in ("overlap", "random_mean", "behind_gain_mean"):
             sums = np.where(pairs, getattr(self, name), 0.0).sum((2, 3))
             columns[name] = (sums / (n_heads - 1)).ravel() if n_heads > 1 else np.full(n_layers, np.nan)
         return pd.DataFrame(columns)
 
 
-def subspaces(model: AttentionOnlyTransformer, *, n_random: int = 1000, seed: int = 0) -> HeadSubspaces:
+def subspaces(
+    model: AttentionOnlyTransformer, *, n_random: int = 1000, n_weights: int = 20, seed: int = 0
+) -> HeadSubspaces:
     """The subspaces that the heads read, their principal angles and effective ranks, beside random subspaces.
 
     What a subspace is, and what it is held against, stands at the head of this module. Biases and the scale of scores
-    change no subspace. `n_random` rotations, drawn from `seed`, give the law of the largest cosine.
+    change no subspace. `n_random` rotations, drawn from `seed`, give the law of the largest cosine, and `n_weights`
+    draws of all heads' weights the overlap behind the norms' gains.
 
-    Time: O(heads² · d_model · d_head²) in float64 on the CPU, and O(n_random · d_head³). Memory: heads² · d_head
-    cosines. Raises `ValueError` for weights that are not finite and fewer than one rotation.
+    Time: O(n_weights · heads² · d_model · d_head²) in float64 on the CPU, and O(n_random · d_head³). Memory: heads² ·
+    d_head² numbers. Raises `ValueError` for weights that are not finite and fewer than one rotation or draw.
     """
-    if n_random < 1:
-        raise ValueError(f"n_random={n_random}: expected at least 1 rotation.")
+    if n_random < 1 or n_weights < 1:
+        raise ValueError(f"n_random={n_random}, n_weights={n_weights}: expected at least 1 rotation and 1 draw.")
     cfg = model.cfg
     matrix = "U" if cfg.attention == "mssa" else "W_V"
     weights = double(model.W_V)
@@ -176,6 +207,7 @@ def subspaces(model: AttentionOnlyTransformer, *, n_random: int = 1000, seed: in
     cosines = cosines.clamp(max=1).unflatten(1, bases.shape[:2]).unflatten(0, bases.shape[:2])
     ranks = inside.sum(-1)
     ones = (torch.arange(cfg.d_head) < ranks[..., None]).double()
+    behind_gain = _behind_gain(model, ranks, n_weights, seed)
     random_largest, p_largest = _largest_cosines(cosines[..., 0].numpy(), ranks.numpy(), width, n_random, seed)
     return HeadSubspaces(
         matrix=matrix,
@@ -188,7 +220,31 @@ def subspaces(model: AttentionOnlyTransformer, *, n_random: int = 1000, seed: in
         random_largest=random_largest,
         p_largest=p_largest,
         n_random=n_random,
+        behind_gain_mean=behind_gain.mean(0),
+        behind_gain_std=behind_gain.std(0, ddof=1) if n_weights > 1 else np.full(behind_gain.shape[1:], np.nan),
+        n_weights=n_weights,
     )
+
+
+def _behind_gain(
+    model: AttentionOnlyTransformer, ranks: Tensor, n_weights: int, seed: int
+) -> Float64[np.ndarray, "draw layer head layer head"]:
+    """Σcos² of every pair, were the heads' weights Gaussian and their norms as they are."""
+    generator = torch.Generator().manual_seed(seed)
+    n_layers, n_heads = ranks.shape
+    most = max(int(ranks.max()), 1)
+    columns = (torch.arange(most) < ranks[..., None]).double()
+    overlaps = []
+    for _ in range(n_weights):
+        shape = (n_layers, n_heads, model.cfg.d_model, most)
+        weights = torch.randn(shape, generator=generator, dtype=torch.float64)
+        folded = torch.stack([folded_norm(model, layer).into(weight) for layer, weight in enumerate(weights)])
+        # The first columns of a QR decomposition span the first columns of the map: those of a head's own rank.
+        bases = torch.linalg.qr(folded).Q * columns[..., None, :]
+        flat = bases.flatten(0, 1).transpose(0, 1).flatten(1)  # [d_model, head · rank]
+        square = (flat.mT @ flat).square().unflatten(1, (-1, most)).unflatten(0, (-1, most)).sum((1, 3))
+        overlaps.append(square.view(n_layers, n_heads, n_layers, n_heads).numpy())
+    return np.stack(overlaps)
 
 
 def _largest_cosines(

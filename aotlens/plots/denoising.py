@@ -19,18 +19,20 @@ if TYPE_CHECKING:
     from aotlens.heads import HeadSubspaces
 
 
-def subspace_overlaps(result: HeadSubspaces, *, theme: Theme = "light") -> go.Figure:
-    """log₂ of every pair's overlap ÷ that of random subspaces: 0 as random, above it shared directions.
+def subspace_overlaps(result: HeadSubspaces, *, behind_gain: bool = False, theme: Theme = "light") -> go.Figure:
+    """log₂ of every pair's overlap ÷ that of random subspaces: 0 as random, above it shared directions. With
+    `behind_gain` ÷ that of random weights behind the same norms.
 
     A head beside itself is left at 0, and a head whose subspace is zero too.
     """
     n_layers, n_heads = result.bases.shape[:2]
     names = [f"{layer}.{head}" for layer in range(n_layers) for head in range(n_heads)]
     square = (len(names), len(names))
-    overlap, random = result.overlap.reshape(square), result.random_mean.reshape(square)
+    null = result.behind_gain_mean if behind_gain else result.random_mean
+    overlap, random = result.overlap.reshape(square), null.reshape(square)
     known = (overlap > 0) & (random > 0) & ~np.eye(len(names), dtype=bool)
     values = np.log2(np.divide(overlap, random, out=np.ones(square), where=known))
-    quantity = "log₂ of overlap ÷ random"
+    quantity = f"log₂ of overlap ÷ random {'weights behind the norms' if behind_gain else 'subspaces'}"
     return matrix_map(values, names, names, quantity=quantity, row_title="head", column_title="head", theme=theme)
 
 

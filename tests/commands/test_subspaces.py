@@ -24,13 +24,15 @@ def test_the_tables(run: Run) -> None:
     )
     assert head.split()[:3] == ["head", "rank", "effective"]
     heads = result.head_frame().iloc[3]
-    numbers = [f"{heads.effective_rank:.1f}", f"{heads.overlap:.3g}", f"{heads.random_mean:.3g}"]
+    overlaps = (heads.overlap, heads.random_mean, heads.behind_gain_mean)
+    numbers = [f"{heads.effective_rank:.1f}", *(f"{value:.3g}" for value in overlaps)]
     assert rows[3].split() == ["1.1", "4", *numbers]
     assert rows[4] == "" and rows[5].startswith("first") and len(rows) == 8
     best = result.to_frame().iloc[0]
     assert rows[6].split()[2:] == [
         f"{best.overlap:.3f}", f"{best.random_mean:.3f}", f"{best.random_std:.2g}", f"{best.z:.1f}",
-        f"{best.largest_cosine:.4f}", f"{best.random_largest:.4f}", f"{best.p_largest:.2g}",
+        f"{best.behind_gain_mean:.3f}", f"{best.largest_cosine:.4f}",
+        f"{best.random_largest:.4f}", f"{best.p_largest:.2g}",
     ]  # fmt: skip
 
 

@@ -48,6 +48,43 @@ def test_the_fitted_constant_holds_in_its_share_of_fresh_prompts() -> None:
         fit_proposition_5([3], [5], delta=1.0)
 
 
+def test_proposition_5_is_fitted_to_the_papers_bound() -> None:
+    """d = 2, L = 5, δ = 0.2: r = (2 + ln 10) ÷ 5 = 0.860517, so that C is the 80% quantile ÷ √r = 0.927641."""
+    fitted = fit_proposition_5([2], [5], delta=0.2, n_prompts=50, seed=3)
+    generator = torch.Generator().manual_seed(3)
+    queries, contexts = (
+        torch.randn(shape, dtype=torch.float64, generator=generator).numpy() for shape in ((50, 2), (50, 5, 2))
+    )
+    errors = []
+    for query, X in zip(queries, contexts, strict=True):
+        unit = query / np.linalg.norm(query)
+        errors.append(np.abs(X.T @ (X @ unit) / 5 - unit).max())
+    assert float(fitted.constants[0, 0]) == pytest.approx(np.quantile(errors, 0.8) / 0.927641, rel=2e-6)
+
+
+def test_proposition_6_has_the_papers_bounds() -> None:
+    """d = 3, L = 7, δ = 0.1, κ = 1.5, where E e^(κ cos θ) = sinh κ ÷ κ and the mean cosine is coth κ − 1/κ.
+
+    The bounds are sinh κ √(2/7 ln 20) = 1.969927 and e^κ √(2/7 ln 60) = 4.847300.
+    """
+    check = check_proposition_6([1.5], d=3, n_context=7, delta=0.1, n_prompts=40, seed=5)
+    generator = torch.Generator().manual_seed(5)
+    contexts, queries = (
+        torch.randn(shape, dtype=torch.float64, generator=generator).numpy() for shape in ((40, 7, 3), (40, 3))
+    )
+    expected = np.sinh(1.5) / 1.5
+    along = expected * (1 / np.tanh(1.5) - 1 / 1.5)
+    of_sum, of_vector = [], []
+    for X, query in zip(contexts, queries, strict=True):
+        X = X / np.linalg.norm(X, axis=1, keepdims=True)
+        unit = query / np.linalg.norm(query)
+        weights = np.exp(1.5 * X @ unit)
+        of_sum.append(abs(weights.mean() - expected))
+        of_vector.append(np.abs(weights @ X / 7 - along * unit).max())
+    assert float(check.slack_sum[0]) == pytest.approx(1.969927 / np.quantile(of_sum, 0.9), rel=2e-6)
+    assert float(check.slack_vector[0]) == pytest.approx(4.847300 / np.quantile(of_vector, 0.9), rel=2e-6)
+
+
 def test_the_expectations_of_proposition_6_are_integrals() -> None:
     """With a context long enough, the sums lie at their expectations: the errors are those of the sample alone."""
     d, kappas = 4, (0.3, 2.0)

@@ -130,6 +130,25 @@ def test_an_unrolling_that_overflows_is_refused_and_leaves_the_other_layers_of_a
     assert rates.snr[0, 0, -1].isnan().all()
 
 
+def test_bounds_are_those_of_the_paper_by_hand() -> None:
+    """K = 3, p = 20, N = 150, so that ln N = 5.0106353 and √ln N = 2.2384448."""
+    rows = conditions(3, 20, 50, 256, 0.05, 0.6).rows
+    by_hand = {
+        "d ≥ K·p (orthogonal subspaces)": (256, 60, True),
+        "p ≥ 16(√ln N + 1)²": (20, 167.8004, False),  # 16 · 3.2384448²
+        "N ≥ 8πK² ln³N": (150, 28_455.14, False),  # 226.19467 · 125.79934
+        "δ ≤ ⅛√(ln N / p)": (0.05, 0.06256645, True),  # √0.25053176 ÷ 8
+        "N ≥ 16K⁴": (150, 1296, False),
+        "p ≥ 64(√ln N + 1)²": (20, 671.2016, False),
+        "τ > 1/2": (0.6, 0.5, True),
+        "τ ≤ 1 / (1 + N exp(−9p/32))": (0.6, 0.648936, True),  # 1 ÷ (1 + 150 · 0.00360656)
+    }
+    assert [row.statement for row in rows] == list(by_hand)
+    for row, (value, bound, met) in zip(rows, by_hand.values(), strict=True):
+        assert row.value == value and row.met is met, row.statement
+        assert row.bound == pytest.approx(bound, rel=2e-6), row.statement
+
+
 def test_conditions_carry_the_papers_constants() -> None:
     rows = {row.statement: row for row in conditions(4, 64, 50, 256, 0.05, 0.6).rows}
     assert rows["p ≥ 64(√ln N + 1)²"].bound == pytest.approx(698, abs=0.5)

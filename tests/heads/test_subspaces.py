@@ -60,6 +60,44 @@ def test_random_subspaces_are_as_they_are_drawn() -> None:
     assert result.z[pair] == pytest.approx(z)
 
 
+def test_weights_behind_a_gain_overlap_by_the_gain() -> None:
+    """Gaussian heads behind a steep gain overlap more than random subspaces, as the second null says."""
+    model = make(n_layers=1, d_model=16)
+    with torch.no_grad():
+        model.blocks[0].ln1.w.copy_(torch.logspace(0, -2, 16))
+    result = subspaces(model, n_random=1, n_weights=200)
+    generator, overlaps = np.random.default_rng(0), []
+    for _ in range(200):
+        folded = (np.eye(16) - 1 / 16) * np.logspace(0, -2, 16) @ generator.normal(size=(2, 16, 4))
+        overlaps.append((np.cos(subspace_angles(*folded)) ** 2).sum())
+    error = np.std(overlaps) * (2 / 200) ** 0.5
+    assert result.behind_gain_mean[0, 0, 0, 1] == pytest.approx(np.mean(overlaps), abs=4 * error)
+    assert result.behind_gain_std[0, 0, 0, 1] == pytest.approx(np.std(overlaps), rel=0.25)
+    assert result.behind_gain_mean[0, 0, 0, 1] > 1.5 * result.random_mean[0, 0, 0, 1]
+    of_random, of_weights = [], []
+    for seed in range(20):
+        torch.manual_seed(seed)
+        with torch.no_grad():
+            model.blocks[0].attn.W_V.normal_()
+        ratios = subspaces(model, n_random=1, n_weights=50).layer_ratios
+        of_random.append(ratios[0])
+        of_weights.append(ratios[1])
+    assert np.mean(of_random) > 1.5 and np.mean(of_weights) == pytest.approx(1, abs=0.1)
+
+
+def test_without_a_norm_both_nulls_agree() -> None:
+    """Heads of full rank, of half rank and of none: the simulated mean is the exact one."""
+    model = make(norm=None)
+    with torch.no_grad():
+        model.blocks[0].attn.W_V[1, :, 2:] = 0
+        model.blocks[0].attn.W_V[2] = 0
+    result = subspaces(model, n_random=1, n_weights=400)
+    error = 4 * np.nan_to_num(result.random_std) / 400**0.5 + 1e-9
+    pairs = ~np.eye(6, dtype=bool).reshape(2, 3, 2, 3)
+    assert (np.abs(result.behind_gain_mean - result.random_mean) <= error)[pairs].all()
+    np.testing.assert_allclose(result.behind_gain_std[pairs], np.nan_to_num(result.random_std)[pairs], rtol=0.2)
+
+
 def test_random_weights_are_rarely_beyond_their_null() -> None:
     """The overlap of heads that are drawn at random has z of mean 0 and deviation 1 (no gain turns them)."""
     z, p_values = [], []
@@ -116,6 +154,8 @@ def test_tables() -> None:
 def test_what_cannot_be_measured_is_refused() -> None:
     with pytest.raises(ValueError, match="n_random=0"):
         subspaces(make(), n_random=0)
+    with pytest.raises(ValueError, match="n_weights=0"):
+        subspaces(make(), n_weights=0)
     model = make(attention="mssa")
     with torch.no_grad():
         model.blocks[1].attn.U[0, 0, 0] = float("nan")

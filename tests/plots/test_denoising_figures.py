@@ -31,6 +31,9 @@ def test_overlaps_are_on_a_scale_of_random_subspaces() -> None:
     expected = np.log2(result.overlap[0, 1, 1, 0] / result.random_mean[0, 1, 1, 0])
     assert values[1, 3] == pytest.approx(expected, rel=1e-5) and values[3, 1] == pytest.approx(expected, rel=1e-5)
     assert np.diag(values).tolist() == [0] * 6 and not values[5].any()
+    behind_gain = subspace_overlaps(result, behind_gain=True).data[0].z
+    expected = np.log2(result.overlap[0, 1, 1, 0] / result.behind_gain_mean[0, 1, 1, 0])
+    assert behind_gain[1, 3] == pytest.approx(expected, rel=1e-5) and not behind_gain[5].any()
 
 
 def test_snr_stands_beside_the_theorem() -> None:
