@@ -13,6 +13,9 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
+#: Of the largest eigenvalue: below this, a direction is rounding, of streams in float32 (squared).
+_NEGLIGIBLE = 1e-12
+
 
 def token_groups(
     stream: Float64[Tensor, "token width"],
@@ -48,7 +51,8 @@ class Principal:
     """The leading directions (uncentred) of each head's tokens in the first half, and its tokens in the second."""
 
     directions: list[Float64[Tensor, "width rank"] | None]
-    """None for a head with no more tokens in a half than directions, whose fit would be all of them."""
+    """None for a head whose tokens in the first half span no more dimensions than these (a few different tokens again
+    and again), so that none of them lead, or with no more tokens than these in the second."""
     measured: list[Bool[Tensor, " token"]]
 
     @classmethod
@@ -65,11 +69,10 @@ class Principal:
         for head, rank in enumerate(ranks):
             fitted, others = (members[:, head].bool() & side for side in (~half, half))
             measured.append(others)
-            if rank and int(fitted.sum()) > rank and int(others.sum()) > rank:
-                tokens = stream[fitted]
-                directions.append(torch.linalg.eigh(tokens.mT @ tokens).eigenvectors[:, -rank:])
-            else:
-                directions.append(None)
+            values, vectors = torch.linalg.eigh(stream[fitted].mT @ stream[fitted])
+            spanned = int((values > values[-1] * _NEGLIGIBLE).sum())
+            determined = rank and spanned > rank and int(others.sum()) > rank
+            directions.append(vectors[:, -rank:] if determined else None)
         return cls(directions, measured)
 
     def snr(self, moments: Float64[Tensor, "moment token width"]) -> Float64[Tensor, "moment head"]:
