@@ -85,6 +85,7 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
     if not isinstance(n_heads, int) or n_heads < 1 or d_model % n_heads:
         problems.append(f"n_head={n_heads!r} for d_model={d_model}")
     refuse(path, problems)
+    assert isinstance(n_heads, int)
     positions = tensors.get(f"{prefix}wpe.weight")
     head = _untied(material, config.get("tie_word_embeddings", is_described), prefix)
     bias = f"{prefix}h.0.attn.c_attn.bias" in tensors

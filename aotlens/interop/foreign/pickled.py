@@ -190,6 +190,7 @@ def read_pickled(path: Path) -> Any:
             value = _Unpickler(program, encoding="utf-8").load()
             # Mapped, not read: memory is taken for what is kept only.
             data = torch.UntypedStorage.from_file(str(path), False, path.stat().st_size)
+            assert isinstance(data, torch.UntypedStorage)
             return _with_tensors(value, _Bytes(archive, prefix, data))
     except Refused as reason:
         raise ValueError(
