@@ -1,6 +1,6 @@
 // Columns of tables as wide as what is in them (app/shell/tables.py): numbers are never cut, headers break between words.
 // Where there is room left, all widen alike; where there is too little, the table scrolls. A column with a `flex` of its
-// own takes what is left, and wraps. A width that somebody has dragged stays.
+// own takes what is left, and wraps. A width that somebody has dragged stays. And tables are no taller than their rows.
 (function () {
     "use strict";
     const PADDING = 18, SORTED = 18; // pixels beside a header's word, and of the arrow of a sorted column
@@ -51,6 +51,7 @@
         const more = flexible ? 1 : Math.max(1, (right - left) / total);
         const fitted = columns.map((column, at) => ({ key: column.getColId(), newWidth: Math.floor(more * widths[at]) }));
         api.setColumnWidths(fitted);
+        shorten(api);
         // A grid that is new puts off what it is told to size, and its styles may come after its first rows.
         const font = pen.font;
         setTimeout(function () {
@@ -58,6 +59,18 @@
             const kept = columns.every((column, at) => column.getActualWidth() === fitted[at].newWidth);
             if (!kept || fontOf(api) !== font) again(api);
         }, SETTLED_MS);
+    }
+
+    // Where all rows are known, the table ends under the last one, or is as tall as the page says.
+    function shorten(api) {
+        const root = rootOf(api), table = root && root.closest(".table[id]"), count = api.getDisplayedRowCount();
+        const last = count ? api.getDisplayedRowAtIndex(count - 1) : null;
+        if (!table) return;
+        const endless = api.getGridOption("rowModelType") === "infinite" && !api.isLastRowIndexKnown();
+        const known = last && last.rowTop !== null && !endless;
+        const around = ["ag-header", "ag-body-horizontal-scroll"].reduce(
+            (sum, part) => sum + (root.querySelector(`.${part}`)?.offsetHeight || 0), 2);
+        table.style.maxHeight = known ? `${Math.ceil(last.rowTop + last.rowHeight + around)}px` : "";
     }
 
     // Once what is to be shown is drawn.

@@ -44,6 +44,20 @@ def test_the_rows_are_the_tables(open_page, served):
     page.locator("#trigrams-rows-table .ag-row[row-index='250'] [col-id=rank] >> text='251'").wait_for()
 
 
+def test_a_table_ends_under_its_last_row(open_page):
+    page = open_page(trigrams(k=10))
+    listed(page, "10 rows.")
+    page.wait_for_function(
+        """() => {
+            const table = document.querySelector("#trigrams-rows-table");
+            const rows = [...table.querySelectorAll(".ag-center-cols-container .ag-row")];
+            const bottom = (element) => element.getBoundingClientRect().bottom;
+            const space = bottom(table) - Math.max(...rows.map(bottom));
+            return rows.length === 10 && space >= 0 && space < 20;
+        }"""
+    )
+
+
 def test_search_sort_and_the_address(open_page, served):
     page = open_page(trigrams(row=7))
     listed(page, "300 rows.")
