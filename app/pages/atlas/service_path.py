@@ -110,12 +110,15 @@ def steps(service: Atlases) -> list[Step]:
         ),
         Step(
             title="Take it away",
-            look=f"What the model’s first choice loses without {name}, on a text that repeats a name.",
+            look=f"The loss beneath the second line’s tokens without {_names(circuit.heads)}, and with all heads.",
             means=f"On random tokens that come again, the loss rises from {circuit.without_heads.clean_mean:.2f} by "
             f"{circuit.without_heads.change:.2f} nats without {_names(circuit.heads)}, and by "
             f"{circuit.without_previous.change:.2f} without {_names(circuit.previous)}."
             + "".join(beside),
-            links=(("Open the paths", links.to("paths", **at, without=name, through=head, beside="without")),),
+            links=(
+                ("Switch them off", links.to("heads", **at, text=_TEXT, head=head, off=circuit.heads, tab="loss")),
+                ("Open the paths", links.to("paths", **at, without=name, through=head, beside="without")),
+            ),
         ),
     ]  # fmt: skip
 

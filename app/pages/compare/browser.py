@@ -73,6 +73,9 @@ BROWSER = (
             head=(ids.PAIR, f"data.{side}"),
             position=(ids.POSITIONS, f"data.{side}"),
             view=(ids.VIEW, "value"),
+            off=(store, "data"),
+            how=(ids.HOW, "value"),
+            corpus=(ids.CORPUS, "value"),
         )
         for side, link, store, text in (
             ("left", ids.OPEN_LEFT, ids.LEFT_OFF, "text"),

@@ -7,8 +7,8 @@ from app.shell.ids import Ids
 ids = Ids(
     "heads",
     "checkpoint example text run count view direction hide-first prompt-panel tokens strip grid grid-picture",
-    "grid-box grid-cells map motifs-line columns next open-circuits open-paths open-atlas rank ranking tabs",
-    "how corpus off-line all-on map-off next-off losses losses-whole losses-change losses-change-heading",
+    "grid-box grid-cells map motifs-line columns next open-circuits open-paths open-atlas open-compare rank tabs",
+    "ranking how corpus off-line all-on map-off next-off losses losses-whole losses-change losses-change-heading",
     "continue new temperature top-k seed stop",
     "prompt",  # store: {checkpoint, text}, as submitted
     "analysis",  # store: {key, layers, heads, tokens}, of what is shown; None when nothing is
@@ -17,6 +17,5 @@ ids = Ids(
     "motifs",  # store: {checkpoint, badges and sentences by "layer.head", scores by motif}
     "predicted",  # store: {key, position, off, how, corpus} of the predictions that are wanted, or None
     "run-of",  # store: {key, off, how, corpus} of what runs; None when nothing is shown
-    "atlas-tab",  # store: the tab of the atlas with one head's dossier
     "off",  # store: [[layer, head], …] of the heads that are switched off
 )

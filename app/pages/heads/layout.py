@@ -67,7 +67,6 @@ def layout(core: Core, service: None, state: HeadsState) -> html.Div:
             dcc.Store(id=ids.POSITION, data=state.position),
             dcc.Store(id=ids.OFF, data=state.off),
             dcc.Store(id=ids.RUN_OF),
-            dcc.Store(id=ids.ATLAS_TAB, data="head"),
             _prompt_panel(core, checkpoint, text),
             html.Div(
                 [
@@ -147,7 +146,8 @@ def _off_line(core: Core, state: HeadsState) -> html.Div:
     says = html.Span(className="off-says", role="status")
     parts = [says, html.Span("· off means"), how, html.Span("from"), corpus]
     all_on = dmc.Button("All on", id=ids.ALL_ON, n_clicks=0, size="compact-xs", variant="default", className="all-on")
-    return html.Div([*parts, all_on], id=ids.OFF_LINE, className="off-line off-none")
+    beside = link_button(ids.OPEN_COMPARE, "Beside the whole model", core.links.to("compare"))
+    return html.Div([*parts, all_on, beside], id=ids.OFF_LINE, className="off-line off-none")
 
 
 def _grid_panel(core: Core, state: HeadsState) -> html.Section:

@@ -18,6 +18,7 @@ from aotlens.checkpoints.catalog import bundled_folder  # the fixtures' own patc
 from aotlens.circuits import qk_circuit
 from aotlens.heads import atlas, stored_atlas
 from app.core import Core
+from app.core.address import parse_query
 from app.core.corpora import PASTED
 from app.core.errors import RequestError
 from app.core.settings import Settings
@@ -163,6 +164,8 @@ def test_the_path_has_six_steps_whose_addresses_are_there(own_app: App, service:
     scatter = ADDRESS.parse(walked[0].links[0][1].partition("?")[2])
     found = service.frame(service.of(scatter.checkpoint, None))[service.found(guided(service)[0], scatter.where)]
     assert list(found["name"]) == [words.name(head) for head in circuit.heads]
+    off = parse_query(walked[5].links[0][1].partition("?")[2])
+    assert (off["off"], off["tab"]) == ("1.0,1.1,1.3", "loss")
     said = " ".join(step.means for step in walked)
     for number in (circuit.induction.max(), STORED.motifs["previous_token"][0, 3], circuit.without_heads.change):
         assert f"{number:.2f}" in said

@@ -170,6 +170,8 @@ def test_heads_are_switched_off_in_the_grid(open_page, core: Core):
     expect(page.locator(f"#{shell.body(ids.NEXT_OFF)} table tbody tr").first).to_contain_text(f"{found.logits[0]:.2f}")
 
     assert "/atlas?checkpoint=tiny-mhsa&head=1.0&tab=head" in str(page.get_attribute(f"#{ids.OPEN_ATLAS}", "href"))
+    beside = str(page.get_attribute(f"#{ids.OPEN_COMPARE}", "href"))
+    assert beside.startswith("/compare?left=tiny-mhsa&right-off=") and "&head=1.0" in beside
 
     # The address leads there again; and one click ends it.
     written(page, "position", "2")
