@@ -146,6 +146,7 @@ def analyse(app: Dash, prompt: dict[str, Any], **state: Any) -> dict[str, Any]:
             {"id": ids.ANALYSIS, "property": "data", "value": state.get("shown")},
             {"id": ids.HEAD, "property": "data", "value": state.get("head")},
             {"id": ids.POSITION, "property": "data", "value": state.get("position")},
+            {"id": ids.OFF, "property": "data", "value": state.get("off")},
         ],
         "changedPropIds": [f"{ids.PROMPT}.data"],
     }
@@ -157,7 +158,8 @@ def analyse(app: Dash, prompt: dict[str, Any], **state: Any) -> dict[str, Any]:
 def test_a_text_gets_chips_and_cells(app: Dash):
     answer = analyse(app, {"checkpoint": "tiny-mhsa", "text": "a\n b"}, head=[1, 2], position=1)
     assert answer[ids.ANALYSIS]["data"]["layers"] == 2
-    assert len(answer[shell.drawn(ids.GRID_CELLS)]["data"]) == 6
+    parts = [one["props"]["className"] for one in answer[shell.drawn(ids.GRID_CELLS)]["data"]]
+    assert sum("head-switch" in part for part in parts) == len(parts) - 6 == 6  # a cell and a switch for each head
     assert ids.HEAD not in answer and ids.POSITION not in answer  # they stay
     chips = answer[shell.drawn(ids.STRIP)]["data"]
     assert len(chips) == len(answer[ids.ANALYSIS]["data"]["tokens"])
