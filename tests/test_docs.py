@@ -33,7 +33,7 @@ COMMAND = re.compile(
 )
 
 #: Pages whose examples take a minute or more: `make test-long` runs them.
-SLOW_PAGES = {"circuits", "distillation", "heads"}
+SLOW_PAGES = {"atlas", "circuits", "distillation", "heads"}
 #: Commands that train, or read a corpus for minutes; their options are checked at once, and the rest with test-long.
 SLOW_COMMANDS = ("train", "distill")
 
@@ -50,7 +50,7 @@ def blocks(page: Path, *languages: str) -> list[str]:
 def commands() -> Iterator[str]:
     """Those in blocks of commands, and those in a table's cells."""
     lines = {
-        line.strip()
+        line.partition(" #")[0].strip()
         for page in PAGES
         for line in (
             *(line for block in blocks(page, "", "sh") for line in block.splitlines()),
@@ -98,13 +98,19 @@ def _given(page: Path) -> dict[str, Any]:
     return {}
 
 
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One for all commands, so that an atlas is made once."""
+    return tmp_path_factory.mktemp("home")
+
+
 @pytest.fixture
-def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def files(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with what the commands name: a novel, a corpus with held-out documents, a network, a recipe."""
     from safetensors.torch import save_file
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("AOTLENS_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("AOTLENS_HOME", str(home))
     (tmp_path / "NOVEL.txt").write_text(SENTENCES * 60, encoding="utf-8")
     folder = tmp_path / "PATH"
     folder.mkdir()

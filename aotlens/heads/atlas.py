@@ -250,7 +250,7 @@ def atlas(
     chosen = () if "ablations" in missing else tuple(hows)
     ablated = tokens[spread(len(tokens), n_ablated)].to(reader.device)
     runs = reader.n_layers * reader.n_heads * -(-len(ablated) // batch_size)
-    steps = Steps(progress, len(tokens) + len(chosen) * runs)
+    steps = Steps(len(tokens) + len(chosen) * runs, progress=progress)
 
     patterns = stages.get(
         "patterns", lambda: _patterns(reader, tokens, n_examples, seed, batch_size, steps.within(len(tokens)))

@@ -106,7 +106,7 @@ def _tuples(value: Any) -> Any:
 class Steps:
     """`progress` over stages that count for themselves."""
 
-    def __init__(self, progress: Progress | None, total: int) -> None:
+    def __init__(self, total: int, *, progress: Progress | None = None) -> None:
         self.progress, self.total, self.before = progress, total, 0
 
     def within(self, size: int) -> Progress | None:

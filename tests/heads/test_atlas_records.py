@@ -45,6 +45,7 @@ def test_what_is_read_is_what_was_kept(record: AtlasRecord, tmp_path: Path) -> N
     save_atlas(path, read)  # an atlas may be written over by another one
 
 
+@pytest.mark.usefixtures("real_bundled_folder")
 def test_what_is_no_atlas_is_refused(record: AtlasRecord, tmp_path: Path) -> None:
     path = tmp_path / "small.safetensors"
     save_atlas(path, record)
