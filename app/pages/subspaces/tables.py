@@ -41,8 +41,9 @@ def audit_table(rows: Sequence[dict[str, Any]]) -> html.Table:
     head += [html.Th(title, scope="col", className="number") for title in numbers.values()]
     body = [
         html.Tr(
-            [html.Td(row["grouping"]), *(html.Td(f"{row[name]:.3g}", className="number") for name in numbers)]
+            [html.Td(row["grouping"])]
+            + [html.Td(f"{row[name]:.{2 if name.startswith('p_') else 3}g}", className="number") for name in numbers]
         )
         for row in rows
-    ]  # fmt: skip
+    ]
     return html.Table([html.Thead(html.Tr(head)), html.Tbody(body)], className="effect")
