@@ -8,6 +8,7 @@ Starts the app on a free port and opens its pages in Chromium:
 - `novels-12l-mssa`, prompts never seen before of 128 tokens with the start token: from a click on Run to the picture of
   all heads, decoded; `run_with_cache` of their patterns is timed in this process, alternating, and the ratio counts;
 - a click on another head at 45 and at 251 tokens: to that head's map drawn, and the bytes of the answers;
+- a head switched off after another, 128 tokens, 2 and 12 layers: to the last head's map without them, from a new run;
 - Circuits on 2 and on 12 layers: from its link to the first map, and a click on another head to its map.
 
 Expected: a first load of 2.1 MB and 16 kB for a head at 251 tokens; some four minutes on a quiet machine, and many
@@ -48,6 +49,7 @@ CLICK_TOKENS = (45, 251)
 WARM_UP = 2
 # Ids of app/pages, seen from the browser.
 RUN, TEXT, PICTURE, CELLS, MAP = "heads-run", "heads-text", "heads-grid-picture", "heads-grid-cells", "heads-map-graph"
+MAP_OFF = "heads-map-off-graph"
 CIRCUIT_HEADS, CIRCUIT_MAP = "circuits-heads", "circuits-map-graph"
 _WAIT_MS = 240_000
 
@@ -194,11 +196,28 @@ def head_clicks(page: Page, address: str, model: AttentionOnlyTransformer, n_tok
     wire.take(page)
     for number in range(1, WARM_UP + n + 1):
         layer, head = divmod(number % (model.cfg.n_layers * model.cfg.n_heads), model.cfg.n_heads)
-        button = f'#{CELLS} [data-layer="{layer}"][data-head="{head}"]'
+        button = f'#{CELLS} .cell[data-layer="{layer}"][data-head="{head}"]'
         milliseconds.append(page.evaluate(_CLICK, [button, MAP, _WAIT_MS]))
         sizes.append(wire.take(page))
     name = f"head_click_{n_tokens}_tokens"
     return {**spread(f"{name}_ms", milliseconds[WARM_UP:]), f"{name}_bytes": statistics.median(sizes[WARM_UP:])}
+
+
+def switches(page: Page, address: str, checkpoint: str, n: int) -> dict[str, float]:
+    """Heads switched off one after another, and on again; the map is the last head's, which those of layer 0 reach."""
+    model = aotlens.load(checkpoint, device="cpu")
+    last = f"{model.cfg.n_layers - 1}.{model.cfg.n_heads - 1}"
+    page.goto(f"{address}/heads?checkpoint={checkpoint}&head={last}&text={quote(next(prompts(model, 1, N_TOKENS)))}")
+    drawn(page, MAP)
+    page.wait_for_load_state("networkidle")
+    milliseconds = []
+    n_heads = model.cfg.n_heads
+    for number in range(min(WARM_UP + n, 2 * n_heads - 1)):
+        # Heads of the first layer, off and then on again, but for the last: another set each time, so that it is run.
+        button = f'#{CELLS} .head-switch[data-layer="0"][data-head="{number % n_heads}"]'
+        milliseconds.append(page.evaluate(_CLICK, [button, MAP_OFF, _WAIT_MS]))
+        page.wait_for_load_state("networkidle")
+    return spread(f"switch_{checkpoint}_ms", milliseconds[WARM_UP:])
 
 
 def circuits(page: Page, address: str, checkpoint: str, n: int) -> dict[str, float]:
@@ -254,6 +273,8 @@ def main(argv: list[str] | None = None) -> int:
         for n_tokens in CLICK_TOKENS:
             tell(head_clicks(page, address, model, n_tokens, n_clicks))
         tell(run_to_picture(page, address, model, n_prompts))
+        for checkpoint in (SMALL, LARGE):
+            tell(switches(page, address, checkpoint, n_clicks))
         for checkpoint in (SMALL, LARGE):
             tell(circuits(page, address, checkpoint, n_clicks))
         browser.close()
