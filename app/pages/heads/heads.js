@@ -225,6 +225,15 @@
         else if (cellOf(event.target)) moveHead(event);
     });
 
+    // A value that Dash has from `show` already starts nothing: each store that is written sets off others.
+    const sent = {};
+    function news(name, value) {
+        const text = JSON.stringify(value ?? null);
+        if (sent[name] === text) return window.dash_clientside.no_update;
+        sent[name] = text;
+        return value;
+    }
+
     // ── what Dash calls ─────────────────────────────────────────────────────────────────────────────────────
 
     aotlens.page("heads", {
@@ -242,7 +251,12 @@
             });
             const run = analysis && { key: analysis.key, off: state.off, how, corpus };
             const line = state.off.length ? "off-line" : "off-line off-none";
-            return { predicted: run && { ...run, position: position ?? null }, run, line };
+            const shown = document.getElementById("heads-off-line");
+            return {
+                predicted: news("predicted", run && { ...run, position: position ?? null }),
+                run: news("run", run),
+                line: shown && shown.className === line ? window.dash_clientside.no_update : line,
+            };
         },
 
         showLosses: function ({ whole, change }) {

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from dash import no_update
 
 from aotlens.plots import Theme
 from app.core import Core, head_maps
@@ -47,9 +48,9 @@ def map_without(
     core: Core, prompt: dict[str, Any], off: Any, how: How, corpus: str | None, head: tuple[int, int], view: View,
     hide_first: bool, theme: Theme,
 ) -> dict[str, Any]:  # fmt: skip
-    """A head's map in the run without the heads that are off; nothing where none is."""
-    if not off:
-        return {}
+    """A head's map in the run without the heads that are off; left as it is where none is, and its panel hidden."""
+    if not off:  # each part that is sent costs a click on a head as much as the map itself
+        return dict.fromkeys(MAP_WITHOUT, no_update)
     try:
         result = ask_without(core, prompt, off, how, corpus)
     except RequestError:
