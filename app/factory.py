@@ -14,6 +14,7 @@ from app.core.settings import Settings
 from app.pages import PAGES
 from app.shell import checking, navigation, python, static
 from app.shell.app import App
+from app.shell.browser import Browser, Link
 from app.shell.frame import frame
 from app.shell.page import Page
 
@@ -31,7 +32,9 @@ def create_app(settings: Settings, core: Core | None = None, *, pages: Sequence[
     for page in pages:
         page.register(app, core, app.services[page.name])
         for entry in page.browser:
-            app.wiring.register(app, page.name, entry)
+            if isinstance(entry, Browser):
+                app.wiring.register(app, page.name, entry)
+        app.wiring.link(app, page.name, [entry for entry in page.browser if isinstance(entry, Link)])
         app.wiring.write_address(app, page.name, page.address, page.writes)
     checking.check(app)
     early = [static.read(static.HERE / name) for name in static.EARLY]

@@ -69,11 +69,8 @@ class Wiring:
         self.called: list[tuple[str, str]] = []
         """(script, function) of all that are called."""
 
-    def register(self, app: Dash, page: str, entry: Browser | Link, *, script: str | None = None) -> None:
+    def register(self, app: Dash, page: str, entry: Browser, *, script: str | None = None) -> None:
         """Adds a page's entry; its function is in the script `script`, the page's own unless told."""
-        if isinstance(entry, Link):
-            self._compose(app, page, entry.page, entry.fields, Output(entry.to, "href"), entry.always)
-            return
         script = script or page
         self.called.append((script, entry.name))
         names = [*entry.inputs, *entry.state]
@@ -94,24 +91,33 @@ class Wiring:
             differing = sorted(set(sources) ^ set(address.names()))
             raise ValueError(f"{page}: `writes` and the address differ in {', '.join(differing)}.")
         if sources:
-            self._compose(app, page, page, sources, None)
+            places: dict[tuple[str, str], int] = {}
+            wire = {"write": self._composed(page, page, sources, {}, places)}
+            self._call(app, page, "address", wire, [], places)
 
-    def _compose(
+    def link(self, app: Dash, page: str, links: Sequence[Link]) -> None:
+        """The browser keeps a page's links up to date, all in one callback: each costs as much as all of them."""
+        if links:
+            places: dict[tuple[str, str], int] = {}
+            wires = [self._composed(page, link.page, link.fields, link.always, places) for link in links]
+            outputs = [Output(link.to, "href") for link in links]
+            self._call(app, page, "links", {"links": wires}, outputs, places)
+
+    def _composed(
         self,
-        app: Dash,
         page: str,
         target: str,
         fields: Mapping[str, Source],
-        to: Output | None,
-        always: Mapping[str, str] | None = None,
-    ) -> None:
+        always: Mapping[str, str],
+        places: dict[tuple[str, str], int],
+    ) -> dict[str, Any]:
+        """An address of `target` from the values of `places`, which gets those that are new."""
         if target not in self._addresses:
             raise ValueError(f"{page}: there is no page {target!r} to link to.")
-        unknown = {*fields, *(always or {})} - set(self._addresses[target]["fields"])
+        unknown = {*fields, *always} - set(self._addresses[target]["fields"])
         if unknown:
             raise ValueError(f"{page}: the address of {target} has no {', '.join(sorted(unknown))}.")
-        places: dict[tuple[str, str], int] = {}
-        sources = {}
+        sources: dict[str, list[list[Any]]] = {}
         for name, source in fields.items():
             component, *ways = cast("tuple[str, ...]", source)
             sources[name] = []
@@ -119,11 +125,19 @@ class Wiring:
                 prop, *keys = way.split(".")
                 place = places.setdefault((component, prop), len(places))
                 sources[name].append([place, *keys])
-        wire = {"write" if to is None else "link": target, "sources": sources, "always": dict(always or {})}
-        outputs = [] if to is None else [to]
-        app.clientside_callback(
-            self._add(page, "address", wire), *outputs, *(Input(component, prop) for component, prop in places)
-        )
+        return {"target": target, "sources": sources, "always": dict(always)}
+
+    def _call(
+        self,
+        app: Dash,
+        page: str,
+        name: str,
+        wire: dict[str, Any],
+        outputs: Sequence[Output],
+        places: Mapping[tuple[str, str], int],
+    ) -> None:
+        inputs = (Input(component, prop) for component, prop in places)
+        app.clientside_callback(self._add(page, name, wire), *outputs, *inputs)
 
     def _add(self, page: str, name: str, wire: dict[str, Any]) -> ClientsideFunction:
         calls = self._callbacks.setdefault(page, {})

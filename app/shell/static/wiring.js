@@ -27,13 +27,18 @@
             if (!run) console.error(`${script}.js has no function ${name}`);
             return (...values) => answer(wire.outputs, run(named(wire.inputs, values)));
         }
-        const gathered = (values) => Object.fromEntries(Object.entries(wire.sources).map(([field, ways]) => {
-            const parts = ways.map((way) => at(values, way));
-            return [field, parts.length === 1 ? parts[0] : parts.includes(undefined) ? undefined : parts];
-        }));
-        const gather = (values) => ({ ...gathered(values), ...wire.always });
-        if (wire.link) return (...values) => window.aotlens.address.format(wire.link, gather(values));
-        return (...values) => window.aotlens.address.write(wire.write, gather(values));
+        const gathered = ({ sources, always }, values) => ({
+            ...Object.fromEntries(Object.entries(sources).map(([field, ways]) => {
+                const parts = ways.map((way) => at(values, way));
+                return [field, parts.length === 1 ? parts[0] : parts.includes(undefined) ? undefined : parts];
+            })),
+            ...always,
+        });
+        if (wire.write) return (...values) => window.aotlens.address.write(wire.write.target, gathered(wire.write, values));
+        return function (...values) {
+            const hrefs = wire.links.map((link) => window.aotlens.address.format(link.target, gathered(link, values)));
+            return hrefs.length === 1 ? hrefs[0] : hrefs;
+        };
     }
 
     window.aotlens = {
