@@ -225,9 +225,11 @@
         else if (cellOf(event.target)) moveHead(event);
     });
 
-    // A value that Dash has from `show` already starts nothing: each store that is written sets off others.
-    const sent = {};
-    function news(name, value) {
+    // A value that Dash has from `show` already starts nothing: each store that is written sets off others. A page that
+    // is opened again has new stores, which hold nothing.
+    let sent = {};
+    function news(name, value, page) {
+        if (sent.page !== page) sent = { page };
         const text = JSON.stringify(value ?? null);
         if (sent[name] === text) return window.dash_clientside.no_update;
         sent[name] = text;
@@ -253,8 +255,8 @@
             const line = state.off.length ? "off-line" : "off-line off-none";
             const shown = document.getElementById("heads-off-line");
             return {
-                predicted: news("predicted", run && { ...run, position: position ?? null }),
-                run: news("run", run),
+                predicted: news("predicted", run && { ...run, position: position ?? null }, shown),
+                run: news("run", run, shown),
                 line: shown && shown.className === line ? window.dash_clientside.no_update : line,
             };
         },

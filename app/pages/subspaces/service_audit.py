@@ -104,9 +104,9 @@ class Audits:
         """Which audit of a checkpoint is shown: the one that was `made` if it is of it and still here, else the stored
         one, without text and draws. For the browser: the checkpoint is None where it is the first choice."""
         own = self.made(made)
-        found = own.order.to_dict() if own is not None and own.order.checkpoint == checkpoint else {}
+        order = own.order.to_dict() if own is not None and own.order.checkpoint == checkpoint else {}
         first = checkpoint == self.core.catalog.default()
-        return {"corpus": None, "draws": None, **found, "checkpoint": None if first else checkpoint}
+        return {"corpus": None, "draws": None, **order, "checkpoint": None if first else checkpoint}
 
     def shown(self, choice: dict[str, Any] | None) -> Audited | None:
         """What `choose` chose; None where there is none any more."""

@@ -169,6 +169,14 @@ def test_heads_are_switched_off_in_the_grid(open_page, core: Core):
     found = core.inference.expected(result_of(core), 2)
     expect(page.locator(f"#{shell.body(ids.NEXT_OFF)} table tbody tr").first).to_contain_text(f"{found.logits[0]:.2f}")
 
+    # Who leaves the page and comes back to the same view finds it filled: its stores are new ones.
+    page.evaluate("history.pushState({}, '', '/checkpoints'); dispatchEvent(new PopStateEvent('popstate'))")
+    page.wait_for_selector("#checkpoints-catalog")
+    page.go_back()
+    opened(page, "Predicted token")
+    expect(page.locator(f"#{shell.body(ids.NEXT_OFF)} table tbody tr").first).to_contain_text(f"{found.logits[0]:.2f}")
+    page.wait_for_selector("#heads-strip .chip-locked[data-position='2']")
+
     assert "/atlas?checkpoint=tiny-mhsa&head=1.0&tab=head" in str(page.get_attribute(f"#{ids.OPEN_ATLAS}", "href"))
     beside = str(page.get_attribute(f"#{ids.OPEN_COMPARE}", "href"))
     assert beside.startswith("/compare?left=tiny-mhsa&right-off=") and "&head=1.0" in beside
