@@ -190,7 +190,8 @@ def curves(results: Trainings, settings: TrainingSettings) -> dict[str, go.Figur
         losses: dict[str, np.ndarray] = {}
         for kind, run in results.items():
             if (kind.task, kind.noisy, kind.half) == (task, False, False):
-                losses[f"{kind.n_layers}{' tied' if kind.tied else ''}"] = run.train_loss.numpy()
+                layers = "1 layer" if kind.n_layers == 1 else f"{kind.n_layers} layers"
+                losses[f"{layers}, tied" if kind.tied else layers] = run.train_loss.numpy()
         figures[f"depth_{task}"] = seed_curves(
             np.arange(1, settings.n_epochs + 1), losses, x_title="epoch", y_title="training loss a prompt",
             references={"Bayes": bayes(task, settings)}, quiet=[each for each in losses if each.endswith("tied")],

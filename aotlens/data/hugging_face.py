@@ -71,3 +71,15 @@ def dataset_rows(spec: str, name: str, config: str | None, split: str) -> Iterat
             yield row
     except Exception as error:  # of many kinds: no such dataset or config, no network, a broken file
         raise ValueError(f"{spec}: cannot read the dataset: {error}") from error
+
+
+def dataset_classes(spec: str, name: str, config: str | None, split: str, field: str) -> tuple[str, ...] | None:
+    """The names of the classes whose numbers a field holds; None where the dataset names none."""
+    try:
+        import datasets
+
+        feature = (datasets.load_dataset(name, config, split=split, streaming=True).features or {}).get(field)
+    except Exception as error:
+        raise ValueError(f"{spec}: cannot read the dataset: {error}") from error
+    names = getattr(feature, "names", None)
+    return tuple(map(str, names)) if names else None

@@ -1,0 +1,14 @@
+"""Labelled images by name, as uint8 in one array, and their split into training, validation and test.
+
+image_data.py    ImageSet, ImageData: what there is of images and labels, the split, the hash
+sources.py       open_images: digits, NumPy files, folders, OpenML, Hugging Face datasets
+decoding.py      one file of any format as uint8 pixels, or a refusal that names it
+"""
+
+from __future__ import annotations
+
+from aotlens.data.images.decoding import decode_image
+from aotlens.data.images.image_data import ImageData, ImageSet
+from aotlens.data.images.sources import open_images
+
+__all__ = ["ImageData", "ImageSet", "decode_image", "open_images"]

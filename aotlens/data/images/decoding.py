@@ -1,0 +1,103 @@
+"""One image file as uint8 pixels, whatever its format; what cannot be met is refused by name."""
+
+from __future__ import annotations
+
+import warnings
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import UInt8
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+#: Pixels of an image at most: what decoding it costs is known before it is begun.
+MAX_PIXELS = 50_000_000
+#: The formats that are read, as Pillow names them: pictures without programs, layers or pages.
+FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM")
+
+
+def decode_image(
+    content: bytes | Path, *, name: str = "", size: int | None = None, colour: bool | None = None
+) -> UInt8[Tensor, "channel height width"]:
+    """An image as uint8 `[channel, height, width]`: one channel where it is grey, three where it has colours.
+
+    EXIF's rotation is applied; palettes and CMYK become red, green and blue; 16 bits a channel become 8 by rounding;
+    what is transparent becomes white; of an animation the first picture is taken. `size` scales the shorter side to
+    so many pixels and cuts the middle square out; `colour` asks for three channels (True) or one (False).
+
+    Raises `ValueError`, which begins with `name` (the path where one is given), for what is not an image of `FORMATS`,
+    is cut off, has more than 50 million pixels, or numbers of which nobody knows what white is (float, 32 bit).
+    """
+    from PIL import Image
+
+    name = name or (str(content) if isinstance(content, Path) else "the image")
+    source = content if isinstance(content, Path) else BytesIO(content)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow warns of what is checked here, or of metadata
+            with Image.open(source, formats=FORMATS) as opened:
+                width, height = opened.size
+                if width * height > MAX_PIXELS:
+                    raise ValueError(
+                        f"{name}: expected at most {MAX_PIXELS:,} pixels, got {width:,} × {height:,}; scale it down."
+                    )
+                return pixels_of(opened, name=name, size=size, colour=colour)
+    except (OSError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise ValueError(f"{name}: there is no such file.") from error
+        raise ValueError(f"{name}: expected a whole image ({', '.join(FORMATS)}), but: {error}.") from error
+
+
+def pixels_of(
+    image: Image.Image, *, name: str, size: int | None = None, colour: bool | None = None
+) -> UInt8[Tensor, "channel height width"]:
+    """The same of an image that Pillow has opened."""
+    from PIL import Image, ImageOps
+
+    image.load()
+    image = _plain(ImageOps.exif_transpose(image), name)
+    if size is not None:
+        side = min(image.size)
+        left, top = ((length - side) // 2 for length in image.size)
+        middle = image.crop((left, top, left + side, top + side))
+        image = middle.resize((size, size), Image.Resampling.BILINEAR)
+    if colour is not None:
+        image = image.convert("RGB" if colour else "L")
+    pixels = torch.from_numpy(np.array(image))
+    return pixels[None] if pixels.dim() == 2 else pixels.permute(2, 0, 1).contiguous()
+
+
+def _plain(image: Image.Image, name: str) -> Image.Image:
+    """The same picture in the mode L (grey) or RGB."""
+    from PIL import Image
+
+    if image.mode.startswith("I;16"):
+        deep = np.asarray(image).astype(np.uint32)
+        return Image.fromarray(((deep + 128) // 257).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        kind = "float" if image.mode == "F" else "32-bit"
+        raise ValueError(
+            f"{name}: has {kind} numbers for pixels, of which nobody knows what "
+            "white is; save it with 8 or 16 bits a channel."
+        )
+    if image.mode in ("1", "L"):
+        return image.convert("L")
+    transparent = image.mode in ("LA", "La", "RGBA", "RGBa", "PA") or "transparency" in image.info
+    if not transparent:
+        grey = image.mode == "P" and image.getpalette() is not None and _is_grey(image)
+        return image.convert("L" if grey else "RGB")
+    grey = image.mode in ("LA", "La")
+    front = image.convert("RGBA")
+    whole = Image.alpha_composite(Image.new("RGBA", front.size, "white"), front)
+    return whole.convert("L" if grey else "RGB")
+
+
+def _is_grey(image: Image.Image) -> bool:
+    """Whether all colours of a palette are shades of grey."""
+    colours = np.array(image.getpalette("RGB"), dtype=np.uint8).reshape(-1, 3)
+    return bool((colours == colours[:, :1]).all())
