@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 #: Each may import from the rows above it only; those of one row do not import each other.
 ORDER = (
     ("conventions",),
-    ("files", "results", "statistics"),
+    ("files", "results", "statistics", "untrusted"),
     ("models",),
     ("data",),
     ("interop",),

@@ -21,8 +21,11 @@ SCHEMA_VERSION = 1
 #: What `corpus` may say; `validation` lists the names of the documents held out.
 CORPUS_KEYS = ("name", "source", "sha256", "license", "validation")
 
+#: Keys that checkpoints of older versions lack; each is its field's default there.
+ADDED_LATER = ("start_token",)
+
 #: Fields of CheckpointInfo that describe the reading of a folder, and are not in its config.json.
-_NOT_STORED = ("path", "card", "problem", "note", "n_weights")
+_NOT_STORED = ("path", "card", "problem", "note", "n_weights", "lacks")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +65,8 @@ class CheckpointInfo:
     """Of model.safetensors."""
     tokenizer_sha256: str | None = None
     """Of tokenizer.json; None for a model without a tokenizer."""
+    start_token: int | None = None
+    """Id of the token that every text begins with; None where there is none."""
     versions: dict[str, str] = field(default_factory=dict)
     """Of Python and the packages that wrote it."""
     schema_version: int = SCHEMA_VERSION
@@ -76,6 +81,8 @@ class CheckpointInfo:
     """Something to tell the user, such as another checkpoint of the same name that this one hides."""
     problem: str | None = None
     """Why it can't be loaded, for a broken one in a listing."""
+    lacks: tuple[str, ...] = ()
+    """Keys that its config.json, of an older version, does not have."""
 
     def __post_init__(self) -> None:
         _check_types({name: getattr(self, name) for name in _TYPES})
@@ -116,7 +123,7 @@ class CheckpointInfo:
                 f"expected schema_version {SCHEMA_VERSION} or older, found {version}. A newer aotlens "
                 "wrote it: upgrade aotlens to read it."
             )
-        unknown, missing = sorted(set(config) - set(_TYPES)), sorted(set(_TYPES) - set(config))
+        unknown, missing = sorted(set(config) - set(_TYPES)), sorted(set(_TYPES) - set(config) - set(ADDED_LATER))
         if unknown:
             raise CheckpointError(
                 f"unknown keys {', '.join(map(repr, unknown))}; expected {', '.join(_TYPES)}. Remove them, "
@@ -127,8 +134,9 @@ class CheckpointInfo:
         if version != SCHEMA_VERSION:
             raise CheckpointError(f"expected schema_version {SCHEMA_VERSION}, found {version!r}.")
         _check_types(config)
+        lacks = tuple(key for key in ADDED_LATER if key not in config)
         try:
-            return cls(**config | {"seconds": float(config["seconds"])})
+            return cls(**config | {"seconds": float(config["seconds"]), "lacks": lacks})
         except OverflowError:  # JSON's whole numbers have no largest one
             raise CheckpointError("seconds: expected a number of seconds, found one beyond all floats.") from None
 
@@ -157,6 +165,8 @@ _TYPES: Final = _stored_types()
 
 def _check_types(values: dict[str, Any]) -> None:
     for name, types in _TYPES.items():
+        if name not in values:  # an older version's
+            continue
         value = values[name]
         if not isinstance(value, types) or isinstance(value, bool):
             expected = " or ".join("null" if kind is type(None) else kind.__name__ for kind in types)
@@ -185,13 +195,16 @@ def read_info(folder: Path) -> CheckpointInfo:
         )
     card = locate(folder, CARD)
     name = folder.resolve().name
+    notes = [f"saved under the name {info.name!r}"] if info.name not in (name, "") else []
+    if "start_token" in info.lacks and info.tokenizer_sha256 is not None:
+        notes.append("its config.json, of an older aotlens, does not say which token texts begin with")
     return dataclasses.replace(
         info,
         name=name,
         path=folder,
         card=_read_text(card) if card.is_file() else "",
         n_weights=sum(math.prod(entry.shape) for key, entry in header.tensors.items() if key != "unigram_counts"),
-        note=None if info.name in (name, "") else f"saved under the name {info.name!r}",
+        note="; ".join(notes) or None,
     )
 
 

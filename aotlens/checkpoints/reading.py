@@ -129,6 +129,10 @@ def _tokenizer(folder: Path, info: CheckpointInfo, cfg: ModelConfig) -> Tokenize
     from aotlens.data import tokenizer_from_json
 
     if info.tokenizer_sha256 is None:
+        if info.start_token is not None:
+            raise CheckpointError(
+                f"{locate(folder, CONFIG)}: start_token: expected null without a tokenizer, found {info.start_token}."
+            )
         return None
     path = locate(folder, TOKENIZER)
     try:
@@ -139,8 +143,13 @@ def _tokenizer(folder: Path, info: CheckpointInfo, cfg: ModelConfig) -> Tokenize
     try:
         tokenizer = tokenizer_from_json(data.decode())
         d_vocab = tokenizer.d_vocab
-    except (ValueError, TypeError, LookupError, RecursionError) as error:
+    except ValueError as error:
         raise CheckpointError(f"{path}: expected a tokenizer, found: {error}. {COPY_AGAIN}") from error
+    if "start_token" not in info.lacks and tokenizer.eot_id != info.start_token:
+        raise CheckpointError(
+            f"{path}: expected texts to begin with token {info.start_token} (from {CONFIG}), found "
+            f"{tokenizer.eot_id}. {COPY_AGAIN}"
+        )
     if d_vocab != cfg.d_vocab:
         raise CheckpointError(
             f"{path}: expected as many tokens as the model's d_vocab={cfg.d_vocab}, found {d_vocab}: it is "

@@ -77,6 +77,7 @@ def save_checkpoint(
         weights_dtype=dtype,
         weights_sha256=hashlib.sha256(weights).hexdigest(),
         tokenizer_sha256=None if tokenizer is None else hashlib.sha256(tokenizer).hexdigest(),
+        start_token=None if model.tokenizer is None else model.tokenizer.eot_id,
         versions=_versions(),
         problem=None,
         note=None,

@@ -12,8 +12,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from aotlens.data.byte_level import require_utf8
 from aotlens.data.tokenizer import TokenIds, Tokenizer
 from aotlens.models.text import ids_in_brackets
+from aotlens.untrusted import shown, strict_json
 
 _FORMAT = "aotlens symbols"
 
@@ -29,9 +31,11 @@ class SymbolTokenizer:
         Raises `ValueError` for names that are empty or occur twice, and for a start that is none of them.
         """
         self.names = tuple(names)
-        self._ids = {name: index for index, name in enumerate(self.names)}
         if not self.names or not all(isinstance(name, str) and name for name in self.names):
             raise ValueError("symbols: expected at least one name, and none that is empty.")
+        for name in self.names:
+            require_utf8(name, what=f"symbol {name!r}")
+        self._ids = {name: index for index, name in enumerate(self.names)}
         if len(self._ids) != len(self.names):
             twice = next(name for index, name in enumerate(self.names) if self._ids[name] != index)
             raise ValueError(f"symbols: expected different names, got {twice!r} twice.")
@@ -109,11 +113,17 @@ class SymbolTokenizer:
 def tokenizer_from_json(text: str) -> Tokenizer | SymbolTokenizer:
     """The tokenizer, of either kind, whose `to_json` gave `text`. Raises `ValueError` for anything else."""
     try:
-        saved = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        saved = strict_json(text)
+    except ValueError as error:
         raise ValueError(f"expected a tokenizer's JSON: {error}") from error
     if not isinstance(saved, dict) or saved.get("format") != _FORMAT:
         return Tokenizer.from_json(text)
-    if not isinstance(saved.get("names"), list):
+    if unknown := sorted(saved.keys() - {"format", "names", "start"}):
+        raise ValueError(f"symbols: unknown settings {shown(unknown)}; known are format, names and start.")
+    names = saved.get("names")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError("expected a list of names of symbols.")
-    return SymbolTokenizer(saved["names"], saved.get("start"))
+    start = saved.get("start")
+    if start is not None and not isinstance(start, str):
+        raise ValueError(f"start: expected a symbol's name or null, found {shown(start)}.")
+    return SymbolTokenizer(names, start)

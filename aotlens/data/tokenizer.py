@@ -25,6 +25,8 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 
 from aotlens.data.byte_level import byte_of_character, escape_invalid_utf8, require_utf8
+from aotlens.data.tokenizer_kinds import check_byte_level
+from aotlens.untrusted import read_regular, strict_json
 
 END_OF_TEXT = "<|endoftext|>"
 MASK = "<|mask|>"
@@ -32,6 +34,8 @@ _PIECE_CHARACTERS = 1 << 16
 # Before words are merged, text is cut into words by GPT-2's pattern, in which whitespace only ever begins a
 # word or makes up all of one. So there is a cut wherever whitespace follows something visible.
 _CERTAIN_CUT = re.compile(r"(?<=[!-~])(?=[ \n])")
+#: The largest ``tokenizer.json`` that is read; GPT-2's has 1.4 MB, of 50,257 tokens.
+MOST_TOKENIZER_BYTES = 16_000_000
 SMALLEST_VOCABULARY = 257  # 256 bytes and END_OF_TEXT
 
 TokenIds = Iterable[int] | Integer[np.ndarray, "..."] | Integer[Tensor, "..."]
@@ -41,14 +45,16 @@ class Tokenizer:
     """Byte-level BPE with one special token, ``<|endoftext|>``; made by `train` or a ``from_…`` method."""
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
-        self._plain = _require_byte_level(backend)
-        # Not part of the saved JSON: without it, "<|endoftext|>" typed by a user becomes the separator.
-        backend.encode_special_tokens = True
-        self._backend = backend
         eot_id = backend.token_to_id(END_OF_TEXT)
         if eot_id is None:
             raise ValueError(f"expected a vocabulary with {END_OF_TEXT!r}; add it as a special token")
         self.eot_id: int = eot_id
+        saved = json.loads(backend.to_str())
+        check_byte_level(saved, ordinary=(MASK,))
+        self._plain = _cuts_as_ours(saved)
+        # Not part of the saved JSON: without it, "<|endoftext|>" typed by a user becomes the separator.
+        backend.encode_special_tokens = True
+        self._backend = backend
         added = backend.get_added_tokens_decoder()
         self.mask_id: int | None = next((index for index, token in added.items() if token.content == MASK), None)
 
@@ -85,17 +91,23 @@ class Tokenizer:
     def from_file(cls, path: str | PathLike[str]) -> Tokenizer:
         """Read a ``tokenizer.json`` (the format of Hugging Face's ``tokenizers``)."""
         try:
-            return cls.from_json(Path(path).read_text(encoding="utf-8"))
+            return cls.from_json(read_regular(Path(path), MOST_TOKENIZER_BYTES).decode())
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 
     @classmethod
     def from_json(cls, text: str) -> Tokenizer:
         """The inverse of `to_json`."""
+        expected = "expected a tokenizer's JSON as `Tokenizer.save` writes it"
+        try:
+            saved = strict_json(text)
+        except ValueError as error:
+            raise ValueError(f"{expected}: {error}") from error
+        check_byte_level(saved, ordinary=(MASK,))  # before the library sees it, which panics at some settings
         try:
             backend = tokenizers.Tokenizer.from_str(text)
         except Exception as error:  # the library raises bare Exception
-            raise ValueError(f"expected a tokenizer's JSON as `Tokenizer.save` writes it: {error}") from error
+            raise ValueError(f"{expected}: {error}") from error
         return cls(backend)
 
     @classmethod
@@ -239,18 +251,7 @@ def _cut(text: str) -> list[str]:
     return [*pieces, text[begin:]]
 
 
-def _require_byte_level(backend: tokenizers.Tokenizer) -> bool:
-    """Everything here reads tokens through the byte alphabet, so refuse vocabularies written in another.
-
-    Returns whether words are cut by GPT-2's pattern and nothing else, as ours are.
-    """
-    saved = json.loads(backend.to_str())
-    step = saved["pre_tokenizer"] or {}
-    steps = step.get("pretokenizers", [step])
-    if saved["model"]["type"] != "BPE" or not any(step.get("type") == "ByteLevel" for step in steps):
-        kinds = [step.get("type") for step in steps]
-        raise ValueError(
-            f"expected a byte-level BPE tokenizer, got model {saved['model']['type']!r} with pre-tokenizers {kinds}"
-        )
+def _cuts_as_ours(saved: dict[str, Any]) -> bool:
+    """Whether words are cut by GPT-2's pattern and nothing else, as ours are."""
     plain = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
-    return saved["normalizer"] is None and plain.items() <= step.items()
+    return saved["normalizer"] is None and plain.items() <= saved["pre_tokenizer"].items()

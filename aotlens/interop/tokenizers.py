@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import tokenizers
 
 from aotlens.data import Tokenizer
-from aotlens.data.tokenizer import END_OF_TEXT
+from aotlens.data.tokenizer import END_OF_TEXT, MOST_TOKENIZER_BYTES
+from aotlens.untrusted import read_regular, strict_json
 
 
 def to_hugging_face(tokenizer: Tokenizer, n_ctx: int) -> Any:
@@ -38,7 +40,20 @@ def from_hugging_face(tokenizer: Any) -> Tokenizer:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         raise ValueError(f"expected a fast Hugging Face tokenizer, got {type(tokenizer).__name__}")
-    saved = json.loads(backend.to_str())
-    # What a call left behind (padding, truncation), and the start token, which our models add themselves.
-    saved.update(padding=None, truncation=None, post_processor=None)
+    return _without_habits(backend.to_str())
+
+
+def read_hugging_face(path: Path) -> Tokenizer:
+    """The same of a `tokenizer.json` beside a model that somebody else saved. Raises `ValueError`."""
+    try:
+        return _without_habits(read_regular(path, MOST_TOKENIZER_BYTES).decode())
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _without_habits(text: str) -> Tokenizer:
+    """Without what a call left behind (padding, truncation), and the start token, which our models add themselves."""
+    saved = strict_json(text)
+    if isinstance(saved, dict):
+        saved.update(padding=None, truncation=None, post_processor=None)
     return Tokenizer.from_json(json.dumps(saved, ensure_ascii=False))

@@ -302,3 +302,35 @@ def test_a_broken_checkpoint_is_listed_with_its_problem(copy: Path) -> None:
     (info,) = (info for info in list_checkpoints([copy]) if info.path == copy)
     assert info.name == "small" and info.problem is not None and "UTF-8" in info.problem
     assert dataclasses.replace(info, problem=None).history() != []
+
+
+def test_the_start_token_is_the_one_that_was_saved(copy: Path, edit_config: Edit) -> None:
+    assert json.loads((copy / "config.json").read_text())["start_token"] == 0
+    edit_config(copy, start_token=5)
+    assert "expected texts to begin with token 5 (from config.json), found 0" in refused(copy)
+    edit_config(copy, start_token=None)
+    assert "expected texts to begin with token None" in refused(copy)
+
+
+def test_an_older_checkpoint_does_not_say_its_start_token(copy: Path) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    del config["start_token"]
+    (copy / "config.json").write_text(json.dumps(config))
+    assert verify(copy) == [] and load_folder(copy).tokenizer.eot_id == 0
+    assert "does not say which token texts begin with" in str(read_info(copy).note)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"padding": {"strategy": {"Fixed": 10**9}, "direction": "Right"}}, "padding: expected null"),
+        ({"truncation": {"max_length": 1, "stride": 0}}, "truncation: expected null"),
+    ],
+)
+def test_a_valid_hash_over_a_hostile_tokenizer(
+    copy: Path, edit_config: Edit, changes: dict[str, Any], message: str
+) -> None:
+    text = json.dumps(json.loads((copy / "tokenizer.json").read_text()) | changes)
+    (copy / "tokenizer.json").write_text(text)
+    edit_config(copy, tokenizer_sha256=hashlib.sha256(text.encode()).hexdigest())
+    assert f"tokenizer.json: expected a tokenizer, found: {message}" in refused(copy)

@@ -18,6 +18,7 @@ from aotlens.interop.foreign.key_map import KeyMap, renamed
 from aotlens.interop.foreign.material import Material, read_json, read_material
 from aotlens.interop.foreign.pickled import read_plain
 from aotlens.interop.foreign.plan import Plan, build_config
+from aotlens.interop.tokenizers import read_hugging_face
 from aotlens.models import AttentionOnlyTransformer, ModelConfig, resolve_device
 from aotlens.models.config import REQUIRED_SIZES
 from aotlens.models.count import build_on_meta
@@ -166,14 +167,14 @@ def _tokenizer(folder: Path, settings: dict[str, Any], cfg: ModelConfig) -> Toke
 
 def _read_tokenizer(folder: Path, repository: Any) -> Tokenizer | SymbolTokenizer | None:
     if (folder / "tokenizer.json").is_file():
-        return Tokenizer.from_file(folder / "tokenizer.json")
+        return read_hugging_face(folder / "tokenizer.json")
     for vocabulary, merges in (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")):
         if (folder / vocabulary).is_file() and (folder / merges).is_file():
             return Tokenizer.from_gpt2_files(folder / vocabulary, folder / merges)
     if (folder / "meta.pkl").is_file():
         return SymbolTokenizer(_characters(folder / "meta.pkl"))
     path = hub.fetch_tokenizer(repository) if hub.is_repository(repository) else None
-    return None if path is None else Tokenizer.from_file(path)
+    return None if path is None else read_hugging_face(path)
 
 
 def _characters(path: Path) -> list[str]:
