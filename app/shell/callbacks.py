@@ -28,7 +28,7 @@ from app.core.errors import RequestError
 from app.shell import ids
 from app.shell.graph import EMPTY
 from app.shell.notices import defect, problem
-from app.shell.props import Props, as_role
+from app.shell.props import Props, as_role, stores
 
 log = logging.getLogger("aotlens.app")
 
@@ -91,6 +91,8 @@ def guarded(
     A theme that nobody has chosen yet is light.
     """
     outputs = {name: part(panel, name) for name in parts} | as_role(Output, output)
+    # A panel that is asked for when it is seen has nothing to answer before that.
+    at_first = at_first and stores(seen=ids.seen(panel))["seen"] not in inputs.values()
     nothing = {name: _EMPTY.get(one.component_property, no_update) for name, one in outputs.items()}
     misnamed = set(empty or {}) - set(outputs)
     if misnamed:
