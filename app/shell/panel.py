@@ -120,8 +120,8 @@ def _export_menu(id: str, title: str, kinds: Sequence[str]) -> list[Any]:
     name = {"aria-label": f"Export: {title}", "title": f"Export: {title}"}
     icon = html.Span(id=f"{id}-export", className="icon icon-download")
     target = dmc.MenuTarget(icon, boxWrapperProps={**button, **name})
-    # Its entries are in the page's layout, where callbacks find them, and in the document once it is open: what stands in
-    # the document, Dash asks at every step of a callback.
+    # Callbacks find its entries in the page's layout; in the document they are once it is open, since Dash asks every
+    # component there at each step of a callback.
     return [dmc.Menu([target, dmc.MenuDropdown(items)], position="bottom-end", keepMounted=False, shadow="md")]
 
 

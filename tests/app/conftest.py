@@ -129,6 +129,9 @@ def serve(app: Dash) -> Iterator[str]:
 #: How long a test waits for what it looks at, in milliseconds: only a test that fails waits that long.
 PATIENCE = 120_000
 
+#: A page's layout hangs on its theme only by mistake: the dark one is laid out in the long suite.
+SCHEMES = ["light", pytest.param("dark", marks=pytest.mark.long)]
+
 
 @contextmanager
 def new_page(chromium: Browser, **options: Any) -> Iterator[Page]:

@@ -18,6 +18,7 @@ from app.shell import ids as shell
 from app.shell.app import App
 from tests.app.conftest import (
     PATIENCE,
+    SCHEMES,
     fits,
     focused,
     head_drawn,
@@ -302,7 +303,7 @@ def test_from_heads_and_back(open_page, app: App):
     expect(page.get_by_label("Your text")).to_have_value("The captain bowed")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", SCHEMES)
 def test_nothing_sticks_out_at_800_pixels(open_page, scheme: str):
     page = open_page(circuits(kind="ov"), width=800, scheme=scheme)
     page.locator(f"#{ids.MAP}").scroll_into_view_if_needed()

@@ -14,7 +14,7 @@ from app.pages.denoising.address import ADDRESS, DenoisingState
 from app.pages.denoising.ids import ids
 from app.pages.denoising.service import Denoising
 from app.shell import ids as shell
-from tests.app.conftest import fits, query, settled, written
+from tests.app.conftest import SCHEMES, fits, query, settled, written
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -91,7 +91,7 @@ def test_the_query_is_dragged_and_moved_by_keys(open_page, service: Denoising):
     says(page, service, DenoisingState(steps=3))
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", SCHEMES)
 def test_it_fits_a_narrow_window(open_page, service: Denoising, scheme: str):
     page = open_page(address(energy="hopfield", steps=2, query=(0.5, 0.5)), width=800, scheme=scheme)
     says(page, service, DenoisingState(energy="hopfield", steps=2, query=(0.5, 0.5)))

@@ -22,6 +22,7 @@ from app.pages.heads.ids import ids
 from app.shell import ids as shell
 from tests.app.conftest import (
     PATIENCE,
+    SCHEMES,
     fits,
     focused,
     head_drawn,
@@ -336,7 +337,7 @@ def test_a_badge_explains_itself_on_hover_and_focus(open_page):
     expect(tip).to_have_text(says)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", SCHEMES)
 def test_nothing_sticks_out_at_800_pixels(open_page, scheme: str):
     page = open_page(heads(), width=800, scheme=scheme)
     drawn(page, "Head 0.0")

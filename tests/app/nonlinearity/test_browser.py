@@ -11,7 +11,7 @@ from app.pages.nonlinearity.address import ADDRESS, NonlinearityState
 from app.pages.nonlinearity.ids import ids
 from app.pages.nonlinearity.service import Nonlinearity
 from app.shell import ids as shell
-from tests.app.conftest import fits, in_the_first_screen, query, seen, settled, written
+from tests.app.conftest import SCHEMES, fits, in_the_first_screen, query, seen, settled, written
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -225,7 +225,7 @@ def test_what_cannot_be_compiled_is_a_notice(open_page, given: dict[str, Any], w
     drawn(page)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", SCHEMES)
 def test_nothing_sticks_out_at_800_pixels(open_page, scheme: str):
     page = open_page(address(preset="drawn", inputs=2), width=800, scheme=scheme)
     for panel in (ids.ERROR, ids.ONE, ids.MASK, ids.COMPILED, ids.HEADS, ids.GATE):

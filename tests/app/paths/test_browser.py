@@ -15,7 +15,7 @@ from app.pages.paths.address import ADDRESS, PathsState
 from app.pages.paths.ids import PANELS, ids
 from app.pages.paths.service import Paths
 from app.shell import ids as shell
-from tests.app.conftest import fits, focused, head_drawn, in_the_first_screen, query, seen, settled, written
+from tests.app.conftest import SCHEMES, fits, focused, head_drawn, in_the_first_screen, query, seen, settled, written
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -230,7 +230,7 @@ def test_a_new_text_is_run_and_one_that_is_too_long_is_refused(open_page):
     page.locator("table.paths").wait_for(state="hidden")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", SCHEMES)
 def test_nothing_sticks_out_at_800_pixels(open_page, scheme: str):
     page = open_page(at(without="1.0"), width=800, scheme=scheme)
     drawn(page)

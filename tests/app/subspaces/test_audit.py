@@ -26,7 +26,7 @@ from app.pages.subspaces.figures import audit_figure
 from app.pages.subspaces.ids import ids
 from app.pages.subspaces.service_audit import Audited, Audits
 from app.shell import ids as shell
-from tests.app.conftest import TEXT, fits, query, settled, wait
+from tests.app.conftest import SCHEMES, TEXT, fits, query, settled, wait
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -150,7 +150,7 @@ def test_press_audit_and_see_it(open_page, found: Audited):
     expect(said).to_contain_text("not kept any more: press Audit to make it again")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", SCHEMES)
 def test_it_opens_on_the_stored_audit(
     open_page, services: Core, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
 ):

@@ -14,7 +14,7 @@ from app.pages.subspaces.address import ADDRESS, SubspacesState
 from app.pages.subspaces.ids import ids
 from app.pages.subspaces.service import Subspaces
 from app.shell import ids as shell
-from tests.app.conftest import fits, query, settled, written
+from tests.app.conftest import SCHEMES, fits, query, settled, written
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -99,7 +99,7 @@ def test_what_cannot_be_drawn_is_said_and_put_right(open_page):
     expect(page.locator(f"#{shell.body(ids.PANEL)}")).to_contain_text("not orthogonal")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", SCHEMES)
 def test_it_fits_a_narrow_window(open_page, scheme: str):
     page = open_page(address(layers=3, picture="directions"), width=800, scheme=scheme)
     at_layer(page, 0)
