@@ -20,6 +20,8 @@ from aotlens.paths import superposition
 from tests.distill.heads.conftest import FAST, build, random_windows
 from tests.distill.masked.sequences import masked_sequences
 from tests.heads.hand_built import induction, repeated
+from tests.image_models import make as make_image_model
+from tests.image_models import random_images
 
 TEXT = "the cat sat on the mat. the dog sat on the cat. a cat and a dog sat on the mat again. " * 8
 
@@ -36,6 +38,7 @@ def every_result() -> Iterator[Any]:
     yield from _of_circuits(model)
     yield from _of_trigrams(model, tokens)
     yield from _of_paths(model, tokens)
+    yield from _of_images()
     yield from _of_evaluation(model, tokenizer, tokens)
     yield from _of_distillation()
     yield from _of_compilation()
@@ -110,6 +113,14 @@ def _of_paths(model: AttentionOnlyTransformer, tokens: torch.Tensor) -> Iterator
     yield superposition.interference(superposition.random_features(6, 3))
     projected = superposition.johnson_lindenstrauss((20,), (64, 128), dimension=200, n_trials=1)
     yield from (projected, projected.projections[0], superposition.pentagon())
+
+
+def _of_images() -> Iterator[Any]:
+    model, images = make_image_model(), random_images(4)
+    yield heads.image_maps(model, images)
+    yield heads.semantic_consistency(model, images, torch.tensor([0, 1, 1, 0]), n_permutations=200)
+    contributions = paths.patch_contributions(model, images)
+    yield from (contributions, contributions.above_mean, paths.patch_curves(model, images, n_steps=2))
 
 
 def _of_evaluation(model: AttentionOnlyTransformer, tokenizer: Tokenizer, tokens: torch.Tensor) -> Iterator[Any]:

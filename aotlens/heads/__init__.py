@@ -11,6 +11,8 @@ matching.py   the heads of one model paired with those of another
 reader.py     what heads read and write, in our models and in TransformerLens bridges
 masks.py      how different the same [MASK] becomes in different contexts
 values.py     lengths of value vectors, by kind of token
+image_maps.py what every head looks at in an image (patch_grid.py: an image as positions)
+consistency.py   whether it looks at the same part across images of a class
 subspaces.py  the subspaces that heads read, and the angles between them
 ablation.py    a loss, or any measure of logits, with some heads replaced (replacement.py: by what)
 without.py    a model without some heads, for whatever it is asked
@@ -28,9 +30,11 @@ from aotlens.heads.ablation import Ablation, ablate
 from aotlens.heads.atlas import Atlas, atlas
 from aotlens.heads.atlas_records import AtlasRecord, load_atlas, save_atlas, stored_atlas
 from aotlens.heads.attention_to import MotifScores, attention_to
+from aotlens.heads.consistency import SemanticConsistency, semantic_consistency
 from aotlens.heads.constancy import PatternConstancy, RepeatedPatterns, pattern_constancy, repeated_patterns
 from aotlens.heads.each_head import EachHead, ablate_each
 from aotlens.heads.examples import Example, HeadExamples
+from aotlens.heads.image_maps import ImageMaps, image_maps
 from aotlens.heads.induction import InductionCircuit, induction_circuit
 from aotlens.heads.inputs import Inputs, Targets
 from aotlens.heads.masks import MaskSimilarity, mask_similarity
@@ -57,6 +61,7 @@ __all__ = [
     "HeadMatching",
     "HeadSubspaces",
     "HeadSwitches",
+    "ImageMaps",
     "InductionCircuit",
     "Inputs",
     "MaskSimilarity",
@@ -64,6 +69,7 @@ __all__ = [
     "MotifScores",
     "PatternConstancy",
     "RepeatedPatterns",
+    "SemanticConsistency",
     "SufficientHeads",
     "TargetedAttention",
     "Targets",
@@ -74,6 +80,7 @@ __all__ = [
     "attention_by_place",
     "attention_patterns",
     "attention_to",
+    "image_maps",
     "induction_circuit",
     "load_atlas",
     "mask_similarity",
@@ -85,6 +92,7 @@ __all__ = [
     "previous_use",
     "repeated_patterns",
     "save_atlas",
+    "semantic_consistency",
     "stored_atlas",
     "subspaces",
     "sufficient_heads",

@@ -1,5 +1,7 @@
 """What a head reads and writes, layer by layer, from a model of ours or any TransformerLens bridge.
 
+A model reads tokens, or images as patches (`PatchGrid`): a function says which it can take.
+
     x   `[batch, pos, d_model]`       the attention layer's input: the residual stream after its norm, without what is
                                       added to queries and keys only (a post-norm model's stream is normalised already)
     z   `[batch, pos, head, d_head]`  pattern · v, so that the head writes y = z W_O
@@ -19,6 +21,7 @@ from torch import Tensor, nn
 
 from aotlens.conventions import Head, HeadLike, as_heads
 from aotlens.data.windows import Encoding
+from aotlens.heads.patch_grid import PatchGrid
 from aotlens.models import AttentionOnlyTransformer, folded_norm, hook_names
 from aotlens.models.text import unequal_lengths
 
@@ -33,6 +36,8 @@ Hooks: TypeAlias = list[tuple[str, Callable[..., Any]]]
 #: Sequences of one length, without padding: ids `[batch, pos]`, or `[pos]` of one; a text, or texts of equally many
 #: tokens, for a model with a tokenizer.
 TokenSequences: TypeAlias = Int[Tensor, "*batch pos"] | str | list[str]
+#: What is run: ids, or the images of a model that reads patches.
+Rows: TypeAlias = Int[Tensor, "batch pos"] | Float[Tensor, "batch channel height width"]
 
 
 class _Done(Exception):
@@ -56,38 +61,46 @@ class HeadReader:
     d_head: int
     n_ctx: int
     d_vocab: int
+    """0 for a model of images."""
     causal: bool
     is_bridge: bool
+    grid: PatchGrid | None = None
+    """Of a model of images: its patches; None for a model of tokens."""
 
     @classmethod
-    def of(cls, model: Any, purpose: str = "reading heads") -> HeadReader:
-        """Read `model`'s heads, for `purpose` (named in errors).
+    def of(cls, model: Any, purpose: str = "reading heads", *, images: bool | None = False) -> HeadReader:
+        """Read `model`'s heads, for `purpose` (named in errors), which takes tokens, `images`, or (None) either.
 
-        Raises `ValueError` for a model that is neither kind, does not read tokens, or has no heads to hook.
+        Raises `ValueError` for a model that is neither kind, reads something else, or has no heads to hook.
         """
         cfg = getattr(model, "cfg", None)
         if isinstance(model, AttentionOnlyTransformer):
-            if model.cfg.read_in != "tokens" or model.cfg.d_vocab is None:
-                raise ValueError(f"{purpose}: expected a model of tokens; this one reads {model.cfg.read_in}.")
+            reads = model.cfg.read_in
             causal, is_bridge = not model.sees_later_keys, False
         elif _is_bridge(model):
-            causal, is_bridge = getattr(cfg, "attention_dir", "causal") == "causal", True
+            reads = "patches" if getattr(cfg, "is_visual_model", False) else "tokens"
+            causal, is_bridge = reads == "tokens" and getattr(cfg, "attention_dir", "causal") == "causal", True
         else:
             raise ValueError(
                 f"{purpose}: expected an AttentionOnlyTransformer or a TransformerLens TransformerBridge, got "
                 f"{type(model).__name__}."
             )
+        if (images is not None and reads != ("patches" if images else "tokens")) or reads == "vectors":
+            expected = {True: "images", False: "tokens", None: "tokens or images"}[images]
+            raise ValueError(f"{purpose}: expected a model of {expected}; this one reads {reads}.")
         assert cfg is not None
+        grid = PatchGrid.of(model, is_bridge) if reads == "patches" else None
         reader = cls(
             model=model,
             n_layers=int(cfg.n_layers),
             n_heads=int(cfg.n_heads),
             d_model=int(cfg.d_model),
             d_head=int(cfg.d_head),
-            n_ctx=int(cfg.n_ctx),
-            d_vocab=int(cfg.d_vocab),
+            n_ctx=int(cfg.n_ctx) if grid is None else grid.n_pos,
+            d_vocab=int(cfg.d_vocab) if grid is None else 0,
             causal=causal,
             is_bridge=is_bridge,
+            grid=grid,
         )
         missing = [name for name in (reader.input_name(0), reader.z_name(0)) if name not in model.hook_dict]
         if missing:
@@ -159,6 +172,20 @@ class HeadReader:
             raise ValueError(f"{name}: expected token ids 0 to {self.d_vocab - 1}, got {low} to {high}.")
         return tokens.cpu().long()
 
+    def require_images(self, images: Tensor, name: str = "images") -> Tensor:
+        """A batch of images, or one, as the model takes them: floats `[image, channel, height, width]`.
+
+        Raises `ValueError` for another shape or type, and for none.
+        """
+        assert self.grid is not None
+        if not isinstance(images, Tensor):
+            raise ValueError(f"{name}: expected a tensor {self.grid.expected}, got {type(images).__name__}.")
+        batch = self.model.to_rows(images, name) if not self.is_bridge else images if images.ndim == 4 else images[None]
+        fits = batch.ndim == 4 and len(batch) and tuple(batch.shape[1:]) == self.grid.image
+        if not fits or not batch.is_floating_point():
+            raise ValueError(f"{name}: expected {self.grid.expected}, got {list(images.shape)} {images.dtype}.")
+        return batch.detach()
+
     def _encoded(self, texts: str | list[str], name: str) -> Int64[Tensor, "batch pos"]:
         encoding = Encoding.of(self.model.tokenizer, causal=self.causal)
         end = [] if encoding.end is None else [encoding.end]
@@ -172,7 +199,7 @@ class HeadReader:
 
     def listen(
         self,
-        tokens: Int[Tensor, "batch pos"],
+        tokens: Rows,
         name: Callable[[int], str],
         listener: Callable[[int, Tensor], None],
     ) -> None:
@@ -187,7 +214,7 @@ class HeadReader:
         self.run(tokens, [(name(layer), hook_of(layer)) for layer in range(self.n_layers)])
 
     def listen_to_patterns(
-        self, tokens: Int[Tensor, "batch pos"], listener: Callable[[int, Float[Tensor, "batch head query key"]], None]
+        self, tokens: Rows, listener: Callable[[int, Float[Tensor, "batch head query key"]], None]
     ) -> None:
         """Run `tokens` and call `listener(layer, pattern)` with each layer's attention patterns, in float32 or float64.
 
@@ -209,7 +236,7 @@ class HeadReader:
 
     @torch.no_grad()
     def read(
-        self, tokens: Int[Tensor, "batch pos"], layers: Collection[int]
+        self, tokens: Rows, layers: Collection[int]
     ) -> dict[int, tuple[Float[Tensor, "batch pos d_model"], Float[Tensor, "batch pos head d_head"]]]:
         """(x, z) of each of `layers`; one forward pass as far as the last of them."""
         seen: dict[int, tuple[Tensor, Tensor]] = {}
@@ -234,7 +261,7 @@ class HeadReader:
         return seen
 
     @torch.no_grad()
-    def run(self, tokens: Int[Tensor, "batch pos"], hooks: Hooks, return_type: str | None = None) -> Any:
+    def run(self, tokens: Rows, hooks: Hooks, return_type: str | None = None) -> Any:
         """A forward pass with hooks, which are gone afterwards; logits with `return_type="logits"`."""
         try:
             return self.model.run_with_hooks(tokens.to(self.device), return_type=return_type, fwd_hooks=hooks)

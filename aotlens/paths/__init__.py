@@ -14,6 +14,7 @@ search.py         the largest paths, where they are many; bounds.py says how lar
 sankey.py         a logit's flow back through heads to tokens
 attribution.py    direct logit attribution
 intervention.py   the model run without a head or a path, beside what the expansion says of it
+patches.py        what each patch of an image adds to a class; patch_curves.py: what the model does without patches
 importance.py     the loss with short paths only; layers and heads alone and given the rest
 superposition/    more features than dimensions (*structures* §7)
 """
@@ -25,6 +26,8 @@ from aotlens.paths.groups import ByHead, BySource
 from aotlens.paths.importance import TermImportance, term_importance
 from aotlens.paths.intervention import Intervention, without_head, without_path
 from aotlens.paths.kronecker import Kronecker, KroneckerSum
+from aotlens.paths.patch_curves import PatchCurves, patch_curves
+from aotlens.paths.patches import LogitParts, PatchContributions, patch_contributions
 from aotlens.paths.path import Path
 from aotlens.paths.residual import Residual
 from aotlens.paths.sankey import Sankey
@@ -38,6 +41,9 @@ __all__ = [
     "Intervention",
     "Kronecker",
     "KroneckerSum",
+    "LogitParts",
+    "PatchContributions",
+    "PatchCurves",
     "Path",
     "PathExpansion",
     "Residual",
@@ -46,6 +52,8 @@ __all__ = [
     "TopPaths",
     "direct_logit_attribution",
     "expand",
+    "patch_contributions",
+    "patch_curves",
     "term_importance",
     "virtual_weight",
     "without_head",

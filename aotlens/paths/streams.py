@@ -71,9 +71,11 @@ def carried(
     return x
 
 
-def root_gradient(frozen: Frozen, position: int, column: Float[Tensor, " d_model"]) -> Float[Tensor, "pos d_model"]:
-    """∂ logit / ∂ final stream: the read-out's row for `position`, times the direction."""
-    return torch.outer(frozen.read[position], column)
+def root_gradient(
+    frozen: Frozen, position: int, column: Float[Tensor, "*more d_model"]
+) -> Float[Tensor, "*more pos d_model"]:
+    """∂ logit / ∂ final stream: the read-out's row for `position`, times the direction, or each of several."""
+    return frozen.read[position][:, None] * column[..., None, :]
 
 
 def head_gradients(
@@ -92,9 +94,12 @@ def stream_gradients(
 
 
 def total_gradients(
-    frozen: Frozen, position: int, column: Float[Tensor, " d_model"]
-) -> tuple[Float[Tensor, "layers pos d_model"], Float[Tensor, "layer head pos d_head"]]:
-    """∂ logit / ∂ stream before each layer and before the read-out, over all paths, and / ∂ every head's values."""
+    frozen: Frozen, position: int, column: Float[Tensor, "*more d_model"]
+) -> tuple[Float[Tensor, "layers *more pos d_model"], Float[Tensor, "layer *more head pos d_head"]]:
+    """∂ logit / ∂ stream before each layer and before the read-out, over all paths, and / ∂ every head's values.
+
+    Of one direction, or of several at once.
+    """
     g = root_gradient(frozen, position, column)
     streams, heads = [g], []
     for layer in reversed(range(frozen.n_layers)):

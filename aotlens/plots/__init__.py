@@ -6,6 +6,7 @@ attention.py    one head's map
 atlas.py        one score of every head against another
 thumbnails.py   all heads in one small picture
 all_heads.py    all heads in one large figure, for a paper
+images.py       maps of patches over their images, insertion and deletion, consistency
 training.py     the training curve
 curves.py       curves of several kinds over seeds
 gallery.py      a few attention maps side by side
@@ -51,6 +52,7 @@ from aotlens.plots.distillation import (
 )
 from aotlens.plots.eigenvalues import eigenvalue_plane
 from aotlens.plots.identities import scaled_identities
+from aotlens.plots.images import consistency_points, contribution_map, overlay_grid, patch_curve_lines
 from aotlens.plots.labels import describe, glyphs, is_whitespace
 from aotlens.plots.matrix import matrix_map
 from aotlens.plots.nonlinearity import error_lines, error_surfaces, gate, mask_maps
@@ -72,6 +74,8 @@ __all__ = [
     "audit_curves",
     "class_bars",
     "composition_graph",
+    "consistency_points",
+    "contribution_map",
     "cost_curves",
     "data_uri",
     "denoiser_curves",
@@ -94,6 +98,8 @@ __all__ = [
     "matrix_map",
     "membership_maps",
     "order_bars",
+    "overlay_grid",
+    "patch_curve_lines",
     "plot",
     "rate_map",
     "scaled_identities",

@@ -17,6 +17,7 @@ from aotlens.plots.denoising import audit_curves, denoiser_curves, loss_landscap
 from aotlens.plots.distillation import Costs, ErrorGrid, cost_curves, error_grids
 from aotlens.plots.eigenvalues import eigenvalue_plane
 from aotlens.plots.gallery import pattern_gallery
+from aotlens.plots.images import consistency_points, patch_curve_lines
 from aotlens.plots.kinds import stacked_counts
 from aotlens.plots.matrix import matrix_map
 from aotlens.plots.nonlinearity import error_lines, error_surfaces
@@ -37,8 +38,9 @@ if TYPE_CHECKING:
         MotifScores,
         PatternConstancy,
         RepeatedPatterns,
+        SemanticConsistency,
     )
-    from aotlens.paths import PathExpansion, Sankey, TermImportance
+    from aotlens.paths import PatchCurves, PathExpansion, Sankey, TermImportance
     from aotlens.paths.superposition import JohnsonLindenstrauss
     from aotlens.trigrams import Evidence
 
@@ -285,6 +287,20 @@ def verdicts(result: Evidence, *, theme: Theme = "light") -> go.Figure:
     )
 
 
+def consistency(result: SemanticConsistency, *, theme: Theme = "light") -> go.Figure:
+    """How far every head looks at the same part across images of a class, beside position alone."""
+    beyond = result.adjusted_p <= 0.05
+    return consistency_points(result.difference, result.intervals, beyond, result.with_mean, theme=theme)
+
+
+def insertion_and_deletion(result: PatchCurves, *, theme: Theme = "light") -> go.Figure:
+    """The logit of each image's class while patches go and while they come, in the order of each method."""
+    deletion, insertion = (
+        dict(zip(result.methods, curves, strict=True)) for curves in (result.deletion, result.insertion)
+    )
+    return patch_curve_lines(result.shares, deletion, insertion, theme=theme)
+
+
 #: The figure of each type of result, by the type's qualified name.
 FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.circuits.circuit.Circuit": circuit,
@@ -302,6 +318,7 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.distill.heads.selection.SubstitutionCosts": substitution,
     "aotlens.heads.atlas.Atlas": atlas,
     "aotlens.heads.attention_to.MotifScores": motifs,
+    "aotlens.heads.consistency.SemanticConsistency": consistency,
     "aotlens.heads.constancy.PatternConstancy": constancy,
     "aotlens.heads.constancy.RepeatedPatterns": repeated,
     "aotlens.heads.each_head.EachHead": each_head,
@@ -310,6 +327,7 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.heads.subspaces.HeadSubspaces": subspace_overlaps,
     "aotlens.paths.expansion.PathExpansion": orders,
     "aotlens.paths.importance.TermImportance": importance,
+    "aotlens.paths.patch_curves.PatchCurves": insertion_and_deletion,
     "aotlens.paths.sankey.Sankey": flow,
     "aotlens.paths.superposition.johnson_lindenstrauss.JohnsonLindenstrauss": distortions,
     "aotlens.trigrams.evidence.Evidence": verdicts,

@@ -1,0 +1,215 @@
+"""What patches do to a class when the whole model runs: insertion and deletion curves, by several orders of patches.
+
+Patches are ordered for each image, those that matter most first:
+
+    paths       what they add to the class above the mean over classes, along all paths (`aotlens.paths.patches`)
+    rollout     attention rollout
+    attention   attention of the last layer, averaged over heads
+    random      no order: the mean over some random ones, which says what any order gets
+
+**Deletion** replaces the first k patches by the baseline, **insertion** puts the first k patches of the image into the
+baseline, and the model runs on each: the logit of the class above the mean over classes. An order that knows what
+matters makes deletion fall and insertion rise at once: a small area under the first curve, a large one under the
+second. The baseline decides what "without a patch" means: "mean" is the mean image of the reference at that place,
+"zero" is 0 in what the model reads (a grey where the mean of pixels was taken off).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float64, Int, Int64, Shaped
+from torch import Tensor
+
+from aotlens.conventions import Progress
+from aotlens.heads.image_maps import image_maps
+from aotlens.heads.patch_grid import PatchGrid
+from aotlens.heads.reader import HeadReader
+from aotlens.models import AttentionOnlyTransformer, require_ours
+from aotlens.paths.patches import patch_contributions
+from aotlens.results import Result
+from aotlens.statistics import ratio_intervals
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+METHODS = ("paths", "rollout", "attention", "random")
+#: Steps of a curve unless some other number is asked for, at most one a patch.
+_STEPS = 16
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PatchCurves(Result):
+    """The logit of a class above the mean over classes, by how many patches were replaced or put in."""
+
+    methods: tuple[str, ...]
+    classes: Int64[np.ndarray, " image"]
+    """The class of each image."""
+    baseline: str
+    shares: Float64[np.ndarray, " step"]
+    """Of the patches that were replaced (deletion) or put in (insertion), 0 to 1."""
+    deletion: Float64[np.ndarray, "method image step"]
+    insertion: Float64[np.ndarray, "method image step"]
+    missing: Mapping[str, str] = field(default_factory=dict)
+    """Why a method is not there."""
+
+    @property
+    def headline(self) -> str:
+        areas = zip(self.methods, self.area_deletion.mean(1), self.area_insertion.mean(1), strict=True)
+        return "area under deletion, insertion: " + ", ".join(f"{name} {a:.2f}, {b:.2f}" for name, a, b in areas)
+
+    @property
+    def area_deletion(self) -> Float64[np.ndarray, "method image"]:
+        """The mean logit above the mean over classes while patches go, in order: small for an order that knows."""
+        return np.trapezoid(self.deletion, self.shares, axis=-1)
+
+    @property
+    def area_insertion(self) -> Float64[np.ndarray, "method image"]:
+        """The same while patches come: large for an order that knows."""
+        return np.trapezoid(self.insertion, self.shares, axis=-1)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a method: its two areas, and how far they are from the last method's, with 95% intervals over images
+        of the paired difference (deletion_low, …)."""
+        import pandas as pd
+
+        columns: dict[str, object] = {"method": self.methods}
+        for name, areas in (("deletion", self.area_deletion), ("insertion", self.area_insertion)):
+            differences = areas - areas[-1:]
+            low, high = ratio_intervals(differences, np.ones(areas.shape[1])).T
+            columns |= {name: areas.mean(1), f"{name}_difference": differences.mean(1)}
+            columns |= {f"{name}_low": low, f"{name}_high": high}
+        return pd.DataFrame(columns)
+
+
+@torch.no_grad()
+def patch_curves(
+    model: AttentionOnlyTransformer,
+    images: Shaped[Tensor, "image channel height width"],
+    classes: Int[Tensor, " class"] | None = None,
+    methods: Iterable[str] | None = None,
+    *,
+    baseline: str | Shaped[Tensor, "channel height width"] = "mean",
+    reference: Shaped[Tensor, "image channel height width"] | None = None,
+    n_steps: int | None = None,
+    n_random: int = 3,
+    seed: int = 0,
+    batch_size: int = 64,
+    progress: Progress | None = None,
+) -> PatchCurves:
+    """Insertion and deletion curves of `images` by `methods` (all that the model has for None), as defined above.
+
+    `classes` is one for each image (None: what the model chooses). `baseline` is "mean", the mean over `reference`
+    (None: over `images`), "zero", or an image as the model takes it. `n_steps` is at most the number of patches.
+    `progress(done, total)` counts images. Time for an image: 2 × (n_steps + 1) forward passes a method, times n_random
+    for "random".
+
+    Raises `ValueError` for another model, method or baseline, for the mean of one image, and "paths" of a model with
+    MLPs where it is named.
+    """
+    require_ours(model, "patch curves")
+    reader = HeadReader.of(model, "patch curves", images=True)
+    assert reader.grid is not None
+    batch, grid = reader.require_images(images), reader.grid
+    chosen, missing = _methods(model, methods)
+    empty, said = _baseline(reader, baseline, batch, reference)
+    if model.cfg.read_out != "classes" or model.cfg.pooling is None:
+        raise ValueError(f"patch curves: expected a model of classes, got read_out={model.cfg.read_out!r}.")
+    targets = torch.cat([model(part).argmax(-1) for part in batch.split(batch_size)]) if classes is None else classes
+    if targets.shape != (len(batch),) or not bool(((targets >= 0) & (targets < (model.cfg.d_out or 0))).all()):
+        raise ValueError(
+            f"classes: expected one of 0 to {(model.cfg.d_out or 0) - 1} for each of {len(batch)} images, got "
+            f"{list(targets.shape)}."
+        )
+    if (n_steps is not None and n_steps < 1) or n_random < 1:
+        raise ValueError(f"n_steps={n_steps}, n_random={n_random}: expected at least 1.")
+    steps = min(n_steps or _STEPS, grid.n_patches)
+    counts = torch.linspace(0, grid.n_patches, steps + 1).round().long()
+    curves = np.empty((2, len(chosen), len(batch), len(counts)))
+    generator = torch.Generator().manual_seed(seed)
+    for index, image in enumerate(batch):
+        one = image[None]
+        for place, method in enumerate(chosen):
+            if method == "random":
+                orders = [torch.randperm(grid.n_patches, generator=generator) for _ in range(n_random)]
+            else:
+                orders = [_order(model, one, int(targets[index]), method)]
+            first = torch.stack([_first(order, counts) for order in orders]).flatten(0, 1)  # [order · step, patch]
+            inserted = _mix(grid, one, empty, first)
+            deleted = _mix(grid, empty, one, first)
+            mixed = torch.cat([deleted, inserted]).to(model.device)
+            logits = torch.cat([model(part) for part in mixed.split(batch_size)]).double()
+            above = (logits[:, targets[index]] - logits.mean(-1)).cpu()
+            curves[:, place, index] = above.view(2, len(orders), len(counts)).mean(1).numpy()
+        if progress is not None:
+            progress(index + 1, len(batch))
+    return PatchCurves(
+        methods=chosen,
+        classes=targets.cpu().numpy().astype(np.int64),
+        baseline=said,
+        shares=counts.double().numpy() / grid.n_patches,
+        deletion=curves[0],
+        insertion=curves[1],
+        missing=missing,
+    )
+
+
+def _methods(model: AttentionOnlyTransformer, methods: Iterable[str] | None) -> tuple[tuple[str, ...], dict[str, str]]:
+    if methods is None:
+        if model.cfg.attn_only:
+            return METHODS, {}
+        return METHODS[1:], {"paths": "this model has MLPs, so that its logits are no sum over paths"}
+    chosen = tuple(dict.fromkeys([methods] if isinstance(methods, str) else methods))
+    if not chosen or not set(chosen) <= set(METHODS):
+        raise ValueError(f"methods: expected some of {', '.join(METHODS)}, got {', '.join(chosen) or 'none'}.")
+    return chosen, {}
+
+
+def _baseline(
+    reader: HeadReader, baseline: str | Tensor, images: Tensor, reference: Tensor | None
+) -> tuple[Tensor, str]:
+    """An image that stands for nothing, `[1, channel, height, width]`, and what it is in words."""
+    if isinstance(baseline, Tensor):
+        return reader.require_images(baseline, "baseline"), "an image that was given"
+    if baseline == "zero":
+        return torch.zeros_like(images[:1]), "zero in what the model reads"
+    if baseline != "mean":
+        raise ValueError(f"baseline={baseline!r}: expected 'mean', 'zero', or an image as the model takes it.")
+    others = images if reference is None else reader.require_images(reference, "reference")
+    if len(others) < 2:
+        raise ValueError(
+            "baseline='mean': the mean of a single image is the image itself; give reference=images, or 'zero'."
+        )
+    return others.mean(0, keepdim=True), f"the mean of {len(others)} images"
+
+
+def _order(model: AttentionOnlyTransformer, image: Tensor, target: int, method: str) -> Int64[Tensor, " patch"]:
+    """Patches by what matters, most first."""
+    if method == "paths":
+        values = patch_contributions(model, image, target).above_mean.patches[0, 0]
+    else:
+        maps = image_maps(model, image)
+        values = maps.rollout()[0] if method == "rollout" else maps.attention()[0, -1].mean(0)
+    return torch.from_numpy(values.ravel().copy()).argsort(descending=True, stable=True)
+
+
+def _first(order: Int64[Tensor, " patch"], counts: Int64[Tensor, " step"]) -> Bool[Tensor, "step patch"]:
+    """Which patches are among the first `counts` of `order`."""
+    return order.argsort() < counts[:, None]
+
+
+def _mix(
+    grid: PatchGrid,
+    image: Shaped[Tensor, "1 channel height width"],
+    other: Shaped[Tensor, "1 channel height width"],
+    patches: Bool[Tensor, "n patch"],
+) -> Shaped[Tensor, "n channel height width"]:
+    """`image` where `patches` are True, and `other` elsewhere."""
+    _, height, width = grid.image
+    pixels = patches.view(-1, 1, grid.rows, grid.columns)
+    pixels = pixels.repeat_interleave(height // grid.rows, -2).repeat_interleave(width // grid.columns, -1)
+    return torch.where(pixels.to(image.device), image, other)

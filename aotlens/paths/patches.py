@@ -1,0 +1,217 @@
+"""What each patch of an image adds to the logit of a class, along all paths.
+
+With patterns and norm scales frozen on an image (`aotlens.paths.frozen`), a class's logit is linear in what enters the
+stream. With g `[pos, d_model]` its gradient there, over all paths through heads and past them,
+
+    patch k       (pixels of patch k · W) · g[k]                    W is the read-in `[pixels of a patch, d_model]`
+    [CLS]         the learned vector · g[0]
+    positions     Σ_k W_pos[k] · g[k], where positions are added to the stream; elsewhere they shape patterns alone
+    biases        of the read-in, of values and outputs of heads, of norms and of the read-out
+    logit         patches + [CLS] + positions + biases, exactly
+
+for [CLS] and for mean pooling alike. A logit's own level says nothing, since softmax is invariant to a constant: above
+the mean over classes it says what speaks for this class rather than for any. What stands outside the patches is the
+same for every image as far as patterns and scales are: `share_outside` says how much of the logit a map of the patches
+leaves out. A patch whose pixels are all 0 *as the model gets them* adds 0: 0 is a grey where the mean of pixels was
+taken off, and black where nothing was.
+
+Frozen patterns leave out what a patch does by changing where heads look; `aotlens.paths.patch_curves` runs the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import Float64, Int64, Shaped
+from torch import Tensor
+
+from aotlens.conventions import Progress
+from aotlens.heads.reader import HeadReader
+from aotlens.models import AttentionOnlyTransformer, require_ours
+from aotlens.paths.frozen import Frozen, freeze
+from aotlens.paths.streams import total_gradients
+from aotlens.paths.target import checked_outputs
+from aotlens.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Classes that are taken apart unless some are named.
+MOST_CLASSES = 100
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LogitParts(Result):
+    """The terms of some logits, in logits: `total` is the sum, `logits` the model's own."""
+
+    patches: Float64[np.ndarray, "image class row column"]
+    class_token: Float64[np.ndarray, "image class"]
+    """0 without a [CLS]."""
+    positions: Float64[np.ndarray, "image class"]
+    """0 where positions are not added to the stream."""
+    biases: Float64[np.ndarray, "image class"]
+    logits: Float64[np.ndarray, "image class"]
+
+    @property
+    def headline(self) -> str:
+        largest = float(np.abs(self.total - self.logits).max())
+        return f"sum of paths − model: at most {largest:.2g} logits, of logits up to {np.abs(self.logits).max():.3g}"
+
+    @property
+    def outside(self) -> Float64[np.ndarray, "image class"]:
+        """What no patch adds: [CLS], positions and biases."""
+        return self.class_token + self.positions + self.biases
+
+    @property
+    def total(self) -> Float64[np.ndarray, "image class"]:
+        """Patches + [CLS] + positions + biases."""
+        return self.patches.sum((-2, -1)) + self.outside
+
+    @property
+    def share_outside(self) -> Float64[np.ndarray, "image class"]:
+        """`outside` ÷ the logit: 0 where patches are all there is, 1 where they cancel, above 1 or below 0 where one of
+        the two pulls against the logit."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return self.outside / self.logits
+
+    def __sub__(self, other: LogitParts) -> LogitParts:
+        """The terms of the difference of two logits."""
+        names = ("patches", "class_token", "positions", "biases", "logits")
+        return LogitParts(**{name: getattr(self, name) - getattr(other, name) for name in names})
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PatchContributions(Result):
+    """The terms of class logits on some images."""
+
+    classes: tuple[int, ...]
+    """Whose logits were taken apart."""
+    logit: LogitParts
+    mean: LogitParts
+    """The same of the mean over all classes: its only class."""
+    predicted: Int64[np.ndarray, " image"]
+    """The class that the model chooses, among all."""
+
+    @property
+    def above_mean(self) -> LogitParts:
+        """The terms of the logits above the mean over classes."""
+        return self.logit - self.mean
+
+    @property
+    def headline(self) -> str:
+        share = np.nanmedian(self.above_mean.share_outside)
+        return (
+            f"{len(self.predicted)} images, {len(self.classes)} classes; of a logit above the mean over classes "
+            f"{share:.0%} come from outside the patches (median); {self.logit.headline}"
+        )
+
+    def place(self, number: int) -> int:
+        """The index of a class among `classes`. Raises `ValueError` for one whose logit was not taken apart."""
+        if number not in self.classes:
+            raise ValueError(f"class {number}: its logit was not taken apart; there are {self.classes}.")
+        return self.classes.index(number)
+
+    def of_class(self, numbers: Iterable[int] | None = None) -> Float64[np.ndarray, "image row column"]:
+        """What patches add to one class of each image, above the mean; by default the class that the model chooses.
+
+        Raises `ValueError` for a class whose logit was not taken apart.
+        """
+        chosen = self.predicted.tolist() if numbers is None else list(numbers)
+        return np.stack([self.above_mean.patches[image, self.place(number)] for image, number in enumerate(chosen)])
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row an image and class: image, class, logit, and above the mean over classes: above_mean, patches,
+        class_token, positions, biases, share_outside."""
+        import pandas as pd
+
+        parts = self.above_mean
+        images, places = (each.ravel() for each in np.indices(parts.logits.shape))
+        columns = {
+            "image": images, "class": np.array(self.classes)[places], "logit": self.logit.logits.ravel(),
+            "above_mean": parts.logits.ravel(), "patches": parts.patches.sum((-2, -1)).ravel(),
+        }  # fmt: skip
+        for name in ("class_token", "positions", "biases", "share_outside"):
+            columns[name] = getattr(parts, name).ravel()
+        return pd.DataFrame(columns)
+
+
+@torch.no_grad()
+def patch_contributions(
+    model: AttentionOnlyTransformer,
+    images: Shaped[Tensor, "*image channel height width"],
+    classes: int | Iterable[int] | None = None,
+    *,
+    progress: Progress | None = None,
+) -> PatchContributions:
+    """What every patch adds to the logits of `classes` (numbers; None: all, up to 100) on `images`, or one image.
+
+    Patterns and scales are frozen on each image; definitions at the head of this module. Time for an image: a forward
+    pass on the hooked path, and as much backwards for every class and one more. `progress(done, total)` counts images.
+
+    Raises `ValueError` for a model that is not ours, has MLPs (its logits are no sum over paths), reads no images or
+    reads no classes out of an image as a whole, for a class that there is not, and above 100 unless they are named.
+    """
+    require_ours(model, "patch contributions")
+    reader = HeadReader.of(model, "patch contributions", images=True)
+    if model.cfg.read_out != "classes" or model.cfg.pooling is None:
+        raise ValueError(
+            "patch contributions: expected a model that reads classes out of an image as a whole (read_out='classes' "
+            f"with pooling), got read_out={model.cfg.read_out!r}, pooling={model.cfg.pooling!r}."
+        )
+    batch = reader.require_images(images)
+    numbers = _classes(classes, model.cfg.d_out or 0)
+    parts = []
+    for index, image in enumerate(batch):
+        parts.append(_of_image(model, freeze(model, image), numbers, reader))
+        if progress is not None:
+            progress(index + 1, len(batch))
+    stacked = {name: np.stack([part[name] for part in parts]) for name in parts[0]}
+    predicted = stacked.pop("predicted").astype(np.int64)
+    return PatchContributions(
+        classes=numbers,
+        logit=LogitParts(**{name: values[:, :-1] for name, values in stacked.items()}),
+        mean=LogitParts(**{name: values[:, -1:] for name, values in stacked.items()}),
+        predicted=predicted,
+    )
+
+
+def _classes(classes: int | Iterable[int] | None, n_classes: int) -> tuple[int, ...]:
+    if classes is None:
+        if n_classes > MOST_CLASSES:
+            raise ValueError(
+                f"patch contributions: {n_classes} classes are more than {MOST_CLASSES}; name some, as classes=[3, 7]."
+            )
+        return tuple(range(n_classes))
+    listed = [classes] if isinstance(classes, int) else list(classes)
+    return tuple(dict.fromkeys(checked_outputs(number, n_classes)[0] for number in listed))
+
+
+def _of_image(
+    model: AttentionOnlyTransformer, frozen: Frozen, classes: tuple[int, ...], reader: HeadReader
+) -> dict[str, np.ndarray]:
+    """The terms of `classes` and, last, of the mean over all classes."""
+    assert reader.grid is not None
+    n_before, n_classes = reader.grid.n_before, frozen.R.shape[1]
+    weights = torch.cat([torch.eye(n_classes)[list(classes)], torch.full((1, n_classes), 1 / n_classes)]).to(frozen.R)
+    streams, heads = total_gradients(frozen, 0, weights @ frozen.R.T)
+    g, embedded = streams[0], frozen.sources["input"]
+    bias = getattr(model.embed, "b", None)
+    read_in_bias = torch.zeros_like(embedded[0]) if bias is None else bias.detach().to(embedded)
+    patches = (g[:, n_before:] * (embedded[n_before:] - read_in_bias)).sum(-1)
+    biases = weights @ frozen.out_bias + (g[:, n_before:] @ read_in_bias).sum(-1)
+    biases = biases + torch.einsum("lcpd,ld->c", streams[1:], frozen.b_O)
+    biases = biases + torch.einsum("lchpk,lhk->c", heads, frozen.v_bias)
+    position = frozen.sources.get("position")
+    terms = {
+        "patches": patches.unflatten(-1, (reader.grid.rows, reader.grid.columns)),
+        "class_token": (g[:, :n_before] * embedded[:n_before]).sum((-2, -1)),
+        "positions": torch.zeros_like(biases) if position is None else (g * position).sum((-2, -1)),
+        "biases": biases,
+        "logits": weights @ frozen.logits[0],
+        "predicted": frozen.logits[0].argmax(),
+    }
+    return {name: values.double().cpu().numpy() for name, values in terms.items()}

@@ -1,0 +1,227 @@
+"""Maps of patches laid over the images that they are of, and what is measured of them over many images."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from jaxtyping import Bool, Float, Shaped, UInt8
+from PIL import Image
+from plotly.subplots import make_subplots
+
+from aotlens.plots.colours import INK, LINES, Scale, Theme, base_layout
+from aotlens.plots.labels import plotly_text
+from aotlens.plots.thumbnails import data_uri
+
+#: Red, green and blue of what a map lays over a picture: above 0, and below. They are told apart without colour vision
+#: and from every grey.
+_ABOVE, _BELOW = "86,180,233", "240,130,40"
+#: The range of a picture's greys under a map, so that neither black nor white hides it.
+_DARKEST, _BRIGHTEST = 30, 205
+#: Pixels a side of the grid's tiles on the screen, at most and at least.
+_TILE, _LEAST_TILE = 132, 44
+
+
+def overlay_grid(
+    images: UInt8[np.ndarray, "image height width *channel"],
+    maps: Shaped[np.ndarray, "image column row patch"],
+    *,
+    row_titles: Sequence[str],
+    column_titles: Sequence[str],
+    quantity: str = "attention",
+    shared: bool = False,
+    theme: Theme = "light",
+) -> go.Figure:
+    """Row = image, column = map, such as a head's: each map lies over its image, as clear as its value is large.
+
+    `images` are grey `[image, height, width]` or have red, green and blue last; `maps` are `[image, column, row of
+    patches, patch]`. Maps with a sign are blue above 0 and orange below. Each map has its own scale, up to its largest
+    magnitude, or with `shared` all have one. Exact values are on hover. Raises `ValueError` for other shapes.
+    """
+    n_images, n_columns, *size = maps.shape
+    if len(images) != n_images or len(row_titles) != n_images or len(column_titles) != n_columns:
+        raise ValueError(
+            f"overlay_grid: expected an image and a title for each of {n_images} rows and a title for each of "
+            f"{n_columns} columns, got {len(images)} images, {len(row_titles)} and {len(column_titles)} titles."
+        )
+    rows, columns = size
+    gap = max(1, round(rows / 8))
+    height, width = rows + gap, columns + gap
+    values = np.full((n_images * height - gap, n_columns * width - gap), np.nan)
+    shades = values.copy()
+    largest = np.abs(maps).max() if shared else np.abs(maps).max((-2, -1), keepdims=True)
+    parts = np.divide(maps, largest, out=np.zeros(maps.shape), where=np.broadcast_to(largest, maps.shape) > 0)
+    for image, column in np.ndindex(n_images, n_columns):
+        tile = np.s_[image * height : image * height + rows, column * width : column * width + columns]
+        values[tile], shades[tile] = maps[image, column], parts[image, column]
+    signed = bool((maps < 0).any())
+    bar: dict[str, Any] = {"thickness": 10, "outlinewidth": 0, "title": {"text": quantity, "side": "right"}}
+    if shared:
+        ticks = np.linspace(-1 if signed else 0, 1, 5)
+        bar |= {"tickvals": ticks.tolist(), "ticktext": [f"{tick * float(largest):.3g}" for tick in ticks]}
+    else:
+        bar["title"]["text"] = f"{quantity}, part of each map's largest"
+    heatmap = go.Heatmap(
+        z=shades.astype(np.float32), customdata=values.astype(np.float32), zmin=-1 if signed else 0, zmax=1,
+        colorscale=_see_through("diverging" if signed else "sequential"), colorbar=bar, hoverongaps=False,
+        hovertemplate=f"<b>{quantity} %{{customdata:.4g}}</b><extra></extra>",
+    )  # fmt: skip
+    tile_pixels = float(np.clip(1100 / n_columns, _LEAST_TILE, _TILE))
+    plain: dict[str, Any] = {"showgrid": False, "zeroline": False, "showline": False, "ticks": "", "tickangle": 0}
+    picture = {
+        "source": data_uri(_tiled(images, n_columns, height / rows, width / columns)), "xref": "x", "yref": "y",
+        "x": -0.5, "y": -0.5, "sizex": values.shape[1], "sizey": values.shape[0], "sizing": "stretch", "layer": "below",
+    }  # fmt: skip
+    return go.Figure(
+        heatmap,
+        layout=base_layout(
+            theme,
+            images=[picture],
+            width=round(tile_pixels * n_columns * width / columns) + 190,
+            height=round(tile_pixels * n_images * height / rows) + 60,
+            xaxis={
+                **plain, "tickvals": [(columns - 1) / 2 + width * n for n in range(n_columns)], "side": "top",
+                "ticktext": [plotly_text(title) for title in column_titles], "range": [-0.5, values.shape[1] - 0.5],
+            },
+            yaxis={
+                **plain, "tickvals": [(rows - 1) / 2 + height * n for n in range(n_images)],
+                "ticktext": [plotly_text(title) for title in row_titles], "range": [values.shape[0] - 0.5, -0.5],
+            },
+        ),
+    )  # fmt: skip
+
+
+def contribution_map(
+    image: UInt8[np.ndarray, "height width *channel"],
+    patches: Float[np.ndarray, "row column"],
+    *,
+    quantity: str = "logits",
+    theme: Theme = "light",
+) -> go.Figure:
+    """The picture as it is, and what each of its patches adds laid over it: blue for, orange against, clear at 0."""
+    both = np.stack([np.zeros_like(patches), patches])[None]
+    return overlay_grid(
+        image[None], both, row_titles=[""], column_titles=["", f"{quantity} that patches add"], quantity=quantity,
+        shared=True, theme=theme,
+    )  # fmt: skip
+
+
+def patch_curve_lines(
+    shares: Float[np.ndarray, " step"],
+    deletion: Mapping[str, Float[np.ndarray, "image step"]],
+    insertion: Mapping[str, Float[np.ndarray, "image step"]],
+    *,
+    quantity: str = "logit above the mean over classes",
+    theme: Theme = "light",
+) -> go.Figure:
+    """Deletion and insertion side by side, a line a method: the mean over images, in a band of one standard error."""
+    titles = [
+        "deletion: patches replaced, first those that matter",
+        "insertion: patches put in, first those that matter",
+    ]
+    figure = make_subplots(rows=1, cols=2, shared_yaxes=True, subplot_titles=titles, horizontal_spacing=0.04)
+    for panel, curves in enumerate((deletion, insertion), 1):
+        for index, (name, values) in enumerate(curves.items()):
+            colour, mean = LINES[theme][index % len(LINES[theme])], values.mean(0)
+            error = values.std(0, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.zeros_like(mean)
+            band = go.Scatter(
+                x=np.concatenate([shares, shares[::-1]]), y=np.concatenate([mean + error, (mean - error)[::-1]]),
+                fill="toself", fillcolor=colour, opacity=0.16, line={"width": 0}, mode="lines", hoverinfo="skip",
+                showlegend=False, legendgroup=name,
+            )  # fmt: skip
+            line = go.Scatter(
+                x=shares, y=mean, name=name, legendgroup=name, showlegend=panel == 1, mode="lines+markers",
+                line={"color": colour, "width": 1.8, "dash": "dash" if name == "random" else "solid"},
+                marker={"size": 5}, customdata=error, hovertemplate="%{y:.3f} ± %{customdata:.3f}",
+            )  # fmt: skip
+            figure.add_traces([band, line], rows=1, cols=panel)
+    figure.update_layout(base_layout(theme, hovermode="x unified", height=420))
+    figure.update_layout(legend={"orientation": "h", "y": -0.2, "yanchor": "top"}, margin={"t": 36})
+    figure.update_xaxes(title_text="share of patches", tickformat=".0%")
+    figure.update_yaxes(title_text=quantity, row=1, col=1)
+    figure.update_annotations(font={"size": 13, "color": INK[theme]})
+    return figure
+
+
+def consistency_points(
+    difference: Float[np.ndarray, "layer head"],
+    intervals: Float[np.ndarray, "layer head 2"],
+    beyond_chance: Bool[np.ndarray, "layer head"],
+    with_mean: Float[np.ndarray, "layer head"],
+    *,
+    theme: Theme = "light",
+) -> go.Figure:
+    """A point a head, layers across: within − between with its interval, filled where it is beyond chance; and, above,
+    the overlap with the head's mean map, which is position alone."""
+    n_layers, n_heads = difference.shape
+    layers, heads = np.indices(difference.shape)
+    x = (layers + (heads - (n_heads - 1) / 2) * (0.7 / max(n_heads, 2))).ravel()
+    names = [f"{layer}.{head}" for layer, head in np.ndindex(n_layers, n_heads)]
+    colours = LINES[theme]
+    figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.06, row_heights=[0.35, 0.65])
+    figure.add_trace(
+        go.Scatter(
+            x=x, y=with_mean.ravel(), mode="markers", text=names, name="IoU with the head's mean map",
+            marker={"size": 7, "color": colours[5], "symbol": "diamond"},
+            hovertemplate="head %{text}<br>IoU with its mean map %{y:.3f}<extra></extra>",
+        ),
+        row=1, col=1,
+    )  # fmt: skip
+    for chosen, name, symbol in ((beyond_chance, "beyond chance", "circle"), (~beyond_chance, "not", "circle-open")):
+        keep = chosen.ravel()
+        low, high = intervals[..., 0].ravel()[keep], intervals[..., 1].ravel()[keep]
+        y = difference.ravel()[keep]
+        figure.add_trace(
+            go.Scatter(
+                x=x[keep], y=y, mode="markers", text=np.array(names)[keep], name=name,
+                marker={"size": 8, "color": colours[0], "symbol": symbol},
+                error_y={
+                    "type": "data", "symmetric": False, "array": high - y, "arrayminus": y - low, "width": 0,
+                    "thickness": 1.2, "color": colours[0],
+                },
+                hovertemplate="head %{text}<br>within − between %{y:.3f}<extra></extra>",
+            ),
+            row=2, col=1,
+        )  # fmt: skip
+    figure.update_layout(base_layout(theme, height=520, legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"}))
+    axis = {"tickvals": list(range(n_layers)), "range": [-0.5, n_layers - 0.5]}
+    figure.update_xaxes(**axis)
+    figure.update_xaxes(title_text="layer", row=2, col=1)
+    figure.update_yaxes(title_text="IoU with mean map", range=[0, 1.02], row=1, col=1)
+    figure.update_yaxes(title_text="IoU within − between classes", zeroline=True, row=2, col=1)
+    return figure
+
+
+def _see_through(scale: Scale) -> list[list[Any]]:
+    """A scale that is clear at 0 and covers at ±1."""
+    steps = [(part, f"rgba({_ABOVE},{0.92 * part:.3f})") for part in np.linspace(0, 1, 9)]
+    if scale == "sequential":
+        return [[float(part), colour] for part, colour in steps]
+    below = [(-part, f"rgba({_BELOW},{0.92 * part:.3f})") for part in np.linspace(1, 1 / 8, 8)]
+    return [[float((part + 1) / 2), colour] for part, colour in [*below, *steps]]
+
+
+def _tiled(images: UInt8[np.ndarray, ...], n_columns: int, taller: float, wider: float) -> bytes:
+    """A PNG with a row an image, `n_columns` times side by side, clear between them: tiles so much `taller` and `wider`
+    than the image, save at the last row and column."""
+    pictures = images if images.ndim == 4 and images.shape[-1] == 3 else np.repeat(_grey(images)[..., None], 3, -1)
+    n_images, height, width, _ = pictures.shape
+    scale = max(1, round(56 / height))  # so that gaps are whole pixels to within a hundredth of a tile
+    pictures = pictures.repeat(scale, 1).repeat(scale, 2)
+    height, width = height * scale, width * scale
+    down, across = round(height * taller), round(width * wider)
+    canvas = np.zeros(((n_images - 1) * down + height, (n_columns - 1) * across + width, 4), dtype=np.uint8)
+    shown = (_DARKEST + pictures.astype(np.float32) * ((_BRIGHTEST - _DARKEST) / 255)).astype(np.uint8)
+    for image, column in np.ndindex(n_images, n_columns):
+        tile = canvas[image * down : image * down + height, column * across : column * across + width]
+        tile[..., :3], tile[..., 3] = shown[image], 255
+    buffer = io.BytesIO()
+    Image.fromarray(canvas).save(buffer, format="PNG", compress_level=3)
+    return buffer.getvalue()
+
+
+def _grey(images: UInt8[np.ndarray, ...]) -> UInt8[np.ndarray, "image height width"]:
+    return images[..., 0] if images.ndim == 4 else images
