@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import torch
@@ -47,6 +47,7 @@ class TextInterface:
     cfg: ModelConfig
     tokenizer: TextTokenizer | None
     device: Any
+    _as_input: Callable[[Tensor], Tensor]
 
     def _tokenizer(self) -> TextTokenizer:
         if self.tokenizer is None:
@@ -93,7 +94,8 @@ class TextInterface:
         `to_tokens` does.
         """
         if isinstance(inputs, Tensor):
-            return (inputs[None] if inputs.ndim == _N_DIMS[self.cfg.read_in] - 1 else inputs).to(self.device), None
+            batch = inputs[None] if inputs.ndim == _N_DIMS[self.cfg.read_in] - 1 else inputs
+            return self._as_input(batch).to(self.device), None
         tokens, mask = self.to_tokens(inputs, return_mask=True)
         return tokens, None if bool(mask.all()) else mask
 

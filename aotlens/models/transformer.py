@@ -13,16 +13,16 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformer_lens import ActivationCache
 from transformer_lens.hook_points import HookPoint
 
-from aotlens.models import attention, hook_names
+from aotlens.models import attention, hook_names, loss
 from aotlens.models.config import ModelConfig
 from aotlens.models.ends import PositionEmbedding, Unembed, make_embedding
 from aotlens.models.generation import generate
+from aotlens.models.images import ImageInterface
 from aotlens.models.initialise import initialise
 from aotlens.models.layers import Block, LayerNorm
 from aotlens.models.run_lock import ThreadSafeHooks
@@ -31,10 +31,9 @@ from aotlens.models.weights import StackedWeights
 
 ReturnType = Literal["logits", "loss", "both"]
 _ALL_BUT_THE_LAST = (slice(None), slice(None, -1))
-_IGNORED = -100  # cross_entropy's mark of a target that does not count
 
 
-class AttentionOnlyTransformer(StackedWeights, TextInterface, ThreadSafeHooks):
+class AttentionOnlyTransformer(StackedWeights, TextInterface, ImageInterface, ThreadSafeHooks):
     """A hooked transformer described by a `ModelConfig`.
 
     `tokenizer` turns text into ids (optional); `pattern [n_layers, n_heads, n_ctx, n_ctx]` (or what
@@ -119,6 +118,7 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ThreadSafeHooks):
         targets: Tensor | None = None,
         attention_mask: Tensor | None = None,
         loss_per_token: bool = False,
+        label_smoothing: float = 0.0,
         start_at_layer: int = 0,
         resid_pre: Tensor | None = None,
         logits_at: Tensor | None = None,
@@ -128,15 +128,17 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ThreadSafeHooks):
 
         `return_type` chooses logits, loss, or both as a tuple; None runs for the hooks alone.
 
-        `x` is token ids `[batch, pos]` (or text, with a tokenizer), images `[batch, channel, height, width]`,
-        or vectors `[batch, pos, d_in]`. `attention_mask [batch, pos]` is True (or 1) at real positions:
-        padding is never attended to, and positions are counted from the first real one, so a padded row
-        equals the row alone.
+        `x` is token ids `[batch, pos]` (or text, with a tokenizer), images `[batch, channel, height, width]` (or uint8
+        pixels, with an image processor), or vectors `[batch, pos, d_in]`. `attention_mask [batch, pos]` is True (or 1)
+        at real positions: padding is never attended to, and positions are counted from the first real one, so a padded
+        row equals the row alone.
 
         The loss is the mean cross-entropy in nats of the next token, of `targets` (−100 ignored; ids
-        `[batch, pos]` or classes, one for each logit row), or for vectors the mean squared error to `targets`.
-        `loss_per_token=True` gives it unreduced (`[batch, pos − 1]` for next tokens; 0 where padded). A
-        non-causal model of tokens needs `targets`: its next tokens are visible to it.
+        `[batch, pos]` or classes, one for each logit row), or for vectors the mean squared error to `targets` (NaN
+        ignored). `loss_per_token=True` gives it unreduced (`[batch, pos − 1]` for next tokens; 0 where padded or
+        ignored). A non-causal model of tokens needs `targets`: its next tokens are visible to it. With
+        `label_smoothing` ε the target distribution is (1 − ε) of the target and ε / n of each of the n outputs (Szegedy
+        et al. 2016).
 
         With `resid_pre`, the stream `[batch, pos, d_model]` before layer `start_at_layer`, the embedding and earlier
         layers are not computed again; `x` then gives positions and next tokens only.
@@ -150,7 +152,7 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ThreadSafeHooks):
         if return_type not in ("logits", "loss", "both", None):
             raise ValueError(f"return_type={return_type!r}: expected 'logits', 'loss', 'both' or None.")
         if isinstance(x, Tensor):
-            inputs = x
+            inputs = self._as_input(x)
         else:
             inputs, text_mask = self.to_tokens(x, return_mask=True)
             if attention_mask is None and not bool(text_mask.all()):
@@ -172,7 +174,7 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ThreadSafeHooks):
             wanted = self._wanted(inputs, targets, attention_mask)
             if wanted is not None:  # most logits of a masked language model would be thrown away
                 logits = self._logits(inputs, attention_mask, wanted, start)
-                return self._loss(logits, inputs, targets[wanted], None, False)
+                return self._loss(logits, inputs, targets[wanted], None, False, label_smoothing)
         predicting: tuple[slice, slice] | None = None
         if return_type == "loss" and targets is None and self._predicts_its_input and inputs.shape[1] > 1:
             predicting = (
@@ -181,8 +183,8 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ThreadSafeHooks):
         logits = self._logits(inputs, attention_mask, predicting, start)
         if return_type in ("logits", None):
             return logits if return_type else None
-        loss = self._loss(logits, inputs, targets, attention_mask, loss_per_token)
-        return loss if return_type == "loss" else (logits, loss)
+        losses = self._loss(logits, inputs, targets, attention_mask, loss_per_token, label_smoothing)
+        return losses if return_type == "loss" else (logits, losses)
 
     def _check_dtype(self, x: Tensor) -> None:
         """Vectors and images have the weights' type; autocast converts by itself."""
@@ -213,7 +215,7 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ThreadSafeHooks):
         """bool `[batch, pos]`: the targets that count, where leaving out the others saves logits; else None."""
         if self.cfg.read_in != "tokens" or self.cfg.read_out != "tokens" or targets.shape != x.shape or x.is_meta:
             return None
-        wanted = targets != _IGNORED
+        wanted = targets != loss.IGNORED
         return wanted if attention_mask is None else wanted & attention_mask
 
     def _logits(
@@ -285,40 +287,22 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ThreadSafeHooks):
         targets: Tensor | None,
         attention_mask: Tensor | None,
         per_token: bool,
+        label_smoothing: float = 0.0,
     ) -> Tensor:
+        if not 0 <= label_smoothing < 1 or (label_smoothing and self.cfg.read_out == "vectors"):
+            raise ValueError(
+                f"label_smoothing={label_smoothing}: expected from 0 to below 1, and 0 for a model that writes vectors."
+            )
         if self.cfg.read_out == "vectors":
-            if targets is None or targets.shape != logits.shape:
-                got = None if targets is None else list(targets.shape)
-                raise ValueError(f"this model's loss needs targets {list(logits.shape)}, got {got}.")
-            errors = (logits - targets).pow(2)
-            if attention_mask is None:
-                return errors if per_token else errors.mean()
-            real = attention_mask[..., None]
-            return errors * real if per_token else (errors * real).sum() / (real.sum() * errors.shape[-1])
-        if logits.dtype in (torch.bfloat16, torch.float16):
-            logits = logits.float()  # a log-softmax in 8 bits is off by 0.02 nats
+            return loss.squared_errors(logits, targets, attention_mask, per_token)
         if targets is None:
             if not self._predicts_its_input:
                 raise ValueError(
                     "this model's loss needs targets: only a causal model of tokens predicts its own input."
                 )
-            if x.shape[1] < 2:
-                raise ValueError(f"a next-token loss needs at least 2 positions, got {x.shape[1]}.")
-            targets = x[:, 1:].long()
-            logits = logits[:, : targets.shape[1]]
-            if attention_mask is not None:
-                real = attention_mask[:, 1:] & attention_mask[:, :-1]
-                targets = targets.masked_fill(~real, _IGNORED)
-        else:
-            _check_targets(targets, logits)
-            targets = targets.long()
-            if attention_mask is not None and targets.shape == attention_mask.shape:
-                targets = targets.masked_fill(~attention_mask, _IGNORED)
-        if not per_token and not bool((targets != _IGNORED).any()):
-            raise ValueError("every target is padding or ignored (-100): there is nothing to average.")
-        reduction = "none" if per_token else "mean"
-        losses = F.cross_entropy(logits.flatten(0, -2), targets.flatten(), reduction=reduction)
-        return losses.view(targets.shape) if per_token else losses
+            targets = loss.next_token_targets(x, attention_mask)
+            logits, attention_mask = logits[:, : targets.shape[1]], None
+        return loss.cross_entropy(logits, targets, attention_mask, per_token, label_smoothing)
 
     def loss_per_token(self, x: Tensor | str | list[str], **kwargs: Any) -> Tensor:
         """The loss in nats at every position, unreduced: `[batch, pos − 1]` for next tokens."""
@@ -364,16 +348,4 @@ def _require_right_padding(attention_mask: Tensor) -> None:
         raise ValueError(
             "attention_mask: expected padding on the right only, since this model's mask, fixed pattern or read-out "
             "names positions by number; got padding before a real position."
-        )
-
-
-def _check_targets(targets: Tensor, logits: Tensor) -> None:
-    """Raise `ValueError` for targets that are not ids among the logits' columns, one for each row."""
-    if targets.shape != logits.shape[:-1]:
-        raise ValueError(f"targets: expected {list(logits.shape[:-1])}, got {list(targets.shape)}.")
-    kept = targets[targets != _IGNORED] if not targets.is_meta else targets[:0]
-    if kept.numel() and (kept.min() < 0 or kept.max() >= logits.shape[-1]):
-        raise ValueError(
-            f"targets run from {int(kept.min())} to {int(kept.max())}, expected 0 to {logits.shape[-1] - 1} "
-            "(or -100 to ignore one)."
         )

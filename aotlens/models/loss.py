@@ -1,0 +1,76 @@
+"""What a model loses by its outputs: cross-entropy in nats, or squared error."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+IGNORED = -100  # cross_entropy's mark of a target that does not count
+
+
+def next_token_targets(tokens: Tensor, attention_mask: Tensor | None) -> Tensor:
+    """The next token of every position but the last, ignored where it or the position is padding: `[batch, pos − 1]`.
+
+    Raises `ValueError` for rows of one position.
+    """
+    if tokens.shape[1] < 2:
+        raise ValueError(f"a next-token loss needs at least 2 positions, got {tokens.shape[1]}.")
+    targets = tokens[:, 1:].long()
+    if attention_mask is None:
+        return targets
+    return targets.masked_fill(~(attention_mask[:, 1:] & attention_mask[:, :-1]), IGNORED)
+
+
+def cross_entropy(
+    logits: Tensor, targets: Tensor, attention_mask: Tensor | None, per_token: bool, label_smoothing: float
+) -> Tensor:
+    """−Σ q log softmax(logits) in nats, mean over the targets that count or one for each, 0 where they do not.
+
+    q is 1 − ε at the target and ε / n more at each of the n outputs, for a `label_smoothing` of ε. Raises `ValueError`
+    for targets that are not ids among the logits' columns, one for each row, and where none counts.
+    """
+    check_targets(targets, logits)
+    targets = targets.long()
+    if attention_mask is not None and targets.shape == attention_mask.shape:
+        targets = targets.masked_fill(~attention_mask, IGNORED)
+    if not per_token and not bool((targets != IGNORED).any()):
+        raise ValueError("every target is padding or ignored (-100): there is nothing to average.")
+    if logits.dtype in (torch.bfloat16, torch.float16):
+        logits = logits.float()  # a log-softmax in 8 bits is off by 0.02 nats
+    reduction = "none" if per_token else "mean"
+    losses = F.cross_entropy(
+        logits.flatten(0, -2), targets.flatten(), reduction=reduction, label_smoothing=label_smoothing
+    )
+    return losses.view(targets.shape) if per_token else losses
+
+
+def squared_errors(outputs: Tensor, targets: Tensor | None, attention_mask: Tensor | None, per_token: bool) -> Tensor:
+    """(output − target)², mean over all that count or one for each, 0 where they do not: padding, and NaN as a target.
+
+    Raises `ValueError` for targets of another shape than the outputs, and where none counts.
+    """
+    if targets is None or targets.shape != outputs.shape:
+        got = None if targets is None else list(targets.shape)
+        raise ValueError(f"this model's loss needs targets {list(outputs.shape)}, got {got}.")
+    counts = ~targets.isnan()
+    if attention_mask is not None:
+        counts = counts & attention_mask[..., None]
+    errors = torch.where(counts, outputs - targets, 0.0).pow(2)  # the gradient of what does not count is 0, not NaN
+    if per_token:
+        return errors
+    if not targets.is_meta and not bool(counts.any()):
+        raise ValueError("every target is padding or ignored (NaN): there is nothing to average.")
+    return errors.sum() / counts.sum()
+
+
+def check_targets(targets: Tensor, logits: Tensor) -> None:
+    """Raise `ValueError` for targets that are not ids among the logits' columns, one for each row."""
+    if targets.shape != logits.shape[:-1]:
+        raise ValueError(f"targets: expected {list(logits.shape[:-1])}, got {list(targets.shape)}.")
+    kept = targets[targets != IGNORED] if not targets.is_meta else targets[:0]
+    if kept.numel() and (kept.min() < 0 or kept.max() >= logits.shape[-1]):
+        raise ValueError(
+            f"targets run from {int(kept.min())} to {int(kept.max())}, expected 0 to {logits.shape[-1] - 1} "
+            "(or -100 to ignore one)."
+        )
