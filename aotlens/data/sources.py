@@ -42,9 +42,9 @@ def open_corpus(spec: str, *, root: str | PathLike[str] | None = None) -> Corpus
 
 
 def portable_spec(spec: str) -> str:
-    """A corpus's name as it means something elsewhere: of a local file or folder only its kind, `dir:PATH`."""
+    """The name of data as it means something elsewhere: of a local file or folder only its kind, `dir:PATH`."""
     kind, _, path = spec.partition(":")
-    return f"{kind}:PATH" if kind in ("dir", "file") and path else spec
+    return f"{kind}:PATH" if kind in ("dir", "file", "npz", "folder") and path else spec
 
 
 class TextFiles(Corpus):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -84,6 +85,16 @@ class ImageData:
     def classes(self) -> tuple[str, ...]:
         """Names of the classes, in the order of their numbers."""
         return self.train.classes
+
+    def named(self, classes: Sequence[str]) -> ImageData:
+        """The same with other names of the classes. Raises `ValueError` for another number of them."""
+        if len(classes) != len(self.classes):
+            raise ValueError(
+                f"{self.spec}: expected names of its {len(self.classes)} classes, got {len(classes)}: "
+                f"{', '.join(classes)}."
+            )
+        train, test = (dataclasses.replace(one, classes=tuple(classes)) for one in (self.train, self.test))
+        return ImageData(spec=self.spec, train=train, test=test)
 
     def split(self, validation: float, seed: int = 0) -> tuple[ImageSet, ImageSet]:
         """Training images and, drawn from them by `seed`, the share `validation` of every class.
