@@ -136,6 +136,8 @@ def _of_evaluation(model: AttentionOnlyTransformer, tokenizer: Tokenizer, tokens
     cfg = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_head=4, n_ctx=16, d_vocab=masking.d_vocab, causal=False)
     windows = torch.tensor(tokenizer.encode(TEXT))[: 5 * 16].view(5, 16)
     yield evaluate.masked_loss(AttentionOnlyTransformer(cfg, masking), windows)
+    labels, probabilities = np.array([0, 1, 1]), np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]])
+    yield evaluate.ImageEvaluation(classes=("a", "b"), labels=labels, log_probabilities=np.log(probabilities))
 
 
 def _of_distillation() -> Iterator[Any]:

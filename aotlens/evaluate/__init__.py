@@ -5,12 +5,14 @@ predictions.py   the likeliest next tokens after one position, or at one, for a 
 continuations.py log-probabilities of continuations after contexts
 token_losses.py  the loss of each token of a prompt
 language.py      validation loss, losses on repeated tokens, and the bigram model to compare with
+images.py        accuracy, table by class and calibration of a model of images
 masked.py        loss of a masked language model on hidden tokens, and the unigram model to compare with
 """
 
 from __future__ import annotations
 
 from aotlens.evaluate.continuations import ContinuationScores, score_continuations
+from aotlens.evaluate.images import ImageEvaluation, class_share_loss, evaluate_images
 from aotlens.evaluate.language import BigramModel, RepeatLosses, repeat_losses, validation_loss
 from aotlens.evaluate.masked import MaskedLoss, mask_id_of, masked_loss, unigram_loss
 from aotlens.evaluate.predictions import (
@@ -26,11 +28,14 @@ from aotlens.evaluate.zero_shot import ZeroShot, evaluate_zero_shot
 __all__ = [
     "BigramModel",
     "ContinuationScores",
+    "ImageEvaluation",
     "MaskedLoss",
     "NextToken",
     "NextTokenPredictions",
     "RepeatLosses",
     "ZeroShot",
+    "class_share_loss",
+    "evaluate_images",
     "evaluate_zero_shot",
     "mask_id_of",
     "masked_loss",
