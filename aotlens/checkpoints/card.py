@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from aotlens.checkpoints.info import CheckpointInfo
@@ -9,44 +10,67 @@ from aotlens.checkpoints.info import CheckpointInfo
 
 def render_card(info: CheckpointInfo) -> str:
     """Markdown: what the model is, how well it does beside a bigram (or unigram) model, and how it was trained."""
-    parts = [f"# {info.name}", info.description.strip(), _shape(info.model), _figures(info.metrics)]
+    parts = [f"# {info.name}", info.description.strip(), _shape(info), _figures(info)]
     parts += [_corpus(info), _training(info), _recipe(info.recipe)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _shape(model: dict[str, Any]) -> str:
-    if not model:
+_LABELS = {
+    "n_layers": "layers",
+    "n_heads": "heads per layer",
+    "d_model": "d_model",
+    "d_head": "d_head",
+    "d_mlp": "d_mlp",
+    "d_vocab": "d_vocab",
+    "n_ctx": "n_ctx",
+    "attention": "attention",
+    "phi": "φ",
+    "norm": "norm",
+    "positions": "positions",
+    "read_in": "reads",
+    "image_size": "side of an image, pixels",
+    "patch_size": "side of a patch, pixels",
+    "n_channels": "channels of an image",
+    "d_in": "width of what is read",
+    "class_token": "[CLS]",
+    "read_out": "writes",
+    "d_out": "width of what is written",
+    "pooling": "pooling",
+}
+_OF_ENDS = {"patches": ("image_size", "patch_size", "n_channels", "class_token"), "vectors": ("d_in", "class_token")}
+
+
+def _shape(info: CheckpointInfo) -> str:
+    if not info.model:
         return ""
-    shown = {
-        "n_layers": "layers",
-        "n_heads": "heads per layer",
-        "d_model": "d_model",
-        "d_head": "d_head",
-        "d_mlp": "d_mlp",
-        "d_vocab": "d_vocab",
-        "n_ctx": "n_ctx",
-        "attention": "attention",
-        "phi": "φ",
-        "norm": "norm",
-        "positions": "positions",
-    }
-    rows = [(label, _value(model.get(key))) for key, label in shown.items() if key in model]
+    rows = [(_LABELS[key], _value(info.model[key])) for key in _fields(info.model)]
+    for key, value in (info.image_processor or {}).items():
+        if key != "data":
+            rows.append((key if key == "classes" else f"{key} of pixels", _value(value)))
     return "## Model\n\n" + _table(("", ""), rows)
 
 
-def _figures(metrics: dict[str, Any]) -> str:
-    if not metrics:
+def _fields(model: dict[str, Any]) -> list[str]:
+    """The fields of a configuration that say something of this model: of its ends where they are not tokens."""
+    reads, writes = model.get("read_in", "tokens"), model.get("read_out", "tokens")
+    names = [*itertools.takewhile(lambda name: name != "read_in", _LABELS)]
+    if (reads, writes) != ("tokens", "tokens"):
+        if "tokens" not in (reads, writes):
+            names.remove("d_vocab")
+        names += ["read_in", *_OF_ENDS.get(reads, ()), "read_out", "d_out"]
+        names += ["pooling"] if writes == "classes" else []
+    return [name for name in names if name in model]
+
+
+def _figures(info: CheckpointInfo) -> str:
+    if not info.metrics:
         return ""
-    rows = [(name.replace("_", " "), value) for name, value in _flat(metrics)]
-    lines = ["## Figures", "", "Measured on the stored weights; losses in nats per token.", ""]
+    rows = [(name.replace("_", " "), value) for name, value in _flat(info.metrics)]
+    lines = ["## Figures", "", f"Measured on the stored weights; losses in {info.words.unit}.", ""]
     lines.append(_table(("", ""), rows))
-    for name, baseline, sentence in (
-        ("validation_loss", "bigram_loss", "Its validation loss is {:.2f} nats {} a smoothed bigram model's."),
-        ("masked_loss", "unigram_loss", "Its loss on hidden tokens is {:.2f} nats {} a unigram model's."),
-    ):
-        loss, other = metrics.get(name), metrics.get(baseline)
-        if isinstance(loss, int | float) and isinstance(other, int | float):
-            lines += ["", sentence.format(abs(other - loss), "below" if loss < other else "above")]
+    loss, baseline = info.losses
+    if isinstance(loss, int | float) and isinstance(baseline, int | float):
+        lines += ["", info.words.sentence.format(abs(baseline - loss), "below" if loss < baseline else "above")]
     return "\n".join(lines)
 
 
@@ -59,12 +83,12 @@ def _corpus(info: CheckpointInfo) -> str:
     if corpus.get("validation"):
         names = ", ".join(f"`{name}`" for name in corpus["validation"])  # code: a name may hold __init__
         rows.append(("held out for validation", names))
-    return "## Corpus\n\n" + _table(("", ""), rows)
+    return f"## {'Corpus' if info.words.counted == 'tokens' else 'Data'}\n\n" + _table(("", ""), rows)
 
 
 def _training(info: CheckpointInfo) -> str:
     rows = [
-        ("tokens", f"{info.tokens_seen:,}"),
+        (info.words.counted, f"{info.tokens_seen:,}"),
         ("time", f"{info.seconds / 60:.1f} minutes"),
         ("device", info.device),
         ("seed", _value(info.seed)),

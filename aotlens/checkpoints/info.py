@@ -14,6 +14,7 @@ from typing import Any, Final, get_args, get_origin, get_type_hints
 from aotlens.checkpoints.errors import CheckpointError
 from aotlens.checkpoints.header import read_header
 from aotlens.checkpoints.layout import CARD, CONFIG, METRICS, TOKENIZER, WEIGHTS, locate
+from aotlens.checkpoints.units import OBJECTIVE_WORDS, ObjectiveWords, objective_of
 
 #: Raised when a reader of the old schema would misread the new one.
 SCHEMA_VERSION = 1
@@ -22,7 +23,7 @@ SCHEMA_VERSION = 1
 CORPUS_KEYS = ("name", "source", "sha256", "license", "validation")
 
 #: Keys that checkpoints of older versions lack; each is its field's default there.
-ADDED_LATER = ("start_token",)
+ADDED_LATER = ("start_token", "image_processor")
 
 #: Fields of CheckpointInfo that describe the reading of a folder, and are not in its config.json.
 _NOT_STORED = ("path", "card", "problem", "note", "n_weights", "lacks")
@@ -51,7 +52,7 @@ class CheckpointInfo:
     device: str = ""
     """What it was trained on, in words."""
     tokens_seen: int = 0
-    """Training tokens."""
+    """Training tokens, or what else its objective counts (`words.counted`)."""
     seconds: float = 0.0
     """Training time."""
     metrics: dict[str, Any] = field(default_factory=dict)
@@ -67,6 +68,8 @@ class CheckpointInfo:
     """Of tokenizer.json; None for a model without a tokenizer."""
     start_token: int | None = None
     """Id of the token that every text begins with; None where there is none."""
+    image_processor: dict[str, Any] | None = None
+    """ImageProcessor.to_dict() of a model of images: its pixels' mean and deviation, its classes; None without one."""
     versions: dict[str, str] = field(default_factory=dict)
     """Of Python and the packages that wrote it."""
     schema_version: int = SCHEMA_VERSION
@@ -97,13 +100,19 @@ class CheckpointInfo:
             )
 
     @property
-    def losses(self) -> tuple[float | None, float | None, bool]:
-        """The loss on held-out text and its baseline's, in nats, and whether the model is a masked one: then per hidden
-        token beside a unigram model's, else per token beside a bigram model's. None where it was not measured."""
-        metrics = self.metrics
-        masked = "masked_loss" in metrics and "validation_loss" not in metrics
-        loss, baseline = ("masked_loss", "unigram_loss") if masked else ("validation_loss", "bigram_loss")
-        return metrics.get(loss), metrics.get(baseline), masked
+    def objective(self) -> str:
+        """What it was trained for, as recipes name it: next_token, masked, classes."""
+        return objective_of(self.recipe, self.model, self.metrics)
+
+    @property
+    def words(self) -> ObjectiveWords:
+        """How to speak of what it was trained for: tokens or images, and which figure is its loss."""
+        return OBJECTIVE_WORDS[self.objective]
+
+    @property
+    def losses(self) -> tuple[float | None, float | None]:
+        """The loss on held-out data and its baseline's, in `words.unit`; None where it was not measured."""
+        return self.metrics.get(self.words.loss), self.metrics.get(self.words.baseline)
 
     def held_out(self, names: Iterable[str]) -> tuple[str, ...]:
         """Those of a corpus's documents that were kept from training; none of a corpus that was not its text."""

@@ -32,14 +32,15 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from aotlens.data import SymbolTokenizer, Tokenizer
+    from aotlens.data.images import ImageProcessor
     from aotlens.models import AttentionOnlyTransformer, ModelConfig
 
 
 def load_folder(folder: str | Path, device: str | torch.device = "auto") -> AttentionOnlyTransformer:
     """The model saved in `folder`: float32, in eval mode, without gradients, on `device`.
 
-    It carries `.tokenizer`, `.card` (a CheckpointInfo) and `.unigram_counts`. Raises CheckpointError for
-    whatever is damaged, missing or unknown, and ValueError for a device that isn't there.
+    It carries `.tokenizer`, `.image_processor`, `.card` (a CheckpointInfo) and `.unigram_counts`. Raises
+    CheckpointError for whatever is damaged, missing or unknown, and ValueError for a device that isn't there.
     """
     from aotlens.models import resolve_device
 
@@ -79,6 +80,7 @@ def _load_once(folder: Path) -> AttentionOnlyTransformer:
     info = read_info(folder)
     cfg = model_config(f"{locate(folder, CONFIG)}: model", info.model)
     tokenizer = _tokenizer(folder, info, cfg)
+    processor = _image_processor(folder, info, cfg)
     weights = locate(folder, WEIGHTS)
     header = read_header(weights)
     model = _skeleton(cfg, folder, header)
@@ -97,6 +99,7 @@ def _load_once(folder: Path) -> AttentionOnlyTransformer:
     model.load_state_dict(wide, assign=True)
     model.requires_grad_(False)
     model.tokenizer = tokenizer
+    model.image_processor = processor
     model.unigram_counts = counts
     model.card = info
     return model.eval()
@@ -157,6 +160,24 @@ def _tokenizer(folder: Path, info: CheckpointInfo, cfg: ModelConfig) -> Tokenize
             f"model's tokenizer. {COPY_AGAIN}"
         )
     return tokenizer
+
+
+def _image_processor(folder: Path, info: CheckpointInfo, cfg: ModelConfig) -> ImageProcessor | None:
+    from aotlens.data.images import ImageProcessor
+
+    if info.image_processor is None:
+        return None
+    where = f"{folder / CONFIG}: image_processor"
+    try:
+        processor = ImageProcessor.from_dict(info.image_processor)
+    except ValueError as error:
+        raise CheckpointError(f"{where}: {error} {COPY_AGAIN}") from error
+    if (cfg.read_in, len(processor.mean), len(processor.classes)) != ("patches", cfg.n_channels, cfg.d_out):
+        raise CheckpointError(
+            f"{where}: expected the {cfg.n_channels} channels and {cfg.d_out} classes of the model, found "
+            f"{len(processor.mean)} and {len(processor.classes)}. {COPY_AGAIN}"
+        )
+    return processor
 
 
 def _read_tensors(path: Path, sha256: str) -> dict[str, Tensor]:

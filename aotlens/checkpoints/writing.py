@@ -78,6 +78,7 @@ def save_checkpoint(
         weights_sha256=hashlib.sha256(weights).hexdigest(),
         tokenizer_sha256=None if tokenizer is None else hashlib.sha256(tokenizer).hexdigest(),
         start_token=None if model.tokenizer is None else model.tokenizer.eot_id,
+        image_processor=_image_processor(model),
         versions=_versions(),
         problem=None,
         note=None,
@@ -179,6 +180,24 @@ def _tokenizer_json(model: AttentionOnlyTransformer) -> bytes | None:
             f"{tokenizer.d_vocab}. Give the model the tokenizer that it was trained with."
         )
     return tokenizer.to_json().encode()
+
+
+def _image_processor(model: AttentionOnlyTransformer) -> dict[str, Any] | None:
+    from aotlens.data.images import ImageProcessor
+
+    processor = model.image_processor
+    if processor is None:
+        return None
+    cfg = model.cfg
+    fits = isinstance(processor, ImageProcessor) and (
+        (cfg.read_in, len(processor.mean), len(processor.classes)) == ("patches", cfg.n_channels, cfg.d_out)
+    )
+    if not fits:
+        raise CheckpointError(
+            "image_processor: expected an aotlens.data.images.ImageProcessor with the model's "
+            f"{cfg.n_channels} channels and {cfg.d_out} classes, or None, got {processor!r}."
+        )
+    return processor.to_dict()
 
 
 def _without_nan(values: Any) -> Any:

@@ -33,7 +33,7 @@ def list_command(folders: Folders = [], as_json: AsJson = False) -> None:  # noq
 
     Those are the bundled ones, your own ($AOTLENS_HOME/checkpoints), and those in --checkpoints DIR. Losses
     are validation losses in nats per token, beside a smoothed bigram model's; of a masked model, in nats per hidden
-    token, beside a unigram model's.
+    token, beside a unigram model's; of a model of images, in nats per image, beside the classes' shares.
     """
     infos = list_checkpoints(folders)
     if as_json:
@@ -186,13 +186,13 @@ def _row(info: CheckpointInfo) -> tuple[str, ...]:
     model = info.model
     shape = f"{several(model.get('n_layers'), 'layer')} × {several(model.get('n_heads'), 'head')}"
     shape = f"{shape}, {model.get('attention')}"
-    loss, baseline, masked = info.losses
+    loss, baseline = info.losses
     return (
         info.name,
         f"{shape} + MLP" if model.get("d_mlp") else shape,
         f"{info.n_weights:,}",
-        _loss(loss, " masked" if masked else ""),
-        _loss(baseline, " unigram" if masked else ""),
+        _loss(loss, info.words.marks[0]),
+        _loss(baseline, info.words.marks[1]),
     )
 
 

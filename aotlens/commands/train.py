@@ -15,7 +15,13 @@ def train_command(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe's name, or a TOML file.")],
     corpus: Annotated[
         str | None,
-        typer.Option(metavar="SPEC", help="stdlib, file:PATH, dir:PATH or hf:NAME, where the recipe leaves it open."),
+        typer.Option(
+            "--corpus",
+            "--data",
+            metavar="SPEC",
+            help="Where the recipe leaves it open: stdlib, file:PATH, dir:PATH or hf:NAME; of images digits, npz:PATH, "
+            "folder:PATH, openml:NAME or hf:NAME.",
+        ),
     ] = None,
     out: Annotated[
         Path | None,
@@ -25,7 +31,7 @@ def train_command(
     resume: Annotated[bool, typer.Option("--resume", help="Go on from where a stopped run was.")] = False,
     seed: Annotated[int | None, typer.Option(help="Instead of the recipe's.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Of the last stage, instead of the recipe's.")] = None,
-    tokens: Annotated[int | None, typer.Option(help="Of the last stage, instead of the recipe's.")] = None,
+    tokens: Annotated[int | None, typer.Option(help="Of the last stage, or images, instead of the recipe's.")] = None,
     tokenizer: Annotated[
         str | None,
         typer.Option(metavar="gpt2_bpe:FOLDER", help="GPT-2's tokens: a folder with encoder.json and vocab.bpe."),
@@ -36,7 +42,7 @@ def train_command(
     ] = None,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Train nothing: parameters, memory, tokens a second and days on this device."),
+        typer.Option("--dry-run", help="Train nothing: parameters, memory, speed and days on this device."),
     ] = False,
 ) -> None:
     """Train a model from a recipe, and save it as a checkpoint as it goes.

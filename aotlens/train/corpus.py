@@ -21,7 +21,7 @@ from aotlens.data import TokenFile, Tokenizer, hold_out, open_corpus
 from aotlens.data.corpus import is_held_out
 from aotlens.data.hugging_face import HuggingFaceCorpus
 from aotlens.files import replacing_file
-from aotlens.train.recipe import CorpusRecipe
+from aotlens.train.sections import CorpusRecipe
 from aotlens.train.stream import first_documents, token_files_of_stream
 
 _GPT2_FILES = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))

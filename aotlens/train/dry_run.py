@@ -1,8 +1,8 @@
-"""What a recipe would take, before any of it is trained: parameters, memory, tokens a second, days on this device.
+"""What a recipe would take, before any of it is trained: parameters, memory, speed, days on this device.
 
-Passes forward and backward and steps of the optimiser are timed on random tokens, which cost what text costs, so no
-corpus is needed. Passes are of one row first, and of twice as many while they stay short, up to the recipe's own: on a
-CPU, a full pass of a large model would take minutes.
+Passes forward and backward and steps of the optimiser are timed on random tokens or pixels, which cost what real ones
+cost, so no data are needed. Passes are of one row first, and of twice as many while they stay short, up to the recipe's
+own: on a CPU, a full pass of a large model would take minutes.
 """
 
 from __future__ import annotations
@@ -14,16 +14,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from aotlens.data import mask_tokens
 from aotlens.models import AttentionOnlyTransformer, count_parameters, resolve_device
 from aotlens.train.distributed import describe
 from aotlens.train.loop import add_gradients, update_weights
+from aotlens.train.objectives import OBJECTIVES
 from aotlens.train.optimiser import make_optimiser
-from aotlens.train.recipe import Recipe, Stage
+from aotlens.train.recipe import Recipe
+from aotlens.train.sections import Stage
 
 _SHORT_PASS = 4.0  # seconds: shorter ones are tried with twice as many rows
 _TIMED_PASSES = 3
 _GIB = 2**30
+_OPTIMISERS = {"adamw": "AdamW", "lion": "Lion"}
+_MOMENTS = {"adamw": 2, "lion": 1}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +42,7 @@ class DryRun:
     """Rows of the passes that were timed."""
     rows_of_a_pass: int
     state_bytes: int
-    """Weights, gradients and AdamW's two moments."""
+    """Weights, gradients and the optimiser's moments, AdamW's two or Lion's one."""
     activation_bytes: int
     """Kept between forward and backward for a full pass: measured for the rows measured, and scaled. Where activations
     are computed again, each block's input."""
@@ -50,7 +53,7 @@ class DryRun:
 
     @property
     def tokens_per_second(self) -> float:
-        """Over a whole run, with each step's optimiser in it."""
+        """Tokens, or what else the recipe counts, over a whole run with each step's optimiser in it."""
         return self.recipe.total_tokens / self.seconds
 
     @property
@@ -62,7 +65,8 @@ class DryRun:
     @property
     def text(self) -> str:
         """The figures, a line each."""
-        last = self.recipe.stages[-1]
+        last, counted = self.recipe.stages[-1], self.recipe.counted
+        rows = f"rows of {last.sequence_length} tokens" if counted == "tokens" else counted
         passes = -(-last.batch_size // self.rows_of_a_pass)
         peak = "" if self.peak_bytes is None else f"; measured peak {self.peak_bytes / _GIB:.2f} GiB"
         memory = self.state_bytes + self.activation_bytes
@@ -70,14 +74,15 @@ class DryRun:
             [
                 f"{self.recipe.name} on {self.device}",
                 f"parameters: {self.parameters:,} ({self.table_4_parameters:,} in matrices and the token embedding)",
-                f"training: {self.recipe.total_tokens:,} tokens in {self.recipe.n_steps:,} steps; a step of the last "
-                f"stage is {last.batch_size} rows of {last.sequence_length} tokens in "
+                f"training: {self.recipe.total_tokens:,} {counted} in {self.recipe.n_steps:,} steps; a step of the "
+                f"last stage is {last.batch_size} {rows} in "
                 f"{passes} pass{'es' if passes > 1 else ''} of up to {self.rows_of_a_pass}",
                 f"memory: {memory / _GIB:.2f} GiB, {self.state_bytes / _GIB:.2f} of it weights, gradients and "
                 f"moments, and {self.activation_bytes / _GIB:.2f} activations and logits{peak}",
-                f"speed: {self.tokens_per_second:,.0f} tokens a second, measured on {_TIMED_PASSES} passes of "
+                f"speed: {self.tokens_per_second:,.0f} {counted} a second, measured on {_TIMED_PASSES} passes of "
                 f"{self.rows_measured} row{'s' if self.rows_measured > 1 else ''}: {self.pass_seconds:.3f} s each, and "
-                f"{self.optimiser_seconds:.3f} s for AdamW",
+                f"{self.optimiser_seconds:.3f} s for "
+                f"{_OPTIMISERS[self.recipe.optimiser]}",
                 f"time: {self.seconds / 86_400:.3g} days ({self.seconds / 3600:,.3g} hours) on this device, without "
                 "evaluation and saving",
             ]
@@ -92,8 +97,7 @@ def dry_run(recipe: Recipe, *, device: str = "auto") -> DryRun:
     """
     target = resolve_device(device)
     torch.manual_seed(recipe.seed)
-    d_vocab = recipe.corpus.d_vocab + (recipe.objective == "masked")
-    model = AttentionOnlyTransformer(recipe.model_config(d_vocab)).to(target)
+    model = AttentionOnlyTransformer(OBJECTIVES[recipe.objective].model_config(recipe)).to(target)
     model.recompute_activations = recipe.recompute_activations
     optimiser = make_optimiser(model, recipe)
     stage = recipe.stages[-1]
@@ -101,13 +105,13 @@ def dry_run(recipe: Recipe, *, device: str = "auto") -> DryRun:
     if target.type == "cuda":
         torch.cuda.reset_peak_memory_stats(target)
     rows = 1
-    activation_bytes, seconds = _first_pass(model, recipe, stage, d_vocab, rows)
+    activation_bytes, seconds = _first_pass(model, recipe, stage, rows)
     while rows < rows_of_a_pass and seconds < _SHORT_PASS:
         rows = min(2 * rows, rows_of_a_pass)
-        activation_bytes, seconds = _first_pass(model, recipe, stage, d_vocab, rows)
-    passes = [_seconds(lambda: _pass(model, recipe, stage, d_vocab, rows), target) for _ in range(_TIMED_PASSES)]
+        activation_bytes, seconds = _first_pass(model, recipe, stage, rows)
+    passes = [_seconds(lambda: _pass(model, recipe, rows), target) for _ in range(_TIMED_PASSES)]
     for _ in range(2):  # the first makes the moments
-        _pass(model, recipe, stage, d_vocab, rows)
+        _pass(model, recipe, rows)
         optimiser_seconds = _seconds(lambda: update_weights(model, optimiser, recipe), target)
     return DryRun(
         recipe=recipe,
@@ -116,7 +120,7 @@ def dry_run(recipe: Recipe, *, device: str = "auto") -> DryRun:
         table_4_parameters=count_parameters(model, "table_4"),
         rows_measured=rows,
         rows_of_a_pass=rows_of_a_pass,
-        state_bytes=4 * sum(p.numel() * p.element_size() for p in model.parameters()),
+        state_bytes=(2 + _MOMENTS[recipe.optimiser]) * sum(p.numel() * p.element_size() for p in model.parameters()),
         activation_bytes=activation_bytes * rows_of_a_pass // rows,
         peak_bytes=torch.cuda.max_memory_allocated(target) if target.type == "cuda" else None,
         pass_seconds=sorted(passes)[_TIMED_PASSES // 2],
@@ -124,9 +128,7 @@ def dry_run(recipe: Recipe, *, device: str = "auto") -> DryRun:
     )
 
 
-def _first_pass(
-    model: AttentionOnlyTransformer, recipe: Recipe, stage: Stage, d_vocab: int, rows: int
-) -> tuple[int, float]:
+def _first_pass(model: AttentionOnlyTransformer, recipe: Recipe, stage: Stage, rows: int) -> tuple[int, float]:
     """Bytes kept for the backward pass, weights not counted, and the seconds of a pass after one to warm up."""
     own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     kept: dict[int, int] = {}
@@ -138,20 +140,17 @@ def _first_pass(
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        _pass(model, recipe, stage, d_vocab, rows)
+        _pass(model, recipe, rows)
     total = sum(kept.values())
     if model.recompute_activations:  # each block's input waits outside of the graph
-        total += model.cfg.n_layers * rows * stage.sequence_length * model.cfg.d_model * 4
-    return total, _seconds(lambda: _pass(model, recipe, stage, d_vocab, rows), model.device)
+        length = model.cfg.n_ctx if recipe.counted != "tokens" else stage.sequence_length
+        total += model.cfg.n_layers * rows * length * model.cfg.d_model * 4
+    return total, _seconds(lambda: _pass(model, recipe, rows), model.device)
 
 
-def _pass(model: AttentionOnlyTransformer, recipe: Recipe, stage: Stage, d_vocab: int, rows: int) -> None:
-    tokens = torch.randint(recipe.corpus.d_vocab, (rows, stage.sequence_length))
-    targets = None
-    if recipe.objective == "masked":
-        tokens, targets = mask_tokens(tokens, d_vocab - 1, recipe.seed, 0)
-        targets = targets.to(model.device)
-    add_gradients(model, tokens.to(model.device), targets, recipe)
+def _pass(model: AttentionOnlyTransformer, recipe: Recipe, n_rows: int) -> None:
+    rows, targets = OBJECTIVES[recipe.objective].random_batch(recipe, n_rows)
+    add_gradients(model, rows.to(model.device), None if targets is None else targets.to(model.device), recipe)
 
 
 def _seconds(run: Callable[[], object], device: torch.device) -> float:

@@ -20,19 +20,18 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from aotlens.checkpoints import save_checkpoint
+from aotlens.checkpoints.units import OBJECTIVE_WORDS
 from aotlens.conventions import Progress
-from aotlens.data import BatchSampler, mask_tokens, validation_windows
-from aotlens.evaluate import mask_id_of
 from aotlens.models import AttentionOnlyTransformer, resolve_device
-from aotlens.train.corpus import TrainingData
 from aotlens.train.distributed import World, describe, join_world, local_device
+from aotlens.train.objectives import OBJECTIVES, Objective
 from aotlens.train.optimiser import learning_rate, make_optimiser
-from aotlens.train.recipe import Recipe, Stage
-from aotlens.train.report import final_metrics, make_info, running_metrics
+from aotlens.train.recipe import Recipe
+from aotlens.train.report import make_info
+from aotlens.train.sections import Stage
 from aotlens.train.state import load_state, save_state
 
 _READ_EVERY = 10  # steps between readings of the loss on a GPU
-_SEED_STRIDE = 1_000_003  # between the batch seeds of a run's stages
 
 
 class TrainingError(ValueError):
@@ -54,7 +53,7 @@ class _Run:
 
 def train(
     recipe: Recipe,
-    data: TrainingData,
+    data: Any,
     out: str | Path,
     *,
     device: str = "auto",
@@ -64,11 +63,11 @@ def train(
     on_loss: Callable[[float], None] | None = None,
     stop_after_steps: int | None = None,
 ) -> Path:
-    """Run `recipe` on `data` and leave a checkpoint in `out`; returns its path.
+    """Run `recipe` on `data`, what its objective's `prepare` gave, and leave a checkpoint in `out`; returns its path.
 
     `resume` continues from the last saved state (from the start where there is none). `stop_after_steps` ends early
     with a saved state, as a kill after a save would. After every step on a CPU, every ten on a GPU, `on_loss(loss)`
-    gets the mean loss of the steps since the last call, in nats, and `progress(done, total)` counts tokens.
+    gets the mean loss of the steps since the last call, and `progress(done, total)` counts tokens (or images).
 
     Raises `TrainingError` for an output that exists, and for a loss that is not finite, naming the step.
     """
@@ -78,16 +77,14 @@ def train(
     with join_world(target) as world:
         check_start(out, resume)
         torch.manual_seed(recipe.seed)
-        tokenizer = data.tokenizer.with_mask() if recipe.objective == "masked" else data.tokenizer
-        model = AttentionOnlyTransformer(recipe.model_config(tokenizer.d_vocab), tokenizer).to(target)
+        objective = OBJECTIVES[recipe.objective](recipe, data)
+        model = objective.make_model().to(target)
         model.recompute_activations = recipe.recompute_activations
-        model.unigram_counts = torch.zeros(tokenizer.d_vocab, dtype=torch.long)
-        model.unigram_counts[: data.tokenizer.d_vocab] = torch.as_tensor(data.train.counts())
         optimiser = make_optimiser(model, recipe)
         run = _Run()
         if resume and state_path.exists():
-            run = _Run(**load_state(state_path, model, optimiser, _settings(recipe, data)))
-        saver = _Saver(recipe, data, out, state_path, command, describe(target))
+            run = _Run(**load_state(state_path, model, optimiser, _settings(objective)))
+        saver = _Saver(objective, out, state_path, command, describe(target))
         _run_stages(model, optimiser, run, world, saver, progress, on_loss, stop_after_steps)
         if world.leads and run.step == recipe.n_steps:
             saver.finish(model, run)
@@ -99,9 +96,9 @@ def _state_path(out: Path) -> Path:
     return out.with_name(out.name + ".training") / "state.safetensors"
 
 
-def _settings(recipe: Recipe, data: TrainingData) -> dict[str, Any]:
+def _settings(objective: Objective[Any]) -> dict[str, Any]:
     """What a resumed run must share with the one that was killed."""
-    return {**recipe.to_dict(), "corpus sha256": data.sha256, "training tokens": len(data.train)}
+    return {**objective.recipe.to_dict(), **objective.identity()}
 
 
 def check_start(out: Path, resume: bool) -> None:
@@ -123,21 +120,22 @@ def _run_stages(
     on_loss: Callable[[float], None] | None,
     stop_after_steps: int | None,
 ) -> None:
-    recipe, data, device = saver.recipe, saver.data, model.device
+    objective, device = saver.objective, model.device
+    recipe = objective.recipe
     trained: nn.Module = model
     if world.size > 1:
         trained = DistributedDataParallel(model, device_ids=[device.index] if device.type == "cuda" else None)
-    windows = validation_windows(data.validation, min(256, model.cfg.n_ctx), max_windows=64)
     non_finite = torch.zeros((), dtype=torch.long, device=device)  # 1 + the first step whose loss was not finite
     started, done_before = time.perf_counter(), run.seconds
     pending = torch.zeros((), device=device)  # losses not yet read: on a GPU, reading waits for it
     pending_steps = 0
-    for step, stage, stage_step, sampler in _steps(recipe, data, run.step):
+    for step, number, stage_step in _steps(recipe, run.step):
+        stage = recipe.stages[number]
         if stop_after_steps is not None and step >= stop_after_steps:
             if world.leads:
                 saver.save(model, optimiser, run)
             return
-        rows, targets = _batch(sampler, stage_step, recipe, model)
+        rows, targets = objective.batch(number, stage_step)
         rows = world.rows(rows).to(device, non_blocking=True)
         targets = None if targets is None else world.rows(targets).to(device, non_blocking=True)
         rate = learning_rate(stage, stage_step)
@@ -161,14 +159,14 @@ def _run_stages(
         if due["log"] or due["evaluate"] or last:
             line = {
                 "step": run.step,
-                "tokens": run.tokens,
+                recipe.counted: run.tokens,
                 "seconds": round(run.seconds, 1),
                 "learning_rate": rate,
             }
             line["loss"] = run.loss_sum / max(1, run.loss_steps)
             run.loss_sum, run.loss_steps = 0.0, 0
             if due["evaluate"] or last:
-                line |= running_metrics(model, windows)
+                line |= objective.running_metrics(model)
             run.history.append(line)
         if due["save"]:
             saver.save(model, optimiser, run)
@@ -183,33 +181,13 @@ def _due(tokens: int, stage: Stage, every: int) -> bool:
     return tokens // every > (tokens - stage.batch_size * stage.sequence_length) // every
 
 
-def _steps(recipe: Recipe, data: TrainingData, done: int) -> Iterator[tuple[int, Stage, int, BatchSampler]]:
-    """(step, stage, step within the stage, sampler) for every step not yet done."""
+def _steps(recipe: Recipe, done: int) -> Iterator[tuple[int, int, int]]:
+    """(step, stage, step within the stage) for every step not yet done."""
     first = 0
-    for index, stage in enumerate(recipe.stages):
-        random_only = stage.repeat_fraction == 1.0 and stage.repeat_source == "random"
-        sampler = BatchSampler(
-            tokens=None if random_only else data.train,
-            d_vocab=data.tokenizer.d_vocab,
-            batch_size=stage.batch_size,
-            sequence_length=stage.sequence_length,
-            seed=recipe.seed + _SEED_STRIDE * (index + 1),
-            repeat_fraction=stage.repeat_fraction,
-            repeat_source=stage.repeat_source,
-        )
+    for number, stage in enumerate(recipe.stages):
         for stage_step in range(max(0, done - first), stage.n_steps):
-            yield first + stage_step, stage, stage_step, sampler
+            yield first + stage_step, number, stage_step
         first += stage.n_steps
-
-
-def _batch(
-    sampler: BatchSampler, stage_step: int, recipe: Recipe, model: AttentionOnlyTransformer
-) -> tuple[Tensor, Tensor | None]:
-    """The rows of a step and, where tokens are hidden, the targets; None where each next token is the target."""
-    rows = sampler.batch(stage_step)
-    if recipe.objective == "next_token":
-        return rows, None
-    return mask_tokens(rows, mask_id_of(model), sampler.seed, stage_step)
 
 
 def _update(
@@ -220,7 +198,7 @@ def _update(
     rate: float,
     recipe: Recipe,
 ) -> Tensor:
-    """One AdamW step; the loss before it, detached, NaN where the gradient was not finite."""
+    """One step of the optimiser; the loss before it, detached, NaN where the gradient was not finite."""
     for group in optimiser.param_groups:
         group["lr"] = rate
     loss = add_gradients(trained, rows, targets, recipe)
@@ -229,7 +207,7 @@ def _update(
 
 
 def update_weights(trained: nn.Module, optimiser: torch.optim.Optimizer, recipe: Recipe) -> Tensor:
-    """Clip the gradients, make AdamW's step and forget them; their norm before it."""
+    """Clip the gradients, make the optimiser's step and forget them; their norm before it."""
     norm = nn.utils.clip_grad_norm_(trained.parameters(), recipe.clip)
     optimiser.step()
     optimiser.zero_grad(set_to_none=True)
@@ -251,7 +229,10 @@ def add_gradients(trained: nn.Module, rows: Tensor, targets: Tensor | None, reci
         goes_on = begin + at_once < len(rows)
         with trained.no_sync() if goes_on and isinstance(trained, DistributedDataParallel) else nullcontext():
             with autocast:
-                loss = trained(rows[part], return_type="loss", targets=None if targets is None else targets[part])
+                own = None if targets is None else targets[part]
+                loss = trained(
+                    rows[part], return_type="loss", targets=own, label_smoothing=float(recipe.label_smoothing)
+                )
             (loss * share).backward()
         total = total + loss.detach() * share
     return total
@@ -269,8 +250,7 @@ def _refuse_non_finite(first: int, out: Path) -> None:
 class _Saver:
     """Writes checkpoints and states of one run."""
 
-    recipe: Recipe
-    data: TrainingData
+    objective: Objective[Any]
     out: Path
     state_path: Path
     command: str
@@ -278,21 +258,20 @@ class _Saver:
 
     def save(self, model: AttentionOnlyTransformer, optimiser: torch.optim.Optimizer, run: _Run) -> None:
         """The state, then the checkpoint so far: a run killed between the two goes on from the newer state."""
-        metrics: dict[str, Any] = next(
-            (line for line in reversed(run.history) if {"validation_loss", "masked_loss"} & line.keys()), {}
-        )
-        info = make_info(self.recipe, self.data, run.tokens, run.seconds, self.device, self.command, metrics)
-        save_state(self.state_path, model, optimiser, dict(vars(run)), _settings(self.recipe, self.data))
+        loss = OBJECTIVE_WORDS[self.objective.recipe.objective].loss
+        metrics: dict[str, Any] = next((line for line in reversed(run.history) if loss in line), {})
+        info = make_info(self.objective, run.tokens, run.seconds, self.device, self.command, metrics)
+        save_state(self.state_path, model, optimiser, dict(vars(run)), _settings(self.objective))
         save_checkpoint(self.out, model, info, history=run.history)
 
     def finish(self, model: AttentionOnlyTransformer, run: _Run) -> None:
         """The finished checkpoint, its metrics measured on the weights as stored; the state is no longer needed."""
-        dtype = getattr(torch, self.recipe.weights_dtype)
+        dtype = getattr(torch, self.objective.recipe.weights_dtype)
         with torch.no_grad():
             for tensor in model.state_dict().values():
                 if tensor.is_floating_point():
                     tensor.copy_(tensor.to(dtype))
-        metrics = final_metrics(model, self.data, self.recipe.validation_tokens)
-        info = make_info(self.recipe, self.data, run.tokens, run.seconds, self.device, self.command, metrics)
+        metrics = self.objective.final_metrics(model)
+        info = make_info(self.objective, run.tokens, run.seconds, self.device, self.command, metrics)
         save_checkpoint(self.out, model, info, history=run.history, weights_dtype=dtype)
         shutil.rmtree(self.state_path.parent, ignore_errors=True)

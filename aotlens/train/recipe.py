@@ -14,7 +14,8 @@
     tokens = 3_000_000
     …
 
-Unknown keys are refused everywhere.
+With `objective = "classes"` there is `[images]` in place of `[corpus]`, and what is counted are images: `images` and
+`warmup_images` in a stage, `log_images`, `evaluate_images`, `save_images`. Unknown keys are refused everywhere.
 """
 
 from __future__ import annotations
@@ -26,73 +27,15 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
+from aotlens.checkpoints.units import OBJECTIVE_WORDS
 from aotlens.models import PHIS, ModelConfig
+from aotlens.train.objectives import OBJECTIVES
+from aotlens.train.sections import CorpusRecipe, ImagesRecipe, Stage
 
-_LATER = ("objective", "rows_at_once", "recompute_activations")
+_LATER = ("objective", "images", "optimiser", "label_smoothing", "rows_at_once", "recompute_activations")
 _LATER_OF_CORPUS = ("tokenizer", "n_documents")
-
-
-@dataclass(frozen=True, kw_only=True)
-class CorpusRecipe:
-    """What text to train on, and where a user gets it."""
-
-    spec: str | None = None
-    """`stdlib`, `file:PATH`, `dir:PATH` or `hf:NAME[:config[:field]]`; None where the command must give it."""
-    name: str = ""
-    """What to call it in the card; the spec where empty."""
-    source: str = ""
-    """Where a user gets it."""
-    license: str = ""
-    d_vocab: int = 4096
-    """Size of the byte-level BPE trained on the training documents, or of `tokenizer`."""
-    tokenizer: str = ""
-    """`gpt2_bpe:FOLDER` for GPT-2's own, from `encoder.json` and `vocab.bpe` in a folder; `gpt2_bpe` where the command
-    must name the folder. Empty: one is trained."""
-    n_documents: int | None = None
-    """Of a stream (`hf:`), the first so many documents; None is all."""
-    validation: tuple[str, ...] | float = 0.05
-    """Held-out documents, by name, or their share."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stage:
-    """A stretch of training with its own rows and its own schedule: linear warm-up, then a cosine."""
-
-    tokens: int
-    """Training tokens, rounded up to whole steps."""
-    batch_size: int = 16
-    """Rows a step, over all processes."""
-    sequence_length: int = 256
-    """Tokens a row, the start token included."""
-    learning_rate: float | int = 1e-3
-    """At the end of the warm-up."""
-    warmup_tokens: int = 100_000
-    """Over which the learning rate rises; at most a tenth of the stage."""
-    final_fraction: float | int = 0.1
-    """Share of the learning rate that is left at the end of the cosine; 1 keeps it constant."""
-    repeat_fraction: float | int = 0.0
-    """Share of rows that are a repeated segment; 1 with random segments needs no text."""
-    repeat_source: Literal["random", "text"] = "random"
-
-    def __post_init__(self) -> None:
-        if self.tokens < 1 or self.warmup_tokens < 0:
-            raise ValueError(
-                f"stage: expected tokens ≥ 1 and warmup_tokens ≥ 0, got {self.tokens}, {self.warmup_tokens}."
-            )
-        if not 0 < self.learning_rate < 1 or not 0 <= self.final_fraction <= 1:
-            raise ValueError(
-                "stage: expected 0 < learning_rate < 1 and 0 ≤ final_fraction ≤ 1, got "
-                f"{self.learning_rate} and {self.final_fraction}."
-            )
-
-    @property
-    def n_steps(self) -> int:
-        per_step = self.batch_size * self.sequence_length
-        return -(-self.tokens // per_step)
-
-    @property
-    def warmup_steps(self) -> int:
-        return -(-min(self.warmup_tokens, self.tokens // 10) // (self.batch_size * self.sequence_length))
+#: Settings of stages that have a meaning for rows of tokens only.
+_OF_TEXT = ("sequence_length", "repeat_fraction", "repeat_source")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,11 +49,17 @@ class Recipe:
     description: str = ""
     seed: int = 0
     """Of the weights and of the batches."""
-    objective: Literal["next_token", "masked"] = "next_token"
-    """What is predicted: each next token, or hidden ones from both sides as BERT does it (`aotlens.data.masking`)."""
+    objective: Literal["next_token", "masked", "classes"] = "next_token"
+    """What is predicted (`aotlens.train.objectives`): each next token, hidden ones from both sides as BERT does it, or
+    the class of an image. It says what `tokens` below, and in stages, counts: of images, a recipe says `images`."""
     corpus: CorpusRecipe = field(default_factory=CorpusRecipe)
+    images: ImagesRecipe | None = None
+    """For `objective = "classes"`, in place of a corpus."""
+    optimiser: Literal["adamw", "lion"] = "adamw"
+    label_smoothing: float | int = 0.0
+    """Share of the target distribution that is spread over all outputs."""
     weight_decay: float | int = 0.1
-    """AdamW's, on matrices only."""
+    """On matrices only."""
     betas: tuple[float, float] = (0.9, 0.95)
     clip: float | int = 1.0
     """Largest norm of the gradient."""
@@ -137,36 +86,54 @@ class Recipe:
             raise ValueError(f"recipe {self.name!r}: expected at least one stage of training.")
         if self.rows_at_once is not None and self.rows_at_once < 1:
             raise ValueError(f"recipe {self.name!r}: rows_at_once={self.rows_at_once}: expected at least 1, or none.")
+        if self.objective not in OBJECTIVES:
+            raise ValueError(
+                f"recipe {self.name!r}: objective={self.objective!r}: expected one of {', '.join(OBJECTIVES)}."
+            )
         if "d_vocab" in self.model:
             raise ValueError(f"recipe {self.name!r}: d_vocab belongs in [corpus]; it is the tokenizer's.")
-        n_ctx = self.model_config(self.corpus.d_vocab).n_ctx
-        longest = max(stage.sequence_length for stage in self.stages)
-        if longest > n_ctx:
-            raise ValueError(
-                f"recipe {self.name!r}: a stage has sequence_length = {longest} (256 where it says nothing), but the "
-                f"model's n_ctx is {n_ctx}; set sequence_length to at most {n_ctx}, or raise n_ctx."
-            )
-        self._check_objective()
-        phi = self.model_config(self.corpus.d_vocab).phi
+        if self.optimiser not in ("adamw", "lion"):
+            raise ValueError(f"recipe {self.name!r}: optimiser={self.optimiser!r}: expected 'adamw' or 'lion'.")
+        if not 0 <= self.label_smoothing < 1:
+            raise ValueError(f"recipe {self.name!r}: expected 0 ≤ label_smoothing < 1, got {self.label_smoothing}.")
+        self._check_section()
+        OBJECTIVES[self.objective].check(self)
+        phi = OBJECTIVES[self.objective].model_config(self).phi
         if (why := PHIS[phi].untrainable) is not None:
             raise ValueError(f"recipe {self.name!r}: phi={phi!r} cannot be trained: {why}.")
 
-    def _check_objective(self) -> None:
-        cfg = self.model_config(self.corpus.d_vocab)
-        if self.objective not in ("next_token", "masked"):
-            raise ValueError(f"recipe {self.name!r}: objective={self.objective!r}: expected 'next_token' or 'masked'.")
-        if self.objective == "next_token" and cfg.sees_later_keys:
+    def _check_section(self) -> None:
+        """The data are said once, in the section of the objective."""
+        given = {"corpus": self.corpus != CorpusRecipe(), "images": self.images is not None}
+        own = OBJECTIVES[self.objective].section
+        if others := [name for name, said in given.items() if said and name != own]:
             raise ValueError(
-                f"recipe {self.name!r}: a model that sees later tokens has its next token before it; set causal = "
-                "true, or objective = 'masked'."
+                f"recipe {self.name!r}: objective = {self.objective!r} takes its data from [{own}], got [{others[0]}]."
             )
-        if self.objective == "masked" and not cfg.sees_later_keys:
-            raise ValueError(
-                f"recipe {self.name!r}: objective = 'masked' hides tokens to be found from both sides; set causal = "
-                "false in [model]."
-            )
+        if getattr(self, own) is None:
+            raise ValueError(f"recipe {self.name!r}: objective = {self.objective!r} needs a section [{own}].")
+        if self.counted != "tokens":
+            for stage in self.stages:
+                if (stage.sequence_length, stage.repeat_fraction) != (1, 0):
+                    raise ValueError(
+                        f"recipe {self.name!r}: a stage counts {self.counted}, of which each is a row: expected "
+                        f"sequence_length = 1 and no repeat_fraction, got {stage.sequence_length} and "
+                        f"{stage.repeat_fraction}."
+                    )
 
-    def model_config(self, d_vocab: int) -> ModelConfig:
+    @property
+    def counted(self) -> str:
+        """What `tokens` counts here and in stages, in the plural: tokens, images."""
+        return OBJECTIVE_WORDS[self.objective].counted
+
+    @property
+    def data_section(self) -> CorpusRecipe | ImagesRecipe:
+        """Where the data are: `corpus`, or what the objective has in its place."""
+        section = getattr(self, OBJECTIVES[self.objective].section)
+        assert section is not None
+        return section
+
+    def model_config(self, d_vocab: int | None = None) -> ModelConfig:
         """The model's configuration; its seed is the recipe's."""
         model = {key: None if value == "none" else value for key, value in self.model.items()}  # TOML has no null
         return ModelConfig.from_dict({"seed": self.seed, **model, "d_vocab": d_vocab})
@@ -184,23 +151,33 @@ class Recipe:
         values = dataclasses.asdict(self)
         _drop_defaults(values, Recipe, _LATER)
         _drop_defaults(values["corpus"], CorpusRecipe, _LATER_OF_CORPUS)
-        return values
+        if self.counted == "tokens":
+            return values
+        del values["corpus"]
+        stages = [{key: value for key, value in stage.items() if key not in _OF_TEXT} for stage in values["stages"]]
+        return _spelled({**values, "stages": [_spelled(stage, "tokens", self.counted) for stage in stages]},
+                        "tokens", self.counted)  # fmt: skip
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], where: str = "recipe") -> Recipe:
         """Build and check. Raises `ValueError` naming unknown, missing or misfitting keys."""
-        _check_keys(cls, values, where)
-        corpus = dict(values.get("corpus", {}))
-        _check_keys(CorpusRecipe, corpus, f"{where}, [corpus]")
-        if isinstance(corpus.get("validation"), list):
-            corpus["validation"] = tuple(corpus["validation"])
+        words = OBJECTIVE_WORDS.get(values.get("objective", "next_token"))
+        counted = "tokens" if words is None else words.counted
+        _check_keys(cls, values, where, counted)
+        sections: dict[str, Any] = {}
+        for name, section in (("corpus", CorpusRecipe), ("images", ImagesRecipe)):
+            if name in values:
+                _check_keys(section, values[name], f"{where}, [{name}]")
+                said = {key: tuple(value) if isinstance(value, list) else value for key, value in values[name].items()}
+                sections[name] = section(**said)
         stages = values.get("stages", ())
         for stage in stages:
-            _check_keys(Stage, stage, f"{where}, [[stages]]")
+            _check_keys(Stage, stage, f"{where}, [[stages]]", counted, left_out=() if counted == "tokens" else _OF_TEXT)
+        row = {} if counted == "tokens" else {"sequence_length": 1}
         fields = {
-            **values,
-            "corpus": CorpusRecipe(**corpus),
-            "stages": tuple(Stage(**stage) for stage in stages),
+            **_spelled(values, counted, "tokens"),
+            **sections,
+            "stages": tuple(Stage(**row, **_spelled(stage, counted, "tokens")) for stage in stages),
             "betas": tuple(values.get("betas", (0.9, 0.95))),
         }
         try:
@@ -244,15 +221,31 @@ def _drop_defaults(values: dict[str, Any], cls: Any, names: tuple[str, ...]) -> 
             del values[each.name]
 
 
-def _check_keys(cls: Any, values: dict[str, Any], where: str) -> None:
-    fields = dataclasses.fields(cls)
-    unknown = sorted(set(values) - {f.name for f in fields})
+def _spelled(values: dict[str, Any], old: str, new: str) -> dict[str, Any]:
+    """The same with what is counted named otherwise: `warmup_tokens` as `warmup_images`. [images] is a section."""
+    sections = ("corpus", "images", "model", "stages")
+    return {
+        name if name in sections and isinstance(value, dict | list | tuple) else _renamed(name, old, new): value
+        for name, value in values.items()
+    }
+
+
+def _renamed(name: str, old: str, new: str) -> str:
+    return f"{name.removesuffix(old)}{new}" if name == old or name.endswith(f"_{old}") else name
+
+
+def _check_keys(
+    cls: Any, values: dict[str, Any], where: str, counted: str = "tokens", left_out: tuple[str, ...] = ()
+) -> None:
+    fields = [each for each in dataclasses.fields(cls) if each.name not in left_out]
+    known = {_renamed(each.name, "tokens", counted): each for each in fields}
+    unknown = sorted(set(values) - known.keys())
     if unknown:
-        raise ValueError(f"{where}: unknown keys {', '.join(unknown)}; known: {', '.join(f.name for f in fields)}.")
+        raise ValueError(f"{where}: unknown keys {', '.join(unknown)}; known: {', '.join(known)}.")
     missing = [
-        f.name
-        for f in fields
-        if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING and f.name not in values
+        name
+        for name, each in known.items()
+        if each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING and name not in values
     ]
     if missing:
         raise ValueError(f"{where}: missing keys {', '.join(missing)}.")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from aotlens.checkpoints import home_folder
 from aotlens.data.sources import portable_spec
-from aotlens.train.corpus import prepare
 from aotlens.train.loop import check_start, train
+from aotlens.train.objectives import OBJECTIVES
 from aotlens.train.recipe import Recipe, load_recipe
 
 
@@ -29,19 +29,21 @@ def run_recipe(
 ) -> Path:
     """Train a recipe; returns the checkpoint's folder (`$AOTLENS_HOME/checkpoints/NAME` unless `out` says otherwise).
 
-    `corpus` replaces the recipe's; `seed`, `learning_rate` (of the last stage), `tokens` (of the last stage),
-    `tokenizer` (`gpt2_bpe:FOLDER`) and `rows_at_once` too, and the card records what was used. Raises `ValueError` with
-    what to do for everything a user can get wrong.
+    `corpus` replaces the recipe's corpus or images; `seed`, `learning_rate` (of the last stage), `tokens` (of the last
+    stage, or what else the recipe counts), `tokenizer` (`gpt2_bpe:FOLDER`) and `rows_at_once` too, and the card records
+    what was used. Raises `ValueError` with what to do for everything a user can get wrong.
     """
     recipe = changed_recipe(name_or_path, seed, learning_rate, tokens, tokenizer, rows_at_once)
     target = Path(out) if out is not None else home_folder() / recipe.name
     check_start(target, resume)  # before the corpus is read
     leads = os.environ.get("RANK", "0") == "0"
-    data = prepare(recipe.corpus, corpus, announce=_say if leads else lambda message: None)
-    command = _command(name_or_path, recipe.corpus.spec, corpus, seed, learning_rate, tokens, tokenizer, rows_at_once)
+    data = OBJECTIVES[recipe.objective].prepare(recipe, corpus, announce=_say if leads else lambda message: None)
+    command = _command(
+        name_or_path, recipe.data_section.spec, corpus, seed, learning_rate, tokens, tokenizer, rows_at_once
+    )
     kind, _, _ = recipe.corpus.tokenizer.partition(":")  # a card names no local folder
     recipe = dataclasses.replace(recipe, corpus=dataclasses.replace(recipe.corpus, tokenizer=kind))
-    with _Bar(recipe.name, recipe.total_tokens, enabled=leads) as bar:
+    with _Bar(recipe.name, recipe.total_tokens, enabled=leads, counted=recipe.counted) as bar:
         return train(
             recipe, data, target, device=device, resume=resume, command=command, progress=bar, on_loss=bar.say_loss
         )
@@ -101,15 +103,15 @@ def _say(message: str) -> None:
 
 
 class _Bar:
-    """A tqdm bar over tokens, with loss, tokens a second and the time left."""
+    """A tqdm bar over tokens (or images), with loss, tokens a second and the time left."""
 
-    def __init__(self, name: str, total: int, enabled: bool) -> None:
+    def __init__(self, name: str, total: int, enabled: bool, counted: str = "tokens") -> None:
         from tqdm import tqdm
 
         self._bar = tqdm(
             total=total,
             desc=name,
-            unit="tok",
+            unit="tok" if counted == "tokens" else f" {counted}",
             unit_scale=True,
             disable=not enabled,
             mininterval=0.5,
@@ -117,7 +119,7 @@ class _Bar:
         )
 
     def say_loss(self, loss: float) -> None:
-        """Show the loss, in nats, when the bar is drawn next."""
+        """Show the loss when the bar is drawn next."""
         self._bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
 
     def __call__(self, tokens: int, total_tokens: int) -> None:
@@ -126,7 +128,7 @@ class _Bar:
             self._bar.n = self._bar.last_print_n = tokens
         self._bar.update(tokens - self._bar.n)
         if tokens >= total_tokens:
-            self._bar.set_description(f"{self._bar.desc.removesuffix(': ')}, trained; measuring on held-out text")
+            self._bar.set_description(f"{self._bar.desc.removesuffix(': ')}, trained; measuring on what was held out")
 
     def __enter__(self) -> _Bar:
         return self

@@ -22,6 +22,7 @@ from aotlens.checkpoints import (
     save_checkpoint,
     verify,
 )
+from aotlens.data.images import ImageProcessor
 from aotlens.data.tokenizer import Tokenizer
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 
@@ -209,6 +210,32 @@ def test_weights_that_are_not_finite_are_not_saved(copy: Path, info: CheckpointI
 def test_wrong_facts_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(CheckpointError, match=message):
         CheckpointInfo.from_config(CheckpointInfo(name="m").to_config() | changes)
+
+
+def test_how_a_model_of_images_is_fed_comes_back(tmp_path: Path) -> None:
+    model = build(FAMILIES["images"])
+    processor = ImageProcessor(mean=(0.5,), deviation=(0.1 + 0.2,), classes=("é", "b", "c"), data="made up")
+    model.image_processor = processor
+    info = save_checkpoint(tmp_path / "m", model, CheckpointInfo(name="m"))
+    assert load_folder(tmp_path / "m", "cpu").image_processor == processor
+    assert "| classes | é, b, c |" in info.card and "| mean of pixels | 0.5 |" in info.card
+    path = tmp_path / "m" / "config.json"
+    config = json.loads(path.read_text())
+    for change, message in (
+        ({"classes": ["a", "b"]}, "1 channels and 3 classes of the model, found 1 and 2"),
+        ({"deviation": [0]}, "positive deviations"),
+        ({"mean": "x"}, "lists of numbers"),
+    ):
+        path.write_text(json.dumps(config | {"image_processor": config["image_processor"] | change}))
+        with pytest.raises(CheckpointError, match=message):
+            load_folder(tmp_path / "m", "cpu")
+    del config["image_processor"]
+    path.write_text(json.dumps(config))  # as older checkpoints are
+    assert load_folder(tmp_path / "m", "cpu").image_processor is None
+    text = build({})
+    text.image_processor = processor
+    with pytest.raises(CheckpointError, match="image_processor: expected an"):
+        save_checkpoint(tmp_path / "n", text, CheckpointInfo(name="n"))
 
 
 def test_what_cannot_be_stored_is_refused(tmp_path: Path, tokenizer: Tokenizer) -> None:

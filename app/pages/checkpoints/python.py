@@ -18,7 +18,7 @@ def python(core: Core, service: Checkpoints, state: CheckpointsState, panel: str
         ids.CATALOG: [
             "import aotlens",
             "",
-            "# Validation loss, the simple model's on the same text, and whether the model is a masked one.",
+            "# The loss on held-out data and the simple model's on the same; info.words.unit is its unit.",
             "result = {info.name: info.losses for info in aotlens.list_checkpoints() if info.problem is None}",
         ],
         ids.CARD: [*info, "result = info.card"],

@@ -13,10 +13,13 @@ from app.core import Core
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-MASKED_NOTE = (
-    "A masked language model: nats per hidden token, which it predicts from both sides, beside a unigram model's on "
-    "the same tokens. Not to be compared with losses of next tokens."
-)
+#: What a loss is that is not a next token's, by the recipe's objective.
+NOTES = {
+    "masked": "A masked language model: nats per hidden token, which it predicts from both sides, beside a unigram "
+    "model's on the same tokens. Not to be compared with losses of next tokens.",
+    "classes": "A model of images: nats per image on held-out images, beside that of the classes' shares alone. Not to "
+    "be compared with losses of text.",
+}
 
 
 class Checkpoints:
@@ -35,8 +38,8 @@ class Checkpoints:
         history = [] if info.problem is not None else info.history()
         if not history:
             return None
-        measured = {kind: info.metrics.get(f"{kind}_loss") for kind in ("bigram", "unigram")}
-        references = {kind: level for kind, level in measured.items() if level}
+        measured = {kind: info.metrics.get(f"{kind}_loss") for kind in ("bigram", "unigram", "class_share")}
+        references = {kind.replace("_", " "): level for kind, level in measured.items() if level}
         figure = training_curve(history, references=references, theme=theme)
         return figure.update_layout(meta={"name": info.name})
 
@@ -58,7 +61,7 @@ class Checkpoints:
 def row_of(info: CheckpointInfo) -> dict[str, Any]:
     """What the table says of a checkpoint; a broken one has its name and its problem."""
     model = info.model
-    loss, baseline, masked = info.losses
+    loss, baseline = info.losses
     kind = model.get("attention")
     phi = model.get("phi", "softmax")
     return {
@@ -71,7 +74,7 @@ def row_of(info: CheckpointInfo) -> dict[str, Any]:
         "tokens": info.tokens_seen or None,
         "loss": loss,
         "baseline": baseline,
-        "loss_note": MASKED_NOTE if masked else None,
+        "loss_note": NOTES.get(info.objective),
         "status": "broken" if info.problem else "ready",
         "problem": info.problem,
     }

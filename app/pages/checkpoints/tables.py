@@ -51,7 +51,7 @@ def parameters(rows: Sequence[dict[str, Any]]) -> Any:
 
 
 def _loss(field: str, title: str, help: str, **rest: Any) -> dict[str, Any]:
-    """A loss, with a dagger where it is a masked model's, whose numbers are no next-token losses."""
+    """A loss, with a dagger where it is a masked model's or of images, and no next-token loss."""
     column = number(field, title, ".3f", help, tooltipField="loss_note", **rest)
     shown = column["valueFormatter"]["function"]
     return {**column, "valueFormatter": {"function": f"({shown}) + (params.data.loss_note ? ' †' : '')"}}
@@ -62,8 +62,8 @@ _CHECKPOINTS: list[dict[str, Any]] = [
      "cellClassRules": {"broken": "params.data.status == 'broken'"}, "tooltipField": "problem"},
     {"field": "kind", "headerName": "Attention",
      "headerTooltip": "mhsa: separate query, key and value matrices; mssa: one matrix per head for all three"},
-    _loss("loss", "Validation loss", "Nats per token on held-out text; †: per hidden token"),
-    _loss("baseline", "Bigram loss", "A smoothed bigram model on the same text; †: a unigram model"),
+    _loss("loss", "Validation loss", "Nats per token on held-out text; †: per hidden token, or per image"),
+    _loss("baseline", "Bigram loss", "A smoothed bigram model on the same text; †: a unigram model, or class shares"),
     number("layers", "Layers", "d"),
     number("heads", "Heads", "d", "Heads per layer"),
     number("d_model", "d_model", "d", "Width of the residual stream"),

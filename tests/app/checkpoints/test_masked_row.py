@@ -12,6 +12,12 @@ def test_a_masked_models_losses_are_marked():
     assert "per hidden token" in row["loss_note"]
 
 
+def test_so_are_those_of_images():
+    metrics = {"validation_loss": 0.4, "class_share_loss": 2.3}
+    row = row_of(CheckpointInfo(name="m", metrics=metrics, recipe={"objective": "classes"}))
+    assert (row["loss"], row["baseline"]) == (0.4, 2.3) and "per image" in row["loss_note"]
+
+
 def test_other_losses_are_not():
     row = row_of(CheckpointInfo(name="m", metrics={"validation_loss": 4.25, "bigram_loss": 4.5}))
     assert (row["loss"], row["baseline"], row["loss_note"]) == (4.25, 4.5, None)

@@ -1,0 +1,19 @@
+"""What a run may learn, by the name that a recipe gives.
+
+objective.py     what the loop asks of an objective
+language.py      next tokens, and hidden tokens from both sides
+classes.py       the classes of images
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aotlens.train.objectives.classes import Classes, ImageTrainingData
+from aotlens.train.objectives.language import Masked, NextToken
+from aotlens.train.objectives.objective import Batch, Objective
+
+#: By `objective` of a recipe; their words are `aotlens.checkpoints.units.OBJECTIVE_WORDS`, under the same names.
+OBJECTIVES: dict[str, type[Objective[Any]]] = {"next_token": NextToken, "masked": Masked, "classes": Classes}
+
+__all__ = ["OBJECTIVES", "Batch", "Classes", "ImageTrainingData", "Masked", "NextToken", "Objective"]
