@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from aotlens.commands.evaluate_images import evaluate_on_images
 from aotlens.commands.shared import Csv, Device, Folders, Force, TokenBar, check_csv, print_text, table, write_csv
 
 if TYPE_CHECKING:
@@ -18,6 +19,13 @@ Source = Annotated[str | None, typer.Option(metavar="SOURCE", help="A file as pu
 def evaluate_command(
     checkpoints: Annotated[list[str], typer.Argument(metavar="CHECKPOINT...", help="One or several, side by side.")],
     suite: Annotated[Literal["zero-shot"], typer.Option(help="What is evaluated.")] = "zero-shot",
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="SPEC", help="Models of images: digits, npz:PATH, folder:PATH, openml:NAME or hf:NAME."),
+    ] = None,
+    split: Annotated[
+        Literal["test", "validation", "training"], typer.Option(help="With --data: which of its images.")
+    ] = "test",
     protocol: Annotated[
         Literal["usual", "aot"], typer.Option(help="The usual one, or that of Table 3 of the paper on AoT.")
     ] = "usual",
@@ -41,11 +49,18 @@ def evaluate_command(
     device: Device = "auto",
     folders: Folders = [],  # noqa: B006 (Typer copies it)
 ) -> None:
-    """Losses and accuracies without training: LAMBADA, WikiText, PTB and CBT, with 95% intervals.
+    """Losses and accuracies without training: LAMBADA, WikiText, PTB and CBT, with 95% intervals; or classes of images.
 
     Without a data set all five are read from the Hugging Face hub. Several checkpoints are compared in pairs on the
     same passages and questions: accuracies by McNemar's test, losses per word or byte with an interval.
+
+    With --data, a model of images: accuracy with Wilson's 95% interval, a table by class, and calibration.
     """
+    if data is not None:
+        if any((lambada, wikitext, ptb, cbt_cn, cbt_ne, baselines, limit, straight_quotes)) or protocol != "usual":
+            raise ValueError(f"--data {data}: evaluates models of images; leave the options of text out.")
+        evaluate_on_images(checkpoints, data, split, csv, force, device, folders)
+        return
     from aotlens.checkpoints import load
     from aotlens.data import open_corpus
     from aotlens.data.zero_shot import ON_THE_HUB

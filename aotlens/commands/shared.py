@@ -66,12 +66,12 @@ def prompt(model: AttentionOnlyTransformer, text: str | None, ids: str | None) -
 
 
 class TokenBar:
-    """`progress(done, total)` in tokens, as a bar on a terminal's stderr; nothing where that is a file or a pipe."""
+    """`progress(done, total)` in tokens (or images), as a bar on a terminal's stderr; nothing in a file or a pipe."""
 
-    def __init__(self) -> None:
+    def __init__(self, counted: str = "tokens") -> None:
         from tqdm import tqdm
 
-        self._bar = tqdm(unit=" tokens", unit_scale=True, leave=False, disable=None)
+        self._bar = tqdm(unit=f" {counted}", unit_scale=True, leave=False, disable=None)
 
     def __call__(self, done: int, total: int) -> None:
         self._bar.total = total

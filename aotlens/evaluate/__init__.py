@@ -12,7 +12,7 @@ masked.py        loss of a masked language model on hidden tokens, and the unigr
 from __future__ import annotations
 
 from aotlens.evaluate.continuations import ContinuationScores, score_continuations
-from aotlens.evaluate.images import ImageEvaluation, class_share_loss, evaluate_images
+from aotlens.evaluate.images import ImageEvaluation, class_share_loss, evaluate_images, images_of
 from aotlens.evaluate.language import BigramModel, RepeatLosses, repeat_losses, validation_loss
 from aotlens.evaluate.masked import MaskedLoss, mask_id_of, masked_loss, unigram_loss
 from aotlens.evaluate.predictions import (
@@ -37,6 +37,7 @@ __all__ = [
     "class_share_loss",
     "evaluate_images",
     "evaluate_zero_shot",
+    "images_of",
     "mask_id_of",
     "masked_loss",
     "masked_predictions",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from jaxtyping import Float64, Int64
 from torch.nn.functional import log_softmax
 
 from aotlens.conventions import Progress
-from aotlens.data.images import ImageSet
+from aotlens.data.images import ImageData, ImageSet
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.results import Result
 from aotlens.statistics import wilson_interval
@@ -160,6 +160,31 @@ def evaluate_images(
     return ImageEvaluation(
         classes=images.classes, labels=images.labels.numpy().copy(), log_probabilities=log_probabilities
     )
+
+
+def images_of(
+    model: AttentionOnlyTransformer, data: ImageData, split: Literal["test", "validation", "training"] = "test"
+) -> ImageSet:
+    """The images of `data` that a split names, for `evaluate_images`; classes that are only numbered get the model's
+    names.
+
+    The validation images are those that the training of `model` held out, and the training images the others, which
+    needs the very data that its card names. Raises `ValueError` for other data or a card that does not say.
+    """
+    processor, card = model.image_processor, model.card
+    if processor is not None and data.classes == tuple(map(str, range(len(processor.classes)))):
+        data = data.named(processor.classes)
+    if split == "test":
+        return data.test
+    share = getattr(card, "recipe", {}).get("images", {}).get("validation")
+    if share is None or data.sha256() != card.corpus.get("sha256"):
+        trained_on = "a card that says how" if share is None else f"the data it was trained on, {processor.data}"
+        raise ValueError(
+            f"the {split} images are told apart as in the model's training: expected {trained_on}, got {data.spec}; "
+            "the test images of any data may be evaluated."
+        )
+    train, validation = data.split(share)
+    return train if split == "training" else validation
 
 
 def class_share_loss(train: ImageSet, held_out: ImageSet) -> float:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
@@ -30,10 +30,11 @@ from aotlens.results import Result
 class AttentionPatterns(Result):
     """Patterns, scores and value norms of every head on one prompt, on the CPU in float32."""
 
-    tokens: Int[np.ndarray, " pos"]
-    """Token ids."""
+    tokens: Int[np.ndarray, " token"]
+    """Token ids; none for a model of images or vectors."""
     str_tokens: tuple[str, ...]
-    """One string a token; `()` for a model without a tokenizer."""
+    """One string a token, `()` for a model without a tokenizer; of images and vectors what each position is: `[CLS]`,
+    `0, 2` (a patch's row and column), `5` (a vector's number)."""
     pattern: Float[np.ndarray, "layer head query key"]
     """φ(scores); 0 where hidden. Rows sum to 1 for softmax only."""
     scores: Float[np.ndarray, "layer head query key"] | None
@@ -45,7 +46,8 @@ class AttentionPatterns(Result):
 
     @property
     def headline(self) -> str:
-        return f"{self.n_layers} layers × {self.n_heads} heads on {self.n_pos} tokens"
+        noun = "tokens" if len(self.tokens) else "positions"
+        return f"{self.n_layers} layers × {self.n_heads} heads on {self.n_pos} {noun}"
 
     @property
     def n_layers(self) -> int:
@@ -71,20 +73,22 @@ class AttentionPatterns(Result):
 
 
 def attention_patterns(
-    model: AttentionOnlyTransformer, tokens: Int[Tensor, ...] | str | list[str]
+    model: AttentionOnlyTransformer, tokens: Shaped[Tensor, ...] | str | list[str]
 ) -> AttentionPatterns:
-    """The patterns of one prompt: a text, or token ids `[pos]` or `[1, pos]`.
+    """The patterns of one prompt: a text, or token ids `[pos]` or `[1, pos]`; or of one image or sequence of vectors.
 
-    Raises `ValueError` for a batch, for ids out of range and for a prompt longer than the model's context.
+    An image is `[channel, height, width]` (or a batch of one), floats as the model reads them, or uint8 pixels for a
+    model with an image processor; vectors are `[pos, d_in]`. Raises `ValueError` for a batch, for what the model does
+    not read, and for a prompt longer than the model's context.
     Not safe to call from two threads on one model: hooks are the model's state.
     """
     return patterns_and_logits(model, tokens)[0]
 
 
 def patterns_and_logits(
-    model: AttentionOnlyTransformer, tokens: Int[Tensor, ...] | str | list[str]
-) -> tuple[AttentionPatterns, Float[Tensor, "pos d_vocab"]]:
-    """The same and, of the same forward pass, what the model expects at each position: logits on its device.
+    model: AttentionOnlyTransformer, tokens: Shaped[Tensor, ...] | str | list[str]
+) -> tuple[AttentionPatterns, Float[Tensor, "*pos outputs"]]:
+    """The same and, of the same forward pass, what the model writes at each position (or once): on its device.
 
     `predictions_of_logits` and `token_losses` of `aotlens.evaluate` read them, without another pass.
     """
@@ -96,23 +100,34 @@ def patterns_and_logits(
         logits, cache = model.run_with_cache(
             tokens[None].to(model.device), names_filter=lambda name: name in kept, return_cache_object=False
         )
-        n_pos = tokens.shape[0]
+        n_pos = cache[hook_names.attn(0, hook_names.V)].shape[1]
         visible = model.visible_keys(n_pos, None, model.device)
 
         def stack(name: str) -> Tensor:
             return torch.stack([cache[hook_names.attn(layer, name)][0] for layer in range(cfg.n_layers)])
 
         seen = np.ones((1, n_pos, n_pos), dtype=bool) if visible is None else visible[0].cpu().numpy()
-        ids = tokens.cpu()
+        ids = tokens.cpu() if cfg.read_in == "tokens" else torch.empty(0, dtype=torch.long)
         patterns = AttentionPatterns(
             tokens=ids.numpy().astype(np.int64),
-            str_tokens=() if model.tokenizer is None else tuple(model.tokenizer.str_tokens(ids.tolist())),
+            str_tokens=_names(model, ids, n_pos),
             pattern=_float32(stack(hook_names.PATTERN)),
             scores=_float32(stack(hook_names.SCORES)) if cfg.has_query_key else None,
             value_norms=_float32(stack(hook_names.V).float().norm(dim=-1).transpose(1, 2)),
             visible=seen,
         )
         return patterns, logits[0]
+
+
+def _names(model: AttentionOnlyTransformer, ids: Tensor, n_pos: int) -> tuple[str, ...]:
+    """What stands at each position, in words."""
+    cfg = model.cfg
+    if cfg.read_in == "tokens":
+        return () if model.tokenizer is None else tuple(model.tokenizer.str_tokens(ids.tolist()))
+    numbers = range(n_pos - cfg.class_token)
+    columns = (cfg.image_size or 0) // (cfg.patch_size or 1)
+    names = [f"{i // columns}, {i % columns}" if cfg.read_in == "patches" else str(i) for i in numbers]
+    return tuple(["[CLS]", *names] if cfg.class_token else names)
 
 
 _HOOKS = (hook_names.PATTERN, hook_names.SCORES, hook_names.V)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
-from aotlens.checkpoints import load
+from aotlens.checkpoints import CheckpointInfo, load, save_checkpoint
+from aotlens.data.images import ImageProcessor, open_images
 from aotlens.evaluate import evaluate_zero_shot
+from aotlens.models import AttentionOnlyTransformer, ModelConfig
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -58,3 +62,35 @@ def test_what_cannot_be_is_one_line(run: Run, lambada: str) -> None:
     )
     code, _, err = run("evaluate", "small", "--lambada", lambada, "--protocol", "aot")
     assert code == 2 and "LAMBADA needs a context of more than 11 tokens, got 6" in err
+
+
+def test_a_model_of_images(run: Run, home: Path, tmp_path: Path) -> None:
+    cfg = ModelConfig(
+        n_layers=1, d_model=8, n_heads=2, d_head=4, n_ctx=4, read_in="patches", image_size=8, patch_size=4,
+        read_out="classes", d_out=10, causal=False, pooling="mean",
+    )  # fmt: skip
+    model = AttentionOnlyTransformer(cfg)
+    digits = open_images("digits")
+    names = tuple(f"the {name}" for name in digits.classes)
+    model.image_processor = dataclasses.replace(ImageProcessor.of(digits.train, "digits"), classes=names)
+    recipe, corpus = {"images": {"validation": 0.1}}, {"sha256": digits.named(names).sha256()}
+    save_checkpoint(home / "seeing", model, CheckpointInfo(name="seeing", recipe=recipe, corpus=corpus))
+    model = load("seeing", "cpu")
+    for split, images in (("test", digits.test), ("validation", digits.split(0.1)[1])):
+        code, out, err = run("evaluate", "seeing", "--data", "digits", "--split", split, "--device", "cpu")
+        assert (code, err) == (0, "")
+        right = int((model(images.images).argmax(-1) == images.labels).sum())
+        assert f"{split} images: {len(images)}" in out and f"{right / len(images):.2%} right" in out
+        assert "the 7" in out and "Expected calibration error" in out
+    file = tmp_path / "classes.csv"
+    assert run("evaluate", "seeing", "--data", "digits", "--csv", str(file))[1] == f"{file}: 10 rows\n"
+    assert set(pd.read_csv(file).checkpoint) == {"seeing"}
+    code, _, err = run("evaluate", "small", "--data", "digits")
+    assert code == 2 and "expected models of images, but small reads tokens" in err
+    code, _, err = run("evaluate", "seeing", "--data", "digits", "--limit", "3")
+    assert code == 2 and "leave the options of text out" in err
+    other = tmp_path / "other.npz"
+    pixels, labels = np.zeros((20, 8, 8), dtype=np.uint8), np.arange(20) % 10
+    np.savez(other, x_train=pixels, y_train=labels, x_test=pixels, y_test=labels)
+    code, _, err = run("evaluate", "seeing", "--data", f"npz:{other}", "--split", "validation")
+    assert code == 2 and "expected the data it was trained on, digits" in err

@@ -85,3 +85,40 @@ def test_what_is_not_one_prompt_is_refused(tokens: torch.Tensor):
 def test_half_precision_comes_out_as_float32():
     model = tiny().to(torch.bfloat16)
     assert attention_patterns(model, TOKENS).pattern.dtype == np.float32
+
+
+@pytest.mark.parametrize("class_token", [True, False])
+def test_of_an_image_the_positions_are_its_patches(class_token: bool):
+    """The first layer's formula on patches cut out by hand, [CLS] before them."""
+    model = tiny(
+        read_in="patches", image_size=6, patch_size=2, n_channels=3, class_token=class_token, n_ctx=9 + class_token,
+        read_out="classes", d_out=4, causal=False, norm=None, d_vocab=None, pooling="mean",
+    )  # fmt: skip
+    torch.manual_seed(0)
+    image = torch.randn(3, 6, 6)
+    found = attention_patterns(model, image)
+    patches = [
+        image[:, 2 * r : 2 * r + 2, 2 * c : 2 * c + 2].flatten() @ model.embed.W for r in range(3) for c in range(3)
+    ]
+    x = torch.stack([*([model.embed.cls] if class_token else []), *patches]) + model.W_pos
+    scores = (x @ model.W_Q[0, 1]) @ (x @ model.W_K[0, 1]).T / 2
+    np.testing.assert_allclose(found.pattern[0, 1], scores.softmax(-1).detach().numpy(), rtol=1e-3, atol=1e-5)
+    assert found.n_pos == 9 + class_token and found.tokens.size == 0 and "positions" in found.headline
+    names = [f"{row}, {column}" for row in range(3) for column in range(3)]
+    assert found.str_tokens == (("[CLS]", *names) if class_token else tuple(names))
+    with pytest.raises(ValueError, match="expected one prompt, one input of patches"):
+        attention_patterns(model, torch.stack([image, image]))
+
+
+def test_of_vectors_the_positions_are_numbered():
+    model = tiny(read_in="vectors", d_in=5, read_out="vectors", d_out=2, norm=None, d_vocab=None).double()
+    vectors = torch.randn(7, 5, dtype=torch.float64)
+    found = attention_patterns(model, vectors)
+    x = vectors @ model.embed.W + model.W_pos[:7]
+    scores = ((x @ model.W_Q[0, 0]) @ (x @ model.W_K[0, 0]).T / 2).masked_fill(
+        torch.ones(7, 7).triu(1).bool(), -math.inf
+    )
+    np.testing.assert_allclose(found.pattern[0, 0], scores.softmax(-1).detach().numpy(), rtol=1e-5)
+    assert found.str_tokens == tuple("0123456")
+    with pytest.raises(ValueError, match=r"expected vectors of torch\.float64"):
+        attention_patterns(model, vectors.float())
