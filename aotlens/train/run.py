@@ -39,7 +39,15 @@ def run_recipe(
     leads = os.environ.get("RANK", "0") == "0"
     data = OBJECTIVES[recipe.objective].prepare(recipe, corpus, announce=_say if leads else lambda message: None)
     command = _command(
-        name_or_path, recipe.data_section.spec, corpus, seed, learning_rate, tokens, tokenizer, rows_at_once
+        name_or_path,
+        "--corpus" if recipe.counted == "tokens" else "--data",
+        recipe.data_section.spec,
+        corpus,
+        seed,
+        learning_rate,
+        tokens,
+        tokenizer,
+        rows_at_once,
     )
     kind, _, _ = recipe.corpus.tokenizer.partition(":")  # a card names no local folder
     recipe = dataclasses.replace(recipe, corpus=dataclasses.replace(recipe.corpus, tokenizer=kind))
@@ -77,6 +85,7 @@ def changed_recipe(
 
 def _command(
     recipe: str,
+    option: str,
     spec: str | None,
     corpus: str | None,
     seed: int | None,
@@ -85,16 +94,14 @@ def _command(
     tokenizer: str | None,
     rows_at_once: int | None,
 ) -> str:
-    """The command that trains this again; a local folder is named by its kind only."""
+    """The command that trains this again; a local folder is named by its kind only. `option` names the data."""
     words = ["aotlens train", recipe]
     if corpus is not None and corpus != spec:
-        words.append(f"--corpus {portable_spec(corpus)}")
+        words.append(f"{option} {portable_spec(corpus)}")
     if tokenizer is not None:
         words.append(f"--tokenizer {tokenizer.partition(':')[0]}:FOLDER")
     options = {"--seed": seed, "--learning-rate": rate, "--tokens": tokens, "--rows-at-once": rows_at_once}
-    for option, value in options.items():
-        if value is not None:
-            words.append(f"{option} {value}")
+    words += [f"{name} {value}" for name, value in options.items() if value is not None]
     return " ".join(words)
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import interpolate
 
@@ -78,14 +78,12 @@ class ImageProcessor:
         """As JSON; `from_dict` undoes it."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
-    def encode(
-        self, images: UInt8[Tensor, "image channel height width"], size: int | None = None
-    ) -> Float[Tensor, "image channels side side"]:
+    def encode(self, images: Tensor, size: int | None = None) -> Float[Tensor, "image channels height width"]:
         """What the model reads, float32: its channels, its `size` (None: as they are), normalised.
 
-        Grey images become coloured ones by three equal channels, coloured ones grey by their luminance (ITU-R BT.601);
-        of another size the middle square is cut out and scaled, with antialiasing. Raises `ValueError` for what is not
-        uint8 `[image, 1 or 3 channels, height, width]`.
+        `images` are uint8, `[image, 1 or 3 channels, height, width]`. Grey images become coloured ones by three equal
+        channels, coloured ones grey by their luminance (ITU-R BT.601); of another size the middle square is cut out and
+        scaled, with antialiasing. Raises `ValueError` for other images.
         """
         if images.dim() != 4 or images.shape[1] not in (1, 3) or images.dtype != torch.uint8:
             raise ValueError(

@@ -21,13 +21,18 @@ TEST_SHARE = 0.2
 #: Bytes of an array of a NumPy file, at most.
 MAX_BYTES = 8 * 2**30
 _SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm"})
-_EXPECTED = "expected images 'digits', 'npz:PATH', 'folder:PATH', 'openml:NAME' or 'hf:NAME[:config[:field]]', got "
+_EXPECTED = (
+    "expected images 'digits', 'fashion-sample', 'npz:PATH', 'folder:PATH', 'openml:NAME' or "
+    "'hf:NAME[:config[:field]]', got "
+)
 
 
 def open_images(spec: str, *, size: int | None = None, root: str | PathLike[str] | None = None) -> ImageData:
     """Open labelled images by name, with a training and a test set.
 
     - ``digits``: scikit-learn's 1,797 handwritten digits of 8 × 8 pixels, always there;
+    - ``fashion-sample``: the first 10 images of each class of Fashion-MNIST's test set (MIT license), always there; no
+      training images;
     - ``npz:PATH``: a NumPy file with uint8 `x_train`, `x_test` `[image, height, width(, channel)]` and whole numbers
       `y_train`, `y_test`, and, where it has them, `classes`, their names;
     - ``folder:PATH``: a folder a class with image files below, within `train` and `test` where these two are there;
@@ -44,6 +49,8 @@ def open_images(spec: str, *, size: int | None = None, root: str | PathLike[str]
     kind, _, argument = spec.partition(":")
     if spec == "digits":
         return _resized(_digits(), size)
+    if spec == "fashion-sample":
+        return _resized(_npz(spec, Path(__file__).parent / "bundled" / "fashion-sample.npz"), size)
     path = (Path(root) if root is not None else Path()) / Path(argument).expanduser()
     if kind == "npz" and argument:
         return _resized(_npz(spec, path), size)
