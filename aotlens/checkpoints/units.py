@@ -50,7 +50,7 @@ OBJECTIVE_WORDS: dict[str, ObjectiveWords] = {
         loss="validation_loss",
         baseline="class_share_loss",
         sentence="Its validation loss is {:.2f} nats {} that of the classes' shares alone.",
-        marks=(" images", " class shares"),
+        marks=(" an image", " class shares"),
         accuracy="test_accuracy",
     ),
 }
