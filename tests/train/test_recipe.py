@@ -20,7 +20,7 @@ def test_bundled_recipes_load_and_survive_a_round_trip(name: str) -> None:
     recipe = load_recipe(name)
     assert recipe.name == name and recipe.description
     assert Recipe.from_dict(recipe.to_dict()) == recipe
-    assert recipe.corpus.source and recipe.corpus.license
+    assert recipe.data_section.source and recipe.data_section.license
 
 
 def test_the_comparison_differs_in_architecture_and_learning_rate_only() -> None:
