@@ -2,6 +2,7 @@
 
 __main__.py    `python -m app --checkpoints DIR --port N`
 factory.py     create_app(settings) -> a Dash app; no global app
+server.py      waitress within the app's limits, and its end
 screenshot.py  `python -m app.screenshot OUT` makes the README's picture
 core/          checkpoints, inference, corpora, jobs, files, settings, addresses: knows no page, and no Dash
 shell/         frame, navigation, panels, tables, tokens, callbacks: what every page uses

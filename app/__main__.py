@@ -11,13 +11,16 @@ import argparse
 import errno
 import logging
 import os
+import signal
 import socket
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from app.core.access import checked_token, new_token
+from app.core.hosts import WILDCARDS, checked_name
 from app.core.settings import Settings
 
 if TYPE_CHECKING:
@@ -55,9 +58,16 @@ def _parse(argv: Sequence[str] | None) -> Settings:
     parser.add_argument("--host", default=defaults.host, help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=_port, default=defaults.port, help="port to listen on (default: %(default)s)")
     parser.add_argument(
-        "--trusted-host", metavar="NAME", action="append", default=[],
+        "--trusted-host", metavar="NAME", type=_as_argument(checked_name), action="append", default=[],
         help="another name by which browsers address this server, such as a proxy's; others are refused",
     )  # fmt: skip
+    access = parser.add_mutually_exclusive_group()
+    access.add_argument(
+        "--token", type=_as_argument(checked_token), default=None,
+        help="what whoever opens the app must have, on this machine, too (or $AOTLENS_TOKEN); where others can reach "
+        "it (--host, --trusted-host), one is made unless it is given",
+    )  # fmt: skip
+    access.add_argument("--no-token", action="store_true", help="let whoever can reach the app use it, without a token")
     parser.add_argument("--device", default="auto", help="auto, cuda, mps or cpu (default: %(default)s)")
     parser.add_argument(
         "--max-tokens", type=_positive, default=defaults.max_tokens, help="longest prompt (default: %(default)s)"
@@ -72,7 +82,10 @@ def _parse(argv: Sequence[str] | None) -> Settings:
         help="a distillation to show beside the bundled ones; may be given more than once",
     )  # fmt: skip
     given = parser.parse_args(argv)
+    shared = Settings(host=given.host, trusted_hosts=tuple(given.trusted_host)).shared
     return Settings(
+        token=_token(parser, given.token, made=shared) if not given.no_token else None,
+        no_token=given.no_token,
         corpora=tuple(given.corpus),
         distillations=tuple(given.distillation),
         checkpoints=tuple(given.checkpoints),
@@ -82,6 +95,27 @@ def _parse(argv: Sequence[str] | None) -> Settings:
         device=given.device,
         max_tokens=given.max_tokens,
     )
+
+
+def _as_argument(check: Callable[[str], str]) -> Callable[[str], str]:
+    """A check whose message argparse says."""
+
+    def checked(text: str) -> str:
+        try:
+            return check(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return checked
+
+
+def _token(parser: argparse.ArgumentParser, given: str | None, *, made: bool) -> str | None:
+    """The token that was given, on the command line or in the environment, where nobody else sees it; or a new one."""
+    environment = os.environ.get("AOTLENS_TOKEN")
+    try:
+        return given or (environment and checked_token(environment)) or (new_token() if made else None)
+    except ValueError as error:
+        parser.error(f"AOTLENS_TOKEN: {error}")
 
 
 def _serve(settings: Settings) -> None:
@@ -94,12 +128,11 @@ def _serve(settings: Settings) -> None:
     listener = _listen(settings)
     try:
         # After the cheap checks, because it takes a second or two.
-        from waitress import create_server
-
         from aotlens.checkpoints import CheckpointError
         from app.core import Core
         from app.core.compression import warm_up
         from app.factory import create_app
+        from app.server import make_server
         from app.shell.graph import PLOTLY
 
         try:
@@ -120,14 +153,19 @@ def _serve(settings: Settings) -> None:
         app = create_app(settings, core)
         # Its warnings about a queue of a few requests alarm and mean nothing here.
         logging.getLogger("waitress.queue").setLevel(logging.ERROR)
-        server = create_server(app.server, sockets=[listener], threads=settings.threads, ident=None)
+        server = make_server(app.server, settings, listener)
     except BaseException:
         listener.close()
         raise
     threading.Thread(target=_warm_up, args=(core.catalog,), daemon=True).start()
-    threading.Thread(target=warm_up, args=(app.server, "/", PLOTLY), daemon=True).start()
-    print(f"aotlens is at {address(settings)} ({_count(len(found))}). Ctrl+C stops it.", flush=True)
-    server.run()
+    threading.Thread(target=warm_up, args=(app.server, settings, "/", PLOTLY), daemon=True).start()
+    # As whoever runs it in the background stops it: what has been asked is still answered.
+    signal.signal(signal.SIGTERM, lambda *_: server.stop())
+    print(f"aotlens is at {address(settings)} ({_count(len(found))}){reach(settings)}. Ctrl+C stops it.", flush=True)
+    if server.run():
+        unanswered = server.drain(settings.drain_seconds)
+        if unanswered:
+            print(f"aotlens: stopped; {unanswered} of its answers took too long to wait for.", file=sys.stderr)
 
 
 def _check_distillations(settings: Settings) -> None:
@@ -146,22 +184,30 @@ def address(settings: Settings) -> str:
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(settings.host, settings.host)
     if ":" in host and not host.startswith("["):
         host = f"[{host}]"
-    return f"http://{host}:{settings.port}"
+    return f"http://{host}:{settings.port}" + (f"/?token={settings.token}" if settings.token else "")
+
+
+def reach(settings: Settings) -> str:
+    """Who can reach the app, for the end of the line that it prints."""
+    if not settings.shared:
+        return ", for this machine alone" if settings.token is None else ", for whoever has the token on this machine"
+    names = ", ".join(settings.trusted_hosts)
+    others = f"; others use {names} in place of the host" if names else ""
+    if settings.host in WILDCARDS and not names:
+        others = "; others use this machine's name or address in place of the host"
+    if settings.token is None:
+        return f", for everybody who can reach it: no token is asked for{others}"
+    return f", for whoever has this address or its token{others}"
 
 
 def _listen(settings: Settings) -> socket.socket:
     """The listening socket, made here so that a port in use is known before anything is loaded."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    from app.server import listen
+
     try:
-        listener.bind((settings.host.strip("[]"), settings.port))
-        # bind alone succeeds beside another listener that also reuses addresses; listen does not.
-        listener.listen(128)
+        return listen(settings.host, settings.port)
     except (OSError, UnicodeError) as error:
-        listener.close()
         raise StartError(_why(settings, error)) from error
-    return listener
 
 
 def _why(settings: Settings, error: Exception) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from app.core import Core
+from app.core.boundary import answer_always
 from app.core.compression import compress
 from app.core.links import Links
 from app.core.security import secure
@@ -16,14 +17,22 @@ from app.shell import checking, navigation, python, static
 from app.shell.app import App
 from app.shell.browser import Browser, Link
 from app.shell.frame import frame
+from app.shell.health import tell_health
 from app.shell.page import Page
+from app.shell.sign_in import require_token
 
 
 def create_app(settings: Settings, core: Core | None = None, *, pages: Sequence[Page] = PAGES) -> App:
     """The whole app: layout, callbacks, security. `core` may be given, to share loaded models.
 
-    Raises ValueError where a callback names what is in no layout, or two pages share a name.
+    Raises ValueError where a callback names what is in no layout, or two pages share a name; and for an app that others
+    can reach without a token, where nobody has said so.
     """
+    if settings.shared and settings.token is None and not settings.no_token:
+        raise ValueError(
+            "Others can reach this app: expected a token in its settings (app.core.access.new_token() makes one), or "
+            "no_token=True, got neither."
+        )
     core = replace(core or Core.start(settings), links=Links(page.address for page in pages))
     app = App(core, pages)
     app.layout = frame([(page.title, page.path) for page in pages])
@@ -41,7 +50,10 @@ def create_app(settings: Settings, core: Core | None = None, *, pages: Sequence[
     styles, scripts = static.styles(pages), static.scripts(pages, app.wiring.script())
     static.serve(app.server, [*early, *styles, *scripts])
     app.set_index(early=static.tags(early), styles=static.tags(styles), scripts=static.tags(scripts))
+    tell_health(app.server, core)
     keep_sessions(app.server)
     compress(app.server, settings)
     secure(app.server, settings, app.csp_hashes())
+    require_token(app.server, settings)  # after `secure`, which refuses foreign hosts first
+    answer_always(app.server)
     return app

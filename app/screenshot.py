@@ -54,11 +54,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _shoot(settings: Settings, path: str, executable: str, given: argparse.Namespace) -> bytes:
     from playwright.sync_api import sync_playwright
-    from waitress import create_server
 
     from app.factory import create_app
+    from app.server import listen, make_server
 
-    server = create_server(create_app(settings).server, host="127.0.0.1", port=0, threads=settings.threads)
+    server = make_server(create_app(settings).server, settings, listen("127.0.0.1", 0))
     threading.Thread(target=server.run, daemon=True).start()
     with sync_playwright() as playwright:
         flags = ["--no-sandbox", "--disable-dev-shm-usage", "--no-proxy-server"]
@@ -70,7 +70,7 @@ def _shoot(settings: Settings, path: str, executable: str, given: argparse.Names
         page.wait_for_timeout(500)  # the map's last redraw
         picture = page.screenshot()
         browser.close()
-    server.close()
+    server.stop()
     return picture
 
 

@@ -17,8 +17,11 @@ jobs.py        long work in the background, with progress
 sessions.py    which browser asks
 cache.py       results kept within a memory bound, each made once
 files.py       results as files
-errors.py      RequestError: what a user can put right
+errors.py      RequestError: what a user can put right; ids of errors that the log has
+boundary.py    whatever goes wrong becomes an error reply
 compression.py answers and files, smaller
+hosts.py       names and addresses of servers: their form, which are this machine's
+access.py      the token of a shared app
 security.py    trusted hosts, Content-Security-Policy, headers
 """
 

@@ -71,12 +71,13 @@ def compress(server: Flask, settings: Settings) -> None:
         return response
 
 
-def warm_up(server: Flask, path: str, *later: str) -> None:
+def warm_up(server: Flask, settings: Settings, path: str, *later: str) -> None:
     """Compresses the page at `path`, the files that it names and those that it loads `later`, before anybody asks."""
     client = server.test_client()
-    page = client.get(path, headers={"Host": "localhost", "Accept-Encoding": "identity"}).text
+    own = {"Host": "localhost"} | ({} if settings.token is None else {"Authorization": f"Bearer {settings.token}"})
+    page = client.get(path, headers={**own, "Accept-Encoding": "identity"}).text
     for address in dict.fromkeys([*later, path, *re.findall(r'(?:src|href)="(/[^"]+)"', page)]):
-        with client.get(address, headers={"Host": "localhost", "Accept-Encoding": "br"}):
+        with client.get(address, headers={**own, "Accept-Encoding": "br"}):
             pass
 
 

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from app.core.errors import logged, out_of_memory
+
 State = Literal["waiting", "running", "done", "failed", "stopped"]
 Report = Callable[[int, int, str], None]
 
@@ -128,7 +130,8 @@ class Jobs:
             except ValueError as error:
                 job.error = str(error)
                 job.state = "failed"
-            except Exception as error:
-                log.exception("%s failed", job.label)
-                job.error = f"{type(error).__name__}: {error}. The terminal in which the app runs has the details."
+            except BaseException as error:  # a panic of native code is no Exception, and would leave the job running
+                id = logged(log, f"{job.label} failed")
+                why = "There was not enough memory" if out_of_memory(error) else f"{type(error).__name__}: {error}"
+                job.error = f"{why} (error {id}). The terminal in which the app runs has the details."
                 job.state = "failed"

@@ -7,15 +7,12 @@ the first colon, so it can't name [::1]; hence our own comparison.)
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from urllib.parse import urlsplit
 
 from flask import Flask, Response, abort, request
 
+from app.core.hosts import WILDCARDS, is_address, named
 from app.core.settings import Settings
-
-_HOST = re.compile(r"(?P<name>[\w.-]+|\[[0-9a-fA-F:.]+\])(:\d{1,5})?", re.ASCII)
 
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -24,6 +21,9 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
+    # Copy link and Copy write to the clipboard; nothing else of the machine is asked for.
+    "Permissions-Policy": "camera=(), display-capture=(), geolocation=(), hid=(), microphone=(), midi=(), payment=(), "
+    "serial=(), usb=(), clipboard-write=(self)",
 }
 
 
@@ -52,21 +52,27 @@ def secure(server: Flask, settings: Settings, script_hashes: Sequence[str]) -> N
     """Applies all of it; `script_hashes` are those of every inline script."""
     server.config["MAX_CONTENT_LENGTH"] = settings.max_request_bytes
     trusted = {host.lower() for host in settings.hosts}
+    # An address leads to itself only: it is names that somebody may let point here.
+    any_address = settings.host in WILDCARDS
     policy = content_security_policy(script_hashes)
 
     @server.before_request
     def refuse_foreign() -> None:
         host = request.headers.get("Host", "")
-        named = _HOST.fullmatch(host)
-        if named is None or named.group("name").lower() not in trusted:
+        name = named(host)
+        if name is None or not (name in trusted or (any_address and is_address(name))):
             abort(400, "This server isn't known by that name; --trusted-host NAME makes it known.")
         origin = request.headers.get("Origin")
-        if request.method != "GET" and origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        own = {f"{scheme}://{host.lower()}" for scheme in ("http", "https")}
+        if request.method != "GET" and origin is not None and origin.lower() not in own:
             abort(400, "This request comes from another site.")
 
     @server.after_request
     def add_headers(response: Response) -> Response:
         response.headers["Content-Security-Policy"] = policy
         for name, value in _HEADERS.items():
-            response.headers[name] = value
+            response.headers.setdefault(name, value)
+        # Scripts and styles say themselves how long they keep; all else is somebody's texts and models.
+        if "Cache-Control" not in response.headers:
+            response.headers["Cache-Control"] = "no-cache" if response.mimetype == "text/html" else "no-store"
         return response

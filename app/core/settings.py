@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from socket import gethostname
+
+from app.core.access import checked_token
+from app.core.hosts import LOOPBACK, WILDCARDS, checked_name, is_loopback
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +22,10 @@ class Settings:
     """Port to listen on."""
     trusted_hosts: tuple[str, ...] = ()
     """Names by which a browser may address the server, besides this machine's own."""
+    token: str | None = None
+    """What whoever opens the app must have; None: nobody is asked. A shared app must have one, or `no_token`."""
+    no_token: bool = False
+    """Whether whoever reaches a shared app may use it, which somebody has to say aloud."""
     first_checkpoint: str = "novels-2l-mhsa"
     """What the Heads page opens on, where there is one of that name: the one with an induction head."""
     device: str = "auto"
@@ -87,6 +95,14 @@ class Settings:
     """Largest request body: an uploaded text takes 4/3 of its size there."""
     compressed_bytes: int = 16 * 2**20
     """Memory of the compressed files kept; the least recently used go first."""
+    max_header_bytes: int = 64 * 2**10
+    """Largest head of a request: the address, which may hold a prompt, and the browser's cookies."""
+    max_connections: int = 1000
+    """Connections at once, idle and half-open ones too; fewer where the process may not open so many files."""
+    idle_seconds: int = 30
+    """How long a connection is kept on which nothing moves; browsers open another when they need it."""
+    drain_seconds: float = 20.0
+    """How long a stop (SIGTERM) waits for the answers to what has been asked."""
     threads: int = 8
     """Requests served at once. Forward passes of one model take turns."""
     n_predictions: int = 12
@@ -104,9 +120,21 @@ class Settings:
     max_export_bytes: int = 64 * 2**20
     """Largest file made for download."""
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for names and tokens that have not the right form."""
+        object.__setattr__(self, "trusted_hosts", tuple(map(checked_name, self.trusted_hosts)))
+        if self.token is not None:
+            checked_token(self.token)
+
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Every name that a request's Host may have."""
-        own = ("127.0.0.1", "localhost", "[::1]")
-        named = () if self.host in ("0.0.0.0", "::", *own) else (self.host,)
-        return tuple(dict.fromkeys((*own, *named, *self.trusted_hosts)))
+        """Every name that a request's Host may have; where the app listens on all addresses, any address besides."""
+        bare = self.host.strip("[]").lower()
+        listening = f"[{bare}]" if ":" in bare else bare
+        names = (gethostname().lower(),) if self.host in WILDCARDS else (listening,)
+        return tuple(dict.fromkeys((*LOOPBACK, *names, *self.trusted_hosts)))
+
+    @property
+    def shared(self) -> bool:
+        """Whether others than this machine can reach the app: itself, or through a proxy that calls it by a name."""
+        return not is_loopback(self.host) or bool(self.trusted_hosts)

@@ -6,6 +6,8 @@ frame.py       name, navigation, theme, a place for the page
 navigation.py  address -> page, with notices for values that cannot be
 callbacks.py   `guarded`: server callbacks by names, errors said in their panel
 browser.py     the browser's side: functions by names, links, what writes the address
+health.py      whether the app can be used
+sign_in.py     asks for the token of a shared app
 sharing.py     what several pages do alike: run a text, mark a head, save figures and files
 checking.py    every callback against all layouts, at start
 static.py      scripts and styles, served by list, with fingerprints

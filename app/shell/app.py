@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dash import Dash
+from dash.exceptions import DependencyException
 from flask import Flask
 
 from app.core import Core
@@ -46,11 +47,11 @@ class App(Dash):
             serve_locally=True,
             add_log_handler=False,
             use_pages=False,
-            health_endpoint="health",
             # Pages come and go; `checking.py` has compared every callback with all layouts, which Dash would do in the
             # browser, with all layouts in every page's HTML.
             suppress_callback_exceptions=True,
         )
+        self.server.register_error_handler(DependencyException, lambda _: ("There is no such package.", 404))
         self.core = core
         self.pages = tuple(pages)
         self.services: dict[str, Any] = {page.name: page.service(core) for page in pages}

@@ -24,10 +24,10 @@ from dash import Dash, Input, Output, State, no_update
 from dash.exceptions import PreventUpdate
 
 from aotlens.checkpoints import CheckpointError
-from app.core.errors import RequestError
+from app.core.errors import RequestError, logged, out_of_memory
 from app.shell import ids
 from app.shell.graph import EMPTY
-from app.shell.notices import defect, problem
+from app.shell.notices import defect, no_memory, problem
 from app.shell.props import Props, as_role, stores
 
 log = logging.getLogger("aotlens.app")
@@ -67,9 +67,9 @@ def spoken(work: Callable[[], T], name: str) -> tuple[T | None, Any]:
         raise
     except (RequestError, CheckpointError) as error:
         return None, problem(str(error))
-    except Exception as error:
-        log.exception("%s failed", name)
-        return None, defect(error)
+    except BaseException as error:  # panics of native code, too
+        id = logged(log, f"{name} failed")
+        return None, no_memory(id) if out_of_memory(error) else defect(error, id)
 
 
 def guarded(

@@ -27,6 +27,7 @@ def frame(pages: Sequence[tuple[str, str]]) -> dmc.MantineProvider:
             dcc.Store(id=ids.THEME),
             html.A("Skip to the content", href="#page", className="skip"),
             _connection(),
+            _signed_out(),
             html.Header(
                 [
                     dcc.Link([html.Span(className="logo"), "aotlens"], href="/", className="brand", title="aotlens"),
@@ -76,6 +77,20 @@ def _connection() -> html.Div:
             html.Button("Try again", className="connection-again"),
         ],
         id=ids.CONNECTION,
+        className="connection",
+        hidden=True,
+        role="alert",
+    )
+
+
+def _signed_out() -> html.Div:
+    """Shown by static/connection.js where the server asks for a token and knows this browser no longer."""
+    return html.Div(
+        [
+            html.Span([html.Strong("You are signed out. "), "The app has been started again since you signed in."]),
+            html.A("Sign in", href="/sign-in", className="connection-again"),
+        ],
+        id=ids.SIGNED_OUT,
         className="connection",
         hidden=True,
         role="alert",

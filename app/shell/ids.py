@@ -12,6 +12,7 @@ NAVIGATION = "navigation"
 THEME_CHOICE = "theme-choice"  # light, dark or system
 THEME = "theme"  # what that comes to: light or dark
 CONNECTION = "connection"  # the notice that the server does not answer
+SIGNED_OUT = "signed-out"  # the notice that it asks for its token again
 PYTHON = "python"  # the lines that give a view's numbers
 PYTHON_CODE = "python-code"
 PYTHON_ASKED = "python-asked"  # store: {panel, search}, whose lines are wanted

@@ -26,11 +26,19 @@ def taken_instead(sentences: Sequence[str]) -> dmc.Alert:
     )
 
 
-def defect(error: Exception) -> dmc.Alert:
-    """Something that only we can put right; the traceback is on the server's terminal."""
+def no_memory(id: str) -> dmc.Alert:
+    """What was asked for did not fit in memory; `id` is the log's."""
+    return problem(
+        f"There is not enough memory on the machine that serves this (error {id}). Ask for less: a shorter text, a "
+        "smaller model, fewer tokens.",
+    )
+
+
+def defect(error: BaseException, id: str) -> dmc.Alert:
+    """Something that only we can put right; the traceback is on the server's terminal under the id."""
     return dmc.Alert(
-        f"{type(error).__name__}: {error}. This is a defect of aotlens, not of what you asked for; the terminal in "
-        "which the app runs has the details.",
+        f"{type(error).__name__}: {error}. This is a defect of aotlens, not of what you asked for (error {id}); the "
+        "terminal in which the app runs has the details under that number.",
         title="Something went wrong",
         color="red",
         variant="light",

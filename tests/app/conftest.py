@@ -15,12 +15,13 @@ import pytest
 from app.core import Core
 from app.core.settings import Settings
 from app.factory import create_app
+from app.server import listen, make_server
 
 if TYPE_CHECKING:
-    from dash import Dash
     from playwright.sync_api import Browser, Locator, Page
 
     from app.core.jobs import Job
+    from app.shell.app import App
 
 TEXT = (
     "The captain bowed, and Mrs. Pendlebury smiled at the captain. She said that the captain of a ship must dance, "
@@ -101,26 +102,15 @@ def address(app) -> Iterator[str]:
 
 
 @contextmanager
-def serve(app: Dash) -> Iterator[str]:
-    """Serves by waitress, as for users, on a port of its own."""
-    from waitress import create_server
-
-    server = create_server(app.server, host="127.0.0.1", port=0, threads=8)
-    closing = threading.Event()
-
-    def run() -> None:
-        try:
-            server.run()
-        except (OSError, ValueError):  # its socket was closed while it waited for it
-            if not closing.is_set():
-                raise
-
-    thread = threading.Thread(target=run, daemon=True)
+def serve(app: App) -> Iterator[str]:
+    """Serves as for users, on a port of its own."""
+    server = make_server(app.server, app.core.settings, listen("127.0.0.1", 0))
+    thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{server.effective_port}"
-    closing.set()
-    server.close()
+    server.stop()
     thread.join(timeout=5)
+    server.drain(0)
 
 
 # ── the browser ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -33,7 +33,7 @@ def test_a_foreign_host_is_refused(app: Dash, host: str):
     assert client.get("/", headers={"Host": host}).status_code == 400
     assert client.get("/_dash-layout", headers={"Host": host}).status_code == 400
     assert client.post("/_dash-update-component", json={}, headers={"Host": host}).status_code == 400
-    assert client.get("/health", headers={"Host": host}).status_code == 400
+    assert client.get("/healthz", headers={"Host": host}).status_code == 400
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:8050", "localhost:9999", "[::1]:8050"])
@@ -42,7 +42,7 @@ def test_this_machines_own_names_are_served(app: Dash, host: str):
 
 
 def test_a_named_host_is_served(services: Core, checkpoints: Path):
-    settings = Settings(checkpoints=(checkpoints,), host="192.168.1.5", trusted_hosts=("lens.example",))
+    settings = Settings(checkpoints=(checkpoints,), host="192.168.1.5", trusted_hosts=("lens.example",), no_token=True)
     client = create_app(settings, services).server.test_client()
     for host, status in {"lens.example": 200, "192.168.1.5:8050": 200, "other.example": 400}.items():
         assert client.get("/", headers={"Host": host}).status_code == status
@@ -54,7 +54,7 @@ def test_a_post_from_another_site_is_refused(app: Dash, services: Core):
     headers = {"Host": "localhost:8050"}
     own = client.post("/_dash-update-component", json=body, headers={**headers, "Origin": "http://localhost:8050"})
     assert own.status_code == 200
-    for origin in ("http://evil.example", "http://localhost:1234", "null"):
+    for origin in ("http://evil.example", "http://localhost:1234", "null", "http://[::1", "localhost:8050", ""):
         other = client.post("/_dash-update-component", json=body, headers={**headers, "Origin": origin})
         assert other.status_code == 400, origin
 
@@ -77,7 +77,7 @@ def test_the_policy_names_every_inline_script_and_no_eval(app: Dash):
 
 def test_every_answer_has_the_headers(app: Dash):
     client = app.server.test_client()
-    for path in ("/", "/nothing", "/_dash-layout", "/health"):
+    for path in ("/", "/nothing", "/_dash-layout", "/healthz"):
         with client.get(path, headers={"Host": "localhost"}) as answer:
             headers = answer.headers
         assert headers["X-Content-Type-Options"] == "nosniff"
@@ -124,12 +124,13 @@ def test_addresses_lead_to_pages(app: App):
 
 
 @pytest.mark.parametrize(
-    ("path", "status"), [("/", 200), ("/paths", 200), ("/heads/", 200), ("/health", 200), ("/nope", 404), ("/a/b", 404)]
+    ("path", "status"),
+    [("/", 200), ("/paths", 200), ("/heads/", 200), ("/healthz", 200), ("/nope", 404), ("/a/b", 404)],
 )
 def test_an_unknown_address_is_answered_with_404_and_the_app(app: Dash, path: str, status: int):
     answer = app.server.test_client().get(path, headers={"Host": "localhost"})
     assert answer.status_code == status
-    assert path == "/health" or "_dash-renderer" in answer.text
+    assert path == "/healthz" or "_dash-renderer" in answer.text
     assert "Content-Security-Policy" in answer.headers
 
 
@@ -187,12 +188,26 @@ def test_what_cannot_be_done_is_said_in_the_panel(app: Dash, prompt: dict[str, A
     assert message in json.dumps(answer[shell.notice(ids.PROMPT_PANEL)], ensure_ascii=False)
 
 
-def test_a_defect_is_logged_and_named(app: Dash, services: Core, monkeypatch: pytest.MonkeyPatch, caplog):
+class Panic(BaseException):
+    """As PyO3 raises them: no Exception."""
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("on purpose"), Panic("on purpose"), MemoryError("on purpose")])
+def test_a_defect_is_logged_and_named(
+    app: Dash, services: Core, monkeypatch: pytest.MonkeyPatch, caplog, error: BaseException
+):
     def fail(*_: Any, **__: Any) -> None:
-        raise ZeroDivisionError("on purpose")
+        raise error
 
     monkeypatch.setattr(services.inference, "analyse", fail)
-    answer = analyse(app, {"checkpoint": "tiny-mhsa", "text": "a"})
-    text = json.dumps(answer)
-    assert "defect of aotlens" in text and "Traceback" not in text
-    assert "on purpose" in caplog.text
+    text = json.dumps(analyse(app, {"checkpoint": "tiny-mhsa", "text": "a"}))
+    assert "Traceback" not in text
+    assert ("defect of aotlens" in text) != ("not enough memory" in text) == isinstance(error, MemoryError)
+    id = re.search(r"error ([0-9a-f]{8})", text)
+    assert id is not None and id.group(1) in caplog.text and "on purpose" in caplog.text
+
+
+def test_a_script_of_no_package_is_not_found(app: Dash):
+    client = app.server.test_client()
+    for path in ("nobody/x.js", "dash/nothing.js", "dash/../../etc/passwd"):
+        assert client.get(f"/_dash-component-suites/{path}", headers={"Host": "localhost"}).status_code == 404, path

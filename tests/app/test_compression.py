@@ -86,7 +86,7 @@ def test_a_file_is_compressed_once_and_well_an_answer_quickly(server: Flask, mon
 def test_the_first_load_is_small_and_its_files_are_kept(app: App):
     """Every file that the first page names, and plotly, which comes with the first graph."""
     client = app.server.test_client()
-    warm_up(app.server, "/", PLOTLY)
+    warm_up(app.server, app.core.settings, "/", PLOTLY)
     page = client.get("/", headers={"Host": "localhost"}).text
     paths = dict.fromkeys(["/", PLOTLY, *re.findall(r'(?:src|href)="(/[^"]+)"', page)])
     sizes = {}

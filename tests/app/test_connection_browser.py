@@ -71,14 +71,14 @@ def test_a_stopped_server_is_named_and_what_was_asked_is_answered_when_it_is_bac
     page.click('#heads-grid-cells .cell[data-layer="0"][data-head="1"]')
     page.locator(NOTICE).wait_for(state="visible")
     page.click('#heads-grid-cells .cell[data-layer="1"][data-head="2"]')
-    with page.expect_event("requestfailed", lambda request: request.url.endswith("/health")):
+    with page.expect_event("requestfailed", lambda request: request.url.endswith("/healthz")):
         page.locator(f"{NOTICE} button").click()
     assert page.locator(NOTICE).is_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 800
     assert all("ERR_CONNECTION_REFUSED" in one for one in trouble), trouble
     # What was asked first has shown that nobody is there; since then it is looked for, ever less often.
     assert [one for one in failed if "_dash-" in one] == ["/_dash-update-component"]
-    assert failed.count("/health") < 12
+    assert failed.count("/healthz") < 12
 
     with serve(app, port=urlsplit(address).port or 0):
         page.locator(f"{NOTICE} button").dispatch_event("click")  # it may be gone by itself already

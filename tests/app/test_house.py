@@ -14,7 +14,7 @@ from dash import Input, Output, dcc, html
 from app.core import Core, address
 from app.factory import create_app
 from app.pages import PAGES
-from app.shell import static
+from app.shell import sign_in, static
 from app.shell.app import App
 from app.shell.browser import Browser, Link
 from app.shell.callbacks import guarded
@@ -237,5 +237,5 @@ def test_the_wheel_has_every_static_file():
     patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["app"]
     packaged = {path for pattern in patterns for path in (ROOT / "app").glob(pattern)}
     named = {path for page in PAGES for path in (page.script, page.style) if path is not None}
-    named |= {static.HERE / name for name in (*static.EARLY, *static.SCRIPTS, *static.STYLES)}
+    named |= {static.HERE / name for name in (*static.EARLY, *static.SCRIPTS, *static.STYLES)} | {sign_in.FILE}
     assert named == packaged

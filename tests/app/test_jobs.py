@@ -58,6 +58,16 @@ def test_a_job_that_is_stopped_or_fails_can_be_started_again(caplog: pytest.LogC
     assert wait(jobs.start("c", "third", refuse)).error == "no such thing"
     assert "KeyError" in wait(jobs.start("d", "fourth", break_down)).error and "fourth failed" in caplog.text
 
+    class Panic(BaseException):
+        """As native code raises them: no Exception."""
+
+    def panic(report: Any) -> None:
+        raise Panic("in Rust")
+
+    failed = wait(jobs.start("e", "fifth", panic))
+    assert failed.state == "failed" and "Panic: in Rust" in failed.error and "fifth failed" in caplog.text
+    assert wait(jobs.start("f", "sixth", lambda report: 6)).result == 6  # its turn comes
+
 
 def test_the_oldest_results_go():
     jobs = Jobs(kept=2)

@@ -25,7 +25,8 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def test_it_prints_its_address_and_nothing_alarming(checkpoints: Path, tmp_path: Path):
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_it_prints_its_address_and_nothing_alarming(checkpoints: Path, tmp_path: Path, stop: signal.Signals):
     port = free_port()
     process = subprocess.Popen(
         [sys.executable, "-m", "app", "--checkpoints", str(checkpoints), "--port", str(port), "--device", "cpu"],
@@ -37,12 +38,12 @@ def test_it_prints_its_address_and_nothing_alarming(checkpoints: Path, tmp_path:
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        assert re.search(rf"http://127\.0\.0\.1:{port} \(\d+ checkpoints\)", line), line
+        assert re.search(rf"http://127\.0\.0\.1:{port} \(\d+ checkpoints\), for this machine alone\. ", line), line
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(f"http://127.0.0.1:{port}/") as page:
             assert page.status == 200
     finally:
-        process.send_signal(signal.SIGINT)
+        process.send_signal(stop)
         rest, errors = process.communicate(timeout=90)
     assert process.returncode == 0
     assert rest.strip() == ""

@@ -1,8 +1,9 @@
 // When the app's server has stopped: a notice (app/shell/frame.py) says so, and what the page asks waits until the server
-// is back. No answer is lost, and the console is not filled with requests that can't succeed.
+// is back. No answer is lost, and the console is not filled with requests that can't succeed. Where a server that asks for
+// a token was started again, another notice leads to its sign-in, and from there back to this address.
 (function () {
     "use strict";
-    const HEALTH = "/health";
+    const HEALTH = "/healthz";
     const FIRST = 2000, MOST = 60000; // milliseconds from one look to the next; each waits twice as long as the one before
     const send = window.fetch.bind(window);
     const waiting = new Map(); // by the outputs of a callback: what lets its request go on
@@ -18,6 +19,12 @@
             if (leaving || error.name === "AbortError") throw error;
             return null;
         }
+    }
+
+    // The server knows this browser no longer: its link leads back to what the address says by then.
+    function signIn() {
+        const notice = document.getElementById("signed-out");
+        if (notice) notice.hidden = false;
     }
 
     function show(on) {
@@ -58,6 +65,10 @@
             // Dash reads 204 as "no change".
             if (gone && !(await turn(init))) return new Response(null, { status: 204 });
             const response = await ask(input, init);
+            if (response && response.status === 401) {
+                signIn();
+                return new Response(null, { status: 204 });
+            }
             if (response) return response;
             await look();
         }
@@ -75,7 +86,10 @@
     window.addEventListener("online", lookAgain);
     document.addEventListener("visibilitychange", lookAgain);
     document.addEventListener("click", function (event) {
-        if (event.target instanceof Element && event.target.closest("#connection button")) lookAgain();
+        if (!(event.target instanceof Element)) return;
+        if (event.target.closest("#connection button")) lookAgain();
+        const link = event.target.closest("#signed-out a");
+        if (link) link.href = "/sign-in?next=" + encodeURIComponent(location.pathname + location.search);
     });
     for (const name of ["beforeunload", "pagehide"]) window.addEventListener(name, () => { leaving = true; });
     window.addEventListener("pageshow", () => { leaving = false; });

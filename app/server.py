@@ -1,0 +1,136 @@
+"""The server: waitress within the app's limits. It answers or closes every connection, and stops by finishing its work.
+
+waitress accepts 100 connections as it comes, half-open ones too, and keeps each for 120 s: a hundred sockets that never
+finish asking shut everybody out. Here there are 1,000, kept for 30 s (`Settings.max_connections`, `idle_seconds`).
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from waitress import wasyncore
+from waitress.adjustments import Adjustments
+from waitress.server import TcpWSGIServer
+from waitress.task import ThreadedTaskDispatcher
+
+from app.core.settings import Settings
+
+#: Files of the process besides its connections: checkpoints, corpora, pipes, libraries.
+_OTHER_FILES = 256
+#: waitress may open three for a connection: its socket, and temporary files for a large request and a large answer.
+_FILES_A_CONNECTION = 3
+
+
+class Server(TcpWSGIServer):
+    """The server of one listening socket, with an end that answers what has been asked."""
+
+    _stopping = False
+
+    def maintenance(self, now: float) -> None:
+        """Close connections on which nothing has moved for a while, also those that do not fetch their answer.
+
+        waitress spares a connection with a request under way, and waits to close one until it can be written to. Where
+        an answer is not fetched neither ends, nor does the thread that writes it: eight of those are all of them.
+        """
+        super().maintenance(now)
+        for channel in list(self.active_channels.values()):
+            if channel.total_outbufs_len and channel.last_activity < now - self.adj.channel_timeout:
+                channel.handle_close()
+
+    def run(self) -> bool:
+        """Serve until `stop`: true. Ctrl+C waits for nobody: false."""
+        try:
+            while not self._stopping:
+                self._turn(self.adj.asyncore_loop_timeout)
+        except (SystemExit, KeyboardInterrupt):
+            self.task_dispatcher.shutdown()
+            return False
+        return True
+
+    def stop(self) -> None:
+        """Make `run` return, from a signal's handler or another thread; `drain` then finishes."""
+        self._stopping = True
+        self.pull_trigger()
+
+    def drain(self, seconds: float) -> int:
+        """Take no new connection, answer what has been asked, and close; returns how many went without an answer.
+
+        What has not been asked whole is closed. After `seconds` the rest is closed, too.
+        """
+        self._turn(0)  # what has arrived counts as asked
+        wasyncore.dispatcher.close(self)
+        deadline = time.monotonic() + seconds
+        while self.active_channels and time.monotonic() < deadline:
+            for channel in list(self.active_channels.values()):
+                if not channel.requests and not channel.total_outbufs_len:
+                    channel.will_close = True
+            self._turn(0.1)
+        left = list(self.active_channels.values())
+        for channel in left:
+            channel.handle_close()
+        self.task_dispatcher.shutdown(timeout=0.1)
+        self.trigger.close()
+        return len(left)
+
+    def _turn(self, timeout: float) -> None:
+        """Once around all sockets."""
+        wasyncore.loop(timeout, use_poll=self.adj.asyncore_use_poll, map=self._map, count=1)
+
+
+def make_server(application: Callable[..., Iterable[bytes]], settings: Settings, listener: socket.socket) -> Server:
+    """A server of `application` on a listening socket."""
+    limits: dict[str, Any] = {
+        "threads": settings.threads,
+        "connection_limit": _affordable(settings.max_connections),
+        "channel_timeout": settings.idle_seconds,
+        "cleanup_interval": max(1, settings.idle_seconds // 6),
+        # select() takes no file whose number is above 1023.
+        "asyncore_use_poll": True,
+        "max_request_body_size": settings.max_request_bytes,
+        "max_request_header_size": settings.max_header_bytes,
+        # What is larger goes to a temporary file, so that a thousand half-sent requests fit in memory.
+        "inbuf_overflow": 64 * 2**10,
+        "ident": None,
+        "log_socket_errors": False,
+    }
+    adjustments = Adjustments(sockets=[listener], **limits)
+    dispatcher = ThreadedTaskDispatcher()
+    dispatcher.set_thread_count(settings.threads)
+    info = (listener.family, listener.type, listener.proto, listener.getsockname())
+    return Server(
+        application, {}, True, listener, dispatcher=dispatcher, adj=adjustments, sockinfo=info, bind_socket=False
+    )
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 is any that is free. Raises OSError or UnicodeError."""
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host.strip("[]"), port))
+        # bind alone succeeds beside another listener that also reuses addresses; listen does not.
+        listener.listen(128)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def _affordable(connections: int) -> int:
+    """As many of them as the process may open files for; its limit is raised as far as it goes."""
+    try:
+        import resource
+    except ImportError:  # Windows, which has no such limit
+        return connections
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES_A_CONNECTION * connections + _OTHER_FILES
+    unlimited = resource.RLIM_INFINITY
+    if soft != unlimited and soft < wanted:
+        soft = wanted if hard == unlimited else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft == unlimited or soft >= wanted:
+        return connections
+    return max(16, (soft - _OTHER_FILES) // _FILES_A_CONNECTION)
