@@ -12,7 +12,8 @@ import torch
 import aotlens
 from aotlens.checkpoints import CheckpointInfo, bundled_folder, read_info, render_card, verify
 from aotlens.data import open_corpus
-from aotlens.evaluate import masked_predictions, repeat_losses, validation_loss
+from aotlens.data.images import open_images
+from aotlens.evaluate import evaluate_images, images_of, masked_predictions, repeat_losses, validation_loss
 from aotlens.heads import (
     attention_by_place,
     motif_scores,
@@ -24,7 +25,9 @@ from aotlens.heads import (
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.train import load_recipe
 
-BUNDLED = sorted(path.name for path in bundled_folder().iterdir() if (path / "config.json").exists())
+BUNDLED = sorted(path.parent.name for path in bundled_folder().glob("*/config.json"))
+OF_IMAGES = [name for name in BUNDLED if read_info(bundled_folder() / name).words.counted == "images"]
+OF_TEXT = [name for name in BUNDLED if name not in OF_IMAGES]
 MASKED = ("novels-4l-masked",)  # see both sides: their loss is on hidden tokens, beside a unigram model's
 
 COMPARED = ("novels-12l-mssa", "novels-6l-mhsa", "novels-2l-gpt")
@@ -54,12 +57,37 @@ def test_each_is_whole_and_says_how_to_train_it_again(name: str) -> None:
     described = info(name)
     assert described.recipe == json.loads(json.dumps(load_recipe(name).to_dict()))
     assert described.command.startswith(f"aotlens train {name}") and described.device and described.seed is not None
-    assert described.corpus["sha256"] and described.corpus["source"] and described.corpus["validation"]
+    assert described.corpus["sha256"] and described.corpus["source"] and described.corpus["license"]
     assert described.card == render_card(described)
+
+
+@pytest.mark.parametrize("name", OF_TEXT)
+def test_those_of_text_know_their_text(name: str) -> None:
+    assert info(name).corpus["validation"]
     assert load(name).unigram_counts.sum() > 1_000_000
 
 
-@pytest.mark.parametrize("name", [name for name in BUNDLED if name not in MASKED])
+@pytest.mark.parametrize("name", OF_IMAGES)
+def test_those_of_images_see_what_their_cards_say(name: str) -> None:
+    """A hundred images of the test set are right about as often as all 10,000 were."""
+    metrics, model = info(name).metrics, load(name)
+    assert metrics["test_accuracy"] > 0.88 and metrics["test_images"] == 10_000
+    assert metrics["validation_images"] == 6000 and model.image_processor.data == "Fashion-MNIST"
+    found = evaluate_images(model, images_of(model, open_images("fashion-sample")))
+    low, high = found.accuracy_interval
+    assert low < metrics["test_accuracy"] < high
+    assert "nats per image" in info(name).card and "| classes | T-shirt/top, " in info(name).card
+
+
+def test_those_of_images_are_one_size() -> None:
+    folder = bundled_folder()
+    sizes = [info(name).n_weights for name in OF_IMAGES]
+    assert max(sizes) < 1.03 * min(sizes)
+    files = [path for name in OF_IMAGES for path in (folder / name).iterdir()]
+    assert sum(path.stat().st_size for path in files) < 8e6
+
+
+@pytest.mark.parametrize("name", [name for name in OF_TEXT if name not in MASKED])
 def test_each_is_below_a_bigram_model_by_the_margin(name: str) -> None:
     metrics = info(name).metrics
     margin = 0.1 if name == "novels-1l-mhsa" else 0.25
