@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from aotlens import circuits, denoise, distill, evaluate, heads, paths, trigrams
-from aotlens.data import Tokenizer
+from aotlens.data import RegressionTask, Tokenizer
 from aotlens.distill.compile.curves import error_curve, error_surface
 from aotlens.distill.compile.examples import absolute_value, random_network
 from aotlens.distill.compile.roles import head_roles
@@ -181,3 +181,7 @@ def _of_denoising() -> Iterator[Any]:
     yield denoise.train_depth(task, 2, settings=settings)
     yield denoise.fit_proposition_5([2], [4], n_prompts=5)
     yield denoise.check_proposition_6([0.5], d=3, n_context=5, n_prompts=5)
+    labelled = RegressionTask(d=2)
+    yield denoise.regression.baseline_errors("averaging", labelled, n_prompts=20)
+    steps = denoise.regression.one_step_interleaved(2, 4)
+    yield denoise.regression.read_layers(steps, labelled, n_prompts=30, n_steps=2)

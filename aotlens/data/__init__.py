@@ -8,12 +8,14 @@ token_file.py    a corpus as a memory-mapped array of token ids
 sampler.py       training batches, repeated random tokens
 windows.py       text as windows: every token once, spread over documents, or of a token file
 masking.py       rows with hidden tokens, for masked language models
+regression.py    prompts of in-context regression
 """
 
 from __future__ import annotations
 
 from aotlens.data.corpus import Corpus, Document, Split, TailHeldOut, documents_sha256, hold_out
 from aotlens.data.masking import IGNORED, MASK_FRACTION, mask_tokens
+from aotlens.data.regression import Curriculum, RegressionPrompts, RegressionTask, interleave
 from aotlens.data.sampler import BatchSampler, repeated_random_tokens
 from aotlens.data.sources import open_corpus
 from aotlens.data.symbols import SymbolTokenizer, tokenizer_from_json
@@ -28,8 +30,11 @@ __all__ = [
     "MASK_FRACTION",
     "BatchSampler",
     "Corpus",
+    "Curriculum",
     "Document",
     "Encoding",
+    "RegressionPrompts",
+    "RegressionTask",
     "Split",
     "SymbolTokenizer",
     "TailHeldOut",
@@ -37,6 +42,7 @@ __all__ = [
     "Tokenizer",
     "documents_sha256",
     "hold_out",
+    "interleave",
     "mask_tokens",
     "open_corpus",
     "repeated_random_tokens",

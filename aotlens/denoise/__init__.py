@@ -15,11 +15,13 @@ stored.py       trainings beside Bayes and the baselines, on disk; the paper's o
 energies.py     the energies that one layer of attention descends by one step; the symmetry that this needs
 flows.py        which heads of trained models are nearly gradient flows of an energy
 convergence.py  how fast a layer nears its limit: Propositions 3.2, 5 and 6
+regression/     in-context regression: baselines, and what the layers of a trained model do
 descent.py      queries that go down these energies for any number of steps, beside Bayes; the energy over the plane
 """
 
 from __future__ import annotations
 
+from aotlens.denoise import regression
 from aotlens.denoise.audit import DenoisingAudit, audit
 from aotlens.denoise.audit_files import AuditRecord, load_audit, save_audit, stored_audit
 from aotlens.denoise.bayes import (
@@ -115,6 +117,7 @@ __all__ = [
     "optimal_linear_scale",
     "predict",
     "predict_mixture",
+    "regression",
     "sample_mixture",
     "save_audit",
     "save_training",

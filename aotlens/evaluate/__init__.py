@@ -6,6 +6,7 @@ continuations.py log-probabilities of continuations after contexts
 token_losses.py  the loss of each token of a prompt
 language.py      validation loss, losses on repeated tokens, and the bigram model to compare with
 images.py        accuracy, table by class and calibration of a model of images
+regression.py    errors of in-context regression by the number of examples
 masked.py        loss of a masked language model on hidden tokens, and the unigram model to compare with
 """
 
@@ -22,6 +23,14 @@ from aotlens.evaluate.predictions import (
     next_token_predictions,
     predictions_of_logits,
 )
+from aotlens.evaluate.regression import (
+    RegressionErrors,
+    errors_of,
+    points_of,
+    regression_errors,
+    regression_estimates,
+    require_regression,
+)
 from aotlens.evaluate.token_losses import token_losses
 from aotlens.evaluate.zero_shot import ZeroShot, evaluate_zero_shot
 
@@ -32,9 +41,11 @@ __all__ = [
     "MaskedLoss",
     "NextToken",
     "NextTokenPredictions",
+    "RegressionErrors",
     "RepeatLosses",
     "ZeroShot",
     "class_share_loss",
+    "errors_of",
     "evaluate_images",
     "evaluate_zero_shot",
     "images_of",
@@ -42,8 +53,12 @@ __all__ = [
     "masked_loss",
     "masked_predictions",
     "next_token_predictions",
+    "points_of",
     "predictions_of_logits",
+    "regression_errors",
+    "regression_estimates",
     "repeat_losses",
+    "require_regression",
     "score_continuations",
     "token_losses",
     "unigram_loss",

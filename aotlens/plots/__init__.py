@@ -19,6 +19,7 @@ distillation.py heads as feed-forward networks, models side by side: errors, and
 results.py      `plot(result)`: the figure of a result
 subspaces.py    tokens of noisy subspaces layer by layer: where they lie, their SNR, what attends to what
 descent.py      an energy over the plane with a query on its way down it, and errors step by step
+regression.py   errors of in-context regression by the number of examples
 identities.py   square matrices beside the scaled identities that they may be
 paths.py        what paths of each length add to a logit, and its flow from tokens through heads
 """
@@ -57,6 +58,7 @@ from aotlens.plots.labels import describe, glyphs, is_whitespace
 from aotlens.plots.matrix import matrix_map
 from aotlens.plots.nonlinearity import error_lines, error_surfaces, gate, mask_maps
 from aotlens.plots.paths import FlowNode, flow_graph, order_bars
+from aotlens.plots.regression import layer_curves, regression_curves
 from aotlens.plots.results import plot
 from aotlens.plots.subspaces import membership_maps, snr_by_layer, token_clouds
 from aotlens.plots.thumbnails import data_uri, sprite
@@ -92,6 +94,7 @@ __all__ = [
     "head_clouds",
     "head_scatter",
     "is_whitespace",
+    "layer_curves",
     "learning_curves",
     "loss_landscape",
     "mask_maps",
@@ -102,6 +105,7 @@ __all__ = [
     "patch_curve_lines",
     "plot",
     "rate_map",
+    "regression_curves",
     "scaled_identities",
     "snr_by_layer",
     "snr_curves",

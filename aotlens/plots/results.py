@@ -23,6 +23,7 @@ from aotlens.plots.matrix import matrix_map
 from aotlens.plots.nonlinearity import error_lines, error_surfaces
 from aotlens.plots.paths import FlowNode, flow_graph, order_bars
 from aotlens.plots.projections import distortion_plot
+from aotlens.plots.regression import layer_curves, regression_curves
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -309,6 +310,7 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.circuits.spectrum.Spectrum": spectrum,
     "aotlens.denoise.audit.DenoisingAudit": audit_curves,
     "aotlens.denoise.one_layer.Landscape": loss_landscape,
+    "aotlens.denoise.regression.layers.LayerReadings": layer_curves,
     "aotlens.denoise.stored.DenoiserTraining": denoiser_curves,
     "aotlens.denoise.theorem.DenoisingRates": snr_curves,
     "aotlens.denoise.training.TrainedLayers": denoiser_curves,
@@ -316,6 +318,7 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.distill.compile.curves.ErrorSurface": surface,
     "aotlens.distill.heads.result.Distillation": distillation,
     "aotlens.distill.heads.selection.SubstitutionCosts": substitution,
+    "aotlens.evaluate.regression.RegressionErrors": regression_curves,
     "aotlens.heads.atlas.Atlas": atlas,
     "aotlens.heads.attention_to.MotifScores": motifs,
     "aotlens.heads.consistency.SemanticConsistency": consistency,

@@ -1,0 +1,40 @@
+"""In-context regression: what models are held against, and what their layers do (*aot* §4.2.2, Figure 6).
+
+baselines.py    least squares, averaging, three nearest neighbours, the lasso
+descent.py      steps of gradient descent and of a preconditioned one, for every prefix of a prompt
+layers.py       the answer read off after each layer, beside these
+hand_built.py   linear attention that performs one step of gradient descent
+
+Prompts are `aotlens.data`'s, errors `aotlens.evaluate`'s; both are named here again.
+"""
+
+from __future__ import annotations
+
+from aotlens.data import Curriculum, RegressionPrompts, RegressionTask, interleave
+from aotlens.denoise.regression.baselines import ESTIMATORS, baseline_errors, estimates
+from aotlens.denoise.regression.descent import ALGORITHMS, FittedDescent, Spectra, fit_descent
+from aotlens.denoise.regression.hand_built import one_step, one_step_interleaved, one_step_paired, paired_tokens
+from aotlens.denoise.regression.layers import LayerReadings, read_layers
+from aotlens.evaluate import RegressionErrors, regression_errors
+
+__all__ = [
+    "ALGORITHMS",
+    "ESTIMATORS",
+    "Curriculum",
+    "FittedDescent",
+    "LayerReadings",
+    "RegressionErrors",
+    "RegressionPrompts",
+    "RegressionTask",
+    "Spectra",
+    "baseline_errors",
+    "estimates",
+    "fit_descent",
+    "interleave",
+    "one_step",
+    "one_step_interleaved",
+    "one_step_paired",
+    "paired_tokens",
+    "read_layers",
+    "regression_errors",
+]

@@ -1,0 +1,115 @@
+"""In-context regression: a model's squared error by the number of examples that it has seen (*aot*, Figure 6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+from aotlens.data import RegressionPrompts, RegressionTask
+from aotlens.models import AttentionOnlyTransformer
+from aotlens.results import Result
+from aotlens.statistics import ratio_intervals
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Prompts that the paper measures on.
+N_PROMPTS = 1280
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RegressionErrors(Result):
+    """Squared errors on every prompt after every number of examples, divided by the task's `zero_error`."""
+
+    name: str
+    """What estimates: a model, a baseline."""
+    task: RegressionTask
+    errors: Float64[np.ndarray, "prompt example"]
+    """Entry i is the error at a query that comes after i labelled examples, 0 to N − 1: (ŷ − y)² ÷ E y²."""
+
+    @cached_property
+    def mean(self) -> Float64[np.ndarray, " example"]:
+        """The mean over prompts; 1 is what the zero predictor gets."""
+        return self.errors.mean(0)
+
+    @cached_property
+    def bands(self) -> Float64[np.ndarray, "example 2"]:
+        """95% intervals of `mean`, the prompt being the unit: bootstrap from 30 prompts on, else Student's t."""
+        return ratio_intervals(self.errors.T, np.ones(len(self.errors)))
+
+    @property
+    def headline(self) -> str:
+        at = min(2 * self.task.d, self.errors.shape[1] - 1)
+        low, high = self.bands[at]
+        return f"{self.name}: {self.mean[at]:.3g} ({low:.3g} to {high:.3g}) of the zero predictor's after {at} examples"
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a number of examples: examples, error, low and high."""
+        import pandas as pd
+
+        low, high = self.bands.T
+        return pd.DataFrame({"examples": range(len(self.mean)), "error": self.mean, "low": low, "high": high})
+
+
+def errors_of(
+    name: str, task: RegressionTask, prompts: RegressionPrompts, estimates: Float[Tensor, "prompt point"]
+) -> RegressionErrors:
+    """The errors of `estimates` of the prompts' labels, the i-th made from the i − 1 examples before it."""
+    squares = (estimates.cpu().double() - prompts.labels.double()).pow(2) / task.zero_error
+    return RegressionErrors(name=name, task=task, errors=squares.numpy())
+
+
+@torch.no_grad()
+def regression_estimates(
+    model: AttentionOnlyTransformer, prompts: RegressionPrompts, *, batch_size: int = 128
+) -> Float[Tensor, "prompt point"]:
+    """What `model` says at every x: its estimates ŷ_i from the examples before. Raises `ValueError` as
+    `require_regression`."""
+    require_regression(model, prompts.inputs.shape[-1])
+    tokens = prompts.tokens.to(model.device, model.dtype)
+    return torch.cat([model(part)[:, ::2, 0] for part in tokens.split(batch_size)])
+
+
+def regression_errors(
+    model: AttentionOnlyTransformer,
+    task: RegressionTask,
+    *,
+    n_prompts: int = N_PROMPTS,
+    n_points: int | None = None,
+    seed: int = 0,
+    name: str = "",
+    batch_size: int = 128,
+) -> RegressionErrors:
+    """Measure `model` on prompts of `task`; `n_points` are as many as its context holds unless given.
+
+    `name` is the checkpoint's where there is one. Raises `ValueError` for prompts that the context does not hold and as
+    `require_regression`.
+    """
+    require_regression(model, task.d)
+    n_points = points_of(model) if n_points is None else n_points
+    prompts = task.sample(n_prompts, n_points, seed, dtype=torch.float64)
+    estimates = regression_estimates(model, prompts, batch_size=batch_size)
+    return errors_of(name or getattr(model.card, "name", "") or "model", task, prompts, estimates)
+
+
+def points_of(model: AttentionOnlyTransformer) -> int:
+    """The most points of a prompt that the model's context holds: N where n_ctx is 2N − 1 or 2N."""
+    return (model.cfg.n_ctx + 1) // 2
+
+
+def require_regression(model: AttentionOnlyTransformer, d: int) -> None:
+    """Raise `ValueError` unless `model` reads vectors of d numbers, sees only what came before, and says a number."""
+    cfg = model.cfg
+    width = cfg.d_model if cfg.d_in is None else cfg.d_in
+    if (cfg.read_in, cfg.read_out, cfg.d_out, width) != ("vectors", "vectors", 1, d) or model.sees_later_keys:
+        raise ValueError(
+            f"in-context regression in {d} dimensions: expected a causal model that reads vectors of {d} numbers and "
+            f"says one number (d_in={d}, d_out=1), got one from {cfg.read_in} of {width} to {cfg.read_out} of "
+            f"{cfg.d_out}{', which sees later keys' if model.sees_later_keys else ''}."
+        )

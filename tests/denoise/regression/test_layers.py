@@ -1,0 +1,87 @@
+"""Answers read off after each layer, and the descents beside them, against plain loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from aotlens.data import RegressionTask
+from aotlens.denoise.regression import (
+    Spectra,
+    estimates,
+    fit_descent,
+    one_step,
+    one_step_interleaved,
+    read_layers,
+)
+from aotlens.models import AttentionOnlyTransformer, ModelConfig
+
+TASK = RegressionTask(d=3)
+
+
+@pytest.mark.parametrize("factor", [0.0, 0.11])
+def test_steps_are_those_of_the_loop(factor: float) -> None:
+    prompts = TASK.sample(4, 7, dtype=torch.float64)
+    size = torch.linspace(0.1, 0.3, 7, dtype=torch.float64)
+    said = Spectra.of(prompts).estimates(4, size, torch.full_like(size, factor))
+    for prompt in range(4):
+        for i in range(7):
+            x, y = prompts.inputs[prompt, :i], prompts.labels[prompt, :i]
+            w = torch.zeros(3, dtype=torch.float64)
+            for _ in range(4 if i else 0):
+                gradient = x.T @ (y - x @ w) / i
+                w = w + size[i] * (gradient - factor * (x.T @ (x @ gradient)) / i)
+            assert float(said[prompt, i]) == pytest.approx(float(prompts.inputs[prompt, i] @ w), abs=1e-10)
+
+
+def test_a_step_is_that_of_the_hand_built_model() -> None:
+    prompts = TASK.sample(4, 6, dtype=torch.float64)
+    counts = torch.arange(6, dtype=torch.float64)
+    in_means = Spectra.of(prompts).estimates(1, 0.4 * counts, torch.zeros(6).double())
+    torch.testing.assert_close(in_means, one_step(prompts, torch.full((6,), 0.4).double()))
+
+
+def test_many_steps_reach_least_squares_and_fits_only_get_better() -> None:
+    prompts = TASK.sample(64, 8, dtype=torch.float64)
+    spectra = Spectra.of(prompts)
+    far = spectra.estimates(20_000, 1 / spectra.eigenvalues[..., -1].amax(0).clamp(min=1), torch.zeros(8).double())
+    torch.testing.assert_close(far[:, 1:3], estimates("least squares", prompts)[:, 1:3], atol=1e-3, rtol=1e-3)
+    losses = {}
+    for algorithm in ("gradient", "preconditioned"):
+        said = fit_descent(algorithm, spectra, 3).estimates(spectra)
+        losses[algorithm] = (said - prompts.labels).pow(2).mean(1)[:, 1:]
+        assert (losses[algorithm].diff(dim=0) < 1e-9).all(), "a step more is no worse where sizes are fitted"
+    assert (losses["preconditioned"] <= losses["gradient"] + 1e-12).all(), "γ = 0 is among its choices"
+    with pytest.raises(ValueError, match="gradient, preconditioned"):
+        fit_descent("newton", spectra, 1)
+
+
+def test_the_hand_built_model_takes_its_step_in_the_second_layer() -> None:
+    model = one_step_interleaved(3, 7, 2.0)
+    readings = read_layers(model, TASK, n_prompts=200, n_steps=3)
+    errors = readings.probe_errors[:, 1:].mean(1)
+    assert abs(errors[0] - 1) < 0.1 and abs(errors[1] - 1) < 0.1 and errors[2] < 0.75
+    assert readings.nearest[-1] == ("gradient", 1)
+    frame = readings.to_frame()
+    assert list(frame.steps)[-1] == 1 and len(frame) == 3 and "1 steps" in readings.headline
+    least_squares = readings.algorithm_errors[readings.algorithms.index(("least squares", 1))]
+    assert least_squares[3:].max() < 1e-9
+
+
+def test_the_probe_of_the_last_layer_is_at_least_as_good_as_the_read_out() -> None:
+    """A linear map with a constant, fitted for the purpose, against the model's own linear map."""
+    cfg = ModelConfig(
+        n_layers=2, d_model=16, n_heads=2, d_head=8, n_ctx=11, read_in="vectors", d_in=3, read_out="vectors", d_out=1,
+        bias=True,
+    )  # fmt: skip
+    readings = read_layers(AttentionOnlyTransformer(cfg), TASK, n_prompts=300)
+    assert readings.probe_errors[-1].mean() < readings.model_errors.mean()
+    assert np.isfinite(readings.distance).all() and readings.distance.shape == (3, 13)
+
+
+def test_too_few_prompts_and_other_models_are_refused() -> None:
+    with pytest.raises(ValueError, match="to fit a probe on"):
+        read_layers(one_step_interleaved(3, 7), TASK, n_prompts=2)
+    with pytest.raises(ValueError, match="d_in=4"):
+        read_layers(one_step_interleaved(3, 7), RegressionTask(d=4))
