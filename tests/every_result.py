@@ -185,3 +185,4 @@ def _of_denoising() -> Iterator[Any]:
     yield denoise.regression.baseline_errors("averaging", labelled, n_prompts=20)
     steps = denoise.regression.one_step_interleaved(2, 4)
     yield denoise.regression.read_layers(steps, labelled, n_prompts=30, n_steps=2)
+    yield denoise.regression.support_scores(steps, RegressionTask(d=2, n_nonzero=1), n_prompts=10)

@@ -53,6 +53,14 @@ OBJECTIVE_WORDS: dict[str, ObjectiveWords] = {
         marks=(" an image", " class shares"),
         accuracy="test_accuracy",
     ),
+    "regression": ObjectiveWords(
+        counted="prompts",
+        unit="squared errors ÷ those of the zero predictor",
+        loss="regression_error",
+        baseline="least_squares_error",
+        sentence="Its error, mean over all numbers of examples, is {:.2f} {} that of least squares.",
+        marks=(" regression", " least squares"),
+    ),
 }
 
 

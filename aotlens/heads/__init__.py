@@ -5,6 +5,7 @@ motifs.py     what a head may attend to: previous token, first token, induction,
 inputs.py     what a motif may know of the sequences
 attention_to.py   the attention of every head to motifs, beside chance (tally.py: the sums)
 scores.py     motif scores on repeated random tokens, attention by place, attention to chosen keys
+prompts.py    attention in prompts of in-context regression: label to input, input to labels
 source_code.py   keys that words decide: punctuation, open brackets, indentation, earlier uses of a word
 constancy.py  how far a pattern is the same on every text, and which heads share one
 matching.py   the heads of one model paired with those of another

@@ -12,7 +12,13 @@ from plotly.subplots import make_subplots
 from aotlens.plots.colours import INK, Theme, base_layout
 
 #: What may stand on the horizontal axis, best first, and its title.
-_PROGRESS = {"tokens_seen": "training tokens", "tokens": "training tokens", "images": "training images", "step": "step"}
+_PROGRESS = {
+    "tokens_seen": "training tokens",
+    "tokens": "training tokens",
+    "images": "training images",
+    "prompts": "training prompts",
+    "step": "step",
+}
 
 #: Columns that say how training went rather than how well.
 _NOT_PLOTTED = {*_PROGRESS, "tokens_per_second", "seconds", "learning_rate", "lr", "gradient_norm", "grad_norm"}

@@ -221,7 +221,8 @@ def add_gradients(trained: nn.Module, rows: Tensor, targets: Tensor | None, reci
     in the last pass only.
     """
     kind, at_once = rows.device.type, recipe.rows_at_once or len(rows)
-    autocast = torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda" or (kind == "cpu" and recipe.cpu_autocast))
+    wanted = OBJECTIVES[recipe.objective].autocast and (kind == "cuda" or (kind == "cpu" and recipe.cpu_autocast))
+    autocast = torch.autocast(kind, torch.bfloat16, enabled=wanted)
     total = torch.zeros((), device=rows.device)
     for begin in range(0, len(rows), at_once):
         part = slice(begin, begin + at_once)

@@ -15,7 +15,8 @@
     …
 
 With `objective = "classes"` there is `[images]` in place of `[corpus]`, and what is counted are images: `images` and
-`warmup_images` in a stage, `log_images`, `evaluate_images`, `save_images`. Unknown keys are refused everywhere.
+`warmup_images` in a stage, `log_images`, `evaluate_images`, `save_images`. With `objective = "regression"` there is
+`[prompts]`, and prompts are counted in the same way. Unknown keys are refused everywhere.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ from typing import Any, Literal
 from aotlens.checkpoints.units import OBJECTIVE_WORDS
 from aotlens.models import PHIS, ModelConfig
 from aotlens.train.objectives import OBJECTIVES
-from aotlens.train.sections import CorpusRecipe, ImagesRecipe, Stage
+from aotlens.train.sections import CorpusRecipe, ImagesRecipe, PromptsRecipe, Stage
 
-_LATER = ("objective", "images", "optimiser", "label_smoothing", "rows_at_once", "recompute_activations")
+_LATER = ("objective", "images", "prompts", "optimiser", "label_smoothing", "rows_at_once", "recompute_activations")
 _LATER_OF_CORPUS = ("tokenizer", "n_documents")
 #: Settings of stages that have a meaning for rows of tokens only.
 _OF_TEXT = ("sequence_length", "repeat_fraction", "repeat_source")
@@ -49,12 +50,15 @@ class Recipe:
     description: str = ""
     seed: int = 0
     """Of the weights and of the batches."""
-    objective: Literal["next_token", "masked", "classes"] = "next_token"
+    objective: Literal["next_token", "masked", "classes", "regression"] = "next_token"
     """What is predicted (`aotlens.train.objectives`): each next token, hidden ones from both sides as BERT does it, or
-    the class of an image. It says what `tokens` below, and in stages, counts: of images, a recipe says `images`."""
+    the class of an image, or labels in context. It says what `tokens` below, and in stages, counts: of images, a recipe
+    says `images`, of regression `prompts`."""
     corpus: CorpusRecipe = field(default_factory=CorpusRecipe)
     images: ImagesRecipe | None = None
     """For `objective = "classes"`, in place of a corpus."""
+    prompts: PromptsRecipe | None = None
+    """For `objective = "regression"`, in place of a corpus."""
     optimiser: Literal["adamw", "lion"] = "adamw"
     label_smoothing: float | int = 0.0
     """Share of the target distribution that is spread over all outputs."""
@@ -106,7 +110,11 @@ class Recipe:
 
     def _check_section(self) -> None:
         """The data are said once, in the section of the objective."""
-        given = {"corpus": self.corpus != CorpusRecipe(), "images": self.images is not None}
+        given = {
+            "corpus": self.corpus != CorpusRecipe(),
+            "images": self.images is not None,
+            "prompts": self.prompts is not None,
+        }
         own = OBJECTIVES[self.objective].section
         if others := [name for name, said in given.items() if said and name != own]:
             raise ValueError(
@@ -129,7 +137,7 @@ class Recipe:
         return OBJECTIVE_WORDS[self.objective].counted
 
     @property
-    def data_section(self) -> CorpusRecipe | ImagesRecipe:
+    def data_section(self) -> CorpusRecipe | ImagesRecipe | PromptsRecipe:
         """Where the data are: `corpus`, or what the objective has in its place."""
         section = getattr(self, OBJECTIVES[self.objective].section)
         assert section is not None
@@ -167,7 +175,7 @@ class Recipe:
         counted = "tokens" if words is None else words.counted
         _check_keys(cls, values, where, counted)
         sections: dict[str, Any] = {}
-        for name, section in (("corpus", CorpusRecipe), ("images", ImagesRecipe)):
+        for name, section in (("corpus", CorpusRecipe), ("images", ImagesRecipe), ("prompts", PromptsRecipe)):
             if name in values:
                 _check_keys(section, values[name], f"{where}, [{name}]")
                 said = {key: tuple(value) if isinstance(value, list) else value for key, value in values[name].items()}
@@ -225,7 +233,7 @@ def _drop_defaults(values: dict[str, Any], cls: Any, names: tuple[str, ...]) -> 
 
 def _spelled(values: dict[str, Any], old: str, new: str) -> dict[str, Any]:
     """The same with what is counted named otherwise: `warmup_tokens` as `warmup_images`. [images] is a section."""
-    sections = ("corpus", "images", "model", "stages")
+    sections = ("corpus", "images", "prompts", "model", "stages")
     return {
         name if name in sections and isinstance(value, dict | list | tuple) else _renamed(name, old, new): value
         for name, value in values.items()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from aotlens.data import Curriculum, RegressionTask
+
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusRecipe:
@@ -52,6 +54,57 @@ class ImagesRecipe:
     """Move each image by up to so many pixels in both directions, over black."""
     crop: float | int | None = None
     """Scale a random part of each image to its whole size, of at least this share of its area; None takes the whole."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptsRecipe:
+    """What prompts of in-context regression to train on (`aotlens.data.RegressionTask`), and how they grow."""
+
+    d: int = 20
+    """Width of an input."""
+    n_nonzero: int | None = None
+    """Weights that are not zero; None is all."""
+    noise_std: float | int = 0.0
+    """Of the labels."""
+    points: int = 41
+    """Points of a prompt, the last one's label aside."""
+    dims_start: int | None = None
+    """Coordinates of the inputs that are not zero at first; None is all."""
+    points_start: int | None = None
+    """Points at first; None is all."""
+    dims_step: int = 1
+    points_step: int = 2
+    grow_every: int = 2000
+    """Training steps from one growth to the next."""
+
+    @property
+    def task(self) -> RegressionTask:
+        """The distribution of the full prompts."""
+        return RegressionTask(d=self.d, n_nonzero=self.n_nonzero, noise_std=self.noise_std)
+
+    @property
+    def curriculum(self) -> Curriculum:
+        """How prompts grow to it; a curriculum that stays where it is without the starts."""
+        return Curriculum(
+            dims_start=self.d if self.dims_start is None else self.dims_start,
+            dims_end=self.d,
+            dims_step=self.dims_step,
+            points_start=self.points if self.points_start is None else self.points_start,
+            points_end=self.points,
+            points_step=self.points_step,
+            every=self.grow_every,
+        )
+
+    # What a card says of data; these are drawn, and nobody has to get them.
+    spec = None
+    license = "none is needed: they are random numbers"
+    source = "drawn as they are needed (aotlens.data.RegressionTask)"
+
+    @property
+    def name(self) -> str:
+        """The task in words."""
+        kind = "linear" if self.n_nonzero is None else f"{self.n_nonzero}-sparse linear"
+        return f"{kind} regression in context, d = {self.d}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 baselines.py    least squares, averaging, three nearest neighbours, the lasso
 descent.py      steps of gradient descent and of a preconditioned one, for every prefix of a prompt
 layers.py       the answer read off after each layer, beside these
+support.py      whether heads single out the coordinates on which a sparse prompt's labels depend
 hand_built.py   linear attention that performs one step of gradient descent
 
 Prompts are `aotlens.data`'s, errors `aotlens.evaluate`'s; both are named here again.
@@ -15,6 +16,7 @@ from aotlens.denoise.regression.baselines import ESTIMATORS, baseline_errors, es
 from aotlens.denoise.regression.descent import ALGORITHMS, FittedDescent, Spectra, fit_descent
 from aotlens.denoise.regression.hand_built import one_step, one_step_interleaved, one_step_paired, paired_tokens
 from aotlens.denoise.regression.layers import LayerReadings, read_layers
+from aotlens.denoise.regression.support import SupportScores, support_scores
 from aotlens.evaluate import RegressionErrors, regression_errors
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "RegressionPrompts",
     "RegressionTask",
     "Spectra",
+    "SupportScores",
     "baseline_errors",
     "estimates",
     "fit_descent",
@@ -37,4 +40,5 @@ __all__ = [
     "paired_tokens",
     "read_layers",
     "regression_errors",
+    "support_scores",
 ]

@@ -30,6 +30,8 @@ class Objective(ABC, Generic[Data]):
 
     section: str
     """The recipe's section that says where the data is: the name of a field of `Recipe`."""
+    autocast: bool = True
+    """Whether passes may run in bfloat16: always on CUDA, on a CPU where the recipe says so."""
 
     def __init__(self, recipe: Recipe, data: Data) -> None:
         self.recipe = recipe

@@ -19,6 +19,8 @@ NOTES = {
     "model's on the same tokens. Not to be compared with losses of next tokens.",
     "classes": "A model of images: nats per image on held-out images, beside that of the classes' shares alone. Not to "
     "be compared with losses of text.",
+    "regression": "A model of in-context regression: squared error ÷ that of the zero predictor, over all numbers of "
+    "examples, beside that of least squares.",
 }
 
 

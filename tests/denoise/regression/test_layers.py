@@ -42,7 +42,7 @@ def test_a_step_is_that_of_the_hand_built_model() -> None:
     torch.testing.assert_close(in_means, one_step(prompts, torch.full((6,), 0.4).double()))
 
 
-def test_many_steps_reach_least_squares_and_fits_only_get_better() -> None:
+def test_many_steps_reach_least_squares_and_more_steps_take_away_more() -> None:
     prompts = TASK.sample(64, 8, dtype=torch.float64)
     spectra = Spectra.of(prompts)
     far = spectra.estimates(20_000, 1 / spectra.eigenvalues[..., -1].amax(0).clamp(min=1), torch.zeros(8).double())
@@ -51,7 +51,7 @@ def test_many_steps_reach_least_squares_and_fits_only_get_better() -> None:
     for algorithm in ("gradient", "preconditioned"):
         said = fit_descent(algorithm, spectra, 3).estimates(spectra)
         losses[algorithm] = (said - prompts.labels).pow(2).mean(1)[:, 1:]
-        assert (losses[algorithm].diff(dim=0) < 1e-9).all(), "a step more is no worse where sizes are fitted"
+        assert (losses[algorithm].mean(1).diff() < 0).all(), "more steps take away more"
     assert (losses["preconditioned"] <= losses["gradient"] + 1e-12).all(), "γ = 0 is among its choices"
     with pytest.raises(ValueError, match="gradient, preconditioned"):
         fit_descent("newton", spectra, 1)

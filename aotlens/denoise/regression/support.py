@@ -1,0 +1,117 @@
+"""Whether a head's scores single out the coordinates on which the labels of a sparse prompt depend.
+
+For a query x_i and the label tokens y_j of the examples before it, a head's scores are regressed on
+
+    s_ij = a_i + β_on Σ_{k ∈ S} x_ik x_jk + β_off Σ_{k ∉ S} x_ik x_jk
+
+with S the support of the prompt's own w, which no weight of the model can know: a head that compares inputs whatever
+the prompt has β_on = β_off, one that has found the support has β_on > β_off. a_i, which softmax does not see, is taken
+off by centring over j. Standard errors take the prompt as the unit (they allow whatever dependence within it).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+from aotlens.data import RegressionTask
+from aotlens.evaluate import points_of, require_regression
+from aotlens.models import AttentionOnlyTransformer, hook_names
+from aotlens.results import Result, top_head
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SupportScores(Result):
+    """β_on and β_off of every head, in nats a unit of x_ik x_jk."""
+
+    on: Float64[np.ndarray, "layer head"]
+    off: Float64[np.ndarray, "layer head"]
+    standard_error: Float64[np.ndarray, "layer head"]
+    """Of β_on − β_off, over prompts."""
+    n_prompts: int
+
+    @property
+    def z(self) -> Float64[np.ndarray, "layer head"]:
+        """(β_on − β_off) ÷ its standard error, NaN where scores are all alike. The largest of H heads that know nothing
+        is about √(2 ln H)."""
+        known = self.standard_error > 0
+        return np.divide(self.on - self.off, self.standard_error, out=np.full(self.on.shape, np.nan), where=known)
+
+    @property
+    def headline(self) -> str:
+        return f"most towards the support in {top_head(self.z)}, in standard errors"
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a head: layer, head, on, off, z."""
+        import pandas as pd
+
+        layers, heads = np.indices(self.on.shape)
+        columns = {name: getattr(self, name).ravel() for name in ("on", "off", "z")}
+        return pd.DataFrame({"layer": layers.ravel(), "head": heads.ravel(), **columns})
+
+
+@torch.no_grad()
+def support_scores(
+    model: AttentionOnlyTransformer,
+    task: RegressionTask,
+    *,
+    n_prompts: int = 256,
+    n_points: int | None = None,
+    seed: int = 0,
+    batch_size: int = 64,
+) -> SupportScores:
+    """β_on and β_off of every head on `n_prompts` prompts of a sparse `task`.
+
+    Points are as many as the context holds unless given. Raises `ValueError` for a task whose weights are all nonzero,
+    for fewer than three points or two prompts, and as `require_regression`.
+    """
+    require_regression(model, task.d)
+    n_points = points_of(model) if n_points is None else n_points
+    if task.n_relevant == task.d or n_points < 3 or n_prompts < 2:
+        raise ValueError(
+            f"support_scores: expected a sparse task, at least 3 points and 2 prompts; got {task.n_relevant} of "
+            f"{task.d} coordinates, {n_points} points and {n_prompts} prompts."
+        )
+    prompts = task.sample(n_prompts, n_points, seed, dtype=torch.float64)
+    inputs, support = prompts.inputs, (prompts.weights != 0).double()[:, None]
+    products = torch.stack([(inputs * part) @ inputs.mT for part in (support, 1 - support)], -1)  # on, off
+    design = _centred(products[:, None])[:, 0]  # [prompt, query, key, 2]
+    grams = torch.einsum("pqka,pqkb->pab", design, design)
+    names = [hook_names.attn(layer, "hook_attn_scores") for layer in range(model.cfg.n_layers)]
+    moments: list[Tensor] = []
+    for rows in torch.arange(n_prompts).split(batch_size):
+        tokens = prompts.tokens[rows].to(model.device, model.dtype)
+        _, cache = model.run_with_cache(tokens, names_filter=names, return_cache_object=False)
+        scores = torch.stack([cache[name][:, :, ::2, 1::2] for name in names], 1).cpu().double()
+        # keys: the labels of all points but the last, which has none; a column of zeros stands for it
+        scores = torch.nn.functional.pad(scores, (0, 1)).flatten(1, 2)[..., None]
+        moments.append(torch.einsum("phqka,pqkb->phb", _centred(scores), design[rows]))
+    moment = torch.cat(moments)  # [prompt, head, 2]
+    inverse = torch.linalg.inv(grams.sum(0))
+    slopes = moment.sum(0) @ inverse
+    residual = (moment - torch.einsum("hb,pba->pha", slopes, grams)) @ inverse
+    difference = (residual[..., 0] - residual[..., 1]).pow(2).sum(0) * n_prompts / (n_prompts - 1)
+    shape = (model.cfg.n_layers, model.cfg.n_heads)
+    return SupportScores(
+        on=slopes[:, 0].reshape(shape).numpy(),
+        off=slopes[:, 1].reshape(shape).numpy(),
+        standard_error=difference.sqrt().reshape(shape).numpy(),
+        n_prompts=n_prompts,
+    )
+
+
+def _centred(values: Float[Tensor, "prompt head query key of"]) -> Float[Tensor, "prompt head query key of"]:
+    """`values` of points as queries and points before them as keys, less the mean over a query's keys; 0 elsewhere."""
+    n_points = values.shape[2]
+    before = torch.ones(n_points, n_points, dtype=torch.bool).tril(-1)[:, :, None]
+    counts = before.sum(1, keepdim=True).clamp(min=1)
+    kept = torch.where(before, values, 0.0)
+    return torch.where(before, kept - kept.sum(3, keepdim=True) / counts, 0.0)
