@@ -23,12 +23,12 @@ from aotlens.train import (
     TrainingData,
     dry_run,
     load_recipe,
-    loop,
     prepare,
     run_recipe,
     train,
 )
 from aotlens.train.loop import add_gradients
+from aotlens.train.objectives import NextToken
 from tests.small_models import maker
 
 TABLE_4 = ("aot-mssa-l-base", "aot-mssa-l-medium", "aot-mhsa-l-base", "gpt2-base")
@@ -165,7 +165,7 @@ def test_a_stream_that_leaves_a_side_empty_writes_nothing(stream: str, tmp_path:
 
 def test_a_card_names_no_folder(corpus: str, tmp_path: Path, recipe_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("AOTLENS_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(loop, "final_metrics", lambda *of: {})  # which take longer than the rest
+    monkeypatch.setattr(NextToken, "final_metrics", lambda *of: {})  # which take longer than the rest
     files = _gpt2_files(tmp_path / "secret")
     path = tmp_path / "tiny.toml"
     path.write_text(recipe_path.read_text().replace("d_vocab = 280", "d_vocab = 265"))
