@@ -107,6 +107,8 @@ def _of_trigrams(model: AttentionOnlyTransformer, tokens: torch.Tensor) -> Itera
 def _of_paths(model: AttentionOnlyTransformer, tokens: torch.Tensor) -> Iterator[Any]:
     expansion = paths.expand(model, tokens[0])
     yield from (expansion, expansion.top(5, -1, 7), expansion.all_paths(-1, 7))
+    score = expansion.score((1, 0), 4, 2)
+    yield from (score, score.by_head_pair())
     yield from (expansion.by_head(7), expansion.by_head(), expansion.by_source(7), expansion.by_source())
     yield from (expansion.sankey(-1, 7), expansion.residual(), paths.direct_logit_attribution(model, tokens[0], 7))
     yield from (paths.without_head(expansion, (1, 0)), paths.term_importance(model, tokens))

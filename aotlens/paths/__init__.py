@@ -3,6 +3,7 @@
 kronecker.py      operators A ⊗ W, never formed
 virtual.py        virtual weights
 frozen.py         the linear maps of a model whose patterns and norm scales are frozen on a prompt
+operators.py      a path as an operator
 streams.py        residual streams of that linear model, forwards and backwards
 path.py           a path's name
 target.py         a logit, or a difference of two, as a direction
@@ -12,6 +13,7 @@ residual.py       sum of paths − model
 enumeration.py    every path, where they are few
 search.py         the largest paths, where they are many; bounds.py says how large the others can be
 sankey.py         a logit's flow back through heads to tokens
+score/            why a head attends where it does: a score as a sum over pairs of paths
 attribution.py    direct logit attribution
 intervention.py   the model run without a head or a path, beside what the expansion says of it
 patches.py        what each patch of an image adds to a class; patch_curves.py: what the model does without patches
@@ -31,6 +33,7 @@ from aotlens.paths.patches import LogitParts, PatchContributions, patch_contribu
 from aotlens.paths.path import Path
 from aotlens.paths.residual import Residual
 from aotlens.paths.sankey import Sankey
+from aotlens.paths.score import PairSums, ScoreExpansion
 from aotlens.paths.search import TopPaths
 from aotlens.paths.virtual import virtual_weight
 
@@ -44,10 +47,12 @@ __all__ = [
     "LogitParts",
     "PatchContributions",
     "PatchCurves",
+    "PairSums",
     "Path",
     "PathExpansion",
     "Residual",
     "Sankey",
+    "ScoreExpansion",
     "TermImportance",
     "TopPaths",
     "direct_logit_attribution",

@@ -11,7 +11,7 @@ and stops there, since L layers of H heads have (H+1)^L sequences. Nothing here 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, product
@@ -28,12 +28,16 @@ from aotlens.paths.bounds import Bounds, prepare
 from aotlens.paths.enumeration import AllPaths, all_paths
 from aotlens.paths.frozen import Frozen, freeze
 from aotlens.paths.groups import ByHead, BySource
-from aotlens.paths.kronecker import Kronecker, KroneckerSum, kronecker_sum
+from aotlens.paths.kronecker import Kronecker, KroneckerSum
+from aotlens.paths.operators import path_operator
 from aotlens.paths.path import Path, SourceName, check_heads
 from aotlens.paths.residual import Residual, residual_of
 from aotlens.paths.sankey import Sankey, sankey
+from aotlens.paths.score.contrast import Against
+from aotlens.paths.score.expansion import ScoreExpansion, score_of
+from aotlens.paths.score.layer import ScoredLayer, scored_layer
 from aotlens.paths.search import TopPaths, top_paths
-from aotlens.paths.streams import order_streams
+from aotlens.paths.streams import order_streams, root_gradient
 from aotlens.paths.target import Target, checked_position, direction, output
 from aotlens.results import Result
 
@@ -185,25 +189,7 @@ class PathExpansion(Result):
         1/s). It acts on ones (the constant coordinate of *structures*, footnote 2). O(order · d_model² · d_head) time.
         """
         self._check(path)
-        frozen = self.frozen
-        rest: list[Kronecker] = [
-            Kronecker(
-                frozen.patterns[head] * frozen.inverse_scale[head[0]][None, :], frozen.W_V[head] @ frozen.W_O[head]
-            )
-            for head in path.heads
-        ]
-        read = Kronecker(frozen.read, frozen.R)
-        if path.source != "bias":
-            return _in_turn([*rest, read])
-        eye = torch.eye(self.n_pos, dtype=frozen.R.dtype, device=frozen.R.device)
-        before = path.heads[0][0] if path.heads else self.n_layers
-        starts = [Kronecker(eye, frozen.bias_before[before][None])]
-        if not path.heads:
-            return (read @ starts[0]) + Kronecker(frozen.pool, frozen.out_bias[None])
-        first = path.heads[0]
-        own = Kronecker(frozen.patterns[first], (frozen.v_bias[first] @ frozen.W_O[first])[None])
-        whole = kronecker_sum([(rest[0] @ starts[0]).terms[0], own])
-        return _in_turn([whole, *rest[1:], read])
+        return path_operator(self.frozen, path)
 
     def _start(self, path: Path) -> Tensor:
         if path.source != "bias":
@@ -266,7 +252,9 @@ class PathExpansion(Result):
     @torch.no_grad()
     def by_source_position(self, position: int, target: int | tuple[int, int]) -> Float[Tensor, "source pos"]:
         """All paths to one logit, by source and the position where it stands; rows as `source_names`."""
-        return groups.by_source_position(self.frozen, checked_position(self.frozen, position), target)
+        at, to = checked_position(self.frozen, position), direction(self.frozen, target)
+        root = root_gradient(self.frozen, at, to.column)
+        return groups.by_source_position(self.frozen, root, self.frozen.pool[at] * to.bias)
 
     @torch.no_grad()
     def by_virtual_head(self, target: Target = None) -> Float[Tensor, "layer head layer head pos *out"]:
@@ -325,6 +313,32 @@ class PathExpansion(Result):
         """The flow of a logit back through heads to the source tokens; see `Sankey`."""
         return sankey(self.frozen, checked_position(self.frozen, position), target, max_links)
 
+    # Why a head attends where it does
+
+    @cached_property
+    def _scored_layers(self) -> dict[int, ScoredLayer]:
+        return {}
+
+    def _scored_layer(self, layer: int) -> ScoredLayer:
+        if layer not in self._scored_layers:
+            self._scored_layers[layer] = scored_layer(self, layer)
+        return self._scored_layers[layer]
+
+    @torch.no_grad()
+    def score(self, head: HeadLike, query: int, key: int, against: Against = "default") -> ScoreExpansion:
+        """The attention score of one cell as a sum over pairs of paths, to the query and to the key.
+
+        A softmax ignores what all keys of a query share, so by default its score is taken `against="mean"`, the mean
+        over visible keys weighted by softmax(scores) (for the thresholded softmax by the softmax before the threshold).
+        For any other φ the plain score is the default, and "mean" weighs visible keys equally. `against` may also be
+        another key, or None for the plain score. One forward pass more for each layer that is asked for.
+
+        Raises `ValueError` for phi="fixed", which has no scores, for a key hidden from the query, and for a head or a
+        position that there is not.
+        """
+        head = as_head(head, self)
+        return score_of(self, self._scored_layer(head[0]), head, query, key, against)
+
     @torch.no_grad()
     def logit(self, position: int, target: int | tuple[int, int]) -> float:
         """The model's own logit, or difference of two, at `position`."""
@@ -352,14 +366,6 @@ class PathExpansion(Result):
             end = f"logit {self.token_name(target)}"
         steps = [start, *(f"{layer}.{head}" for layer, head in path.heads), end]
         return " → ".join(steps) + ("" if value is None else f" {value:+.3g}")
-
-
-def _in_turn(operators: Sequence[Kronecker | KroneckerSum]) -> Kronecker | KroneckerSum:
-    """The first, then the second, and so on."""
-    done = operators[0]
-    for later in operators[1:]:
-        done = later @ done
-    return done
 
 
 def _quoted(token: str) -> str:

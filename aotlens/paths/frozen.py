@@ -155,7 +155,9 @@ def freeze(model: AttentionOnlyTransformer, tokens: Tensor | str | list[str]) ->
     sources: dict[SourceName, Tensor] = {"token" if cfg.read_in == "tokens" else "input": embedded}
     if cfg.positions == "learned":
         sources["position"] = cache[hook_names.POS_EMBED][0].to(dtype)
-    maps = [_layer_maps(model, layer, dtype) for layer in range(cfg.n_layers)]
+    maps = [
+        reading_map(model, layer, block.attn.W_V, block.attn.b_V, dtype) for layer, block in enumerate(model.blocks)
+    ]
     pool = _pooling(model, embedded.shape[0], dtype)
     return Frozen(
         patterns=torch.stack(
@@ -178,12 +180,16 @@ def freeze(model: AttentionOnlyTransformer, tokens: Tensor | str | list[str]) ->
     )
 
 
-def _layer_maps(model: AttentionOnlyTransformer, layer: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """V `[head, d_model, d_head]` and v_bias `[head, d_head]` of a layer."""
-    attn, norm = model.blocks[layer].attn, folded_norm(model, layer)
-    weight = attn.W_V.detach().to(dtype)
-    bias = torch.zeros_like(weight[:, 0]) if attn.b_V is None else attn.b_V.detach().to(dtype)
-    return norm.into(weight), bias + norm.bias.to(dtype) @ weight
+def reading_map(
+    model: AttentionOnlyTransformer, layer: int, weight: Tensor, bias: Tensor | None, dtype: torch.dtype
+) -> tuple[Float[Tensor, "head d_model d_head"], Float[Tensor, "head d_head"]]:
+    """A layer's W_Q, W_K or W_V behind its norm, as maps on the stream, and the biases beside them.
+
+    x ↦ (C x / s · w + b) W + bias is x / s ↦ x / s · V + v with V = C w W and v = b W + bias.
+    """
+    norm, weight = folded_norm(model, layer), weight.detach().to(dtype)
+    own = torch.zeros_like(weight[:, 0]) if bias is None else bias.detach().to(dtype)
+    return norm.into(weight), own + norm.bias.to(dtype) @ weight
 
 
 def _read_out(model: AttentionOnlyTransformer, dtype: torch.dtype) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from aotlens.conventions import Head
 from aotlens.paths.frozen import Frozen
 from aotlens.paths.path import SourceName
-from aotlens.paths.streams import carried, head_results, source_streams, total_gradients
+from aotlens.paths.streams import carried, head_results, root_gradient, source_streams, total_gradients
 from aotlens.paths.target import Target, direction, output
 from aotlens.results import Result, top_head
 
@@ -109,7 +109,7 @@ def through(frozen: Frozen, head: Head, target: Target) -> Tensor:
 
 def through_each(frozen: Frozen, position: int, target: int | tuple[int, int]) -> Tensor:
     """⟨what a head writes, ∂ logit / ∂ the stream after its layer⟩."""
-    streams, _ = total_gradients(frozen, position, direction(frozen, target).column)
+    streams, _ = total_gradients(frozen, root_gradient(frozen, position, direction(frozen, target).column))
     return torch.einsum("lhpd,lpd->lh", head_results(frozen), streams[1:])
 
 
@@ -120,16 +120,18 @@ def by_source(frozen: Frozen, target: Target) -> BySource:
     return BySource(names=tuple(streams), values=values)
 
 
-def by_source_position(frozen: Frozen, position: int, target: int | tuple[int, int]) -> Tensor:
-    """Sources times the gradient at their position; a bias stands at every position that it is added at."""
-    to = direction(frozen, target)
-    streams, heads = total_gradients(frozen, position, to.column)
+def by_source_position(
+    frozen: Frozen, root: Float[Tensor, "pos d_model"], own_bias: Float[Tensor, " pos"]
+) -> Float[Tensor, "source pos"]:
+    """Sources times their gradient, at their position, of a number whose gradient in the final stream is `root`.
+
+    A bias stands at every position that it is added at; `own_bias` is what the read-out's own adds where it reads.
+    """
+    streams, heads = total_gradients(frozen, root)
     rows = [(streams[0] * x).sum(-1) for x in frozen.sources.values()]
     if frozen.has_bias:
-        bias = torch.einsum("lpd,ld->p", streams[1:], frozen.b_O)
-        bias = bias + torch.einsum("lhpk,lhk->p", heads, frozen.v_bias)
-        # The read-out's own bias stands where the read-out reads.
-        rows.append(bias + frozen.pool[position] * to.bias)
+        layers = torch.einsum("lpd,ld->p", streams[1:], frozen.b_O)
+        rows.append(layers + torch.einsum("lhpk,lhk->p", heads, frozen.v_bias) + own_bias)
     return torch.stack(rows)
 
 

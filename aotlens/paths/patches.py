@@ -33,7 +33,7 @@ from aotlens.conventions import Progress
 from aotlens.heads.reader import HeadReader
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.paths.frozen import Frozen, freeze
-from aotlens.paths.streams import total_gradients
+from aotlens.paths.streams import root_gradient, total_gradients
 from aotlens.paths.target import checked_outputs
 from aotlens.results import Result
 
@@ -197,7 +197,7 @@ def _of_image(
     assert reader.grid is not None
     n_before, n_classes = reader.grid.n_before, frozen.R.shape[1]
     weights = torch.cat([torch.eye(n_classes)[list(classes)], torch.full((1, n_classes), 1 / n_classes)]).to(frozen.R)
-    streams, heads = total_gradients(frozen, 0, weights @ frozen.R.T)
+    streams, heads = total_gradients(frozen, root_gradient(frozen, 0, weights @ frozen.R.T))
     g, embedded = streams[0], frozen.sources["input"]
     bias = getattr(model.embed, "b", None)
     read_in_bias = torch.zeros_like(embedded[0]) if bias is None else bias.detach().to(embedded)

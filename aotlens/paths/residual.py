@@ -1,4 +1,4 @@
-"""Whether the paths add up to the model's logits."""
+"""Whether the paths add up to the model's logits, or to its scores."""
 
 from __future__ import annotations
 
@@ -17,18 +17,23 @@ _UNITS = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 4e-3, torch.b
 
 @dataclass(frozen=True, kw_only=True)
 class Residual(Result):
-    """Σ over all paths − the model's logits, in logits. Rounding is all there is to it."""
+    """Σ over all paths − the model's logits, in logits; of a score, Σ over all pairs − the score, in nats.
+
+    Rounding is all there is to it.
+    """
 
     largest: float | int
     """The largest difference over positions and outputs, in size."""
     largest_term: float | int
     """The largest contribution of one order, in size: terms that cancel lose digits."""
     largest_logit: float | int
+    """The model's largest logit in size, or the largest score of the query."""
     tolerance: float | int
     """1e-4 (float32) or 1e-9 (float64) × max(1, largest term, largest logit).
 
     For a model in half precision, whose own pass rounds more than any sum: 4e-3 (float16) or 3e-2 (bfloat16) × this.
     """
+    unit: str = "logits"
 
     @property
     def headline(self) -> str:
@@ -39,12 +44,11 @@ class Residual(Result):
         return self.largest <= self.tolerance
 
     def __str__(self) -> str:
-        return f"sum of paths − model: {self.largest:.2g} logits (tolerance {self.tolerance:.2g})"
+        return f"sum of paths − model: {self.largest:.2g} {self.unit} (tolerance {self.tolerance:.2g})"
 
 
 def residual_of(frozen: Frozen, orders: Float[Tensor, "order pos d_model"]) -> Residual:
     """Compare the sum over orders with the logits of the pass that froze the model; one order's logits at a time."""
-    unit = _UNITS[frozen.precision]
     total, term, logit = torch.zeros_like(frozen.logits), 0.0, float(frozen.logits.abs().max())
     for order, stream in enumerate(orders):
         logits = output(frozen, stream[None], None, bias_row=0 if order == 0 else None)[0]
@@ -54,5 +58,17 @@ def residual_of(frozen: Frozen, orders: Float[Tensor, "order pos d_model"]) -> R
         largest=float((total - frozen.logits).abs().max()),
         largest_term=term,
         largest_logit=logit,
-        tolerance=unit * max(1.0, term, logit),
+        tolerance=_UNITS[frozen.precision] * max(1.0, term, logit),
+    )
+
+
+def residual_of_score(terms: Float[Tensor, "*terms"], score: float, largest: float, precision: torch.dtype) -> Residual:
+    """Compare a sum of terms with the model's own score, of a query whose scores are at most `largest` in size."""
+    term = float(terms.abs().max())
+    return Residual(
+        largest=abs(float(terms.sum()) - score),
+        largest_term=term,
+        largest_logit=largest,
+        tolerance=_UNITS[precision] * max(1.0, term, largest),
+        unit="nats",
     )

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from aotlens.conventions import Head
 from aotlens.paths.frozen import Frozen
-from aotlens.paths.streams import head_results, stream_gradients, total_gradients
+from aotlens.paths.streams import head_results, root_gradient, stream_gradients, total_gradients
 from aotlens.paths.target import direction
 from aotlens.results import Result
 
@@ -106,8 +106,8 @@ def sankey(frozen: Frozen, position: int, target: int | tuple[int, int], max_lin
 def _flows(frozen: Frozen, position: int, column: Tensor, bias: float) -> tuple[np.ndarray, tuple[Node, ...]]:
     """All flows `[from, to]` between source positions, biases, heads and the logit, in this order."""
     n_layers, n_heads, n_pos = frozen.n_layers, frozen.n_heads, frozen.n_pos
-    gradients, u = total_gradients(frozen, position, column)
-    root = gradients[-1]
+    root = root_gradient(frozen, position, column)
+    _, u = total_gradients(frozen, root)
     read = torch.stack([stream_gradients(frozen, layer, u[layer]) for layer in range(n_layers)]).flatten(0, 1)
     written = head_results(frozen).flatten(0, 1)
     x = torch.stack([*frozen.sources.values()]).sum(0)

@@ -45,12 +45,12 @@ def source_streams(frozen: Frozen) -> dict[SourceName, Float[Tensor, "pos d_mode
 def head_results(frozen: Frozen) -> Float[Tensor, "layer head pos d_model"]:
     """What every head writes on the prompt: the sum of all paths that end with it, before the read-out."""
     x = torch.stack([*frozen.sources.values()]).sum(0)
-    results = []
+    results = x.new_empty(frozen.n_layers, frozen.n_heads, *x.shape)
     for layer in range(frozen.n_layers):
         z = frozen.moved(layer, frozen.values(layer, x) + frozen.v_bias[layer][:, None])
-        results.append(z @ frozen.W_O[layer])
-        x = x + results[-1].sum(0) + frozen.b_O[layer]
-    return torch.stack(results)
+        results[layer] = z @ frozen.W_O[layer]
+        x = x + results[layer].sum(0) + frozen.b_O[layer]
+    return results
 
 
 def masked_streams(frozen: Frozen, keep: Float[Tensor, "variant layer head"]) -> Float[Tensor, "variant pos d_model"]:
@@ -94,17 +94,14 @@ def stream_gradients(
 
 
 def total_gradients(
-    frozen: Frozen, position: int, column: Float[Tensor, "*more d_model"]
+    frozen: Frozen, root: Float[Tensor, "*more pos d_model"]
 ) -> tuple[Float[Tensor, "layers *more pos d_model"], Float[Tensor, "layer *more head pos d_head"]]:
-    """∂ logit / ∂ stream before each layer and before the read-out, over all paths, and / ∂ every head's values.
-
-    Of one direction, or of several at once.
-    """
-    g = root_gradient(frozen, position, column)
-    streams, heads = [g], []
+    """Of a number whose gradient in the final stream is `root`: ∂ / ∂ stream before each layer and before the read-out,
+    over all paths, and ∂ / ∂ every head's values. Of one number, or of several at once."""
+    g, streams = root, [root]
+    heads = g.new_empty(frozen.n_layers, *g.shape[:-2], frozen.n_heads, frozen.n_pos, frozen.W_O.shape[2])
     for layer in reversed(range(frozen.n_layers)):
-        u = head_gradients(frozen, layer, g)
-        g = g + stream_gradients(frozen, layer, u).sum(-3)
-        heads.append(u)
+        heads[layer] = head_gradients(frozen, layer, g)
+        g = g + stream_gradients(frozen, layer, heads[layer]).sum(-3)
         streams.append(g)
-    return torch.stack(streams[::-1]), torch.stack(heads[::-1])
+    return torch.stack(streams[::-1]), heads

@@ -1,0 +1,176 @@
+"""Why a head attends where it does: one attention score as a sum over pairs of paths (`PathExpansion.score`).
+
+Elhage et al. (2021) write the scores of a two-layer model as a sum over what queries and keys read, W_E's and earlier
+heads' parts on each side. Frozen patterns and scales make it exact at any depth: each side is a sum of paths
+(`aotlens.paths.score.side`), and the score is bilinear in the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from aotlens.conventions import Head, HeadLike, as_head
+from aotlens.paths.path import Path, SourceName
+from aotlens.paths.residual import Residual, residual_of_score
+from aotlens.paths.score.contrast import Against, Contrast, contrast
+from aotlens.paths.score.layer import ScoredLayer
+from aotlens.paths.score.side import ScoreSide, sides_of, source_names
+from aotlens.paths.score.sums import PairSums
+from aotlens.results import Result
+
+if TYPE_CHECKING:
+    from aotlens.paths.expansion import PathExpansion
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ScoreExpansion(Result):
+    """One attention score on a prompt as a sum over pairs of paths: one to the query, one to the keys.
+
+    All values are nats, of what `contrast` says: the score itself (`against=None`), the score less the mean over the
+    visible keys ("mean"), or less another key's score. On the key side a path stands for what it brings to the key less
+    what it brings to those.
+    """
+
+    head: Head
+    contrast: Contrast
+    layer: ScoredLayer
+    sides: tuple[ScoreSide, ScoreSide]
+    """The query side and the key side."""
+
+    def __repr__(self) -> str:
+        return f"ScoreExpansion({self.headline})"
+
+    @property
+    def headline(self) -> str:
+        cell, compared = f"head {self.head[0]}.{self.head[1]}, {self.query} → {self.key}", ""
+        if self.against is not None:
+            other = "the average key" if self.against == "mean" else f"key {self.against}"
+            compared = f", {self.value:+.3f} against {other}"
+        softmax = ", of the softmax before the threshold" if self.contrast.before_threshold else ""
+        return f"{cell}: score {self.score:+.3f}{compared}{softmax}"
+
+    @property
+    def query(self) -> int:
+        return self.contrast.query
+
+    @property
+    def key(self) -> int:
+        return self.contrast.key
+
+    @property
+    def against(self) -> int | str | None:
+        """What the score is compared with: "mean", a key's position, or None."""
+        return self.contrast.against
+
+    @property
+    def score(self) -> float:
+        """The model's own score of the cell, nats."""
+        return float(self.contrast.scores[self.key])
+
+    @property
+    def value(self) -> float:
+        """The model's own contrast: what all pairs add together."""
+        return self.contrast.value
+
+    @property
+    def log_probability(self) -> float | None:
+        """log P_ij of softmax(scores), before any threshold; None for a φ that does not normalise."""
+        log_softmax = self.contrast.log_softmax
+        return None if log_softmax is None else float(log_softmax[self.key])
+
+    @property
+    def entropy(self) -> float | None:
+        """H(P_i) of softmax(scores), nats: against the mean the pairs add up to log_probability + entropy."""
+        log_softmax = self.contrast.log_softmax
+        if log_softmax is None:
+            return None
+        seen = log_softmax[self.contrast.visible]
+        return -float((seen.exp() * seen.nan_to_num(neginf=0.0)).sum())
+
+    @property
+    def source_names(self) -> tuple[SourceName, ...]:
+        """The sources of either side."""
+        return source_names(self.layer)
+
+    # Single pairs
+
+    @property
+    def n_paths(self) -> int:
+        """How many paths each side has; positions of kind "qk" have one, or one a position where sources are split."""
+        below = self.layer.below
+        only_here = "position" not in below.source_names and "position" in self.source_names
+        return below.n_paths + only_here * (below.n_pos if below.split_sources else 1)
+
+    @property
+    def n_pairs(self) -> int:
+        """How many pairs of paths the score is a sum of."""
+        return self.n_paths**2
+
+    def paths(self) -> Iterator[Path]:
+        """Every path of a side, shortest first, made one at a time; both sides have the same."""
+        below = self.layer.below
+        if "position" in self.source_names and "position" not in below.source_names:
+            positions: list[int | None] = [*range(below.n_pos)] if below.split_sources else [None]
+            yield from (Path("position", (), at) for at in positions)
+        yield from below.paths()
+
+    @torch.no_grad()
+    def term(self, query_path: Path, key_path: Path) -> float:
+        """What one pair of paths adds. Raises `ValueError` for a path that the layers below do not have."""
+        query, key = self.sides
+        return float(query.path(query_path) @ key.path(key_path))
+
+    # Sums of pairs
+
+    @torch.no_grad()
+    def by_pair_of_orders(self) -> Float[Tensor, "query_order key_order"]:
+        """What all pairs of paths with a and b heads add: O(L²) head evaluations, and as many products."""
+        query, key = (side.by_order() for side in self.sides)
+        return query @ key.T
+
+    @torch.no_grad()
+    def by_source_pair(self) -> PairSums:
+        """All pairs by where their two paths start; see `PairSums`."""
+        query, key = (side.by_source() for side in self.sides)
+        return PairSums(names=tuple(self.source_names), values=query @ key.T)
+
+    @torch.no_grad()
+    def by_head_pair(self) -> PairSums:
+        """All pairs by the last head on either side, and paths without heads by source; see `PairSums`."""
+        query, key = (side.by_head() for side in self.sides)
+        below = self.layer.below
+        heads = (f"{layer}.{head}" for layer in range(below.n_layers) for head in range(below.n_heads))
+        return PairSums(names=(*self.source_names, *heads), values=query @ key.T)
+
+    @torch.no_grad()
+    def by_source_position(self, side: str) -> Float[Tensor, "source pos"]:
+        """All pairs by the source of one side, "query" or "key", and the position where it stands.
+
+        Rows as `source_names`. Raises `ValueError` for another side.
+        """
+        if side not in ("query", "key"):
+            raise ValueError(f"side={side!r}: expected 'query' or 'key'.")
+        query, key = self.sides
+        own, other = (query, key) if side == "query" else (key, query)
+        return own.by_source_position(other.by_order().sum(0))
+
+    @torch.no_grad()
+    def residual(self) -> Residual:
+        """How far the sum over all pairs is from the model's own contrast; see `Residual`."""
+        largest = float(self.contrast.scores.abs().max())
+        return residual_of_score(self.by_pair_of_orders(), self.value, largest, self.layer.below.frozen.precision)
+
+
+def score_of(
+    expansion: PathExpansion, layer: ScoredLayer, head: HeadLike, query: Any, key: Any, against: Against
+) -> ScoreExpansion:
+    """See `PathExpansion.score`."""
+    head = as_head(head, expansion)
+    cell = contrast(expansion.model.cfg, layer.scores[head[1]], query, key, against)
+    return ScoreExpansion(head=head, contrast=cell, layer=layer, sides=sides_of(layer, head[1], cell))

@@ -1,0 +1,110 @@
+"""What stands before a layer whose scores are asked for: the layers below it, and what its heads read of them.
+
+With patterns and scales of the earlier layers frozen, the stream x before layer l is a sum over paths, and a head's
+
+    query  q = (C x / s · w + b + p) W_Q + b_Q  =  x / s · Q + q_bias + p W_Q,      Q = C w W_Q,  q_bias = b W_Q + b_Q
+
+is linear in it, as is its key; p are positions of kind "qk", which are in no stream. So the layer's queries and keys
+are read off the layers below as logits are off the whole model: by a map behind a norm, with a bias of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from aotlens.models import PHIS, hook_names
+from aotlens.paths.frozen import Frozen, reading_map
+
+if TYPE_CHECKING:
+    from aotlens.paths.expansion import PathExpansion
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ScoredLayer:
+    """A layer's scores on the prompt, and the maps of its queries and keys; the scale of scores is in the query's."""
+
+    layer: int
+    below: PathExpansion
+    """The paths of the layers below, read out as all queries and keys of the layer side by side."""
+    scores: Float[Tensor, "head query key"]
+    """The model's own `hook_attn_scores`, nats; −∞ where the key is hidden."""
+    W_Q: Float[Tensor, "head d_model d_head"]
+    W_K: Float[Tensor, "head d_model d_head"]
+    q_bias: Float[Tensor, "head d_head"]
+    k_bias: Float[Tensor, "head d_head"]
+    q_positions: Float[Tensor, "head pos d_head"] | None
+    """What positions of kind "qk" add to each query; None for a model that has none."""
+    k_positions: Float[Tensor, "head pos d_head"] | None
+
+    @property
+    def inverse_scale(self) -> Float[Tensor, " pos"]:
+        """1/s of the layer's norm."""
+        return self.below.frozen.read.diagonal()
+
+
+@torch.no_grad()
+def scored_layer(expansion: PathExpansion, layer: int) -> ScoredLayer:
+    """One forward pass for the scores of the layer; leaves no hook behind.
+
+    Raises `ValueError` for a φ whose pattern is not made of scores.
+    """
+    model, frozen = expansion.model, expansion.frozen
+    if not PHIS[model.cfg.phi].needs_query_key:
+        raise ValueError(
+            f"score: a model with phi={model.cfg.phi!r} has no scores; its pattern is a tensor of the model, the same "
+            "on every prompt."
+        )
+    dtype, attn = frozen.R.dtype, model.blocks[layer].attn
+    scale = model.cfg.score_scale
+    names = [hook_names.attn(layer, name) for name in (hook_names.SCORES, hook_names.Q, hook_names.K)]
+    _, cache = model.run_with_cache(expansion.inputs, return_type=None, names_filter=names, return_cache_object=False)
+    scores, queries, keys = (cache[name][0].to(dtype) for name in names)
+    W_Q, q_bias = (scale * part for part in reading_map(model, layer, attn.W_Q, attn.b_Q, dtype))
+    W_K, k_bias = reading_map(model, layer, attn.W_K, attn.b_K, dtype)
+    q_positions = k_positions = None
+    if model.cfg.positions == "qk":
+        positions = model.W_pos.detach()[: frozen.n_pos].to(dtype)
+        q_positions = scale * (positions @ attn.W_Q.detach().to(dtype))
+        k_positions = positions @ attn.W_K.detach().to(dtype)
+    below = _below(
+        frozen,
+        layer,
+        R=torch.cat([*W_Q, *W_K], 1),
+        out_bias=torch.cat([q_bias.flatten(), k_bias.flatten()]),
+        logits=torch.cat([scale * queries.flatten(1), keys.flatten(1)], 1),
+    )
+    return ScoredLayer(
+        layer=layer,
+        below=replace(expansion, frozen=below),
+        scores=scores,
+        W_Q=W_Q,
+        W_K=W_K,
+        q_bias=q_bias,
+        k_bias=k_bias,
+        q_positions=q_positions,
+        k_positions=k_positions,
+    )
+
+
+def _below(frozen: Frozen, layer: int, *, R: Tensor, out_bias: Tensor, logits: Tensor) -> Frozen:
+    """The first `layer` layers, read out behind the norm of the next."""
+    eye = torch.eye(frozen.n_pos, dtype=frozen.R.dtype, device=frozen.R.device)
+    return replace(
+        frozen,
+        patterns=frozen.patterns[:layer],
+        inverse_scale=frozen.inverse_scale[:layer],
+        W_V=frozen.W_V[:layer],
+        v_bias=frozen.v_bias[:layer],
+        W_O=frozen.W_O[:layer],
+        b_O=frozen.b_O[:layer],
+        pool=eye,
+        read=eye * frozen.inverse_scale[layer],
+        R=R,
+        out_bias=out_bias,
+        logits=logits,
+    )
