@@ -22,6 +22,10 @@ rejects this null for many pairs; the rank among the later head's partners tells
 below its null is no absence of composition: the head reads mostly something else, and still reads this. Neither score
 nor z sees size: a head that writes next to nothing can have the score of a strong one, so look at the product's norm.
 
+**On a text.** Weights say what a head could write. With `data`, W_OV^e is replaced by what e did write there: with M
+the covariance over positions of the rows C r / s (r its result, s the later layer's scale), T = tr(M N), N the later
+head's B Bᵀ with gain and centring, the score is √(T ÷ (tr M · tr N)), and the null turns the later head against this M.
+
 A virtual head's product is [d_model, d_model]; it is never formed. With later = F Sᵀ and X = W_O^e F [d_head, d_head],
 ‖W_V W_O F Sᵀ‖² = ⟨W_VᵀW_V X, X SᵀS⟩: Gram matrices, in float64, right to 1e-8.
 """
@@ -39,6 +43,7 @@ from scipy.stats import false_discovery_control
 from torch import Tensor
 
 from aotlens.circuits.random_rotation import TIED, rotation_mean, rotation_std, squared_corners
+from aotlens.circuits.written import written_moments
 from aotlens.models import AttentionOnlyTransformer, folded_norm, require_ours
 from aotlens.models.weights import double
 from aotlens.results import Result
@@ -89,6 +94,8 @@ class Composition(Result):
     """Root mean square of `values` over rotations: 1/√D, whatever the two heads."""
     n_random: int
     """The rotations drawn for `p_above` and `p_below`; all pairs share them."""
+    n_positions: int | None = None
+    """Of the text that the earlier heads wrote on; None where their weights stand for them."""
 
     @property
     def headline(self) -> str:
@@ -113,6 +120,8 @@ def composition(
     mode: str = "q",
     *,
     folded: bool = False,
+    data: Tensor | str | list[str] | None = None,
+    about_mean: bool = True,
     n_random: int | None = None,
     seed: int = 0,
 ) -> Composition:
@@ -123,6 +132,10 @@ def composition(
     of scores. `folded=True` takes what the heads do to the stream instead: the norm's gain and centring in what a head
     reads, and centring in what it writes (it removes what no later head can see, which in a trained model may be most
     of a head's norm). Without a norm the two are the same. Score and null always have the same weights.
+
+    `data`, a text, texts, or ids `[pos]` or `[sequence, pos]`, takes what the earlier heads write there in place of
+    what their weights could, and implies `folded`: their covariance over positions, or with `about_mean=False` their
+    second moment, in which a constant that a head writes everywhere counts. One forward pass more.
 
     `n_random` is the number of rotations drawn from `seed`, by default 20 for each pair and at least 2,000: with fewer
     than 20 a pair, no single pair can pass as the only edge.
@@ -136,11 +149,18 @@ def composition(
     rotation, and for weights that are not finite.
     """
     require_ours(model, "composition")
-    return _compositions(model, [_checked_mode(model, mode)], folded, n_random, seed)[0]
+    written = None if data is None else written_moments(model, data, about_mean)
+    return _compositions(model, [_checked_mode(model, mode)], folded, n_random, seed, written)[0]
 
 
 def all_compositions(
-    model: AttentionOnlyTransformer, *, folded: bool = False, n_random: int | None = None, seed: int = 0
+    model: AttentionOnlyTransformer,
+    *,
+    folded: bool = False,
+    data: Tensor | str | list[str] | None = None,
+    about_mean: bool = True,
+    n_random: int | None = None,
+    seed: int = 0,
 ) -> dict[Mode, Composition]:
     """`composition` in every mode that the model has (v alone where `phi="fixed"`), by mode.
 
@@ -149,21 +169,28 @@ def all_compositions(
     """
     require_ours(model, "all_compositions")
     modes = [mode for mode in _MODES if mode == "v" or model.cfg.has_query_key]
-    return dict(zip(modes, _compositions(model, modes, folded, n_random, seed), strict=True))
+    written = None if data is None else written_moments(model, data, about_mean)
+    return dict(zip(modes, _compositions(model, modes, folded, n_random, seed, written), strict=True))
 
 
 @torch.no_grad()
 def _compositions(
-    model: AttentionOnlyTransformer, modes: Sequence[Mode], folded: bool, n_random: int | None, seed: int
+    model: AttentionOnlyTransformer,
+    modes: Sequence[Mode],
+    folded: bool,
+    n_random: int | None,
+    seed: int,
+    written: tuple[Tensor, int] | None,
 ) -> list[Composition]:
-    cfg = model.cfg
+    cfg, folded = model.cfg, folded or written is not None
+    moments, n_positions = written or (None, None)
     pair = _is_pair(cfg.n_layers, cfg.n_heads)
     n_pairs = int(pair.sum())
     n_rotations = max(LEAST_ROTATIONS, ROTATIONS_PER_PAIR * n_pairs) if n_random is None else n_random
     if n_rotations < 1:
         raise ValueError(f"n_random={n_random}: expected at least 1 rotation, or None for 20 a pair.")
     width = cfg.d_model - 1 if folded and cfg.norm and cfg.d_model > 1 else cfg.d_model
-    measured = [_Pairs(model, mode, folded) for mode in modes]
+    measured = [_Pairs(model, mode, folded, moments) for mode in modes]
     nulls = (
         _tail_counts(measured, width, n_rotations, seed)
         if n_pairs
@@ -172,7 +199,10 @@ def _compositions(
     results = []
     for mode, pairs, counts in zip(modes, measured, nulls, strict=True):
         s, t = (values[..., : min(cfg.d_head, width)] for values in (pairs.earlier, pairs.later))
-        mean, std = rotation_mean(s, t, width).numpy(), rotation_std(s, t, width).numpy()
+        mean, std = (
+            torch.stack([moment(s[:, :, j], t[j], width) for j in range(cfg.n_layers)], 2).numpy()
+            for moment in (rotation_mean, rotation_std)
+        )
         above, below = np.where(pair, (1 + counts.numpy()) / (1 + n_rotations), np.nan)
         edges = np.zeros_like(pair)
         if n_pairs:
@@ -192,6 +222,7 @@ def _compositions(
                 edges=edges,
                 random_rms=width**-0.5,
                 n_random=n_rotations,
+                n_positions=n_positions,
             )
         )
     return results
@@ -220,12 +251,13 @@ class _Pairs:
 
     norms: Float64[Tensor, "layer head layer head"]
     values: Float64[Tensor, "layer head layer head"]
-    earlier: Float64[Tensor, "layer head singular"]
-    """Singular values of the matrix that a head, as the earlier one, writes with: W_OV."""
+    earlier: Float64[Tensor, "layer head later singular"]
+    """Singular values of the matrix that a head, as the earlier one, writes with for a later layer: W_OV, the same for
+    all of them, or on a text Σ^½ W_O, and 0 where the layer is not later."""
     later: Float64[Tensor, "layer head singular"]
     """Those of the matrix that a head, as the later one, reads with."""
 
-    def __init__(self, model: AttentionOnlyTransformer, mode: Mode, folded: bool) -> None:
+    def __init__(self, model: AttentionOnlyTransformer, mode: Mode, folded: bool, moments: Tensor | None) -> None:
         _check_finite(model, mode)
         W_V, W_O = _reads(model, "W_V", folded), _writes(model, folded)
         if mode == "v":
@@ -233,16 +265,22 @@ class _Pairs:
         else:
             W_Q, W_K = _reads(model, "W_Q", folded), _reads(model, "W_K", folded)
             F, S = (W_Q, W_K) if mode == "q" else (W_K, W_Q)
-        self.earlier, self.later = _singular_values(W_V, W_O.mT), _singular_values(F, S)
-        grams_V, grams_S = W_V.mT @ W_V, S.mT @ S
         n_layers, n_heads = W_V.shape[:2]
+        if moments is None:
+            self.earlier = _singular_values(W_V, W_O.mT)[:, :, None].expand(-1, -1, n_layers, -1)
+            moments = (W_V.mT @ W_V)[:, :, None].expand(-1, -1, n_layers, -1, -1)
+        else:
+            values, vectors = torch.linalg.eigh(moments)
+            roots = vectors * values.clamp(min=0).sqrt()[..., None, :]
+            self.earlier = _singular_values(roots.mT, W_O.mT[:, :, None])
+        self.later, grams_S = _singular_values(F, S), S.mT @ S
         squares = torch.zeros(n_layers, n_heads, n_layers, n_heads, dtype=torch.float64)
         for i in range(n_layers):
             for j in range(i + 1, n_layers):
                 X = W_O[i][:, None] @ F[j]  # [earlier head, later head, d_head, d_head]
-                squares[i, :, j] = ((grams_V[i][:, None] @ X) * (X @ grams_S[j])).sum((-2, -1))
+                squares[i, :, j] = ((moments[i, :, j][:, None] @ X) * (X @ grams_S[j])).sum((-2, -1))
         self.norms = squares.clamp(min=0).sqrt()  # rounding can leave −1e-16 where nothing is read
-        scale = self.earlier.norm(dim=-1)[:, :, None, None] * self.later.norm(dim=-1)
+        scale = self.earlier.norm(dim=-1)[..., None] * self.later.norm(dim=-1)
         self.values = torch.where(scale > 0, self.norms / scale, 0.0)
 
 
@@ -257,19 +295,21 @@ def _tail_counts(measured: Sequence[_Pairs], width: int, n: int, seed: int) -> l
 
     `[2, layer, head, layer, head]` for each of `measured`. A rotation that comes within `TIED` of it counts in both.
     """
-    n_layers, n_heads, n_singular = measured[0].earlier.shape
+    n_layers, n_heads, _, n_singular = measured[0].earlier.shape
     size = min(n_singular, width)
     # Of matrices of norm 1: float32 would take the squares of a head that writes next to nothing for 0.
-    write = _of_norm_1(measured[0].earlier)[..., :size].square().float().flatten(0, 1)  # [earlier layer · head, ...]
+    write = _of_norm_1(measured[0].earlier)[..., :size].square().float().flatten(0, 1)  # [earlier · head, later, ...]
+    same = bool((write == write[:, :1]).all())  # for every later layer, as weights are
     reads = [_of_norm_1(pairs.later)[..., :size].square().float() for pairs in measured]
     squares = [pairs.values.square().float().flatten(0, 1) for pairs in measured]
     counts = [torch.zeros(2, n_layers * n_heads, n_layers, n_heads) for _ in measured]
     for corners in squared_corners(width, size, n, seed):
-        turned = write @ corners  # [rotation, earlier layer · head, singular]
+        turned = write[:, 0] @ corners if same else None  # [rotation, earlier layer · head, singular]
         for read, square, count in zip(reads, squares, counts, strict=True):
             for j in range(1, n_layers):
                 earlier = slice(j * n_heads)
-                random = turned[:, earlier] @ read[j].T
+                mine = write[earlier, j] @ corners if turned is None else turned[:, earlier]
+                random = mine @ read[j].T
                 slack = TIED * torch.maximum(random.mean(0), square[earlier, j])
                 count[0, earlier, j] += (random >= square[earlier, j] - slack).sum(0)
                 count[1, earlier, j] += (random <= square[earlier, j] + slack).sum(0)

@@ -311,3 +311,60 @@ def test_weights_that_are_not_finite_are_named(make, value: float) -> None:  # t
         model.blocks[0].attn.W_V[2, 0, 0] = value
     with pytest.raises(ValueError, match=r"W_V: expected finite weights, got others in head 0\.2"):
         composition(model, "q")
+
+
+@pytest.mark.parametrize(
+    ("mode", "changes", "about_mean"),
+    [
+        ("q", {}, True),
+        ("k", {"attention": "mssa", "bias": True}, True),
+        ("v", {}, False),
+        ("k", {"norm": None}, False),
+        ("v", {"norm": None}, True),
+    ],
+)
+@torch.no_grad()
+def test_on_a_text_the_earlier_matrix_is_what_was_written(mode: str, changes: dict, about_mean: bool) -> None:
+    """M and N as d_model × d_model matrices, from the results that hooks see; the null by drawn rotations."""
+    model = make(**changes).double()
+    tokens = torch.randint(SMALL["d_vocab"], (3, 7), generator=torch.Generator().manual_seed(1))
+    found = composition(model, mode, data=tokens, about_mean=about_mean, n_random=8000)
+    _, cache = model.run_with_cache(tokens)
+    cfg, d = model.cfg, model.cfg.d_model
+    centring = np.eye(d) - (1 / d if cfg.norm else 0)
+    assert found.folded and found.n_positions == 21
+    for i, a, j, b in ((0, 0, 1, 1), (0, 1, 2, 0), (1, 1, 2, 1)):
+        rows = (cache["z", i][:, :, a] @ model.W_O[i, a]).flatten(0, 1)
+        if cfg.norm:
+            rows = rows / cache["scale", j, "ln1"].flatten(0, 1)
+        rows = rows.numpy() @ centring
+        M = np.cov(rows.T, bias=True) if about_mean else rows.T @ rows / len(rows)
+        gain = np.diag(model.blocks[j].ln1.w.numpy()) if cfg.norm else np.eye(d)
+        W = {name: (centring @ gain @ getattr(model, name)[j, b].numpy()) for name in ("W_Q", "W_K", "W_V")}
+        B = {"q": W["W_Q"] @ W["W_K"].T, "k": W["W_K"] @ W["W_Q"].T}.get(
+            mode, W["W_V"] @ model.W_O[j, b].numpy() @ centring
+        )
+        N = B @ B.T
+        T = np.trace(M @ N)
+        at = (i, a, j, b)
+        assert found.norms[at] ** 2 == pytest.approx(T, rel=1e-8)
+        assert found.values[at] == pytest.approx(math.sqrt(T / np.trace(M) / np.trace(N)), rel=1e-8)
+        width = d - 1 if cfg.norm else d
+        basis = np.linalg.svd(centring)[0][:, :width]
+        M, N = basis.T @ M @ basis, basis.T @ N @ basis
+        turned = np.array([np.trace(M @ R @ N @ R.T) for R in ortho_group.rvs(width, size=4000, random_state=0)])
+        assert found.random_mean[at] == pytest.approx(np.trace(M) * np.trace(N) / width, rel=1e-8)
+        assert found.random_mean[at] == pytest.approx(turned.mean(), rel=0.1)
+        assert found.random_std[at] == pytest.approx(turned.std(), rel=0.1)
+        assert found.p_above[at] == pytest.approx((turned >= T).mean(), abs=0.04)
+
+
+def test_a_head_that_writes_a_constant_composes_with_nothing_on_a_text() -> None:
+    model = make(norm=None, bias=True)
+    with torch.no_grad():
+        model.blocks[0].attn.W_V[0] = 0  # its values are b_V everywhere
+    tokens = torch.arange(8)
+    found = composition(model, "k", data=tokens, n_random=50)
+    assert (found.values[0, 0] == 0).all() and found.values[0, 1, 1, 0] > 0.01
+    assert (composition(model, "k", data=tokens, about_mean=False, n_random=50).values[0, 0, 1:] > 0.01).all()
+    assert composition(model, "k", n_random=50).n_positions is None

@@ -1,0 +1,66 @@
+"""What heads write on a text, as later layers are given it: second moments over positions.
+
+With r = z W_O a head's result at a position and s the scale of a later layer's norm there, the layer is given C r / s.
+Its moments over positions are Cᵀ W_Oᵀ Σ W_O C with Σ the moment of z / s: `[d_head, d_head]` numbers for each head and
+later layer say all of it.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from aotlens.models import AttentionOnlyTransformer, folded_norm, hook_names
+from aotlens.models.weights import double
+
+_BATCH = 8
+
+
+@torch.no_grad()
+def written_moments(
+    model: AttentionOnlyTransformer, data: Tensor | str | list[str], about_mean: bool
+) -> tuple[Float64[Tensor, "layer head later d_head d_head"], int]:
+    """Σ of every head for every later layer (0 for the others), and over how many positions.
+
+    `about_mean` takes off the mean over positions: a covariance (divided by n) in place of a second moment. Padding
+    does not count. One forward pass; memory of the result and of z of 8 sequences. Raises `ValueError` for no
+    position, and where z is not finite.
+    """
+    cfg = model.cfg
+    inputs, mask = model.to_batch(data)
+    shape = (cfg.n_layers, cfg.n_heads, cfg.n_layers)
+    squares = torch.zeros(*shape, cfg.d_head, cfg.d_head, dtype=torch.float64)
+    sums, n = torch.zeros(*shape, cfg.d_head, dtype=torch.float64), 0
+    scales = [folded_norm(model, layer).scale_hook for layer in range(cfg.n_layers)]
+    names = {*scales, *(hook_names.attn(layer, hook_names.Z) for layer in range(cfg.n_layers))}
+    for start in range(0, len(inputs), _BATCH):
+        rows = slice(start, start + _BATCH)
+        part = None if mask is None else mask[rows]
+        _, cache = model.run_with_cache(
+            inputs[rows],
+            attention_mask=part,
+            return_type=None,
+            names_filter=lambda name: name in names,
+            return_cache_object=False,
+        )
+        z = torch.stack([double(cache[hook_names.attn(layer, hook_names.Z)]) for layer in range(cfg.n_layers)])
+        real = torch.ones(z.shape[1:3], dtype=torch.bool) if part is None else part.cpu()
+        z = z[:, real]  # [layer, position, head, d_head]
+        n += z.shape[1]
+        for later in range(1, cfg.n_layers):
+            given = z[:later] / double(cache[scales[later]])[real][:, None] if scales[later] in cache else z[:later]
+            squares[:later, :, later] += torch.einsum("lphk,lphm->lhkm", given, given)
+            sums[:later, :, later] += given.sum(1)
+    if not n or not bool(squares.isfinite().all()):
+        raise ValueError(f"data: expected finite results of heads at one position at least, got {n} positions.")
+    moments = squares / n
+    if about_mean:
+        mean = sums / n
+        whole = moments.diagonal(dim1=-2, dim2=-1).sum(-1)
+        moments = moments - mean[..., :, None] * mean[..., None, :]
+        # A head that writes a constant has no covariance, only the rounding of z and of the difference.
+        rounding = max((16 * torch.finfo(model.dtype).eps) ** 2, 64 * torch.finfo(torch.float64).eps)
+        varies = moments.diagonal(dim1=-2, dim2=-1).sum(-1) > rounding * whole
+        moments = moments * varies[..., None, None]
+    return moments, n
