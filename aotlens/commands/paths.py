@@ -1,4 +1,4 @@
-"""``aotlens paths``: which way a logit came, from tokens through heads."""
+"""``aotlens paths``: which way a logit came, from tokens through heads, or why a head attends where it does."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ from aotlens.commands.shared import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from aotlens.models import AttentionOnlyTransformer
-    from aotlens.paths import PathExpansion, TopPaths
+    from aotlens.paths import PathExpansion, ScoreExpansion, TopPaths
 
 
 def paths_command(
@@ -48,6 +50,14 @@ def paths_command(
         str | None, typer.Option(metavar="LAYER.HEAD", help="Of the paths that pass this head only.")
     ] = None,
     split: Annotated[bool, typer.Option("--split", help="Tell the positions apart that a path starts from.")] = False,
+    score: Annotated[
+        tuple[str, int, int] | None,
+        typer.Option(metavar="LAYER.HEAD QUERY KEY", help="Explain this attention score, and no logit."),
+    ] = None,
+    against: Annotated[
+        str,
+        typer.Option(metavar="mean|none|KEY", help="What a score is compared with. Default: what suits the model's φ."),
+    ] = "default",
     budget: Annotated[
         int, typer.Option(min=1, metavar="N", help="How many nodes the search may expand before it gives up proof.")
     ] = 1000,
@@ -59,7 +69,8 @@ def paths_command(
     """Expand a logit into paths: a source and the heads that carry it, patterns and norm scales frozen.
 
     Prints what paths of each length add, then the largest single paths, how many of them are proven to be the
-    largest of all, and how far the sum over all paths is from the model's own logits.
+    largest of all, and how far the sum over all paths is from the model's own logits. With --score, the same of one
+    attention score: pairs of paths, to the query and to the keys, in nats.
     """
     from aotlens.checkpoints import load
     from aotlens.paths import expand
@@ -72,6 +83,11 @@ def paths_command(
     if tokens is None:
         raise ValueError("expected a prompt: --text TEXT or --ids '12 7 7 3'.")
     expansion = expand(model, tokens, split_sources=split)
+    if score is not None:
+        if (token, other, through) != (None, None, None):
+            raise ValueError("--score explains an attention score: it goes without --target, --versus and --through.")
+        _score(expansion.score(*score, _against(against)), top, by, budget, csv)
+        return
     if not -expansion.n_pos <= position < expansion.n_pos:
         raise ValueError(
             f"--position {position}: expected {-expansion.n_pos} to {expansion.n_pos - 1} for this prompt."
@@ -133,4 +149,37 @@ def _proof(found: TopPaths) -> str:
     return (
         f"{several} among {found.n_paths:,} paths{which} ({found.n_evaluated:,} evaluated); no other is above "
         f"{found.bound:.4f} {order}.\nThe others together: {found.remainder:+.4f}."
+    )
+
+
+def _against(text: str) -> int | str | None:
+    """A key's position, None for "none", or the word itself."""
+    if text == "none":
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        return text
+
+
+def _score(score: ScoreExpansion, k: int, by: str, budget: int, csv: Path | None) -> None:
+    found = score.top(k, by, budget=budget)
+    sentences = [score.describe(pair) for pair in found.pairs]
+    if csv is not None:
+        frame = found.to_frame()
+        frame.insert(1, "pair", sentences)
+        write_csv(frame, csv)
+        return
+    print_text(f"{score.headline[0].upper()}{score.headline[1:]} (nats)\n")
+    orders = score.by_pair_of_orders().tolist()
+    head = ("query \\ key heads", *(str(order) for order in range(len(orders))))
+    print_text(table([head, *((str(i), *(f"{value:+.4f}" for value in row)) for i, row in enumerate(orders))]))
+    print_text("")
+    lines: list[tuple[str, ...]] = [("rank", "nats", "", "to the query × to the keys")]
+    for i, (value, sentence) in enumerate(zip(found.values, sentences, strict=True)):
+        lines.append((str(i + 1), f"{value:+.4f}", "" if i < found.n_proven else "not proven", sentence))
+    print_text(table(lines))
+    print_text(
+        f"\n{found.n_proven} of {len(found.pairs)} ranks proven among {found.n_pairs:,} pairs of paths; no other is "
+        f"above {found.bound:.4f}.\nThe others together: {found.remainder:+.4f}.\nAll pairs: {score.residual()}."
     )

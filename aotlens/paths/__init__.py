@@ -11,17 +11,19 @@ expansion.py      `expand(model, tokens)`: all paths of a prompt, and everything
 groups.py         sums of paths by last head, through a head, by source, by virtual head
 residual.py       sum of paths − model
 enumeration.py    every path, where they are few
-search.py         the largest paths, where they are many; bounds.py says how large the others can be
+search.py         the largest paths, where they are many; bounds.py says how large the others can be, best.py ranks
 sankey.py         a logit's flow back through heads to tokens
 score/            why a head attends where it does: a score as a sum over pairs of paths
 attribution.py    direct logit attribution
 intervention.py   the model run without a head or a path, beside what the expansion says of it
+edges.py          one edge between two heads taken out of the receiver's queries, keys or values
 patches.py        what each patch of an image adds to a class; patch_curves.py: what the model does without patches
 importance.py     the loss with short paths only; layers and heads alone and given the rest
 superposition/    more features than dimensions (*structures* §7)
 """
 
 from aotlens.paths.attribution import direct_logit_attribution
+from aotlens.paths.edges import EdgePatch, patch_edge, patch_edges
 from aotlens.paths.enumeration import AllPaths
 from aotlens.paths.expansion import PathExpansion, expand
 from aotlens.paths.groups import ByHead, BySource
@@ -33,7 +35,7 @@ from aotlens.paths.patches import LogitParts, PatchContributions, patch_contribu
 from aotlens.paths.path import Path
 from aotlens.paths.residual import Residual
 from aotlens.paths.sankey import Sankey
-from aotlens.paths.score import PairSums, ScoreExpansion
+from aotlens.paths.score import PairSums, ScoreExpansion, TopPairs, Trace
 from aotlens.paths.search import TopPaths
 from aotlens.paths.virtual import virtual_weight
 
@@ -41,24 +43,29 @@ __all__ = [
     "AllPaths",
     "ByHead",
     "BySource",
+    "EdgePatch",
     "Intervention",
     "Kronecker",
     "KroneckerSum",
     "LogitParts",
+    "PairSums",
     "PatchContributions",
     "PatchCurves",
-    "PairSums",
     "Path",
     "PathExpansion",
     "Residual",
     "Sankey",
     "ScoreExpansion",
     "TermImportance",
+    "TopPairs",
     "TopPaths",
+    "Trace",
     "direct_logit_attribution",
     "expand",
     "patch_contributions",
     "patch_curves",
+    "patch_edge",
+    "patch_edges",
     "term_importance",
     "virtual_weight",
     "without_head",

@@ -76,20 +76,26 @@ class Bounds:
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
-    """∂ logit / ∂ values of each head below a node, and its norms at each position."""
+class Sizes:
+    """At most how much each head below a node passes on, of values of norm 1 at each position."""
 
-    u: Float[Tensor, "below pos inner"]
     norms: Float64[Tensor, "below pos"]
     result_norms: Float64[Tensor, "below pos"]
     """The same for what each head has moved, P v, at the position that it writes to."""
+
+
+@dataclass(frozen=True, eq=False)
+class Reading(Sizes):
+    """∂ logit / ∂ values of each head below a node, and its norms at each position."""
+
+    u: Float[Tensor, "below pos inner"]
 
 
 def read_heads(bounds: Bounds, g: Float[Tensor, "pos d_model"], n_below: int) -> Reading:
     """Extend a node by all of the first `n_below` heads, given ∂ logit / ∂ stream below the node."""
     y = torch.einsum("pd,fkd->fpk", g, bounds.W_O[:n_below])
     u = bounds.patterns[:n_below].mT @ y
-    return Reading(u, row_norms(u), row_norms(y))
+    return Reading(row_norms(u), row_norms(y), u)
 
 
 def row_norms(x: Float[Tensor, "*more inner"]) -> Float64[Tensor, "*more"]:
@@ -102,9 +108,9 @@ def row_norms(x: Float[Tensor, "*more inner"]) -> Float64[Tensor, "*more"]:
     return wide
 
 
-def bound_longer(bounds: Bounds | Via, reading: Reading) -> Float64[Tensor, " below"]:
+def bound_longer(bounds: Bounds | Via, reading: Sizes) -> Float64[Tensor, " below"]:
     """For each extension, the most that any path with still further heads below (the one of a `Via`) contributes."""
-    n_below = len(reading.u)
+    n_below = len(reading.norms)
     longer = torch.einsum("fp,kfp->kf", reading.norms, bounds.reach[:, :n_below])
     longer[0] = torch.minimum(longer[0], (reading.result_norms * bounds.moved[:n_below]).sum(-1))
     return longer.nan_to_num(nan=torch.inf, posinf=torch.inf).amax(0)

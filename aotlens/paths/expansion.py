@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, product
 from math import comb
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -36,6 +37,7 @@ from aotlens.paths.sankey import Sankey, sankey
 from aotlens.paths.score.contrast import Against
 from aotlens.paths.score.expansion import ScoreExpansion, score_of
 from aotlens.paths.score.layer import ScoredLayer, scored_layer
+from aotlens.paths.score.trace import Trace, trace_of
 from aotlens.paths.search import TopPaths, top_paths
 from aotlens.paths.streams import order_streams, root_gradient
 from aotlens.paths.target import Target, checked_position, direction, output
@@ -336,8 +338,28 @@ class PathExpansion(Result):
         Raises `ValueError` for phi="fixed", which has no scores, for a key hidden from the query, and for a head or a
         position that there is not.
         """
-        head = as_head(head, self)
-        return score_of(self, self._scored_layer(head[0]), head, query, key, against)
+        return score_of(self, head, query, key, against)
+
+    @torch.no_grad()
+    def trace(
+        self,
+        head: HeadLike,
+        query: int,
+        key: int,
+        against: Against = "default",
+        *,
+        max_edges: int = 4,
+        min_share: float = 0.02,
+        max_nodes: int = 40,
+    ) -> Trace:
+        """The cells behind one cell, layer by layer, and what each is made of; see `aotlens.paths.score.trace`.
+
+        Of each node, on its query side and on its key side, the `max_edges` largest terms with at least `min_share` of
+        their side are edges of their own, and those that are cells are followed, up to `max_nodes`. Raises `ValueError`
+        as `score` does, and for limits out of range.
+        """
+        limits: dict[str, Any] = {"max_edges": max_edges, "min_share": min_share, "max_nodes": max_nodes}
+        return trace_of(self, head, query, key, against, **limits)
 
     @torch.no_grad()
     def logit(self, position: int, target: int | tuple[int, int]) -> float:
@@ -353,6 +375,11 @@ class PathExpansion(Result):
 
     def describe(self, path: Path, target: int | tuple[int, int] | None = None, value: float | None = None) -> str:
         """A path as a sentence: `" Mr"@3 → 0.5 → 1.2 → logit " Darcy" +1.84`."""
+        steps = self.steps(path, target)
+        return " → ".join(steps) + ("" if value is None else f" {value:+.3g}")
+
+    def steps(self, path: Path, target: int | tuple[int, int] | None = None) -> list[str]:
+        """The words of `describe`: the source, each head, and the end."""
         start: str = path.source
         if path.source_position is not None:
             at = path.source_position
@@ -364,8 +391,7 @@ class PathExpansion(Result):
             end = f"logit {self.token_name(target[0])} − {self.token_name(target[1])}"
         elif target is not None:
             end = f"logit {self.token_name(target)}"
-        steps = [start, *(f"{layer}.{head}" for layer, head in path.heads), end]
-        return " → ".join(steps) + ("" if value is None else f" {value:+.3g}")
+        return [start, *(f"{layer}.{head}" for layer, head in path.heads), end]
 
 
 def _quoted(token: str) -> str:

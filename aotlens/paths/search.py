@@ -19,18 +19,18 @@ import torch
 from torch import Tensor
 
 from aotlens.conventions import Head
+from aotlens.paths.best import Best, checked_search, slack_of
 from aotlens.paths.bounds import Bounds, Reading, bound_longer, bounds_via, read_heads
 from aotlens.paths.frozen import Frozen
 from aotlens.paths.path import Path, SourceName
 from aotlens.paths.streams import root_gradient
-from aotlens.paths.target import direction, whole_number
+from aotlens.paths.target import direction
 from aotlens.results import Result
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _Named: TypeAlias = tuple[Tensor, Callable[[int], Path]]
-_SIGNS: dict[str, float] = {"pos": 1.0, "neg": -1.0}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -90,48 +90,6 @@ class TopPaths(Result):
         )
 
 
-class _Best:
-    """The k + 1 largest seen; the last is there to bound what was evaluated and is not returned."""
-
-    def __init__(self, k: int, by: str) -> None:
-        self.k, self.by = k, by
-        self.heap: list[tuple[float, int, float, Path]] = []
-        self.tie = count(0, -1)  # of two equal paths the first found stays
-        self.n_seen = 0
-
-    def keys(self, values: Tensor) -> Tensor:
-        return values.abs() if self.by == "abs" else values * _SIGNS[self.by]
-
-    def offer(self, values: Tensor, path: Callable[[int], Path]) -> None:
-        """Consider all entries of a tensor; `path(index)` names one."""
-        flat = values.flatten()
-        self.n_seen += flat.numel()
-        keys, indices = self.keys(flat).topk(min(self.k + 1, flat.numel()))
-        if not bool(keys[0].isfinite()):  # NaN counts as the largest
-            raise ValueError(
-                f"top: a path's contribution is {float(flat[indices[0]])} in {flat.dtype}; use model.double(), or "
-                "by_order, which sums over paths."
-            )
-        for key, index in zip(keys.tolist(), indices.tolist(), strict=True):
-            full = len(self.heap) > self.k
-            if full and key <= self.heap[0][0]:
-                break
-            entry = (key, next(self.tie), float(flat[index]), path(index))
-            if full:
-                heapq.heapreplace(self.heap, entry)
-            else:
-                heapq.heappush(self.heap, entry)
-
-    def sorted(self) -> list[tuple[float, int, float, Path]]:
-        return sorted(self.heap, key=lambda entry: entry[:2], reverse=True)
-
-    def threshold(self) -> float:
-        """The k-th best key, −∞ while there are fewer."""
-        if len(self.heap) < self.k:
-            return float("-inf")
-        return self.heap[0][0] if len(self.heap) == self.k else heapq.nsmallest(2, self.heap)[1][0]
-
-
 def top_paths(
     frozen: Frozen,
     bounds: Bounds,
@@ -153,17 +111,10 @@ def top_paths(
 
     Raises `ValueError` for k or budget below 1 and for another `by`.
     """
-    k, budget = whole_number("k", k), whole_number("budget", budget)
-    if k < 1 or budget < 1:
-        raise ValueError(f"top: expected k ≥ 1 and budget ≥ 1, got k={k} and budget={budget}.")
-    if by not in ("abs", "pos", "neg"):
-        raise ValueError(f"by={by!r}: expected 'abs', 'pos' or 'neg'.")
+    k, budget = checked_search(k, by, budget)
     to = direction(frozen, target)
-    split = bounds.split
-    # Bounds are computed in floating point as well: what they may have lost to rounding is added.
-    exact = not frozen.R.is_cuda or torch.get_float32_matmul_precision() == "highest"
-    slack = 1 + (1e-9 if frozen.R.dtype == torch.float64 else 1e-4 if exact else 1e-2)
-    best = _Best(k, by)
+    split, slack = bounds.split, slack_of(frozen.R)
+    best: Best[Path] = Best(k, by)
     root = root_gradient(frozen, position, to.column)
     through = None if passing is None else passing[0]
     via = None if through is None else bounds_via(bounds, through)
@@ -254,11 +205,18 @@ def _children(
         values = values[:, only : only + 1]
     if not split:
         values = values.sum(-1)
-    n_below, n_pos, n_heads, names = values.shape[1], bounds.n_pos, bounds.n_heads, bounds.names
+    return values, child_path(bounds, values.shape[1], heads, first)
+
+
+def child_path(bounds: Bounds, n_children: int, heads: tuple[Head, ...], first: int = 0) -> Callable[[int], Path]:
+    """Entry i of `[source, child]`, or `[source, child, pos]` where sources are split, as the path that it is of.
+
+    The children extend `heads` by one head each, from head number `first` on.
+    """
 
     def path(i: int) -> Path:
-        i, at = divmod(i, n_pos) if split else (i, None)
-        source, child = divmod(i, n_below)
-        return Path(names[source], (divmod(first + child, n_heads), *heads), at)
+        i, at = divmod(i, bounds.n_pos) if bounds.split else (i, None)
+        source, child = divmod(i, n_children)
+        return Path(bounds.names[source], (divmod(first + child, bounds.n_heads), *heads), at)
 
-    return values, path
+    return path

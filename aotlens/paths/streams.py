@@ -42,15 +42,19 @@ def source_streams(frozen: Frozen) -> dict[SourceName, Float[Tensor, "pos d_mode
     return streams | {"bias": x[-1]} if frozen.has_bias else streams
 
 
+def head_values(frozen: Frozen) -> Float[Tensor, "layer head pos d_head"]:
+    """The values of every head on the prompt, biases in them."""
+    x = torch.stack([*frozen.sources.values()]).sum(0)
+    values = x.new_empty(frozen.n_layers, frozen.n_heads, frozen.n_pos, frozen.W_O.shape[2])
+    for layer in range(frozen.n_layers):
+        values[layer] = frozen.values(layer, x) + frozen.v_bias[layer][:, None]
+        x = x + frozen.written(layer, frozen.moved(layer, values[layer])) + frozen.b_O[layer]
+    return values
+
+
 def head_results(frozen: Frozen) -> Float[Tensor, "layer head pos d_model"]:
     """What every head writes on the prompt: the sum of all paths that end with it, before the read-out."""
-    x = torch.stack([*frozen.sources.values()]).sum(0)
-    results = x.new_empty(frozen.n_layers, frozen.n_heads, *x.shape)
-    for layer in range(frozen.n_layers):
-        z = frozen.moved(layer, frozen.values(layer, x) + frozen.v_bias[layer][:, None])
-        results[layer] = z @ frozen.W_O[layer]
-        x = x + results[layer].sum(0) + frozen.b_O[layer]
-    return results
+    return (frozen.patterns @ head_values(frozen)) @ frozen.W_O
 
 
 def masked_streams(frozen: Frozen, keep: Float[Tensor, "variant layer head"]) -> Float[Tensor, "variant pos d_model"]:

@@ -22,6 +22,7 @@ descent.py      an energy over the plane with a query on its way down it, and er
 regression.py   errors of in-context regression by the number of examples
 identities.py   square matrices beside the scaled identities that they may be
 paths.py        what paths of each length add to a logit, and its flow from tokens through heads
+layered.py      a trace: boxes in columns of layers, and what each is made of
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ from aotlens.plots.eigenvalues import eigenvalue_plane
 from aotlens.plots.identities import scaled_identities
 from aotlens.plots.images import consistency_points, contribution_map, overlay_grid, patch_curve_lines
 from aotlens.plots.labels import describe, glyphs, is_whitespace
+from aotlens.plots.layered import layered_graph
 from aotlens.plots.matrix import matrix_map
 from aotlens.plots.nonlinearity import error_lines, error_surfaces, gate, mask_maps
 from aotlens.plots.paths import FlowNode, flow_graph, order_bars
@@ -95,6 +97,7 @@ __all__ = [
     "head_scatter",
     "is_whitespace",
     "layer_curves",
+    "layered_graph",
     "learning_curves",
     "loss_landscape",
     "mask_maps",

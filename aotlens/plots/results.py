@@ -19,6 +19,7 @@ from aotlens.plots.eigenvalues import eigenvalue_plane
 from aotlens.plots.gallery import pattern_gallery
 from aotlens.plots.images import consistency_points, patch_curve_lines
 from aotlens.plots.kinds import stacked_counts
+from aotlens.plots.layered import layered_graph
 from aotlens.plots.matrix import matrix_map
 from aotlens.plots.nonlinearity import error_lines, error_surfaces
 from aotlens.plots.paths import FlowNode, flow_graph, order_bars
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
         RepeatedPatterns,
         SemanticConsistency,
     )
-    from aotlens.paths import PatchCurves, PathExpansion, Sankey, TermImportance
+    from aotlens.paths import PatchCurves, PathExpansion, Sankey, TermImportance, Trace
     from aotlens.paths.superposition import JohnsonLindenstrauss
     from aotlens.trigrams import Evidence
 
@@ -302,6 +303,12 @@ def insertion_and_deletion(result: PatchCurves, *, theme: Theme = "light") -> go
     return patch_curve_lines(result.shares, deletion, insertion, theme=theme)
 
 
+def traced(result: Trace, *, theme: Theme = "light") -> go.Figure:
+    """The cells behind one cell, in columns of layers, with what each is made of."""
+    layout = result.layout()
+    return layered_graph(layout.boxes, layout.links, theme=theme)
+
+
 #: The figure of each type of result, by the type's qualified name.
 FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.circuits.circuit.Circuit": circuit,
@@ -332,6 +339,7 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.paths.importance.TermImportance": importance,
     "aotlens.paths.patch_curves.PatchCurves": insertion_and_deletion,
     "aotlens.paths.sankey.Sankey": flow,
+    "aotlens.paths.score.trace.Trace": traced,
     "aotlens.paths.superposition.johnson_lindenstrauss.JohnsonLindenstrauss": distortions,
     "aotlens.trigrams.evidence.Evidence": verdicts,
 }

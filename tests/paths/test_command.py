@@ -89,3 +89,36 @@ def test_csv_has_the_paths_unrounded(checkpoint: Path, capsys: Any, tmp_path: Pa
 def test_mistakes_are_one_line(checkpoint: Path, capsys: Any, arguments: list[str], message: str) -> None:
     code, out, err = run(capsys, str(checkpoint), "--text", TEXT, *arguments)
     assert code == 2 and out == "" and message in err and err.count("\n") == 1
+
+
+def test_it_explains_a_score(checkpoint: Path, capsys: Any, tmp_path: Path) -> None:
+    code, out, err = run(capsys, str(checkpoint), "--text", TEXT, "--score", "1.0", "5", "3", "--top", "4")
+    assert (code, err) == (0, "")
+    expansion = expand(load(str(checkpoint), "cpu"), TEXT)
+    score = expansion.score("1.0", 5, 3)
+    top = score.top(4)
+    assert out.startswith(
+        f"Head 1.0, 5 → 3: score {score.score:+.3f}, {score.value:+.3f} against the average key (nats)"
+    )
+    for row in score.by_pair_of_orders().tolist():
+        assert "  ".join(f"{value:+.4f}" for value in row) in out
+    for pair, value in zip(top.pairs, top.values, strict=True):
+        assert f"{value:+.4f}" in out and score.describe(pair) in out
+    assert f"4 of 4 ranks proven among {score.n_pairs:,} pairs of paths" in out and "nats (tolerance" in out
+    target = tmp_path / "pairs.csv"
+    arguments = ("--text", TEXT, "--score", "1.0", "5", "3", "--against", "none", "--csv", str(target))
+    assert run(capsys, str(checkpoint), *arguments)[0] == 0
+    frame, plain = pd.read_csv(target), expansion.score("1.0", 5, 3, None).top(20)
+    assert list(frame.nats) == pytest.approx(list(plain.values)) and frame.pair[0] == plain_name(
+        expansion, plain.pairs[0]
+    )
+    code, _, err = run(capsys, str(checkpoint), "--text", TEXT, "--score", "1.0", "3", "5")
+    assert code == 1 and "key=5: expected a key that query 3 sees" in err
+    code, _, err = run(capsys, str(checkpoint), "--text", TEXT, "--score", "1.0", "5", "3", "--target-id", "3")
+    assert code == 1 and "goes without --target" in err
+    code, _, err = run(capsys, str(checkpoint), "--text", TEXT, "--score", "1.0", "5", "3", "--against", "best")
+    assert code == 1 and "against='best'" in err
+
+
+def plain_name(expansion: Any, pair: Any) -> str:
+    return expansion.score("1.0", 5, 3, None).describe(pair)

@@ -20,6 +20,8 @@ from aotlens.paths.path import Path, SourceName
 from aotlens.paths.residual import Residual, residual_of_score
 from aotlens.paths.score.contrast import Against, Contrast, contrast
 from aotlens.paths.score.layer import ScoredLayer
+from aotlens.paths.score.pairs import PathPair, TopPairs
+from aotlens.paths.score.search import top_pairs
 from aotlens.paths.score.side import ScoreSide, sides_of, source_names
 from aotlens.paths.score.sums import PairSums
 from aotlens.results import Result
@@ -126,6 +128,20 @@ class ScoreExpansion(Result):
         query, key = self.sides
         return float(query.path(query_path) @ key.path(key_path))
 
+    def describe(self, pair: PathPair) -> str:
+        """A pair as words, `" Pend"@18 × token → 0.3`: the path to the query, and the one to the keys.
+
+        A path without heads starts where it ends: at the query, and for the plain score at the key.
+        """
+        names = []
+        for path, end in zip(pair, (self.query, self.key if self.against is None else None), strict=True):
+            at = path.source_position
+            if at is None and not path.heads and path.source != "bias":
+                at = end
+            start, *heads, _ = self.layer.below.steps(Path(path.source, path.heads, at))
+            names.append(" → ".join([start, *heads]))
+        return " × ".join(names)
+
     # Sums of pairs
 
     @torch.no_grad()
@@ -161,16 +177,24 @@ class ScoreExpansion(Result):
         return own.by_source_position(other.by_order().sum(0))
 
     @torch.no_grad()
+    def top(self, k: int, by: str = "abs", *, budget: int = 1000) -> TopPairs:
+        """The k largest pairs of paths, by best-first search on both sides; see `aotlens.paths.score.search`.
+
+        `by="abs"` ranks by size, "pos" by the largest, "neg" by the smallest term. `budget` is how many nodes may be
+        expanded, of both sides together. Raises `ValueError` for k or budget below 1 and for another `by`.
+        """
+        return top_pairs(self.sides, k, by, budget, self.value, self.n_pairs)
+
+    @torch.no_grad()
     def residual(self) -> Residual:
         """How far the sum over all pairs is from the model's own contrast; see `Residual`."""
         largest = float(self.contrast.scores.abs().max())
         return residual_of_score(self.by_pair_of_orders(), self.value, largest, self.layer.below.frozen.precision)
 
 
-def score_of(
-    expansion: PathExpansion, layer: ScoredLayer, head: HeadLike, query: Any, key: Any, against: Against
-) -> ScoreExpansion:
+def score_of(expansion: PathExpansion, head: HeadLike, query: Any, key: Any, against: Against) -> ScoreExpansion:
     """See `PathExpansion.score`."""
     head = as_head(head, expansion)
+    layer = expansion._scored_layer(head[0])
     cell = contrast(expansion.model.cfg, layer.scores[head[1]], query, key, against)
     return ScoreExpansion(head=head, contrast=cell, layer=layer, sides=sides_of(layer, head[1], cell))

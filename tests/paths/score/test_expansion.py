@@ -277,3 +277,11 @@ def test_the_model_is_left_as_it_was(make: MakeModel, tokens: Tensor) -> None:
     model = make()
     expand(model, tokens).score((1, 0), 3, 1).by_head_pair()
     assert not any(hook.has_hooks() for hook in model.hook_dict.values())
+
+
+def test_a_pair_is_named_by_its_two_paths(make: MakeModel, tokens: Tensor) -> None:
+    score = expand(make(bias=True), tokens).score((1, 0), 4, 2)
+    assert score.describe((Path("token"), Path("token", ((0, 1),)))) == "token 8@4 × token → 0.1"
+    assert score.describe((Path("bias"), Path("position"))) == "bias × position"
+    plain = expand(make(), tokens).score((1, 0), 4, 2, None)
+    assert plain.describe((Path("position"), Path("token"))) == "position@4 × token 4@2"

@@ -1,0 +1,231 @@
+"""Why a head attends where it does, followed back: from one cell to the cells that made its query and its keys.
+
+A node is one cell (head, query, key), visited once; layers fall, so it ends. Its contrast is split in two ways, by what
+made the query and by what made the keys (`aotlens.paths.score.cells`): two separate partitions, each with all terms.
+The largest terms that are earlier cells become nodes themselves, against their own default contrast.
+
+An edge into a child says P′_ij v′_j W_O, whatever made P′_ij. With softmax patterns a term of the child is the relative
+derivative of that edge by the term's scale, all else frozen (the parent's weights w, values, norm scales): first order.
+For linear φ the edge is proportional to the child's score, so the term ÷ the score is what it is of the edge. For the
+thresholded softmax there is no such number; its children explain the softmax before the threshold. Shares are taken
+within one partition, and weights of different nodes are never multiplied or added.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from aotlens.conventions import Head, HeadLike
+from aotlens.models import PHIS
+from aotlens.paths.path import SourceName
+from aotlens.paths.score.cells import Partition, partition
+from aotlens.paths.score.contrast import Against
+from aotlens.paths.score.expansion import ScoreExpansion, score_of
+from aotlens.paths.score.trace_files import trace_html, trace_json, trace_svg
+from aotlens.paths.score.trace_layout import Layout, layout_of
+from aotlens.paths.streams import head_values
+from aotlens.paths.target import whole_number
+from aotlens.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from aotlens.paths.expansion import PathExpansion
+
+#: A head, its query and its key.
+Cell = tuple[Head, int, int]
+_SIDES: tuple[Literal["query", "key"], ...] = ("query", "key")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceEdge:
+    """One term of a node's query or key side, or all that are left ("rest")."""
+
+    side: Literal["query", "key"]
+    kind: Literal["cell", "source", "rest"]
+    cell: Cell | None = None
+    source: SourceName | None = None
+    position: int | None = None
+    """Where the source stands; None for biases, which stand everywhere."""
+    n_terms: int = 1
+    """How many terms it is: more than one for the rest."""
+    nats: float
+    share: float
+    """|nats| ÷ Σ|nats| over all terms of its side; for the rest, Σ over its terms."""
+    relative: float | None
+    """What a change of its scale is to the parent's edge, relatively and to first order; None at the root, for the
+    thresholded softmax, and where a linear score is 0."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceNode:
+    """One cell: its contrast, twice as a sum of edges."""
+
+    cell: Cell
+    against: int | str | None
+    score: float
+    contrast: float
+    """What either side's edges add up to, nats."""
+    attention: float
+    """The pattern's entry itself."""
+    before_threshold: bool
+    """Whether the terms explain the softmax before the threshold."""
+    edges: tuple[TraceEdge, ...]
+    """The largest of each side, largest first, and the rest."""
+    cancellation: tuple[float, float]
+    """Σ|term| ÷ |Σ term| of the query side and of the key side: 1 where all agree, large where they cancel; infinite
+    for a contrast of 0."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Trace(Result):
+    """The cells behind one cell, and what each is made of; the first node is the cell asked for."""
+
+    nodes: tuple[TraceNode, ...]
+    str_tokens: tuple[str, ...]
+    n_not_followed: int
+    """Cells among the edges that are no nodes, since there were `max_nodes` before."""
+
+    @property
+    def headline(self) -> str:
+        (layer, head), query, key = self.nodes[0].cell
+        return f"{len(self.nodes)} cells behind head {layer}.{head}, {query} → {key}"
+
+    def name(self, edge: TraceEdge | TraceNode) -> str:
+        """A cell as "1.0 18 → 4", a source as "token@4"."""
+        if edge.cell is not None:
+            (layer, head), query, key = edge.cell
+            return f"{layer}.{head} {query} → {key}"
+        if not isinstance(edge, TraceEdge) or edge.kind == "rest":
+            return "rest"
+        return f"{edge.source}" if edge.position is None else f"{edge.source}@{edge.position}"
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row an edge: node, side, term, n_terms, nats, share, relative."""
+        import pandas as pd
+
+        rows = [
+            (self.name(node), edge.side, self.name(edge), edge.n_terms, edge.nats, edge.share, edge.relative)
+            for node in self.nodes
+            for edge in node.edges
+        ]
+        return pd.DataFrame(rows, columns=["node", "side", "term", "n_terms", "nats", "share", "relative"])
+
+    def layout(self) -> Layout:
+        """Boxes and links of the layered graph."""
+        return layout_of(self)
+
+    def to_json(self) -> str:
+        """Everything, as JSON; see `aotlens.paths.score.trace_files`."""
+        return trace_json(self)
+
+    def to_svg(self) -> str:
+        """The layered graph as an SVG drawing."""
+        return trace_svg(self)
+
+    def to_html(self) -> str:
+        """One HTML file: the drawing, a table of all edges, and the JSON."""
+        return trace_html(self)
+
+
+@torch.no_grad()
+def trace_of(
+    expansion: PathExpansion,
+    head: HeadLike,
+    query: Any,
+    key: Any,
+    against: Against,
+    *,
+    max_edges: Any,
+    min_share: float,
+    max_nodes: Any,
+) -> Trace:
+    """See `PathExpansion.trace`. One forward pass a layer, once; each node costs as `partition`, twice."""
+    max_edges, max_nodes = whole_number("max_edges", max_edges), whole_number("max_nodes", max_nodes)
+    if max_edges < 1 or max_nodes < 1 or not 0 <= min_share <= 1:
+        raise ValueError(
+            f"trace: expected max_edges ≥ 1, max_nodes ≥ 1 and min_share from 0 to 1, got {max_edges}, {max_nodes} and "
+            f"{min_share}."
+        )
+    values = head_values(expansion.frozen)
+    root = score_of(expansion, head, query, key, against)
+    waiting, seen = deque([(root.head, root.query, root.key)]), {(root.head, root.query, root.key)}
+    nodes: list[TraceNode] = []
+    while waiting and len(nodes) < max_nodes:
+        cell = waiting.popleft()
+        score = root if not nodes else score_of(expansion, *cell, "default")
+        node = _node(expansion, score, values, max_edges, min_share, is_root=not nodes)
+        nodes.append(node)
+        for edge in node.edges:
+            if edge.cell is not None and edge.cell not in seen:
+                seen.add(edge.cell)
+                waiting.append(edge.cell)
+    return Trace(nodes=tuple(nodes), str_tokens=expansion.str_tokens, n_not_followed=len(waiting))
+
+
+def _node(
+    expansion: PathExpansion, score: ScoreExpansion, values: Tensor, max_edges: int, min_share: float, *, is_root: bool
+) -> TraceNode:
+    frozen, phi = expansion.frozen, PHIS[expansion.model.cfg.phi]
+    wholes = [side.by_order().sum(0) for side in score.sides]
+    per_nat: float | None = 1.0 if phi.normalises else (1 / score.score if score.score else None)
+    if is_root or score.contrast.before_threshold:
+        per_nat = None
+    edges: list[TraceEdge] = []
+    cancellation = []
+    for index, name in enumerate(_SIDES):
+        parts = partition(frozen, score.sides[index], wholes[1 - index], values)
+        edges += _edges(name, parts, max_edges, min_share, per_nat)
+        cancellation.append(parts.size / abs(parts.total) if parts.total else float("inf"))
+    return TraceNode(
+        cell=(score.head, score.query, score.key),
+        against=score.against,
+        score=score.score,
+        contrast=score.value,
+        attention=float(frozen.patterns[(*score.head, score.query, score.key)]),
+        before_threshold=score.contrast.before_threshold,
+        edges=tuple(edges),
+        cancellation=(cancellation[0], cancellation[1]),
+    )
+
+
+def _edges(
+    side: Literal["query", "key"], parts: Partition, max_edges: int, min_share: float, per_nat: float | None
+) -> list[TraceEdge]:
+    """The largest terms of a partition, and the rest as one edge."""
+    names = [*parts.sources]
+    n_pos = parts.cells.shape[-1]
+    flat = torch.cat([*parts.sources.values(), parts.cells.new_tensor([parts.bias]), parts.cells.flatten()])
+    size = parts.size
+    largest = flat.abs().topk(min(max_edges, len(flat))).indices.tolist()
+    kept = [i for i in largest if float(flat[i]) and abs(float(flat[i])) >= min_share * size]
+
+    def edge(i: int) -> TraceEdge:
+        nats = float(flat[i])
+        numbers: dict[str, Any] = {
+            "side": side,
+            "nats": nats,
+            "share": abs(nats) / size,
+            "relative": None if per_nat is None else nats * per_nat,
+        }
+        if i < len(names) * n_pos:
+            return TraceEdge(kind="source", source=names[i // n_pos], position=i % n_pos, **numbers)
+        if i == len(names) * n_pos:
+            return TraceEdge(kind="source", source="bias", **numbers)
+        at = torch.unravel_index(torch.tensor(i - len(names) * n_pos - 1), parts.cells.shape)
+        layer, head, query, key = (int(part) for part in at)
+        return TraceEdge(kind="cell", cell=((layer, head), query, key), **numbers)
+
+    edges = [edge(i) for i in kept]
+    n_rest = int(flat.count_nonzero()) - len(kept)
+    if n_rest:
+        nats = float(flat.sum()) - sum(each.nats for each in edges)
+        share = max(0.0, 1.0 - sum(each.share for each in edges))
+        relative = None if per_nat is None else nats * per_nat
+        edges.append(TraceEdge(side=side, kind="rest", n_terms=n_rest, nats=nats, share=share, relative=relative))
+    return edges

@@ -1,0 +1,94 @@
+"""A layered graph: boxes in columns, and links from left to right whose width is a share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import plotly.graph_objects as go
+
+from aotlens.plots.colours import BACKGROUND, LINES, QUIET_INK, Theme, base_layout
+from aotlens.plots.labels import plotly_text
+
+_STEPS = 24  # of a curve
+_ROW = 52  # pixels for a box
+
+
+@runtime_checkable
+class LayeredBox(Protocol):
+    """What is drawn of a box: two lines of text, a column from the left, and its height from 0 (the top) to 1."""
+
+    @property
+    def title(self) -> str: ...
+    @property
+    def detail(self) -> str: ...
+    @property
+    def column(self) -> int: ...
+    @property
+    def row(self) -> float: ...
+
+
+@runtime_checkable
+class LayeredLink(Protocol):
+    """What is drawn of a link: its ends, as places among the boxes, its side, value and share."""
+
+    @property
+    def start(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def side(self) -> str: ...
+    @property
+    def nats(self) -> float: ...
+    @property
+    def share(self) -> float: ...
+
+
+def layered_graph(boxes: Sequence[LayeredBox], links: Sequence[LayeredLink], *, theme: Theme = "light") -> go.Figure:
+    """Boxes and links as `Trace.layout` has them; blue is the key side, orange the query side, dashed is negative.
+
+    Raises `ValueError` for a link that does not lead to the right.
+    """
+    figure = go.Figure()
+    figure.update_layout(base_layout(theme))
+    for link in links:
+        start, end = boxes[link.start], boxes[link.end]
+        if start.column >= end.column:
+            raise ValueError(f"layered_graph: expected links to the right, got {start.title} → {end.title}.")
+        across = np.linspace(0, 1, _STEPS)
+        bend = across**2 * (3 - 2 * across)
+        figure.add_scatter(
+            x=(start.column + across * (end.column - start.column)).tolist(),
+            y=(start.row + bend * (end.row - start.row)).tolist(),
+            mode="lines",
+            line={
+                "width": 0.8 + 9 * link.share,
+                "color": LINES[theme][link.side == "query"],
+                "dash": "dash" if link.nats < 0 else "solid",
+            },
+            opacity=0.6,
+            showlegend=False,
+            hovertemplate=(
+                f"{link.side} side: {plotly_text(start.title)} → {plotly_text(end.title)}<br>"
+                f"<b>{link.nats:+.3f} nats</b>, {link.share:.0%} of the side<extra></extra>"
+            ),
+        )
+    for box in boxes:
+        detail = f"<br>{plotly_text(box.detail)}" if box.detail else ""
+        figure.add_annotation(
+            x=box.column,
+            y=box.row,
+            text=f"<b>{plotly_text(box.title)}</b>{detail}",
+            showarrow=False,
+            bgcolor=BACKGROUND[theme],
+            bordercolor=QUIET_INK[theme],
+            borderpad=3,
+            font={"size": 11},
+        )
+    columns = [box.column for box in boxes]
+    most = max((columns.count(column) for column in set(columns)), default=1)
+    figure.update_xaxes(visible=False, range=[-0.5, max(columns, default=0) + 0.5])
+    figure.update_yaxes(visible=False, range=[1, 0])
+    figure.update_layout(height=max(260, _ROW * most), hovermode="closest")
+    return figure
