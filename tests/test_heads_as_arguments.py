@@ -13,7 +13,7 @@ from aotlens.circuits import copying_rate, ov_circuit, qk_circuit
 from aotlens.conventions import as_head, as_heads
 from aotlens.distill.heads import distill_heads, substitution_hooks, token_errors
 from aotlens.heads import ablate, without
-from aotlens.paths import Path, expand, without_head
+from aotlens.paths import Path, expand, patch_edge, without_head
 from aotlens.trigrams import (
     bigrams,
     direct_path,
@@ -65,6 +65,9 @@ TAKERS: dict[str, Callable[[Any], Any]] = {
     "paths through": lambda head: expand(MODEL, TOKENS[0]).through(head),
     "top paths through": lambda head: expand(MODEL, TOKENS[0]).top(3, through=head).values,
     "a path": lambda head: expand(MODEL, TOKENS[0]).logits(Path("token", (head,))),
+    "a score": lambda head: expand(MODEL, TOKENS[0]).score(head, 5, 2).by_head_pair().values,
+    "a trace": lambda head: [edge.nats for edge in expand(MODEL, TOKENS[0]).trace(head, 5, 2).nodes[0].edges],
+    "patch_edge": lambda head: patch_edge(MODEL, TOKENS[0], head, "1.0").patched,
     "without_head": lambda head: without_head(expand(MODEL, TOKENS[0]), head).forward,
 }
 WRONG = [
