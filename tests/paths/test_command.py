@@ -113,11 +113,11 @@ def test_it_explains_a_score(checkpoint: Path, capsys: Any, tmp_path: Path) -> N
         expansion, plain.pairs[0]
     )
     code, _, err = run(capsys, str(checkpoint), "--text", TEXT, "--score", "1.0", "3", "5")
-    assert code == 1 and "key=5: expected a key that query 3 sees" in err
+    assert code == 2 and "key=5: expected a key that query 3 sees" in err
     code, _, err = run(capsys, str(checkpoint), "--text", TEXT, "--score", "1.0", "5", "3", "--target-id", "3")
-    assert code == 1 and "goes without --target" in err
+    assert code == 2 and "goes without --target" in err
     code, _, err = run(capsys, str(checkpoint), "--text", TEXT, "--score", "1.0", "5", "3", "--against", "best")
-    assert code == 1 and "against='best'" in err
+    assert code == 2 and "against='best'" in err
 
 
 def plain_name(expansion: Any, pair: Any) -> str:
