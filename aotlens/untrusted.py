@@ -16,6 +16,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+#: The most bytes that a file of each kind may have; what weights may have, their header says.
+MOST_BYTES = {
+    "config.json": 4_000_000,
+    "tokenizer.json": 16_000_000,  # GPT-2's has 1.4 MB, of 50,257 tokens
+    "metrics.jsonl": 16_000_000,
+    "card.md": 4_000_000,
+    "the header of weights": 4_000_000,  # about 100 bytes a tensor
+}
+
 #: How deep lists and dictionaries may lie in each other.
 MAX_DEPTH = 64
 
@@ -46,9 +55,11 @@ def open_regular(path: Path, inside: Path | None = None) -> Iterator[tuple[Binar
         yield file, status.st_size
 
 
-def read_regular(path: Path, most: int, inside: Path | None = None) -> bytes:
-    """The bytes of the regular file at `path`, as `open_regular` allows it; a `ValueError` beyond `most` of them."""
+def read_regular(path: Path, inside: Path | None = None, kind: str | None = None) -> bytes:
+    """The bytes of the regular file at `path`, as `open_regular` allows it; a `ValueError` beyond `MOST_BYTES` of its
+    kind, which is its name if None."""
     with open_regular(path, inside) as (file, size):
+        most = MOST_BYTES[kind or path.name]
         if size > most:
             raise ValueError(f"{path}: expected at most {most / 1e6:g} MB, found {size / 1e6:.1f} MB.")
         return file.read(size)
@@ -111,6 +122,11 @@ def check_name(name: str, where: str) -> None:
         raise ValueError(
             f"{where}: expected text without control characters, found {shown(name)} with U+{ord(found[0]):04X}."
         )
+
+
+def without_control(name: str) -> str:
+    """`name` with its control characters written out, so that it can be shown."""
+    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], name)
 
 
 def shown(value: Any, most: int = 80) -> str:

@@ -1,4 +1,4 @@
-"""How large the files of a checkpoint may be, and reading them: regular files only, none beyond its limit."""
+"""Opening the files of a checkpoint: regular ones only, each within its limit, and every failure a CheckpointError."""
 
 from __future__ import annotations
 
@@ -8,34 +8,22 @@ from pathlib import Path
 from typing import BinaryIO
 
 from aotlens.checkpoints.errors import CheckpointError
-from aotlens.checkpoints.layout import CARD, CONFIG, METRICS, TOKENIZER, locate
-from aotlens.untrusted import open_regular
-
-#: The most bytes that a file may have. The weights' size is what their header says.
-MOST_BYTES = {CONFIG: 4_000_000, TOKENIZER: 16_000_000, METRICS: 16_000_000, CARD: 4_000_000}
-
-#: The longest header of weights: about 100 bytes a tensor.
-MOST_HEADER_BYTES = 4_000_000
-
-#: The most dimensions that a stored tensor may have.
-MOST_DIMENSIONS = 8
+from aotlens.checkpoints.layout import locate
+from aotlens.untrusted import open_regular, read_regular
 
 
 @contextmanager
-def open_part(folder: Path, name: str) -> Iterator[tuple[BinaryIO, int]]:
-    """The file `name` of the checkpoint in `folder`, open, and its size in bytes. Raises CheckpointError."""
-    with opened(locate(folder, name), folder) as (file, size):
+def opened(path: Path, folder: Path) -> Iterator[tuple[BinaryIO, int]]:
+    """The regular file at `path` of a checkpoint's `folder`, open, and its size. Raises CheckpointError."""
+    with _refusals(path), open_regular(path, inside=folder) as (file, size):
         yield file, size
 
 
 def read_part(folder: Path, name: str) -> bytes:
-    """The bytes of the file `name` of the checkpoint in `folder`, within its limit. Raises CheckpointError."""
-    with open_part(folder, name) as (file, size):
-        if size > MOST_BYTES[name]:
-            raise CheckpointError(
-                f"{locate(folder, name)}: expected at most {MOST_BYTES[name] / 1e6:g} MB, found {size / 1e6:.1f} MB."
-            )
-        return file.read(size)
+    """The bytes of the file `name` of the checkpoint in `folder`. Raises CheckpointError."""
+    path = locate(folder, name)
+    with _refusals(path):
+        return read_regular(path, inside=folder)
 
 
 def read_text(folder: Path, name: str) -> str:
@@ -43,18 +31,14 @@ def read_text(folder: Path, name: str) -> str:
     try:
         return read_part(folder, name).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise CheckpointError(
-            f"{locate(folder, name)}: expected UTF-8 text, found {error.object[error.start]:#04x} at byte "
-            f"{error.start}."
-        ) from None
+        found = f"{error.object[error.start]:#04x} at byte {error.start}"
+        raise CheckpointError(f"{locate(folder, name)}: expected UTF-8 text, found {found}.") from None
 
 
 @contextmanager
-def opened(path: Path, folder: Path) -> Iterator[tuple[BinaryIO, int]]:
-    """The regular file at `path` of a checkpoint's `folder`, open, and its size. Raises CheckpointError."""
+def _refusals(path: Path) -> Iterator[None]:
     try:
-        with open_regular(path, inside=folder) as (file, size):
-            yield file, size
+        yield
     except CheckpointError:
         raise
     except FileNotFoundError:

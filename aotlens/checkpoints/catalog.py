@@ -9,21 +9,32 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal
 
 from aotlens.checkpoints.errors import CheckpointError
 from aotlens.checkpoints.foreign import FOREIGN_SUFFIXES, load_foreign
 from aotlens.checkpoints.info import CheckpointInfo, read_info
-from aotlens.checkpoints.layout import WEIGHTS, home_folder, is_checkpoint, is_of_another_program
+from aotlens.checkpoints.layout import CONFIG, WEIGHTS, home_folder, is_checkpoint, is_of_another_program, locate
 from aotlens.checkpoints.reading import load_folder
+from aotlens.untrusted import without_control
 
 if TYPE_CHECKING:
     import torch
 
     from aotlens.models import AttentionOnlyTransformer, ModelConfig
+
+#: How long a place may say nothing before it counts as gone.
+SECONDS_TO_ANSWER = 5.0
+
+#: The threads that still wait for a place.
+_asked: dict[Path, threading.Thread] = {}
 
 
 def bundled_folder() -> Path:
@@ -31,18 +42,18 @@ def bundled_folder() -> Path:
     return Path(__file__).parent / "bundled"
 
 
-def list_checkpoints(folders: Iterable[str | Path] = ()) -> list[CheckpointInfo]:
+def list_checkpoints(folders: Iterable[str | Path] = (), *, vanished: bool = False) -> list[CheckpointInfo]:
     """Every checkpoint by name, in the order of the places above and alphabetically within one.
 
     Each of `folders` is a checkpoint or a folder of checkpoints. No weights are read and torch is not
-    imported. One that can't be read has `.problem` set. Raises CheckpointError for a folder that doesn't
-    exist.
+    imported. One that can't be read has `.problem` set, and so has a place that does not answer, such as a drive that
+    is not there any more. Raises CheckpointError for one of `folders` that doesn't exist; with `vanished` it is listed
+    with that as its problem.
     """
     by_name: dict[str, CheckpointInfo] = {}
-    for path in _candidates(folders):
-        info = _read_or_problem(path)
-        hidden = by_name.pop(info.name, None)
-        if hidden is not None and hidden.path is not None and hidden.path.resolve() != path.resolve():
+    for info in _everywhere(folders, vanished):
+        hidden, path = by_name.pop(info.name, None), info.path
+        if hidden is not None and hidden.path is not None and path is not None and not _same(hidden.path, path):
             note = f"hides the checkpoint of the same name at {hidden.path}"
             info = dataclasses.replace(info, note=f"{info.note}; {note}" if info.note else note)
         by_name[info.name] = info
@@ -133,18 +144,74 @@ def is_foreign(source: str | Path, folders: Iterable[str | Path] = ()) -> bool:
     return False
 
 
-def _candidates(folders: Iterable[str | Path]) -> Iterator[Path]:
+def _everywhere(folders: Iterable[str | Path], vanished: bool) -> Iterator[CheckpointInfo]:
     for place in (bundled_folder(), home_folder()):
-        if place.is_dir():
-            yield from _checkpoints_in(place)
+        yield from _in_time(place, partial(_infos, place))
     for folder in folders:
         path = Path(folder).expanduser()
-        if _kind(path) != "folder":
-            raise CheckpointError(f"{path}: expected a checkpoint or a folder of checkpoints, found no folder.")
-        if _looks_like_one(path):
-            yield path
-        else:
-            yield from _checkpoints_in(path)
+        yield from _in_time(path, partial(_infos, path, given=True, vanished=vanished))
+
+
+def _infos(place: Path, given: bool = False, vanished: bool = False) -> Iterator[Path | CheckpointInfo]:
+    """The paths of a place's checkpoints, then what each says. Only a `given` one must exist."""
+    if _kind(place) != "folder":
+        if given:
+            problem = f"{place}: expected a checkpoint or a folder of checkpoints, found no folder."
+            if not vanished:
+                raise CheckpointError(problem)
+            yield _damaged(place, problem)
+        return
+    try:
+        paths = [place] if given and _looks_like_one(place) else _checkpoints_in(place)
+    except CheckpointError as error:
+        if given and not vanished:
+            raise
+        yield _damaged(place, str(error))
+        return
+    yield from paths
+    yield from map(_read_or_problem, paths)
+
+
+def _in_time(place: Path, read: Callable[[], Iterator[Path | CheckpointInfo]]) -> Iterator[CheckpointInfo]:
+    """What `read` gives of `place`, as long as it goes on: a drive that does not answer holds whoever asks it for ever,
+    so it is asked in a thread of its own, and not again before that has come back."""
+    answers: SimpleQueue[Path | CheckpointInfo | Exception | None] = SimpleQueue()
+
+    def ask() -> None:
+        try:
+            for item in read():
+                answers.put(item)
+            answers.put(None)
+        except Exception as error:
+            answers.put(error)
+
+    silent = f"{place}: did not answer within {SECONDS_TO_ANSWER:g} seconds. Is its drive still there?"
+    thread = _asked.get(place)
+    if thread is not None and thread.is_alive():
+        yield _damaged(place, silent)
+        return
+    thread = threading.Thread(target=ask, name=f"listing {place}", daemon=True)
+    thread.start()
+    waiting: list[Path] = []
+    while True:
+        try:
+            item = answers.get(timeout=SECONDS_TO_ANSWER)
+        except Empty:
+            _asked[place] = thread
+            yield from (_damaged(path, silent) for path in waiting or [place])
+            return
+        match item:
+            case None:
+                _asked.pop(place, None)
+                return
+            case Exception():
+                raise item
+            case Path():
+                waiting.append(item)
+            case _:
+                if waiting:
+                    waiting.pop(0)
+                yield item
 
 
 def _checkpoints_in(folder: Path) -> list[Path]:
@@ -163,9 +230,10 @@ def _kind(path: Path) -> Literal["folder", "file"] | None:
 
 
 def _looks_like_one(path: Path) -> bool:
-    """Weights without config.json count too: their owner should see them listed as broken."""
+    """Weights without config.json count too, and so does whatever has their names: their owner should see them listed
+    as broken."""
     try:
-        return path.is_dir() and (is_checkpoint(path) or (path / WEIGHTS).is_file())
+        return path.is_dir() and any(os.path.lexists(locate(path, name)) for name in (CONFIG, WEIGHTS))
     except OSError:  # a folder that we may not look into
         return False
 
@@ -174,7 +242,17 @@ def _read_or_problem(path: Path) -> CheckpointInfo:
     try:
         return read_info(path)
     except (CheckpointError, OSError) as error:
-        return CheckpointInfo(name=path.resolve().name, path=path, problem=str(error))
+        return _damaged(path.resolve(), str(error), at=path)
+
+
+def _damaged(path: Path, problem: str, at: Path | None = None) -> CheckpointInfo:
+    """A place or a checkpoint of which nothing can be told but its name and what is wrong."""
+    return CheckpointInfo(name=without_control(path.absolute().name), path=at or path, problem=problem)
+
+
+def _same(one: Path, other: Path) -> bool:
+    """Whether two paths lead to one folder. Links are not followed for it: a drive that is gone would not answer."""
+    return os.path.abspath(one) == os.path.abspath(other)
 
 
 def _advice(known: dict[str, CheckpointInfo]) -> str:

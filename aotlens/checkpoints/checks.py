@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import json
+import math
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,12 @@ from aotlens.checkpoints.errors import CheckpointError
 from aotlens.checkpoints.header import Header
 from aotlens.checkpoints.info import CheckpointInfo
 from aotlens.checkpoints.layout import CONFIG
+from aotlens.untrusted import check_plain, strict_json
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from aotlens.models import ModelConfig
+    from aotlens.models import AttentionOnlyTransformer, ModelConfig
 
 #: What weights may be stored as, and safetensors' names for it.
 STORED_DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
@@ -92,8 +94,9 @@ def check_same_model(path: Path, header: Header, cfg: ModelConfig) -> None:
     if "model" not in header.metadata:
         return
     try:
-        values = json.loads(header.metadata["model"])
-    except (ValueError, RecursionError) as error:
+        values = strict_json(header.metadata["model"])
+        check_plain(values, "model")
+    except ValueError as error:
         raise CheckpointError(f"{path}: metadata: expected JSON, found: {error}. {COPY_AGAIN}") from error
     ours, saved = cfg.to_dict(), model_config(f"{path}: metadata", values).to_dict()
     changed = [f"{key}={ours[key]!r}, not {saved[key]!r}" for key in ours if not _same(ours[key], saved[key])]
@@ -114,6 +117,48 @@ def check_finite(path: Path, tensors: dict[str, Tensor]) -> None:
         raise CheckpointError(
             f"{path}: expected finite weights, found NaN or infinity in {_first_of(broken)}. {COPY_AGAIN}"
         )
+
+
+def check_size(path: Path, size: int) -> None:
+    """The weights fit into this machine's memory, as they are stored and as float32."""
+    try:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # an operating system that does not say
+        return
+    if size > memory / 3:
+        raise CheckpointError(
+            f"{path}: expected weights of at most a third of this machine's {memory / 1e9:.0f} GB of memory, found "
+            f"{size / 1e9:.1f} GB. Open it on a larger one."
+        )
+
+
+def check_runs(path: Path, model: AttentionOnlyTransformer) -> None:
+    """A small forward pass gives numbers: finite weights and scales can still be so large that every output is NaN."""
+    import torch
+
+    with torch.no_grad():
+        outputs = model(_small_input(model.cfg))
+    if bool(torch.isnan(outputs).any()):
+        raise CheckpointError(
+            f"{path}: expected weights that give numbers, found {int(torch.isnan(outputs).sum())} NaN among the "
+            f"{outputs.numel()} outputs of a small input: they, or a scale in {CONFIG}, are too large. {COPY_AGAIN}"
+        )
+
+
+def _small_input(cfg: ModelConfig) -> Tensor:
+    """One short input of the kind that the model reads: ids that are spread over the vocabulary, or alternating ±1."""
+    import torch
+
+    length = min(cfg.n_ctx - cfg.class_token, 8)
+    if cfg.read_in == "tokens":
+        assert cfg.d_vocab is not None
+        return (torch.arange(length)[None] * max(1, cfg.d_vocab // 8)) % cfg.d_vocab
+    shape: tuple[int, ...] = (1, length, cfg.d_in or cfg.d_model)
+    if cfg.read_in == "patches":
+        assert cfg.image_size is not None
+        shape = (1, cfg.n_channels, cfg.image_size, cfg.image_size)
+    flat = torch.arange(math.prod(shape)) % 2 * 2.0 - 1.0
+    return flat.view(shape)
 
 
 def _same(one: object, other: object) -> bool:

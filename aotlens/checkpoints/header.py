@@ -7,19 +7,19 @@ names and shapes with the model before it reads a single weight.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from aotlens.checkpoints.bounds import opened
 from aotlens.checkpoints.errors import CheckpointError
+from aotlens.untrusted import MOST_BYTES, check_name, check_plain, shown, strict_json
 
 #: Bytes per element, of the dtypes that a checkpoint may hold.
 _ITEM_BYTES = {"F32": 4, "BF16": 2, "F16": 2, "F64": 8, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1}
 
-#: safetensors itself refuses longer ones.
-_MAX_HEADER_BYTES = 100_000_000
+_MOST_DIMENSIONS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,49 +39,66 @@ class Header:
     metadata: dict[str, str]
 
 
-def read_header(path: Path) -> Header:
-    """The header of a safetensors file, checked against the size of the file. Raises CheckpointError."""
+def read_header(path: Path, folder: Path | None = None) -> Header:
+    """The header of a safetensors file, checked against the size of the file. Raises CheckpointError.
+
+    `folder` is the checkpoint's, which a link may not leave; the file's own if None.
+    """
+    with opened(path, path.parent if folder is None else folder) as (file, size):
+        return parse_header(path, file, size)[0]
+
+
+def parse_header(path: Path, file: BinaryIO, size: int) -> tuple[Header, bytes]:
+    """The header of an open file of `size` bytes, and the bytes read so far; what follows are the weights."""
+    beginning = file.read(8)
+    length = int.from_bytes(beginning, "little")
+    if size < 8 or length > size - 8:
+        raise _damaged(path, f"a header of {length} bytes in a file of {size}")
+    if length > (most := MOST_BYTES["the header of weights"]):
+        raise _damaged(path, f"a header of {length / 1e6:.1f} MB, more than {most / 1e6:g}")
+    text = file.read(length)
     try:
-        size = path.stat().st_size
-        with open(path, "rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if size < 8 or length > min(size - 8, _MAX_HEADER_BYTES):
-                raise _damaged(path, f"a header of {length} bytes in a file of {size}")
-            entries = json.loads(file.read(length))
-    except FileNotFoundError:
-        raise CheckpointError(f"{path}: expected the weights, found no such file. {_REMEDY}") from None
-    except OSError as error:
-        raise CheckpointError(f"{path}: the weights can't be read: {error.strerror or error}.") from error
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, CheckpointError):
-            raise
-        raise _damaged(path, "a header that isn't JSON") from error
+        entries = strict_json(text)
+    except ValueError as error:
+        raise _damaged(path, f"a header that isn't JSON ({error})") from error
     if not isinstance(entries, dict):
         raise _damaged(path, "a header that isn't a JSON object")
     metadata = entries.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise _damaged(path, "metadata that isn't text by name")
-    tensors, end = {}, 0
+    tensors, places = {}, []
     for name, entry in entries.items():
-        tensors[name], last = _entry(path, name, entry)
-        end = max(end, last)
+        tensors[name], place = _entry(path, name, entry)
+        places.append(place)
+    end = 0
+    for start, last in sorted(places):
+        if start != end:
+            raise _damaged(path, f"tensors that overlap or leave a gap at byte {min(start, end)}")
+        end = last
     if 8 + length + end != size:
         raise _damaged(path, f"{size} bytes where its header promises {8 + length + end}: truncated or extended")
-    return Header(tensors=tensors, metadata=metadata)
+    return Header(tensors=tensors, metadata=metadata), beginning + text
 
 
-def _entry(path: Path, name: str, entry: Any) -> tuple[TensorEntry, int]:
+def _entry(path: Path, name: str, entry: Any) -> tuple[TensorEntry, tuple[int, int]]:
+    """The tensor, and where its bytes begin and end."""
+    try:
+        check_name(name, "tensor")
+        check_plain(entry, f"tensor {name!r}")
+    except ValueError as error:
+        raise _damaged(path, str(error).rstrip(".")) from error
     match entry:
         case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(start), int(end)]}:
             if dtype not in _ITEM_BYTES:
                 raise CheckpointError(
-                    f"{path}: tensor {name!r}: expected one of the dtypes {', '.join(_ITEM_BYTES)}, found {dtype!r}."
+                    f"{path}: tensor {name!r}: expected one of the dtypes {', '.join(_ITEM_BYTES)}, found "
+                    f"{shown(dtype)}."
                 )
-            if not all(type(length) is int and length >= 0 for length in shape):
-                raise _damaged(path, f"tensor {name!r} with the shape {shape}")
+            if len(shape) > _MOST_DIMENSIONS or not all(type(length) is int and length >= 0 for length in shape):
+                raise _damaged(path, f"tensor {name!r} with the shape {shown(shape)}")
             if start < 0 or end - start != math.prod(shape) * _ITEM_BYTES[dtype]:
                 raise _damaged(path, f"tensor {name!r} of shape {shape}, {dtype}, in {end - start} bytes")
-            return TensorEntry(dtype=dtype, shape=tuple(shape)), end
+            return TensorEntry(dtype=dtype, shape=tuple(shape)), (start, end)
     raise _damaged(path, f"tensor {name!r} without dtype, shape and offsets")
 
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import UnionType
 from typing import Any, Final, get_args, get_origin, get_type_hints
 
+from aotlens.checkpoints.bounds import read_text
 from aotlens.checkpoints.errors import CheckpointError
-from aotlens.checkpoints.header import read_header
+from aotlens.checkpoints.header import Header, read_header
 from aotlens.checkpoints.layout import CARD, CONFIG, METRICS, TOKENIZER, WEIGHTS, locate
 from aotlens.checkpoints.units import OBJECTIVE_WORDS, ObjectiveWords, objective_of
+from aotlens.untrusted import check_name, check_plain, shown, strict_json
 
 #: Raised when a reader of the old schema would misread the new one.
 SCHEMA_VERSION = 1
@@ -132,10 +135,14 @@ class CheckpointInfo:
                 f"expected schema_version {SCHEMA_VERSION} or older, found {version}. A newer aotlens "
                 "wrote it: upgrade aotlens to read it."
             )
+        try:
+            check_plain(config, "")
+        except ValueError as error:
+            raise CheckpointError(str(error)) from None
         unknown, missing = sorted(set(config) - set(_TYPES)), sorted(set(_TYPES) - set(config) - set(ADDED_LATER))
         if unknown:
             raise CheckpointError(
-                f"unknown keys {', '.join(map(repr, unknown))}; expected {', '.join(_TYPES)}. Remove them, "
+                f"unknown keys {shown(unknown, 200).strip('[]')}; expected {', '.join(_TYPES)}. Remove them, "
                 "or upgrade aotlens if a newer one wrote them."
             )
         if missing:
@@ -144,20 +151,30 @@ class CheckpointInfo:
             raise CheckpointError(f"expected schema_version {SCHEMA_VERSION}, found {version!r}.")
         _check_types(config)
         lacks = tuple(key for key in ADDED_LATER if key not in config)
-        try:
-            return cls(**config | {"seconds": float(config["seconds"]), "lacks": lacks})
-        except OverflowError:  # JSON's whole numbers have no largest one
-            raise CheckpointError("seconds: expected a number of seconds, found one beyond all floats.") from None
+        return cls(**config | {"seconds": float(config["seconds"]), "lacks": lacks})
 
     def history(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl, oldest first; [] if there are none. Raises CheckpointError."""
         if self.path is None:
             return []
         path = locate(self.path, METRICS)
-        if not path.is_file():
+        if not os.path.lexists(path):
             return []
-        lines = _read_text(path).split("\n")
-        return [_object(line, f"{path}, line {i}") for i, line in enumerate(lines, start=1) if line.strip()]
+        lines = read_text(self.path, METRICS).split("\n")
+        return [_figures(line, f"{path}, line {i}") for i, line in enumerate(lines, start=1) if line.strip()]
+
+
+def _figures(line: str, where: str) -> dict[str, Any]:
+    """A line of metrics.jsonl: figures by name. Raises CheckpointError."""
+    figures = _object(line, where)
+    try:
+        check_plain(figures, "")
+    except ValueError as error:
+        raise CheckpointError(f"{where}: {error}") from None
+    for name, value in figures.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise CheckpointError(f"{where}: {name}: expected a number or null, found {shown(value)}.")
+    return figures
 
 
 def _stored_types() -> dict[str, tuple[type, ...]]:
@@ -179,10 +196,29 @@ def _check_types(values: dict[str, Any]) -> None:
         value = values[name]
         if not isinstance(value, types) or isinstance(value, bool):
             expected = " or ".join("null" if kind is type(None) else kind.__name__ for kind in types)
-            raise CheckpointError(f"{name}: expected {expected}, found {value!r}.")
+            raise CheckpointError(f"{name}: expected {expected}, found {shown(value)}.")
     versions = values["versions"]
     if not all(isinstance(version, str) for version in versions.values()):
-        raise CheckpointError(f"versions: expected text by package, found {versions!r}.")
+        raise CheckpointError(f"versions: expected text by package, found {shown(versions)}.")
+    for name, value in values["metrics"].items():
+        measured = value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+        if str(name).endswith(("_loss", "_accuracy")) and not (measured or hasattr(value, "item")):
+            raise CheckpointError(f"metrics: {name}: expected a number or null, found {shown(value)}.")
+    held_out = values["corpus"].get("validation")
+    if held_out is not None and not isinstance(held_out, list | tuple):
+        raise CheckpointError(f"corpus: validation: expected a list of names, found {shown(held_out)}.")
+    _check_names(values["name"], *(held_out or ()), *values["versions"].values())
+
+
+def _check_names(*names: Any) -> None:
+    """Names are text on one line. Raises CheckpointError."""
+    for name in names:
+        if not isinstance(name, str):
+            raise CheckpointError(f"expected a name, found {shown(name)}.")
+        try:
+            check_name(name, "a name")
+        except ValueError as error:
+            raise CheckpointError(str(error)) from None
 
 
 def read_info(folder: Path) -> CheckpointInfo:
@@ -190,20 +226,34 @@ def read_info(folder: Path) -> CheckpointInfo:
 
     Raises CheckpointError for a damaged config.json, and for files that are missing or cut short.
     """
+    stored = read_config(folder)
+    return described(folder, stored, read_header(locate(folder, WEIGHTS), folder))
+
+
+def read_config(folder: Path) -> CheckpointInfo:
+    """What config.json says. Raises CheckpointError."""
     path = locate(folder, CONFIG)
-    config = _object(_read_text(path), str(path))
+    config = _object(read_text(folder, CONFIG), str(path))
     try:
-        info = CheckpointInfo.from_config(config)
+        return CheckpointInfo.from_config(config)
     except CheckpointError as error:
         raise CheckpointError(f"{path}: {error}") from None
-    header = read_header(locate(folder, WEIGHTS))
-    if info.tokenizer_sha256 is not None and not locate(folder, TOKENIZER).is_file():
+
+
+def described(folder: Path, info: CheckpointInfo, header: Header) -> CheckpointInfo:
+    """`info`, of config.json alone, with the folder's name, its card, and the number of weights."""
+    if info.tokenizer_sha256 is not None and not os.path.lexists(locate(folder, TOKENIZER)):
         raise CheckpointError(
             f"{folder / TOKENIZER}: expected the tokenizer that {CONFIG} names, found no such file. "
             "Copy the checkpoint again from where it came from."
         )
-    card = locate(folder, CARD)
     name = folder.resolve().name
+    try:
+        check_name(name, f"{folder}: its name")
+    except ValueError as error:
+        raise CheckpointError(f"{error} Rename the folder.") from None
+    n_weights = sum(math.prod(entry.shape) for key, entry in header.tensors.items() if key != "unigram_counts")
+    _check_model(locate(folder, CONFIG), info.model, len(header.tensors), n_weights)
     notes = [f"saved under the name {info.name!r}"] if info.name not in (name, "") else []
     if "start_token" in info.lacks and info.tokenizer_sha256 is not None:
         notes.append("its config.json, of an older aotlens, does not say which token texts begin with")
@@ -211,10 +261,27 @@ def read_info(folder: Path) -> CheckpointInfo:
         info,
         name=name,
         path=folder,
-        card=_read_text(card) if card.is_file() else "",
-        n_weights=sum(math.prod(entry.shape) for key, entry in header.tensors.items() if key != "unigram_counts"),
+        card=read_text(folder, CARD) if os.path.lexists(locate(folder, CARD)) else "",
+        n_weights=n_weights,
         note="; ".join(notes) or None,
     )
+
+
+def _check_model(path: Path, model: dict[str, Any], n_tensors: int, n_weights: int) -> None:
+    """Sizes are whole numbers that the weights have room for, so that a listing can show them; `ModelConfig` checks
+    the rest where the model is loaded."""
+    for key, value in model.items():
+        is_size = key.startswith(("n_", "d_")) or key in ("image_size", "patch_size")
+        if is_size and value is not None and (type(value) is not int or value < 1):
+            raise CheckpointError(f"{path}: model: {key}={shown(value)}: expected a whole number of at least 1.")
+        if not is_size and key != "attn_mask" and isinstance(value, dict | list):
+            raise CheckpointError(f"{path}: model: {key}={shown(value)}: expected a number, a word or null.")
+    for key, most in (("n_layers", n_tensors), ("n_heads", n_weights)):
+        if (model.get(key) or 0) > most:
+            raise CheckpointError(
+                f"{path}: model: {key}={model[key]}: expected no more than the weights hold, {most}. "
+                "Copy the checkpoint again from where it came from."
+            )
 
 
 def to_json(value: Any, **options: Any) -> str:
@@ -231,33 +298,11 @@ def to_json(value: Any, **options: Any) -> str:
         raise CheckpointError(f"expected text, finite numbers, lists and dictionaries only, found: {error}") from error
 
 
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8")
-    except FileNotFoundError:
-        raise CheckpointError(f"{path}: expected a checkpoint's {path.name}, found no such file.") from None
-    except OSError as error:
-        raise CheckpointError(f"{path}: can't be read: {error.strerror or error}.") from error
-    except UnicodeDecodeError as error:
-        raise CheckpointError(
-            f"{path}: expected UTF-8 text, found {error.object[error.start]:#04x} at byte {error.start}."
-        ) from None
-
-
 def _object(text: str, where: str) -> dict[str, Any]:
-    """A JSON object. Refuses NaN, which is not JSON, and a key given twice, of which one would be lost."""
-
-    def constant(name: str) -> None:
-        raise ValueError(f"{name} is not a JSON number")
-
-    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len(dict(items)) != len(items):
-            raise ValueError("a key is given twice")
-        return dict(items)
-
+    """A JSON object. Raises CheckpointError."""
     try:
-        value = json.loads(text, parse_constant=constant, object_pairs_hook=pairs)
-    except (ValueError, RecursionError) as error:
+        value = strict_json(text)
+    except ValueError as error:
         raise CheckpointError(f"{where}: expected JSON, found: {error}.") from None
     if not isinstance(value, dict):
         raise CheckpointError(f"{where}: expected a JSON object, found {type(value).__name__}.")

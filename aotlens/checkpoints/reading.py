@@ -5,27 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aotlens.checkpoints.bounds import opened, read_part
 from aotlens.checkpoints.checks import (
     COPY_AGAIN,
     COUNTS,
     check_finite,
     check_hash,
     check_header,
+    check_runs,
     check_same_model,
+    check_size,
     model_config,
 )
 from aotlens.checkpoints.errors import CheckpointError
-from aotlens.checkpoints.header import Header, read_header
-from aotlens.checkpoints.info import CheckpointInfo, read_info
-from aotlens.checkpoints.layout import (
-    CARD,
-    CONFIG,
-    TOKENIZER,
-    WEIGHTS,
-    fingerprint,
-    is_checkpoint,
-    locate,
-)
+from aotlens.checkpoints.header import parse_header
+from aotlens.checkpoints.info import CheckpointInfo, described, read_config
+from aotlens.checkpoints.layout import CARD, CONFIG, TOKENIZER, WEIGHTS, fingerprint, locate
 
 if TYPE_CHECKING:
     import torch
@@ -63,30 +58,31 @@ def verify(folder: str | Path) -> list[str]:
     folder = Path(folder)
     problems = []
     try:
-        load_folder(folder, device="cpu")
+        card = load_folder(folder, device="cpu").card
+        card.history()
+        if not card.card:
+            problems.append(f"{folder / CARD}: expected a card, found no such file. {COPY_AGAIN}")
     except CheckpointError as error:
         problems.append(str(error))
-    if is_checkpoint(folder) and not problems:
-        try:
-            read_info(folder).history()
-        except CheckpointError as error:
-            problems.append(str(error))
-        if not locate(folder, CARD).is_file():
-            problems.append(f"{folder / CARD}: expected a card, found no such file. {COPY_AGAIN}")
     return problems
 
 
 def _load_once(folder: Path) -> AttentionOnlyTransformer:
-    info = read_info(folder)
-    cfg = model_config(f"{locate(folder, CONFIG)}: model", info.model)
-    tokenizer = _tokenizer(folder, info, cfg)
-    processor = _image_processor(folder, info, cfg)
+    """Every file is opened once, and the weights are read when everything else has been found good."""
+    stored = read_config(folder)
     weights = locate(folder, WEIGHTS)
-    header = read_header(weights)
-    model = _skeleton(cfg, folder, header)
-    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    check_header(weights, header, expected, cfg, info)
-    tensors = _read_tensors(weights, info.weights_sha256)
+    with opened(weights, folder) as (file, size):
+        header, beginning = parse_header(weights, file, size)
+        info = described(folder, stored, header)
+        cfg = model_config(f"{locate(folder, CONFIG)}: model", info.model)
+        tokenizer = _tokenizer(folder, info, cfg)
+        processor = _image_processor(folder, info, cfg)
+        model = _skeleton(cfg, folder)
+        expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+        check_header(weights, header, expected, cfg, info)
+        check_size(weights, size)
+        data = beginning + file.read(size - len(beginning))
+    tensors = _tensors(weights, data, info.weights_sha256)
     check_same_model(weights, header, cfg)
     counts = tensors.pop(COUNTS, None)
     if counts is not None and bool((counts < 0).any()):
@@ -98,24 +94,21 @@ def _load_once(folder: Path) -> AttentionOnlyTransformer:
     wide = {name: t.float() if t.is_floating_point() else t for name, t in tensors.items()}
     model.load_state_dict(wide, assign=True)
     model.requires_grad_(False)
+    model.eval()
+    check_runs(weights, model)
     model.tokenizer = tokenizer
     model.image_processor = processor
     model.unigram_counts = counts
     model.card = info
-    return model.eval()
+    return model
 
 
-def _skeleton(cfg: ModelConfig, folder: Path, header: Header) -> AttentionOnlyTransformer:
+def _skeleton(cfg: ModelConfig, folder: Path) -> AttentionOnlyTransformer:
     """The model without memory for its weights: they are read straight into place, nothing is initialised."""
     import torch
 
     from aotlens.models import AttentionOnlyTransformer
 
-    if cfg.n_layers > len(header.tensors):  # a damaged number must not build a million layers
-        raise CheckpointError(
-            f"{folder / CONFIG}: model: expected no more layers than the {len(header.tensors)} tensors in "
-            f"{WEIGHTS}, found n_layers={cfg.n_layers}. {COPY_AGAIN}"
-        )
     pattern = None
     try:
         if cfg.fixed_pattern == "given":
@@ -137,11 +130,7 @@ def _tokenizer(folder: Path, info: CheckpointInfo, cfg: ModelConfig) -> Tokenize
                 f"{locate(folder, CONFIG)}: start_token: expected null without a tokenizer, found {info.start_token}."
             )
         return None
-    path = locate(folder, TOKENIZER)
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise CheckpointError(f"{path}: expected the tokenizer, found: {error.strerror or error}.") from error
+    path, data = locate(folder, TOKENIZER), read_part(folder, TOKENIZER)
     check_hash(path, data, info.tokenizer_sha256)
     try:
         tokenizer = tokenizer_from_json(data.decode())
@@ -180,15 +169,12 @@ def _image_processor(folder: Path, info: CheckpointInfo, cfg: ModelConfig) -> Im
     return processor
 
 
-def _read_tensors(path: Path, sha256: str) -> dict[str, Tensor]:
+def _tensors(path: Path, data: bytes, sha256: str) -> dict[str, Tensor]:
     from safetensors import SafetensorError
     from safetensors.torch import load
 
+    check_hash(path, data, sha256)
     try:
-        data = path.read_bytes()
-        check_hash(path, data, sha256)
         return load(data)
-    except OSError as error:
-        raise CheckpointError(f"{path}: the weights can't be read: {error.strerror or error}.") from error
-    except SafetensorError as error:
+    except (SafetensorError, ValueError, RuntimeError) as error:
         raise CheckpointError(f"{path}: expected whole weights, found: {error}. {COPY_AGAIN}") from error

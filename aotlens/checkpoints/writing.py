@@ -37,6 +37,7 @@ from aotlens.checkpoints.layout import (
     replacing,
     write_file,
 )
+from aotlens.untrusted import read_regular, strict_json
 
 if TYPE_CHECKING:
     import torch
@@ -106,9 +107,9 @@ def _check_target(folder: Path) -> None:
     foreign = None
     if config.exists():
         try:
-            stored = json.loads(config.read_bytes())
+            stored = strict_json(read_regular(config))
             ours = isinstance(stored, dict) and stored.keys() >= OUR_KEYS
-        except (OSError, ValueError, RecursionError):
+        except (OSError, ValueError):
             ours = False
         foreign = None if ours else config
     elif weights.exists() and not is_checkpoint(folder):

@@ -34,8 +34,6 @@ _PIECE_CHARACTERS = 1 << 16
 # Before words are merged, text is cut into words by GPT-2's pattern, in which whitespace only ever begins a
 # word or makes up all of one. So there is a cut wherever whitespace follows something visible.
 _CERTAIN_CUT = re.compile(r"(?<=[!-~])(?=[ \n])")
-#: The largest ``tokenizer.json`` that is read; GPT-2's has 1.4 MB, of 50,257 tokens.
-MOST_TOKENIZER_BYTES = 16_000_000
 SMALLEST_VOCABULARY = 257  # 256 bytes and END_OF_TEXT
 
 TokenIds = Iterable[int] | Integer[np.ndarray, "..."] | Integer[Tensor, "..."]
@@ -91,7 +89,7 @@ class Tokenizer:
     def from_file(cls, path: str | PathLike[str]) -> Tokenizer:
         """Read a ``tokenizer.json`` (the format of Hugging Face's ``tokenizers``)."""
         try:
-            return cls.from_json(read_regular(Path(path), MOST_TOKENIZER_BYTES).decode())
+            return cls.from_json(read_regular(Path(path), kind="tokenizer.json").decode())
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 

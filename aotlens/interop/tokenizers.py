@@ -9,7 +9,7 @@ from typing import Any
 import tokenizers
 
 from aotlens.data import Tokenizer
-from aotlens.data.tokenizer import END_OF_TEXT, MOST_TOKENIZER_BYTES
+from aotlens.data.tokenizer import END_OF_TEXT
 from aotlens.untrusted import read_regular, strict_json
 
 
@@ -46,7 +46,7 @@ def from_hugging_face(tokenizer: Any) -> Tokenizer:
 def read_hugging_face(path: Path) -> Tokenizer:
     """The same of a `tokenizer.json` beside a model that somebody else saved. Raises `ValueError`."""
     try:
-        return _without_habits(read_regular(path, MOST_TOKENIZER_BYTES).decode())
+        return _without_habits(read_regular(path, kind="tokenizer.json").decode())
     except (OSError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from error
 

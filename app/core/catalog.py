@@ -49,11 +49,11 @@ class Catalog:
         return self._listing[1].copy()
 
     def _read(self) -> builtins.list[CheckpointInfo]:
-        found = list_checkpoints(self._settings.checkpoints)
-        given = [folder.expanduser().resolve() for folder in self._settings.checkpoints]
+        found = list_checkpoints(self._settings.checkpoints, vanished=True)  # they were there at the start
+        given = [folder.expanduser().absolute() for folder in self._settings.checkpoints]
 
         def order(info: CheckpointInfo) -> tuple[bool, bool]:
-            path = info.path.resolve() if info.path else None
+            path = info.path.absolute() if info.path else None
             ours = path is not None and any(folder == path or folder in path.parents for folder in given)
             return info.problem is not None, not ours
 

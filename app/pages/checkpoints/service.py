@@ -49,7 +49,7 @@ class Checkpoints:
         """Name, shape, dtype and size of every tensor of the checkpoint's file, without reading the weights."""
         if info.problem is not None or info.path is None:
             return []
-        header = read_header(locate(info.path, WEIGHTS))
+        header = read_header(locate(info.path, WEIGHTS), info.path)
         rows = []
         for name, entry in header.tensors.items():
             size = 1
