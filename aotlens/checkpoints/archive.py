@@ -7,43 +7,32 @@ nor a damaged archive leaves anything behind.
 
 from __future__ import annotations
 
-import lzma
+import os
 import shutil
-import struct
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, Any
 
+from aotlens.checkpoints.bounds import opened
 from aotlens.checkpoints.errors import CheckpointError
 from aotlens.checkpoints.info import CheckpointInfo, read_info
-from aotlens.checkpoints.layout import ARCHIVES, CONFIG, FILES, WEIGHTS, is_checkpoint, locate, place, replacing
-from aotlens.checkpoints.reading import verify
-from aotlens.files import force_to_disk, replacing_file
-
-#: Opens one file of a checkpoint, wherever it is; its bytes can be read from what this returns.
-Open = Callable[[], Any]
-
-#: Everything but the weights is read into memory whole.
-_MAX_TEXT_BYTES = 256_000_000
-
-#: What the readers of archives raise for damaged ones.
-_DAMAGED = (
-    tarfile.TarError,
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    struct.error,
-    EOFError,
-    ValueError,
-    RuntimeError,
-    NotImplementedError,
+from aotlens.checkpoints.layout import (
+    ARCHIVES,
+    CONFIG,
+    FILES,
+    is_checkpoint,
+    is_taken,
+    locate,
+    place,
+    replacing,
 )
+from aotlens.checkpoints.reading import verify
+from aotlens.checkpoints.unpacking import DAMAGED, entries
+from aotlens.files import force_to_disk, replacing_file
+from aotlens.untrusted import MOST_BYTES, shown
 
 
 def export_checkpoint(folder: str | Path, destination: str | Path) -> Path:
@@ -55,14 +44,14 @@ def export_checkpoint(folder: str | Path, destination: str | Path) -> Path:
     problems = verify(folder)
     if problems:
         raise CheckpointError(f"only whole checkpoints are exported: {' '.join(problems)}")
-    if destination.exists():
+    if is_taken(destination):
         raise CheckpointError(f"{destination}: exists already. Choose another name, or remove it first.")
     name = read_info(folder).name
     try:
         if not str(destination).endswith(ARCHIVES):
             with replacing(destination) as incoming:
-                for part in _parts(folder):
-                    _copy(part, incoming / part.name)
+                for file, stream in _of_folder(folder):
+                    _write_stream(stream, incoming / file)
             return destination
         with replacing_file(destination) as unfinished:
             if destination.suffix == ".zip":
@@ -85,14 +74,14 @@ def import_checkpoint(source: str | Path, *, name: str | None = None, into: str 
     """
     source = Path(source).expanduser()
     try:
-        with _opened(source) as members:
-            target = place(members.name if name is None else name, into)
-            if target.exists():
-                raise CheckpointError(f"{target}: exists already. Give another name, or remove it first.")
-            with replacing(target) as incoming:
-                members.write_to(incoming)
-                if problems := verify(incoming):
-                    raise CheckpointError(f"{source}: holds no checkpoint that loads: {' '.join(problems)}")
+        members = _members(source)
+        target = place(members.name if name is None else name, into)
+        if is_taken(target):
+            raise CheckpointError(f"{target}: exists already. Give another name, or remove it first.")
+        with replacing(target) as incoming:
+            members.write_to(incoming)
+            if problems := verify(incoming):
+                raise CheckpointError(f"{source}: holds no checkpoint that loads: {' '.join(problems)}")
     except OSError as error:
         raise CheckpointError(f"{source}: can't be read: {error.strerror or error}.") from error
     return read_info(target)
@@ -100,12 +89,12 @@ def import_checkpoint(source: str | Path, *, name: str | None = None, into: str 
 
 @dataclass(frozen=True, kw_only=True)
 class _Members:
-    """The files of one checkpoint somewhere, each with its size and a way to open it."""
+    """The files of one checkpoint somewhere: their sizes, and their bytes one after the other."""
 
     source: Path
     name: str
     sizes: dict[str, int]
-    open: dict[str, Open]
+    streams: Callable[[], Iterator[tuple[str, IO[bytes]]]]
 
     def write_to(self, folder: Path) -> None:
         total, free = sum(self.sizes.values()), shutil.disk_usage(folder).free
@@ -115,108 +104,68 @@ class _Members:
                 f"{total / 1e6:.0f} MB. Free some space."
             )
         for file, size in self.sizes.items():
-            if file != WEIGHTS and size > _MAX_TEXT_BYTES:
+            if size > MOST_BYTES.get(file, size):
                 raise CheckpointError(f"{self.source}: expected a small {file}, found {size / 1e6:.0f} MB.")
+        for file, stream in self.streams():
             try:
-                with self.open[file]() as stream:
-                    _write_stream(stream, folder / file)
-            except _DAMAGED as error:
+                _write_stream(stream, folder / file)
+            except DAMAGED as error:
                 raise CheckpointError(f"{self.source}: {file} can't be unpacked: {error}. Fetch it again.") from error
 
 
-@contextmanager
-def _opened(source: Path) -> Iterator[_Members]:
+def _members(source: Path) -> _Members:
     if source.is_dir():
         if not is_checkpoint(source):
             raise CheckpointError(f"{source}: expected a checkpoint's folder, found no {CONFIG} in it.")
-        parts = {part.name: part for part in _parts(source)}
-        sizes = {file: part.stat().st_size for file, part in parts.items()}
-        yield _Members(
-            source=source,
-            name=source.resolve().name,
-            sizes=sizes,
-            open={file: partial(_read, part) for file, part in parts.items()},
-        )
-        return
-    if not source.is_file():
+        sizes = {}
+        for part in _parts(source):
+            with opened(part, source) as (_, sizes[part.name]):
+                continue
+        name = source.resolve().name
+        return _Members(source=source, name=name, sizes=sizes, streams=lambda: _of_folder(source))
+    if not os.path.lexists(source):
         raise CheckpointError(f"{source}: expected an archive or a checkpoint's folder, found nothing there.")
-    with _open_archive(source) as archive:
-        yield _members(source, archive)
-
-
-def _open_archive(source: Path) -> tarfile.TarFile | zipfile.ZipFile:
-    try:
-        if zipfile.is_zipfile(source):
-            return zipfile.ZipFile(source)
-        return tarfile.open(source)
-    except (*_DAMAGED, OSError) as error:
-        raise CheckpointError(
-            f"{source}: expected an archive ({', '.join(ARCHIVES)}), found: {error}. Fetch it again."
-        ) from error
-
-
-def _members(source: Path, archive: tarfile.TarFile | zipfile.ZipFile) -> _Members:
-    entries: dict[PurePosixPath, tuple[Open, int]] = {}
-    for text, size, opener, kind in _entries(source, archive):
-        path = PurePosixPath(text)
-        if path.is_absolute() or ".." in path.parts or "\\" in text or kind == "other":
+    sizes_by_path: dict[PurePosixPath, int] = {}
+    for entry in entries(source):
+        path = PurePosixPath(entry.path)
+        if path.is_absolute() or ".." in path.parts or "\\" in entry.path or entry.kind == "other":
             raise CheckpointError(
-                f"{source}: expected plain files inside the archive, found {text!r}, a link, a device or a "
+                f"{source}: expected plain files inside the archive, found {shown(entry.path)}, a link, a device or a "
                 "path that leads out of it. Don't trust it; nothing was written."
             )
-        if kind == "folder" or path.name not in FILES:
+        if entry.kind == "folder" or path.name not in FILES:
             continue
-        if path in entries:
-            raise CheckpointError(f"{source}: expected each file once, found {text!r} twice.")
-        entries[path] = (opener, size)
-    homes = [path.parent for path in entries if path.name == CONFIG]
+        if path in sizes_by_path:
+            raise CheckpointError(f"{source}: expected each file once, found {shown(entry.path)} twice.")
+        sizes_by_path[path] = entry.size
+    homes = [path.parent for path in sizes_by_path if path.name == CONFIG]
     if len(homes) != 1:
         raise CheckpointError(
             f"{source}: expected one checkpoint, found {len(homes)} {CONFIG} in it. Export each to a file of its own."
         )
-    own = {path.name: found for path, found in entries.items() if path.parent == homes[0]}
     return _Members(
         source=source,
         name=homes[0].name or source.name.split(".")[0],
-        sizes={file: size for file, (_, size) in own.items()},
-        open={file: opener for file, (opener, _) in own.items()},
+        sizes={path.name: size for path, size in sizes_by_path.items() if path.parent == homes[0]},
+        streams=lambda: _of_archive(source, homes[0]),
     )
 
 
-def _entries(source: Path, archive: tarfile.TarFile | zipfile.ZipFile) -> Iterator[tuple[str, int, Open, str]]:
-    """(path, bytes, how to open it, "file" | "folder" | "other") of everything in the archive."""
-    try:
-        if isinstance(archive, zipfile.ZipFile):
-            for item in archive.infolist():
-                mode = item.external_attr >> 16
-                linked = mode & 0o170000 not in (0, 0o100000, 0o040000)
-                kind = "other" if linked else "folder" if item.is_dir() else "file"
-                yield item.filename, item.file_size, partial(archive.open, item), kind
-        else:
-            for member in archive:
-                kind = "file" if member.isreg() else "folder" if member.isdir() else "other"
-                yield member.name, member.size, partial(_extract, archive, member), kind
-    except (*_DAMAGED, OSError) as error:
-        raise CheckpointError(f"{source}: expected a whole archive, found: {error}. Fetch it again.") from error
+def _of_folder(folder: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    for part in _parts(folder):
+        with opened(part, folder) as (file, _):
+            yield part.name, file
 
 
-def _read(path: Path) -> Any:
-    return open(path, "rb")
-
-
-def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Any:
-    stream = archive.extractfile(member)
-    assert stream is not None, "only regular files are opened"
-    return stream
+def _of_archive(source: Path, home: PurePosixPath) -> Iterator[tuple[str, IO[bytes]]]:
+    for entry in entries(source):
+        path = PurePosixPath(entry.path)
+        if entry.stream is not None and path.parent == home and path.name in FILES:
+            yield path.name, entry.stream
 
 
 def _parts(folder: Path) -> list[Path]:
     return [part for part in (locate(folder, file) for file in FILES) if part.is_file()]
-
-
-def _copy(source: Path, destination: Path) -> None:
-    with open(source, "rb") as stream:
-        _write_stream(stream, destination)
 
 
 def _write_stream(stream: Any, path: Path) -> None:

@@ -19,7 +19,6 @@ which only adds files.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -29,6 +28,7 @@ from pathlib import Path
 
 from aotlens.checkpoints.errors import CheckpointError
 from aotlens.files import force_to_disk
+from aotlens.untrusted import read_regular, strict_json
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -75,11 +75,28 @@ def is_checkpoint(folder: Path) -> bool:
     return locate(folder, CONFIG).is_file()
 
 
+def is_taken(target: Path) -> bool:
+    """Whether something is at `target` that a save, an import or an export would replace.
+
+    What a killed one left behind is nothing: files that were still on their way. Those that had arrived are moved into
+    place first.
+    """
+    if not os.path.lexists(target):
+        return False
+    if not target.is_dir() or target.is_symlink():
+        return True
+    inside = {path.name for path in target.iterdir()}
+    if _COMMIT in inside:
+        with suppress(OSError), _alone(target):
+            finish_interrupted(target)
+    return not inside <= {_INCOMING}
+
+
 def is_of_another_program(folder: Path) -> bool:
     """Whether `folder` has a config.json that is whole and says nothing of what ours say."""
     try:
-        stored = json.loads(locate(folder, CONFIG).read_bytes())
-    except (OSError, ValueError, RecursionError):
+        stored = strict_json(read_regular(locate(folder, CONFIG), inside=folder))
+    except (OSError, ValueError):
         return False
     return isinstance(stored, dict) and not OUR_KEYS & stored.keys()
 
@@ -110,24 +127,50 @@ def replacing(folder: Path) -> Iterator[Path]:
     incoming = folder / _INCOMING
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        finish_interrupted(folder)
-        incoming.mkdir()
-        yield incoming
-        force_to_disk(incoming)
-        os.rename(incoming, folder / _COMMIT)
-        committed = True
-        force_to_disk(folder)
+        with _alone(folder):
+            try:
+                finish_interrupted(folder)
+                incoming.mkdir()
+                yield incoming
+                force_to_disk(incoming)
+                os.rename(incoming, folder / _COMMIT)
+                committed = True
+                force_to_disk(folder)
+            finally:
+                if not committed:
+                    shutil.rmtree(incoming, ignore_errors=True)
+                    if created:
+                        with suppress(OSError):
+                            folder.rmdir()
+            # Readers find the new checkpoint now. A failure from here on loses nothing: the next save goes on.
+            with suppress(OSError):
+                _move_into_place(folder)
     except OSError as error:
         raise _save_error(folder, error) from error
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Nobody else saves to `folder` meanwhile, or a CheckpointError; a process that dies lets go of it by itself."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CheckpointError(
+                f"{folder}: another process is saving, importing or exporting there. Wait for it, or choose another "
+                "folder."
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+        yield
     finally:
-        if not committed:
-            shutil.rmtree(incoming, ignore_errors=True)
-            if created:
-                with suppress(OSError):
-                    folder.rmdir()
-    # Readers find the new checkpoint now. A failure from here on loses nothing: the next save goes on.
-    with suppress(OSError):
-        _move_into_place(folder)
+        os.close(descriptor)
 
 
 def write_file(path: Path, data: bytes) -> None:

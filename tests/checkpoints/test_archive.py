@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gzip
 import io
+import lzma
 import os
 import stat
+import sys
 import tarfile
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -184,3 +187,52 @@ def test_damaged_archives(archives: Callable[[str], bytes], data: st.DataObject,
             assert not into.exists() or os.listdir(into) == []
         else:
             assert info.path is not None and verify(info.path) == []
+
+
+def test_bombs(saved: Path, tmp_path: Path) -> None:
+    """Kilobytes that would unpack to gigabytes, listings without end, and a dictionary that fills the memory."""
+    good = [member(f"small/{name}", data) for name, data in contents(saved).items()]
+    zeros = io.BytesIO()
+    with tarfile.open(fileobj=zeros, mode="w") as archive:
+        for info, data in [member("a/padding", bytes(120_000_000)), *good]:
+            archive.addfile(info, io.BytesIO(data))
+    (tmp_path / "x.tar.gz").write_bytes(gzip.compress(zeros.getvalue(), 1))
+    assert "more than the" in refused(tmp_path / "x.tar.gz", tmp_path / "into")
+    (tmp_path / "x.tar.xz").write_bytes(lzma.compress(zeros.getvalue(), preset=0))
+    assert "more than the" in refused(tmp_path / "x.tar.xz", tmp_path / "into")
+    with zipfile.ZipFile(tmp_path / "x.zip", "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("small/model.safetensors", bytes(120_000_000))
+    assert "more than the" in refused(tmp_path / "x.zip", tmp_path / "into")
+    claimed = tarfile.TarInfo("small/model.safetensors")
+    claimed.size = 6 * 10**9
+    (tmp_path / "x.tar").write_bytes(claimed.tobuf() + bytes(10_240))
+    assert "more than the" in refused(tmp_path / "x.tar", tmp_path / "into")
+
+
+def test_listings_without_end(saved: Path, tmp_path: Path) -> None:
+    good = [member(f"small/{name}", data) for name, data in contents(saved).items()]
+    many = [member(f"small/{number}") for number in range(1200)]
+    assert "expected at most 1,000 entries" in refused(write_tar(tmp_path / "x.tar", good + many), tmp_path / "into")
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as packed:
+        for number in range(20_000):
+            packed.writestr(f"small/{number:060}", b"")
+    assert "found 2,240,000 bytes" in refused(tmp_path / "x.zip", tmp_path / "into")
+
+
+def test_an_xz_stream_that_asks_for_much_memory(saved: Path, tmp_path: Path) -> None:
+    """Its header says how large its dictionary is; here the header is changed, since packing one takes gigabytes."""
+    packed = bytearray(lzma.compress(write_tar(tmp_path / "x.tar", []).read_bytes(), lzma.FORMAT_XZ))
+    length = (packed[12] + 1) * 4
+    place = packed.index(b"\x21\x01", 12, 12 + length) + 2  # LZMA2, one byte of properties: the dictionary's size
+    packed[place] = 38  # 2 GiB
+    packed[12 + length - 4 : 12 + length] = zlib.crc32(packed[12 : 12 + length - 4]).to_bytes(4, "little")
+    (tmp_path / "x.tar.xz").write_bytes(packed)
+    assert "Memory usage limit" in refused(tmp_path / "x.tar.xz", tmp_path / "into")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes; run it on Linux or macOS")
+def test_archives_that_are_no_files(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.tar")
+    assert "expected a regular file, found a pipe" in refused(tmp_path / "x.tar", tmp_path / "into")
+    (tmp_path / "y.tar").symlink_to("/dev/zero")
+    assert "expected a regular file, found a device" in refused(tmp_path / "y.tar", tmp_path / "into")
