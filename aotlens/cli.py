@@ -50,7 +50,7 @@ from aotlens.commands import (
     train,
     trigrams,
 )
-from aotlens.commands.shared import PLAIN, one_line, print_text
+from aotlens.commands.shared import PLAIN, one_line, print_text, printable
 
 app = typer.Typer(add_completion=False, help="Trained attention-only transformers, opened up.", **PLAIN)
 app.add_typer(checkpoints.app, name="checkpoints")
@@ -83,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     except (ValueError, OSError) as error:
         # Written by hand: stderr may be the pipe that broke.
         try:
-            print(f"aotlens: {one_line(str(error))}", file=sys.stderr, flush=True)
+            print(f"aotlens: {printable(one_line(str(error)))}", file=sys.stderr, flush=True)
         finally:
             sys.exit(2)
 

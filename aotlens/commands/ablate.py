@@ -8,6 +8,7 @@ import typer
 
 from aotlens.commands.choosing import AllDocuments, Documents, documents_to_read
 from aotlens.commands.shared import (
+    MOST_ROWS,
     Checkpoint,
     Csv,
     Device,
@@ -43,7 +44,9 @@ def ablate_command(
             "fixed_pattern (the mean pattern) or resample (another sequence's output).",
         ),
     ] = "zero",
-    sequences: Annotated[int, typer.Option(min=1, metavar="N", help="Windows of the corpus, spread over it.")] = 64,
+    sequences: Annotated[
+        int, typer.Option(min=1, max=MOST_ROWS, metavar="N", help="Windows of the corpus, spread over it.")
+    ] = 64,
     document: Documents = [],  # noqa: B006
     all_documents: AllDocuments = False,
     seed: Annotated[int, typer.Option(min=0, help="Of resampling.")] = 0,

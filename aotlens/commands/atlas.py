@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aotlens.commands.shared import (
+    MOST_TOKENS,
     Checkpoint,
     Csv,
     Device,
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
 def atlas_command(
     checkpoint: Checkpoint,
     corpus: Annotated[str, typer.Option(metavar="SPEC", help="Text to read: dir:PATH, a name, hf:….")],
-    tokens: Annotated[int, typer.Option(min=1, metavar="N", help="How much of it, spread over it.")] = 200_000,
+    tokens: Annotated[
+        int, typer.Option(min=1, max=MOST_TOKENS, metavar="N", help="How much of it, spread over it.")
+    ] = 200_000,
     head: Annotated[
         str | None, typer.Option(metavar="L.H", help="This head's dossier, with examples, in place of the table.")
     ] = None,

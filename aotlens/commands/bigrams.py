@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aotlens.commands.choosing import AllDocuments, Documents, documents_to_read
-from aotlens.commands.shared import Checkpoint, Csv, Device, Folders, Force, check_csv, print_text, table, write_csv
+from aotlens.commands.shared import (
+    MOST_ROWS,
+    Checkpoint,
+    Csv,
+    Device,
+    Folders,
+    Force,
+    check_csv,
+    print_text,
+    table,
+    write_csv,
+)
 from aotlens.commands.trigrams import quoted, token_or_id
 
 if TYPE_CHECKING:
@@ -19,7 +30,10 @@ if TYPE_CHECKING:
 def bigrams_command(
     checkpoint: Checkpoint,
     k: Annotated[
-        int, typer.Option("--k", min=1, metavar="N", help="How many entries; with --token, of each; with --kl, tokens.")
+        int,
+        typer.Option(
+            "--k", min=1, max=MOST_ROWS, metavar="N", help="How many entries; with --token, of each; with --kl, tokens."
+        ),
     ] = 20,
     token: Annotated[
         list[str],

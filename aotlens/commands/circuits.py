@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aotlens.commands.choosing import HeadName, Kind, Left, Right, choose_circuit, describe_circuit, names
-from aotlens.commands.shared import Checkpoint, Csv, Device, Folders, Force, check_csv, print_text, table, write_csv
+from aotlens.commands.shared import (
+    MOST_ROWS,
+    Checkpoint,
+    Csv,
+    Device,
+    Folders,
+    Force,
+    check_csv,
+    print_text,
+    table,
+    write_csv,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +34,7 @@ def circuits_command(
     kind: Kind = "qk",
     left: Left = "tokens",
     right: Right = None,
-    top: Annotated[int, typer.Option(min=1, metavar="N", help="How many entries.")] = 20,
+    top: Annotated[int, typer.Option(min=1, max=MOST_ROWS, metavar="N", help="How many entries.")] = 20,
     token: Annotated[
         str | None,
         typer.Option(metavar="TEXT", help="Entries of this token only (' the'), in its row and in its column."),
@@ -71,7 +82,9 @@ def spectrum_command(
     kind: Kind = "ov",
     left: Left = "tokens",
     right: Right = None,
-    top: Annotated[int, typer.Option(min=1, metavar="N", help="How many tokens at each end of a vector.")] = 5,
+    top: Annotated[
+        int, typer.Option(min=1, max=MOST_ROWS, metavar="N", help="How many tokens at each end of a vector.")
+    ] = 5,
     rate: Annotated[
         bool, typer.Option("--rate", help="Also the share of tokens whose own logit the head raises most.")
     ] = False,

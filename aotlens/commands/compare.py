@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aotlens.commands.shared import Csv, Device, Folders, Force, check_csv, print_text, table, write_csv
+from aotlens.commands.shared import MOST_ROWS, Csv, Device, Folders, Force, check_csv, print_text, table, write_csv
 
 if TYPE_CHECKING:
     from aotlens.models import AttentionOnlyTransformer
@@ -19,7 +19,9 @@ def compare_command(
     corpus: Annotated[
         str | None, typer.Option(metavar="SPEC", help="Text on which patterns and losses are compared too.")
     ] = None,
-    sequences: Annotated[int, typer.Option(min=1, metavar="N", help="Windows of it, spread over it.")] = 8,
+    sequences: Annotated[
+        int, typer.Option(min=1, max=MOST_ROWS, metavar="N", help="Windows of it, spread over it.")
+    ] = 8,
     csv: Csv = None,
     force: Force = False,
     device: Device = "auto",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from aotlens.commands.shared import Csv, Force, check_csv, print_text, several, table, write_csv
+from aotlens.commands.shared import MOST_ROWS, Csv, Force, check_csv, print_text, several, table, write_csv
 
 if TYPE_CHECKING:
     from aotlens.distill import CompiledFFN
@@ -34,7 +34,9 @@ def compile_command(
     construction: Annotated[
         str, typer.Option(metavar="lean|narrow|paper", help="One wide head a layer, heads of size 1, or the paper's.")
     ] = "lean",
-    points: Annotated[int, typer.Option(min=1, metavar="N", help="Adversarial points to measure the error at.")] = 2000,
+    points: Annotated[
+        int, typer.Option(min=1, max=MOST_ROWS, metavar="N", help="Adversarial points to measure the error at.")
+    ] = 2000,
     csv: Csv = None,
     force: Force = False,
 ) -> None:

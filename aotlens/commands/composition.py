@@ -6,7 +6,18 @@ from typing import Annotated
 
 import typer
 
-from aotlens.commands.shared import Checkpoint, Csv, Folders, Force, check_csv, print_text, several, table, write_csv
+from aotlens.commands.shared import (
+    MOST_ROWS,
+    Checkpoint,
+    Csv,
+    Folders,
+    Force,
+    check_csv,
+    print_text,
+    several,
+    table,
+    write_csv,
+)
 
 
 def composition_command(
@@ -14,7 +25,9 @@ def composition_command(
     mode: Annotated[
         str, typer.Option(metavar="q|k|v", help="What the later head reads with: its queries, keys or values.")
     ] = "q",
-    top: Annotated[int, typer.Option(min=1, metavar="N", help="How many pairs; --csv has them all.")] = 20,
+    top: Annotated[
+        int, typer.Option(min=1, max=MOST_ROWS, metavar="N", help="How many pairs; --csv has them all.")
+    ] = 20,
     folded: Annotated[
         bool, typer.Option("--folded", help="With the norms' gains and centring in the weights, not the bare weights.")
     ] = False,

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from aotlens.commands.shared import (
+    MOST_ROWS,
+    MOST_TOKENS,
+    MOST_WIDTH,
     Checkpoint,
     Csv,
     Device,
@@ -43,9 +46,11 @@ def distill_command(
     target: Annotated[
         str, typer.Option(metavar="result|z", help="What to imitate: what the head writes, or its z before W_O.")
     ] = "result",
-    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Networks of each head and width.")] = 3,
-    tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Training tokens.")] = 400_000,
-    held_out_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Tokens to be judged by.")] = 65_536,
+    seeds: Annotated[int, typer.Option(min=1, max=MOST_ROWS, metavar="N", help="Networks of each head and width.")] = 3,
+    tokens: Annotated[int, typer.Option(min=1, max=MOST_TOKENS, metavar="N", help="Training tokens.")] = 400_000,
+    held_out_tokens: Annotated[
+        int, typer.Option(min=1, max=MOST_TOKENS, metavar="N", help="Tokens to be judged by.")
+    ] = 65_536,
     document: Annotated[
         list[str],
         typer.Option(
@@ -54,15 +59,19 @@ def distill_command(
         ),
     ] = [],  # noqa: B006
     wide: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Units of the network for the floor; 0 for none.")
+        int, typer.Option(min=0, max=MOST_WIDTH, metavar="N", help="Units of the network for the floor; 0 for none.")
     ] = 256,
     neighbours: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Training tokens to look for nearest neighbours in; 0 for none.")
+        int,
+        typer.Option(
+            min=0, max=MOST_ROWS, metavar="N", help="Training tokens to look for nearest neighbours in; 0 for none."
+        ),
     ] = 16_384,
     replace: Annotated[
         int,
         typer.Option(
             min=0,
+            max=MOST_TOKENS,
             metavar="N",
             help="Held-out tokens on which heads are also replaced by their widest networks; 0 for none.",
         ),
@@ -170,9 +179,12 @@ def _check_out(out: Path | None, resume: bool, force: bool) -> Path | None:
 
 def _widths(hidden: str) -> list[int]:
     try:
-        return sorted({int(part) for part in hidden.split(",")})
+        widths = sorted({int(part) for part in hidden.split(",")})
     except ValueError:
         raise ValueError(f"--hidden {hidden}: expected whole numbers with commas between, as 0,4,16.") from None
+    if not 0 <= widths[0] <= widths[-1] <= MOST_WIDTH:
+        raise ValueError(f"--hidden {hidden}: expected widths from 0 to {MOST_WIDTH:,}.")
+    return widths
 
 
 def _as_text(found: Distillation, costs: SubstitutionCosts | None) -> str:

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from aotlens.commands.evaluate_images import evaluate_on_images
-from aotlens.commands.shared import Csv, Device, Folders, Force, TokenBar, check_csv, print_text, table, write_csv
+from aotlens.commands.shared import (
+    MOST_ROWS,
+    Csv,
+    Device,
+    Folders,
+    Force,
+    TokenBar,
+    check_csv,
+    print_text,
+    table,
+    write_csv,
+)
 
 if TYPE_CHECKING:
     from aotlens.evaluate import ZeroShot
@@ -42,7 +53,9 @@ def evaluate_command(
         typer.Option(metavar="SPEC", help="The text they were trained on: adds unigram and bigram models of it."),
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="The first N passages and questions.")] = None,
-    windows: Annotated[int, typer.Option(min=1, metavar="N", help="With --protocol aot: windows a seed.")] = 200,
+    windows: Annotated[
+        int, typer.Option(min=1, max=MOST_ROWS, metavar="N", help="With --protocol aot: windows a seed.")
+    ] = 200,
     seeds: Annotated[int, typer.Option(min=3, metavar="N", help="With --protocol aot: seeds of the windows.")] = 3,
     csv: Csv = None,
     force: Force = False,

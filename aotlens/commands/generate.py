@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aotlens.commands.choosing import documents_to_read
-from aotlens.commands.shared import Checkpoint, Device, Folders, print_text
+from aotlens.commands.shared import MOST_ROWS, MOST_TOKENS, Checkpoint, Device, Folders, print_text
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,12 +20,16 @@ _WINDOWS = 32
 def generate_command(
     checkpoint: Checkpoint,
     text: Annotated[str, typer.Option(metavar="TEXT", help="What to continue; <|mask|> in it is filled.")],
-    tokens: Annotated[int | None, typer.Option(min=1, metavar="N", help="New tokens at most; 50 by default.")] = None,
+    tokens: Annotated[
+        int | None, typer.Option(min=1, max=MOST_TOKENS, metavar="N", help="New tokens at most; 50 by default.")
+    ] = None,
     temperature: Annotated[
         float | None,
         typer.Option(min=0, help="Divides the logits; 0 takes the likeliest. Default: 1; 0 to fill masks."),
     ] = None,
-    top_k: Annotated[int | None, typer.Option(min=1, metavar="K", help="Draw among the K likeliest tokens.")] = None,
+    top_k: Annotated[
+        int | None, typer.Option(min=1, max=MOST_ROWS, metavar="K", help="Draw among the K likeliest tokens.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the draws; both continuations have the same.")] = 0,
     stop: Annotated[str | None, typer.Option(metavar="TOKEN", help="End after this token, as ' the' or '.'.")] = None,
     without: Annotated[

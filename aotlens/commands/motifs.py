@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from aotlens.commands.shared import Checkpoint, Csv, Folders, Force, check_csv, print_text, table, write_csv
+from aotlens.commands.shared import MOST_ROWS, Checkpoint, Csv, Folders, Force, check_csv, print_text, table, write_csv
 
 
 def motifs_command(
@@ -14,8 +14,10 @@ def motifs_command(
     motif: Annotated[
         list[str], typer.Option(metavar="NAME", help="Only this motif, as previous_token or induction; repeatable.")
     ] = [],  # noqa: B006 (Typer copies it)
-    half_length: Annotated[int, typer.Option(min=1, metavar="N", help="Random tokens before they are repeated.")] = 50,
-    sequences: Annotated[int, typer.Option(min=1, metavar="N", help="How many such sequences.")] = 16,
+    half_length: Annotated[
+        int, typer.Option(min=1, max=MOST_ROWS, metavar="N", help="Random tokens before they are repeated.")
+    ] = 50,
+    sequences: Annotated[int, typer.Option(min=1, max=MOST_ROWS, metavar="N", help="How many such sequences.")] = 16,
     start: Annotated[
         str, typer.Option(metavar="ID|none", help="The start token's id, or none; default: the checkpoint's own.")
     ] = "own",

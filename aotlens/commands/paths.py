@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aotlens.commands.shared import (
+    MOST_ROWS,
     Checkpoint,
     Csv,
     Device,
@@ -42,7 +43,7 @@ def paths_command(
     position: Annotated[
         int, typer.Option(metavar="N", help="Where: 0 is the start token, -1 the last token of the prompt.")
     ] = -1,
-    top: Annotated[int, typer.Option(min=1, metavar="N", help="How many paths.")] = 20,
+    top: Annotated[int, typer.Option(min=1, max=MOST_ROWS, metavar="N", help="How many paths.")] = 20,
     by: Annotated[
         str, typer.Option(metavar="abs|pos|neg", help="The largest in size, the most for it, or the most against it.")
     ] = "abs",
@@ -59,7 +60,10 @@ def paths_command(
         typer.Option(metavar="mean|none|KEY", help="What a score is compared with. Default: what suits the model's φ."),
     ] = "default",
     budget: Annotated[
-        int, typer.Option(min=1, metavar="N", help="How many nodes the search may expand before it gives up proof.")
+        int,
+        typer.Option(
+            min=1, max=MOST_ROWS, metavar="N", help="How many nodes the search may expand before it gives up proof."
+        ),
     ] = 1000,
     csv: Csv = None,
     force: Force = False,

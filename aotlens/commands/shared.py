@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from aotlens.data import Corpus
     from aotlens.models import AttentionOnlyTransformer
 
+#: The most that an option may ask for: rows of a table, random draws or windows; tokens of a text; hidden units. A
+#: number beyond is refused before any work, where it would fill the memory.
+MOST_ROWS = 1_000_000
+MOST_TOKENS = 1_000_000_000
+MOST_WIDTH = 65_536
+
 # Plain text everywhere: boxes and colours are noise in a log, a pipe and a screen reader.
 PLAIN: dict[str, Any] = {
     "rich_markup_mode": None,
@@ -85,8 +91,13 @@ class TokenBar:
 
 
 def print_text(text: str) -> None:
+    """The text on stdout, as `printable` lets it through."""
+    typer.echo(printable(text))
+
+
+def printable(text: str) -> str:
     """Names and cards come from files that others wrote: no control characters reach the terminal."""
-    typer.echo("".join(c for c in text if c in "\n\t" or (c.isprintable() or c == "\u00a0")))
+    return "".join(c for c in text if c in "\n\t" or (c.isprintable() or c == "\u00a0"))
 
 
 def table(rows: Sequence[tuple[str, ...]]) -> str:
@@ -106,6 +117,8 @@ def check_out(out: Path, force: bool) -> None:
     """Before any work: raise ValueError for an --out that is no safetensors file, or one that it would overwrite."""
     if out.suffix != ".safetensors":
         raise ValueError(f"--out {out}: expected a name that ends in .safetensors, as {out.name}.safetensors.")
+    if not out.parent.is_dir():
+        raise ValueError(f"--out {out}: expected a folder that is there, found none at {out.parent}. Make it first.")
     if out.exists() and not force:
         raise ValueError(f"{out}: exists already. Choose another file, or overwrite it with --force.")
 

@@ -6,12 +6,25 @@ from typing import Annotated
 
 import typer
 
-from aotlens.commands.shared import Checkpoint, Csv, Folders, Force, check_csv, print_text, several, table, write_csv
+from aotlens.commands.shared import (
+    MOST_ROWS,
+    Checkpoint,
+    Csv,
+    Folders,
+    Force,
+    check_csv,
+    print_text,
+    several,
+    table,
+    write_csv,
+)
 
 
 def subspaces_command(
     checkpoint: Checkpoint,
-    top: Annotated[int, typer.Option(min=1, metavar="N", help="How many pairs; --csv has them all.")] = 10,
+    top: Annotated[
+        int, typer.Option(min=1, max=MOST_ROWS, metavar="N", help="How many pairs; --csv has them all.")
+    ] = 10,
     csv: Csv = None,
     force: Force = False,
     folders: Folders = [],  # noqa: B006 (Typer copies it)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from aotlens.commands.shared import Device, print_text
+from aotlens.commands.shared import MOST_ROWS, Device, print_text
 
 
 def train_command(
@@ -38,7 +38,12 @@ def train_command(
     ] = None,
     rows_at_once: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Rows of a pass on each device; a step adds up its passes' gradients."),
+        typer.Option(
+            min=1,
+            max=MOST_ROWS,
+            metavar="N",
+            help="Rows of a pass on each device; a step adds up its passes' gradients.",
+        ),
     ] = None,
     dry_run: Annotated[
         bool,

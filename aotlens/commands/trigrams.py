@@ -9,6 +9,8 @@ import typer
 
 from aotlens.commands.choosing import AllDocuments, Documents, HeadName, documents_to_read
 from aotlens.commands.shared import (
+    MOST_ROWS,
+    MOST_TOKENS,
     Checkpoint,
     Csv,
     Device,
@@ -46,7 +48,7 @@ _BUGS = (
 def trigrams_command(
     checkpoint: Checkpoint,
     head: HeadName,
-    k: Annotated[int, typer.Option("--k", min=1, metavar="N", help="How many rows.")] = 20,
+    k: Annotated[int, typer.Option("--k", min=1, max=MOST_ROWS, metavar="N", help="How many rows.")] = 20,
     score: Annotated[
         str,
         typer.Option(
@@ -76,7 +78,10 @@ def trigrams_command(
         ),
     ] = [],  # noqa: B006
     depth: Annotated[
-        int, typer.Option(min=1, metavar="N", help="With --fold: of how many rows the first --k groups are listed.")
+        int,
+        typer.Option(
+            min=1, max=MOST_ROWS, metavar="N", help="With --fold: of how many rows the first --k groups are listed."
+        ),
     ] = 20_000,
     evidence: Annotated[
         str | None,
@@ -84,7 +89,9 @@ def trigrams_command(
     ] = None,
     document: Documents = [],  # noqa: B006
     all_documents: AllDocuments = False,
-    max_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="How much of the text to read.")] = 1_000_000,
+    max_tokens: Annotated[
+        int, typer.Option(min=1, max=MOST_TOKENS, metavar="N", help="How much of the text to read.")
+    ] = 1_000_000,
     bugs: Annotated[
         str | None,
         typer.Option(

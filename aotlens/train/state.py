@@ -30,10 +30,10 @@ def save_state(
     try:
         save_run(path, tensors, counters, settings)
     except OSError as error:
-        raise ValueError(
-            f"{path}: the training state could not be written ({error}); the last saved one is whole. "
-            "Make room and run again with --resume."
-        ) from error
+        again = "the last saved one is whole. Make room and run again with --resume."
+        if not path.is_file():
+            again = "none had been saved before. Make room and run it again."
+        raise ValueError(f"{path}: the training state could not be written ({error}); {again}") from error
 
 
 def load_state(

@@ -20,6 +20,8 @@ from aotlens.trigrams.table import TrigramTable
 
 #: Token ids, or strings that are one token each.
 Tokens: TypeAlias = Iterable[int | str] | Integer[np.ndarray, " tokens"]
+#: Some 100 bytes each.
+_MOST_ROWS = 10_000_000
 _SCORES = ("effect", "sum", "product")
 
 
@@ -81,8 +83,8 @@ def skip_trigrams(
     """
     if score not in _SCORES:
         raise ValueError(f"score={score!r}: expected one of {', '.join(map(repr, _SCORES))}.")
-    if not isinstance(k, int | np.integer) or isinstance(k, bool) or k < 1:
-        raise ValueError(f"k={k!r}: expected a whole number, at least 1.")
+    if not isinstance(k, int | np.integer) or isinstance(k, bool) or not 1 <= k <= _MOST_ROWS:
+        raise ValueError(f"k={k!r}: expected a whole number, at least 1 and at most {_MOST_ROWS:,}.")
     k = int(k)
     circuits = head_circuits(model, head)
     common = frequent_tokens(model, min_count, background).tolist() if min_count else None
