@@ -204,6 +204,8 @@ def _check_types(values: dict[str, Any]) -> None:
         measured = value is None or (isinstance(value, int | float) and not isinstance(value, bool))
         if str(name).endswith(("_loss", "_accuracy")) and not (measured or hasattr(value, "item")):
             raise CheckpointError(f"metrics: {name}: expected a number or null, found {shown(value)}.")
+    if not isinstance(objective := values["recipe"].get("objective", ""), str):
+        raise CheckpointError(f"recipe: objective: expected a name, found {shown(objective)}.")
     held_out = values["corpus"].get("validation")
     if held_out is not None and not isinstance(held_out, list | tuple):
         raise CheckpointError(f"corpus: validation: expected a list of names, found {shown(held_out)}.")

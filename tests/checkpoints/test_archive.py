@@ -171,6 +171,17 @@ def archives(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[
 @given(data=st.data(), name=st.sampled_from(FORMATS[:-1]))
 @settings(max_examples=40)
 def test_damaged_archives(archives: Callable[[str], bytes], data: st.DataObject, name: str) -> None:
+    refused_or_unharmed(archives, data, name)
+
+
+@pytest.mark.long
+@given(data=st.data(), name=st.sampled_from(FORMATS[:-1]))
+@settings(max_examples=400)
+def test_many_damaged_archives(archives: Callable[[str], bytes], data: st.DataObject, name: str) -> None:
+    refused_or_unharmed(archives, data, name)
+
+
+def refused_or_unharmed(archives: Callable[[str], bytes], data: st.DataObject, name: str) -> None:
     """Cut or changed anywhere: refused with a CheckpointError, or unharmed (padding, times, names of strangers)."""
     content = bytearray(archives(name))
     position = data.draw(st.integers(0, len(content) - 1))

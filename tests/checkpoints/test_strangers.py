@@ -118,6 +118,7 @@ def test_headers_are_bounded(copy: Path) -> None:
         ({"name": "\ud800"}, "without control characters"),
         ({"description": "\x1b[2J"}, "description: expected text without control characters"),
         ({"device": [[[[]]]]}, "device: expected str"),
+        ({"recipe": {"objective": [1]}}, "recipe: objective: expected a name, found [1]"),
         ({"corpus": {"validation": 3}}, "corpus: validation: expected a list of names, found 3"),
         ({"corpus": {"validation": [["a"]]}}, "expected a name, found ['a']"),
         ({"versions": {"torch": "2\n"}}, "without control characters"),
