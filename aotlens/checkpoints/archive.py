@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import Any
 
 from aotlens.checkpoints.bounds import opened
 from aotlens.checkpoints.errors import CheckpointError
@@ -94,7 +94,7 @@ class _Members:
     source: Path
     name: str
     sizes: dict[str, int]
-    streams: Callable[[], Iterator[tuple[str, IO[bytes]]]]
+    streams: Callable[[], Iterator[tuple[str, Any]]]
 
     def write_to(self, folder: Path) -> None:
         total, free = sum(self.sizes.values()), shutil.disk_usage(folder).free
@@ -151,13 +151,13 @@ def _members(source: Path) -> _Members:
     )
 
 
-def _of_folder(folder: Path) -> Iterator[tuple[str, IO[bytes]]]:
+def _of_folder(folder: Path) -> Iterator[tuple[str, Any]]:
     for part in _parts(folder):
         with opened(part, folder) as (file, _):
             yield part.name, file
 
 
-def _of_archive(source: Path, home: PurePosixPath) -> Iterator[tuple[str, IO[bytes]]]:
+def _of_archive(source: Path, home: PurePosixPath) -> Iterator[tuple[str, Any]]:
     for entry in entries(source):
         path = PurePosixPath(entry.path)
         if entry.stream is not None and path.parent == home and path.name in FILES:

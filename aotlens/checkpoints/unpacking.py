@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from aotlens.checkpoints.errors import CheckpointError
 from aotlens.checkpoints.layout import ARCHIVES
@@ -57,7 +57,7 @@ class Entry:
     size: int
     kind: str
     """file, folder or other: a link, a device, a pipe."""
-    stream: IO[bytes] | None
+    stream: Any
 
 
 def entries(source: Path) -> Iterator[Entry]:
