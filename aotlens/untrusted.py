@@ -98,7 +98,7 @@ def strict_json(text: str | bytes) -> Any:
 
 def check_plain(value: Any, where: str) -> None:
     """Raises `ValueError`, with the place in a value of JSON, for a number that is not finite or beyond 64 bits, for a
-    key with control characters, and for text with other control characters than line breaks and tabs."""
+    key with control characters, and for text with half a character, which has no UTF-8 form."""
     rest = [(where, value)]
     while rest:
         place, item = rest.pop()
@@ -112,8 +112,8 @@ def check_plain(value: Any, where: str) -> None:
             raise ValueError(f"{place}: expected a finite number, found {item}.")
         elif isinstance(item, int) and abs(item) > _LARGEST:
             raise ValueError(f"{place}: expected a number within 64 bits, found one of {len(str(item))} digits.")
-        elif isinstance(item, str):
-            check_name(re.sub(r"[\n\r\t]", " ", item), place)
+        elif isinstance(item, str) and re.search(r"[\ud800-\udfff]", item):
+            raise ValueError(f"{place}: expected text, found half a character in {shown(item)}.")
 
 
 def check_name(name: str, where: str) -> None:

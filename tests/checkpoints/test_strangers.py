@@ -112,11 +112,11 @@ def test_headers_are_bounded(copy: Path) -> None:
         ({"metrics": {"a\x1b[2J": 1.0}}, "without control characters"),
         ({"recipe": {"learning_rate": [10**400]}}, "recipe.learning_rate: expected a number within 64 bits"),
         ({"tokens_seen": 10**30}, "tokens_seen: expected a number within 64 bits"),
-        ({"name": "a\x1b]0;title\x07"}, "name: expected text without control characters"),
+        ({"name": "a\x1b]0;title\x07"}, "a name: expected text without control characters"),
         ({"name": "a\nb"}, "a name: expected text without control characters, found 'a\\nb'"),
         ({"name": "abc\u202ecba"}, "without control characters"),
-        ({"name": "\ud800"}, "without control characters"),
-        ({"description": "\x1b[2J"}, "description: expected text without control characters"),
+        ({"name": "\ud800"}, "name: expected text, found half a character"),
+        ({"description": "\ud800"}, "description: expected text, found half a character"),
         ({"device": [[[[]]]]}, "device: expected str"),
         ({"recipe": {"objective": [1]}}, "recipe: objective: expected a name, found [1]"),
         ({"corpus": {"validation": 3}}, "corpus: validation: expected a list of names, found 3"),
@@ -243,7 +243,7 @@ def test_json_without_surprises() -> None:
         with pytest.raises(ValueError, match=message):
             strict_json(text)
     check_plain({"a": [1, "x\ny", {"b": 2**64, "c": 1e300}]}, "")
-    for value in (float("inf"), 2**65, "\x00", {"\n": 1}):
+    for value in (float("inf"), 2**65, "\ud800", {"\n": 1}):
         with pytest.raises(ValueError, match="expected"):
             check_plain({"a": [value]}, "")
 
