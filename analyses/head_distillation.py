@@ -41,7 +41,7 @@ from aotlens.distill import (
     substitution_costs,
 )
 from aotlens.distill.heads import Attending
-from aotlens.heads import MOTIFS
+from aotlens.heads import motifs_of
 from aotlens.plots.distillation import Cloud, Costs, cost_curves, head_clouds, width_profiles
 from aotlens.statistics import bootstrap_interval, rank_correlation
 
@@ -294,9 +294,10 @@ def plots(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) -
         )  # fmt: skip
     titles = ("attention to the first token and separators", "constancy of the pattern over texts")
     widths = ["linear" if width == 0 else str(width) for width in WIDTHS]
+    kinds = [motif.title for motif in motifs_of("tokens").values()]
     over_heads = {name: np.array([d.over_heads(width) for width in WIDTHS]) for name, d in found.items()}
     made = {
-        "head_distillation": head_clouds(clouds, titles, kinds=[*(motif.title for motif in MOTIFS.values()), "mixed"]),
+        "head_distillation": head_clouds(clouds, titles, kinds=[*kinds, "mixed"]),
         "head_distillation_widths": width_profiles(
             widths,
             len(widths),

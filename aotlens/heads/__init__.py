@@ -2,7 +2,8 @@
 
 patterns.py   attention patterns, scores and value norms on one prompt
 motifs.py     what a head may attend to: previous token, first token, induction, … (a new one is one entry)
-inputs.py     what a motif may know of the sequences
+    image_motifs.py   neighbours, border and foreground of images
+inputs.py     what a motif may know of the sequences, or images
 attention_to.py   the attention of every head to motifs, beside chance (tally.py: the sums)
 scores.py     motif scores on repeated random tokens, attention by place, attention to chosen keys
 prompts.py    attention in prompts of in-context regression: label to input, input to labels
@@ -40,7 +41,7 @@ from aotlens.heads.induction import InductionCircuit, induction_circuit
 from aotlens.heads.inputs import Inputs, Targets
 from aotlens.heads.masks import MaskSimilarity, mask_similarity
 from aotlens.heads.matching import HeadMatching, match_heads
-from aotlens.heads.motifs import MOTIFS, PLACES, Motif
+from aotlens.heads.motifs import MOTIFS, PLACES, Motif, motifs_of
 from aotlens.heads.patterns import AttentionPatterns, attention_patterns
 from aotlens.heads.scores import TargetedAttention, attention_by_place, motif_scores, targeted_attention
 from aotlens.heads.source_code import open_bracket, previous_indentation, previous_use
@@ -87,6 +88,7 @@ __all__ = [
     "mask_similarity",
     "match_heads",
     "motif_scores",
+    "motifs_of",
     "open_bracket",
     "pattern_constancy",
     "previous_indentation",

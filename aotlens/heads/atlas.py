@@ -34,7 +34,7 @@ from aotlens.heads.each_head import EachHead, ablate_each
 from aotlens.heads.examples import ExampleTally, HeadExamples
 from aotlens.heads.head_search import rows_where
 from aotlens.heads.inputs import Inputs
-from aotlens.heads.motifs import MOTIFS, row_entropy
+from aotlens.heads.motifs import MOTIFS, as_motifs, motifs_of, row_entropy
 from aotlens.heads.reader import HeadReader, Model
 from aotlens.heads.replacement import HOWS
 from aotlens.heads.scores import motif_scores
@@ -243,7 +243,8 @@ def atlas(
     if unknown := [how for how in hows if how not in HOWS]:
         raise ValueError(f"hows: expected some of {', '.join(HOWS)}, got {unknown[0]!r}.")
     tokens, about = _windows(reader, corpus, n_tokens, length)
-    settings = {"motifs": list(MOTIFS), "hows": None, "n_ablated": n_ablated, "examples": n_examples, "seed": seed}
+    motifs = list(motifs_of("tokens"))
+    settings = {"motifs": motifs, "hows": None, "n_ablated": n_ablated, "examples": n_examples, "seed": seed}
     folder = None if cache is None else home_folder().parent / "atlases" if cache == "home" else Path(cache)
     stages = Stages(None if folder is None else folder / f"{identity(model, tokens, settings)}.safetensors")
     missing = _missing(reader)
@@ -334,7 +335,7 @@ def _patterns(
 ) -> Stage:
     """Everything that patterns show, in one pass."""
     inputs = Inputs.of(reader, tokens)
-    motifs = MotifTally(reader, inputs, list(MOTIFS.values()), others=True, by_distance=True)
+    motifs = MotifTally(reader, inputs, as_motifs(None), others=True, by_distance=True)
     constancy = ConstancyTally(reader, inputs.n_pos)
     examples = ExampleTally(reader, tokens, n_examples, seed)
     entropy = torch.zeros(reader.n_layers, reader.n_heads, dtype=torch.float64)

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Int64
+from jaxtyping import Float, Float64, Int64
+from torch import Tensor
 
 from aotlens.conventions import Head, Progress
 from aotlens.heads.inputs import Inputs
@@ -194,7 +195,7 @@ class MotifScores(Result):
 
 def attention_to(
     model: Model,
-    inputs: Inputs | TokenSequences,
+    inputs: Inputs | TokenSequences | Float[Tensor, "image channel height width"],
     motifs: Iterable[str | Motif] | str | Motif | None = None,
     *,
     others: bool = False,
@@ -203,18 +204,20 @@ def attention_to(
     batch_size: int = 8,
     progress: Progress | None = None,
 ) -> MotifScores:
-    """Score every head for `motifs` (names or `Motif`s; all of `MOTIFS` for None) on sequences of one length.
+    """Score every head for `motifs` (names or `Motif`s; for None all that the model's kind has) on sequences or images.
 
-    `inputs` are ids `[batch, pos]`, a text, texts of equally many tokens, or `Inputs`, which say more of the sequences.
+    `inputs` are ids `[batch, pos]`, a text, texts of equally many tokens, or `Inputs`, which say more of the sequences;
+    for a model of images they are images as it reads them.
     `others` takes the chance of motifs of content from each head's mean pattern over the other sequences (with fewer
     than two it is NaN), and not from even attention. `intervals` adds intervals of the excess, `by_distance` adds
     `expected`. A motif is NaN, with the reason in `reasons`, where the inputs lack what it needs or no query sees such
     a key. `progress(done, total)` is called after each batch. Memory: one layer's patterns, and a mask a motif, for
-    `batch_size` sequences; a pattern of every head for `others`. Raises `ValueError` for a model that does not read
-    tokens or shows no patterns, for ids that it does not have and for an unknown motif.
+    `batch_size` sequences; a pattern of every head for `others`. Raises `ValueError` for a model that reads
+    vectors or shows no patterns, for ids that it does not have and for an unknown motif.
     """
-    reader, chosen = HeadReader.of(model, "attention to motifs"), as_motifs(motifs)
+    reader = HeadReader.of(model, "attention to motifs", images=None)
     inputs = inputs if isinstance(inputs, Inputs) else Inputs.of(reader, inputs)
+    chosen = as_motifs(motifs, inputs.kind)
     tally = MotifTally(reader, inputs, chosen, others=others, by_distance=by_distance)
     for start in range(0, len(inputs), batch_size):
         batch = inputs[start : start + batch_size]

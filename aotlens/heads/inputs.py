@@ -1,19 +1,22 @@
-"""What a motif may know of the sequences that a model reads: token ids, special ids, strings, marks of the caller."""
+"""What a motif may know of what a model reads: token ids, special ids, strings, marks of the caller; or images."""
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool
 from torch import Tensor
 
 from aotlens.data import SymbolTokenizer, Tokenizer
-from aotlens.heads.reader import HeadReader, TokenSequences
+from aotlens.heads.patch_grid import PatchGrid
+from aotlens.heads.reader import HeadReader, Rows, TokenSequences
 
 T = TypeVar("T")
+#: What a motif is about.
+Reads: TypeAlias = Literal["tokens", "images"]
 
 
 class Missing(ValueError):
@@ -30,9 +33,10 @@ class Targets(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Inputs:
-    """Sequences of one length, without padding. What is not known of them is None: ask with `need`."""
+    """Sequences of one length, without padding, or images. What is not known of them is None: ask with `need`."""
 
-    tokens: Int[Tensor, "batch pos"]
+    tokens: Rows
+    """Ids, or the images of a model that reads patches."""
     later_keys: bool = False
     """Whether queries see keys after them, as in BERT."""
     special_ids: frozenset[int] | None = None
@@ -41,13 +45,18 @@ class Inputs:
     """The string of each token id."""
     marked: Bool[Tensor, "batch query key"] | None = None
     """(query, key) pairs that the caller chose."""
+    grid: PatchGrid | None = None
+    """The patches of images; None for tokens."""
 
     @classmethod
-    def of(cls, reader: HeadReader, tokens: TokenSequences) -> Inputs:
-        """What is known of `tokens` in the model behind `reader`, with its tokenizer where it has one.
+    def of(cls, reader: HeadReader, tokens: TokenSequences | Tensor) -> Inputs:
+        """What is known of `tokens`, or images, in the model behind `reader`, with its tokenizer where it has one.
 
-        Raises `ValueError` as `HeadReader.require_ids`.
+        Raises `ValueError` as `HeadReader.require_ids`, or `require_images`.
         """
+        if reader.grid is not None:
+            given = tokens if isinstance(tokens, Tensor) else torch.empty(0)
+            return cls(tokens=reader.require_images(given), later_keys=not reader.causal, grid=reader.grid)
         tokenizer = reader.model.tokenizer
         return cls(
             tokens=reader.require_ids(tokens),
@@ -65,8 +74,13 @@ class Inputs:
 
     @property
     def n_pos(self) -> int:
-        """Positions of each sequence."""
-        return self.tokens.shape[1]
+        """Positions of each sequence, or image."""
+        return self.tokens.shape[1] if self.grid is None else self.grid.n_pos
+
+    @property
+    def kind(self) -> Reads:
+        """What was read."""
+        return "tokens" if self.grid is None else "images"
 
     def need(self, value: T | None, what: str) -> T:
         """`value`, one of the fields that may be None. Raises `Missing`, naming it as `what`, where it is."""
@@ -78,11 +92,14 @@ class Inputs:
         """`keys` as far as their query sees them, for the queries that have one and stand apart from both ends.
 
         These are positions i ≥ 2, and i ≤ n − 3 where later keys are seen, so that the previous, the query's own, the
-        next, the first and the last position that a query sees are different ones.
+        next, the first and the last position that a query sees are different ones. Of images every patch counts, and
+        [CLS] does not.
         """
         keys = keys if self.later_keys else keys.tril()
         keys = keys.expand(len(self), self.n_pos, self.n_pos)
         position = torch.arange(self.n_pos)
+        if self.grid is not None:
+            return Targets(keys=keys, queries=keys.any(-1) & (position >= self.grid.n_before))
         apart = (position >= 2) & (position < self.n_pos - (2 if self.later_keys else 0))
         return Targets(keys=keys, queries=keys.any(-1) & apart)
 

@@ -15,9 +15,16 @@
     same_indentation  the last line that begins as far in as the query's, in code
     same_word         the last earlier use of the query's word, whatever its case and the spaces around it
 
-for a query at position i of n tokens t. `aotlens.heads.attention_to` measures them: the attention that goes there,
-averaged over the queries that see such a key (`Inputs.targets` says which count). A new motif is one more entry here;
-scores, commands, distillations and the app's pages take it from `MOTIFS`.
+for a query at position i of n tokens t. Of an image, whose positions are [CLS], where there is one, and its patches in
+reading order, current_token, first_token ([CLS]) and broadcast mean the same, and there are
+
+    patch_above, patch_below, patch_left, patch_right    the neighbour of the query's patch
+    border            every patch at the edge of the image
+    foreground        every patch that stands out from the background (`aotlens.heads.image_motifs`)
+
+`aotlens.heads.attention_to` measures them: the attention that goes there, averaged over the queries that see such a key
+(`Inputs.targets` says which count). A new motif is one more entry here; scores, commands, distillations and the app's
+pages take it from `MOTIFS`.
 """
 
 from __future__ import annotations
@@ -31,7 +38,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from aotlens.heads.inputs import Inputs, Targets
+from aotlens.heads.image_motifs import border, foreground, neighbour
+from aotlens.heads.inputs import Inputs, Missing, Reads, Targets
 from aotlens.heads.source_code import last_same_word, open_bracket, punctuation, same_indentation
 
 Mask: TypeAlias = Callable[[Inputs], Targets]
@@ -58,6 +66,8 @@ class Motif:
     by_position: bool = False
     """Whether its keys depend on positions alone: chance is then even attention, and otherwise what the head's mean
     pattern over other sequences would score."""
+    reads: tuple[Reads, ...] = ("tokens",)
+    """What it can be measured on."""
     on_text: bool = False
     """Whether it means nothing on random tokens, and is left out there unless it is named."""
     threshold: float = 0.4
@@ -100,6 +110,13 @@ def position(at: int) -> Mask:
         return inputs.targets(keys)
 
     return mask
+
+
+def first(inputs: Inputs) -> Targets:
+    """The key at position 0, which of an image is [CLS]."""
+    if inputs.grid is not None and not inputs.grid.n_before:
+        raise Missing("this model has no [CLS]")
+    return position(0)(inputs)
 
 
 def after_earlier(inputs: Inputs) -> Targets:
@@ -171,7 +188,7 @@ MOTIFS: dict[str, Motif] = {
         ),
         Motif(
             name="current_token", badge="self", sentence="It attends to the query's own token.", mask=offset(0),
-            by_position=True,
+            by_position=True, reads=("tokens", "images"),
         ),
         Motif(
             name="next_token", badge="next", sentence="It attends to the token after.", mask=offset(1),
@@ -179,7 +196,7 @@ MOTIFS: dict[str, Motif] = {
         ),
         Motif(
             name="first_token", badge="1st", sentence="It attends to the first position, mostly a start token.",
-            mask=position(0), by_position=True,
+            mask=first, by_position=True, reads=("tokens", "images"),
         ),
         Motif(
             name="last_token", badge="last", sentence="It attends to the last position.", mask=position(-1),
@@ -199,7 +216,7 @@ MOTIFS: dict[str, Motif] = {
         ),
         Motif(
             name="broadcast", badge="all", sentence="It attends to all keys alike.", score=evenness, by_position=True,
-            threshold=0.9,
+            threshold=0.9, reads=("tokens", "images"),
         ),
         Motif(
             name="duplicate_token", badge="dup", mask=earlier_same,
@@ -221,16 +238,46 @@ MOTIFS: dict[str, Motif] = {
             name="same_word", badge="word", mask=of_strings(last_same_word), on_text=True,
             sentence="It attends to the last earlier use of the query's word.",
         ),
+        Motif(
+            name="patch_above", badge="↑", sentence="It attends to the patch above.", mask=neighbour(-1, 0),
+            by_position=True, reads=("images",),
+        ),
+        Motif(
+            name="patch_below", badge="↓", sentence="It attends to the patch below.", mask=neighbour(1, 0),
+            by_position=True, reads=("images",),
+        ),
+        Motif(
+            name="patch_left", badge="←", sentence="It attends to the patch on the left.", mask=neighbour(0, -1),
+            by_position=True, reads=("images",),
+        ),
+        Motif(
+            name="patch_right", badge="→", sentence="It attends to the patch on the right.", mask=neighbour(0, 1),
+            by_position=True, reads=("images",),
+        ),
+        Motif(
+            name="border", badge="edge", sentence="It attends to patches at the edge of the image.", mask=border,
+            by_position=True, reads=("images",),
+        ),
+        Motif(
+            name="foreground", badge="fore", mask=foreground, reads=("images",),
+            sentence="It attends to patches that stand out from the background.",
+        ),
     )
 }  # fmt: skip
 #: The motifs of position, whatever the tokens: the patterns of *nonlinearity*, Figure 1 (after Clark et al. 2019).
 PLACES = ("previous_token", "current_token", "next_token", "first_token", "last_token")
 
 
-def as_motifs(motifs: Iterable[str | Motif] | str | Motif | None) -> tuple[Motif, ...]:
-    """The motifs that were named or given; all for None. Raises `ValueError` for another name, or none."""
+def motifs_of(reads: Reads) -> dict[str, Motif]:
+    """The motifs that can be measured on tokens, or on images, by their names."""
+    return {name: motif for name, motif in MOTIFS.items() if reads in motif.reads}
+
+
+def as_motifs(motifs: Iterable[str | Motif] | str | Motif | None, reads: Reads = "tokens") -> tuple[Motif, ...]:
+    """The motifs that were named or given; for None all of tokens, or of images. Raises `ValueError` for another name,
+    or none."""
     if motifs is None:
-        return tuple(MOTIFS.values())
+        return tuple(motifs_of(reads).values())
     listed = [motifs] if isinstance(motifs, str | Motif) else list(motifs)
     unknown = [motif for motif in listed if not isinstance(motif, Motif) and motif not in MOTIFS]
     if unknown or not listed:

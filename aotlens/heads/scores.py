@@ -16,7 +16,7 @@ from aotlens.data import repeated_random_tokens
 from aotlens.data.windows import probe_start
 from aotlens.heads.attention_to import MotifScores, attention_to
 from aotlens.heads.inputs import Inputs, Targets
-from aotlens.heads.motifs import MOTIFS, PLACES, Motif
+from aotlens.heads.motifs import PLACES, Motif, as_motifs
 from aotlens.heads.reader import HeadReader, Model, TokenSequences
 from aotlens.results import Result, top_head
 
@@ -61,7 +61,7 @@ def motif_scores(
     else:
         others = False
         if motifs is None:
-            motifs = [motif for motif in MOTIFS.values() if not motif.on_text]
+            motifs = [motif for motif in as_motifs(None) if not motif.on_text]
         chosen = probe_start(reader.model.tokenizer) if start == "own" else start
         half_length = min(half_length, (reader.n_ctx - (chosen is not None)) // 2)
         tokens = repeated_random_tokens(reader.d_vocab, n_sequences, half_length, seed, eot_id=chosen)

@@ -71,7 +71,7 @@ class MotifTally:
         self.offsets = {
             index: torch.tensor(list(motif.offsets(inputs)), dtype=torch.long)
             for index, motif in enumerate(self.motifs)
-            if motif.offsets is not None
+            if motif.offsets is not None and inputs.kind in motif.reads
         }
         self.at_offset = {index: torch.zeros(self.n_units, len(each), *heads) for index, each in self.offsets.items()}
         self.by_distance = by_distance
@@ -124,6 +124,9 @@ class MotifTally:
         counts = torch.zeros(len(indices), len(batch), dtype=torch.int64)
         for place, index in enumerate(indices):
             motif = self.motifs[index]
+            if batch.kind not in motif.reads:
+                self.reasons[motif.name] = f"it is about {' and '.join(motif.reads)}, and this model reads {batch.kind}"
+                continue
             if motif.mask is None:
                 counts[place] = int(motif.score is not None)
                 continue

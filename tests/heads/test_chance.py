@@ -12,7 +12,7 @@ from torch import Tensor
 from transformer_lens.head_detector import detect_head
 
 from aotlens.data import Tokenizer
-from aotlens.heads import MOTIFS, Inputs, Motif, MotifScores, attention_to, motif_scores
+from aotlens.heads import MOTIFS, Inputs, Motif, MotifScores, attention_to, motif_scores, motifs_of
 from aotlens.heads.motifs import offset
 from aotlens.heads.reader import HeadReader
 from aotlens.heads.source_code import last_same_word, open_bracket, punctuation, same_indentation
@@ -164,7 +164,7 @@ def test_with_later_keys_an_offset_may_lie_ahead() -> None:
 
 def test_random_tokens_have_the_chance_of_even_attention_and_no_words() -> None:
     scores = motif_scores(small(), n_sequences=3, half_length=10)
-    assert set(scores.motifs) == {name for name, motif in MOTIFS.items() if not motif.on_text}
+    assert set(scores.motifs) == {name for name, motif in motifs_of("tokens").items() if not motif.on_text}
     np.testing.assert_array_equal(scores.chance, scores.uniform)
     named = motif_scores(small(), motifs="punctuation", n_sequences=3, half_length=10)
     assert named.motifs == ("punctuation",)

@@ -83,7 +83,7 @@ def widths_figure(page: Distillations, shown: Shown, theme: Theme) -> go.Figure:
 
 def cloud_figure(page: Distillations, shown: Shown, theme: Theme) -> go.Figure:
     """Error against attention to something, and against how constant the pattern is over texts."""
-    from aotlens.heads import MOTIFS
+    from aotlens.heads import motifs_of
 
     clouds: list[Cloud] = []
     for key in shown.results:
@@ -97,7 +97,7 @@ def cloud_figure(page: Distillations, shown: Shown, theme: Theme) -> go.Figure:
             )
         )  # fmt: skip
     titles = (f"mean attention: {shown.across.replace('_', ' ')}", "constancy of the pattern over texts")
-    named = [motif.title for motif in MOTIFS.values()]
+    named = [motif.title for motif in motifs_of("tokens").values()]
     other = {kind for cloud in clouds for kind in cloud.kinds} - {*named, "mixed"}  # of an older result
     figure = head_clouds(clouds, titles, shown.chosen, kinds=[*named, *sorted(other), "mixed"], theme=theme)
     return _named(figure, shown, "error against attention")

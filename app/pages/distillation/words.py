@@ -38,19 +38,19 @@ NO_CORPUS = (
 
 def across_options() -> list[dict[str, str]]:
     """What errors can be drawn against, for the menu: attention to each motif's keys."""
-    from aotlens.heads import MOTIFS
+    from aotlens.heads import motifs_of
 
-    return [{"value": name, "label": f"attention: {motif.title}"} for name, motif in MOTIFS.items()]
+    return [{"value": name, "label": f"attention: {motif.title}"} for name, motif in motifs_of("tokens").items()]
 
 
 def motif_columns(page: Distillations, shown: Shown) -> list[tuple[str, str, str]]:
     """Name, title and meaning of every motif that was measured in one of the results, for the table."""
-    from aotlens.heads import MOTIFS
+    from aotlens.heads import motifs_of
 
     attending = [page.record(key).distillation.attending for key in shown.results]
     return [
         (name, motif.title, f"Score: {motif.sentence}")
-        for name, motif in MOTIFS.items()
+        for name, motif in motifs_of("tokens").items()
         if any(each.why_not(name) is None for each in attending)
     ]
 
