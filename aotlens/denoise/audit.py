@@ -10,8 +10,9 @@ that layer's own folded map (`aotlens.heads.subspaces`: U of MSSA, W_V of MHSA),
                  threshold would let it through
 
 before the layer (z, the stream that it reads) and after it (z + what attention writes; a GPT's MLP comes later and is
-left out), with the same tokens in the groups. Token 0 counts nowhere: most heads rest on it. The stream is centred,
-as the norm before the heads centres it; a norm's scale changes no ratio of one token.
+left out), with the same tokens in the groups. Token 0 counts nowhere: most heads rest on it. Of a model of images an
+image is a window and its patches are the tokens; [CLS] counts nowhere. The stream is centred, as the norm before the
+heads centres it; a norm's scale changes no ratio of one token.
 
 **The null** of a ratio keeps the subspaces and turns the *writes*: z + attention(z) R, with one random rotation R of
 the D dimensions for all tokens and layers of a draw. Lengths of writes, and angles between the writes of two tokens,
@@ -36,14 +37,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Bool, Float, Int, Int64
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from aotlens.denoise.group_snr import Principal, group_snr, mean_ratio, token_groups, within_halves
 from aotlens.denoise.subspaces import centred_frame, random_basis
 from aotlens.denoise.unrolling import theorem_rate
 from aotlens.heads import subspaces
-from aotlens.heads.reader import TokenSequences
+from aotlens.heads.reader import HeadReader, TokenSequences
 from aotlens.models import AttentionOnlyTransformer, hook_names
 from aotlens.models.weights import double
 from aotlens.results import Result
@@ -188,7 +189,7 @@ class DenoisingAudit(Result):
 
 def audit(
     model: AttentionOnlyTransformer,
-    tokens: TokenSequences,
+    tokens: TokenSequences | Float[Tensor, "image channel height width"],
     *,
     n_draws: int = 20,
     seed: int = 0,
@@ -197,8 +198,9 @@ def audit(
     """Measure whether every layer moves its tokens into its heads' subspaces; what is measured stands above.
 
     `tokens` are windows of text `[window, pos]`, or texts of equally many tokens; one text or sequence is cut into
-    windows of at most 128 tokens, as many as are full. `n_draws` rotations, and as many random groups, are drawn from
-    `seed`; all layers share the rotations, and so do writes and subspaces. `progress(done, total)` counts layers.
+    windows of at most 128 tokens, as many as are full; a model of images takes images. `n_draws` rotations, and as many
+    random groups, are drawn from `seed`; all layers share the rotations, and so do writes and subspaces.
+    `progress(done, total)` counts layers.
 
     Time: O(layers · draws · tokens · heads · d_model · d_head), and a pass over the text. Memory: the stream of all
     layers, layers · tokens · d_model numbers of 8 bytes twice.
@@ -210,15 +212,15 @@ def audit(
         raise ValueError(f"n_draws={n_draws}: expected at least 1.")
     if not model.cfg.has_query_key:
         raise ValueError(f"a model with phi={model.cfg.phi!r} chooses no tokens; audit one with queries and keys.")
-    windows = _windows(model, tokens)
+    windows, n_left_out = _windows(model, tokens)
     own = subspaces(model, n_random=1)
     bases = torch.from_numpy(own.bases)
     frame = centred_frame(bases.shape[2], own.width)
-    streams, by_pattern = _run(model, windows, frame)
+    streams, by_pattern = _run(model, windows, frame, n_left_out)
     generator = torch.Generator().manual_seed(seed)
     rotations = [random_basis(own.width, own.width, generator) for _ in range(n_draws)]
     n_layers, n_heads = bases.shape[:2]
-    half = (torch.arange(len(windows)) % 2).bool().repeat_interleave(windows.shape[1] - 1)
+    half = (torch.arange(len(windows)) % 2).bool().repeat_interleave(streams[0].shape[1] // len(windows))
     shape = (2, len(GROUPINGS), n_layers, n_heads)
     snr, pca_snr = torch.full(shape, math.nan).double(), torch.full(shape, math.nan).double()
     null, pca_null = (torch.full((n_draws, *shape[1:]), math.nan).double() for _ in range(2))
@@ -266,8 +268,15 @@ def audit(
     )
 
 
-def _windows(model: AttentionOnlyTransformer, tokens: TokenSequences) -> Int64[Tensor, "window token"]:
-    """Windows as they are given, or those that one sequence is cut into: two at least, which PCA needs."""
+def _windows(model: AttentionOnlyTransformer, tokens: TokenSequences | Tensor) -> tuple[Tensor, int]:
+    """Windows as they are given, or those that one sequence is cut into: two at least, which PCA needs; and how many
+    positions at the beginning of each count nowhere."""
+    if isinstance(tokens, Tensor) and model.cfg.read_in == "patches":
+        reader = HeadReader.of(model, "denoising audit", images=True)
+        images = reader.require_images(tokens)
+        if len(images) < 2 or reader.grid is None:
+            raise ValueError(f"images: expected at least 2, got {len(images)}.")
+        return images, reader.grid.n_before
     rows = model.to_rows(tokens, "tokens")
     if rows.ndim == 2 and len(rows) == 1:
         length = max(min(_WINDOW, model.cfg.n_ctx, rows.shape[1] // 2), 1)
@@ -277,13 +286,15 @@ def _windows(model: AttentionOnlyTransformer, tokens: TokenSequences) -> Int64[T
             f"tokens: expected at least 2 windows of at least {_SHORTEST} tokens, or one text of at least "
             f"{2 * _SHORTEST}, got {list(rows.shape)}."
         )
-    return rows.cpu().long()
+    return rows.cpu().long(), 1
 
 
 @torch.no_grad()
-def _run(model: AttentionOnlyTransformer, tokens: Tensor, frame: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-    """Every layer's tokens before and after attention, `[moment, token, width]` in the frame, without token 0; and the
-    head of each whose pattern puts most on one key other than token 0."""
+def _run(
+    model: AttentionOnlyTransformer, tokens: Tensor, frame: Tensor, n_left_out: int
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Every layer's tokens before and after attention, `[moment, token, width]` in the frame, without the first
+    `n_left_out`; and the head of each whose pattern puts most on one key other than these."""
     layers = range(model.cfg.n_layers)
     streams: list[list[Tensor]] = [[] for _ in layers]
     heads: list[list[Tensor]] = [[] for _ in layers]
@@ -295,10 +306,10 @@ def _run(model: AttentionOnlyTransformer, tokens: Tensor, frame: Tensor) -> tupl
             windows.to(model.device), names_filter=lambda name: name in names, return_cache_object=False
         )
         for layer in layers:
-            before = double(cache[hook_names.resid_pre(layer)][:, 1:])
-            after = before + double(cache[out[layer]][:, 1:])
+            before = double(cache[hook_names.resid_pre(layer)][:, n_left_out:])
+            after = before + double(cache[out[layer]][:, n_left_out:])
             streams[layer].append(torch.stack([before, after]).flatten(1, 2) @ frame)
-            pattern = cache[patterns[layer]][:, :, 1:, 1:]
+            pattern = cache[patterns[layer]][:, :, n_left_out:, n_left_out:]
             heads[layer].append(pattern.amax(-1).argmax(1).flatten().cpu())
     return [torch.cat(parts, dim=1) for parts in streams], [torch.cat(parts) for parts in heads]
 

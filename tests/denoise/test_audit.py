@@ -13,6 +13,7 @@ from aotlens.denoise.group_snr import Principal, within_halves
 from aotlens.denoise.subspaces import centred_frame, random_basis
 from aotlens.heads import subspaces
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
+from tests.image_models import MEAN_POOLED, PATCHES, random_images
 from tests.small_models import SMALL, maker
 
 TOKENS = torch.randint(11, (4, 8), generator=torch.Generator().manual_seed(1))
@@ -201,3 +202,26 @@ def test_a_fixed_pattern_is_refused() -> None:
     model = maker()(phi="fixed", fixed_pattern="random", causal=False)
     with pytest.raises(ValueError, match="chooses no tokens"):
         audit(model, TOKENS)
+
+
+@pytest.mark.parametrize("changes", [{}, MEAN_POOLED], ids=["cls", "mean"])
+def test_the_tokens_of_an_image_are_its_patches(changes: dict) -> None:
+    """Loops over patches; [CLS] is no token, and without one the first patch counts."""
+    model, images = maker(PATCHES, dtype=torch.float64)(**changes), random_images(4, torch.float64)
+    result = audit(model, images, n_draws=2)
+    _, cache = model.run_with_cache(images)
+    first = int(model.cfg.class_token)
+    bases = subspaces(model, n_random=1).bases
+    assert result.n_tokens == 36
+    for layer in range(3):
+        before = cache[f"blocks.{layer}.hook_resid_pre"][:, first:].reshape(36, 12).numpy()
+        after = before + cache[f"blocks.{layer}.hook_attn_out"][:, first:].reshape(36, 12).numpy()
+        before, after = (stream - stream.mean(1, keepdims=True) for stream in (before, after))
+        held = np.argmax([np.linalg.norm(before @ basis, axis=1) for basis in bases[layer]], 0)
+        for head, basis in enumerate(bases[layer]):
+            for moment, stream in enumerate((before, after)):
+                inside = stream[held == head] @ basis @ basis.T
+                expected = np.linalg.norm(inside) / np.linalg.norm(stream[held == head] - inside)
+                np.testing.assert_allclose(result.snr[moment, 1, layer, head], expected, rtol=1e-9)
+    with pytest.raises(ValueError, match="images: expected at least 2, got 1"):
+        audit(model, images[:1])
