@@ -1,0 +1,186 @@
+"""*aot*, Figure 7: do heads look at the same part across images of a class? Paths, SNR and deletion beside it.
+
+    python -m analyses.image_heads [--checkpoint NAME ...] [--data NAME] [--quick] [--out DIR]
+
+For every checkpoint, on images that it was not trained on: by layer, the IoU of heads' regions within and between
+classes beside permuted labels; the share of a logit that comes from outside the patches, by paths; insertion and
+deletion by paths, rollout, attention and random order; and whether layers raise the SNR of patches in their heads'
+subspaces. By default the bundled checkpoints of Fashion-MNIST, on `fashion-sample`; where there are none, and with
+--quick, a small MSSA trained here on scikit-learn's digits. Tables go to the terminal, figures to --out. Some minutes;
+--quick, one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import aotlens
+from analyses._claims import markdown, parser
+from aotlens.data.images import ImageSet, open_images
+from aotlens.denoise import DenoisingAudit, audit
+from aotlens.heads import SemanticConsistency, image_maps, semantic_consistency
+from aotlens.models import AttentionOnlyTransformer, ModelConfig
+from aotlens.paths import PatchCurves, patch_contributions, patch_curves
+from aotlens.plots import audit_curves, overlay_grid
+
+#: Heads and images of the figure of maps.
+_MOST_HEADS, _MOST_IMAGES = 8, 8
+
+
+def on_digits(*, n_steps: int = 400, seed: int = 0) -> tuple[AttentionOnlyTransformer, Tensor, ImageSet]:
+    """An MSSA of three layers trained on digits, with test images as it reads them and as they are."""
+    data = open_images("digits")
+    cfg = ModelConfig(
+        n_layers=3, d_model=32, n_heads=4, d_head=8, n_ctx=17, attention="mssa", read_in="patches", image_size=8,
+        patch_size=2, class_token=True, read_out="classes", d_out=10, causal=False, position_init_std=0.5, seed=seed,
+    )  # fmt: skip
+    mean, deviation = (moment[:, None, None] for moment in (data.train.mean, data.train.deviation))
+
+    def prepared(pixels: Tensor) -> Tensor:
+        return (pixels.float() / 255 - mean) / deviation
+
+    model, inputs = AttentionOnlyTransformer(cfg), prepared(data.train.images)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=4e-3, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 4e-3, total_steps=n_steps)
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(n_steps):
+        rows = torch.randint(len(inputs), (128,), generator=generator)
+        model(inputs[rows], return_type="loss", targets=data.train.labels[rows]).backward()
+        optimiser.step()
+        optimiser.zero_grad()
+        schedule.step()
+    return model.eval().requires_grad_(False), prepared(data.test.images), data.test
+
+
+def by_layer(made: SemanticConsistency) -> list[list[object]]:
+    """Means over the heads of each layer, how many are beyond chance, and the most consistent one."""
+    rows: list[list[object]] = []
+    for layer in range(made.within.shape[0]):
+        best = int(made.difference[layer].argmax())
+        low, high = made.intervals[layer, best]
+        rows.append(
+            [
+                layer, made.within[layer].mean(), made.between[layer].mean(), made.difference[layer].mean(),
+                made.with_mean[layer].mean(),
+                f"{int((made.adjusted_p[layer] <= 0.05).sum())} of {made.within.shape[1]}",
+                f"{layer}.{best}: {made.difference[layer, best]:.3f} ({low:.3f} to {high:.3f})",
+            ]
+        )  # fmt: skip
+    return rows
+
+
+def snr_rows(made: DenoisingAudit) -> list[list[object]]:
+    """For each layer, of patches in the subspace that holds most of them: SNR before, after ÷ before, and its null."""
+    frame = made.to_frame()
+    frame = frame[frame["grouping"] == "subspace"]
+    place = made.groupings.index("subspace")
+    verdicts = ["rises" if up else "falls" if down else "as turned writes" for up, down in zip(
+        made.rises[place].tolist(), made.falls[place].tolist(), strict=True)]  # fmt: skip
+    return [
+        [row.layer, row.snr, row.ratio, f"{row.null_least:.3f} to {row.null_largest:.3f}", verdict]
+        for row, verdict in zip(frame.itertuples(), verdicts, strict=True)
+    ]
+
+
+def curve_rows(made: PatchCurves) -> list[list[object]]:
+    """Areas of each method, and how far they are from a random order's."""
+    rows: list[list[object]] = []
+    for row in made.to_frame().itertuples():
+        differences = [
+            f"{difference:+.2f} ({low:+.2f} to {high:+.2f})"
+            for difference, low, high in (
+                (row.deletion_difference, row.deletion_low, row.deletion_high),
+                (row.insertion_difference, row.insertion_low, row.insertion_high),
+            )
+        ]
+        own = ["", ""] if row.method == "random" else differences
+        rows.append([row.method, row.deletion, own[0], row.insertion, own[1]])
+    return rows
+
+
+def sections(
+    name: str, model: AttentionOnlyTransformer, images: Tensor, pixels: ImageSet, chosen: Any
+) -> Iterator[tuple[str, Sequence[str], list[list[object]], dict[str, Any]]]:
+    """Each table with its title, header and figures."""
+    accuracy = float((model(images).argmax(-1).cpu() == pixels.labels).double().mean())
+    n_curves = 12 if chosen.quick else 64
+    consistency = semantic_consistency(model, images, pixels.labels, n_permutations=200 if chosen.quick else 1000)
+    header = ["layer", "within", "between", "difference", "IoU with mean map", "beyond chance", "most consistent head"]
+    read = f"{len(images)} images (accuracy {accuracy:.1%}), query {consistency.query}"
+    maps = image_maps(model, images[:_MOST_IMAGES])
+    heads = consistency.ranking()[:_MOST_HEADS]
+    attention = np.stack([maps.attention()[:, layer, head] for layer, head in heads], axis=1)
+    classes = [pixels.classes[label] for label in pixels.labels[:_MOST_IMAGES].tolist()]
+    shown = pixels.images[:_MOST_IMAGES].permute(0, 2, 3, 1).numpy()
+    titles = [f"{layer}.{head}" for layer, head in heads]
+    figure = overlay_grid(shown, attention, row_titles=classes, column_titles=titles)
+    title = f"{name}: IoU of heads' regions on {read}"
+    yield title, header, by_layer(consistency), {"consistency": aotlens.plot(consistency), "maps": figure}
+    if model.cfg.attn_only:
+        parts = patch_contributions(model, images[:n_curves])
+        own = [parts.place(int(number)) for number in parts.predicted]
+        of_class = np.arange(len(own)), own
+        above = parts.above_mean
+        largest = float(np.abs(parts.logit.total - parts.logit.logits).max())
+        rows: list[list[object]] = [
+            [
+                len(own), above.logits[of_class].mean(), above.patches.sum((-2, -1))[of_class].mean(),
+                above.class_token[of_class].mean(), above.positions[of_class].mean(), above.biases[of_class].mean(),
+                float(np.median(above.share_outside[of_class])), f"{largest:.1g}",
+            ]
+        ]  # fmt: skip
+        header = ["images", "logit", "patches", "[CLS]", "positions", "biases", "share outside (median)", "sum − model"]
+        yield f"{name}: the predicted class's logit above the mean over classes, by paths", header, rows, {}
+    curves = patch_curves(model, images[:n_curves], reference=images)
+    header = ["method", "deletion area", "less random's", "insertion area", "less random's"]
+    title = f"{name}: insertion and deletion of {n_curves} images, baseline {curves.baseline} (logits)"
+    yield title, header, curve_rows(curves), {"curves": aotlens.plot(curves)}
+    snr = audit(model, images[: 2 * n_curves], n_draws=5 if chosen.quick else 20)
+    header = ["layer", "SNR before", "after ÷ before", "with turned writes", "verdict"]
+    title = f"{name}: SNR of patches in the subspaces of {snr.matrix}"
+    yield title, header, snr_rows(snr), {"snr": audit_curves(snr)}
+
+
+def models(chosen: Any) -> Iterator[tuple[str, AttentionOnlyTransformer, Tensor, ImageSet]]:
+    """Each model with test images as it reads them, and as they are."""
+    names = chosen.checkpoint or [
+        info.name for info in aotlens.list_checkpoints() if info.name.startswith("fashion-") and not chosen.quick
+    ]
+    for name in names:
+        model = aotlens.load(name, "cpu")
+        data = open_images(chosen.data).test
+        pixels = data.take(torch.randperm(len(data), generator=torch.Generator().manual_seed(0))[: chosen.images])
+        yield name, model, model.to_images(pixels.images), pixels
+    if not names:
+        model, images, pixels = on_digits(n_steps=150 if chosen.quick else 400)
+        n_images = 60 if chosen.quick else chosen.images
+        first = torch.arange(min(n_images, len(images)))
+        yield "digits-mssa", model, images[: len(first)], pixels.take(first)
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = parser(__doc__)
+    options.add_argument("--checkpoint", nargs="+", help="bundled or local checkpoints, or their folders")
+    options.add_argument("--data", default="fashion-sample", help="images as `open_images` names them")
+    options.add_argument("--images", type=int, default=200, help="test images at most, drawn with a seed")
+    options.add_argument("--out", type=Path, metavar="DIR", help="a folder for figures, as HTML")
+    chosen = options.parse_args(argv)
+    for name, model, images, pixels in models(chosen):
+        for title, header, rows, figures in sections(name, model, images, pixels, chosen):
+            print(f"\n**{title}**\n\n{markdown(header, rows)}", flush=True)
+            for kind, figure in figures.items():
+                if chosen.out is not None:
+                    chosen.out.mkdir(parents=True, exist_ok=True)
+                    figure.write_html(chosen.out / f"{name}-{kind}.html")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
