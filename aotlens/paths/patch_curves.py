@@ -94,7 +94,7 @@ def patch_curves(
     methods: Iterable[str] | None = None,
     *,
     baseline: str | Shaped[Tensor, "channel height width"] = "mean",
-    reference: Shaped[Tensor, "image channel height width"] | None = None,
+    reference: Shaped[Tensor, "other channel height width"] | None = None,
     n_steps: int | None = None,
     n_random: int = 3,
     seed: int = 0,

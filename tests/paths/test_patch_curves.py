@@ -52,6 +52,10 @@ def test_ends_are_image_and_baseline_whatever_the_order() -> None:
     zero = patch_curves(model, images[:1], baseline="zero", methods="random", n_steps=1)
     blank = patch_curves(model, images[:1], baseline=torch.zeros(3, 6, 6), methods="random", n_steps=1)
     np.testing.assert_array_equal(zero.deletion, blank.deletion)
+    others = random_images(5, seed=9)
+    mean = patch_curves(model, images, reference=others, methods="random", n_steps=1)
+    given = patch_curves(model, images, baseline=others.mean(0), methods="random", n_steps=1)
+    np.testing.assert_array_equal(mean.deletion, given.deletion)
     assert np.allclose(zero.area_deletion, zero.deletion.mean(-1)), "the trapezoid of two points is their mean"
 
 
