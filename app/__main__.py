@@ -78,6 +78,12 @@ def _parse(argv: Sequence[str] | None) -> Settings:
         "file:PATH or dir:PATH; may be given more than once",
     )  # fmt: skip
     parser.add_argument(
+        "--images", metavar="SPEC", action="append", default=[],
+        help="labelled images for the page Images, besides the digits: npz:PATH, folder:PATH, openml:NAME or hf:NAME "
+        "(these two are fetched when they are first looked at, unless this machine has them); may be given more than "
+        "once",
+    )  # fmt: skip
+    parser.add_argument(
         "--distillation", metavar="FILE", type=Path, action="append", default=[],
         help="a distillation to show beside the bundled ones; may be given more than once",
     )  # fmt: skip
@@ -87,6 +93,7 @@ def _parse(argv: Sequence[str] | None) -> Settings:
         token=_token(parser, given.token, made=shared) if not given.no_token else None,
         no_token=given.no_token,
         corpora=tuple(given.corpus),
+        images=tuple(given.images),
         distillations=tuple(given.distillation),
         checkpoints=tuple(given.checkpoints),
         host=given.host,
@@ -131,10 +138,15 @@ def _serve(settings: Settings) -> None:
         from aotlens.checkpoints import CheckpointError
         from app.core import Core
         from app.core.compression import warm_up
+        from app.core.images import Images
         from app.factory import create_app
         from app.server import make_server
         from app.shell.graph import PLOTLY
 
+        try:
+            Images(settings)
+        except ValueError as error:
+            raise StartError(f"--images {error}") from error
         try:
             core = Core.start(settings)
         except ValueError as error:

@@ -7,10 +7,11 @@ another thread makes meanwhile: its cache and its logits would be wrong, silentl
 from __future__ import annotations
 
 import copy
+import logging
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -128,6 +129,26 @@ class ThreadSafeHooks(HookedRootModule):
                 yield hooked_model
         finally:
             self._run_lock.end_hooked()
+
+    def run_with_hooks(
+        self,
+        *model_args: Any,
+        fwd_hooks: Sequence[Any] = (),
+        bwd_hooks: Sequence[Any] = (),
+        reset_hooks_end: bool = True,
+        clear_contexts: bool = False,
+        **model_kwargs: Any,
+    ) -> Any:
+        """TransformerLens's, by a call of the model: it calls `forward`, past what is registered for calls.
+
+        `aotlens.heads.without` is, so that without this every measurement through hooks would fail inside it.
+        """
+        if bwd_hooks and reset_hooks_end:
+            logging.warning(
+                "run_with_hooks: backward hooks are gone before a backward pass; set reset_hooks_end=False."
+            )
+        with self.hooks(list(fwd_hooks), list(bwd_hooks), reset_hooks_end, clear_contexts) as hooked_model:
+            return hooked_model(*model_args, **model_kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         duplicate = memo[id(self)] = type(self).__new__(type(self))

@@ -5,6 +5,7 @@ colours.py      scales and the shared look, light and dark
 attention.py    one head's map
 atlas.py        one score of every head against another
 thumbnails.py   all heads in one small picture
+image_sprite.py heads × pictures: maps over pictures, in one PNG
 all_heads.py    all heads in one large figure, for a paper
 images.py       maps of patches over their images, insertion and deletion, consistency
 training.py     the training curve
@@ -54,6 +55,7 @@ from aotlens.plots.distillation import (
 )
 from aotlens.plots.eigenvalues import eigenvalue_plane
 from aotlens.plots.identities import scaled_identities
+from aotlens.plots.image_sprite import image_sprite, picture
 from aotlens.plots.images import consistency_points, contribution_map, overlay_grid, patch_curve_lines
 from aotlens.plots.labels import describe, glyphs, is_whitespace
 from aotlens.plots.layered import layered_graph
@@ -95,6 +97,7 @@ __all__ = [
     "glyphs",
     "head_clouds",
     "head_scatter",
+    "image_sprite",
     "is_whitespace",
     "layer_curves",
     "layered_graph",
@@ -106,6 +109,7 @@ __all__ = [
     "order_bars",
     "overlay_grid",
     "patch_curve_lines",
+    "picture",
     "plot",
     "rate_map",
     "regression_curves",

@@ -12,6 +12,8 @@ head_maps.py   what of a prompt's patterns is shown: one head's map, the picture
 labels.py      what rows and columns are, for people
 corpora.py     text to hold results against
 examples.py    texts to start from
+images.py      labelled images to look at
+own_images.py  images that a person uploaded or drew
 own_texts.py   texts that a person uploaded or pasted, kept under the local folder
 jobs.py        long work in the background, with progress
 sessions.py    which browser asks
@@ -32,6 +34,7 @@ from typing import Self
 
 from app.core.catalog import Catalog
 from app.core.corpora import Corpora
+from app.core.images import Images
 from app.core.inference import Inference
 from app.core.links import Links
 from app.core.settings import Settings
@@ -46,13 +49,14 @@ class Core:
     catalog: Catalog
     inference: Inference
     corpora: Corpora
+    images: Images
     switches: Switches
     links: Links = field(default_factory=Links)
     """Addresses of the app's pages by name; `create_app` fills them in."""
 
     @classmethod
     def start(cls, settings: Settings) -> Self:
-        """Raises ValueError for a corpus that isn't there."""
+        """Raises ValueError for a corpus, or images, that aren't there."""
         catalog, corpora = Catalog(settings), Corpora(settings)
         switches = Switches(catalog, corpora, settings)
         return cls(
@@ -60,5 +64,6 @@ class Core:
             catalog=catalog,
             inference=Inference(catalog, settings, switches),
             corpora=corpora,
+            images=Images(settings),
             switches=switches,
         )

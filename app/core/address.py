@@ -211,7 +211,7 @@ def reals(
     return _field(default, read=read, write=write, key=key, browser={"join": ",", "digits": 6}, check=check)
 
 
-def texts(*, most: int, longest: int, key: str | None = None) -> Any:
+def texts(*, most: int, longest: int, key: str | None = None, check: Check | None = None) -> Any:
     """Distinct names, at most so many: `novels-12l-mssa,novels-2l-gpt`."""
 
     def read(value: str) -> tuple[str, ...]:
@@ -220,7 +220,7 @@ def texts(*, most: int, longest: int, key: str | None = None) -> Any:
             raise Unfit(f"at most {most} names", names[:most])
         return names
 
-    return _field((), read=read, write=",".join, key=key, browser={"join": ","})
+    return _field((), read=read, write=",".join, key=key, check=check, browser={"join": ","})
 
 
 def checkpoint(*, key: str | None = None) -> Any:

@@ -74,6 +74,10 @@ class Catalog:
         preferred = self._settings.first_checkpoint
         return preferred if preferred in usable else next(iter(usable), None)
 
+    def default_of_images(self) -> str | None:
+        """The first that reads images and isn't broken; None where there is none."""
+        return next((info.name for info in self.list() if self.reads_images(info)), None)
+
     def config(self, name: str | None) -> dict[str, Any]:
         """The model's configuration of the checkpoint of that name; empty where it isn't there or is broken."""
         return next((info.model for info in self.list() if info.name == name and info.problem is None), {})
@@ -88,6 +92,24 @@ class Catalog:
     def reads_text(info: CheckpointInfo) -> bool:
         """Whether the Heads page can show it: text, symbols, or ids where it has no tokenizer."""
         return info.problem is None and info.model.get("read_in", "tokens") == "tokens"
+
+    @staticmethod
+    def reads_images(info: CheckpointInfo) -> bool:
+        """Whether the Images page can show it: image patches in, classes out."""
+        ends = info.model.get("read_in"), info.model.get("read_out")
+        return info.problem is None and ends == ("patches", "classes")
+
+    def need_text(self, name: str | None) -> None:
+        """Raises RequestError for a checkpoint that reads no text, and says where it can be looked at."""
+        info = self.info(name)
+        if info.problem is not None or self.reads_text(info):
+            return
+        if self.reads_images(info):
+            raise RequestError(
+                f"{info.name} reads images, not text, and this view is of a text: the page Images shows its heads and "
+                "its paths. Choose a checkpoint with a tokenizer here."
+            )
+        raise RequestError(f"The checkpoint {info.name} doesn't read text; choose one with a tokenizer.")
 
     def load(self, name: str | None) -> LoadedModel:
         """Its model, from memory if it's there."""

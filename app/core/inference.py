@@ -171,8 +171,7 @@ class Inference:
             )
 
     def _tokenise(self, checkpoint: str, loaded: LoadedModel, text: str) -> list[int]:
-        if loaded.model.tokenizer is None or loaded.model.cfg.read_in != "tokens":
-            raise RequestError(f"The checkpoint {checkpoint} doesn't read text; choose one with a tokenizer.")
+        self._catalog.need_text(checkpoint)
         try:
             tokens: list[int] = loaded.model.to_tokens(text)[0].tolist()
         except ValueError as error:

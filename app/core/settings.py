@@ -47,6 +47,22 @@ class Settings:
     """Nodes that a search for the largest paths may expand before it gives up proof."""
     flow_links: int = 40
     """Links that a picture of a logit's flow has at most; the largest stay."""
+    images: tuple[str, ...] = ()
+    """Labelled images besides the digits, by the names of `aotlens.data.images.open_images`."""
+    images_shown: int = 10
+    """Images of the data that are looked at together; a person's own come on top."""
+    own_images_shown: int = 4
+    """Images of a person's own that are looked at together."""
+    own_images: int = 64
+    """Uploaded and drawn images that are kept; the oldest go first."""
+    own_image_side: int = 256
+    """Pixels of the shorter side of a kept image, at most: a larger one is scaled down."""
+    max_image_bytes: int = 4 * 2**20
+    """Largest image that may be uploaded."""
+    image_cache_bytes: int = 256 * 2**20
+    """Memory of the images' attention maps that are kept; the least recently used go first."""
+    consistency_images: int = 200
+    """Images on which it is measured whether heads attend to the same part of a class."""
     corpora: tuple[str, ...] = ()
     """Texts that skip-trigrams may be held against: `stdlib`, `file:PATH` or `dir:PATH`."""
     folded_rows: int = 20_000

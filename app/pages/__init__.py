@@ -21,6 +21,7 @@ from app.shell.page import Page
 _NAMES = (
     "heads",
     "atlas",
+    "images",
     "compare",
     "circuits",
     "trigrams",

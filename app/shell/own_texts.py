@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Callable
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -78,13 +79,16 @@ def register(app: App, panel: str, choice: str, pasted: str) -> None:
         prevent_initial_call=True,
     )
     def change(file: Any, delete: Any, chosen: str | None) -> dict[str, Any]:
+        def large(n_bytes: int) -> str:
+            return too_large(n_bytes, app.core.settings)
+
         corpora, deleting = app.core.corpora, ctx.triggered_id == ids.delete(choice)
 
         def work() -> str | None:
             if deleting:
                 corpora.own.delete(chosen)
                 return corpora.chosen(None) or PASTED
-            return corpora.own.keep(str(file.get("name") or ""), _content(file, app.core.settings)).key
+            return corpora.own.keep(str(file.get("name") or ""), content_of(file, large)).key
 
         value, said = spoken(work, f"a text for {choice}")
         if value is None:
@@ -93,10 +97,11 @@ def register(app: App, panel: str, choice: str, pasted: str) -> None:
         return {"choices": data, "chosen": value, "contents": None, "notice": None}
 
 
-def _content(file: dict[str, Any], settings: Settings) -> bytes:
-    """The bytes of an uploaded file, `data:…;base64,…`; of one that is too large, the browser sends the size only."""
+def content_of(file: dict[str, Any], refused: Callable[[int], str]) -> bytes:
+    """The bytes of an uploaded file, `data:…;base64,…`; of one that is too large, the browser sends the size only, and
+    `refused` says what is said of it."""
     if "bytes" in file:
-        raise RequestError(too_large(int(file["bytes"]), settings))
+        raise RequestError(refused(int(file["bytes"])))
     try:
         return base64.b64decode(str(file.get("contents") or "").partition(",")[2], validate=True)
     except binascii.Error as error:

@@ -26,7 +26,8 @@ def checkpoint_choice(
 
     def entry(info: CheckpointInfo) -> dict[str, str | bool]:
         fit = catalog.reads_text(info) if reads_text else info.problem is None
-        why_not = " (can't be shown here)" if reads_text else " (can't be opened)"
+        unfit = " (reads images)" if catalog.reads_images(info) else " (can't be shown here)"
+        why_not = " (can't be opened)" if info.problem is not None else unfit
         return {"value": info.name, "label": info.name + (note(info) if fit else why_not), "disabled": not fit}
 
     return dmc.Select(

@@ -62,6 +62,22 @@ def save_tiny(folder: Path, name: str, *, n_layers: int = 2, n_heads: int = 3, h
     )
 
 
+def save_images(folder: Path, name: str, **rest: Any) -> None:
+    """A checkpoint with random weights that reads scikit-learn's digits: 4 × 4 patches and [CLS]."""
+    from aotlens.checkpoints import CheckpointInfo, save_checkpoint
+    from aotlens.data.images import ImageProcessor, open_images
+    from aotlens.models import AttentionOnlyTransformer, ModelConfig
+
+    sizes: dict[str, Any] = {
+        "n_layers": 2, "d_model": 24, "n_heads": 3, "d_head": 8, "n_ctx": 17, "image_size": 8, "patch_size": 2,
+        "class_token": True, "bias": True, "init_std": 0.4, "seed": 3,
+    }  # fmt: skip
+    ends: dict[str, Any] = {"read_in": "patches", "read_out": "classes", "d_out": 10, "causal": False}
+    model = AttentionOnlyTransformer(ModelConfig(**{**sizes, **ends, **rest}))
+    model.image_processor = ImageProcessor.of(open_images("digits").train, "digits")
+    save_checkpoint(folder / name, model, CheckpointInfo(name=name, description="Random weights, for tests."))
+
+
 @pytest.fixture(scope="session")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three that load, one that is broken."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from aotlens.data import Tokenizer
 from aotlens.evaluate import masked_loss, next_token_predictions, predictions_of_logits, token_losses
-from aotlens.heads import HeadSwitches, ablate, attention_patterns, without
+from aotlens.heads import HeadSwitches, ablate, attention_patterns, motif_scores, without
 from aotlens.heads.patterns import patterns_and_logits
 from aotlens.heads.replacement import FROM_OTHERS, HOWS
 from aotlens.models import AttentionOnlyTransformer, ModelConfig, hook_names
@@ -158,3 +158,15 @@ def test_hooks_by_hand_give_the_same(model: AttentionOnlyTransformer) -> None:
         torch.testing.assert_close(model(PROMPT), expected)
         stream = model.run_with_cache(PROMPT)[1]["resid_pre", 1]
         torch.testing.assert_close(model(PROMPT, start_at_layer=1, resid_pre=stream), expected)
+
+
+def test_a_run_with_hooks_is_without_them_too(model: AttentionOnlyTransformer) -> None:
+    """TransformerLens's `run_with_hooks` calls `forward` itself, past what is registered for calls of the model."""
+    seen: list[Tensor] = []
+    with without(model, ["0.1"]):
+        expected = model(PROMPT)
+        name = hook_names.attn(1, hook_names.PATTERN)
+        logits = model.run_with_hooks(PROMPT, fwd_hooks=[(name, lambda pattern, hook: seen.append(pattern))])
+        assert motif_scores(model, n_sequences=2)["induction"].shape == (2, 3)
+    torch.testing.assert_close(logits, expected)
+    assert len(seen) == 1 and (logits - model(PROMPT)).abs().max() > 1e-4

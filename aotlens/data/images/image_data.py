@@ -44,6 +44,19 @@ class ImageSet:
         """The images at these indices, in this order."""
         return ImageSet(images=self.images[indices], labels=self.labels[indices], classes=self.classes)
 
+    def by_turns(self, label: int | None = None) -> Int64[Tensor, " turn"]:
+        """Indices of one image of each class in turn, each class in its order, so that the first few show them all.
+
+        Classes that have no more images are passed over. With a `label`, the images of that class alone.
+        """
+        if label is not None:
+            return (self.labels == label).nonzero().flatten()
+        turn = torch.empty_like(self.labels)
+        for number in range(len(self.classes)):
+            members = (self.labels == number).nonzero().flatten()
+            turn[members] = torch.arange(len(members))
+        return (turn * len(self.classes) + self.labels).argsort(stable=True)
+
     @property
     def mean(self) -> Float[Tensor, " channel"]:
         """Of each channel's pixels over all images, where 1 is full, float32."""

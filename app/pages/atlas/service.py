@@ -133,8 +133,7 @@ class Atlases:
     def start(self, order: Order, *, session: str = "") -> Job:
         """Make an atlas in the background; the job that does, or did. Raises RequestError for what isn't there."""
         loaded = self.core.catalog.load(order.checkpoint)
-        if loaded.model.tokenizer is None or loaded.model.cfg.read_in != "tokens":
-            raise RequestError(f"The checkpoint {order.checkpoint} doesn't read text; choose one with a tokenizer.")
+        self.core.catalog.need_text(order.checkpoint)
         self.core.corpora.text(order.corpus, self.core.catalog.info(order.checkpoint))  # refused here if not there
         key = f"{loaded.key}:{order}"
         return self.jobs.start(

@@ -18,7 +18,7 @@ from app.shell import ids as shell
 from app.shell.app import App
 from app.shell.callbacks import Answer, guarded
 from app.shell.notices import empty, problem
-from app.shell.props import props, stores
+from app.shell.props import children, props, stores
 from app.shell.sharing import when_seen
 
 
@@ -31,18 +31,26 @@ def register(app: App, core: Core, service: Checkpoints) -> None:
         panel=ids.CARD,
         inputs=stores(chosen=ids.CHOSEN),
         parts=("body", "title"),
-        output={"href": Output(ids.OPEN, "href"), "link": Output(ids.OPEN, "className")},
-        empty={"body": empty("Choose a checkpoint above."), "title": "Card", "link": "button-link hidden"},
+        output={"href": Output(ids.OPEN, "href"), "link": Output(ids.OPEN, "className"), **children(opens=ids.OPEN)},
+        empty={
+            "body": empty("Choose a checkpoint above."),
+            "title": "Card",
+            "link": "button-link hidden",
+            "opens": "Open in Heads",
+        },
     )
     def show_card(chosen: str | None) -> Answer:
         if chosen is None:
             return None
         info = core.catalog.info(chosen)
+        of_images = core.catalog.reads_images(info)
+        page = "images" if of_images else "heads"
         return {
             "body": _card(info),
             "title": info.name,
-            "href": core.links.to("heads", checkpoint=info.name),
-            "link": "button-link" if core.catalog.reads_text(info) else "button-link hidden",
+            "href": core.links.to(page, checkpoint=info.name),
+            "opens": "Open in Images" if of_images else "Open in Heads",
+            "link": "button-link" if of_images or core.catalog.reads_text(info) else "button-link hidden",
         }
 
     @guarded(app, panel=ids.PARAMETERS, inputs=stores(chosen=shell.seen(ids.PARAMETERS)), parts=("body",))

@@ -220,8 +220,7 @@ class Distillations:
         """Distil in the background for a session; the job. Raises RequestError for what isn't there."""
         loaded = self.catalog.load(order.checkpoint)
         cfg = loaded.model.cfg
-        if loaded.model.tokenizer is None or cfg.read_in != "tokens":
-            raise RequestError(f"The checkpoint {order.checkpoint} doesn't read text; choose one with a tokenizer.")
+        self.catalog.need_text(order.checkpoint)
         for layer, head in order.heads or ():
             if layer >= cfg.n_layers or head >= cfg.n_heads:
                 raise RequestError(

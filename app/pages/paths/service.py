@@ -110,6 +110,7 @@ class Paths:
 
     def expand(self, checkpoint: str | None, text: str, *, length: int | None = None) -> Expanded:
         """A prompt's expansion. Raises RequestError for a model with MLPs and for text that `Inference` refuses."""
+        self._catalog.need_text(checkpoint)
         cfg = self._catalog.load(checkpoint).model.cfg
         if not cfg.attn_only:
             raise RequestError(

@@ -68,8 +68,7 @@ class Audits:
         """Audit in the background; the job that does, or did. Raises RequestError for what isn't there."""
         loaded = self.core.catalog.load(order.checkpoint)
         cfg = loaded.model.cfg
-        if loaded.model.tokenizer is None or cfg.read_in != "tokens":
-            raise RequestError(f"The checkpoint {order.checkpoint} doesn't read text; choose one with a tokenizer.")
+        self.core.catalog.need_text(order.checkpoint)
         if not cfg.has_query_key:
             raise RequestError(f"The heads of {order.checkpoint} have fixed patterns: they choose no tokens to move.")
         self._text(order)  # refused here if it isn't there

@@ -162,7 +162,7 @@ def _choice_panel(core: Core, state: TrigramsState, checkpoint: str | None) -> h
     content = [
         html.Div(
             [
-                checkpoint_choice(ids.CHECKPOINT, core.catalog, checkpoint),
+                checkpoint_choice(ids.CHECKPOINT, core.catalog, checkpoint, reads_text=True),
                 head_choice(ids.HEADS, ids.HEAD),
                 segments(
                     ids.SCORE, "Ranked by", state.score,

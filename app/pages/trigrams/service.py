@@ -128,6 +128,7 @@ class Trigrams:
         name = state.checkpoint or self.core.catalog.default()
         loaded = self.core.catalog.load(name)
         cfg = loaded.model.cfg
+        self.core.catalog.need_text(name)
         if cfg.read_in != "tokens" or cfg.read_out != "tokens" or loaded.model.tokenizer is None:
             raise RequestError(
                 f"The checkpoint {name} doesn't read and write text, so it has no skip-trigrams; choose one with a "

@@ -1,0 +1,23 @@
+"""Images: what every head of a model looks at, what patches say for a class, and the same without some heads."""
+
+from __future__ import annotations
+
+from app.pages.images.address import ADDRESS
+from app.pages.images.browser import BROWSER, WRITES
+from app.pages.images.callbacks import register
+from app.pages.images.layout import layout
+from app.pages.images.python import python
+from app.pages.images.service import ImageViews
+from app.shell.page import Page
+
+PAGE = Page(
+    title="Images",
+    address=ADDRESS,
+    service=ImageViews,
+    layout=layout,
+    register=register,
+    python=python,
+    writes=WRITES,
+    browser=BROWSER,
+    file=__file__,
+)

@@ -1,0 +1,165 @@
+"""Which images are shown and what a model does with them, against runs of the model by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from aotlens.data.images import open_images
+from aotlens.models import hook_names
+from app.core import Core
+from app.core.errors import RequestError
+from app.core.settings import Settings
+from app.pages.images import words
+from app.pages.images.address import ADDRESS
+from app.pages.images.asking import Picked
+from app.pages.images.service import Asked, ImageViews
+from tests.app.images.conftest import picture_file
+
+FIRST = Asked(checkpoint="digits-tiny", data="digits", of=None, start=0, own=())
+DIGITS = open_images("digits")
+
+
+@pytest.fixture(scope="module")
+def views(image_core: Core) -> ImageViews:
+    return ImageViews(image_core)
+
+
+def picked(views: ImageViews, asked: Asked = FIRST, **choices: Any) -> Picked:
+    shown = {**asked.to_dict(), "n": len(views.of(asked).images), "layers": 2, "heads": 3, "rows": 4, "columns": 4}
+    looks = {"image": 0, "layer": 0, "head": 0, "patch": None, "off": [], "how": "zero", "target": None}
+    return Picked.from_dict({**shown, **looks, **choices})
+
+
+def test_one_image_of_each_class_in_turn(views: ImageViews) -> None:
+    batch = views.batch(None, None, None, 0, ())
+    assert batch.asked == FIRST and batch.labels == tuple(range(10)) and batch.n_all == len(DIGITS.test)
+    assert torch.equal(batch.images, DIGITS.test.images[list(batch.indices)])
+    of_seven = views.batch("digits-tiny", "digits", 7, 10**6, ())
+    where = [place for place, label in enumerate(DIGITS.test.labels.tolist()) if label == 7]
+    assert of_seven.labels == (7,) and of_seven.indices == (where[-1],) and of_seven.n_all == len(where)
+    unknown = views.batch("digits-tiny", "no such data", 99, 10, ("image-0123456789abcdef", "../x"))
+    assert unknown.asked == replace(FIRST, start=10) and unknown.labels == tuple(range(10))
+
+
+def test_maps_and_predictions_are_those_of_the_model(views: ImageViews) -> None:
+    batch, run = views.of(FIRST), views.run(FIRST)
+    model = views.load("digits-tiny")[1].model
+    inputs = (batch.images.float() / 255 - DIGITS.train.mean[:, None, None]) / DIGITS.train.deviation[:, None, None]
+    logits, cache = model.run_with_cache(inputs)
+    np.testing.assert_allclose(run.logits, logits.detach().numpy(), atol=1e-4)
+    np.testing.assert_allclose(run.probabilities.sum(1), 1)
+    pattern = cache[hook_names.attn(1, hook_names.PATTERN)][:, :, 0, 1:].reshape(10, 3, 4, 4)  # of [CLS], without it
+    np.testing.assert_allclose(run.maps.attention()[:, 1], pattern.detach().numpy(), atol=1e-5)
+    assert views.run(FIRST) is run
+
+
+def test_heads_that_are_off_write_nothing(views: ImageViews) -> None:
+    model = views.load("digits-tiny")[1].model
+    without = views.run(FIRST, ((0, 1), (1, 2)), "zero")
+    kept = [block.attn.W_O.detach().clone() for block in model.blocks]
+    try:
+        with torch.no_grad():
+            model.blocks[0].attn.W_O[1], model.blocks[1].attn.W_O[2] = 0, 0
+            expected = model(model.to_images(views.of(FIRST).images))
+    finally:
+        with torch.no_grad():
+            for block, weights in zip(model.blocks, kept, strict=True):
+                block.attn.W_O.copy_(weights)
+    np.testing.assert_allclose(without.logits, expected.numpy(), atol=1e-4)
+    assert np.abs(without.logits - views.run(FIRST).logits).max() > 1e-2
+    for how in ("mean", "position_mean", "uniform", "fixed_pattern", "resample"):
+        other = views.run(FIRST, ((0, 1),), how)
+        assert np.abs(other.logits - without.logits).max() > 1e-3, how
+    assert "Without 0.1, 1.2, nothing in their place" in words.without(without)
+
+
+def test_paths_add_up_to_the_logit(views: ImageViews) -> None:
+    chosen = picked(views, image=3)
+    found, target = views.contributions(FIRST, 3), chosen.class_of(views)
+    assert target == int(views.run(FIRST).logits[3].argmax()) and picked(views, image=3, target=5).class_of(views) == 5
+    parts, place = found.logit, found.place(target)
+    total = parts.patches[0, place].sum() + parts.class_token[0, place] + parts.positions[0, place]
+    assert total + parts.biases[0, place] == pytest.approx(views.run(FIRST).logits[3, target], abs=1e-3)
+    assert f"{views.run(FIRST).logits[3, target]:+.3f}" in words.of_paths(found, place, str(target))[0]
+    with pytest.raises(RequestError, match="MLP"):
+        views.contributions(views.batch("digits-vit", None, None, 0, ()).asked, 0)
+
+
+def test_consistency_is_of_every_head(views: ImageViews) -> None:
+    found = views.consistency(FIRST)
+    assert found.within.shape == (2, 3) and found.n_images == 40
+    assert sorted(found.ranking()) == [(layer, head) for layer in range(2) for head in range(3)]
+    assert views.consistency(replace(FIRST, start=20)) is found
+
+
+def test_what_the_browser_says_stays_within_what_is_shown(views: ImageViews) -> None:
+    wild = picked(views, image=99, layer=7, head=9, patch=[4, 0], off=[[0, 1], [5, 5]], target=77)
+    assert (wild.image, wild.layer, wild.head, wild.patch, wild.off) == (9, 1, 2, None, ((0, 1),))
+    assert wild.class_of(views) == int(views.run(FIRST).logits[9].argmax())
+
+
+def test_own_images_come_first_and_have_no_class(views: ImageViews) -> None:
+    key = views.core.images.own.keep(picture_file())
+    batch = views.batch("digits-tiny", "digits", None, 0, (key,))
+    assert batch.n_own == 1 and batch.labels == (None, *range(10)) and len(batch.images) == 11
+    assert batch.images[0, 0, 2:4, 4:7].float().mean() > 100 > batch.images[0, 0, :, :2].float().mean()
+    known = views.knows(batch)
+    said = words.of_prediction(
+        batch, 0, views.classes("digits-tiny"), known, views.run(batch.asked), views.run(batch.asked)
+    )
+    assert known and said.startswith("The whole model takes it for")
+
+
+def test_other_data_is_said_to_mean_nothing(image_core: Core, tmp_path: Path) -> None:
+    two = {"x": np.zeros((4, 12, 12, 3), dtype=np.uint8), "y": np.array([0, 1, 0, 1])}
+    file = tmp_path / "secret-place" / "shapes.npz"
+    file.parent.mkdir()
+    arrays = {f"{name}_{side}": values for name, values in two.items() for side in ("train", "test")}
+    np.savez(file, classes=np.array(["round", "square"]), **arrays)
+    views = ImageViews(Core.start(replace(image_core.settings, images=(f"npz:{file}",))))
+    assert views.core.images.names[-1] == "shapes.npz" and views.core.images.spec("shapes.npz") == "npz:shapes.npz"
+    batch = views.batch("digits-tiny", "shapes.npz", None, 0, ())
+    assert batch.images.shape == (4, 3, 8, 8) and batch.names == ("round", "square") and not views.knows(batch)
+    said = words.of_batch(batch, "digits", False, views.run(batch.asked))
+    assert "trained on digits" in said and "mean nothing" in said
+    assert views.batch("digits-tiny", None, None, 0, ()).asked.data == "digits"
+
+
+@pytest.mark.parametrize("spec", ["digits", "npz:", "zip:x", "npz:/no/such/file.npz", "folder:/no/such/folder"])
+def test_images_that_are_not_there_stop_the_start(spec: str) -> None:
+    with pytest.raises(ValueError, match=r"expected|no such"):
+        Core.start(Settings(images=(spec,)))
+
+
+def test_what_reads_no_images_is_told_where_to_go(views: ImageViews, image_core: Core) -> None:
+    with pytest.raises(RequestError, match="page Heads"):
+        views.load("tiny-mhsa")
+    with pytest.raises(RequestError, match="page Images"):
+        image_core.inference.analyse("digits-tiny", "a text")
+    assert image_core.catalog.default() == "tiny-mhsa" and image_core.catalog.default_of_images() == "digits-tiny"
+    nothing = ImageViews(Core.start(Settings(checkpoints=(), device="cpu")))
+    with pytest.raises(RequestError, match="No checkpoint here reads images"):
+        nothing.load(None)
+
+
+def test_an_address_names_what_is_there(image_core: Core) -> None:
+    kept = image_core.images.own.keep(picture_file(mode="RGB"))
+    search = (
+        f"checkpoint=digits-tiny&data=digits&of=3&start=20&own={kept}&image=2&layer=1&head=2&patch=3.1&off=0.1,1.2"
+        "&how=mean&target=4&view=weighted&order=number&tab=paths"
+    )
+    state, sentences = ADDRESS.read(search, image_core)
+    assert not sentences and (state.own, state.patch, state.off) == ((kept,), (3, 1), ((0, 1), (1, 2)))
+    assert ADDRESS.read(ADDRESS.format(state).partition("?")[2])[0] == state
+    for wrong, taken in [
+        ("checkpoint=tiny-mhsa", "digits-tiny"), ("data=nothing", "left out"), ("layer=5", "1"), ("head=3", "0"),
+        ("patch=4.0", "left out"), ("off=0.1,9.9", "0.1"), ("own=image-0000000000000000", "left out"),
+    ]:  # fmt: skip
+        _, said = ADDRESS.read(wrong, image_core)
+        assert len(said) == 1 and taken in said[0], wrong
