@@ -40,9 +40,6 @@ from app.pages.distillation.ids import ids as distillation
 from app.pages.heads.address import HeadsState
 from app.pages.heads.ids import ids as heads
 from app.pages.heads.service import draws_of
-from app.pages.images.address import ImagesState
-from app.pages.images.ids import ids as images
-from app.pages.images.service import Asked
 from app.pages.nonlinearity.address import NonlinearityState
 from app.pages.nonlinearity.ids import ids as nonlinearity
 from app.pages.nonlinearity.service import first_head, starting_x, within
@@ -63,6 +60,7 @@ from tests.app.atlas.conftest import stored_atlases
 from tests.app.conftest import TEXT as LONG
 from tests.app.conftest import head_drawn, save_images, save_tiny, serve, wait
 from tests.app.distillation.conftest import distil
+from tests.app.images import numbers as images
 from tests.app.same_numbers import same
 
 TEXT = "The captain bowed to the captain."
@@ -89,10 +87,7 @@ STATES: dict[str, Any] = {
     ),
     "denoising": DenoisingState(task="mixtures", energy="hopfield", alpha=0.3, beta=0.2, steps=3, seed=5, run=2),
     "nonlinearity": NonlinearityState(preset="sawtooth", eta=0.05, head=(1, 2), x=(0.25,)),
-    "images": ImagesState(
-        checkpoint="digits-tiny", data="digits", of=3, start=4, image=2, layer=1, head=2, patch=(1, 2), view="weighted",
-        target=5, off=((0, 1), (1, 0)), how="position_mean",
-    ),
+    "images": images.STATE,
     "trigrams": TrigramsState(
         checkpoint="tiny-mhsa", head=(0, 1), k=40, source="captain", destination="·", within="all", row=3, after="the",
         corpus=key_of(BOOK), tokens=3000,
@@ -216,29 +211,6 @@ def _audit(app: App, state: SubspacesState) -> Any:
     return audits.shown({"checkpoint": state.checkpoint, "corpus": state.corpus, "draws": state.draws}).audit
 
 
-def _image_run(app: App, at: ImagesState) -> Any:
-    asked = Asked(checkpoint=at.checkpoint or "", data=at.data or "", of=at.of, start=at.start, own=at.own)
-    service = app.services["images"]
-    return service, asked, service.run(asked), service.run(asked, at.off, at.how)
-
-
-def _image_maps(app: App, at: ImagesState) -> dict[str, Any]:
-    maps, place = _image_run(app, at)[3].maps, (at.image, at.layer, at.head)
-    return {
-        "attention": maps.attention(at.patch)[place],
-        "value_weighted": maps.value_weighted(at.patch)[place],
-        "rollout": maps.rollout(at.patch)[at.image],
-    }
-
-
-def _classes(app: App, at: ImagesState) -> dict[str, Any]:
-    _, _, whole, without = _image_run(app, at)
-    return {
-        name: run.probabilities[at.image].astype(np.float32)
-        for name, run in (("probability", whole), ("without", without))
-    }
-
-
 #: What the pages' services give, by panel.
 EXPECTED: dict[str, Expected] = {
     compare.LOSSES: _losses,
@@ -298,13 +270,7 @@ EXPECTED: dict[str, Expected] = {
     paths.HEADS: lambda app, at: (q := _question(app, at))[0].heads(q[1])[1],
     paths.FLOW: lambda app, at: (q := _question(app, at))[0].flow(q[1]).to_frame(),
     paths.WITHOUT: lambda app, at: (q := _question(app, at))[0].without(q[1], at.without).frame,
-    images.GRID: lambda app, at: _image_run(app, at)[3].maps.value_weighted(at.patch)[:, at.layer],
-    images.MAPS: _image_maps,
-    images.PATHS: lambda app, at: (
-        found := (r := _image_run(app, at))[0].contributions(r[1], at.image)
-    ).above_mean.patches[0, found.place(5)],
-    images.PREDICTIONS: _classes,
-    images.CONSISTENCY: lambda app, at: (r := _image_run(app, at))[0].consistency(r[1]).to_frame(),
+    **images.EXPECTED,
     nonlinearity.COMPILED: lambda app, at: _compiled(app, at)[0].compiled.to_frame(),
     nonlinearity.ERROR: lambda app, at: _compiled(app, at)[0].curve.error,
     nonlinearity.HEADS: lambda app, at: [(role.layer, role.head, role.eta) for role in _compiled(app, at)[0].roles],
