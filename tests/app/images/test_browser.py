@@ -74,8 +74,8 @@ def test_what_is_shown_first(open_page, views: ImageViews) -> None:
     in_order = [f"0.{head}" for layer, head in views.consistency(FIRST).ranking() if layer == 0]
     expect(page.locator(f"#{ids.CELLS} .row-name")).to_have_text(in_order)
     in_the_first_screen(page, ids.GRID)
-    in_the_first_screen(page, ids.MAPS)
     expect(page.locator(f"#{ids.PICTURES} figure")).to_have_count(5)
+    in_the_first_screen(page, ids.MAPS)
 
 
 def test_a_click_chooses_a_head_and_an_image_and_a_patch_is_a_query(open_page, views: ImageViews) -> None:
