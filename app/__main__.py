@@ -79,9 +79,9 @@ def _parse(argv: Sequence[str] | None) -> Settings:
     )  # fmt: skip
     parser.add_argument(
         "--images", metavar="SPEC", action="append", default=[],
-        help="labelled images for the page Images, besides the digits: npz:PATH, folder:PATH, openml:NAME or hf:NAME "
-        "(these two are fetched when they are first looked at, unless this machine has them); may be given more than "
-        "once",
+        help="labelled images for the page Images, besides digits and fashion-sample: npz:PATH, folder:PATH, "
+        "openml:NAME or hf:NAME (these two are fetched when they are first looked at, unless this machine has them); "
+        "may be given more than once",
     )  # fmt: skip
     parser.add_argument(
         "--distillation", metavar="FILE", type=Path, action="append", default=[],
