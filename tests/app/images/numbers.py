@@ -35,7 +35,7 @@ def _maps(app: App, at: ImagesState) -> dict[str, Any]:
 def _paths(app: App, at: ImagesState) -> Any:
     service, asked, *_ = _runs(app, at)
     found = service.contributions(asked, at.image)
-    return found.above_mean.patches[0, found.place(at.target)]
+    return found.above_mean.patches[0, found.place(at.target)].astype(np.float32)  # as the model computes
 
 
 def _predictions(app: App, at: ImagesState) -> dict[str, Any]:
