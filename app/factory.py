@@ -13,7 +13,7 @@ from app.core.security import secure
 from app.core.sessions import keep_sessions
 from app.core.settings import Settings
 from app.pages import PAGES
-from app.shell import checking, navigation, python, static
+from app.shell import checking, ids, navigation, python, static
 from app.shell.app import App
 from app.shell.browser import Browser, Link
 from app.shell.frame import frame
@@ -40,12 +40,13 @@ def create_app(settings: Settings, core: Core | None = None, *, pages: Sequence[
     python.register(app)
     for page in pages:
         page.register(app, core, app.services[page.name])
+        app.asked.declare(page.sends)
         for entry in page.browser:
             if isinstance(entry, Browser):
                 app.wiring.register(app, page.name, entry)
         app.wiring.link(app, page.name, [entry for entry in page.browser if isinstance(entry, Link)])
         app.wiring.write_address(app, page.name, page.address, page.writes)
-    checking.check(app)
+    components = checking.check(app)
     early = [static.read(static.HERE / name) for name in static.EARLY]
     styles, scripts = static.styles(pages), static.scripts(pages, app.wiring.script())
     static.serve(app.server, [*early, *styles, *scripts])
@@ -55,5 +56,8 @@ def create_app(settings: Settings, core: Core | None = None, *, pages: Sequence[
     compress(app.server, settings)
     secure(app.server, settings, app.csp_hashes())
     require_token(app.server, settings)  # after `secure`, which refuses foreign hosts first
+    app.asked.declare({ids.THEME: frozenset(("light", "dark"))})
+    app.asked.declare({name: {"name": "book.txt"} for name in components if name.endswith(ids.uploaded(""))})
+    app.asked.refuse_unlike(app, components)
     answer_always(app.server)
     return app

@@ -10,6 +10,7 @@ from dash.exceptions import DependencyException
 from flask import Flask
 
 from app.core import Core
+from app.shell.asked import Asked
 from app.shell.browser import Wiring
 from app.shell.page import Page
 
@@ -52,6 +53,8 @@ class App(Dash):
             suppress_callback_exceptions=True,
         )
         self.server.register_error_handler(DependencyException, lambda _: ("There is no such package.", 404))
+        self.asked = Asked()
+        """What browsers may ask of the callbacks."""
         self.core = core
         self.pages = tuple(pages)
         self.services: dict[str, Any] = {page.name: page.service(core) for page in pages}

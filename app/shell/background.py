@@ -64,6 +64,7 @@ def follow_job(
     what is said of it. `meanwhile(job)` answers what is shown of one of the session's own that is under way, or ended
     before it was done.
     """
+    app.asked.declare({ids.watched(panel): "key"})
     outputs = {
         **stores(watched=ids.watched(panel)),
         **children(progress=ids.progress(panel)),

@@ -18,17 +18,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from dash import Dash, Input, Output, State, no_update
+from dash import Input, Output, State, no_update
 from dash.exceptions import PreventUpdate
 
 from aotlens.checkpoints import CheckpointError
 from app.core.errors import RequestError, logged, out_of_memory
 from app.shell import ids
+from app.shell.asked import refuse_wrong_values
 from app.shell.graph import EMPTY
 from app.shell.notices import defect, no_memory, problem
 from app.shell.props import Props, as_role, stores
+
+if TYPE_CHECKING:
+    from app.shell.app import App
 
 log = logging.getLogger("aotlens.app")
 
@@ -68,12 +72,14 @@ def spoken(work: Callable[[], T], name: str) -> tuple[T | None, Any]:
     except (RequestError, CheckpointError) as error:
         return None, problem(str(error))
     except BaseException as error:  # panics of native code, too
+        if isinstance(error, Exception):
+            refuse_wrong_values()
         id = logged(log, f"{name} failed")
         return None, no_memory(id) if out_of_memory(error) else defect(error, id)
 
 
 def guarded(
-    app: Dash,
+    app: App,
     *,
     panel: str,
     inputs: Props,
@@ -101,6 +107,7 @@ def guarded(
     given = as_role(Input, inputs) | as_role(State, state)
     places = {str(one): name for name, one in given.items()}
     returned = {name: places[str(one)] for name, one in outputs.items() if str(one) in places}
+    filled = {name: one.component_id for name, one in outputs.items() if one.component_property == "data"}
     said = part(panel, "notice", allow_duplicate=shares_notice)
 
     def decorate(callback: Callable[..., Answer]) -> Callable[..., dict[str, Any]]:
@@ -125,6 +132,9 @@ def guarded(
             if "theme" in values:
                 values["theme"] = values["theme"] or "light"
             answer, problem = spoken(lambda: run(values), callback.__name__)
+            for name, store in filled.items():
+                if answer is not None and answer[name] is not no_update:
+                    app.asked.sent(store, answer[name])
             return {"notice": problem, **(nothing if answer is None else answer)}
 
         return answered

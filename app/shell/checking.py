@@ -19,8 +19,8 @@ from app.shell.app import App
 from app.shell.page import Page
 
 
-def check(app: App) -> None:
-    """Raises ValueError that names every fault, so that none has to be looked for."""
+def check(app: App) -> Mapping[str, Component]:
+    """Every component by its id. Raises ValueError that names every fault, so that none has to be looked for."""
     layouts = [page.content(app.core, app.services[page.name], page.address.parse(None)) for page in app.pages]
     everything = [one for layout in (app.layout, *layouts) for one in components(layout)]
     counts = Counter(one.id for one in everything)
@@ -34,6 +34,7 @@ def check(app: App) -> None:
         faults += _unanswered(page, offered)
     if faults:
         raise ValueError("The app's callbacks do not fit its layouts:\n  " + "\n  ".join(dict.fromkeys(faults)))
+    return by_id
 
 
 def components(tree: Any) -> Iterator[Component]:

@@ -50,6 +50,15 @@ def tell_numbers(app: App, panel: str, line_of: Callable[..., dict[str, Any] | N
     panel_id = props("id", id=panel)
     drawn = Browser("mapDrawn", inputs=props("figure", figure=ids.graph(panel)), state=panel_id)
     told = Browser("lineTold", inputs=stores(line=ids.line(panel)), state=panel_id)
+    whose = {
+        "key": "",
+        "layer": 0,
+        "head": 0,
+        "view": frozenset(head_maps.QUANTITIES),
+        "hide_first": False,
+        "position": 0,
+    }
+    app.asked.declare({ids.wanted(panel): whose})
     for entry in (drawn, told):
         app.wiring.register(app, "shell", entry)
 
@@ -58,7 +67,7 @@ def tell_numbers(app: App, panel: str, line_of: Callable[..., dict[str, Any] | N
         at_first=False, shares_notice=True,
     )  # fmt: skip
     def tell(wanted: Any, **given: Any) -> Answer:
-        line = line_of(wanted, **given)
+        line = None if wanted is None else line_of(wanted, **given)
         if line is None:
             raise PreventUpdate
         return {"line": line}

@@ -39,6 +39,9 @@ class Page:
     """For each field of the address, the component and property from which the browser writes it."""
     browser: Sequence[Browser | Link] = ()
     """What the browser does alone: functions of `script` and links to other pages."""
+    sends: Mapping[str, Any] = field(default_factory=dict)
+    """An example of what the browser puts into each store that the server neither fills at first nor answers with
+    (`app.shell.asked`): a tuple is a list of that length."""
     file: str | None = None
     """The page's `__init__.py`: beside it are its script, NAME.js, and its style, NAME.css, where it has them."""
 

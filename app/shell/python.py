@@ -97,10 +97,20 @@ def register(app: App) -> None:
     @app.callback(
         Output(ids.PYTHON_CODE, "children"), Input(ids.PYTHON_ASKED, "data"), prevent_initial_call=True
     )  # fmt: skip
-    def write(asked: dict[str, str]) -> Any:
-        page = pages[ids.page_of(asked["panel"])]
-        text, said = spoken(lambda: lines(app, page.name, asked["panel"], asked["search"]), "Python for a view")
+    def write(asked: dict[str, str] | None) -> Any:
+        if asked is None:
+            return None
+
+        def written() -> str:
+            page = pages.get(ids.page_of(asked["panel"]))
+            if page is None:
+                raise RequestError("There is no such page, so there is no Python for it.")
+            return lines(app, page.name, asked["panel"], asked["search"])
+
+        text, said = spoken(written, "Python for a view")
         return text if said is None else said
+
+    app.asked.declare({ids.PYTHON_ASKED: {"panel": "heads-map", "search": "?head=1.0"}})
 
     app.wiring.register(app, "shell", Browser("showPython", inputs=children(code=ids.PYTHON_CODE), at_first=False))
 

@@ -75,6 +75,7 @@ def when_seen(app: App, shown: str, panels: Sequence[str]) -> None:
     # the id as an input: Dash doesn't call what depends only on a store that another callback has left as it was, and
     # the panels of an empty store would wait for good.
     own = stores(**{panel: ids.seen(panel) for panel in panels})
+    app.asked.same(shown, (ids.seen(panel) for panel in panels))
     _shell(app, "passOn", inputs=stores(shown=shown) | props("id", id=shown), outputs=own)
     for panel in panels:
         _shell(app, "answered", inputs=children(notice=ids.notice(panel)), state=props("id", id=panel))
@@ -87,6 +88,8 @@ def long_table(app: App, table: str) -> None:
     `aotlens.listRows`; sent is {number, rows, count} (static/long_table.js).
     """
     state = props("id", id=table)
+    rows = {"number": 1, "startRow": 0, "endRow": 100, "sortModel": [{"colId": "name", "sort": "asc"}], "context": None}
+    app.asked.declare({ids.asked_rows(table): rows})
     asked, sent = ids.asked_rows(table), ids.sent_rows(table)
     _shell(
         app, "askRows", inputs=props("getRowsRequest", request=table), state=state, outputs=stores(asked=asked),
@@ -119,15 +122,20 @@ def search_tokens(
         prevent_initial_call=True,
     )
     def search(wanted: str | None, value: Any, data: Any) -> Any:
-        labels = labels_of(data)
-        if labels is None:
-            return no_update
-        kept = [int(index) for index in ([value] if isinstance(value, str) else value or [])]
-        # A chosen one's text stands in the box; whoever opens the list then wants to see others.
-        named = isinstance(value, str) and wanted == labels.shown(kept[0])
-        typed = "" if named else wanted or ""
-        hits = labels.search(typed, app.core.settings.n_options) if typed or first is None else first(data)
-        return options(labels, [*hits, *(index for index in kept if index < labels.n)])
+        def offered() -> Any:
+            labels = labels_of(data)
+            if labels is None:
+                return no_update
+            chosen = [value] if isinstance(value, str) else value or []
+            kept = [int(index) for index in chosen if index.isdecimal() and int(index) < labels.n]
+            # A chosen one's text stands in the box; whoever opens the list then wants to see others.
+            named = isinstance(value, str) and kept != [] and wanted == labels.shown(kept[0])
+            typed = "" if named else wanted or ""
+            hits = labels.search(typed, app.core.settings.n_options) if typed or first is None else first(data)
+            return options(labels, [*hits, *kept])
+
+        found, said = spoken(offered, f"searching {choice}")
+        return no_update if said is not None else found
 
 
 def save_files(app: App, files: Mapping[str, Callable[..., File]], state: Props) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from app.pages.atlas import callbacks, dossier_callbacks, path_callbacks
 from app.pages.atlas.address import ADDRESS
 from app.pages.atlas.browser import BROWSER, WRITES
+from app.pages.atlas.ids import ids
 from app.pages.atlas.layout import layout
 from app.pages.atlas.python import python
 from app.pages.atlas.service import Atlases
@@ -19,5 +20,6 @@ PAGE = Page(
     python=python,
     writes=WRITES,
     browser=BROWSER,
+    sends={ids.HEAD: (0, 1)},
     file=__file__,
 )

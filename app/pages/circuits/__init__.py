@@ -40,5 +40,6 @@ PAGE = Page(
         **inside(ids.ASKED, "text"),
     },
     browser=BROWSER,
+    sends={ids.HEAD: (0, 1), ids.BLOCK_AT: (0, 0), ids.THROUGH: {"layer": 0, "head": 0, "kind": "qk"}},
     file=__file__,
 )

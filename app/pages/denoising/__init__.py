@@ -5,6 +5,7 @@ from __future__ import annotations
 from app.pages.denoising.address import ADDRESS
 from app.pages.denoising.browser import BROWSER, WRITES
 from app.pages.denoising.callbacks import register
+from app.pages.denoising.ids import ids
 from app.pages.denoising.layout import layout
 from app.pages.denoising.python import python
 from app.pages.denoising.service import Denoising
@@ -19,5 +20,6 @@ PAGE = Page(
     python=python,
     writes=WRITES,
     browser=BROWSER,
+    sends={ids.QUERY: (0.5, 0.5)},
     file=__file__,
 )

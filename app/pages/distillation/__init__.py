@@ -61,5 +61,6 @@ PAGE = Page(
             | props("children", one=shell.caption(ids.ONE)),
         ),
     ),
+    sends={ids.ASKED: {"of": "", "layer": 0, "head": 0}},
     file=__file__,
 )

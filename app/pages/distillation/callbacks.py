@@ -121,6 +121,8 @@ def _register_head(app: App, core: Core, service: Distillations) -> None:
     of_shown = partial(guarded, app, reads={"shown": chosen})
 
     def result_of(shown: Any, prompt: dict[str, Any]) -> PromptResult:
+        if shown is None:
+            raise RequestError("No distillation is chosen here: choose one first.")
         checkpoint = service.record(shown["of"]).checkpoint
         return core.inference.analyse(checkpoint, prompt.get("text") or "", length=prompt.get("length"))
 

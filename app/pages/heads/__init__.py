@@ -5,6 +5,7 @@ from __future__ import annotations
 from app.pages.heads.address import ADDRESS
 from app.pages.heads.browser import BROWSER, WRITES
 from app.pages.heads.callbacks import register
+from app.pages.heads.ids import ids
 from app.pages.heads.layout import layout
 from app.pages.heads.python import python
 from app.pages.heads.service import Continuations
@@ -19,5 +20,6 @@ PAGE = Page(
     service=Continuations,
     writes=WRITES,
     browser=BROWSER,
+    sends={ids.HEAD: (0, 1), ids.OFF: [(0, 1)], ids.POSITION: 0},
     file=__file__,
 )

@@ -33,5 +33,6 @@ PAGE = Page(
             | children(table=shell.body(ids.TOP)),
         ),
     ),
+    sends={ids.POSITION: 0, ids.TAKEN: "0.1"},
     file=__file__,
 )

@@ -40,5 +40,6 @@ PAGE = Page(
         "row": (ids.ROW, "data"),
     },
     browser=BROWSER,
+    sends={ids.HEAD: (0, 1)},
     file=__file__,
 )

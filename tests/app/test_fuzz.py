@@ -1,0 +1,138 @@
+"""Thousands of requests that no page sends, over every callback: each is refused as the caller's, or answered.
+
+    python -m pytest -m long tests/app/test_fuzz.py       3,000 requests
+
+The seed is AOTLENS_SEED; a failure names the request.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from app.core import Core
+from app.core.settings import Settings
+from app.factory import create_app
+from app.shell import asked
+from app.shell.app import App
+from app.shell.checking import components
+
+#: Wrong in some way everywhere: by type, size, range, or what the text holds.
+VALUES: tuple[Any, ...] = (
+    None, True, False, 0, -1, 1, 7, 2**53, 10**400, 0.5, -0.0, 1e308, float("nan"), float("inf"), "", "0", "-1", "9.9",
+    "nothing", "tiny-mhsa", "../../etc/passwd", "text-0123456789abcdef", "\ud800", "a\x00b", "<script>x</script>",
+    "٣", "²", "x" * 2000, "🙂 · 東京", [], [0], [0, 1], [99, 99], [-1, 0], [0.5, "1"], [None, None], ["0", "1"],
+    [[0, 1]], [[]], [{}], {}, {"layer": "one"}, {"checkpoint": "tiny-mhsa"}, {"checkpoint": 7, "text": ["a"]}, "1.0",
+    {"checkpoint": "tiny-mhsa", "text": "a", "layer": 0, "head": 99}, {"of": "x", "layer": 1}, {"text": None},
+    {"key": "x", "layer": 0, "head": 0, "position": 10**9}, {"bytes": "many"}, {"name": 3, "contents": 4},
+    {"a": {"b": {"c": [[[[1]]]]}}},
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def fuzzed(settings: Settings, services: Core) -> App:
+    return create_app(settings, services)
+
+
+def server_callbacks(app: App) -> dict[str, Any]:
+    app.server.test_client().get(
+        "/", headers={"Host": "localhost"}
+    )  # Dash completes its callbacks at the first request
+    return {output: one for output, one in app.callback_map.items() if "callback" in one}
+
+
+def first_values(app: App) -> dict[tuple[str, str], Any]:
+    """What every page lays out at first."""
+    layouts = [page.content(app.core, app.services[page.name], page.address.parse(None)) for page in app.pages]
+    there = {one.id: one for one in components([app.layout, *layouts])}
+    places = {
+        (entry["id"], entry["property"])
+        for callback in server_callbacks(app).values()
+        for entry in (*callback["inputs"], *callback["state"])
+    }
+    return {(id, prop): getattr(there[id], prop, None) for id, prop in places}
+
+
+def requests(app: App, seed: int, count: int) -> Any:
+    """Each callback in turn, with one value or a few of another kind than its pages send; some misshapen altogether."""
+    drawn, callbacks, first = random.Random(seed), server_callbacks(app), first_values(app)
+    for number in range(count):
+        output = list(callbacks)[number % len(callbacks)]
+        callback = callbacks[output]
+        entries = {
+            kind: [
+                {
+                    "id": one["id"], "property": one["property"],
+                    "value": drawn.choice(VALUES) if drawn.random() < 0.5 else first[one["id"], one["property"]],
+                }
+                for one in callback[kind]
+            ]
+            for kind in ("inputs", "state")
+        }  # fmt: skip
+        places = [{"id": id, "property": prop} for id, prop in asked._places(output)]
+        changed = drawn.choice(entries["inputs"])
+        body: dict[str, Any] = {
+            "output": output, "outputs": places if output.startswith("..") else places[0], **entries,
+            "changedPropIds": [f"{changed['id']}.{changed['property']}"],
+        }  # fmt: skip
+        if drawn.random() < 0.1:
+            body[drawn.choice(list(body))] = drawn.choice(VALUES)
+        yield body if drawn.random() < 0.99 else drawn.choice(VALUES)
+
+
+def fuzz(app: App, seed: int, count: int, caplog: pytest.LogCaptureFixture) -> Counter[int]:
+    """How many requests got which status; asserts that none found a fault of ours."""
+    client, statuses = app.server.test_client(), Counter[int]()
+    for body in requests(app, seed, count):
+        caplog.clear()
+        try:
+            data = json.dumps(body)
+        except TypeError:  # components, which are laid out but not sent
+            continue
+        answer = client.post(
+            "/_dash-update-component", data=data, content_type="application/json", headers={"Host": "localhost"}
+        )
+        statuses[answer.status_code] += 1
+        blamed = answer.status_code >= 500 or "defect of aotlens" in answer.text
+        assert not blamed, f"seed {seed}: {data[:1500]}\n{answer.text[:300]}\n{caplog.text[-3000:]}"
+    return statuses
+
+
+def test_three_hundred_requests_find_no_fault_of_ours(fuzzed: App, seed: int, caplog: pytest.LogCaptureFixture):
+    statuses = fuzz(fuzzed, seed, 300, caplog)
+    assert statuses[400] > 50 and statuses[200] > 20, statuses  # both refused and answered
+
+
+@pytest.mark.long
+def test_three_thousand_requests_find_no_fault_of_ours(fuzzed: App, seed: int, caplog: pytest.LogCaptureFixture):
+    print(fuzz(fuzzed, seed + 1, 3000, caplog))
+
+
+# ── requests that are no callback's ──────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "data",
+    ["", "[", "null", "[]", "7", '"x"', "{}", '{"output": 3}', '{"output": "nothing.children"}', "[" * 100_000, "\x00",
+     '{"output": "page.children", "inputs": 3}', '{"output": "page.children", "inputs": [], "changedPropIds": [[]]}'],
+)  # fmt: skip
+def test_what_is_no_request_is_refused(app: App, data: str):
+    answer = app.server.test_client().post(
+        "/_dash-update-component", data=data, content_type="application/json", headers={"Host": "localhost"}
+    )
+    assert answer.status_code == 400
+
+
+def test_forms():
+    assert asked.like({"layer": 1, "head": 2}, {"layer": 0, "head": 0})
+    assert not asked.like({"layer": "1", "head": 2}, {"layer": 0, "head": 0}) and not asked.like(
+        {"layer": 1}, {"layer": 0, "head": 0}
+    )
+    assert asked.like([1, 2], (0, 0)) and not asked.like([1], (0, 0)) and not asked.like("10", (0, 0))
+    assert asked.like([], [(0, 1)]) and asked.like([[1, 2], [3, 4]], [(0, 1)]) and not asked.like([[1]], [(0, 1)])
+    assert asked.like(1, 0.5) and asked.like(2.0, 1) and not asked.like(0.5, 1) and not asked.like(True, 1)
+    assert asked.like(None, "x") and not asked.like(3, "x")
