@@ -27,7 +27,7 @@ from aotlens.train import load_recipe
 
 BUNDLED = sorted(path.parent.name for path in bundled_folder().glob("*/config.json"))
 OF_IMAGES = [name for name in BUNDLED if read_info(bundled_folder() / name).words.counted == "images"]
-OF_TEXT = [name for name in BUNDLED if name not in OF_IMAGES]
+OF_TEXT = [name for name in BUNDLED if read_info(bundled_folder() / name).words.counted == "tokens"]
 MASKED = ("novels-4l-masked",)  # see both sides: their loss is on hidden tokens, beside a unigram model's
 
 COMPARED = ("novels-12l-mssa", "novels-6l-mhsa", "novels-2l-gpt")

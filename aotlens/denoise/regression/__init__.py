@@ -15,7 +15,7 @@ from aotlens.data import Curriculum, RegressionPrompts, RegressionTask, interlea
 from aotlens.denoise.regression.baselines import ESTIMATORS, baseline_errors, estimates
 from aotlens.denoise.regression.descent import ALGORITHMS, FittedDescent, Spectra, fit_descent
 from aotlens.denoise.regression.hand_built import one_step, one_step_interleaved, one_step_paired, paired_tokens
-from aotlens.denoise.regression.layers import LayerReadings, read_layers
+from aotlens.denoise.regression.layers import LayerReadings, counted_steps, read_layers
 from aotlens.denoise.regression.support import SupportScores, support_scores
 from aotlens.evaluate import RegressionErrors, regression_errors
 
@@ -31,6 +31,7 @@ __all__ = [
     "Spectra",
     "SupportScores",
     "baseline_errors",
+    "counted_steps",
     "estimates",
     "fit_descent",
     "interleave",

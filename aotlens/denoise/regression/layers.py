@@ -57,7 +57,7 @@ class LayerReadings(Result):
     @property
     def headline(self) -> str:
         name, steps = self.nearest[-1]
-        told = name if name == "least squares" else f"{steps} steps of {name} descent"
+        told = name if name == "least squares" else f"{counted_steps(steps)} of {name} descent"
         return f"the last layer's answer is nearest to {told} (distance {self.distance[-1].min():.3g})"
 
     def to_frame(self) -> pd.DataFrame:
@@ -74,6 +74,11 @@ class LayerReadings(Result):
                 "distance": self.distance.min(1),
             }
         )
+
+
+def counted_steps(steps: int) -> str:
+    """`1 step`, `2 steps`."""
+    return f"{steps} step{'s' if steps > 1 else ''}"
 
 
 @torch.no_grad()

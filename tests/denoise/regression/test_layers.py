@@ -64,7 +64,7 @@ def test_the_hand_built_model_takes_its_step_in_the_second_layer() -> None:
     assert abs(errors[0] - 1) < 0.1 and abs(errors[1] - 1) < 0.1 and errors[2] < 0.75
     assert readings.nearest[-1] == ("gradient", 1)
     frame = readings.to_frame()
-    assert list(frame.steps)[-1] == 1 and len(frame) == 3 and "1 steps" in readings.headline
+    assert list(frame.steps)[-1] == 1 and len(frame) == 3 and "1 step of gradient descent" in readings.headline
     least_squares = readings.algorithm_errors[readings.algorithms.index(("least squares", 1))]
     assert least_squares[3:].max() < 1e-9
 
