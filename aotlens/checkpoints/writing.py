@@ -63,6 +63,9 @@ def save_checkpoint(
     Raises CheckpointError for weights that are not finite as stored, for a folder that holds something else,
     and for a full disk; what was there then stays whole.
     """
+    from aotlens.models import require_ours  # imports torch, which reading a card need not wait for
+
+    require_ours(model, "save_checkpoint")
     folder = Path(folder)
     _check_target(folder)
     dtype = _dtype_name(weights_dtype)

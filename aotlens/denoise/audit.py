@@ -45,7 +45,7 @@ from aotlens.denoise.subspaces import centred_frame, random_basis
 from aotlens.denoise.unrolling import theorem_rate
 from aotlens.heads import subspaces
 from aotlens.heads.reader import HeadReader, TokenSequences
-from aotlens.models import AttentionOnlyTransformer, hook_names
+from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
 from aotlens.models.weights import double
 from aotlens.results import Result
 
@@ -208,6 +208,7 @@ def audit(
     Raises `ValueError` for fewer than 2 windows (PCA needs two halves) of at least 3 tokens, texts of different
     lengths, no draws, and a model with a fixed pattern, which no token chooses.
     """
+    require_ours(model, "audit")
     if n_draws < 1:
         raise ValueError(f"n_draws={n_draws}: expected at least 1.")
     if not model.cfg.has_query_key:

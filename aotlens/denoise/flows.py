@@ -24,7 +24,7 @@ from torch import Tensor
 
 from aotlens.denoise.subspaces import centred_frame, random_basis
 from aotlens.heads.reader import TokenSequences
-from aotlens.models import AttentionOnlyTransformer, folded_norm, hook_names
+from aotlens.models import AttentionOnlyTransformer, folded_norm, hook_names, require_ours
 from aotlens.models.phi import PHIS
 from aotlens.models.weights import double
 from aotlens.results import Result
@@ -100,6 +100,7 @@ def head_asymmetry(
 
     Raises `ValueError` for a φ other than softmax, whose Jacobian this is, windows too short for a query, and no draws.
     """
+    require_ours(model, "head_asymmetry")
     cfg = model.cfg
     if not PHIS[cfg.phi].sdpa:
         raise ValueError(f"phi={cfg.phi!r}: the Jacobian here is softmax attention's.")

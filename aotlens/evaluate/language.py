@@ -13,7 +13,7 @@ from torch import Tensor
 from aotlens.conventions import Progress
 from aotlens.data import repeated_random_tokens
 from aotlens.data.windows import start_id
-from aotlens.models import AttentionOnlyTransformer
+from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
 
 
@@ -30,6 +30,7 @@ def validation_loss(
     `windows` may be texts too: shorter ones are padded, and padding neither changes nor counts among the predictions.
     `progress(windows done, windows)` is called after each batch. Raises `ValueError` if the loss is not finite.
     """
+    require_ours(model, "validation_loss")
     if len(windows) == 0:
         raise ValueError("expected at least one window of tokens, got none.")
     inputs, mask = model.to_batch(windows)
@@ -73,6 +74,7 @@ def repeat_losses(
 
     The first token of the second half cannot be foreseen from the repetition and belongs to neither half.
     """
+    require_ours(model, "repeat_losses")
     if model.cfg.read_in != "tokens" or model.cfg.d_vocab is None:
         raise ValueError(f"repeated tokens need a model of tokens; this one reads {model.cfg.read_in}.")
     half_length = min(half_length, (model.cfg.n_ctx - 1) // 2)

@@ -13,7 +13,7 @@ from torch import Tensor
 from aotlens.conventions import Progress
 from aotlens.data import IGNORED, MASK_FRACTION, mask_tokens
 from aotlens.evaluate.language import discounted_unigrams
-from aotlens.models import AttentionOnlyTransformer
+from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class MaskedLoss(Result):
 
 def mask_id_of(model: AttentionOnlyTransformer) -> int:
     """The id of the model's mask token. Raises `ValueError` for a model that has none, or predicts next tokens."""
+    require_ours(model, "mask_id_of")
     mask_id = getattr(model.tokenizer, "mask_id", None)
     if model.cfg.read_in != "tokens" or model.cfg.read_out != "tokens" or not model.sees_later_keys or mask_id is None:
         raise ValueError(
@@ -80,6 +81,7 @@ def masked_loss(
     batch. `windows` may be texts of equally many tokens too. Raises `ValueError` for a model without a mask token, no
     windows, and a loss that is not finite.
     """
+    require_ours(model, "masked_loss")
     mask_id = mask_id_of(model)
     if len(windows) == 0:
         raise ValueError("expected at least one window of tokens, got none.")

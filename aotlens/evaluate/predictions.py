@@ -126,6 +126,7 @@ def predictions_of_logits(
 
     No forward pass. Raises `ValueError` for a position outside the prompt and for `k` outside 1 to d_vocab.
     """
+    require_ours(model, "predictions_of_logits")
     n_pos, ahead = tokens.shape[0], 0 if model.sees_later_keys else 1
     if not -n_pos <= position < n_pos:
         raise ValueError(f"position={position}: expected {-n_pos} to {n_pos - 1} for a prompt of {n_pos} tokens.")

@@ -9,7 +9,7 @@ from jaxtyping import Float, Float32, Int
 from torch import Tensor
 
 from aotlens.evaluate.masked import mask_id_of
-from aotlens.models import AttentionOnlyTransformer
+from aotlens.models import AttentionOnlyTransformer, require_ours
 
 
 @torch.no_grad()
@@ -30,6 +30,7 @@ def token_losses(
     pass. With both sides there is a pass for each token, `batch_size` of them at a time. Raises `ValueError` for a
     batch of prompts, and for a model that sees both sides and has no mask token.
     """
+    require_ours(model, "token_losses")
     prompt = model.to_prompt(tokens, "token_losses")[0]
     losses = torch.full(prompt.shape, torch.nan)
     if model.sees_later_keys:

@@ -19,7 +19,7 @@ from torch import Tensor
 from aotlens.conventions import Head, HeadLike, Progress, as_heads
 from aotlens.heads.ablation import Metric, measured, unit_of
 from aotlens.heads.replacement import Batch, Replacement
-from aotlens.models import AttentionOnlyTransformer
+from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ def ablate_each(
     from its own on. Memory: the stream before every layer, and what stands for every head, of `batch_size` sequences.
     `progress(done, total)` counts runs of a head on a batch. Raises `ValueError` as `ablate`.
     """
+    require_ours(model, "ablate_each")
     batch = Batch.of(model, inputs, attention_mask, targets)
     everything = [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
     chosen = tuple(everything) if heads is None else tuple(sorted(as_heads(heads, model.cfg)))

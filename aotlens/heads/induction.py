@@ -33,7 +33,7 @@ from aotlens.heads.atlas import Atlas
 from aotlens.heads.each_head import EachHead, ablate_each
 from aotlens.heads.motifs import MOTIFS
 from aotlens.heads.patterns import AttentionPatterns
-from aotlens.models import AttentionOnlyTransformer
+from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
 
 if TYPE_CHECKING:
@@ -177,6 +177,7 @@ def induction_circuit(
     Raises `ValueError` for an atlas of another shape or without circuits, and where no head behind the first layer
     reaches the induction motif's threshold.
     """
+    require_ours(model, "induction_circuit")
     shape = (model.cfg.n_layers, model.cfg.n_heads)
     if atlas.entropy.shape != shape:
         raise ValueError(f"expected an atlas of {shape[0]} × {shape[1]} heads, got one of {atlas.entropy.shape}.")

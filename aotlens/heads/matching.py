@@ -28,7 +28,7 @@ from torch import Tensor
 
 from aotlens.conventions import Head
 from aotlens.heads.reader import HeadReader, TokenSequences
-from aotlens.models import AttentionOnlyTransformer, folded_norm
+from aotlens.models import AttentionOnlyTransformer, folded_norm, require_ours
 from aotlens.models.weights import double
 from aotlens.results import Result
 
@@ -92,6 +92,8 @@ class HeadMatching(Result):
     ) -> HeadMatching:
         """The same two models matched by their patterns on `tokens` too, as `match_heads` does; the circuits' cosines,
         which cost the most and do not depend on a text, are kept. Raises `ValueError` for models of other sizes."""
+        for model in (a, b):
+            require_ours(model, "HeadMatching.on")
         for model, heads in ((a, self.left), (b, self.right)):
             if HeadReader.of(model, "match_heads").require_heads(None) != heads:
                 raise ValueError(
@@ -151,6 +153,7 @@ def match_heads(
     write the same tokens, and for sequences that one of them does not take.
     """
     for name, model in (("a", a), ("b", b)):
+        require_ours(model, "match_heads")
         cfg = model.cfg
         if (cfg.read_in, cfg.read_out) != ("tokens", "tokens"):
             raise ValueError(

@@ -33,7 +33,7 @@ from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
 from aotlens.circuits.random_rotation import TIED, corners, rotation_mean, rotation_std
-from aotlens.models import AttentionOnlyTransformer, folded_norm
+from aotlens.models import AttentionOnlyTransformer, folded_norm, require_ours
 from aotlens.models.weights import double
 from aotlens.results import Result
 
@@ -185,6 +185,7 @@ def subspaces(
     Time: O(n_weights · heads² · d_model · d_head²) in float64 on the CPU, and O(n_random · d_head³). Memory: heads² ·
     d_head² numbers. Raises `ValueError` for weights that are not finite and fewer than one rotation or draw.
     """
+    require_ours(model, "subspaces")
     if n_random < 1 or n_weights < 1:
         raise ValueError(f"n_random={n_random}, n_weights={n_weights}: expected at least 1 rotation and 1 draw.")
     cfg = model.cfg

@@ -33,7 +33,7 @@ from torch import Tensor
 from aotlens.conventions import Head, Progress
 from aotlens.heads.ablation import Metric, measured, unit_of
 from aotlens.heads.replacement import Batch, Replacement
-from aotlens.models import AttentionOnlyTransformer
+from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
 from aotlens.statistics import ratio_intervals
 
@@ -136,6 +136,7 @@ def sufficient_heads(
     searched or over the other sequences (95%, Student's t) holds 0, since then there is nothing to be faithful to, and
     as `ablate`.
     """
+    require_ours(model, "sufficient_heads")
     if not 0 < keep <= 1:
         raise ValueError(f"keep={keep}: expected a faithfulness above 0 and at most 1.")
     if not 0 <= held_out < 1:

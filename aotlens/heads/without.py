@@ -20,7 +20,7 @@ from torch import Tensor
 
 from aotlens.conventions import HeadLike, as_heads
 from aotlens.heads.replacement import FROM_OTHERS, Batch, Replacement
-from aotlens.models import AttentionOnlyTransformer, hook_names
+from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
 
 
 @contextmanager
@@ -43,6 +43,7 @@ def without(
     run costs what it costs whole. Raises `ValueError` as `ablate` does, where `how` needs a reference and none is
     given, and inside for a sequence that is longer than the reference's.
     """
+    require_ours(model, "without")
     pairs = as_heads(heads, model.cfg)
     switches = HeadSwitches(model, how, reference=reference, heads=pairs, seed=seed, batch_size=batch_size)
     with switches.off(pairs):
@@ -72,6 +73,7 @@ class HeadSwitches:
         seed: int = 0,
         batch_size: int = 8,
     ) -> None:
+        require_ours(model, "HeadSwitches")
         if how in FROM_OTHERS and reference is None:
             raise ValueError(
                 f"how={how!r}: expected reference=, sequences from which to take what stands in a head's place."

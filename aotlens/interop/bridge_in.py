@@ -44,6 +44,8 @@ def from_transformer_lens(bridge: TransformerBridge) -> AttentionOnlyTransformer
     Raises `ValueError`, naming every reason, for what our family does not contain: bridges around other
     libraries' models, rotary positions, grouped keys, RMS norms, gated MLPs, other activations, soft caps.
     """
+    if not isinstance(bridge, TransformerBridge):
+        raise ValueError(f"from_transformer_lens: expected a TransformerBridge, got a {type(bridge).__name__}.")
     reasons = _cannot_express(bridge)
     if reasons:
         raise ValueError(f"this bridge is outside the family of aotlens models: {'; '.join(reasons)}.")

@@ -12,6 +12,7 @@ from typing import Literal, get_args
 import torch
 
 from aotlens.models.config import ModelConfig
+from aotlens.models.ours import require_ours
 from aotlens.models.transformer import AttentionOnlyTransformer
 
 Convention = Literal["all", "table_4", "table_5"]
@@ -34,6 +35,7 @@ def count_parameters(model: AttentionOnlyTransformer | ModelConfig, convention: 
         raise ValueError(f"convention={convention!r}: expected one of {expected}.")
     if isinstance(model, ModelConfig):
         model = build_on_meta(model)
+    require_ours(model, "count_parameters")
     named = {name: parameter.numel() for name, parameter in model.named_parameters()}
     if convention == "table_4":
         return sum(count for name, count in named.items() if _is_matrix(name))

@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aotlens.models import hook_names
+from aotlens.models.ours import require_ours
 from aotlens.models.weights import widened
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class FoldedNorm:
 
 def folded_norm(model: AttentionOnlyTransformer, layer: int | None) -> FoldedNorm:
     """The norm before the heads of `layer` (None: before the unembedding), in float32 at least."""
+    require_ours(model, "folded_norm")
     hook = hook_names.FINAL_SCALE if layer is None else hook_names.norm_scale(layer)
     if not model.cfg.norm:
         ones = torch.ones(model.cfg.d_model, dtype=model.dtype, device=model.device)

@@ -12,6 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from aotlens.models.ours import require_ours
+
 if TYPE_CHECKING:
     from aotlens.models.transformer import AttentionOnlyTransformer
 
@@ -40,6 +42,7 @@ def generate(
     Raises `ValueError` where prompt and new tokens exceed `n_ctx`, where the logits have no finite maximum (NaN,
     for one), at every temperature, and for a model that sees later tokens: `fill` asks that for masks.
     """
+    require_ours(model, "generate")
     if not isinstance(prompt, str | Tensor):
         raise ValueError(f"prompt: expected a string or token ids, got {type(prompt).__name__}.")
     tokens = model.to_tokens(prompt) if isinstance(prompt, str) else torch.atleast_2d(prompt).to(model.device)
@@ -108,6 +111,7 @@ def fill(
     `generate` draws it, but never the mask itself. A string comes back as a string. Raises `ValueError` for a model
     without a mask token, for a causal one (`generate` continues its text), and for a prompt without a mask.
     """
+    require_ours(model, "fill")
     steps = filled(model, model.to_prompt(prompt, "fill"), temperature=temperature, top_k=top_k, seed=seed)
     last = list(steps)[-1][0]
     return str(model.to_string(last[1:])) if isinstance(prompt, str) else last

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from aotlens.models.transformer import AttentionOnlyTransformer
-
 
 def require_ours(model: Any, purpose: str) -> None:
     """Raise `ValueError`, naming the purpose, for a model that is no `AttentionOnlyTransformer`."""
+    from aotlens.models.transformer import AttentionOnlyTransformer  # whose `generate` asks this too
+
     if isinstance(model, AttentionOnlyTransformer):
         return
     kind = type(model).__name__

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from aotlens.models import AttentionOnlyTransformer
+from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.paths.frozen import freeze
 from aotlens.paths.groups import ByHead, by_head
 from aotlens.paths.path import SourceName
@@ -27,6 +27,7 @@ def direct_logit_attribution(
 
     One forward pass and one evaluation of the heads. Raises `ValueError` as `expand` does.
     """
+    require_ours(model, "direct_logit_attribution")
     frozen = freeze(model, tokens)
     n_out_pos = frozen.read.shape[0]
     if target is None:

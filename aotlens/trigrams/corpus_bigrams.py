@@ -11,7 +11,7 @@ from jaxtyping import Float64, Int64
 
 from aotlens.data import Corpus, TokenFile
 from aotlens.evaluate import BigramModel
-from aotlens.models import AttentionOnlyTransformer
+from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
 from aotlens.trigrams.text import Text, read_ids
 
@@ -75,6 +75,7 @@ def count_bigrams(
     documents: Collection[str] | None = None,
 ) -> CorpusBigrams:
     """The bigrams of a text, or those of a `BigramModel`. Raises `ValueError` for another vocabulary, or no pair."""
+    require_ours(model, "count_bigrams")
     if isinstance(corpus, BigramModel | CorpusBigrams):
         if max_tokens is not None or documents is not None:
             raise ValueError("max_tokens and documents choose text to count; these bigrams are counted already.")

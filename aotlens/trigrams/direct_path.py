@@ -27,7 +27,7 @@ from transformer_lens import FactoredMatrix
 
 from aotlens.circuits import ov_circuit, top_entries, top_per_row
 from aotlens.conventions import Head, HeadLike, Progress, as_heads
-from aotlens.models import AttentionOnlyTransformer, folded_norm, widened
+from aotlens.models import AttentionOnlyTransformer, folded_norm, require_ours, widened
 from aotlens.models.phi import PHIS, apply_phi
 from aotlens.results import Result
 from aotlens.trigrams.corpus_bigrams import BigramSource, count_bigrams
@@ -83,6 +83,7 @@ def direct_path(model: AttentionOnlyTransformer, heads: HeadLike | Iterable[Head
     Raises `ValueError` for a model that does not read and write tokens, and for heads that read or are read through
     more than tokens and W_U: those after the first layer, and those of a model with norms.
     """
+    require_ours(model, "direct_path")
     if (model.cfg.read_in, model.cfg.read_out) != ("tokens", "tokens"):
         raise ValueError(
             f"the direct path from tokens to tokens: this model reads {model.cfg.read_in} and writes "
@@ -118,6 +119,7 @@ def bigrams(
     Time and memory: those of `top_entries` and `top_per_row`, and of reading the corpus. Raises `ValueError` for what
     `direct_path` and `count_bigrams` refuse, for a token that is none, and for k below 1 or above what there is.
     """
+    require_ours(model, "bigrams")
     whole, constant = direct_path(model, heads), constant_logits(model, heads)
     path = whole
     chosen = None if tokens is None else np.array(token_ids(model, tokens, "tokens"), dtype=np.int64)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from aotlens.circuits import qk_circuit
 from aotlens.conventions import Head, HeadLike, as_head
-from aotlens.models import AttentionOnlyTransformer, folded_norm
+from aotlens.models import AttentionOnlyTransformer, folded_norm, require_ours
 from aotlens.models.weights import double
 from aotlens.trigrams.normaliser import background_distribution
 
@@ -35,6 +35,7 @@ def distance_scores(
 
     Raises `ValueError` for a model without positions, and, where there is such a norm, without background.
     """
+    require_ours(model, "distance_scores")
     if model.cfg.positions is None:
         raise ValueError(
             "distance: this model has positions=None, so no head tells one distance from another; leave distance=None."
@@ -83,6 +84,7 @@ def distance_shares(
     Raises `ValueError` as `distance_scores`, and for a layer after the first whose norm reads tokens and positions
     together: what earlier heads write decides the scale there.
     """
+    require_ours(model, "distance_shares")
     layer, _ = as_head(head, model.cfg)
     if layer > 0 and (relative := relative_positions(model, layer)):
         raise ValueError(f"distance_shares: {relative}")
@@ -96,6 +98,7 @@ def own_token_heads(model: AttentionOnlyTransformer, at_least: float = BY_POSITI
 
     None in a model without positions, and none in one with a norm, where what heads write does not add to the path.
     """
+    require_ours(model, "own_token_heads")
     if model.cfg.positions is None or model.cfg.norm is not None:
         return ()
     shares = [float(distance_shares(model, (0, head))[0]) for head in range(model.cfg.n_heads)]

@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float64, Int
 from torch import Tensor
 
-from aotlens.models import AttentionOnlyTransformer, folded_norm, hook_names
+from aotlens.models import AttentionOnlyTransformer, folded_norm, hook_names, require_ours
 from aotlens.models.weights import double
 from aotlens.results import Result
 
@@ -58,6 +58,7 @@ def ensemble_check(
 
     Raises `ValueError` for a model of another depth, with MLPs, or that does not read and write tokens.
     """
+    require_ours(model, "ensemble_check")
     cfg = model.cfg
     if cfg.n_layers != 1 or not cfg.attn_only or (cfg.read_in, cfg.read_out) != ("tokens", "tokens"):
         mlp = "" if cfg.attn_only else " and MLPs"

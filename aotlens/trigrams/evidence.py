@@ -11,7 +11,7 @@ from jaxtyping import Float64
 
 from aotlens.conventions import Progress, as_head
 from aotlens.data.windows import WINDOWS_A_STRATUM
-from aotlens.models import AttentionOnlyTransformer
+from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
 from aotlens.trigrams.counting import Counts, TrigramCounter
 from aotlens.trigrams.examples import Example, ExampleKeeper
@@ -160,6 +160,7 @@ def evidence(
     counting. Memory: one batch. Raises `ValueError` for text that the model cannot read, and for a head that it does
     not have.
     """
+    require_ours(model, "evidence")
     assert model.cfg.d_vocab is not None
     if model.sees_later_keys:
         raise ValueError("evidence needs a causal model: only its next token is not visible to it.")

@@ -11,7 +11,7 @@ from jaxtyping import Float64, Int64, Integer
 from torch import Tensor
 
 from aotlens.conventions import HeadLike
-from aotlens.models import AttentionOnlyTransformer
+from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.trigrams.distance import relative_positions
 from aotlens.trigrams.factors import Background, HeadCircuits, HeadFactors, competition, head_circuits, restrict
 from aotlens.trigrams.normaliser import background_distribution, log_background, log_background_bound
@@ -81,6 +81,7 @@ def skip_trigrams(
     Memory: the circuits' factors a few times over and tiles; never V × V. Raises `ValueError` for a head, token, score
     or distance that is none, for a model without tokens or softmax, and without background.
     """
+    require_ours(model, "skip_trigrams")
     if score not in _SCORES:
         raise ValueError(f"score={score!r}: expected one of {', '.join(map(repr, _SCORES))}.")
     if not isinstance(k, int | np.integer) or isinstance(k, bool) or not 1 <= k <= _MOST_ROWS:
@@ -128,6 +129,7 @@ def score_triples(
 
     Raises `ValueError` for sequences of different lengths and for what `skip_trigrams` refuses.
     """
+    require_ours(model, "score_triples")
     source, destination, out = (
         np.array(token_ids(model, chosen, "tokens"), dtype=np.int64) for chosen in (sources, destinations, outs)
     )
@@ -154,6 +156,7 @@ def frequent_tokens(
 
     Raises `ValueError` where there are no counts, and where no token has as many.
     """
+    require_ours(model, "frequent_tokens")
     background_distribution(model, background)  # raises
     counts = model.unigram_counts if background is None else background
     values = counts.cpu().double().numpy() if isinstance(counts, Tensor) else np.asarray(counts, dtype=np.float64)

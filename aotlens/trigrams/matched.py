@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from aotlens.models import AttentionOnlyTransformer
+from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.trigrams.find import Background, score_triples
 from aotlens.trigrams.normaliser import background_distribution
 from aotlens.trigrams.table import TrigramTable
@@ -34,6 +34,7 @@ def matched_random(
 
     Raises `ValueError` for an empty table, and where there are no counts.
     """
+    require_ours(model, "matched_random")
     if not len(table):
         raise ValueError("matched_random: expected a table with rows, got an empty one.")
     generator = np.random.default_rng(seed)

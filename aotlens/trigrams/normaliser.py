@@ -8,7 +8,7 @@ from jaxtyping import Float64, Int64, Shaped
 from torch import Tensor
 
 from aotlens.circuits import Circuit
-from aotlens.models import AttentionOnlyTransformer
+from aotlens.models import AttentionOnlyTransformer, require_ours
 
 _TILE = (1024, 1024)
 _MOST_FREQUENT = 1024
@@ -22,6 +22,7 @@ def background_distribution(
     Tokens that never occur may have 0. Raises `ValueError` where there are no counts, or not one finite, non-negative
     number a token.
     """
+    require_ours(model, "background_distribution")
     counts = model.unigram_counts if background is None else background
     if counts is None:
         raise ValueError(

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
 from aotlens.conventions import Progress
-from aotlens.models import AttentionOnlyTransformer
+from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
 from aotlens.trigrams.counting import Counts, TrigramCounter
 from aotlens.trigrams.evidence import Evidence
@@ -126,6 +126,7 @@ def skip_trigram_bugs(
 
     Time: a pass of counting, no forward passes. Raises `ValueError` for text that the model cannot read.
     """
+    require_ours(model, "skip_trigram_bugs")
     table = found.table
     rows = np.arange(len(table))
     if only_confirmed:

@@ -13,7 +13,7 @@ from torch import Tensor
 from aotlens.conventions import Progress
 from aotlens.data import Corpus, TokenFile, Tokenizer
 from aotlens.data.windows import start_id, windows_of_documents
-from aotlens.models import AttentionOnlyTransformer
+from aotlens.models import AttentionOnlyTransformer, require_ours
 
 #: A corpus (encoded as it is read; `aotlens.data.open_corpus` opens one by its name), a token file, ids `[tokens]` in
 #: memory, or a text itself, which is one document.
@@ -106,6 +106,7 @@ def read_ids(
     The same tokens, in the same order, as `windows` cuts up, with the separators between documents. Raises
     `ValueError` as `windows` does.
     """
+    require_ours(model, "read_ids")
     blocks, n = [np.empty(0, dtype=np.int64)], 0
     for ids in _checked_ids(model, text, documents, max_tokens):
         blocks.append(ids)

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float64
 
 from aotlens.conventions import Head, HeadLike, Progress, as_heads
-from aotlens.models import AttentionOnlyTransformer
+from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
 from aotlens.trigrams.corpus_bigrams import BigramSource, count_bigrams
 from aotlens.trigrams.direct_path import constant_logits, direct_path, log_normalisers, logits_of, relative_because
@@ -94,6 +94,7 @@ def zero_layer(
     `BigramModel`). Time: the path's product and an exp an entry. Memory: rows of it, and the pairs seen.
     `progress(tokens, all)`. Raises `ValueError` for what `direct_path` and `count_bigrams` refuse.
     """
+    require_ours(model, "zero_layer")
     path, bias = direct_path(model, heads), constant_logits(model, heads)
     counts = count_bigrams(model, corpus, max_tokens=max_tokens, documents=documents)
     n = len(path.A)

@@ -7,7 +7,7 @@ import numpy as np
 from aotlens.data import Corpus, Encoding
 from aotlens.evaluate.language import BigramModel
 from aotlens.evaluate.zero_shot.scorers import BigramScorer, Scorer, UnigramScorer
-from aotlens.models import AttentionOnlyTransformer
+from aotlens.models import AttentionOnlyTransformer, require_ours
 
 
 def fit_baselines(model: AttentionOnlyTransformer, corpus: Corpus) -> dict[str, Scorer]:
@@ -16,6 +16,7 @@ def fit_baselines(model: AttentionOnlyTransformer, corpus: Corpus) -> dict[str, 
     Documents are separated as in training. Takes some 25 bytes a token and a second a megabyte of text. Raises
     `ValueError` where the model has no tokenizer, or was trained on none of the corpus.
     """
+    require_ours(model, "fit_baselines")
     encoding, d_vocab = Encoding.of(model.tokenizer), model.cfg.d_vocab
     assert d_vocab is not None
     held_out = set(model.card.held_out(corpus.names())) if model.card is not None else set()

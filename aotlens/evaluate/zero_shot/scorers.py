@@ -14,7 +14,7 @@ from aotlens.data import Encoding
 from aotlens.data.windows import start_id
 from aotlens.evaluate.continuations import row_losses
 from aotlens.evaluate.language import BigramModel, discounted_unigrams
-from aotlens.models import AttentionOnlyTransformer
+from aotlens.models import AttentionOnlyTransformer, require_ours
 
 Ids = list[int]
 TokenLosses = tuple[list[np.ndarray], list[np.ndarray]]
@@ -60,6 +60,7 @@ class ModelScorer:
     batch_size: int = 16
 
     def __post_init__(self) -> None:
+        require_ours(self.model, "evaluate_zero_shot")
         if self.model.cfg.read_in != "tokens" or self.model.cfg.read_out != "tokens" or self.model.sees_later_keys:
             raise ValueError("zero-shot evaluation needs a causal model that reads and writes tokens.")
         if self.model.tokenizer is None:

@@ -120,10 +120,7 @@ def evaluate_zero_shot(
         raise ValueError(f"protocol={protocol!r}: expected 'usual' or 'aot'.")
     if limit is not None and limit < 1:
         raise ValueError(f"limit={limit}: expected at least 1 passage, or None for all.")
-    scorers = {
-        name: ModelScorer(model) if isinstance(model, AttentionOnlyTransformer) else model
-        for name, model in models.items()
-    }
+    scorers = {name: model if isinstance(model, Scorer) else ModelScorer(model) for name, model in models.items()}
     sources = {"lambada": lambada, "wikitext": wikitext, "ptb": ptb, "cbt-cn": cbt_cn, "cbt-ne": cbt_ne}
     given = {kind: source for kind, source in sources.items() if source is not None}
     if not given or not scorers:

@@ -32,7 +32,10 @@ def compare_with_source(opened: Opened) -> Comparison:
     and of models that those do not express, the sentence says why nothing was compared.
     """
     model = opened.model
-    assert isinstance(model, AttentionOnlyTransformer) and model.cfg.d_vocab is not None
+    if not isinstance(model, AttentionOnlyTransformer):
+        return Comparison(None, 0.0, "Not compared: a bridge runs the source's own code.")
+    if model.cfg.d_vocab is None:
+        return Comparison(None, 0.0, f"Not compared: the model reads {model.cfg.read_in}, and this compares on tokens.")
     tokens = torch.randint(
         model.cfg.d_vocab, (1, min(_N_TOKENS, model.cfg.n_ctx)), generator=torch.Generator().manual_seed(0)
     )
