@@ -8,7 +8,9 @@ bert.py              BERT, as a bridge
 comparing.py         an imported model beside its own code
 key_map.py           other people's names and shapes as ours
 material.py          the tensors and the settings in a file or a folder
-pickled.py           pickled modules, read by a program of ours
+archive.py           files of torch.save: the values in them, with tensors made from their bytes
+pickled.py           the interpreter of pickles
+modules.py           the state dict of a pickled module
 hub.py               repositories of the Hugging Face hub, cached or downloaded
 """
 

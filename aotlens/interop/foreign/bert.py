@@ -7,6 +7,10 @@ from typing import Any
 
 from transformer_lens.model_bridge import TransformerBridge
 
+from aotlens.interop.foreign.archive import check_zip
+from aotlens.interop.foreign.material import read_json
+from aotlens.interop.foreign.plan import require_sizes
+
 
 def is_bert(config: dict[str, Any]) -> bool:
     """Whether Hugging Face's configuration is one of BERT."""
@@ -17,12 +21,14 @@ def as_bridge(folder: Path, device: str) -> TransformerBridge:
     """The model in a folder of Hugging Face's as a `TransformerBridge`, with its tokenizer where the folder has one.
 
     Weights are read by `transformers`, from safetensors or with `weights_only`; no code of the folder is run. Raises
-    `ValueError` where the folder is not whole.
+    `ValueError` where the folder is not whole, and before anything is read for weights that unpack to more than they
+    hold and settings of a model that is larger than its files.
     """
     import transformers
     from safetensors import SafetensorError
     from transformer_lens.model_bridge.sources._bridge_builder import build_bridge_from_module
 
+    _require_room(folder)
     has_tokenizer = any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt"))
     try:
         config = transformers.BertConfig.from_pretrained(folder, local_files_only=True)
@@ -31,10 +37,30 @@ def as_bridge(folder: Path, device: str) -> TransformerBridge:
         )
         tokenizer = None
         if has_tokenizer:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ValueError(f"{folder}: expected a whole BERT of Hugging Face's, found: {error}") from error
     model.eval().requires_grad_(False)
     return build_bridge_from_module(
         model, "BertForMaskedLM", hf_config=model.config, tokenizer=tokenizer, device=device
     )
+
+
+def _require_room(folder: Path) -> None:
+    """Raise `ValueError` where config.json asks for more numbers than the weights' files have bytes."""
+    files = [path for pattern in ("*.safetensors", "*.bin") for path in folder.glob(pattern) if path.is_file()]
+    for path in files:
+        check_zip(path)
+    config, defaults = read_json(folder / "config.json"), {"hidden_size": 768, "num_hidden_layers": 12}
+    names = ("vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size", "max_position_embeddings")
+    require_sizes(folder / "config.json", config, names)
+    rows, width, n_layers, inner, n_pos = (config.get(name) or defaults.get(name, 1) for name in names)
+    numbers = width * (rows + n_pos + n_layers * (4 * width + 2 * inner))
+    n_bytes = sum(path.stat().st_size for path in files)
+    if numbers > n_bytes:
+        raise ValueError(
+            f"{folder}: config.json describes a model of at least {numbers:,} numbers, and the weights have "
+            f"{n_bytes:,} bytes. Fetch the folder again."
+        )

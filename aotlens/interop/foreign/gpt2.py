@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from aotlens.interop.foreign.material import Material
-from aotlens.interop.foreign.plan import Plan, asked, build_config, n_layers, refuse
+from aotlens.interop.foreign.plan import Plan, asked, build_config, n_layers, refuse, require_sizes
 
 #: Hugging Face's activations by our names.
 _ACTIVATIONS = {
@@ -41,6 +41,7 @@ _LAYER = {
     "attn.bias": None,
     "attn.masked_bias": None,
 }
+_NAMES = ("wte.weight", "h.0.attn.c_attn.weight", "h.0.attn.c_proj.weight")
 _WHOLE = {
     "wte.weight": "embed.W_E",
     "wpe.weight": "pos_embed.W_pos",
@@ -51,7 +52,7 @@ _WHOLE = {
 
 def matches(material: Material) -> bool:
     """Whether tensors have the names of GPT-2."""
-    return material.has("wte.weight", "h.0.attn.c_attn.weight", "h.0.attn.c_proj.weight")
+    return material.before(*_NAMES) is not None
 
 
 def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan:
@@ -61,10 +62,11 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
     Raises `ValueError` for what neither tells, and for what is outside our family.
     """
     tensors, path = material.tensors, material.path
-    prefix = next(name for name in tensors if name.endswith("wte.weight")).removesuffix("wte.weight")
-    d_vocab, d_model = tensors[f"{prefix}wte.weight"].shape[-2:]
-    joined = tensors[f"{prefix}h.0.attn.c_attn.weight"]
-    is_linear = joined.shape[0] == 3 * d_model  # nanoGPT
+    prefix = material.before(*_NAMES)
+    assert prefix is not None
+    require_sizes(path, config, ("n_head", "n_heads", "n_ctx"))
+    d_vocab, d_model = material.shape(f"{prefix}wte.weight", 2)
+    is_linear = material.shape(f"{prefix}h.0.attn.c_attn.weight", 2)[0] == 3 * d_model  # nanoGPT
     has_mlp = f"{prefix}h.0.mlp.c_fc.weight" in tensors
     n_heads = config.get("n_head", config.get("n_heads"))
     act_fn = config.get("activation_function", "gelu" if is_linear else "gelu_new" if is_described else None)
@@ -80,13 +82,13 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
         for name in ("add_cross_attention", "scale_attn_by_inverse_layer_idx")
         if config.get(name)
     ]
-    if has_mlp and act_fn not in _ACTIVATIONS:
+    if has_mlp and str(act_fn) not in _ACTIVATIONS:
         problems.append(f"activation_function={act_fn!r}")
     if not isinstance(n_heads, int) or n_heads < 1 or d_model % n_heads:
         problems.append(f"n_head={n_heads!r} for d_model={d_model}")
     refuse(path, problems)
     assert isinstance(n_heads, int)
-    positions = tensors.get(f"{prefix}wpe.weight")
+    has_positions = f"{prefix}wpe.weight" in tensors
     head = _untied(material, config.get("tie_word_embeddings", is_described), prefix)
     bias = f"{prefix}h.0.attn.c_attn.bias" in tensors
     cfg = build_config(
@@ -95,14 +97,14 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
         d_model=d_model,
         n_heads=n_heads,
         d_head=d_model // n_heads,
-        n_ctx=config.get("n_ctx", 1024) if positions is None else positions.shape[0],
+        n_ctx=material.shape(f"{prefix}wpe.weight", 2)[0] if has_positions else config.get("n_ctx", 1024),
         d_vocab=d_vocab,
-        d_mlp=tensors[f"{prefix}h.0.mlp.c_fc.weight"].shape[0 if is_linear else -1] if has_mlp else None,
+        d_mlp=material.shape(f"{prefix}h.0.mlp.c_fc.weight", 2)[0 if is_linear else 1] if has_mlp else None,
         act_fn=_ACTIVATIONS[str(act_fn)] if has_mlp else "gelu",
         attn_scale=None if config.get("scale_attn_weights", True) else 1.0,
         norm="layernorm" if f"{prefix}h.0.ln_1.weight" in tensors else None,
         norm_eps=config.get("layer_norm_epsilon", 1e-5),
-        positions=None if positions is None else "learned",
+        positions="learned" if has_positions else None,
         bias=bias,
         read_out_bias=False if bias else None,
         tied_embeddings=not head,

@@ -4,8 +4,6 @@ them."""
 from __future__ import annotations
 
 import json
-import pickle
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,14 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aotlens.interop.foreign.pickled import (
-    StandIn,
-    attributes,
-    full_name,
-    is_module,
-    module_state,
-    read_pickled,
-)
+from aotlens.interop.foreign.archive import read_pickled
+from aotlens.interop.foreign.modules import MAX_NAME, is_module, module_state
+from aotlens.interop.foreign.pickled import StandIn, attributes, full_name
 
 #: Names of weights in a folder, best first; each is looked for before the next.
 WEIGHT_FILES = (
@@ -35,6 +28,8 @@ WEIGHT_FILES = (
     "*.pt",
 )
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".pkl", ".json")
+_MAX_JSON_BYTES = 64_000_000
+_MAX_SHARING = 8  # times that a number of the file may be used: one matrix for queries, keys and values is three
 #: Where training scripts put the state dict, and where they put the configuration.
 _STATES = ("model", "state_dict", "model_state_dict", "module", "net", "weights")
 _CONFIGS = ("model_args", "cfg", "config", "hparams", "args")
@@ -55,9 +50,21 @@ class Material:
         """Where a tokenizer may lie."""
         return self.path.parent
 
-    def has(self, *parts: str) -> bool:
-        """Whether each of `parts` is the end of some tensor's name."""
-        return all(any(name.endswith(part) for name in self.tensors) for part in parts)
+    def before(self, *names: str) -> str | None:
+        """What stands before each of `names` in the tensors' names (`model.`, or nothing); None where one is not
+        there."""
+        for name in self.tensors:
+            prefix = name.removesuffix(names[0])
+            if prefix != name and all(f"{prefix}{each}" in self.tensors for each in names):
+                return prefix
+        return None
+
+    def shape(self, name: str, n_dims: int) -> tuple[int, ...]:
+        """The shape of a tensor. Raises `ValueError` for other than `n_dims` dimensions."""
+        shape = tuple(self.tensors[name].shape)
+        if len(shape) != n_dims:
+            raise ValueError(f"{self.path}: {name}: expected {n_dims} dimensions, found {list(shape)}.")
+        return shape
 
 
 def read_material(source: Path, weights: str | None = None) -> Material:
@@ -75,13 +82,15 @@ def read_material(source: Path, weights: str | None = None) -> Material:
         return Material(path=path, tensors=_sharded(path), configs=configs)
     if path.suffix == ".safetensors":
         return Material(path=path, tensors=_safetensors(path), configs=configs)
-    tensors, inside = _unwrapped(_pickle(path), path)
+    tensors, inside = _unwrapped(read_pickled(path), path)
     return Material(path=path, tensors=tensors, configs={**configs, **inside})
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object. Raises `ValueError` for anything else."""
+    """A JSON object of at most 64 MB. Raises `ValueError` for anything else."""
     try:
+        if path.stat().st_size > _MAX_JSON_BYTES:
+            raise ValueError(f"it has {path.stat().st_size / 1e6:,.0f} MB")
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{path}: expected JSON ({error}).") from error
@@ -136,20 +145,6 @@ def _sharded(index: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def _pickle(path: Path) -> Any:
-    """What torch.save wrote: a zip by our reader, what PyTorch wrote before 1.6 by its own reader of plain weights."""
-    if zipfile.is_zipfile(path):
-        return read_pickled(path)  # PyTorch's own makes a bytearray of any size that a file asks for
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, AttributeError, MemoryError) as error:
-        raise ValueError(
-            f"{path}: not weights that can be read without running code ({type(error).__name__}). It may be damaged, "
-            f"or "
-            "a whole object of an old format: load it where it comes from and save model.state_dict()."
-        ) from error
-
-
 def _unwrapped(value: Any, path: Path) -> tuple[dict[str, Tensor], dict[str, dict[str, Any]]]:
     """The state dict in what a file holds, and the configurations beside it."""
     if isinstance(value, StandIn) and is_module(value):
@@ -189,26 +184,41 @@ def _kind(value: Any) -> str:
 
 def _configs(candidates: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Those that are dictionaries or objects, as dictionaries of plain values."""
-    plain = {
+    attributes_of = {
         name: dict(value) if isinstance(value, Mapping) else attributes(value) for name, value in candidates.items()
     }
-    return {name: {str(key): item for key, item in value.items()} for name, value in plain.items() if value}
+    plain = str | int | float | bool | list | tuple | dict | None
+    return {
+        name: {key: item for key, item in values.items() if isinstance(key, str) and isinstance(item, plain)}
+        for name, values in attributes_of.items()
+        if values
+    }
 
 
 def _tensors(state: Mapping[Any, Tensor], path: Path) -> dict[str, Tensor]:
     """The tensors without what wrappers put before their names. Raises `ValueError` for what is more than its bytes."""
     found: dict[str, Tensor] = {}
+    n_bytes = 0
     for name, tensor in state.items():
-        key = str(name)
+        if not isinstance(name, str) or len(name) > MAX_NAME:
+            raise ValueError(f"{path}: expected tensors by names of up to {MAX_NAME:,} letters, found another name.")
+        key = name
         for prefix in ("_orig_mod.", "module."):
             key = key.removeprefix(prefix)
+        if key in found:
+            raise ValueError(f"{path}: {key} is given twice, the second time as {name}.")
         if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
             raise ValueError(f"{path}: {key}: expected a plain tensor, found one that is sparse, quantised or empty.")
         if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
             raise ValueError(
                 f"{path}: {key}: {list(tensor.shape)} is more than the file holds of it (a repeated tensor); a small "
-                f"file "
-                "could fill the memory. Nothing was read."
+                "file could fill the memory. Nothing was read."
             )
+        n_bytes += tensor.numel() * tensor.element_size()
         found[key] = tensor.detach()
+    if n_bytes > _MAX_SHARING * path.stat().st_size:
+        raise ValueError(
+            f"{path}: its tensors share so much that they amount to {n_bytes:,} bytes, more than {_MAX_SHARING} times "
+            "the file; a small file could fill the memory. Nothing was read."
+        )
     return found

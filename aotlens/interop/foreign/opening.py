@@ -14,9 +14,9 @@ from transformer_lens.model_bridge import TransformerBridge
 
 from aotlens.data import SymbolTokenizer, Tokenizer
 from aotlens.interop.foreign import bert, gpt2, hub, transformer_lens
+from aotlens.interop.foreign.archive import read_plain
 from aotlens.interop.foreign.key_map import KeyMap, renamed
 from aotlens.interop.foreign.material import Material, read_json, read_material
-from aotlens.interop.foreign.pickled import read_plain
 from aotlens.interop.foreign.plan import Plan, build_config
 from aotlens.interop.tokenizers import read_hugging_face
 from aotlens.models import AttentionOnlyTransformer, ModelConfig, resolve_device
@@ -86,6 +86,7 @@ def open_foreign(
         return Opened(model=bridge, format="BERT, as a TransformerBridge", path=folder, config=described)
     material = read_material(folder, weights)
     plan, settings = _plan(material, config, key_map)
+    _require_layers(material, plan.cfg)
     tensors = _renamed(material, plan)
     model = build_on_meta(plan.cfg)
     model.load_state_dict(tensors.state, strict=True, assign=True)
@@ -142,9 +143,20 @@ def _in_our_words(config: ModelConfig | Mapping[str, Any] | None, material: Mate
     return build_config("config", **config) if config.keys() <= fields else None
 
 
+def _require_layers(material: Material, cfg: ModelConfig) -> None:
+    """Raise `ValueError` for more layers than tensors: each would be built before it is missed."""
+    if cfg.n_layers > len(material.tensors):
+        raise ValueError(
+            f"{material.path}: expected tensors of each of {cfg.n_layers:,} layers, found {len(material.tensors)} "
+            "tensors in all."
+        )
+
+
 def _renamed(material: Material, plan: Plan) -> Any:
     try:
         return renamed(material.tensors, plan.key_map, plan.cfg, material.path, plan.may_lack)
+    except (RuntimeError, OverflowError) as error:  # sizes whose product no machine has
+        raise ValueError(f"{material.path}: its settings describe no model that could be: {error}") from error
     except ValueError as error:
         raise ValueError(f"{error} {plan.note}".strip()) if "missing tensors" in str(error) else error from None
 

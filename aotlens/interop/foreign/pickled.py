@@ -1,32 +1,33 @@
-"""A pickled PyTorch module read without running anything of it.
+"""The interpreter of pickles: what a program in a file makes, without running anything of it.
 
 A pickle is a program: it may import any name and call it. Here no name is imported. A class that the file names
 becomes an inert stand-in that keeps the state which the file gives it; what the file calls must be among `_BUILDERS`,
 functions of ours that make plain values, or the file is refused by that name. Tensors are kept as descriptions until
-the program has ended, and are then made by our code from the bytes of the file, within its bounds.
+the program has ended (`archive.py` makes them).
 
 The interpreter is Python's own in its plain form (`pickle._Unpickler`): the one in C makes room for as many memo
-entries as the file asks for, so that ten bytes could take all memory.
+entries as the file asks for, so that ten bytes could take all memory. A byte of a program may make an object of two
+hundred bytes, and a tuple of tuples takes a time that doubles with each level to hash or to print, so the length of a
+program, the number of its instructions and the size of what it uses for a key are bounded.
 """
 
 from __future__ import annotations
 
-import io
 import pickle
-import zipfile
-from collections.abc import Callable, Iterator
+import reprlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch import Tensor
 
-#: Bytes of the pickle itself, weights apart; a module of a hundred layers has less than one million.
-_MAX_PICKLE_BYTES = 64_000_000
+#: Bytes of the pickle itself, weights apart; a module of a hundred layers has less than one million, and one that
+#: keeps its tokenizer some four.
+MAX_PROGRAM_BYTES = 16_000_000
 
-_MAX_MODULES = 50_000  # and tensors
-_MAX_DEPTH = 30
+_MAX_INSTRUCTIONS = 4_000_000
+_MAX_CLASSES = 10_000
+_MAX_KEY_PARTS = 100
 
 _DTYPES = {
     "DoubleStorage": torch.float64,
@@ -92,8 +93,8 @@ def attributes(value: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class _Stored:
-    """A tensor as the file describes it."""
+class StoredTensor:
+    """A tensor as the file describes it: nothing here has been checked."""
 
     dtype: torch.dtype
     key: str
@@ -116,11 +117,11 @@ class _Builder:
         raise Refused("it changes a function")
 
 
-def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> _Stored:
+def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> StoredTensor:
     if not isinstance(storage, tuple) or len(storage) != 3:
         raise Refused("it makes a tensor of what is no storage")
     dtype, key, numel = storage
-    return _Stored(dtype, key, numel, offset, size, stride)
+    return StoredTensor(dtype, key, numel, offset, size, stride)
 
 
 class _Ordered(dict[Any, Any]):
@@ -130,216 +131,168 @@ class _Ordered(dict[Any, Any]):
         """What stands beside the entries is nothing that weights need."""
 
 
+def _ordered(items: Any = ()) -> _Ordered:
+    return _Ordered((_key(key), value) for key, value in items)
+
+
+def _key(value: Any) -> Any:
+    """A key of a dictionary, or a member of a set. Raises `Refused` for one that would take long to hash or print."""
+    pending, n_parts = [value], 0
+    while pending:
+        part = pending.pop()
+        if isinstance(part, tuple | frozenset):
+            n_parts += len(part)
+            if n_parts > _MAX_KEY_PARTS:
+                raise Refused(f"it has a key of more than {_MAX_KEY_PARTS} parts")
+            pending += part
+    return value
+
+
+def _plain_name(*names: Any) -> str:
+    if not all(isinstance(name, str | int) for name in names):
+        raise Refused("it names a device by what is no name")
+    return ":".join(map(str, names))
+
+
+def _latin1(text: Any, encoding: Any) -> bytes:
+    return text.encode("latin1") if isinstance(text, str) and encoding == "latin1" else b""
+
+
 #: Everything that a pickle may call, by name.
 _BUILDERS: dict[str, Callable[..., Any]] = {
     "torch._utils._rebuild_tensor_v2": _tensor,
     "torch._utils._rebuild_parameter": lambda data, *_: data,
-    "collections.OrderedDict": lambda *items: _Ordered(*items),
-    "builtins.set": lambda items=(): set(items),
-    "builtins.frozenset": lambda items=(): frozenset(items),
+    "collections.OrderedDict": _ordered,
+    "builtins.set": lambda items=(): set(map(_key, items)),
+    "builtins.frozenset": lambda items=(): frozenset(map(_key, items)),
     "torch.Size": lambda sizes=(): tuple(sizes),
-    "torch.device": lambda *names: ":".join(map(str, names)),
-    "_codecs.encode": lambda text, encoding: str(text).encode("latin1") if encoding == "latin1" else b"",
+    "torch.device": _plain_name,
+    "_codecs.encode": _latin1,
     "collections.defaultdict": lambda *_: _Ordered(),
 }
 #: What training scripts keep beside weights: made into nothing, where other calls are refused.
 _BUILDERS |= dict.fromkeys(
     (
+        "builtins.complex",
+        "builtins.range",
+        "builtins.slice",
+        "collections.Counter",
+        "collections.deque",
+        "datetime.date",
+        "datetime.datetime",
+        "datetime.timedelta",
         "functools.partial",
+        "numpy.core.multiarray._reconstruct",
+        "numpy._core.multiarray._reconstruct",
         "numpy.core.multiarray.scalar",
         "numpy._core.multiarray.scalar",
         "numpy.dtype",
         "pathlib.Path",
         "pathlib.PosixPath",
+        "pathlib.WindowsPath",
         "pathlib._local.PosixPath",
+        "pathlib._local.WindowsPath",
     ),
     lambda *_: StandIn.__new__(StandIn),
 )
 _OLD_MODULES = {"__builtin__": "builtins", "copy_reg": "copyreg"}  # Python 2's names, which protocol 2 keeps
 
 
-class _Unpickler(pickle._Unpickler):  # type: ignore[name-defined, misc]
+class _Instructions(dict[int, Callable[[Any], None]]):
+    """What to do by instruction, until a program has had too many of them."""
+
+    left = _MAX_INSTRUCTIONS
+
+    def __getitem__(self, code: int) -> Callable[[Any], None]:
+        self.left -= 1
+        if self.left < 0:
+            raise Refused(f"it has more than {_MAX_INSTRUCTIONS:,} instructions")
+        if code not in self:
+            raise Refused(f"it has the instruction {bytes([code])!r}")
+        return super().__getitem__(code)
+
+
+#: Memory of a size that a file names, names by number, and buffers from elsewhere.
+_NOT_NEEDED = frozenset(
+    code[0]
+    for code in (
+        pickle.BYTEARRAY8,
+        pickle.NEXT_BUFFER,
+        pickle.READONLY_BUFFER,
+        pickle.EXT1,
+        pickle.EXT2,
+        pickle.EXT4,
+    )
+)
+
+
+@runtime_checkable
+class Readable(Protocol):
+    """What a program is read from."""
+
+    def read(self, n: int, /) -> bytes: ...
+
+    def readline(self) -> bytes: ...
+
+
+class Unpickler(pickle._Unpickler):  # type: ignore[name-defined, misc]
     """Runs the program in a pickle with our names in place of Python's."""
+
+    def __init__(self, file: Readable) -> None:
+        super().__init__(file, encoding="utf-8")
+        known = pickle._Unpickler.dispatch | self._OURS  # type: ignore[attr-defined]
+        self.dispatch = _Instructions({code: load for code, load in known.items() if code not in _NOT_NEEDED})
+        self._classes: dict[tuple[str, str], _Inert] = {}
+        self.dtypes: dict[str, torch.dtype] = {}
+        """Of every storage that the program names, by its key."""
 
     def find_class(self, module: str, name: str) -> Any:
         module = _OLD_MODULES.get(module, module)
         builder = _BUILDERS.get(f"{module}.{name}")
         if builder is not None:
             return _Builder(builder)
-        return _Inert(name, (StandIn,), {"__module__": module, "__qualname__": name})
+        if (module, name) not in self._classes:
+            if len(self._classes) >= _MAX_CLASSES:
+                raise Refused(f"it names more than {_MAX_CLASSES:,} classes")
+            made = _Inert(name, (StandIn,), {"__module__": module, "__qualname__": name})
+            self._classes[module, name] = made
+        return self._classes[module, name]
 
-    def persistent_load(self, pid: Any) -> tuple[torch.dtype, str, int]:
+    def persistent_load(self, pid: Any) -> Any:
         match pid:
-            case ("storage", kind, str(key), _, int(numel)) if isinstance(kind, _Inert):
+            case ("storage", kind, str(key), _, int(numel), *more) if isinstance(kind, _Inert) and more in ([], [None]):
                 dtype = _DTYPES.get(kind.__name__)
                 if dtype is not None and numel >= 0:
+                    self.dtypes[key] = dtype
                     return dtype, key, numel
-        raise Refused(f"it names a storage {str(pid)[:80]} of a kind that is not known")
+            case ("module", _Inert() as kind, *_):  # before PyTorch 1.6 a class came with its source, which is not read
+                return kind
+        raise Refused(f"it names a storage {reprlib.repr(pid)} of a kind that is not known")
 
+    def _load_setitem(self) -> None:
+        value, key = self.stack.pop(), self.stack.pop()
+        self.stack[-1][_key(key)] = value
 
-def read_pickled(path: Path) -> Any:
-    """What `torch.save` wrote to `path`: plain values, tensors, and stand-ins for everything else.
+    def _load_setitems(self) -> None:
+        items = self.pop_mark()
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            self.stack[-1][_key(key)] = value
 
-    Raises `ValueError`, with the reason, for a file that is not such a zip or is damaged, whose program calls what it
-    may not, or whose tensors do not lie within the file.
-    """
-    check_zip(path)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            program, prefix = _program(archive)
-            value = _Unpickler(program, encoding="utf-8").load()
-            # Mapped, not read: memory is taken for what is kept only.
-            data = torch.UntypedStorage.from_file(str(path), False, path.stat().st_size)
-            assert isinstance(data, torch.UntypedStorage)
-            return _with_tensors(value, _Bytes(archive, prefix, data))
-    except Refused as reason:
-        raise ValueError(
-            f"{path}: this file is a pickled program, and {reason}, which reading weights does not need; nothing of it "
-            "was run. If you trust it, load it where it comes from and save model.state_dict()."
-        ) from None
-    except Exception as error:  # a damaged pickle raises anything
-        raise ValueError(f"{path}: damaged, or no file of torch.save: {type(error).__name__} {error}.") from error
+    def _load_dict(self) -> None:
+        items = self.pop_mark()
+        self.append({_key(key): value for key, value in zip(items[::2], items[1::2], strict=True)})
 
+    def _load_additems(self) -> None:
+        members = self.pop_mark()
+        self.stack[-1].update(map(_key, members))
 
-def read_plain(path: Path) -> Any:
-    """What `pickle.dump` wrote to `path`, as `read_pickled`. Raises `ValueError` as that."""
-    try:
-        if path.stat().st_size > _MAX_PICKLE_BYTES:
-            raise Refused(f"it is {path.stat().st_size / 1e6:.0f} MB long")
-        return _Unpickler(io.BytesIO(path.read_bytes()), encoding="utf-8").load()
-    except Refused as reason:
-        raise ValueError(f"{path}: this file is a pickled program, and {reason}; nothing of it was run.") from None
-    except Exception as error:  # a damaged pickle raises anything
-        raise ValueError(f"{path}: damaged, or no pickle: {type(error).__name__} {error}.") from error
+    def _load_frozenset(self) -> None:
+        self.append(frozenset(map(_key, self.pop_mark())))
 
-
-def check_zip(path: Path) -> None:
-    """Raise `ValueError` for a zip that unpacks to more than it holds: torch.save compresses nothing."""
-    if not zipfile.is_zipfile(path):
-        return
-    try:
-        with zipfile.ZipFile(path) as archive:
-            entries = archive.infolist()
-    except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError) as error:
-        raise ValueError(f"{path}: a damaged zip ({error}). Fetch it again.") from error
-    packed = [entry.filename for entry in entries if entry.compress_type != zipfile.ZIP_STORED]
-    if packed or sum(entry.file_size for entry in entries) > path.stat().st_size:
-        what = f"{packed[0]!r} is compressed" if packed else "its parts overlap"
-        raise ValueError(
-            f"{path}: expected what torch.save writes, which compresses nothing; here {what}, so that a small file "
-            f"could "
-            "fill the memory. Nothing was read."
-        )
-
-
-def _program(archive: zipfile.ZipFile) -> tuple[Any, str]:
-    """The pickle in an archive, and the folder in which it lies."""
-    names = [entry for entry in archive.infolist() if entry.filename.endswith("data.pkl")]
-    if len(names) != 1 or names[0].filename.count("/") > 1:
-        raise Refused(f"it holds {len(names)} programs named data.pkl, not one")
-    if names[0].file_size > _MAX_PICKLE_BYTES:
-        raise Refused(f"it is {names[0].file_size / 1e6:.0f} MB long")
-    prefix = names[0].filename.removesuffix("data.pkl")
-    if f"{prefix}byteorder" in archive.namelist() and archive.read(f"{prefix}byteorder") != b"little":
-        raise Refused("its numbers are stored with the largest byte first")
-    return io.BytesIO(archive.read(names[0])), prefix
-
-
-@dataclass(frozen=True)
-class _Bytes:
-    """The bytes of an archive's storages."""
-
-    archive: zipfile.ZipFile
-    prefix: str
-    data: torch.UntypedStorage
-
-    def tensor(self, stored: _Stored) -> Tensor:
-        """A view of the file. Raises `Refused` for a tensor that is larger than its storage, or reaches beyond it."""
-        sizes, strides = _naturals(stored.size), _naturals(stored.stride)
-        offset = _naturals((stored.offset,))[0]
-        if len(sizes) != len(strides):
-            raise Refused(f"it makes a tensor of {len(sizes)} sizes and {len(strides)} strides")
-        numel, last = 1, offset
-        for size, stride in zip(sizes, strides, strict=True):
-            numel, last = numel * size, last + max(size - 1, 0) * stride
-        if numel > stored.numel or (numel and last >= stored.numel):
-            raise Refused(f"it makes a tensor {list(sizes)} of a storage of {stored.numel} numbers")
-        entry = self.archive.getinfo(f"{self.prefix}data/{stored.key}")
-        n_bytes = stored.numel * stored.dtype.itemsize
-        if entry.file_size != n_bytes:
-            raise Refused(f"it says {n_bytes} bytes of a storage that has {entry.file_size}")
-        start = self._start(entry)
-        storage = self.data[start : start + n_bytes]
-        with torch.no_grad():
-            return torch.empty(0, dtype=stored.dtype).set_(storage, offset, sizes, strides)  # type: ignore[call-overload]
-
-    def _start(self, entry: zipfile.ZipInfo) -> int:
-        """Where an entry's bytes begin: behind its header, its name and its padding."""
-        at = entry.header_offset + 26
-        lengths = bytes(self.data[at : at + 4].tolist())
-        return at + 4 + int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little")
-
-
-def _naturals(values: Any) -> tuple[int, ...]:
-    if not isinstance(values, tuple) or any(type(value) is not int or value < 0 for value in values):
-        raise Refused(f"it makes a tensor of sizes {str(values)[:80]}")
-    return values
-
-
-def _with_tensors(root: Any, source: _Bytes) -> Any:
-    """The value with tensors in place of their descriptions, in dictionaries, lists and states; each object once."""
-    seen: set[int] = set()
-    pending = [root]
-    while pending:
-        value = pending.pop()
-        if id(value) in seen:
-            continue
-        seen.add(id(value))
-        places: Iterator[tuple[Any, Any, Any]] = iter(())
-        if isinstance(value, dict):
-            places = ((value, key, item) for key, item in list(value.items()))
-        elif isinstance(value, list):
-            places = ((value, i, item) for i, item in enumerate(value))
-        elif isinstance(value, tuple):
-            pending += value
-        elif isinstance(value, StandIn):
-            pending += [value.state, value.entries]
-        for container, key, item in places:
-            if isinstance(item, _Stored):
-                container[key] = source.tensor(item)
-            else:
-                pending.append(item)
-    return source.tensor(root) if isinstance(root, _Stored) else root
-
-
-def is_module(value: Any) -> bool:
-    """Whether a stand-in is one of a `torch.nn.Module`."""
-    return {"_parameters", "_buffers", "_modules"} <= attributes(value).keys()
-
-
-def module_state(module: StandIn) -> dict[str, Tensor]:
-    """The state dict of a module's stand-in: parameters and the buffers that are saved, by their full names.
-
-    Raises `ValueError` for modules that contain themselves, or each other so often that their names fill the memory.
-    """
-    found: dict[str, Tensor] = {}
-    pending: list[tuple[str, Any]] = [("", module)]
-    n_modules = 0
-    while pending:
-        prefix, part = pending.pop()
-        n_modules += 1
-        if n_modules > _MAX_MODULES or len(found) > _MAX_MODULES or prefix.count(".") > _MAX_DEPTH:
-            raise ValueError(
-                f"expected a model, found more than {_MAX_MODULES:,} modules or {_MAX_DEPTH} within each other: do "
-                "they contain themselves?"
-            )
-        state = attributes(part)
-        hidden = state.get("_non_persistent_buffers_set") or ()
-        for group in ("_parameters", "_buffers"):
-            for name, tensor in (state.get(group) or {}).items():
-                if isinstance(tensor, Tensor) and not (group == "_buffers" and name in hidden):
-                    found[f"{prefix}{name}"] = tensor
-        for name, child in (state.get("_modules") or {}).items():
-            if child is not None:
-                pending.append((f"{prefix}{name}.", child))
-    return found
+    _OURS = {  # noqa: RUF012 (never changed)
+        pickle.SETITEM[0]: _load_setitem,
+        pickle.SETITEMS[0]: _load_setitems,
+        pickle.DICT[0]: _load_dict,
+        pickle.ADDITEMS[0]: _load_additems,
+        pickle.FROZENSET[0]: _load_frozenset,
+    }

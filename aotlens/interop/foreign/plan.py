@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import reprlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +40,17 @@ def asked(where: object, names: Mapping[str, str]) -> Unsaid:
     )
 
 
+def require_sizes(where: object, settings: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Raise `ValueError` for a size among `settings` that is no whole number from 1 to 2³¹.
+
+    None is a size that is not said, and so is −1, TransformerLens's word for it.
+    """
+    for name in names:
+        size = settings.get(name)
+        if size is not None and size != -1 and (type(size) is not int or not 1 <= size <= 2**31):
+            raise ValueError(f"{where}: expected a whole number for {name}, found {reprlib.repr(size)}.")
+
+
 def n_layers(material: Material, before: str) -> int:
     """How many numbers, from 0 on, stand behind `before` in the tensors' names."""
     numbers = {name.removeprefix(before).split(".", 1)[0] for name in material.tensors if name.startswith(before)}
@@ -55,5 +67,5 @@ def build_config(where: object, **fields: Any) -> ModelConfig:
     """The configuration; an error of it begins with `where`."""
     try:
         return ModelConfig(**fields)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise ValueError(f"{where}: {error}") from error

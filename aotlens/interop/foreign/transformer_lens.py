@@ -11,14 +11,16 @@ all is `norm=None`. As many outputs as tokens are tokens; more or fewer are clas
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from aotlens.interop.foreign.material import Material
-from aotlens.interop.foreign.plan import Plan, asked, build_config, n_layers, refuse
+from aotlens.interop.foreign.plan import Plan, asked, build_config, n_layers, refuse, require_sizes
 from aotlens.models.config import ACTIVATIONS
 
+_NAMES = ("embed.W_E", "blocks.0.attn.W_Q", "blocks.0.attn.W_O")
 #: Buffers, which hold no weights.
-_KEY_MAP = {"blocks.*.attn.mask": None, "blocks.*.attn.IGNORE": None}
+_BUFFERS = ("blocks.*.attn.mask", "blocks.*.attn.IGNORE")
 #: Keys that change what a model computes in ways that ours does not: the values that leave it as it is.
 _HARMLESS: dict[str, tuple[object, ...]] = {
     "architecture": (None, "neel"),
@@ -39,7 +41,7 @@ _POSITIONS = {"standard": "learned", "shortformer": "qk"}
 
 def matches(material: Material) -> bool:
     """Whether tensors have the names of a `HookedTransformer`."""
-    return material.has("embed.W_E", "blocks.0.attn.W_Q", "blocks.0.attn.W_O")
+    return material.before(*_NAMES) is not None
 
 
 def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan:
@@ -48,18 +50,20 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
     `is_described`: a configuration came with the weights, so that what it does not mention has TransformerLens's
     default. Raises `ValueError` for what neither tells, and for what is outside our family.
     """
-    tensors, path = material.tensors, material.path
-    sizes = {
-        **_sizes(material),
-        **{name: value for name, value in config.items() if name in _SIZES and value is not None},
-    }
-    if sizes.get("n_heads") == -1:
-        sizes["n_heads"] = sizes["d_model"] // sizes["d_head"]
+    prefix, path = material.before(*_NAMES), material.path
+    assert prefix is not None
+    tensors = {name.removeprefix(prefix): t for name, t in material.tensors.items() if name.startswith(prefix)}
+    material = replace(material, tensors=tensors)
+    require_sizes(path, config, (*_SIZES, "d_vocab_out"))
+    said = {name: value for name, value in config.items() if name in _SIZES and value not in (None, -1)}
+    sizes = {**_sizes(material), **said}
     has_mlp = any(".mlp." in name for name in tensors)
     norm, positions = _norm(material, config), _positions(material, config, is_described)
     direction = _direction(material, config, is_described)
     act_fn = config.get("act_fn")
     unsaid = {}
+    if "n_heads" not in sizes or "d_head" not in sizes:
+        unsaid |= {"n_heads": "heads of each layer", "d_head": "the width of a head"}
     if "n_ctx" not in sizes:
         unsaid["n_ctx"] = "the longest sequence"
     if norm == "?":
@@ -79,7 +83,7 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
         problems.append(f"positional_embedding_type={positions!r}")
     if direction not in ("causal", "bidirectional"):
         problems.append(f"attention_dir={direction!r}")
-    if has_mlp and act_fn not in ACTIVATIONS:
+    if has_mlp and str(act_fn) not in ACTIVATIONS:
         problems.append(f"act_fn={act_fn!r}")
     if config.get("n_key_value_heads") not in (None, sizes["n_heads"]):
         problems.append(f"n_key_value_heads={config['n_key_value_heads']} for {sizes['n_heads']} heads")
@@ -100,7 +104,7 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
     return Plan(
         format="TransformerLens's old format",
         cfg=cfg,
-        key_map=_KEY_MAP,
+        key_map={f"{prefix}{name}": None for name in _BUFFERS} | {f"{prefix}{name}": name for name in tensors},
         may_lack=("b", "w") if norm == "LNPre" else ("b_",),
         note="Folded norms are normalization_type 'LNPre'." if norm == "LN" else "",
     )
@@ -112,16 +116,17 @@ _SIZES = ("n_layers", "d_model", "n_heads", "d_head", "n_ctx", "d_vocab", "d_mlp
 def _sizes(material: Material) -> dict[str, int]:
     """Every size that a shape shows."""
     tensors = material.tensors
-    sizes = {"n_layers": n_layers(material, "blocks."), "d_vocab": tensors["embed.W_E"].shape[0]}
+    d_vocab, d_model = material.shape("embed.W_E", 2)
+    sizes = {"n_layers": n_layers(material, "blocks."), "d_vocab": d_vocab, "d_model": d_model}
     query = tensors["blocks.0.attn.W_Q"]
     if query.ndim == 3:
-        sizes |= dict(zip(("n_heads", "d_model", "d_head"), query.shape, strict=True))
-    if (positions := tensors.get("pos_embed.W_pos")) is not None:
-        sizes["n_ctx"] = positions.shape[0]
-    elif (mask := tensors.get("blocks.0.attn.mask")) is not None:
-        sizes["n_ctx"] = mask.shape[-1]
-    if (mlp := tensors.get("blocks.0.mlp.W_in")) is not None:
-        sizes["d_mlp"] = mlp.shape[-1]
+        sizes |= {"n_heads": query.shape[0], "d_head": query.shape[2]}
+    if "pos_embed.W_pos" in tensors:
+        sizes["n_ctx"] = material.shape("pos_embed.W_pos", 2)[0]
+    elif "blocks.0.attn.mask" in tensors:
+        sizes["n_ctx"] = material.shape("blocks.0.attn.mask", 2)[0]
+    if "blocks.0.mlp.W_in" in tensors:
+        sizes["d_mlp"] = material.shape("blocks.0.mlp.W_in", 2)[1]
     return sizes
 
 
@@ -155,7 +160,7 @@ def _outputs(material: Material, config: dict[str, Any], d_vocab: int) -> dict[s
     readout = material.tensors.get("unembed.W_U")
     d_out = config.get("d_vocab_out")
     if d_out in (None, -1):
-        d_out = d_vocab if readout is None else readout.shape[-1]
+        d_out = d_vocab if readout is None else material.shape("unembed.W_U", 2)[1]
     return {} if d_out == d_vocab else {"read_out": "classes", "d_out": d_out, "pooling": None}
 
 

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 import aotlens
-from aotlens.interop.foreign.pickled import module_state, read_pickled
+from aotlens.interop.foreign.archive import read_pickled
+from aotlens.interop.foreign.modules import module_state
 from tests.interop.foreign.conftest import HookedTransformer, HookedTransformerConfig
 from tests.interop.test_legacy import legacy_state
 
@@ -157,15 +158,13 @@ def test_a_tensor_is_made_within_its_storage(tmp_path):
 def test_files_of_before_zips_are_held_to_the_same(tmp_path):
     """A tensor that repeats one number is small in the file and large in memory."""
     repeated = {"embed.W_E": torch.ones(1).expand(10**6, 10**6), "x": torch.ones(2)}
-    saved(tmp_path / "w.pt", repeated)
-    with pytest.raises(ValueError, match=r"it makes a tensor \[1000000, 1000000\] of a storage of 1 numbers"):
-        aotlens.load(tmp_path / "w.pt")
-    torch.save(repeated, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
-    with pytest.raises(ValueError, match=r"embed.W_E: \[1000000, 1000000\] is more than the file holds of it"):
-        aotlens.load(tmp_path / "old.pt")
-    torch.save({"embed.W_E": torch.eye(3).to_sparse()}, tmp_path / "s.pt", _use_new_zipfile_serialization=False)
-    with pytest.raises(ValueError, match="expected a plain tensor, found one that is sparse"):
-        aotlens.load(tmp_path / "s.pt")
+    for is_zip in (True, False):
+        torch.save(repeated, tmp_path / "w.pt", _use_new_zipfile_serialization=is_zip)
+        with pytest.raises(ValueError, match=r"it makes a tensor \[1000000, 1000000\] of a storage of 1 numbers"):
+            aotlens.load(tmp_path / "w.pt")
+        torch.save({"W_E": torch.eye(3).to_sparse()}, tmp_path / "s.pt", _use_new_zipfile_serialization=is_zip)
+        with pytest.raises(ValueError, match=r"it calls torch._utils._rebuild_sparse_tensor"):
+            aotlens.load(tmp_path / "s.pt")
 
 
 @torch.no_grad()
@@ -227,7 +226,7 @@ def test_other_objects_are_named(tmp_path):
         aotlens.load(tmp_path / "f.pt")
     for call in (Calls(os.system, "true"), Calls(bytearray, 10**17)):
         (tmp_path / "old.pkl").write_bytes(pickle.dumps(call, protocol=2))
-        with pytest.raises(ValueError, match="not weights that can be read without running code"):
+        with pytest.raises(ValueError, match=r"pickled program, and it calls (posix.system|builtins.bytearray), .*not"):
             aotlens.load(tmp_path / "old.pkl")
 
 
