@@ -119,6 +119,7 @@ def files(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / f"{name}.txt").write_text(SENTENCES * 400, encoding="utf-8")
     (tmp_path / "lambada_test.jsonl").write_text('{"text": "Mr. Darnay bowed to the lady"}\n' * 3, encoding="utf-8")
     (tmp_path / "wiki.test.raw").write_text(f" \n = Darnay = \n \n {SENTENCES} \n", encoding="utf-8")
+    _others_models(tmp_path)
     linear = {
         "0.weight": torch.randn(5, 3),
         "0.bias": torch.zeros(5),
@@ -130,6 +131,18 @@ def files(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("my-recipe.toml", "tiny.toml"):
         (tmp_path / name).write_text(recipe, encoding="utf-8")
     return tmp_path
+
+
+def _others_models(folder: Path) -> None:
+    """A GPT-2 as Hugging Face saves it, and a state dict by TransformerLens's names."""
+    import transformers
+
+    config = transformers.GPT2Config(n_layer=1, n_head=2, n_embd=8, n_positions=8, vocab_size=11)
+    transformers.GPT2LMHeadModel(config).save_pretrained(folder / "GPT2_FOLDER")
+    cfg = aotlens.ModelConfig(n_layers=1, d_model=8, n_heads=2, d_head=4, n_ctx=8, d_vocab=6, bias=True)
+    state = aotlens.models.AttentionOnlyTransformer(cfg).state_dict()
+    mask = torch.ones(8, 8, dtype=torch.bool).tril()
+    torch.save(state | {"blocks.0.attn.mask": mask}, folder / "sums.pth")
 
 
 def _words(command: str) -> list[str]:

@@ -94,7 +94,6 @@ def is_taken(target: Path) -> bool:
 
 def is_of_another_program(folder: Path) -> bool:
     """Whether `folder` has a config.json that is whole and says nothing of what ours say."""
-    path = locate(folder, CONFIG)
     try:
         stored = strict_json(read_regular(locate(folder, CONFIG), inside=folder))
     except (OSError, ValueError):

@@ -16,6 +16,7 @@ from aotlens.commands.shared import (
     Force,
     Ids,
     check_csv,
+    load_ours,
     print_text,
     prompt,
     several,
@@ -62,7 +63,6 @@ def ablate_command(
     """
     import pandas as pd
 
-    from aotlens.checkpoints import load
     from aotlens.data import Encoding, open_corpus, spread_windows
     from aotlens.heads import ablate
 
@@ -70,7 +70,7 @@ def ablate_command(
     if text is None and ids is None and corpus is None:
         raise ValueError("expected something to measure on: --text TEXT, --ids IDS or --corpus SPEC.")
     source = None if corpus is None else open_corpus(corpus)
-    model = load(checkpoint, device, folders=folders)
+    model = load_ours("ablate", checkpoint, device, folders)
     tokens = prompt(model, text, ids)
     windows, which = None, "the prompt"
     if source is not None:

@@ -15,6 +15,7 @@ from aotlens.commands.shared import (
     Folders,
     Force,
     TokenBar,
+    card_of,
     check_csv,
     check_out,
     corpus_name,
@@ -26,6 +27,7 @@ from aotlens.commands.shared import (
 if TYPE_CHECKING:
     import pandas as pd
 
+    from aotlens.checkpoints import CheckpointInfo
     from aotlens.heads import Atlas
 
 
@@ -86,7 +88,7 @@ def atlas_command(
         )  # fmt: skip
     if out is not None:
         sizes = f"--tokens {tokens} {' '.join(f'--how {each}' for each in hows)} --sequences {sequences}"
-        _save(out, made, checkpoint, folders, corpus, sizes)
+        _save(out, made, card_of(model, checkpoint, folders), corpus, sizes)
     frame = made.to_frame()
     frame = frame[rows_where(frame, where)]
     if csv is not None:
@@ -111,13 +113,12 @@ def _distillation(checkpoint: str) -> object:
     return bundled[checkpoint].distillation
 
 
-def _save(out: Path, made: Atlas, checkpoint: str, folders: list[Path], corpus: str, sizes: str) -> None:
-    from aotlens.checkpoints import find_checkpoint
+def _save(out: Path, made: Atlas, info: CheckpointInfo, corpus: str, sizes: str) -> None:
     from aotlens.data import open_corpus
     from aotlens.data.sources import portable_spec
     from aotlens.heads import AtlasRecord, save_atlas
 
-    info, text = find_checkpoint(checkpoint, folders), open_corpus(corpus)
+    text = open_corpus(corpus)
     record = AtlasRecord(
         atlas=made,
         checkpoint=info.name,

@@ -14,9 +14,11 @@ from aotlens.commands.shared import (
     Device,
     Folders,
     Force,
+    card_of,
     check_csv,
     check_out,
     corpus_name,
+    load_ours,
     print_text,
     several,
     table,
@@ -57,7 +59,6 @@ def audit_command(
     if out is not None:
         check_out(out, force)
 
-    from aotlens.checkpoints import find_checkpoint, load
     from aotlens.data import open_corpus
     from aotlens.data.sources import portable_spec
     from aotlens.denoise import AuditRecord, audit, load_audit, save_audit
@@ -66,7 +67,8 @@ def audit_command(
     if out is not None and out.exists():
         load_audit(out)  # only an audit is overwritten
     text = open_corpus(corpus)
-    info, model = find_checkpoint(checkpoint, folders), load(checkpoint, device, folders=folders)
+    model = load_ours("audit", checkpoint, device, folders)
+    info = card_of(model, checkpoint, folders)
     windows = held_out_windows(model, text, tokens)
     result = audit(model, windows, n_draws=draws, seed=seed)
     if out is not None:

@@ -15,6 +15,7 @@ from aotlens.commands.shared import (
     Folders,
     Force,
     check_csv,
+    load_ours,
     print_text,
     table,
     write_csv,
@@ -71,7 +72,6 @@ def bigrams_command(
     With --corpus, how often second follows first there, and how far the path's prediction is from the text's bigrams:
     KL in nats a token, weighted by frequency, beside that of a prediction of unigram frequencies.
     """
-    from aotlens.checkpoints import load
     from aotlens.data import open_corpus
     from aotlens.trigrams import bigrams, count_bigrams, zero_layer
 
@@ -82,7 +82,7 @@ def bigrams_command(
         if value and corpus is None:
             raise ValueError(f"{option}: names a part of a text: --corpus SPEC.")
     text = None if corpus is None else open_corpus(corpus)
-    model = load(checkpoint, device, folders=folders)
+    model = load_ours("bigrams", checkpoint, device, folders)
     chosen = [token_or_id(word) for word in token]
     counts, which = None, ""
     if text is not None:

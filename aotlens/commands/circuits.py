@@ -15,6 +15,7 @@ from aotlens.commands.shared import (
     Folders,
     Force,
     check_csv,
+    load_ours,
     print_text,
     table,
     write_csv,
@@ -52,12 +53,11 @@ def circuits_command(
     an output's logit. QK scores of one destination can be compared with each other only, so they are also given
     above their row's level, the log-mean-exp over all sources.
     """
-    from aotlens.checkpoints import load
 
     check_csv(csv, force)
     if token is not None and token_id is not None:
         raise ValueError("--token and --token-id: expected one of them, got both.")
-    model = load(checkpoint, device, folders=folders)
+    model = load_ours("circuits", checkpoint, device, folders)
     circuit = choose_circuit(model, head, kind, left, right)
     if token is not None:
         token_id = model.to_single_token(token)
@@ -98,11 +98,10 @@ def spectrum_command(
     The copying score is the sum of the eigenvalues over the sum of their sizes, from -1 to 1. A singular pair reads
     along its left vector and writes along its right one: + on the left pushes + on the right up and - down.
     """
-    from aotlens.checkpoints import load
     from aotlens.circuits import copying_rate, spectrum
 
     check_csv(csv, force)
-    model = load(checkpoint, device, folders=folders)
+    model = load_ours("spectrum", checkpoint, device, folders)
     circuit = choose_circuit(model, head, kind, left, right)
     if rate and (circuit.kind, circuit.left.name, circuit.right.name) != ("ov", "tokens", "logits"):
         raise ValueError("--rate: expected the OV circuit from tokens to logits; leave --kind, --left and --right.")

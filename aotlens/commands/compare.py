@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aotlens.commands.shared import MOST_ROWS, Csv, Device, Folders, Force, check_csv, print_text, table, write_csv
+from aotlens.commands.shared import (
+    MOST_ROWS,
+    Csv,
+    Device,
+    Folders,
+    Force,
+    check_csv,
+    load_ours,
+    print_text,
+    table,
+    write_csv,
+)
 
 if TYPE_CHECKING:
     from aotlens.models import AttentionOnlyTransformer
@@ -32,12 +43,11 @@ def compare_command(
     Cosines of the OV and QK circuits between tokens, and with --corpus of the patterns on the same windows; the pairs
     have the largest sum. The margin is by how much a pair beats the left head's best other partner.
     """
-    from aotlens.checkpoints import load
     from aotlens.data import Encoding, open_corpus, spread_windows
     from aotlens.heads import match_heads
 
     check_csv(csv, force)
-    models = [load(name, device, folders=folders) for name in (left, right)]
+    models = [load_ours("compare", name, device, folders) for name in (left, right)]
     windows = None
     if corpus is not None:
         source = open_corpus(corpus)

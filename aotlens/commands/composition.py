@@ -13,6 +13,7 @@ from aotlens.commands.shared import (
     Folders,
     Force,
     check_csv,
+    load_ours,
     print_text,
     several,
     table,
@@ -43,11 +44,10 @@ def composition_command(
     stay at or below it (p below); how many standard deviations the norm's square lies above its mean over rotations
     (z); the norm; and that mean and standard deviation.
     """
-    from aotlens.checkpoints import load
     from aotlens.circuits import composition
 
     check_csv(csv, force)
-    model = load(checkpoint, "cpu", folders=folders)  # which is where it is computed
+    model = load_ours("composition", checkpoint, "cpu", folders)  # which is where it is computed
     result = composition(model, mode, folded=folded)
     frame = result.to_frame()
     if csv is not None:

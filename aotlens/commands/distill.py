@@ -17,6 +17,7 @@ from aotlens.commands.shared import (
     Folders,
     Force,
     TokenBar,
+    card_of,
     check_csv,
     check_out,
     corpus_name,
@@ -100,7 +101,7 @@ def distill_command(
     check_csv(csv, force)
     state, widths = _check_out(out, resume, force), _widths(hidden)
 
-    from aotlens.checkpoints import find_checkpoint, load
+    from aotlens.checkpoints import load
     from aotlens.data import open_corpus
     from aotlens.data.sources import portable_spec
     from aotlens.distill import (
@@ -115,7 +116,8 @@ def distill_command(
     if out is not None and out.exists():
         load_distillation(out)  # only a distillation is overwritten
     text = open_corpus(corpus)
-    info, model = find_checkpoint(checkpoint, folders), load(checkpoint, device, folders=folders)
+    model = load(checkpoint, device, folders=folders)
+    info = card_of(model, checkpoint, folders)
     with TokenBar() as bar:
         distillation = distill_heads(
             model,

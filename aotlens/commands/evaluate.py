@@ -16,6 +16,7 @@ from aotlens.commands.shared import (
     Force,
     TokenBar,
     check_csv,
+    load_ours,
     print_text,
     table,
     write_csv,
@@ -74,7 +75,6 @@ def evaluate_command(
             raise ValueError(f"--data {data}: evaluates models of images; leave the options of text out.")
         evaluate_on_images(checkpoints, data, split, csv, force, device, folders)
         return
-    from aotlens.checkpoints import load
     from aotlens.data import open_corpus
     from aotlens.data.zero_shot import ON_THE_HUB
     from aotlens.evaluate import evaluate_zero_shot
@@ -83,7 +83,7 @@ def evaluate_command(
     check_csv(csv, force)
     if not any((lambada, wikitext, ptb, cbt_cn, cbt_ne)):
         lambada, wikitext, ptb, cbt_cn, cbt_ne = ON_THE_HUB.values()
-    models = {name: load(name, device, folders=folders) for name in checkpoints}
+    models = {name: load_ours("evaluate", name, device, folders) for name in checkpoints}
     scorers: dict[str, Scorer] = {name: ModelScorer(model) for name, model in models.items()}
     if baselines is not None:
         scorers |= fit_baselines(models[checkpoints[0]], open_corpus(baselines))

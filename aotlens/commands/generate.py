@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aotlens.commands.choosing import documents_to_read
-from aotlens.commands.shared import MOST_ROWS, MOST_TOKENS, Checkpoint, Device, Folders, print_text
+from aotlens.commands.shared import (
+    MOST_ROWS,
+    MOST_TOKENS,
+    Checkpoint,
+    Device,
+    Folders,
+    Ids,
+    load_ours,
+    print_text,
+    prompt,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,7 +29,10 @@ _WINDOWS = 32
 
 def generate_command(
     checkpoint: Checkpoint,
-    text: Annotated[str, typer.Option(metavar="TEXT", help="What to continue; <|mask|> in it is filled.")],
+    text: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="What to continue; <|mask|> in it is filled.")
+    ] = None,
+    ids: Ids = None,
     tokens: Annotated[
         int | None, typer.Option(min=1, max=MOST_TOKENS, metavar="N", help="New tokens at most; 50 by default.")
     ] = None,
@@ -48,36 +61,47 @@ def generate_command(
 
     A model that sees both sides continues nothing: it fills the masks of the text, from left to right.
     """
-    from aotlens.checkpoints import load
     from aotlens.conventions import as_heads
     from aotlens.heads import HeadSwitches
     from aotlens.models import fill, generate
 
-    model = load(checkpoint, device, folders=folders)
+    model = load_ours("generate", checkpoint, device, folders)
     if model.sees_later_keys and (tokens is not None or stop is not None):
         raise ValueError(
             f"{checkpoint} sees both sides of a token, so nothing comes after its text: it fills <|mask|>, and takes "
             "no --tokens and no --stop."
         )
+    tokens_given = prompt(model, text, ids)
+    if tokens_given is None:
+        raise ValueError("expected something to continue: --text TEXT or --ids IDS.")
+    given = tokens_given if text is None or model.tokenizer is None else text
     n_new = 0 if model.sees_later_keys else 50 if tokens is None else tokens
 
     def went_on() -> str:
         options = {"top_k": top_k, "seed": seed}
         if model.sees_later_keys:
-            return str(fill(model, text, temperature=0.0 if temperature is None else temperature, **options))
+            return _shown(model, fill(model, given, temperature=0.0 if temperature is None else temperature, **options))
         warmth = 1.0 if temperature is None else temperature
-        return str(generate(model, text, n_new, temperature=warmth, stop_token=stop, **options))
+        return _shown(model, generate(model, given, n_new, temperature=warmth, stop_token=stop, **options))
 
     if without is None:
         print_text(went_on())
         return
     heads = as_heads(without.split(","), model.cfg)
-    reference = None if corpus is None else _windows(model, corpus, len(model.to_tokens(text)[0]), n_new, how)
+    reference = None if corpus is None else _windows(model, corpus, tokens_given.shape[1], n_new, how)
     switches = HeadSwitches(model, how, reference=reference, heads=heads)
     names = ", ".join(f"{layer}.{head}" for layer, head in heads)
     for title, off in (("Whole model", ()), (f"Without {names} ({how})", heads)):
         with switches.off(off):
             print_text(f"{title}:\n{went_on()}\n")
+
+
+def _shown(model: AttentionOnlyTransformer, made: str | Tensor) -> str:
+    """A text as it is, and ids as text, or as `[12 7 7 3]` where the model has no tokenizer."""
+    if isinstance(made, str):
+        return made
+    ids = made.flatten().tolist()
+    return f"[{' '.join(map(str, ids))}]" if model.tokenizer is None else str(model.to_string(ids))
 
 
 def _windows(model: AttentionOnlyTransformer, corpus: str, n_pos: int, n_new: int, how: str) -> Tensor:

@@ -15,6 +15,7 @@ from aotlens.commands.shared import (
     Force,
     Ids,
     check_csv,
+    load_ours,
     print_text,
     prompt,
     table,
@@ -76,11 +77,10 @@ def paths_command(
     largest of all, and how far the sum over all paths is from the model's own logits. With --score, the same of one
     attention score: pairs of paths, to the query and to the keys, in nats.
     """
-    from aotlens.checkpoints import load
     from aotlens.paths import expand
 
     check_csv(csv, force)
-    model = load(checkpoint, device, folders=folders)
+    model = load_ours("paths", checkpoint, device, folders)
     token = _token(model, "--target", target, target_id)
     other = _token(model, "--versus", versus, versus_id)
     tokens = prompt(model, text, ids)

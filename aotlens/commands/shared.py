@@ -71,6 +71,25 @@ def prompt(model: AttentionOnlyTransformer, text: str | None, ids: str | None) -
     return torch.tensor([numbers], device=model.device)
 
 
+def load_ours(command: str, checkpoint: str, device: str, folders: list[Path]) -> AttentionOnlyTransformer:
+    """The model of a command that takes no bridge. Raises ValueError, by the command's name, for a bridge."""
+    from aotlens.checkpoints import load
+    from aotlens.models import require_ours
+
+    model = load(checkpoint, device, folders=folders)
+    require_ours(model, f"aotlens {command}")
+    return model
+
+
+def card_of(model: Any, checkpoint: str, folders: list[Path]) -> CheckpointInfo:
+    """What the card of `checkpoint` says, whose model `model` is; of what another program wrote, as far as is known."""
+    from aotlens.checkpoints import CheckpointInfo, find_checkpoint, is_foreign
+
+    if not is_foreign(checkpoint, folders):
+        return find_checkpoint(checkpoint, folders)
+    return getattr(model, "card", None) or CheckpointInfo(name=Path(checkpoint).resolve().name)
+
+
 class TokenBar:
     """`progress(done, total)` in tokens (or images), as a bar on a terminal's stderr; nothing in a file or a pipe."""
 

@@ -13,6 +13,7 @@ from aotlens.commands.shared import (
     Folders,
     Force,
     check_csv,
+    load_ours,
     print_text,
     several,
     table,
@@ -38,11 +39,10 @@ def subspaces_command(
     mean over random weights behind the norms, the largest cosine, its mean over simulated rotations, and the share of
     them that reach it (p).
     """
-    from aotlens.checkpoints import load
     from aotlens.heads import subspaces
 
     check_csv(csv, force)
-    result = subspaces(load(checkpoint, "cpu", folders=folders))
+    result = subspaces(load_ours("subspaces", checkpoint, "cpu", folders))
     frame = result.to_frame()
     if csv is not None:
         write_csv(frame, csv)

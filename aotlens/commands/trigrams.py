@@ -18,6 +18,7 @@ from aotlens.commands.shared import (
     Force,
     TokenBar,
     check_csv,
+    load_ours,
     print_text,
     several,
     table,
@@ -127,7 +128,6 @@ def trigrams_command(
     """
     import numpy as np
 
-    from aotlens.checkpoints import load
     from aotlens.data import open_corpus
     from aotlens.trigrams import evidence as find_evidence
     from aotlens.trigrams import fold_rows, skip_trigram_bugs, skip_trigrams
@@ -139,7 +139,7 @@ def trigrams_command(
         if value and evidence is None:
             raise ValueError(f"{option}: needs text to hold the rows against: --evidence SPEC.")
     corpus = None if evidence is None else open_corpus(evidence)
-    model = load(checkpoint, device, folders=folders)
+    model = load_ours("trigrams", checkpoint, device, folders)
     wanted = [[token_or_id(text) for text in texts] or None for texts in (source, destination, out)]
     triples = skip_trigrams(
         model,
