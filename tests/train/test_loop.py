@@ -105,21 +105,23 @@ def test_killed_and_resumed_a_run_ends_with_the_same_weights(
 
 @pytest.mark.long
 def test_two_processes_train_as_one(corpus: str, home: Path, data: TrainingData, tmp_path: Path) -> None:
+    """With whole rows, and with passes of one row whose gradients add up."""
     text = (Path(__file__).parent / "conftest.py").read_text().split('"""')[3]  # the recipe, with 50 steps
     path = tmp_path / "fifty.toml"
     path.write_text(text.replace("tokens = 5120", "tokens = 10240"))
     losses = []
-    for processes in (1, 2):
-        out = tmp_path / f"on-{processes}"
+    for processes, more in ((1, ()), (2, ()), (2, ("--rows-at-once", "1"))):
+        out = tmp_path / f"run-{len(losses)}"
         prefix = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(processes), "--master_port",
                   "0", "--rdzv_backend", "c10d", "--rdzv_endpoint", "127.0.0.1:0"]  # fmt: skip
         command = _command(path, corpus, out)[1:]
-        done = subprocess.run([*prefix, *command], env=_environment(home), capture_output=True, text=True)
+        done = subprocess.run([*prefix, *command, *more], env=_environment(home), capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         lines = (out / "metrics.jsonl").read_text().splitlines()
         losses.append([json.loads(line)["loss"] for line in lines])
     assert len(losses[0]) == 50
-    torch.testing.assert_close(torch.tensor(losses[0]), torch.tensor(losses[1]), rtol=0, atol=1e-5)
+    for other in losses[1:]:
+        torch.testing.assert_close(torch.tensor(losses[0]), torch.tensor(other), rtol=0, atol=1e-5)
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_checkpoint(
