@@ -89,7 +89,7 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
     refuse(path, problems)
     assert isinstance(n_heads, int)
     has_positions = f"{prefix}wpe.weight" in tensors
-    head = _untied(material, config.get("tie_word_embeddings", is_described), prefix)
+    head = _untied(material, bool(config.get("tie_word_embeddings", is_described)), prefix)
     bias = f"{prefix}h.0.attn.c_attn.bias" in tensors
     cfg = build_config(
         path,

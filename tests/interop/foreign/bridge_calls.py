@@ -54,7 +54,7 @@ def _taker(name: str, value: Callable[..., Any]) -> Iterator[tuple[str, Callable
     models = {
         each.name: str(each.annotation)
         for each in parameters.values()
-        if _A_MODEL.search(str(each.annotation)) or (each.name == "model" and "Any" in str(each.annotation))
+        if _A_MODEL.search(str(each.annotation)) or (each.name == "model" and each.annotation == "Any")
     }
     if models:
         yield name, value, models
@@ -90,7 +90,8 @@ def working_calls(bridge: Any, texts: str) -> dict[str, Callable[[], Any]]:
     from aotlens.data import open_corpus
 
     tokens = torch.randint(30, (4, 8), generator=torch.Generator().manual_seed(0))
-    targets = torch.ones(1, 8, 8, dtype=torch.bool)
+    targets = torch.ones(4, 8, 8, dtype=torch.bool)
+    other = torch.cat([tokens[:, :3], tokens[:, 3:].flip(1)], 1)
     distilled = distill.distill_heads(bridge, (tokens, tokens.flip(1)), 0, seeds=1, neighbours=0)
     one = "0.0"
     return {
@@ -99,7 +100,7 @@ def working_calls(bridge: Any, texts: str) -> dict[str, Callable[[], Any]]:
         "attention_to": lambda: heads.attention_to(bridge, tokens),
         "distill_heads": lambda: distilled,
         "held_out_windows": lambda: distill.held_out_windows(bridge, open_corpus(f"dir:{texts}"), 16),
-        "mask_similarity": lambda: heads.mask_similarity(bridge, tokens, tokens.flip(1), 2),
+        "mask_similarity": lambda: heads.mask_similarity(bridge, _same_at_2(tokens), _same_at_2(other), 2),
         "motif_scores": lambda: heads.motif_scores(bridge, half_length=3),
         "pattern_constancy": lambda: heads.pattern_constancy(bridge, tokens),
         "repeated_patterns": lambda: heads.repeated_patterns([bridge, bridge], tokens),
@@ -111,6 +112,12 @@ def working_calls(bridge: Any, texts: str) -> dict[str, Callable[[], Any]]:
         "token_errors": lambda: distill.token_errors(bridge, distilled, tokens, one),
         "value_norms": lambda: heads.value_norms(bridge, [(tokens, torch.zeros_like(tokens))], ["text"]),
     }
+
+
+def _same_at_2(tokens: torch.Tensor) -> torch.Tensor:
+    tokens = tokens.clone()
+    tokens[:, 2] = 4  # the mask
+    return tokens
 
 
 def main(folder: str, texts: str) -> None:

@@ -263,7 +263,7 @@ def test_any_settings_and_any_shapes_are_a_model_or_a_sentence(tmp_path: Path, s
             change = rng.randrange(7)
             if change < 6:
                 other = (tensor.flatten(), tensor[None], tensor.sum(), tensor.mT if tensor.ndim > 1 else tensor,
-                         tensor.int(), tensor[:0])[change]  # fmt: skip
+                         tensor.int(), tensor[:0] if tensor.ndim else tensor)[change]  # fmt: skip
                 tensors[rng.choice((name, name, f"model.{name}", f"{name}.x", "h.x.y", "blocks.x"))] = other
         config = said | {rng.choice(WORDS): rng.choice(SETTINGS) for _ in range(rng.randrange(3))}
         torch.save({k: v.contiguous() for k, v in tensors.items()}, tmp_path / "model.pth")

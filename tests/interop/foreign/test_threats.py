@@ -163,7 +163,9 @@ def test_files_of_before_zips_are_held_to_the_same(tmp_path):
         with pytest.raises(ValueError, match=r"it makes a tensor \[1000000, 1000000\] of a storage of 1 numbers"):
             aotlens.load(tmp_path / "w.pt")
         torch.save({"W_E": torch.eye(3).to_sparse()}, tmp_path / "s.pt", _use_new_zipfile_serialization=is_zip)
-        with pytest.raises(ValueError, match=r"it calls torch._utils._rebuild_sparse_tensor"):
+        with pytest.raises(
+            ValueError, match=r"it calls torch\.(_utils._rebuild_sparse_tensor|serialization._get_layout)"
+        ):
             aotlens.load(tmp_path / "s.pt")
 
 
