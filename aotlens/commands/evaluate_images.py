@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from aotlens.commands.shared import TokenBar, check_csv, print_text, table, write_csv
+from aotlens.commands.shared import TokenBar, check_csv, load_ours, print_text, table, write_csv
 from aotlens.data.sources import portable_spec
 
 if TYPE_CHECKING:
@@ -25,12 +25,11 @@ def evaluate_on_images(
     """Accuracy, loss, a table by class and calibration of each checkpoint on the images that `spec` names."""
     import pandas as pd
 
-    from aotlens.checkpoints import load
     from aotlens.data.images import open_images
     from aotlens.evaluate import evaluate_images, images_of
 
     check_csv(csv, force)
-    models = {name: load(name, device, folders=folders) for name in checkpoints}
+    models = {name: load_ours("evaluate", name, device, folders) for name in checkpoints}
     for name, model in models.items():
         if model.cfg.read_in != "patches":
             raise ValueError(f"--data {spec}: expected models of images, but {name} reads {model.cfg.read_in}.")

@@ -12,7 +12,7 @@ from torch.nn.functional import log_softmax
 
 from aotlens.conventions import Progress
 from aotlens.data.images import ImageData, ImageSet
-from aotlens.models import AttentionOnlyTransformer
+from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
 from aotlens.statistics import wilson_interval
 
@@ -139,6 +139,7 @@ def evaluate_images(
     `progress(images done, images)` is called after each batch. Raises `ValueError` for a model without an image
     processor or of other classes, for no images, and for outputs that are not finite.
     """
+    require_ours(model, "evaluate_images")
     if model.cfg.read_out != "classes" or model.cfg.pooling is None:
         raise ValueError(f"expected a model that writes one class an image, this one writes {model.cfg.read_out}.")
     processor = model.image_processor
@@ -171,6 +172,7 @@ def images_of(
     The validation images are those that the training of `model` held out, and the training images the others, which
     needs the very data that its card names. Raises `ValueError` for other data or a card that does not say.
     """
+    require_ours(model, "images_of")
     processor, card = model.image_processor, model.card
     if processor is not None and data.classes == tuple(map(str, range(len(processor.classes)))):
         data = data.named(processor.classes)
