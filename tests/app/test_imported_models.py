@@ -1,0 +1,80 @@
+"""Models that others saved, in the app: ids as a prompt, and what is said of a model with MLPs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from playwright.sync_api import expect
+
+from aotlens.checkpoints import import_foreign
+from aotlens.data import Tokenizer
+from aotlens.models import AttentionOnlyTransformer, ModelConfig
+from app.core import Core
+from app.core.errors import RequestError
+from app.core.settings import Settings
+from app.factory import create_app
+from app.pages.circuits.service import Choice, Circuits
+from app.pages.heads.address import ADDRESS as HEADS
+from app.pages.heads.address import HeadsState
+from app.pages.paths.address import ADDRESS as PATHS
+from app.pages.paths.address import PathsState
+from app.pages.paths.service import Paths
+from tests.app.conftest import TEXT, serve
+from tests.interop.foreign.conftest import noisy
+
+
+@pytest.fixture(scope="module")
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Core]:
+    """`task`, of ids without a tokenizer, and `gpt2`, with MLPs; nothing is bundled."""
+    folder, home = tmp_path_factory.mktemp("theirs"), tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AOTLENS_HOME", str(home))
+        patch.setattr("aotlens.checkpoints.catalog.bundled_folder", lambda: Path("/nonexistent"))
+        cfg = ModelConfig(n_layers=2, d_model=8, n_heads=2, d_head=4, n_ctx=16, d_vocab=20, bias=True)
+        torch.save(AttentionOnlyTransformer(cfg).state_dict(), folder / "task.pt")
+        said = {"positional_embedding_type": "standard", "attention_dir": "causal"}
+        import_foreign(folder / "task.pt", name="task", config=said)
+        sizes = transformers.GPT2Config(n_layer=2, n_head=2, n_embd=16, n_positions=48, vocab_size=300)
+        noisy(transformers.GPT2LMHeadModel(sizes)).save_pretrained(folder / "gpt2")
+        (folder / "gpt2" / "tokenizer.json").write_text(Tokenizer.train([TEXT * 3], 300).to_json(), encoding="utf-8")
+        import_foreign(folder / "gpt2", name="gpt2")
+        yield Core.start(Settings(device="cpu"))
+
+
+@pytest.fixture(scope="module")
+def address(services: Core) -> Iterator[str]:
+    with serve(create_app(Settings(device="cpu"), services)) as address:
+        yield address
+
+
+def test_ids_are_a_prompt(services: Core) -> None:
+    result = services.inference.analyse("task", "[12 7 7 3]")
+    assert result.patterns.tokens.tolist() == [12, 7, 7, 3]
+    assert result.patterns.str_tokens == ("12", "7", "7", "3")
+    model = services.catalog.load("task").model
+    np.testing.assert_allclose(result.logits, model(torch.tensor([[12, 7, 7, 3]]))[0].detach(), atol=1e-6)
+    for text in ("[12 20]", "the cat"):
+        with pytest.raises(RequestError):
+            services.inference.analyse("task", text)
+
+
+def test_what_a_model_with_mlps_leaves_out_is_said(services: Core) -> None:
+    with pytest.raises(RequestError, match=r"gpt2 has MLPs \(d_mlp = 64\)\. .* Choose an attention-only checkpoint"):
+        Paths(services).expand("gpt2", "The captain bowed")
+    choice = Choice(checkpoint="gpt2", layer=1, head=0, kind="qk", left="tokens", right="tokens", biases=False)
+    assert "an MLP stands before layer 1" in Circuits(services).circuit(choice).circuit.relative
+
+
+def test_ids_in_the_browser(open_page) -> None:
+    page = open_page(HEADS.format(HeadsState(checkpoint="task", text="[12 7 7 3]")))
+    expect(page.locator("#heads-strip .chip")).to_have_text(["12", "7", "7", "3"])
+
+
+def test_paths_of_a_model_with_mlps_in_the_browser(open_page) -> None:
+    page = open_page(PATHS.format(PathsState(checkpoint="gpt2", text="The captain bowed")))
+    expect(page.locator("body")).to_contain_text("gpt2 has MLPs (d_mlp = 64)")
