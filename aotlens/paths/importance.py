@@ -121,8 +121,8 @@ def term_importance(
     Raises `ValueError` for a model with MLPs, texts of different lengths, a model that does not predict its next token
     without `targets`, and where no target of any sequence counts.
     """
-    cfg = model.cfg
     require_ours(model, "term_importance")
+    cfg = model.cfg
     inputs = model.to_rows(tokens, "term_importance")
     if targets is not None and isinstance(tokens, Tensor) and tokens.ndim < inputs.ndim:
         targets = targets[None]

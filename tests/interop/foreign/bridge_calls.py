@@ -7,6 +7,7 @@ It runs in a process of its own, without the tests' checks of types at run time,
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import json
@@ -29,15 +30,16 @@ def takers() -> Iterator[tuple[str, Callable[..., Any], dict[str, str]]]:
     """Every public function, class and method of which a parameter is a model: its name, itself, those parameters."""
     seen: set[int] = set()
     for module in pkgutil.walk_packages(aotlens.__path__, "aotlens."):
-        if not module.ispkg or module.name.startswith("aotlens.commands"):
-            continue
+        if not module.ispkg or module.name.startswith(("aotlens.commands", "aotlens.train")):
+            continue  # words for people, and what a training hands to its own parts
         package = importlib.import_module(module.name)
         for name in getattr(package, "__all__", ()):
             value = getattr(package, name)
             if not (inspect.isfunction(value) or inspect.isclass(value)) or id(value) in seen:
                 continue
             seen.add(id(value))
-            yield from _taker(name, value)
+            if not dataclasses.is_dataclass(value):  # which holds what it is given
+                yield from _taker(name, value)
             if inspect.isclass(value) and value.__module__.startswith("aotlens") and not inspect.isabstract(value):
                 for method, of_class in vars(value).items():
                     if not method.startswith("_") and isinstance(

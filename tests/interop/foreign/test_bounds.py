@@ -249,14 +249,14 @@ def _source(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return read_pickled(folder / "ckpt.pt")["model"], {"n_head": 2, "activation_function": "gelu"}
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_any_settings_and_any_shapes_are_a_model_or_a_sentence(tmp_path: Path, seed: int) -> None:
     """Random settings, tensors of other shapes and kinds, left out or renamed: a model, or one `ValueError`."""
     rng = random.Random(seed)
     sources = ((legacy_state("LN"), {"positional_embedding_type": "standard"}), _source(tmp_path))
     (tmp_path / "ckpt.pt").unlink()
     refused = 0
-    for state, said in sources * 30:
+    for state, said in sources * 15:
         tensors = {name: tensor.clone() for name, tensor in state.items()}
         for name in rng.sample(sorted(tensors), 2) if rng.random() < 0.6 else ():
             tensor = tensors.pop(name)
@@ -275,4 +275,4 @@ def test_any_settings_and_any_shapes_are_a_model_or_a_sentence(tmp_path: Path, s
         except ValueError as error:
             refused += 1
             assert str(tmp_path) in str(error), error
-    assert 10 < refused < 60
+    assert 5 < refused < 30
