@@ -12,7 +12,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from aotlens.data import RegressionPrompts, RegressionTask
-from aotlens.models import AttentionOnlyTransformer
+from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
 from aotlens.statistics import ratio_intervals
 
@@ -71,6 +71,7 @@ def regression_estimates(
 ) -> Float[Tensor, "prompt point"]:
     """What `model` says at every x: its estimates ŷ_i from the examples before. Raises `ValueError` as
     `require_regression`."""
+    require_ours(model, "regression_estimates")
     require_regression(model, prompts.inputs.shape[-1])
     tokens = prompts.tokens.to(model.device, model.dtype)
     return torch.cat([model(part)[:, ::2, 0] for part in tokens.split(batch_size)])
@@ -91,6 +92,7 @@ def regression_errors(
     `name` is the checkpoint's where there is one. Raises `ValueError` for prompts that the context does not hold and as
     `require_regression`.
     """
+    require_ours(model, "regression_errors")
     require_regression(model, task.d)
     n_points = points_of(model) if n_points is None else n_points
     prompts = task.sample(n_prompts, n_points, seed, dtype=torch.float64)
@@ -100,11 +102,13 @@ def regression_errors(
 
 def points_of(model: AttentionOnlyTransformer) -> int:
     """The most points of a prompt that the model's context holds: N where n_ctx is 2N − 1 or 2N."""
+    require_ours(model, "points_of")
     return (model.cfg.n_ctx + 1) // 2
 
 
 def require_regression(model: AttentionOnlyTransformer, d: int) -> None:
     """Raise `ValueError` unless `model` reads vectors of d numbers, sees only what came before, and says a number."""
+    require_ours(model, "require_regression")
     cfg = model.cfg
     width = cfg.d_model if cfg.d_in is None else cfg.d_in
     if (cfg.read_in, cfg.read_out, cfg.d_out, width) != ("vectors", "vectors", 1, d) or model.sees_later_keys:

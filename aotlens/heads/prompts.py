@@ -25,7 +25,7 @@ from aotlens.heads.inputs import Inputs, Targets
 from aotlens.heads.motifs import Motif
 from aotlens.heads.reader import HeadReader
 from aotlens.heads.tally import Add, MotifTally
-from aotlens.models import AttentionOnlyTransformer, hook_names
+from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
 
 
 def _mask(keys: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Inputs], Targets]:
@@ -77,6 +77,7 @@ def attention_in_prompts(
     Intervals of the excess are over prompts. Raises `ValueError` for a model that does not read vectors or whose
     pattern does not depend on what it reads, and for fewer than two points.
     """
+    require_ours(model, "attention_in_prompts")
     if model.cfg.read_in != "vectors" or not model.cfg.has_query_key:
         raise ValueError(
             "attention in prompts: expected a model that reads vectors, with queries and keys; this one reads "

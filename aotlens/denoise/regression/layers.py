@@ -23,7 +23,7 @@ from aotlens.data import RegressionPrompts, RegressionTask
 from aotlens.denoise.regression.baselines import estimates
 from aotlens.denoise.regression.descent import ALGORITHMS, Spectra, fit_descent
 from aotlens.evaluate import points_of, regression_estimates, require_regression
-from aotlens.models import AttentionOnlyTransformer, hook_names
+from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
 from aotlens.results import Result
 
 if TYPE_CHECKING:
@@ -96,6 +96,7 @@ def read_layers(
     Points are as many as the context holds unless given. Raises `ValueError` as `require_regression`, and for fewer
     prompts than a probe has weights.
     """
+    require_ours(model, "read_layers")
     require_regression(model, task.d)
     n_points = points_of(model) if n_points is None else n_points
     if n_prompts * n_points <= model.cfg.d_model + 1 or n_points < 2:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from aotlens.data import RegressionTask
 from aotlens.evaluate import points_of, require_regression
-from aotlens.models import AttentionOnlyTransformer, hook_names
+from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
 from aotlens.results import Result, top_head
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ def support_scores(
     Points are as many as the context holds unless given. Raises `ValueError` for a task whose weights are all nonzero,
     for fewer than three points or two prompts, and as `require_regression`.
     """
+    require_ours(model, "support_scores")
     require_regression(model, task.d)
     n_points = points_of(model) if n_points is None else n_points
     if task.n_relevant == task.d or n_points < 3 or n_prompts < 2:
