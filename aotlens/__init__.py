@@ -12,14 +12,14 @@ Packages, each with its own `help`, for instance `help(aotlens.heads)`:
     checkpoints   trained models on disk: list, load, save, verify, import and export
     circuits      what each head looks for (QK) and writes (OV), read from the weights; spectra, copying, composition
     conventions   orientation, shapes and units, stated once
-    data          text as tokens: corpora by name, the tokenizer, token files, batches
+    data          text as tokens, images, prompts of regression: corpora by name, tokenizers, token files, batches
     denoise       attention as denoising: subspaces, Bayes predictors, associative memory
     distill       heads as feed-forward networks, and feed-forward networks as attention
     evaluate      losses, what a model predicts next, repeated text, bigram baselines, zero-shot evaluation
     heads         attention patterns, motifs, ablations, what heads attend to
     interop       models from and to TransformerLens and Hugging Face
     models        the attention-only transformer and its configuration
-    paths         a prompt's logits as a sum over paths through heads
+    paths         a prompt's logits, and its attention scores, as sums over paths through heads
     plots         figures of results; `aotlens.plot(result)` chooses the one that fits
     results       what every result has in common: a line that says what it is, and a table
     statistics    rank correlations, fitted lines, intervals and McNemar's test, from scipy

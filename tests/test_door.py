@@ -11,7 +11,7 @@ import pytest
 
 import aotlens
 
-PRIVATE = {"cli", "commands", "files", "__main__"}
+PRIVATE = {"cli", "commands", "files", "untrusted", "__main__"}
 PUBLIC = sorted({module.name for module in pkgutil.iter_modules(aotlens.__path__)} - PRIVATE)
 
 
