@@ -101,6 +101,7 @@ def _register_choice(app: App, service: Atlases) -> None:
         choice = service.choose(checkpoint, asked["corpus"], made)
         shown = service.shown(choice)
         if choice is None or shown is None:
+            service.core.catalog.need_text(checkpoint)  # of a model of images none can be made
             return {"shown": None, "body": words.none_yet(checkpoint)}
         options = [{"value": name, "label": words.title(name)} for name in service.scores(shown)]
         said = words.shown(shown)
