@@ -24,6 +24,7 @@ from analyses._docs import write_section
 from aotlens.checkpoints import bundled_folder
 from aotlens.data import RegressionTask
 from aotlens.denoise.regression import (
+    LayerReadings,
     baseline_errors,
     counted_steps,
     one_step,
@@ -89,7 +90,8 @@ def exact(*, quick: bool) -> list[Claim]:
 def figure_6(loaded: dict[str, AttentionOnlyTransformer], *, quick: bool) -> tuple[str, list[RegressionErrors]]:
     """Errors after d ÷ 2, d and 2d examples, with bands over prompts, beside the baselines'."""
     n_prompts = 320 if quick else 1280
-    rows, results = [], []
+    rows: list[tuple[str, ...]] = []
+    results: list[RegressionErrors] = []
     for d in sorted({task_of(model).d for model in loaded.values()}):
         task = RegressionTask(d=d)
         measured: list[tuple[str, RegressionErrors, str, str]] = []
@@ -114,11 +116,10 @@ def _with_band(result: RegressionErrors, examples: int) -> str:
     return f"{result.mean[examples]:.3f} ({low:.3f} to {high:.3f})"
 
 
-def by_layer(
-    loaded: dict[str, AttentionOnlyTransformer], *, quick: bool
-) -> tuple[str, dict[str, aotlens.denoise.regression.LayerReadings]]:
+def by_layer(loaded: dict[str, AttentionOnlyTransformer], *, quick: bool) -> tuple[str, dict[str, LayerReadings]]:
     """The answer read off after each layer: its error, and the algorithm that says nearly the same."""
-    rows, readings = [], {}
+    rows: list[tuple[object, ...]] = []
+    readings: dict[str, LayerReadings] = {}
     for name, model in loaded.items():
         readings[name] = read_layers(model, task_of(model), n_prompts=128 if quick else 512)
         for row in readings[name].to_frame().itertuples():
@@ -129,7 +130,7 @@ def by_layer(
 
 def by_head(loaded: dict[str, AttentionOnlyTransformer], *, quick: bool) -> str:
     """For each model and motif the head that attends there most; and the heads whose ablation costs most."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for name, model in loaded.items():
         task = task_of(model)
         prompts = task.sample(64 if quick else 256, points_of(model), seed=2)
@@ -150,7 +151,8 @@ def by_head(loaded: dict[str, AttentionOnlyTransformer], *, quick: bool) -> str:
 
 def verdicts(results: list[RegressionErrors]) -> tuple[list[Claim], list[Verdict]]:
     """Figure 6 at our sizes."""
-    claims, rows = [], []
+    claims: list[Claim] = []
+    rows: list[Verdict] = []
     for d in sorted({result.task.d for result in results}):
         after = {result.name: float(result.mean[2 * d]) for result in results if result.task.d == d}
         mhsa, mssa, transformer = (after.get(f"regression-{d}d-{kind}") for kind in ("mhsa", "mssa", "transformer"))

@@ -65,9 +65,10 @@ def one_step_interleaved(d: int, n_points: int, step_size: float | int = 1.0) ->
     to_estimate[0, estimate] = step_size  # a label stands in the first coordinate of its token
     _set_head(model, 1, query=of_token, key=of_copy, value=to_estimate, output=torch.eye(width).double())
     with torch.no_grad():
-        model.pos_embed.W_pos.copy_(torch.eye(width).double()[positions])
-        model.embed.W.copy_(torch.eye(width).double()[token])
-        model.unembed.W_U.copy_(torch.eye(width).double()[:, estimate : estimate + 1])
+        weights = dict(model.named_parameters())
+        weights["pos_embed.W_pos"].copy_(torch.eye(width).double()[positions])
+        weights["embed.W"].copy_(torch.eye(width).double()[token])
+        weights["unembed.W_U"].copy_(torch.eye(width).double()[:, estimate : estimate + 1])
     return model
 
 
@@ -93,12 +94,9 @@ def _plain(**sizes: object) -> ModelConfig:
 
 
 @torch.no_grad()
-def _set_head(model: AttentionOnlyTransformer, layer: int, **matrices: Tensor) -> None:
-    attention = model.blocks[layer].attn
-    for name, parameter in (
-        ("query", attention.W_Q),
-        ("key", attention.W_K),
-        ("value", attention.W_V),
-        ("output", attention.W_O),
-    ):
-        parameter[0] = matrices[name]
+def _set_head(
+    model: AttentionOnlyTransformer, layer: int, *, query: Tensor, key: Tensor, value: Tensor, output: Tensor
+) -> None:
+    weights = dict(model.named_parameters())
+    for letter, matrix in zip("QKVO", (query, key, value, output), strict=True):
+        weights[f"blocks.{layer}.attn.W_{letter}"][0] = matrix
