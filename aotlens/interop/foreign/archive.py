@@ -88,6 +88,9 @@ def read_pickled(path: Path) -> Any:
                 value = Unpickler(program).load()
                 return _with_tensors(value, _Bytes.of(path, lambda key: _zipped(archive, f"{prefix}data/{key}", path)))
         with path.open("rb") as file:
+            if file.read(4) == b"PK\x03\x04":
+                raise ValueError("a zip that is not whole; fetch it again")
+            file.seek(0)
             value, places = _read_old(file, path.stat().st_size)
         return _with_tensors(value, _Bytes.of(path, places.__getitem__))
     except Refused as reason:

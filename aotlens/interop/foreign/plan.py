@@ -48,7 +48,7 @@ def require_sizes(where: object, settings: Mapping[str, Any], names: Iterable[st
     for name in names:
         size = settings.get(name)
         if size is not None and size != -1 and (type(size) is not int or not 1 <= size <= 2**31):
-            raise ValueError(f"{where}: expected a whole number for {name}, found {reprlib.repr(size)}.")
+            raise ValueError(f"{where}: {name}={reprlib.repr(size)}: expected a whole number from 1 on.")
 
 
 def n_layers(material: Material, before: str) -> int:

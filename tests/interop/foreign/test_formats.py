@@ -337,5 +337,8 @@ def test_a_bert_comes_as_a_bridge(tmp_path):
     same(cache["pattern", 1], theirs(TOKENS, output_attentions=True).attentions[1])
     assert motif_scores(bridge, half_length=3)["induction"].shape == (2, 2)
     (tmp_path / "model.safetensors").write_bytes(b"cut")
+    with pytest.raises(ValueError, match=r"numbers, and the weights have 3 bytes. Fetch the folder again"):
+        aotlens.load(Path(tmp_path))
+    (tmp_path / "model.safetensors").write_bytes(b"cut" * 10_000)
     with pytest.raises(ValueError, match="expected a whole BERT of Hugging Face's, found"):
         aotlens.load(Path(tmp_path))
