@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -20,7 +19,7 @@ def evaluate_on_images(
     csv: Path | None,
     force: bool,
     device: str,
-    folders: Sequence[Path],
+    folders: list[Path],
 ) -> None:
     """Accuracy, loss, a table by class and calibration of each checkpoint on the images that `spec` names."""
     import pandas as pd

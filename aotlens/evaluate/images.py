@@ -180,7 +180,8 @@ def images_of(
         return data.test
     share = getattr(card, "recipe", {}).get("images", {}).get("validation")
     if share is None or data.sha256() != card.corpus.get("sha256"):
-        trained_on = "a card that says how" if share is None else f"the data it was trained on, {processor.data}"
+        name = "" if processor is None else f", {processor.data}"
+        trained_on = "a card that says how" if share is None else f"the data it was trained on{name}"
         raise ValueError(
             f"the {split} images are told apart as in the model's training: expected {trained_on}, got {data.spec}; "
             "the test images of any data may be evaluated."

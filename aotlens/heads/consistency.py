@@ -84,7 +84,7 @@ class SemanticConsistency(Result):
         import pandas as pd
 
         layers, heads = np.indices(self.within.shape)
-        columns = {
+        columns: dict[str, np.ndarray] = {
             "layer": layers, "head": heads, "within": self.within, "between": self.between,
             "difference": self.difference, "low": self.intervals[..., 0], "high": self.intervals[..., 1],
             "p": self.p_values, "adjusted_p": self.adjusted_p, "with_mean": self.with_mean, "region": self.region,

@@ -15,9 +15,15 @@ if TYPE_CHECKING:
 class PixelProcessor(Protocol):
     """What a model asks of its image processor; `aotlens.data.images.ImageProcessor` is one."""
 
-    classes: tuple[str, ...]
+    @property
+    def classes(self) -> tuple[str, ...]: ...
+
+    @property
+    def data(self) -> str: ...
 
     def encode(self, images: Tensor, size: int | None = None) -> Tensor: ...
+
+    def to_dict(self) -> dict[str, Any]: ...
 
 
 class ImageInterface:

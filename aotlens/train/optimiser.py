@@ -30,9 +30,10 @@ class Lion(torch.optim.Optimizer):
         super().__init__(parameters, {"lr": lr, "betas": betas, "weight_decay": 0.0})
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
-        """One step; `closure` is refused, as a step needs one gradient only."""
-        assert closure is None
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """One step, which needs one gradient only. Raises ValueError for a `closure`."""
+        if closure is not None:
+            raise ValueError("Lion: expected a step without a closure: it evaluates no loss again.")
         for group in self.param_groups:
             beta_step, beta_mean = group["betas"]
             for parameter in group["params"]:

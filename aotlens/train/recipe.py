@@ -178,13 +178,15 @@ class Recipe:
         for name, section in (("corpus", CorpusRecipe), ("images", ImagesRecipe), ("prompts", PromptsRecipe)):
             if name in values:
                 _check_keys(section, values[name], f"{where}, [{name}]")
-                said = {key: tuple(value) if isinstance(value, list) else value for key, value in values[name].items()}
+                said: dict[str, Any] = {
+                    key: tuple(value) if isinstance(value, list) else value for key, value in values[name].items()
+                }
                 sections[name] = section(**said)
         stages = values.get("stages", ())
         for stage in stages:
             _check_keys(Stage, stage, f"{where}, [[stages]]", counted, left_out=() if counted == "tokens" else _OF_TEXT)
-        row = {} if counted == "tokens" else {"sequence_length": 1}
-        fields = {
+        row: dict[str, Any] = {} if counted == "tokens" else {"sequence_length": 1}
+        fields: dict[str, Any] = {
             **_spelled(values, counted, "tokens"),
             **sections,
             "stages": tuple(Stage(**row, **_spelled(stage, counted, "tokens")) for stage in stages),

@@ -238,10 +238,16 @@ class Readable(Protocol):
 class Unpickler(pickle._Unpickler):  # type: ignore[name-defined, misc]
     """Runs the program in a pickle with our names in place of Python's."""
 
+    # Of Python's own unpickler, whose types are not published.
+    stack: list[Any]
+    append: Any
+    pop_mark: Any
+
     def __init__(self, file: Readable) -> None:
         super().__init__(file, encoding="utf-8")
         known = pickle._Unpickler.dispatch | self._OURS  # type: ignore[attr-defined]
-        self.dispatch = _Instructions({code: load for code, load in known.items() if code not in _NOT_NEEDED})
+        allowed = {code: load for code, load in known.items() if code not in _NOT_NEEDED}
+        self.dispatch = _Instructions(allowed)  # type: ignore[misc]
         self._classes: dict[tuple[str, str], _Inert] = {}
         self.dtypes: dict[str, torch.dtype] = {}
         """Of every storage that the program names, by its key."""

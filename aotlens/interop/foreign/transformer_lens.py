@@ -61,7 +61,7 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
     norm, positions = _norm(material, config), _positions(material, config, is_described)
     direction = _direction(material, config, is_described)
     act_fn = config.get("act_fn")
-    unsaid = {}
+    unsaid: dict[str, str] = {}
     if "n_heads" not in sizes or "d_head" not in sizes:
         unsaid |= {"n_heads": "heads of each layer", "d_head": "the width of a head"}
     if "n_ctx" not in sizes:

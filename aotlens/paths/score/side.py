@@ -121,7 +121,7 @@ def sides_of(layer: ScoredLayer, head: int, contrast: Contrast) -> tuple[ScoreSi
     """The query side and the key side of a cell."""
     at_query = torch.zeros_like(contrast.coefficients)
     at_query[contrast.query] = 1
-    positions = (None, None)
+    positions: tuple[Tensor, Tensor] | tuple[None, None] = (None, None)
     if layer.q_positions is not None and layer.k_positions is not None:
         positions = (layer.q_positions[head], layer.k_positions[head])
     return (

@@ -53,7 +53,8 @@ def token_at(trace: Trace, position: int) -> str:
 
 def layout_of(trace: Trace) -> Layout:
     """Boxes in columns of layers, in a column in the order in which the trace came by them."""
-    layers = sorted({each.cell[0][0] for node in trace.nodes for each in (node, *node.edges) if each.cell is not None})
+    cells = [each for node in trace.nodes for each in (node.cell, *(edge.cell for edge in node.edges))]
+    layers = sorted({cell[0][0] for cell in cells if cell is not None})
     found: dict[str, tuple[str, str, int, str]] = {}
 
     def place(each: TraceNode | TraceEdge) -> str:
