@@ -83,9 +83,9 @@ class SemanticConsistency(Result):
         """One row a head: layer, head, within, between, difference, low, high, p, adjusted_p, with_mean, region."""
         import pandas as pd
 
-        layers, heads = np.indices(self.within.shape)
+        layer_and_head: np.ndarray = np.indices(self.within.shape)
         columns: dict[str, np.ndarray] = {
-            "layer": layers, "head": heads, "within": self.within, "between": self.between,
+            "layer": layer_and_head[0], "head": layer_and_head[1], "within": self.within, "between": self.between,
             "difference": self.difference, "low": self.intervals[..., 0], "high": self.intervals[..., 1],
             "p": self.p_values, "adjusted_p": self.adjusted_p, "with_mean": self.with_mean, "region": self.region,
         }  # fmt: skip
