@@ -90,7 +90,7 @@ def test_a_file_that_is_none(tmp_path: Path):
         open_images(spec)
     with pytest.raises(ValueError, match="it is a folder: use folder:PATH"):
         open_images(f"npz:{tmp_path}")
-    with pytest.raises(ValueError, match="'digits', 'npz:PATH', 'folder:PATH'"):
+    with pytest.raises(ValueError, match="'digits', 'fashion-sample', 'npz:PATH', 'folder:PATH'"):
         open_images("cifar")
 
 
