@@ -25,7 +25,7 @@ def spec(tmp_path: Path) -> str:
 
 
 def test_the_table_and_the_file(run: Run, spec: str, tmp_path: Path) -> None:
-    file = tmp_path / "audits" / "small.safetensors"
+    file = tmp_path / "small-audit.safetensors"
     sizes = ("--tokens", "60", "--draws", "2", "--seed", "3")
     code, out, err = run("audit", "small", "--corpus", spec, *sizes, "--out", str(file))
     assert (code, err) == (0, "")
