@@ -48,8 +48,13 @@ def passages(
         ids = [generator.integers(1, model.cfg.d_vocab, length + 2).tolist() for length in lengths]
         return [[0, *row[:-2]] for row in ids], [row[-2:] for row in ids]
     items = open_lambada(lambada, quotes="straight")[:n]
-    encode = model.tokenizer.encode
-    return [[model.tokenizer.eot_id, *encode(item.context)] for item in items], [encode(i.last_word) for i in items]
+    encode, start = model.tokenizer.encode, model.tokenizer.eot_id
+    words = [encode(item.last_word) for item in items]
+    # Longer passages than the model reads lose their beginnings, as in `score_continuations`.
+    contexts = [
+        [start, *encode(item.context)[len(word) - model.cfg.n_ctx :]] for item, word in zip(items, words, strict=True)
+    ]
+    return contexts, words
 
 
 def main(argv: list[str] | None = None) -> int:
