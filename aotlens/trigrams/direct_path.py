@@ -213,9 +213,12 @@ def logits_of(
 
 def relative_because(model: AttentionOnlyTransformer) -> str:
     """Why the path's numbers are not the model's own on every input; empty where they are."""
-    if not model.cfg.norm:
-        return ""
-    return "direct path: the final norm divides by the whole stream's scale; here by the token's own."
+    reasons = []
+    if model.cfg.norm:
+        reasons.append("the final norm divides by the whole stream's scale; here by the token's own.")
+    if not model.cfg.attn_only:
+        reasons.append("MLPs read the token too; what they add is left out.")
+    return f"direct path: {' '.join(reasons)}" if reasons else ""
 
 
 def _whole_attention(model: AttentionOnlyTransformer) -> float:

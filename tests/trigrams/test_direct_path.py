@@ -60,6 +60,12 @@ def test_zero_layer_is_the_kl_of_each_row(make, rng, kind: dict) -> None:
     assert bool(found.relative) == bool(model.cfg.norm)
 
 
+def test_what_mlps_add_is_named(make, rng) -> None:
+    counts = BigramModel.fit(rng.integers(0, 21, 300), 23)
+    assert "MLPs" in zero_layer(make(norm=None, d_mlp=8), counts).relative
+    assert "MLPs" not in zero_layer(make(), counts).relative
+
+
 def test_a_zero_layer_transformer_has_its_own_loss(make, rng) -> None:
     """With heads that write nothing the model is its direct path, and the loss that it has itself is the one given."""
     model = make(positions="qk")

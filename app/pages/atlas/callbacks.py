@@ -100,11 +100,13 @@ def _register_choice(app: App, service: Atlases) -> None:
             return None
         choice = service.choose(checkpoint, asked["corpus"], made)
         shown = service.shown(choice)
+        d_mlp = service.core.catalog.config(checkpoint).get("d_mlp")
+        mlps = [words.mlps(checkpoint, d_mlp)] if d_mlp else []
         if choice is None or shown is None:
             service.core.catalog.need_text(checkpoint)  # of a model of images none can be made
-            return {"shown": None, "body": words.none_yet(checkpoint)}
+            return {"shown": None, "body": " ".join([words.none_yet(checkpoint), *mlps])}
         options = [{"value": name, "label": words.title(name)} for name in service.scores(shown)]
-        said = words.shown(shown)
+        said = [*words.shown(shown), *mlps]
         if asked["corpus"] is not None and shown.corpus is None:
             said.append(words.gone(checkpoint, asked["corpus"]))
         return {"shown": choice, "xs": options, "ys": options, "body": " ".join(said)}

@@ -77,6 +77,14 @@ def shown(made: Made) -> list[str]:
     return said
 
 
+def mlps(checkpoint: str, d_mlp: int) -> str:
+    """What the page shows of a model with MLPs, and what not."""
+    return (
+        f"{checkpoint} has MLPs (d_mlp = {d_mlp}): they run in every loss and every effect of leaving a head out, and "
+        "are left out of copying, which reads a head's weights alone."
+    )
+
+
 def none_yet(checkpoint: str) -> str:
     """Where a checkpoint has no atlas."""
     return f"There is no atlas of {checkpoint} yet. Open “On another text”, choose one and press Make the atlas."
