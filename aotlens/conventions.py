@@ -50,6 +50,9 @@ from collections.abc import Callable, Iterable
 from operator import index
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
+IGNORED: Final = -100
+"""A target token that does not count; `torch.nn.functional.cross_entropy`'s mark."""
+
 #: (layer, head), from 0.
 Head: TypeAlias = tuple[int, int]
 #: A head as an argument: (1, 0), whole numbers of any type, or "1.0", as results and pages print it (`as_head`).

@@ -11,10 +11,9 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
+from aotlens.conventions import IGNORED
 from aotlens.data.sampler import uniform_words
 
-IGNORED = -100
-"""A target that does not count: the position was not chosen."""
 MASK_FRACTION = 0.15
 _CHOICE_STREAM, _KIND_STREAM, _TOKEN_STREAM = 3, 4, 5
 

@@ -24,7 +24,7 @@ import torch
 from jaxtyping import Float64
 
 from aotlens.circuits import diagonal_rank, qk_circuit
-from aotlens.conventions import Head, HeadLike, as_head
+from aotlens.conventions import IGNORED, Head, HeadLike, as_head
 from aotlens.data import repeated_random_tokens
 from aotlens.data.windows import start_id
 from aotlens.evaluate import repeat_losses
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 #: What claims 2 to 5 ask at least: standard deviations above random rotations, shares of tokens, share of the gain.
 LEAST_Z, LEAST_MATCHING, LEAST_COPYING, LEAST_LOST = 3.0, 0.5, 0.1, 0.5
-_IGNORED = -100
 
 
 class Check(NamedTuple):
@@ -201,7 +200,7 @@ def induction_circuit(
     assert model.cfg.d_vocab is not None
     start = start_id(model.tokenizer) or 0
     tokens = repeated_random_tokens(model.cfg.d_vocab, n_sequences, length, seed, eot_id=start)
-    again = torch.full_like(tokens, _IGNORED)
+    again = torch.full_like(tokens, IGNORED)
     again[:, length + 1 : -1] = tokens[:, length + 2 :]
     tokens, again = tokens.to(model.device), again.to(model.device)
     return InductionCircuit(

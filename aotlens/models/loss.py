@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-IGNORED = -100  # cross_entropy's mark of a target that does not count
+from aotlens.conventions import IGNORED
 
 
 def next_token_targets(tokens: Tensor, attention_mask: Tensor | None) -> Tensor:

@@ -18,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 from transformer_lens import ActivationCache
 from transformer_lens.hook_points import HookPoint
 
+from aotlens.conventions import IGNORED
 from aotlens.models import attention, hook_names, loss
 from aotlens.models.config import ModelConfig
 from aotlens.models.ends import PositionEmbedding, Unembed, make_embedding
@@ -215,7 +216,7 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ImageInterface, Th
         """bool `[batch, pos]`: the targets that count, where leaving out the others saves logits; else None."""
         if self.cfg.read_in != "tokens" or self.cfg.read_out != "tokens" or targets.shape != x.shape or x.is_meta:
             return None
-        wanted = targets != loss.IGNORED
+        wanted = targets != IGNORED
         return wanted if attention_mask is None else wanted & attention_mask
 
     def _logits(

@@ -16,15 +16,16 @@ import torch
 
 from aotlens.checkpoints import CheckpointError, CheckpointInfo, layout, load_folder, save_checkpoint, verify
 from aotlens.models import AttentionOnlyTransformer
+from tests.checkpoints.killing import DIE_AT
 
 ROOT = Path(__file__).parents[2]
 
 # Replaces the files of a folder in forked children, each killed just before or just after its nth system call,
 # and reports what a reader finds after each death and after the save that follows it. The number of calls is
 # found by going on until a child survives. It imports no torch, so that forking is cheap and safe.
-KILLED_EVERYWHERE = r"""
-import json, os, signal, sys
-from pathlib import Path
+KILLED_EVERYWHERE = (
+    DIE_AT
+    + r"""
 from aotlens.checkpoints import layout
 
 def save(folder, text):
@@ -39,25 +40,6 @@ def read(folder):
         found[name] = path.read_text() if path.exists() else None
     return [layout.is_checkpoint(folder), *sorted({str(text) for text in found.values()})]
 
-def die_at(count, before):
-    left = [count]
-    def wrap(function):
-        def counted(*args, **kwargs):
-            left[0] -= 1
-            if left[0] == 0 and before:
-                os.kill(os.getpid(), signal.SIGKILL)
-            try:
-                return function(*args, **kwargs)
-            finally:
-                if left[0] == 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
-        return counted
-    for name in ("rename", "replace", "fsync", "mkdir", "rmdir", "unlink", "open"):
-        setattr(os, name, wrap(getattr(os, name)))
-    import builtins
-    builtins.open = wrap(builtins.open)
-
-os.fsync = lambda descriptor: None  # counted all the same; a killed process loses nothing that it has written
 root, old = Path(sys.argv[1]), sys.argv[2] == "old"
 report, alive, n = [], False, 0
 while not alive:
@@ -77,6 +59,7 @@ while not alive:
         report.append([alive, dead, read(folder), sorted(os.listdir(folder))])
 print(json.dumps(report))
 """
+)
 
 SAVES_FOR_EVER = r"""
 import itertools, sys, time

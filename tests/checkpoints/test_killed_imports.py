@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 
 from aotlens.checkpoints import CheckpointError, export_checkpoint, import_checkpoint, layout, verify
+from tests.checkpoints.killing import DIE_AT
 
 ROOT = Path(__file__).parents[2]
 
 # Imports or exports in forked children, each killed just before or just after its nth system call, tries again, and
 # reports what is there after the second try. Loading what was written is left out: it writes nothing, and takes torch.
-KILLED = r"""
-import builtins, json, os, signal, sys
-from pathlib import Path
+KILLED = (
+    DIE_AT
+    + r"""
 from aotlens.checkpoints import CheckpointError, archive, layout
 
 archive.verify = lambda folder: []
-os.fsync = lambda descriptor: None  # a killed process loses nothing that it has written
 kind, source, root, step = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])
 
 def attempt(place):
@@ -29,23 +29,6 @@ def attempt(place):
         archive.import_checkpoint(source, name="m", into=place)
     else:
         archive.export_checkpoint(source, place / ("m.tar" if kind == "archive" else "m"))
-
-def die_at(count, before):
-    left = [count]
-    def wrap(function):
-        def counted(*args, **kwargs):
-            left[0] -= 1
-            if left[0] == 0 and before:
-                os.kill(os.getpid(), signal.SIGKILL)
-            try:
-                return function(*args, **kwargs)
-            finally:
-                if left[0] == 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
-        return counted
-    for name in ("rename", "replace", "fsync", "mkdir", "rmdir", "unlink", "open"):
-        setattr(os, name, wrap(getattr(os, name)))
-    builtins.open = wrap(builtins.open)
 
 report, alive, n = [], False, 1
 while not alive:
@@ -70,6 +53,7 @@ while not alive:
     n += step
 print(json.dumps(report))
 """
+)
 
 
 def killed(kind: str, source: Path, saved: Path, root: Path, step: int) -> int:

@@ -3,7 +3,6 @@ them."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from torch import Tensor
 from aotlens.interop.foreign.archive import read_pickled
 from aotlens.interop.foreign.modules import MAX_NAME, is_module, module_state
 from aotlens.interop.foreign.pickled import StandIn, attributes, full_name
+from aotlens.untrusted import read_regular, strict_json
 
 #: Names of weights in a folder, best first; each is looked for before the next.
 WEIGHT_FILES = (
@@ -28,7 +28,6 @@ WEIGHT_FILES = (
     "*.pt",
 )
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".pkl", ".json")
-_MAX_JSON_BYTES = 64_000_000
 _MAX_SHARING = 8  # times that a number of the file may be used: one matrix for queries, keys and values is three
 #: Where training scripts put the state dict, and where they put the configuration.
 _STATES = ("model", "state_dict", "model_state_dict", "module", "net", "weights")
@@ -87,12 +86,10 @@ def read_material(source: Path, weights: str | None = None) -> Material:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object of at most 64 MB. Raises `ValueError` for anything else."""
+    """A JSON object in a regular file, no larger than a checkpoint's config.json. Raises `ValueError` for others."""
     try:
-        if path.stat().st_size > _MAX_JSON_BYTES:
-            raise ValueError(f"it has {path.stat().st_size / 1e6:,.0f} MB")
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        value = strict_json(read_regular(path, kind="config.json"))
+    except (OSError, ValueError) as error:
         raise ValueError(f"{path}: expected JSON ({error}).") from error
     if not isinstance(value, dict):
         raise ValueError(f"{path}: expected a JSON object, got {type(value).__name__}.")

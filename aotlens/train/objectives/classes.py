@@ -13,7 +13,7 @@ import torch
 from aotlens.data.images import ImageProcessor, ImageSampler, ImageSet, open_images
 from aotlens.data.sources import portable_spec
 from aotlens.evaluate import class_share_loss, evaluate_images
-from aotlens.models import AttentionOnlyTransformer, ModelConfig
+from aotlens.models import AttentionOnlyTransformer
 from aotlens.train.objectives.objective import Batch, Objective
 
 if TYPE_CHECKING:
@@ -47,10 +47,6 @@ class Classes(Objective[ImageTrainingData]):
                 f"recipe {recipe.name!r}: objective = 'classes' needs a model with read_in = 'patches', read_out = "
                 f"'classes' and a pooling, got {cfg.read_in!r}, {cfg.read_out!r} and {cfg.pooling!r}."
             )
-
-    @classmethod
-    def model_config(cls, recipe: Recipe) -> ModelConfig:
-        return recipe.model_config()
 
     @classmethod
     def random_batch(cls, recipe: Recipe, n_rows: int) -> Batch:

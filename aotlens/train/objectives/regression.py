@@ -18,7 +18,7 @@ import numpy as np
 
 from aotlens.data import Curriculum, RegressionTask
 from aotlens.evaluate.regression import N_PROMPTS, regression_errors
-from aotlens.models import AttentionOnlyTransformer, ModelConfig
+from aotlens.models import AttentionOnlyTransformer
 from aotlens.train.objectives.objective import Batch, Objective
 
 if TYPE_CHECKING:
@@ -50,10 +50,6 @@ class Regression(Objective[RegressionTask]):
                 f"recipe {recipe.name!r}: prompts of {section.points} points are {2 * section.points - 1} positions, "
                 f"but the model's n_ctx is {cfg.n_ctx}; raise it, or lower points."
             )
-
-    @classmethod
-    def model_config(cls, recipe: Recipe) -> ModelConfig:
-        return recipe.model_config()
 
     @classmethod
     def random_batch(cls, recipe: Recipe, n_rows: int) -> Batch:
