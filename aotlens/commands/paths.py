@@ -167,10 +167,10 @@ def _against(text: str) -> int | str | None:
 
 
 def _score(score: ScoreExpansion, k: int, by: str, budget: int, csv: Path | None) -> None:
-    found = score.top(k, by, budget=budget)
-    sentences = [score.describe(pair) for pair in found.pairs]
+    best = score.top(k, by, budget=budget)
+    sentences = [score.describe(pair) for pair in best.pairs]
     if csv is not None:
-        frame = found.to_frame()
+        frame = best.to_frame()
         frame.insert(1, "pair", sentences)
         write_csv(frame, csv)
         return
@@ -180,10 +180,10 @@ def _score(score: ScoreExpansion, k: int, by: str, budget: int, csv: Path | None
     print_text(table([head, *((str(i), *(f"{value:+.4f}" for value in row)) for i, row in enumerate(orders))]))
     print_text("")
     lines: list[tuple[str, ...]] = [("rank", "nats", "", "to the query × to the keys")]
-    for i, (value, sentence) in enumerate(zip(found.values, sentences, strict=True)):
-        lines.append((str(i + 1), f"{value:+.4f}", "" if i < found.n_proven else "not proven", sentence))
+    for i, (value, sentence) in enumerate(zip(best.values, sentences, strict=True)):
+        lines.append((str(i + 1), f"{value:+.4f}", "" if i < best.n_proven else "not proven", sentence))
     print_text(table(lines))
     print_text(
-        f"\n{found.n_proven} of {len(found.pairs)} ranks proven among {found.n_pairs:,} pairs of paths; no other is "
-        f"above {found.bound:.4f}.\nThe others together: {found.remainder:+.4f}.\nAll pairs: {score.residual()}."
+        f"\n{best.n_proven} of {len(best.pairs)} ranks proven among {best.n_pairs:,} pairs of paths; no other is "
+        f"above {best.bound:.4f}.\nThe others together: {best.remainder:+.4f}.\nAll pairs: {score.residual()}."
     )
