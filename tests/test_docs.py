@@ -34,8 +34,10 @@ COMMAND = re.compile(
 
 #: Pages whose examples take a minute or more: `make test-long` runs them.
 SLOW_PAGES = {"atlas", "circuits", "distillation", "heads"}
-#: Commands that train, or read a corpus for minutes; their options are checked at once, and the rest with test-long.
-SLOW_COMMANDS = ("train", "distill")
+#: Commands that train: their options are checked, and test-long trains the smallest recipe.
+TRAINING = ("aotlens train ", "aotlens distill ")
+#: Commands that take every head away over a corpus: their options are checked, and test-long runs them.
+EVERY_HEAD = ("aotlens atlas ", "aotlens ablate ")
 
 SENTENCES = "Mr. Darnay bowed to the lady, and the lady bowed to Mr. Darnay. It was the best of times, said he.\n"
 
@@ -62,7 +64,8 @@ def commands() -> Iterator[str]:
 
 ALL = list(commands())
 OURS = [command for command in ALL if command.startswith("aotlens ")]
-SLOW = [command for command in OURS if command.startswith(tuple(f"aotlens {name} " for name in SLOW_COMMANDS))]
+LONG = [command for command in OURS if command.startswith(EVERY_HEAD) and "--corpus" in command]
+SLOW = [command for command in OURS if command.startswith(TRAINING) or command in LONG]
 
 
 def test_the_pages_show_commands() -> None:
@@ -150,7 +153,8 @@ def _words(command: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "command", [c for c in OURS if not c.startswith(tuple(f"aotlens {slow} " for slow in SLOW_COMMANDS))]
+    "command",
+    [pytest.param(c, marks=[pytest.mark.long] * (c in LONG)) for c in OURS if not c.startswith(TRAINING)],
 )
 def test_commands_run(command: str, files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
@@ -160,9 +164,7 @@ def test_commands_run(command: str, files: Path, capsys: pytest.CaptureFixture[s
     assert captured.out
 
 
-@pytest.mark.parametrize(
-    "command", [c for c in OURS if c.startswith(tuple(f"aotlens {slow} " for slow in SLOW_COMMANDS))]
-)
+@pytest.mark.parametrize("command", SLOW)
 def test_slow_commands_name_what_there_is(command: str, files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name, what, *options = _words(command)
     with pytest.raises(SystemExit):
