@@ -34,8 +34,8 @@ from aotlens.denoise.regression import (
     read_layers,
 )
 from aotlens.evaluate import RegressionErrors, points_of, regression_errors, regression_estimates
-from aotlens.heads import ablate_each
-from aotlens.heads.prompts import PROMPT_MOTIFS, attention_in_prompts
+from aotlens.heads import ablate_each, motifs_of
+from aotlens.heads.prompts import attention_in_prompts
 from aotlens.models import AttentionOnlyTransformer, count_parameters
 from aotlens.plots import layer_curves, regression_curves
 
@@ -137,7 +137,7 @@ def by_head(loaded: dict[str, AttentionOnlyTransformer], *, quick: bool) -> str:
         scores = attention_in_prompts(model, prompts.tokens)
         assert scores.uniform is not None
         cells = []
-        for index, motif in enumerate(PROMPT_MOTIFS):
+        for index, motif in enumerate(scores.motifs):
             layer, head = np.unravel_index(int(np.argmax(scores[motif])), scores[motif].shape)
             cells.append(f"{layer}.{head} {scores[motif][layer, head]:.2f} ({scores.uniform[index, layer, head]:.2f})")
         without = ablate_each(model, prompts.tokens, how="mean", targets=prompts.targets)
@@ -145,7 +145,7 @@ def by_head(loaded: dict[str, AttentionOnlyTransformer], *, quick: bool) -> str:
         order = np.argsort(-changes)[:3]
         costs = ", ".join(f"{without.heads[i][0]}.{without.heads[i][1]} {changes[i]:+.2f}" for i in order)
         rows.append((name, *cells, costs))
-    titles = [f"{motif.title} (even)" for motif in PROMPT_MOTIFS.values()]
+    titles = [f"{motif.title} (even)" for motif in motifs_of("prompts").values()]
     return markdown(("model", *titles, "dearest heads"), rows)
 
 

@@ -1,4 +1,4 @@
-"""What a motif may know of what a model reads: token ids, special ids, strings, marks of the caller; or images."""
+"""What a motif may know of what a model reads: ids, special ids, strings, marks of the caller; images; prompts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aotlens.heads.reader import HeadReader, Rows, TokenSequences
 
 T = TypeVar("T")
 #: What a motif is about.
-Reads: TypeAlias = Literal["tokens", "images"]
+Reads: TypeAlias = Literal["tokens", "images", "prompts"]
 
 
 class Missing(ValueError):
@@ -33,10 +33,11 @@ class Targets(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Inputs:
-    """Sequences of one length, without padding, or images. What is not known of them is None: ask with `need`."""
+    """Sequences of one length, without padding, or images, or prompts of in-context regression. What is not known of
+    them is None: ask with `need`."""
 
     tokens: Rows
-    """Ids, or the images of a model that reads patches."""
+    """Ids; the images of a model that reads patches; the interleaved vectors `[prompt, pos, d]` of prompts."""
     later_keys: bool = False
     """Whether queries see keys after them, as in BERT."""
     special_ids: frozenset[int] | None = None
@@ -80,7 +81,9 @@ class Inputs:
     @property
     def kind(self) -> Reads:
         """What was read."""
-        return "tokens" if self.grid is None else "images"
+        if self.grid is not None:
+            return "images"
+        return "prompts" if self.tokens.is_floating_point() else "tokens"
 
     def need(self, value: T | None, what: str) -> T:
         """`value`, one of the fields that may be None. Raises `Missing`, naming it as `what`, where it is."""
@@ -93,13 +96,15 @@ class Inputs:
 
         These are positions i ≥ 2, and i ≤ n − 3 where later keys are seen, so that the previous, the query's own, the
         next, the first and the last position that a query sees are different ones. Of images every patch counts, and
-        [CLS] does not.
+        [CLS] does not; of prompts every position counts, since x_1 and y_1 are an example as the others are.
         """
         keys = keys if self.later_keys else keys.tril()
         keys = keys.expand(len(self), self.n_pos, self.n_pos)
         position = torch.arange(self.n_pos)
         if self.grid is not None:
             return Targets(keys=keys, queries=keys.any(-1) & (position >= self.grid.n_before))
+        if self.kind == "prompts":
+            return Targets(keys=keys, queries=keys.any(-1))
         apart = (position >= 2) & (position < self.n_pos - (2 if self.later_keys else 0))
         return Targets(keys=keys, queries=keys.any(-1) & apart)
 

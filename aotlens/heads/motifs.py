@@ -22,6 +22,14 @@ reading order, current_token, first_token ([CLS]) and broadcast mean the same, a
     border            every patch at the edge of the image
     foreground        every patch that stands out from the background (`aotlens.heads.image_motifs`)
 
+Of a prompt of in-context regression, whose tokens x_1, y_1, x_2, y_2, …, x_N take turns, current_token means the same,
+and there are (`aotlens.heads.prompt_motifs`)
+
+    own_input         from a label y_i to its input x_i, one position before
+    all_labels        from an input, the query, to all labels before it
+    all_inputs        from an input to all inputs before it
+    last_label        from an input to the label before it
+
 `aotlens.heads.attention_to` measures them: the attention that goes there, averaged over the queries that see such a key
 (`Inputs.targets` says which count). A new motif is one more entry here; scores, commands, distillations and the app's
 pages take it from `MOTIFS`.
@@ -40,6 +48,7 @@ from torch import Tensor
 
 from aotlens.heads.image_motifs import border, foreground, neighbour
 from aotlens.heads.inputs import Inputs, Missing, Reads, Targets
+from aotlens.heads.prompt_motifs import all_inputs, all_labels, last_label, own_input
 from aotlens.heads.source_code import last_same_word, open_bracket, punctuation, same_indentation
 
 Mask: TypeAlias = Callable[[Inputs], Targets]
@@ -188,7 +197,7 @@ MOTIFS: dict[str, Motif] = {
         ),
         Motif(
             name="current_token", badge="self", sentence="It attends to the query's own token.", mask=offset(0),
-            by_position=True, reads=("tokens", "images"),
+            by_position=True, reads=("tokens", "images", "prompts"),
         ),
         Motif(
             name="next_token", badge="next", sentence="It attends to the token after.", mask=offset(1),
@@ -262,6 +271,22 @@ MOTIFS: dict[str, Motif] = {
             name="foreground", badge="fore", mask=foreground, reads=("images",),
             sentence="It attends to patches that stand out from the background.",
         ),
+        Motif(
+            name="own_input", badge="x", sentence="It attends from a label to its input.", mask=own_input,
+            by_position=True, reads=("prompts",),
+        ),
+        Motif(
+            name="all_labels", badge="ys", sentence="It attends from an input to all labels before it.",
+            mask=all_labels, by_position=True, reads=("prompts",),
+        ),
+        Motif(
+            name="all_inputs", badge="xs", sentence="It attends from an input to all inputs before it.",
+            mask=all_inputs, by_position=True, reads=("prompts",),
+        ),
+        Motif(
+            name="last_label", badge="y", sentence="It attends from an input to the label before it.",
+            mask=last_label, by_position=True, reads=("prompts",),
+        ),
     )
 }  # fmt: skip
 #: The motifs of position, whatever the tokens: the patterns of *nonlinearity*, Figure 1 (after Clark et al. 2019).
@@ -269,13 +294,13 @@ PLACES = ("previous_token", "current_token", "next_token", "first_token", "last_
 
 
 def motifs_of(reads: Reads) -> dict[str, Motif]:
-    """The motifs that can be measured on tokens, or on images, by their names."""
+    """The motifs that can be measured on tokens, on images or on prompts of in-context regression, by their names."""
     return {name: motif for name, motif in MOTIFS.items() if reads in motif.reads}
 
 
 def as_motifs(motifs: Iterable[str | Motif] | str | Motif | None, reads: Reads = "tokens") -> tuple[Motif, ...]:
-    """The motifs that were named or given; for None all of tokens, or of images. Raises `ValueError` for another name,
-    or none."""
+    """The motifs that were named or given; for None all of what is read. Raises `ValueError` for another name, or
+    none."""
     if motifs is None:
         return tuple(motifs_of(reads).values())
     listed = [motifs] if isinstance(motifs, str | Motif) else list(motifs)

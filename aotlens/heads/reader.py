@@ -36,8 +36,8 @@ Hooks: TypeAlias = list[tuple[str, Callable[..., Any]]]
 #: Sequences of one length, without padding: ids `[batch, pos]`, or `[pos]` of one; a text, or texts of equally many
 #: tokens, for a model with a tokenizer.
 TokenSequences: TypeAlias = Int[Tensor, "*batch pos"] | str | list[str]
-#: What is run: ids, or the images of a model that reads patches.
-Rows: TypeAlias = Int[Tensor, "batch pos"] | Float[Tensor, "batch channel height width"]
+#: What is run: ids, the images of a model that reads patches, or the vectors of one that reads vectors.
+Rows: TypeAlias = Int[Tensor, "batch pos"] | Float[Tensor, "batch channel height width"] | Float[Tensor, "batch pos d"]
 
 
 class _Done(Exception):

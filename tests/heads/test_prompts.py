@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from aotlens.data import RegressionTask
-from aotlens.heads.prompts import PROMPT_MOTIFS, attention_in_prompts
+from aotlens.heads import MOTIFS, attention_to, motifs_of
+from aotlens.heads.prompts import attention_in_prompts
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from tests.small_models import maker
 
@@ -33,9 +34,9 @@ def test_scores_are_sums_over_the_pattern() -> None:
         "all_labels": [(query, [label for label in labels if label < query]) for query in inputs if query],
         "all_inputs": [(query, [key for key in inputs if key < query]) for query in inputs if query],
         "last_label": [(query, [query - 1]) for query in inputs if query],
-        "itself": [(query, [query]) for query in range(2 * N - 1)],
+        "current_token": [(query, [query]) for query in range(2 * N - 1)],
     }
-    assert set(pairs) == set(PROMPT_MOTIFS) == set(scores.motifs)
+    assert set(pairs) == set(motifs_of("prompts")) == set(scores.motifs)
     for name, queries in pairs.items():
         for layer in range(2):
             pattern = cache["pattern", layer].mean(0)  # [head, query, key]
@@ -44,6 +45,15 @@ def test_scores_are_sums_over_the_pattern() -> None:
         even = np.mean([len(keys) / (query + 1) for query, keys in queries])
         assert scores.uniform is not None
         np.testing.assert_allclose(scores.uniform[list(scores.motifs).index(name)], even, atol=1e-6)
+
+
+def test_motifs_of_prompts_are_none_of_text() -> None:
+    own = {"own_input", "all_labels", "all_inputs", "last_label"}
+    assert own <= set(MOTIFS) and not own & (set(motifs_of("tokens")) | set(motifs_of("images")))
+    model = maker()()
+    scores = attention_to(model, torch.zeros(2, 6, dtype=torch.long), ["previous_token", "own_input"])
+    assert scores.reasons == {"own_input": "it is about prompts, and this model reads tokens"}
+    assert np.isnan(scores["own_input"]).all() and np.isfinite(scores["previous_token"]).all()
 
 
 def test_other_models_are_refused() -> None:
