@@ -123,21 +123,21 @@ def sections(
     figure = overlay_grid(shown, attention, row_titles=classes, column_titles=titles)
     title = f"{name}: IoU of heads' regions on {read}"
     yield title, header, by_layer(consistency), {"consistency": aotlens.plot(consistency), "maps": figure}
-    if model.cfg.attn_only:
-        parts = patch_contributions(model, images[:n_curves])
-        own = [parts.place(int(number)) for number in parts.predicted]
-        of_class = np.arange(len(own)), own
-        above = parts.above_mean
-        largest = float(np.abs(parts.logit.total - parts.logit.logits).max())
-        rows: list[list[object]] = [
-            [
-                len(own), above.logits[of_class].mean(), above.patches.sum((-2, -1))[of_class].mean(),
-                above.class_token[of_class].mean(), above.positions[of_class].mean(), above.biases[of_class].mean(),
-                float(np.median(above.share_outside[of_class])), f"{largest:.1g}",
-            ]
-        ]  # fmt: skip
-        header = ["images", "logit", "patches", "[CLS]", "positions", "biases", "share outside (median)", "sum − model"]
-        yield f"{name}: the predicted class's logit above the mean over classes, by paths", header, rows, {}
+    parts = patch_contributions(model, images[:n_curves])
+    own = [parts.place(int(number)) for number in parts.predicted]
+    of_class = np.arange(len(own)), own
+    above = parts.above_mean
+    largest = float(np.abs(parts.logit.total - parts.logit.logits).max())
+    rows: list[list[object]] = [
+        [
+            len(own), above.logits[of_class].mean(), above.patches.sum((-2, -1))[of_class].mean(),
+            above.class_token[of_class].mean(), above.positions[of_class].mean(),
+            above.mlps[of_class].mean(), above.biases[of_class].mean(),
+            float(np.median(above.share_outside[of_class])), f"{largest:.1g}",
+        ]
+    ]  # fmt: skip
+    header = ["images", "logit", "patches", "[CLS]", "positions", "MLPs", "biases", "share outside", "sum − model"]
+    yield f"{name}: the predicted class's logit above the mean over classes, by paths", header, rows, {}
     curves = patch_curves(model, images[:n_curves], reference=images)
     header = ["method", "deletion area", "less random's", "insertion area", "less random's"]
     title = f"{name}: insertion and deletion of {n_curves} images, baseline {curves.baseline} (logits)"

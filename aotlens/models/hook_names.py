@@ -29,8 +29,17 @@ def resid_pre(layer: int) -> str:
     return block(layer, "hook_resid_pre")
 
 
+def resid_mid(layer: int) -> str:
+    """Between attention and the MLP; only models with MLPs have it."""
+    return block(layer, "hook_resid_mid")
+
+
 def resid_post(layer: int) -> str:
     return block(layer, "hook_resid_post")
+
+
+def mlp_out(layer: int) -> str:
+    return block(layer, "hook_mlp_out")
 
 
 def norm_scale(layer: int) -> str:

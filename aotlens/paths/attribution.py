@@ -45,7 +45,7 @@ def direct_logit_attribution(
         )
     columns = frozen.R[:, ids].T  # [pos, d_model]
     direct: dict[SourceName, Tensor] = {
-        name: (frozen.pooled(x) * columns).sum(-1) for name, x in frozen.sources.items()
+        name: (frozen.pooled(x) * columns).sum(-1) for name, x in frozen.entering.items()
     }
     if frozen.has_bias:
         bias = frozen.bias_before[-1].expand(frozen.n_pos, -1)

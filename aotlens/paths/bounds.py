@@ -25,7 +25,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
 from aotlens.conventions import Head
@@ -48,7 +48,10 @@ class Bounds:
     W_V: Float[Tensor, "f d_model inner"]
     W_O: Float[Tensor, "f inner d_model"]
     values: Float[Tensor, "source f pos inner"]
-    """v of each source by itself; a bias's include b_O of the layers below and the head's own."""
+    """v of each source by itself, 0 where it enters above the head; a bias's include b_O of the layers below and the
+    head's own."""
+    enters: Bool[Tensor, "source f"]
+    """Whether the source is in the stream that the head reads: an MLP's output is from the layer after it."""
     reach: Float64[Tensor, "order f pos"]
     """r_1, r_2, …; bounds are on the CPU."""
     moved: Float64[Tensor, "f pos"]
@@ -73,6 +76,12 @@ class Bounds:
     def contributions(self, reading: Reading) -> Float[Tensor, "source below pos"]:
         """The exact contribution of every source through each head below, by source position."""
         return torch.einsum("fpk,sfpk->sfp", reading.u, self.values[:, : len(reading.u)])
+
+    def starts(self, first: int, stop: int) -> Int[Tensor, "start 2"]:
+        """All pairs (source, head) of a source that enters below the head, for heads `first` to `stop`, as indices."""
+        starts = self.enters[:, first:stop].nonzero()
+        starts[:, 1] += first
+        return starts
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,10 +200,14 @@ def prepare(frozen: Frozen, split: bool) -> Bounds:
     W_O = (inner @ frozen.W_O).flatten(0, 1)
     patterns = frozen.patterns.flatten(0, 1)
     inverse_scale = frozen.inverse_scale.repeat_interleave(n_heads, 0)
-    names: list[SourceName] = [*frozen.sources]
     streams = [x.expand(n_layers, -1, -1) for x in frozen.sources.values()]
+    enters = torch.ones(len(frozen.source_names), n_layers, dtype=torch.bool)
+    for layer in range(frozen.n_mlps):
+        assert frozen.mlps is not None
+        above = torch.arange(n_layers) > layer
+        enters[len(streams)] = above
+        streams.append(frozen.mlps[layer] * above.to(frozen.mlps)[:, None, None])
     if frozen.has_bias:
-        names.append("bias")
         streams.append(frozen.bias_before[:-1, None].expand(-1, n_pos, -1))
     read = torch.stack(streams) * frozen.inverse_scale[:, :, None]  # [source, layer, pos, d_model]
     values = torch.einsum("slpd,lhdk->slhpk", read, W_V.unflatten(0, (n_layers, n_heads))).flatten(1, 2)
@@ -208,7 +221,7 @@ def prepare(frozen: Frozen, split: bool) -> Bounds:
         reaches.append(_reach(sigma, through, n_layers, n_heads) * scale)
         through = _moved(sizes, reaches[-1])
     return Bounds(
-        names=tuple(names),
+        names=frozen.source_names,
         n_heads=n_heads,
         split=split,
         patterns=patterns,
@@ -216,6 +229,7 @@ def prepare(frozen: Frozen, split: bool) -> Bounds:
         W_V=W_V,
         W_O=W_O,
         values=values,
+        enters=enters.repeat_interleave(n_heads, 1),
         reach=torch.stack(reaches),
         moved=moved,
         sigma=sigma,

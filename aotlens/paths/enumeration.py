@@ -8,15 +8,16 @@ are streams (forwards), the upper parts gradients (backwards); every pair's cont
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from aotlens.conventions import Head
 from aotlens.paths.frozen import Frozen
-from aotlens.paths.path import Path, SourceName
+from aotlens.paths.path import Path, SourceName, mlp_layer
 from aotlens.paths.streams import head_gradients, root_gradient, stream_gradients
 from aotlens.paths.target import direction
 from aotlens.results import Result
@@ -30,6 +31,7 @@ class AllPaths(Result):
     """Each path's contribution to one logit, in logits: `values[source, i]` for head sequence i.
 
     The digits of i in base n_heads + 1, layer 0 first, are 0 where the path skips the layer and 1 + head elsewhere.
+    There is no path from the output of an MLP through a head of its layer or below: these are 0.
     """
 
     names: tuple[SourceName, ...]
@@ -39,7 +41,14 @@ class AllPaths(Result):
 
     @property
     def headline(self) -> str:
-        return f"{self.values.numel():,} paths, together {float(self.values.sum()):+.3f} logits"
+        return f"{int(self.exists.sum()):,} paths, together {float(self.values.sum()):+.3f} logits"
+
+    @cached_property
+    def exists(self) -> Bool[Tensor, "source sequence"]:
+        """Whether there is such a path."""
+        first = torch.tensor([0 if (layer := mlp_layer(name)) is None else layer + 1 for name in self.names])
+        n_starting = (self.n_heads + 1) ** (self.n_layers - first)
+        return (torch.arange(self.values.shape[1]) < n_starting[:, None]).to(self.values.device)
 
     def heads(self, sequence: int) -> tuple[Head, ...]:
         """The heads of sequence i."""
@@ -72,7 +81,9 @@ class AllPaths(Result):
         if k is not None and k < 1:
             raise ValueError(f"AllPaths.to_frame: expected k ≥ 1, or None for all, got {k}.")
         flat = self.values.flatten().cpu()
-        best = flat.abs().topk(flat.numel() if k is None else min(k, flat.numel())).indices.tolist()
+        there = self.exists.flatten().cpu().nonzero()[:, 0]
+        largest = flat[there].abs().topk(len(there) if k is None else min(k, len(there))).indices
+        best = there[largest].tolist()
         paths = [self.path(*divmod(i, self.values.shape[1])) for i in best]
         return pd.DataFrame(
             {
@@ -97,22 +108,29 @@ def all_paths(frozen: Frozen, position: int, target: int | tuple[int, int], max_
         )
     middle = frozen.n_layers // 2
     to = direction(frozen, target)
-    upper, entering = _upper(frozen, middle, root_gradient(frozen, position, to.column))
-    rows = [torch.einsum("upd,spd->su", upper, _lower(frozen, middle, x)).flatten() for x in frozen.sources.values()]
-    names: list[SourceName] = [*frozen.sources]
+    upper, entering, entering_mlps = _upper(frozen, middle, root_gradient(frozen, position, to.column))
+    rows = [torch.einsum("upd,spd->su", upper, _lower(frozen, 0, middle, x)).flatten() for x in frozen.sources.values()]
+    for layer in range(frozen.n_mlps):
+        found = entering_mlps.get(layer)
+        if found is None:
+            assert frozen.mlps is not None
+            streams = _lower(frozen, layer + 1, middle, frozen.mlps[layer])
+            found = torch.einsum("upd,spd->su", upper, streams).flatten()
+        # Heads above the MLP are the last digits, so its paths are the first numbers.
+        rows.append(torch.cat([found, found.new_zeros(n_sequences - len(found))]))
     if frozen.has_bias:
-        names.append("bias")
         below = torch.einsum("upd,spd->su", upper, _lower_bias(frozen, middle))
         below[0] += entering  # biases that enter above the middle
         below[0, 0] += to.bias
         rows.append(below.flatten())
-    return AllPaths(names=tuple(names), values=torch.stack(rows), n_layers=frozen.n_layers, n_heads=frozen.n_heads)
+    values = torch.stack(rows)
+    return AllPaths(names=frozen.source_names, values=values, n_layers=frozen.n_layers, n_heads=frozen.n_heads)
 
 
-def _lower(frozen: Frozen, middle: int, x: Tensor) -> Tensor:
-    """Streams at the middle `[sequence, pos, d_model]` of all sequences below it."""
+def _lower(frozen: Frozen, first: int, middle: int, x: Tensor) -> Tensor:
+    """Streams at the middle `[sequence, pos, d_model]` of all sequences below it, from layer `first` on."""
     streams = x[None]
-    for layer in range(middle):
+    for layer in range(first, middle):
         z = frozen.moved(layer, frozen.values(layer, streams))
         through = torch.einsum("shpk,hkd->shpd", z, frozen.W_O[layer])
         streams = torch.cat([streams[:, None], through], dim=1).flatten(0, 1)
@@ -131,15 +149,18 @@ def _lower_bias(frozen: Frozen, middle: int) -> Tensor:
     return streams
 
 
-def _upper(frozen: Frozen, middle: int, root: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients at the middle `[sequence, pos, d_model]` of all sequences above it, and what biases add to each."""
-    g = root[None]
+def _upper(frozen: Frozen, middle: int, root: Tensor) -> tuple[Tensor, Tensor, dict[int, Tensor]]:
+    """Gradients at the middle `[sequence, pos, d_model]` of all sequences above it, what biases add to each, and by
+    layer what each MLP from the middle on adds to every sequence above it."""
+    g, mlps = root[None], {}
     entering = g.new_zeros(1)  # for each sequence above the layer, what biases that enter above it add
     for layer in reversed(range(middle, frozen.n_layers)):
+        if frozen.mlps is not None:
+            mlps[layer] = torch.einsum("upd,pd->u", g, frozen.mlps[layer])
         entering = entering + g.sum(1) @ frozen.b_O[layer]
         u = head_gradients(frozen, layer, g)
         own = torch.einsum("uhpk,hk->hu", u, frozen.v_bias[layer])
         # A layer below is a digit before: its index is the slower one.
         g = torch.cat([g[None], stream_gradients(frozen, layer, u).transpose(0, 1)]).flatten(0, 1)
         entering = torch.cat([entering[None], own]).flatten()
-    return g, entering
+    return g, entering, mlps

@@ -6,16 +6,16 @@ increasing layers (`aotlens.paths.frozen` has the maps). *structures* writes it 
     T(x) = (I ⊗ W_U W_E) x + Σ_h (A^h ⊗ W_U W_O^h W_V^h W_E) x,
 
 and stops there, since L layers of H heads have (H+1)^L sequences. Nothing here forms them all unless asked to.
+
+An MLP is not linear with patterns frozen. Its output on the prompt is a source of its own, `mlp_0` for layer 0, held as
+it is; what it has read from tokens and heads is hidden inside it, and the order of a path counts the heads after it.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations, product
-from math import comb
 from typing import Any
 
 import torch
@@ -24,14 +24,14 @@ from torch import Tensor
 
 from aotlens.conventions import HeadLike, as_head
 from aotlens.models import AttentionOnlyTransformer, require_ours
-from aotlens.paths import groups
+from aotlens.paths import counts, groups, single, words
 from aotlens.paths.bounds import Bounds, prepare
 from aotlens.paths.enumeration import AllPaths, all_paths
 from aotlens.paths.frozen import Frozen, freeze
 from aotlens.paths.groups import ByHead, BySource
 from aotlens.paths.kronecker import Kronecker, KroneckerSum
 from aotlens.paths.operators import path_operator
-from aotlens.paths.path import Path, SourceName, check_heads
+from aotlens.paths.path import Path, SourceName
 from aotlens.paths.residual import Residual, residual_of
 from aotlens.paths.sankey import Sankey, sankey
 from aotlens.paths.score.contrast import Against
@@ -53,7 +53,7 @@ def expand(
     `tokens` is ids `[pos]` or `[1, pos]`, or a text. With `split_sources` a path also has the position where its source
     stands. One forward pass on the hooked path; no hook stays on the model.
 
-    Raises `ValueError` for a model with MLPs, for a batch, and for what the model itself refuses.
+    Raises `ValueError` for a batch, and for what the model itself refuses.
     """
     require_ours(model, "paths")
     inputs = model.to_prompt(tokens, "paths")
@@ -103,23 +103,22 @@ class PathExpansion(Result):
     def n_pos(self) -> int:
         return self.frozen.n_pos
 
-    @cached_property
+    @property
     def source_names(self) -> tuple[SourceName, ...]:
-        """The source terms of this model: token (or input), position if added to the stream, bias if there is any."""
-        names: list[SourceName] = [*self.frozen.sources]
-        return (*names, "bias") if self.frozen.has_bias else tuple(names)
+        """The source terms of this model: token (or input), position if added to the stream, mlp_0 … of its MLPs, bias
+        if there is any."""
+        return self.frozen.source_names
 
     @property
     def n_paths(self) -> int:
-        """How many paths there are: sources × (H+1)^L, times the positions where sources are split."""
-        split = self.n_pos if self.split_sources else 1
-        return len(self.source_names) * split * (self.n_heads + 1) ** self.n_layers
+        """How many paths there are: (H+1)^L of each source, (H+1)^(L−1−l) of the MLP of layer l; times the positions
+        where sources are split."""
+        return counts.n_paths(self.frozen, self.split_sources)
 
     @property
     def n_paths_by_order(self) -> tuple[int, ...]:
-        """How many pass k heads, k = 0 … L: starts × C(L, k) × H^k."""
-        starts = self.n_paths // (self.n_heads + 1) ** self.n_layers
-        return tuple(starts * comb(self.n_layers, k) * self.n_heads**k for k in range(self.n_layers + 1))
+        """How many pass k heads, k = 0 … L: C(L, k) × H^k of each source, C(L−1−l, k) × H^k of the MLP of layer l."""
+        return counts.n_paths_by_order(self.frozen, self.split_sources)
 
     # Single paths
 
@@ -130,84 +129,38 @@ class PathExpansion(Result):
         """
         if max_order is not None and max_order < 0:
             raise ValueError(f"paths: expected max_order ≥ 0, got {max_order}.")
-        return self._paths(max_order)
-
-    def _paths(self, max_order: int | None) -> Iterator[Path]:
-        last = self.n_layers if max_order is None else min(max_order, self.n_layers)
-        positions: list[int | None] = [*range(self.n_pos)] if self.split_sources else [None]
-        for order in range(last + 1):
-            for layers in combinations(range(self.n_layers), order):
-                for indices in product(range(self.n_heads), repeat=order):
-                    heads = tuple(zip(layers, indices, strict=True))
-                    for source in self.source_names:
-                        for position in positions:
-                            yield Path(source, heads, position)
+        return single.every_path(self.frozen, self.split_sources, max_order)
 
     def logits(self, path: Path) -> Float[Tensor, "pos out"]:
         """One path's contribution to every logit. O(order · pos · d_model · d_head) and one unembedding."""
-        self._check(path)
         logits = self.frozen.read_out(self.stream(path))
         if path.source == "bias" and not path.heads:
             # The read-out adds its bias at every position; split by source, each position's belongs to itself.
-            logits = logits + self.frozen.pool @ self._ones(path) * self.frozen.out_bias
+            logits = logits + self.frozen.pool @ self.source("bias", path.source_position) * self.frozen.out_bias
         return logits
 
     def stream(self, path: Path) -> Float[Tensor, "pos d_model"]:
         """What one path writes to the final stream, before the read-out."""
-        self._check(path)
-        frozen = self.frozen
-        x = self._start(path)
-        for index, head in enumerate(path.heads):
-            own_bias = path.source == "bias" and index == 0
-            if own_bias:
-                v = (x * frozen.inverse_scale[head[0]][:, None]) @ frozen.W_V[head]
-                x = frozen.patterns[head] @ (v + self._ones(path) * frozen.v_bias[head]) @ frozen.W_O[head]
-            else:
-                x = frozen.head_step(head, x, bias=False)
-        return x
+        single.check_path(self.frozen, path)
+        return single.stream_of(self.frozen, path)
 
     def source(self, name: SourceName, position: int | None = None) -> Float[Tensor, "pos width"]:
-        """What `operator(path)` acts on: embeddings `[pos, d_model]`, or for biases a column of ones `[pos, 1]`.
+        """What `operator(path)` acts on: embeddings or an MLP's output `[pos, d_model]`, or for biases ones `[pos, 1]`.
 
-        With `position`, all other rows are 0. Raises `ValueError` for a source that this model does not have.
+        `name` is a path's `start`. With `position`, all other rows are 0. Raises `ValueError` for a source that this
+        model does not have.
         """
-        if name != "bias" and name not in self.frozen.sources:
-            raise ValueError(f"source {name!r}: expected one of {', '.join([*self.frozen.sources, 'bias'])}.")
-        if name == "bias":
-            x = torch.ones(self.n_pos, 1, dtype=self.frozen.R.dtype, device=self.frozen.R.device)
-        else:
-            x = self.frozen.sources[name]
-        if position is None:
-            return x
-        kept = torch.zeros_like(x)
-        kept[position] = x[position]
-        return kept
+        return single.source_of(self.frozen, name, position)
 
     def operator(self, path: Path) -> Kronecker | KroneckerSum:
-        """The path as an operator: `operator(path)(source(path.source, path.source_position))` is `logits(path)`.
+        """The path as an operator: `operator(path)(source(path.start, path.source_position))` is `logits(path)`.
 
         (read · A_k … A_1) ⊗ (V_1 W_O,1 … V_k W_O,k R)ᵀ with A = pattern · diag(1/s). A bias path is a sum of two:
         Σ b_O of the layers before its first head, and that head's own bias, which the pattern's row sums carry (no
         1/s). It acts on ones (the constant coordinate of *structures*, footnote 2). O(order · d_model² · d_head) time.
         """
-        self._check(path)
+        single.check_path(self.frozen, path)
         return path_operator(self.frozen, path)
-
-    def _start(self, path: Path) -> Tensor:
-        if path.source != "bias":
-            return self.source(path.source, path.source_position)
-        before = path.heads[0][0] if path.heads else self.n_layers
-        return self._ones(path) * self.frozen.bias_before[before]
-
-    def _ones(self, path: Path) -> Tensor:
-        return self.source("bias", path.source_position)
-
-    def _check(self, path: Path) -> None:
-        check_heads(path.heads, self)
-        if path.source not in self.source_names:
-            raise ValueError(f"path {path}: expected a source among {', '.join(self.source_names)}.")
-        if path.source_position is not None and not 0 <= path.source_position < self.n_pos:
-            raise ValueError(f"path {path}: expected a source position 0 to {self.n_pos - 1}.")
 
     # Sums of paths
 
@@ -235,7 +188,8 @@ class PathExpansion(Result):
 
     @torch.no_grad()
     def through(self, head: HeadLike, target: Target = None) -> Float[Tensor, " pos *out"]:
-        """All paths that pass `head`, wherever: what the logits would lose without it, patterns and scales frozen.
+        """All paths that pass `head`, wherever: what the logits would lose without it, with patterns, scales and what
+        MLPs write frozen.
 
         Heads overlap: the sum over heads counts a path once for each of its heads.
         """
@@ -369,31 +323,13 @@ class PathExpansion(Result):
 
     def token_name(self, token: int) -> str:
         """A token in quotes, or its number without a tokenizer."""
-        if self.model.tokenizer is None or self.model.cfg.read_out != "tokens":
-            return f"output {token}"
-        return _quoted(self.model.tokenizer.str_tokens([token])[0])
+        return words.token_name(self.model, token)
 
     def describe(self, path: Path, target: int | tuple[int, int] | None = None, value: float | None = None) -> str:
         """A path as a sentence: `" Mr"@3 → 0.5 → 1.2 → logit " Darcy" +1.84`."""
-        steps = self.steps(path, target)
-        return " → ".join(steps) + ("" if value is None else f" {value:+.3g}")
+        return " → ".join(self.steps(path, target)) + ("" if value is None else f" {value:+.3g}")
 
     def steps(self, path: Path, target: int | tuple[int, int] | None = None) -> list[str]:
         """The words of `describe`: the source, each head, and the end."""
-        start: str = path.source
-        if path.source_position is not None:
-            at = path.source_position
-            start = f"{path.source}@{at}"
-            if path.source == "token":
-                start = f"{_quoted(self.str_tokens[at])}@{at}" if self.str_tokens else f"token {self.tokens[at]}@{at}"
-        end = "logits"
-        if isinstance(target, tuple):
-            end = f"logit {self.token_name(target[0])} − {self.token_name(target[1])}"
-        elif target is not None:
-            end = f"logit {self.token_name(target)}"
-        return [start, *(f"{layer}.{head}" for layer, head in path.heads), end]
-
-
-def _quoted(token: str) -> str:
-    """In quotes and on one line."""
-    return json.dumps(token, ensure_ascii=False)
+        start = words.source_words(path, self.tokens, self.str_tokens)
+        return [start, *(f"{layer}.{head}" for layer, head in path.heads), words.end_words(self.model, target)]

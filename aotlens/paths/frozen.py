@@ -5,8 +5,10 @@ gain and bias, head h of layer l adds to the stream x `[pos, d_model]`
 
     P ((C x / s) w W_V + b W_V + b_V) W_O  =  P (x / s · V + v_bias) W_O,    V = C w W_V,  v_bias = b W_V + b_V
 
-and the layer adds b_O once. The logits are  read · x · R + out_bias,  with R = C w_final W_U, out_bias = b_final W_U +
-b_U, and read = diag(1/s_final) (for classes, times the pooling). Positions of kind "qk" shape P and are nowhere else.
+and the layer adds b_O once. An MLP is not linear, so its output on the prompt, its b_out in it, is held as it is and
+enters the stream after the heads of its layer: a source like the embeddings, with all that it has read hidden in it.
+The logits are  read · x · R + out_bias,  with R = C w_final W_U, out_bias = b_final W_U + b_U, and read =
+diag(1/s_final) (for classes, times the pooling). Positions of kind "qk" shape P and are nowhere else.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aotlens.models import AttentionOnlyTransformer, folded_norm, hook_names, require_ours
-from aotlens.paths.path import SourceName
+from aotlens.paths.path import SourceName, mlp_name
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -46,6 +48,8 @@ class Frozen:
     out_bias: Float[Tensor, " out"]
     sources: dict[SourceName, Float[Tensor, "pos d_model"]]
     """What enters the stream before the first layer, by name."""
+    mlps: Float[Tensor, "layer pos d_model"] | None
+    """What the MLP of each layer writes after its heads; None for an attention-only model."""
     logits: Float[Tensor, "out_pos out"]
     """The model's own, from the pass that froze it."""
     precision: torch.dtype
@@ -70,6 +74,31 @@ class Frozen:
     def has_bias(self) -> bool:
         """Whether any bias, a norm's included, is not zero."""
         return any(bool(bias.any()) for bias in (self.v_bias, self.b_O, self.out_bias))
+
+    @property
+    def n_mlps(self) -> int:
+        return 0 if self.mlps is None else len(self.mlps)
+
+    @cached_property
+    def source_names(self) -> tuple[SourceName, ...]:
+        """Token (or input), position if added to the stream, mlp_0 … if there are MLPs, bias if there is any."""
+        mlps = (mlp_name(layer) for layer in range(self.n_mlps))
+        return (*self.sources, *mlps, *(("bias",) if self.has_bias else ()))
+
+    @cached_property
+    def entering(self) -> dict[SourceName, Float[Tensor, "pos d_model"]]:
+        """All that enters the stream, by the names of the sources; not the biases."""
+        mlps = () if self.mlps is None else self.mlps
+        return {**self.sources, **{mlp_name(layer): x for layer, x in enumerate(mlps)}}
+
+    @cached_property
+    def embedded(self) -> Float[Tensor, "pos d_model"]:
+        """The stream before the first layer."""
+        return torch.stack([*self.sources.values()]).sum(0)
+
+    def added(self, layer: int) -> Float[Tensor, "*pos d_model"]:
+        """What a layer adds besides its heads: b_O and the output of its MLP."""
+        return self.b_O[layer] if self.mlps is None else self.b_O[layer] + self.mlps[layer]
 
     @cached_property
     def causal(self) -> bool:
@@ -133,19 +162,14 @@ def freeze(model: AttentionOnlyTransformer, tokens: Tensor | str | list[str]) ->
     """The linear maps of `model` on one prompt: one forward pass on the hooked path. Leaves no hook behind.
 
     `tokens` is ids `[pos]` or `[1, pos]`, a text, or for models that read something else one input of theirs.
-    Raises `ValueError` for a model with MLPs, for a batch, and where the logits are not finite.
+    Raises `ValueError` for a batch, and where the logits are not finite.
     """
     cfg = model.cfg
     require_ours(model, "paths")
-    if not cfg.attn_only:
-        raise ValueError(
-            f"paths: expected an attention-only model, got one with MLPs (d_mlp={cfg.d_mlp}). An MLP is not linear "
-            "with patterns frozen, so its logits are no sum over paths of heads."
-        )
     inputs = model.to_prompt(tokens, "paths")
     wanted = {hook_names.EMBED, hook_names.POS_EMBED, hook_names.FINAL_SCALE}
     for layer in range(cfg.n_layers):
-        wanted |= {hook_names.attn(layer, hook_names.PATTERN), hook_names.norm_scale(layer)}
+        wanted |= {hook_names.attn(layer, hook_names.PATTERN), hook_names.norm_scale(layer), hook_names.mlp_out(layer)}
     logits, cache = model.run_with_cache(inputs, names_filter=lambda name: name in wanted, return_cache_object=False)
     dtype = torch.float64 if model.dtype == torch.float64 else torch.float32
     logits = logits.detach().to(dtype)
@@ -174,6 +198,9 @@ def freeze(model: AttentionOnlyTransformer, tokens: Tensor | str | list[str]) ->
         read=pool * _inverse(cache.get(hook_names.FINAL_SCALE), embedded),
         **_read_out(model, dtype),
         sources=sources,
+        mlps=None
+        if cfg.attn_only
+        else torch.stack([cache[hook_names.mlp_out(layer)][0].to(dtype) for layer in range(cfg.n_layers)]),
         # Pooled classes come as [batch, out], one row for the sequence.
         logits=logits if logits.ndim == 2 else logits[0],
         precision=model.dtype,

@@ -28,7 +28,7 @@ class ByHead(Result):
     """A partition of all paths by their last head: `heads.sum((0, 1)) + Σ direct` is the logits.
 
     A head's entry is its whole direct effect, with everything that it read; `direct` are the paths without heads, by
-    source, where "bias" is Σ b_O and the read-out's own.
+    source, where "bias" is Σ b_O and the read-out's own and "mlp_0" what the MLP of layer 0 itself adds.
     """
 
     heads: Float[Tensor, "layer head pos *out"]
@@ -86,7 +86,7 @@ def by_head(frozen: Frozen, target: Target) -> ByHead:
         check_size("by_head", frozen, frozen.n_layers * frozen.n_heads * frozen.logits.numel())
     results = head_results(frozen)
     direct: dict[SourceName, Tensor] = {
-        name: output(frozen, x[None], target, None)[0] for name, x in frozen.sources.items()
+        name: output(frozen, x[None], target, None)[0] for name, x in frozen.entering.items()
     }
     if frozen.has_bias:
         bias = frozen.bias_before[-1].expand(1, frozen.n_pos, -1)
@@ -99,10 +99,10 @@ def by_head(frozen: Frozen, target: Target) -> ByHead:
 def through(frozen: Frozen, head: Head, target: Target) -> Tensor:
     """The head's output on the prompt, carried to the end."""
     layer, index = head
-    x = torch.stack([*frozen.sources.values()]).sum(0)
+    x = frozen.embedded
     for earlier in range(layer):
         z = frozen.moved(earlier, frozen.values(earlier, x) + frozen.v_bias[earlier][:, None])
-        x = x + frozen.written(earlier, z) + frozen.b_O[earlier]
+        x = x + frozen.written(earlier, z) + frozen.added(earlier)
     written = frozen.head_step((layer, index), x, bias=True)
     return output(frozen, carried(frozen, written, layer + 1)[None], target, None)[0]
 
@@ -129,6 +129,8 @@ def by_source_position(
     """
     streams, heads = total_gradients(frozen, root)
     rows = [(streams[0] * x).sum(-1) for x in frozen.sources.values()]
+    if frozen.mlps is not None:
+        rows += [*(streams[1:] * frozen.mlps).sum(-1)]
     if frozen.has_bias:
         layers = torch.einsum("lpd,ld->p", streams[1:], frozen.b_O)
         rows.append(layers + torch.einsum("lhpk,lhk->p", heads, frozen.v_bias) + own_bias)

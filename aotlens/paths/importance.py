@@ -3,6 +3,9 @@
 Their algorithm runs the model once, freezes every attention pattern, and then measures the loss of a model that has
 only the paths with at most k heads: what order k adds is the loss of order ≤ k−1 minus the loss of order ≤ k. Norm
 scales are frozen too, so that the last order is the model itself: exactly without a norm, and to rounding with one.
+
+What MLPs wrote is held in every variant, whatever they had read, so that k counts the heads after an MLP and a layer
+or head that is left out keeps what it did by way of MLPs. For the effect through them, `aotlens.heads.ablate`.
 """
 
 from __future__ import annotations
@@ -118,7 +121,7 @@ def term_importance(
     `[batch, pos]` (−100 is ignored, and a sequence of nothing else is left out), classes `[batch]`, or vectors (squared
     errors then, not nats). They are not a `target`, one output whose logit `expand` takes apart.
 
-    Raises `ValueError` for a model with MLPs, texts of different lengths, a model that does not predict its next token
+    Raises `ValueError` for texts of different lengths, a model that does not predict its next token
     without `targets`, and where no target of any sequence counts.
     """
     require_ours(model, "term_importance")

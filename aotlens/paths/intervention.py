@@ -6,6 +6,9 @@ x_{l_2} − (h_1(x_{l_1}) − h_1(x_{l_1} − s)), and so on; what h_k then lack
 on the path computes its norm, queries, keys, pattern and values anew, as does the read-out its norm; all others keep
 what they wrote. With patterns and scales frozen, each difference is linear, and what is missing at the end is exactly
 the path's contribution. Forward and linear therefore differ by what goes through patterns and norm scales.
+
+MLPs are held for linear and run anew for forward, as by Wang et al.: what the stream lacks on its way from one head of
+the path to the next, and to the end, passes every MLP that it comes by.
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ class Intervention(Result):
     forward: Float[Tensor, "pos out"]
     """Of a forward pass without it."""
     linear: Float[Tensor, "pos out"]
-    """The model's own minus its paths' contribution: patterns and norm scales frozen."""
+    """The model's own minus its paths' contribution: patterns, norm scales and outputs of MLPs frozen."""
 
     @property
     def headline(self) -> str:
@@ -116,21 +119,28 @@ def without_path(expansion: PathExpansion, path: Path) -> Intervention:
     """Remove one path; see the head of this module. A path of split sources is removed from its position alone.
 
     Of a bias path, Σ b_O of the layers before its first head leaves the stream and that head's own bias its values.
-    One forward pass of two rows for each head and one more; hooks the model, and leaves no hook behind. Raises
-    `ValueError` as `without_head` does.
+    One forward pass of two rows for each head and one more, and another in a model with MLPs; hooks the model, and
+    leaves no hook behind. Raises `ValueError` as `without_head` does.
     """
     model, inputs = _model_of(expansion)
     contribution = expansion.logits(path)  # checks the path
     frozen = expansion.frozen
     biases = path.source == "bias"
     ones = expansion.source("bias", path.source_position)
-    if biases:
-        removed = ones * frozen.bias_before[path.heads[0][0] if path.heads else expansion.n_layers]
-    else:
-        removed = expansion.source(path.source, path.source_position)
-    for index, head in enumerate(path.heads):
-        own = ones * frozen.v_bias[head] if biases and index == 0 else None
-        removed = _missing(model, inputs, head, removed, own)
+    source = expansion.source(path.start, path.source_position)
+    removed = source if path.start in frozen.sources else torch.zeros_like(frozen.embedded)
+    heads, streams = dict(path.heads), _before_mlps(model, inputs)
+    for layer in range(expansion.n_layers):
+        if layer in heads:
+            first = (layer, heads[layer]) == path.heads[0]
+            own = ones * frozen.v_bias[layer, heads[layer]] if biases and first else None
+            removed = _missing(model, inputs, (layer, heads[layer]), removed, own)
+        elif biases and (not path.heads or layer < path.heads[0][0]):
+            removed = removed + ones * frozen.b_O[layer]
+        if layer in streams:
+            removed = removed + _missing_of_mlp(model, layer, streams[layer], removed)
+        if layer == path.source_layer:
+            removed = source
     last = hook_names.resid_post(expansion.n_layers - 1)
     forward = model.run_with_hooks(inputs, fwd_hooks=[(last, lambda x, hook: x - removed.to(x.dtype))])
     if biases and not path.heads:
@@ -166,6 +176,25 @@ def _missing(
     model.run_with_hooks(torch.cat([inputs, inputs]), return_type=None, fwd_hooks=hooks)
     z = seen[0]
     return (z[0] - z[1]) @ model.W_O[layer, index]
+
+
+def _before_mlps(model: AttentionOnlyTransformer, inputs: Tensor) -> dict[int, Float[Tensor, "pos d_model"]]:
+    """The model's own stream before each MLP, by layer; nothing for an attention-only model."""
+    if model.cfg.attn_only:
+        return {}
+    names = [hook_names.resid_mid(layer) for layer in range(model.cfg.n_layers)]
+    _, cache = model.run_with_cache(inputs, return_type=None, names_filter=names, return_cache_object=False)
+    return {layer: cache[name][0] for layer, name in enumerate(names)}
+
+
+def _missing_of_mlp(
+    model: AttentionOnlyTransformer, layer: int, x: Float[Tensor, "pos d_model"], removed: Float[Tensor, "pos d_model"]
+) -> Float[Tensor, "pos d_model"]:
+    """What an MLP no longer writes when it reads the stream without `removed`."""
+    block = model.blocks[layer]
+    assert block.mlp is not None
+    clean, lesser = block.mlp(block.ln2(torch.stack([x, x - removed.to(x.dtype)])))
+    return clean - lesser
 
 
 def _model_of(expansion: PathExpansion) -> tuple[AttentionOnlyTransformer, Tensor]:

@@ -2,7 +2,8 @@
 
 Patches are ordered for each image, those that matter most first:
 
-    paths       what they add to the class above the mean over classes, along all paths (`aotlens.paths.patches`)
+    paths       what they add to the class above the mean over classes, along all paths (`aotlens.paths.patches`),
+                and not by way of MLPs
     rollout     attention rollout
     attention   attention of the last layer, averaged over heads
     random      no order: the mean over some random ones, which says what any order gets
@@ -16,8 +17,8 @@ second. The baseline decides what "without a patch" means: "mean" is the mean im
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,8 +55,6 @@ class PatchCurves(Result):
     """Of the patches that were replaced (deletion) or put in (insertion), 0 to 1."""
     deletion: Float64[np.ndarray, "method image step"]
     insertion: Float64[np.ndarray, "method image step"]
-    missing: Mapping[str, str] = field(default_factory=dict)
-    """Why a method is not there."""
 
     @property
     def headline(self) -> str:
@@ -101,21 +100,20 @@ def patch_curves(
     batch_size: int = 64,
     progress: Progress | None = None,
 ) -> PatchCurves:
-    """Insertion and deletion curves of `images` by `methods` (all that the model has for None), as defined above.
+    """Insertion and deletion curves of `images` by `methods` (None: all), as defined above.
 
     `classes` is one for each image (None: what the model chooses). `baseline` is "mean", the mean over `reference`
     (None: over `images`), "zero", or an image as the model takes it. `n_steps` is at most the number of patches.
     `progress(done, total)` counts images. Time for an image: 2 × (n_steps + 1) forward passes a method, times n_random
     for "random".
 
-    Raises `ValueError` for another model, method or baseline, for the mean of one image, and "paths" of a model with
-    MLPs where it is named.
+    Raises `ValueError` for another model, method or baseline, and for the mean of one image.
     """
     require_ours(model, "patch curves")
     reader = HeadReader.of(model, "patch curves", images=True)
     assert reader.grid is not None
     batch, grid = reader.require_images(images), reader.grid
-    chosen, missing = _methods(model, methods)
+    chosen = _methods(methods)
     empty, said = _baseline(reader, baseline, batch, reference)
     if model.cfg.read_out != "classes" or model.cfg.pooling is None:
         raise ValueError(f"patch curves: expected a model of classes, got read_out={model.cfg.read_out!r}.")
@@ -154,19 +152,16 @@ def patch_curves(
         shares=counts.double().numpy() / grid.n_patches,
         deletion=curves[0],
         insertion=curves[1],
-        missing=missing,
     )
 
 
-def _methods(model: AttentionOnlyTransformer, methods: Iterable[str] | None) -> tuple[tuple[str, ...], dict[str, str]]:
+def _methods(methods: Iterable[str] | None) -> tuple[str, ...]:
     if methods is None:
-        if model.cfg.attn_only:
-            return METHODS, {}
-        return METHODS[1:], {"paths": "this model has MLPs, so that its logits are no sum over paths"}
+        return METHODS
     chosen = tuple(dict.fromkeys([methods] if isinstance(methods, str) else methods))
     if not chosen or not set(chosen) <= set(METHODS):
         raise ValueError(f"methods: expected some of {', '.join(METHODS)}, got {', '.join(chosen) or 'none'}.")
-    return chosen, {}
+    return chosen
 
 
 def _baseline(

@@ -6,14 +6,16 @@ stream. With g `[pos, d_model]` its gradient there, over all paths through heads
     patch k       (pixels of patch k · W) · g[k]                    W is the read-in `[pixels of a patch, d_model]`
     [CLS]         the learned vector · g[0]
     positions     Σ_k W_pos[k] · g[k], where positions are added to the stream; elsewhere they shape patterns alone
+    MLPs          Σ_l Σ_k (what the MLP of layer l writes at position k) · its gradient there; 0 without MLPs
     biases        of the read-in, of values and outputs of heads, of norms and of the read-out
-    logit         patches + [CLS] + positions + biases, exactly
+    logit         patches + [CLS] + positions + MLPs + biases, exactly
 
 for [CLS] and for mean pooling alike. A logit's own level says nothing, since softmax is invariant to a constant: above
 the mean over classes it says what speaks for this class rather than for any. What stands outside the patches is the
-same for every image as far as patterns and scales are: `share_outside` says how much of the logit a map of the patches
-leaves out. A patch whose pixels are all 0 *as the model gets them* adds 0: 0 is a grey where the mean of pixels was
-taken off, and black where nothing was.
+same for every image as far as patterns and scales are, but for MLPs: these have read the patches, and nothing linear
+tells from which of them they wrote what they did. `share_outside` says how much of the logit a map of the patches
+leaves out; in a model with MLPs it can be most of it. A patch whose pixels are all 0 *as the model gets them* adds 0: 0
+is a grey where the mean of pixels was taken off, and black where nothing was.
 
 Frozen patterns leave out what a patch does by changing where heads look; `aotlens.paths.patch_curves` runs the model.
 """
@@ -53,6 +55,8 @@ class LogitParts(Result):
     """0 without a [CLS]."""
     positions: Float64[np.ndarray, "image class"]
     """0 where positions are not added to the stream."""
+    mlps: Float64[np.ndarray, "image class"]
+    """What the outputs of MLPs add, whatever these have read; 0 for an attention-only model."""
     biases: Float64[np.ndarray, "image class"]
     logits: Float64[np.ndarray, "image class"]
 
@@ -63,12 +67,12 @@ class LogitParts(Result):
 
     @property
     def outside(self) -> Float64[np.ndarray, "image class"]:
-        """What no patch adds: [CLS], positions and biases."""
-        return self.class_token + self.positions + self.biases
+        """What no patch adds by heads alone: [CLS], positions, MLPs and biases."""
+        return self.class_token + self.positions + self.mlps + self.biases
 
     @property
     def total(self) -> Float64[np.ndarray, "image class"]:
-        """Patches + [CLS] + positions + biases."""
+        """Patches + [CLS] + positions + MLPs + biases."""
         return self.patches.sum((-2, -1)) + self.outside
 
     @property
@@ -80,7 +84,7 @@ class LogitParts(Result):
 
     def __sub__(self, other: LogitParts) -> LogitParts:
         """The terms of the difference of two logits."""
-        names = ("patches", "class_token", "positions", "biases", "logits")
+        names = ("patches", "class_token", "positions", "mlps", "biases", "logits")
         return LogitParts(**{name: getattr(self, name) - getattr(other, name) for name in names})
 
 
@@ -125,7 +129,7 @@ class PatchContributions(Result):
 
     def to_frame(self) -> pd.DataFrame:
         """One row an image and class: image, class, logit, and above the mean over classes: above_mean, patches,
-        class_token, positions, biases, share_outside."""
+        class_token, positions, mlps, biases, share_outside."""
         import pandas as pd
 
         parts = self.above_mean
@@ -134,7 +138,7 @@ class PatchContributions(Result):
             "image": images, "class": np.array(self.classes)[places], "logit": self.logit.logits.ravel(),
             "above_mean": parts.logits.ravel(), "patches": parts.patches.sum((-2, -1)).ravel(),
         }  # fmt: skip
-        for name in ("class_token", "positions", "biases", "share_outside"):
+        for name in ("class_token", "positions", "mlps", "biases", "share_outside"):
             columns[name] = getattr(parts, name).ravel()
         return pd.DataFrame(columns)
 
@@ -152,8 +156,8 @@ def patch_contributions(
     Patterns and scales are frozen on each image; definitions at the head of this module. Time for an image: a forward
     pass on the hooked path, and as much backwards for every class and one more. `progress(done, total)` counts images.
 
-    Raises `ValueError` for a model that is not ours, has MLPs (its logits are no sum over paths), reads no images or
-    reads no classes out of an image as a whole, for a class that there is not, and above 100 unless they are named.
+    Raises `ValueError` for a model that is not ours, reads no images or reads no classes out of an image as a whole,
+    for a class that there is not, and above 100 unless they are named.
     """
     require_ours(model, "patch contributions")
     reader = HeadReader.of(model, "patch contributions", images=True)
@@ -205,11 +209,12 @@ def _of_image(
     biases = weights @ frozen.out_bias + (g[:, n_before:] @ read_in_bias).sum(-1)
     biases = biases + torch.einsum("lcpd,ld->c", streams[1:], frozen.b_O)
     biases = biases + torch.einsum("lchpk,lhk->c", heads, frozen.v_bias)
-    position = frozen.sources.get("position")
+    position, none = frozen.sources.get("position"), torch.zeros_like(biases)
     terms = {
         "patches": patches.unflatten(-1, (reader.grid.rows, reader.grid.columns)),
         "class_token": (g[:, :n_before] * embedded[:n_before]).sum((-2, -1)),
-        "positions": torch.zeros_like(biases) if position is None else (g * position).sum((-2, -1)),
+        "positions": none if position is None else (g * position).sum((-2, -1)),
+        "mlps": none if frozen.mlps is None else torch.einsum("lcpd,lpd->c", streams[1:], frozen.mlps),
         "biases": biases,
         "logits": weights @ frozen.logits[0],
         "predicted": frozen.logits[0].argmax(),

@@ -2,39 +2,72 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import TypeAlias
 
 from aotlens.conventions import HasHeads, HeadLike, as_head
 
-#: What enters the residual stream: token embeddings (for other models their "input"), learned positions, and biases.
-SourceName = Literal["token", "input", "position", "bias"]
+#: What enters the residual stream: "token" embeddings (for other models "input"), learned "position"s, what the MLP of
+#: a layer writes ("mlp_0"), and "bias"es.
+SourceName: TypeAlias = str
+
+_MLP = re.compile(r"mlp_(\d+)", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Path:
     """A source term and the heads that carry it to the output, in increasing layers.
 
-    `source_position` is the position where the source stands, or None for all of them together.
+    `source_position` is the position where the source stands, or None for all of them together. An MLP's output is a
+    source of its layer: `Path("mlp_0")` is `Path("mlp", source_layer=0)`.
+
+    Raises `ValueError` for an MLP without its layer, and for a layer of anything else.
     """
 
     source: SourceName
+    """token, input, position, mlp or bias."""
     heads: tuple[HeadLike, ...] = ()
     source_position: int | None = None
+    source_layer: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "heads", tuple(map(as_head, self.heads)))
+        if (layer := mlp_layer(self.source)) is not None:
+            object.__setattr__(self, "source", "mlp")
+            object.__setattr__(self, "source_layer", layer)
+        if (self.source == "mlp") != (self.source_layer is not None):
+            raise ValueError(
+                f"path: expected a source_layer for source 'mlp' and for no other (or 'mlp_0', the MLP of layer 0), "
+                f"got source={self.source!r}, source_layer={self.source_layer}."
+            )
 
     @property
     def order(self) -> int:
         """How many heads it passes."""
         return len(self.heads)
 
+    @property
+    def start(self) -> str:
+        """The source's name among `source_names`: "token", or "mlp_0" for the MLP of layer 0."""
+        return self.source if self.source_layer is None else mlp_name(self.source_layer)
+
     def __str__(self) -> str:
-        start = self.source if self.source_position is None else f"{self.source}@{self.source_position}"
+        start = self.start if self.source_position is None else f"{self.start}@{self.source_position}"
         return " → ".join([start, *(f"{layer}.{head}" for layer, head in self.heads), "logits"])
+
+
+def mlp_name(layer: int) -> str:
+    """What the output of a layer's MLP is called among sources."""
+    return f"mlp_{layer}"
+
+
+def mlp_layer(name: str) -> int | None:
+    """The layer of a source that is an MLP's output; None for any other source."""
+    found = _MLP.fullmatch(name)
+    return None if found is None else int(found.group(1))
 
 
 def check_heads(heads: Iterable[HeadLike], sizes: HasHeads) -> None:

@@ -1,6 +1,7 @@
 """The flow of one logit back through heads to the source tokens.
 
-The flow along an edge is the sum of all paths that use it: from a (a source position or a head) into head f directly,
+The flow along an edge is the sum of all paths that use it: from a (a source position, the output of an MLP, or a head)
+into head f directly,
 
     ⟨what a writes, ∂ logit / ∂ (the stream as f reads it)⟩.
 
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from aotlens.conventions import Head
 from aotlens.paths.frozen import Frozen
+from aotlens.paths.path import mlp_name
 from aotlens.paths.streams import head_results, root_gradient, stream_gradients, total_gradients
 from aotlens.paths.target import direction
 from aotlens.results import Result
@@ -30,15 +32,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Node:
-    """A source position, the biases, a head, or the logit."""
+    """A source position, the output of a layer's MLP, the biases, a head, or the logit."""
 
-    kind: Literal["source", "bias", "head", "logit"]
+    kind: Literal["source", "mlp", "bias", "head", "logit"]
     position: int | None = None
     head: Head | None = None
+    layer: int | None = None
+    """Of an MLP."""
 
     def __str__(self) -> str:
         if self.head is not None:
             return f"{self.head[0]}.{self.head[1]}"
+        if self.layer is not None:
+            return mlp_name(self.layer)
         return self.kind if self.position is None else f"@{self.position}"
 
 
@@ -104,29 +110,35 @@ def sankey(frozen: Frozen, position: int, target: int | tuple[int, int], max_lin
 
 
 def _flows(frozen: Frozen, position: int, column: Tensor, bias: float) -> tuple[np.ndarray, tuple[Node, ...]]:
-    """All flows `[from, to]` between source positions, biases, heads and the logit, in this order."""
+    """All flows `[from, to]` between source positions, MLPs, biases, heads and the logit, in this order."""
     n_layers, n_heads, n_pos = frozen.n_layers, frozen.n_heads, frozen.n_pos
     root = root_gradient(frozen, position, column)
     _, u = total_gradients(frozen, root)
     read = torch.stack([stream_gradients(frozen, layer, u[layer]) for layer in range(n_layers)]).flatten(0, 1)
     written = head_results(frozen).flatten(0, 1)
-    x = torch.stack([*frozen.sources.values()]).sum(0)
+    x, n_starts = frozen.embedded, n_pos + frozen.n_mlps + 1
+    mlps = x.new_zeros(0, *x.shape) if frozen.mlps is None else frozen.mlps
     below = frozen.bias_before[:-1].repeat_interleave(n_heads, 0)
+    layer = torch.arange(n_layers, device=x.device).repeat_interleave(n_heads)
     into_heads = torch.cat(
         [
             torch.einsum("pd,fpd->pf", x, read),
+            # A head reads what the MLPs of earlier layers wrote.
+            torch.einsum("mpd,fpd->mf", mlps, read) * (torch.arange(len(mlps), device=x.device)[:, None] < layer),
             (torch.einsum("fd,fpd->f", below, read) + torch.einsum("lhpk,lhk->lh", u, frozen.v_bias).flatten())[None],
             written.flatten(1) @ read.flatten(1).T,
         ]
     )
-    layer = torch.arange(n_layers, device=x.device).repeat_interleave(n_heads)
-    into_heads[n_pos + 1 :] *= layer[:, None] < layer  # a head reads what earlier layers wrote
+    into_heads[n_starts:] *= layer[:, None] < layer  # and what their heads did
+    of_biases = (root.sum(0) @ frozen.bias_before[-1])[None] + bias
     into_logit = torch.cat(
-        [(x * root).sum(-1), (root.sum(0) @ frozen.bias_before[-1])[None] + bias, written.flatten(1) @ root.flatten()]
+        [(x * root).sum(-1), mlps.flatten(1) @ root.flatten(), of_biases, written.flatten(1) @ root.flatten()]
     )
-    n = n_pos + 1 + n_layers * n_heads
+    n = n_starts + n_layers * n_heads
     flow = np.zeros((n + 1, n + 1))
-    flow[:n, n_pos + 1 : n] = into_heads.cpu().double().numpy()
+    flow[:n, n_starts:n] = into_heads.cpu().double().numpy()
     flow[:n, n] = into_logit.cpu().double().numpy()
     heads = [Node("head", head=(index // n_heads, index % n_heads)) for index in range(n_layers * n_heads)]
-    return flow, (*(Node("source", position=i) for i in range(n_pos)), Node("bias"), *heads, Node("logit"))
+    starts = [Node("source", position=i) for i in range(n_pos)]
+    starts += [Node("mlp", layer=i) for i in range(len(mlps))]
+    return flow, (*starts, Node("bias"), *heads, Node("logit"))

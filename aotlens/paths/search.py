@@ -16,13 +16,15 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from aotlens.conventions import Head
 from aotlens.paths.best import Best, checked_search, slack_of
 from aotlens.paths.bounds import Bounds, Reading, bound_longer, bounds_via, read_heads
+from aotlens.paths.counts import n_paths
 from aotlens.paths.frozen import Frozen
-from aotlens.paths.path import Path, SourceName
+from aotlens.paths.path import Path
 from aotlens.paths.streams import root_gradient
 from aotlens.paths.target import direction
 from aotlens.results import Result
@@ -152,7 +154,6 @@ def top_paths(
     logit = float(to.of(frozen.logits[position]))
     total = logit if passing is None else passing[1]
     unreturned = max([frontier, *(key for key, *_ in paths[k:])])
-    n_sources = len(frozen.sources) + frozen.has_bias
     return TopPaths(
         paths=tuple(path for *_, path in kept),
         values=tuple(value for _, _, value, _ in kept),
@@ -167,7 +168,7 @@ def top_paths(
         bound=unreturned if unreturned > float("-inf") else 0.0,
         n_expanded=n_expanded,
         n_evaluated=best.n_seen,
-        n_paths=n_sources * (frozen.n_pos if split else 1) * (frozen.n_heads + 1) ** (frozen.n_layers - bool(through)),
+        n_paths=n_paths(frozen, split, through),
     )
 
 
@@ -183,10 +184,9 @@ def _own(
 
 def _direct(frozen: Frozen, position: int, root: Tensor, bias: float, split: bool) -> _Named:
     """The paths without heads."""
-    names: list[SourceName] = [*frozen.sources]
-    rows = [(root * x).sum(-1) for x in frozen.sources.values()]
+    names = frozen.source_names
+    rows = [(root * x).sum(-1) for x in frozen.entering.values()]
     if frozen.has_bias:
-        names.append("bias")
         rows.append(root @ frozen.bias_before[-1] + frozen.pool[position] * bias)
     values = torch.stack(rows)
     n_pos = values.shape[1]
@@ -198,25 +198,22 @@ def _direct(frozen: Frozen, position: int, root: Tensor, bias: float, split: boo
 def _children(
     bounds: Bounds, reading: Reading, heads: tuple[Head, ...], split: bool, only: int | None = None
 ) -> _Named:
-    """The contributions of the node's paths with one head more (`only` this): `[source, head below]` or `[…, pos]`."""
-    values = bounds.contributions(reading)
-    first = only or 0
-    if only is not None:
-        values = values[:, only : only + 1]
-    if not split:
-        values = values.sum(-1)
-    return values, child_path(bounds, values.shape[1], heads, first)
+    """The contributions of the node's paths with one head more (`only` this): `[start]` or `[start, pos]`."""
+    first, stop = (0, len(reading.u)) if only is None else (only, only + 1)
+    starts = bounds.starts(first, stop)
+    values = bounds.contributions(reading)[starts[:, 0], starts[:, 1]]
+    return values if split else values.sum(-1), child_path(bounds, starts, heads)
 
 
-def child_path(bounds: Bounds, n_children: int, heads: tuple[Head, ...], first: int = 0) -> Callable[[int], Path]:
-    """Entry i of `[source, child]`, or `[source, child, pos]` where sources are split, as the path that it is of.
+def child_path(bounds: Bounds, starts: Int[Tensor, "start 2"], heads: tuple[Head, ...]) -> Callable[[int], Path]:
+    """Entry i of `[start]`, or `[start, pos]` where sources are split, as the path that it is of.
 
-    The children extend `heads` by one head each, from head number `first` on.
+    Each extends `heads` by one head, and starts at one source.
     """
 
     def path(i: int) -> Path:
         i, at = divmod(i, bounds.n_pos) if bounds.split else (i, None)
-        source, child = divmod(i, n_children)
-        return Path(bounds.names[source], (divmod(first + child, bounds.n_heads), *heads), at)
+        source, f = starts[i].tolist()
+        return Path(bounds.names[source], (divmod(f, bounds.n_heads), *heads), at)
 
     return path

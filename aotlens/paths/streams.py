@@ -14,41 +14,43 @@ def order_streams(frozen: Frozen, max_order: int | None = None) -> Float[Tensor,
     """The final stream's parts that passed through exactly k heads, k = 0 … n_layers (or `max_order`).
 
     After a layer, part k is part k plus the layer's heads applied to part k−1. Biases inside a head join part 1, b_O
-    part 0. O(L²) head evaluations in place of (H+1)^L paths; memory one stream an order.
+    and the output of an MLP part 0. O(L²) head evaluations in place of (H+1)^L paths; memory one stream an order.
     """
     last = frozen.n_layers if max_order is None else min(max_order, frozen.n_layers)
     x = torch.zeros(last + 1, frozen.n_pos, frozen.R.shape[0], dtype=frozen.R.dtype, device=frozen.R.device)
-    x[0] = sum(frozen.sources.values())
+    x[0] = frozen.embedded
     for layer in range(frozen.n_layers):
         reading = min(layer + 1, last)  # parts that exist and whose successor is wanted
         if reading:
             v = frozen.values(layer, x[:reading])
             v[0] += frozen.v_bias[layer][:, None]
             x[1 : reading + 1] += frozen.written(layer, frozen.moved(layer, v))
-        x[0] += frozen.b_O[layer]
+        x[0] += frozen.added(layer)
     return x
 
 
 def source_streams(frozen: Frozen) -> dict[SourceName, Float[Tensor, "pos d_model"]]:
-    """The final stream's parts that come from each source, over all paths. Biases are the last, if there are any."""
-    names: list[SourceName] = [*frozen.sources]
-    x = torch.stack([*frozen.sources.values(), torch.zeros_like(frozen.sources[names[0]])])
+    """The final stream's parts that come from each source, over all paths; by `source_names`, in their order."""
+    n_embedded = len(frozen.sources)
+    x = torch.zeros(n_embedded + frozen.n_mlps + 1, *frozen.embedded.shape).to(frozen.embedded)
+    x[:n_embedded] = torch.stack([*frozen.sources.values()])
     for layer in range(frozen.n_layers):
         v = frozen.values(layer, x)
         v[-1] += frozen.v_bias[layer][:, None]
         x = x + frozen.written(layer, frozen.moved(layer, v))
         x[-1] += frozen.b_O[layer]
-    streams: dict[SourceName, Tensor] = dict(zip(names, x[:-1], strict=True))
-    return streams | {"bias": x[-1]} if frozen.has_bias else streams
+        if frozen.mlps is not None:
+            x[n_embedded + layer] = frozen.mlps[layer]
+    return dict(zip(frozen.source_names, x, strict=False))  # the last is of the biases, and 0 where there are none
 
 
 def head_values(frozen: Frozen) -> Float[Tensor, "layer head pos d_head"]:
     """The values of every head on the prompt, biases in them."""
-    x = torch.stack([*frozen.sources.values()]).sum(0)
+    x = frozen.embedded
     values = x.new_empty(frozen.n_layers, frozen.n_heads, frozen.n_pos, frozen.W_O.shape[2])
     for layer in range(frozen.n_layers):
         values[layer] = frozen.values(layer, x) + frozen.v_bias[layer][:, None]
-        x = x + frozen.written(layer, frozen.moved(layer, values[layer])) + frozen.b_O[layer]
+        x = x + frozen.written(layer, frozen.moved(layer, values[layer])) + frozen.added(layer)
     return values
 
 
@@ -58,11 +60,14 @@ def head_results(frozen: Frozen) -> Float[Tensor, "layer head pos d_model"]:
 
 
 def masked_streams(frozen: Frozen, keep: Float[Tensor, "variant layer head"]) -> Float[Tensor, "variant pos d_model"]:
-    """The final stream with each head's output multiplied by `keep`: 0 leaves out every path through the head."""
-    x = torch.stack([*frozen.sources.values()]).sum(0).expand(len(keep), -1, -1)
+    """The final stream with each head's output multiplied by `keep`: 0 leaves out every path through the head.
+
+    What MLPs wrote is held.
+    """
+    x = frozen.embedded.expand(len(keep), -1, -1)
     for layer in range(frozen.n_layers):
         z = frozen.moved(layer, frozen.values(layer, x) + frozen.v_bias[layer][:, None])
-        x = x + frozen.written(layer, z * keep[:, layer, :, None, None]) + frozen.b_O[layer]
+        x = x + frozen.written(layer, z * keep[:, layer, :, None, None]) + frozen.added(layer)
     return x
 
 

@@ -210,10 +210,11 @@ def orders(
 
 def flow(result: Sankey, *, str_tokens: Sequence[str] = (), theme: Theme = "light") -> go.Figure:
     """A logit's flow from the prompt's tokens through heads; `str_tokens` names the tokens."""
-    deepest = max((node.head[0] for node in result.nodes if node.head is not None), default=0)
+    layers = [node.layer if node.head is None else node.head[0] for node in result.nodes]
+    deepest = max((layer for layer in layers if layer is not None), default=0)
     nodes = []
-    for node in result.nodes:
-        column = 0 if node.head is None else 1 + node.head[0]
+    for node, layer in zip(result.nodes, layers, strict=True):
+        column = 0 if layer is None else 1 + layer
         kind = "head" if node.head is not None else "source"
         if node.kind == "logit":
             column, kind = deepest + 2, "end"

@@ -65,8 +65,9 @@ def test_ids_are_a_prompt(services: Core) -> None:
 
 
 def test_what_a_model_with_mlps_leaves_out_is_said(services: Core) -> None:
-    with pytest.raises(RequestError, match=r"gpt2 has MLPs \(d_mlp = 64\)\. .* Choose an attention-only checkpoint"):
-        Paths(services).expand("gpt2", "The captain bowed")
+    expanded = Paths(services).expand("gpt2", "The captain bowed")
+    assert expanded.residual.within_tolerance and expanded.expansion.source_names[2:4] == ("mlp_0", "mlp_1")
+    assert "This model has MLPs (d_mlp = 64)." in expanded.notes[0]
     choice = Choice(checkpoint="gpt2", layer=1, head=0, kind="qk", left="tokens", right="tokens", biases=False)
     assert "an MLP stands before layer 1" in Circuits(services).circuit(choice).circuit.relative
 
@@ -78,7 +79,8 @@ def test_ids_in_the_browser(open_page) -> None:
 
 def test_paths_of_a_model_with_mlps_in_the_browser(open_page) -> None:
     page = open_page(PATHS.format(PathsState(checkpoint="gpt2", text="The captain bowed")))
-    expect(page.locator("body")).to_contain_text("gpt2 has MLPs (d_mlp = 64)")
+    expect(page.locator("body")).to_contain_text("This model has MLPs (d_mlp = 64)")
+    expect(page.locator("body")).to_contain_text("token + position + mlp_0 + mlp_1 + bias")
 
 
 def test_the_atlas_of_a_model_with_mlps_in_the_browser(open_page) -> None:

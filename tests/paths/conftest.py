@@ -41,6 +41,16 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
+#: Models with MLPs of each norm and kind of attention; an MLP's output is a source of its own.
+MLPS: dict[str, dict[str, Any]] = {
+    "mlps": {"d_mlp": 5},
+    "mssa, mlps": {"attention": "mssa", "d_mlp": 5},
+    "one layer, mlp": {"n_layers": 1, "d_mlp": 5},
+    "three layers, mlps": {"n_layers": 3, "d_mlp": 5},
+    "linear, mlps": {"phi": "linear", "attn_scale": 1.0, "d_mlp": 5},
+}
+
+
 @pytest.fixture(scope="session")
 def make() -> MakeModel:
     """`make(**changes)`: the small model with some fields changed, and noise on every parameter."""

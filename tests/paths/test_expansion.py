@@ -13,7 +13,7 @@ from torch import Tensor
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.paths import Path, expand, term_importance
 from aotlens.paths.target import direction
-from tests.paths.conftest import KINDS
+from tests.paths.conftest import KINDS, MLPS
 from tests.small_models import MakeModel
 
 ENDS: list[dict[str, Any]] = [
@@ -24,7 +24,7 @@ ENDS: list[dict[str, Any]] = [
 
 def cases() -> list[Any]:
     found = []
-    for (kind, changes), end in itertools.product(KINDS.items(), ENDS):
+    for (kind, changes), end in itertools.product([*KINDS.items(), *MLPS.items()], ENDS):
         if changes.get("phi") == "fixed" and end["positions"] == "qk":
             continue
         name = f"{kind}, {end['norm'] or 'no norm'}, {'bias' if end['bias'] else 'no bias'}, {end['positions']}"
@@ -84,6 +84,9 @@ def dense_logits(model: AttentionOnlyTransformer, tokens: Tensor) -> dict[Path, 
     read = lift(eye, bordered(model.W_U, model.b_U, False)[:, :-1]) @ norm("ln_final.hook_scale", model.ln_final)
     zero = torch.zeros(n, d, dtype=torch.float64)
     starts = {"token": torch.cat([model.W_E[tokens], 0 * one], 1), "bias": torch.cat([zero, one], 1)}
+    written = []
+    if not cfg.attn_only:
+        written = [torch.cat([cache["mlp_out", layer][0], 0 * one], 1) for layer in range(cfg.n_layers)]
     if cfg.positions == "learned":
         starts["position"] = torch.cat([model.W_pos[:n], 0 * one], 1)
     found = {}
@@ -92,9 +95,12 @@ def dense_logits(model: AttentionOnlyTransformer, tokens: Tensor) -> dict[Path, 
         for layer in reversed(range(cfg.n_layers)):
             operator = operator @ (skips[layer] if choice[layer] < 0 else heads[layer][choice[layer]])
         path = tuple((layer, head) for layer, head in enumerate(choice) if head >= 0)
-        for name, start in starts.items():
+        # What an MLP writes stands in the stream once the heads of its layer have read.
+        readable = len(choice) if not path else path[0][0]
+        after = {f"mlp_{layer}": written[layer] for layer in range(len(written)) if layer < readable}
+        for name, start in {**starts, **after}.items():
             logits = (operator @ start.reshape(-1)).reshape(n, -1)
-            found[Path(name, path)] = logits  # type: ignore[arg-type]
+            found[Path(name, path)] = logits
     return found
 
 
@@ -110,14 +116,14 @@ def test_every_path_is_its_dense_kronecker_product(make: MakeModel, tokens: Tens
     assert len(paths) == len(set(paths)) == expansion.n_paths
     orders = [len(path.heads) for path in paths]
     assert expansion.n_paths_by_order == tuple(orders.count(k) for k in range(expansion.n_layers + 1))
-    assert set(paths) == {path for path in expected if path.source in expansion.source_names}
+    assert set(paths) == {path for path in expected if path.start in expansion.source_names}
     assert ("bias" in expansion.source_names) == (changes["bias"] or changes["norm"] is not None)
     total = torch.zeros_like(expansion.frozen.logits)
     by_order = torch.zeros(model.cfg.n_layers + 1, *total.shape, dtype=total.dtype)
     for path in paths:
         logits = expansion.logits(path)
         torch.testing.assert_close(logits, expected[path], rtol=1e-9, atol=1e-9)
-        torch.testing.assert_close(expansion.operator(path)(expansion.source(path.source)), logits)
+        torch.testing.assert_close(expansion.operator(path)(expansion.source(path.start)), logits)
         total += logits
         by_order[path.order] += logits
     torch.testing.assert_close(total, model(tokens[None])[0], rtol=1e-9, atol=1e-9)
@@ -128,25 +134,29 @@ def test_every_path_is_its_dense_kronecker_product(make: MakeModel, tokens: Tens
     residual = expansion.residual()
     assert residual.within_tolerance and residual.largest < 1e-9
     every = expansion.all_paths(-1, 3)
+    assert int(every.exists.sum()) == expansion.n_paths == len(every.to_frame())
     for source, name in enumerate(every.names):
         for sequence in range(every.values.shape[1]):
+            if not bool(every.exists[source, sequence]):
+                assert float(every.values[source, sequence]) == 0
+                continue
             path = every.path(source, sequence)
-            assert path.source == name and every.index(path.heads) == sequence
+            assert path.start == name and every.index(path.heads) == sequence
             assert float(every.values[source, sequence]) == pytest.approx(float(expected[path][-1, 3]), abs=1e-9)
 
 
-@pytest.mark.parametrize("kind", ["mhsa", "thresholded mssa", "linear"])
+@pytest.mark.parametrize("kind", ["mhsa", "thresholded mssa", "linear", "mssa, mlps", "three layers, mlps"])
 def test_split_sources_add_up_to_the_whole_source(make: MakeModel, tokens: Tensor, kind: str) -> None:
-    model = make(**KINDS[kind], bias=True)
+    model = make(**(KINDS | MLPS)[kind], bias=True)
     whole, split = expand(model, tokens), expand(model, tokens, split_sources=True)
     paths = list(split.paths())
     assert len(paths) == split.n_paths == whole.n_paths * len(tokens)
     sums: dict[Path, Tensor] = {}
     for path in paths:
-        merged = Path(path.source, path.heads)
+        merged = Path(path.start, path.heads)
         sums[merged] = sums.get(merged, torch.zeros(())) + split.logits(path)
         operator = split.operator(path)
-        torch.testing.assert_close(operator(split.source(path.source, path.source_position)), split.logits(path))
+        torch.testing.assert_close(operator(split.source(path.start, path.source_position)), split.logits(path))
     for path, total in sums.items():
         torch.testing.assert_close(total, whole.logits(path))
 
@@ -217,8 +227,6 @@ def test_an_image_is_expanded_by_its_patches(make: MakeModel) -> None:
 
 
 def test_what_cannot_be_expanded_is_refused(make: MakeModel, tokens: Tensor) -> None:
-    with pytest.raises(ValueError, match="attention-only model, got one with MLPs"):
-        expand(make(d_mlp=5), tokens)
     model = make()
     with pytest.raises(ValueError, match="one prompt"):
         expand(model, tokens.expand(2, -1))
@@ -233,6 +241,8 @@ def test_what_cannot_be_expanded_is_refused(make: MakeModel, tokens: Tensor) -> 
         expansion.logits(Path("input"))
     with pytest.raises(ValueError, match="source position 0 to 4"):
         expansion.logits(Path("token", (), 5))
+    with pytest.raises(ValueError, match="path mlp_0 → logits: expected a source among token, position, bias"):
+        expansion.logits(Path("mlp_0"))
     with pytest.raises(ValueError, match="output 0 to 8"):
         expansion.by_order(9)
     with pytest.raises(ValueError, match="position=5"):
@@ -241,6 +251,32 @@ def test_what_cannot_be_expanded_is_refused(make: MakeModel, tokens: Tensor) -> 
         expansion.paths(-1)
     with pytest.raises(ValueError, match="above max_paths"):
         expansion.all_paths(0, 0, max_paths=8)
+
+
+def test_an_mlp_is_a_source_of_its_layer(make: MakeModel, tokens: Tensor) -> None:
+    expansion = expand(make(n_layers=3, d_mlp=5, bias=True), tokens)
+    assert expansion.source_names == ("token", "position", "mlp_0", "mlp_1", "mlp_2", "bias")
+    assert Path("mlp_1", ((2, 0),)) == Path("mlp", ((2, 0),), source_layer=1) and Path("mlp_1").start == "mlp_1"
+    assert expansion.n_paths == 3 * 3**3 + 3**2 + 3 + 1
+    assert expand(expansion.model, tokens, split_sources=True).n_paths == 5 * expansion.n_paths
+    assert expansion.describe(Path("mlp_0", ((1, 1),), 3)) == "mlp_0@3 → 1.1 → logits"
+    for head in ((0, 0), (1, 0)):  # of an earlier layer, and of the MLP's own
+        with pytest.raises(ValueError, match="expected heads after layer 1; the heads of that layer and before it"):
+            expansion.logits(Path("mlp_1", (head,)))
+    for arguments in ({"source": "mlp"}, {"source": "token", "source_layer": 0}):
+        with pytest.raises(ValueError, match="expected a source_layer for source 'mlp' and for no other"):
+            Path(**arguments)
+    with pytest.raises(ValueError, match="expected a source among token, position, mlp_0, mlp_1, mlp_2, bias"):
+        expansion.logits(Path("mlp_3"))
+
+
+def test_b_out_is_in_the_mlp_and_not_in_the_biases(make: MakeModel, tokens: Tensor) -> None:
+    model = make(d_mlp=5, norm=None, bias=True)
+    expansion, (_, cache) = expand(model, tokens), model.run_with_cache(tokens[None])
+    bias = model.b_O.sum(0) @ model.W_U + model.b_U
+    torch.testing.assert_close(expansion.logits(Path("bias")), bias.expand(5, -1))
+    post = cache["post", 1, "mlp"][0]
+    torch.testing.assert_close(expansion.logits(Path("mlp_1")), (post @ model.W_out[1] + model.b_out[1]) @ model.W_U)
 
 
 def test_what_is_not_finite_is_refused(make: MakeModel, tokens: Tensor) -> None:

@@ -20,6 +20,7 @@ FAMILY: dict[str, dict[str, Any]] = {
     "mhsa": {"n_layers": 3, "bias": True},
     "mssa, no norm": {"n_layers": 3, "attention": "mssa", "norm": None, "bias": True},
     "linear, qk": {"n_layers": 3, "phi": "linear", "positions": "qk"},
+    "mlps": {"n_layers": 3, "bias": True, "d_mlp": 5},
 }
 
 
@@ -34,9 +35,9 @@ def expansion(model: AttentionOnlyTransformer, tokens: Tensor) -> PathExpansion:
 
 
 def frozen_hooks(model: AttentionOnlyTransformer, tokens: Tensor) -> Hooks:
-    """Hooks that hold patterns and scales at their values on the prompt."""
+    """Hooks that hold patterns, scales and outputs of MLPs at their values on the prompt."""
     _, cache = model.run_with_cache(tokens[None])
-    names = [name for name in cache.cache_dict if name.endswith((hook_names.PATTERN, "hook_scale"))]
+    names = [name for name in cache.cache_dict if name.endswith((hook_names.PATTERN, "hook_scale", "hook_mlp_out"))]
     assert names
 
     def fix(name: str) -> Callable[..., Tensor]:
@@ -95,9 +96,9 @@ def test_by_source_is_a_partition_by_source(expansion: PathExpansion, tokens: Te
     assert grouped.names == expansion.source_names
     assert by_position.shape == (len(grouped.names), len(tokens))
     for row, name in enumerate(grouped.names):
-        torch.testing.assert_close(grouped.values[row], sum_of(expansion, lambda path, name=name: path.source == name))
+        torch.testing.assert_close(grouped.values[row], sum_of(expansion, lambda path, name=name: path.start == name))
         for position in range(len(tokens)):
-            expected = sum_of(split, lambda p, name=name, at=position: (p.source, p.source_position) == (name, at))
+            expected = sum_of(split, lambda p, name=name, at=position: (p.start, p.source_position) == (name, at))
             assert float(by_position[row, position]) == pytest.approx(float(expected[-1, 4]))
 
 
@@ -188,6 +189,14 @@ def test_the_sankey_conserves_flow(expansion: PathExpansion) -> None:
     by_position = expansion.by_source_position(-1, 5)
     rows = len(expansion.frozen.sources)
     torch.testing.assert_close(flow[: expansion.n_pos].sum(1), by_position[:rows].sum(0))
+    for index, node in enumerate(sankey.nodes):
+        if node.kind == "mlp":
+            row = expansion.source_names.index(str(node))
+            assert float(flow[index].sum()) == pytest.approx(float(by_position[row].sum()))
+            into = sum_of(expansion, lambda p, name=str(node): p.start == name and p.heads[:1] == ((2, 0),))
+            to = [str(other) for other in sankey.nodes].index("2.0")
+            assert float(flow[index, to]) == pytest.approx(float(into[-1, 5]), abs=1e-12)
+    assert sum(node.kind == "mlp" for node in sankey.nodes) == expansion.frozen.n_mlps
     # An edge between heads is all the paths that use both, one right after the other.
     edge = sum_of(expansion, lambda p: ((0, 1), (2, 0)) in list(itertools.pairwise(p.heads)))
     nodes = {str(node): index for index, node in enumerate(sankey.nodes)}

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from aotlens.heads import ablate
 from aotlens.paths import Path, expand, without_head, without_path
-from tests.paths.conftest import KINDS
+from tests.paths.conftest import KINDS, MLPS
 from tests.small_models import MakeModel
 
-CAUSAL = [kind for kind in KINDS if kind not in ("bidirectional", "masked")]
+WITH_MLPS = KINDS | {"mlps": MLPS["mlps"]}
+CAUSAL = [kind for kind in WITH_MLPS if kind not in ("bidirectional", "masked")]
 
 
 @pytest.mark.parametrize("kind", ["fixed", "learned pattern"])
@@ -71,9 +72,72 @@ def test_a_path_is_patched_as_a_naive_loop_does(make: MakeModel, tokens: Tensor,
     assert not torch.allclose(found.forward, found.linear, atol=1e-3)
 
 
+def naive_mlp(model, layer: int, x: Tensor) -> Tensor:
+    block = model.blocks[layer]
+    centred = x - x.mean(-1, keepdim=True)
+    read = centred / (centred.pow(2).mean(-1, keepdim=True) + block.ln2.eps).sqrt() * block.ln2.w + block.ln2.b
+    return block.mlp.activation(read @ model.W_in[layer] + model.b_in[layer]) @ model.W_out[layer] + model.b_out[layer]
+
+
+@pytest.mark.parametrize("at", [None, 1])
+@pytest.mark.parametrize(
+    "path", [Path("token", ((0, 1), (2, 0))), Path("mlp_0", ((1, 1),)), Path("mlp_1"), Path("bias", ((1, 0),))], ids=str
+)
+def test_what_a_path_lacks_passes_mlps_anew(make: MakeModel, tokens: Tensor, path: Path, at: int | None):
+    model = make(norm="layernorm", bias=True, positions="learned", n_layers=3, d_mlp=5)
+    expansion = expand(model, tokens, split_sources=at is not None)
+    x = model.W_E[tokens] + model.W_pos[: len(tokens)]
+    one = torch.ones(5, 1) if at is None else (torch.arange(5) == at)[:, None].double()
+    lost, heads = (model.W_E[tokens] if path.source == "token" else torch.zeros_like(x)) * one, dict(path.heads)
+    for layer in range(3):
+        middle = x + sum(naive_head(model, layer, head, x) for head in range(2)) + model.b_O[layer]
+        if layer in heads:
+            head = heads[layer]
+            lesser = naive_head(model, layer, head, x - lost)
+            if path.source == "bias":  # its first head loses its own biases of values as well
+                norm = model.blocks[layer].ln1
+                own = one * (norm.b @ model.W_V[layer, head] + model.b_V[layer, head])
+                centred = x - lost - (x - lost).mean(-1, keepdim=True)
+                read = centred / (centred.pow(2).mean(-1, keepdim=True) + norm.eps).sqrt() * norm.w + norm.b
+                q = read @ model.W_Q[layer, head] + model.b_Q[layer, head]
+                k = read @ model.W_K[layer, head] + model.b_K[layer, head]
+                hidden = torch.full((5, 5), -torch.inf, dtype=torch.float64).triu(1)
+                lesser = lesser - (q @ k.T / 3**0.5 + hidden).softmax(-1) @ own @ model.W_O[layer, head]
+            lost = naive_head(model, layer, head, x) - lesser
+        elif path.source == "bias" and layer < path.heads[0][0]:
+            lost = lost + one * model.b_O[layer]
+        lost = lost + naive_mlp(model, layer, middle) - naive_mlp(model, layer, middle - lost)
+        if layer == path.source_layer:
+            lost = naive_mlp(model, layer, middle) * one
+        x = middle + naive_mlp(model, layer, middle)
+    torch.testing.assert_close(expansion.frozen.logits, read_out(model, x), rtol=0, atol=1e-9)
+    found = without_path(expansion, Path(path.start, path.heads, at))
+    torch.testing.assert_close(found.forward, read_out(model, x - lost), rtol=0, atol=1e-9)
+    torch.testing.assert_close(found.clean - found.linear, expansion.logits(Path(path.start, path.heads, at)))
+    assert not torch.allclose(found.forward, found.linear, atol=1e-3)
+
+
+def read_out(model, x: Tensor) -> Tensor:
+    centred, norm = x - x.mean(-1, keepdim=True), model.ln_final
+    read = centred / (centred.pow(2).mean(-1, keepdim=True) + norm.eps).sqrt() * norm.w + norm.b
+    return read @ model.W_U + model.b_U
+
+
+@pytest.mark.parametrize("source", ["token", "position", "mlp_0"])
+def test_a_source_without_heads_is_one_that_mlps_alone_miss(make: MakeModel, tokens: Tensor, source: str):
+    """On the model itself: the source is 0, and every attention layer writes what it did."""
+    model = make(norm="layernorm", bias=True, positions="learned", n_layers=3, d_mlp=5)
+    _, cache = model.run_with_cache(tokens[None])
+    hooks = [(f"blocks.{layer}.hook_attn_out", lambda x, hook: cache[hook.name]) for layer in range(3)]
+    place = {"token": "hook_embed", "position": "hook_pos_embed", "mlp_0": "blocks.0.hook_mlp_out"}[source]
+    expected = model.run_with_hooks(tokens[None], fwd_hooks=[*hooks, (place, lambda x, hook: torch.zeros_like(x))])
+    found = without_path(expand(model, tokens), Path(source))
+    torch.testing.assert_close(found.forward, expected[0], rtol=0, atol=1e-9)
+
+
 @pytest.mark.parametrize("kind", CAUSAL)
 def test_without_a_head_is_its_ablation(make: MakeModel, tokens: Tensor, kind: str):
-    model = make(**KINDS[kind], norm="layernorm", bias=True)
+    model = make(**WITH_MLPS[kind], norm="layernorm", bias=True)
     expansion = expand(model, tokens)
     found = without_head(expansion, (1, 1))
     ablated = ablate(model, tokens[None], (1, 1))

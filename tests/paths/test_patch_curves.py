@@ -77,13 +77,16 @@ def test_an_order_by_paths_is_best_where_the_model_is_linear() -> None:
     assert frame.loc["random", "deletion_difference"] == 0
 
 
-def test_what_a_model_cannot_give_says_so() -> None:
+def test_a_model_with_mlps_is_ordered_by_paths_past_them() -> None:
     model, images = make(d_mlp=7), random_images(3)
     made = patch_curves(model, images, n_steps=2, n_random=1)
-    assert made.methods == ("rollout", "attention", "random")
-    assert made.missing == {"paths": "this model has MLPs, so that its logits are no sum over paths"}
-    with pytest.raises(ValueError, match="paths: expected an attention-only model"):
-        patch_curves(model, images, methods=["paths"])
+    assert made.methods == ("paths", "rollout", "attention", "random")
+    alone = patch_curves(model, images, methods="paths", n_steps=2)
+    np.testing.assert_array_equal(alone.deletion[0], made.deletion[0])
+
+
+def test_what_cannot_be_asked_says_so() -> None:
+    model, images = make(), random_images(3)
     for methods in ("gradient", []):
         with pytest.raises(ValueError, match="methods: expected some of paths, rollout, attention, random"):
             patch_curves(model, images, methods=methods)

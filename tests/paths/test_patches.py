@@ -21,6 +21,8 @@ KINDS = {
     "mssa": {"attention": "mssa", **MEAN_POOLED},
     "qk": {"positions": "qk"},
     "no norm": {"norm": None, "bias": False},
+    "mlps": {"d_mlp": 7},
+    "mlps, mean": {"d_mlp": 7, **MEAN_POOLED},
 }
 
 
@@ -37,6 +39,7 @@ def test_parts_are_the_model_s_logits(kind: str) -> None:
     assert (made.logit.class_token == 0).all() != model.cfg.class_token
     assert (made.logit.positions == 0).all() == (model.cfg.positions == "qk")
     assert (made.logit.biases == 0).all() == (kind == "no norm")
+    assert (made.logit.mlps != 0).all() == ("mlps" in kind)
     chosen = patch_contributions(model, images[0], [2, 1])
     np.testing.assert_allclose(chosen.above_mean.patches[0, 0], made.above_mean.patches[0, 2], atol=1e-4)
     assert chosen.place(1) == 1
@@ -47,10 +50,10 @@ def test_parts_are_the_model_s_logits(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_patch_is_its_embedding_times_the_gradient_with_patterns_and_scales_frozen(kind: str) -> None:
-    """Autograd through the model's own forward pass, whose patterns and scales are put back as constants."""
+    """Autograd through the model's own forward pass; patterns, scales and outputs of MLPs are put back as constants."""
     model, image = make(torch.float64, **KINDS[kind]), random_images(1, torch.float64)
     _, cache = model.run_with_cache(image)
-    frozen = [name for name in cache.cache_dict if name.endswith(("hook_pattern", "hook_scale"))]
+    frozen = [name for name in cache.cache_dict if name.endswith(("hook_pattern", "hook_scale", "hook_mlp_out"))]
     leaf: list[Tensor] = []
 
     def take(value: Tensor, hook: object) -> Tensor:
@@ -68,6 +71,15 @@ def test_a_patch_is_its_embedding_times_the_gradient_with_patterns_and_scales_fr
         np.testing.assert_allclose(made.logit.patches[0, number], own.numpy(), atol=1e-9)
         cls = (leaf[0].detach() * gradient)[0, :before].sum()
         np.testing.assert_allclose(made.logit.class_token[0, number], float(cls), atol=1e-9)
+    if model.cfg.attn_only:
+        return
+    written = {name: cache[name].detach().requires_grad_() for name in frozen if name.endswith("hook_mlp_out")}
+    put = [(name, lambda value, hook: written[hook.name]) for name in written]
+    logits = model.run_with_hooks(image, fwd_hooks=[*put, *(hook for hook in hooks if hook[0] not in written)])
+    for number in range(4):
+        gradients = torch.autograd.grad(logits[0, number], [*written.values()], retain_graph=True)
+        terms = [(x * gradient).sum().detach() for x, gradient in zip(written.values(), gradients, strict=True)]
+        np.testing.assert_allclose(made.logit.mlps[0, number], float(sum(terms)), atol=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["cls", "mean"])
@@ -144,8 +156,6 @@ def _linear_map(model: AttentionOnlyTransformer, image: Tensor, at: int) -> Tens
 
 def test_what_has_no_paths_is_refused_by_name() -> None:
     images = random_images()
-    with pytest.raises(ValueError, match="paths: expected an attention-only model, got one with MLPs"):
-        patch_contributions(make(d_mlp=7), images)
     with pytest.raises(ValueError, match="patch contributions: expected a model of images; this one reads tokens"):
         patch_contributions(maker(SMALL)(), images)
     with pytest.raises(ValueError, match="reads classes out of an image as a whole"):

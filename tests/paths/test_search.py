@@ -23,6 +23,7 @@ KINDS = {
     "mssa, no norm": {**DEEP, "attention": "mssa", "norm": None},
     "thresholded": {**DEEP, "phi": "thresholded_softmax", "threshold": 0.25},
     "linear, both ways": {**DEEP, "phi": "linear", "causal": False},
+    "mlps": {**DEEP, "d_mlp": 5},
 }
 
 
@@ -32,7 +33,8 @@ def test_it_finds_the_largest_of_all_paths(make: MakeModel, tokens: Tensor, kind
     expansion = expand(make(**KINDS[kind]), tokens)
     every = expansion.all_paths(3, (2, 5))
     flat = every.values.flatten()
-    keys = {"abs": flat.abs(), "pos": flat, "neg": -flat}[by]
+    there = every.exists.flatten()
+    keys = {"abs": flat.abs(), "pos": flat, "neg": -flat}[by].masked_fill(~there, -torch.inf)
     order = keys.argsort(descending=True)
     top = expansion.top(20, 3, (2, 5), by, budget=10_000)  # type: ignore[arg-type]
     assert top.complete and top.n_proven == 20
@@ -42,7 +44,7 @@ def test_it_finds_the_largest_of_all_paths(make: MakeModel, tokens: Tensor, kind
     assert top.logit == pytest.approx(expansion.logit(3, (2, 5)))
     assert top.remainder == pytest.approx(float(flat.sum() - expected.sum()), abs=1e-9)
     assert float(keys[order[20]]) <= top.bound * (1 + 1e-9)
-    assert top.n_paths == flat.numel() == 3 * 5**4
+    assert top.n_paths == int(there.sum()) == 3 * 5**4 + ("mlp" in kind) * (5**3 + 5**2 + 5 + 1)
 
 
 @pytest.mark.parametrize("budget", [1, 3, 10, 40])
@@ -65,7 +67,12 @@ def test_what_a_small_budget_proves_is_true(make: MakeModel, tokens: Tensor, bud
 
 
 @pytest.mark.parametrize(
-    "changes", [DEEP | {"n_layers": 2}, KINDS["linear, both ways"] | {"n_layers": 3, "n_heads": 2}]
+    "changes",
+    [
+        DEEP | {"n_layers": 2},
+        KINDS["linear, both ways"] | {"n_layers": 3, "n_heads": 2},
+        KINDS["mlps"] | {"n_layers": 3, "n_heads": 2},
+    ],
 )
 def test_split_sources_are_searched_by_position(make: MakeModel, tokens: Tensor, changes: dict[str, Any]) -> None:
     expansion = expand(make(**changes), tokens, split_sources=True)
@@ -79,6 +86,21 @@ def test_split_sources_are_searched_by_position(make: MakeModel, tokens: Tensor,
     cut = expansion.top(25, -1, 1, budget=2)
     rest = [value for path, value in contributions.items() if path not in set(cut.paths)]
     assert max(map(abs, rest)) <= cut.bound * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_no_path_that_is_none_is_listed(make: MakeModel, tokens: Tensor, split: bool) -> None:
+    """Through the heads of its layer and below, an MLP's output is no path, not one of 0."""
+    expansion = expand(make(n_layers=3, d_mlp=5, bias=True), tokens, split_sources=split)
+    for by in ("abs", "neg"):
+        top = expansion.top(10_000, -1, 2, by)
+        assert set(top.paths) == set(expansion.paths()) and len(top.paths) == top.n_paths == expansion.n_paths
+        assert top.n_evaluated == top.n_paths and top.remainder == pytest.approx(0, abs=1e-9)
+    for head in ((0, 1), (1, 0), (2, 1)):
+        top = expansion.top(10_000, -1, 2, through=head)
+        passing = {path for path in expansion.paths() if head in path.heads}
+        assert set(top.paths) == passing and top.n_paths == len(passing) and top.complete
+        assert top.remainder == pytest.approx(0, abs=1e-9)
 
 
 def test_all_paths_of_a_small_model_are_returned_when_asked_for(make: MakeModel, tokens: Tensor) -> None:
@@ -115,7 +137,7 @@ def test_the_bounds_hold_for_every_path(make: MakeModel, tokens: Tensor) -> None
 
 
 @pytest.mark.parametrize("split", [False, True])
-@pytest.mark.parametrize("changes", [{}, {"phi": "linear", "causal": False, "norm": None}])
+@pytest.mark.parametrize("changes", [{}, {"phi": "linear", "causal": False, "norm": None}, {"d_mlp": 5}])
 def test_no_path_is_larger_than_any_of_its_nodes_says(
     make: MakeModel, tokens: Tensor, changes: dict[str, Any], split: bool
 ) -> None:
@@ -186,19 +208,21 @@ def test_whole_numbers_of_any_type_are_taken() -> None:
             whole_number("k", wrong)
 
 
+@pytest.mark.parametrize("kind", ["mhsa", "mlps"])
 @pytest.mark.parametrize("head", [(0, 1), (2, 3), (3, 0)])
 @pytest.mark.parametrize("by", ["abs", "neg"])
 def test_it_finds_the_largest_paths_through_a_head(
-    make: MakeModel, tokens: Tensor, head: tuple[int, int], by: str
+    make: MakeModel, tokens: Tensor, head: tuple[int, int], by: str, kind: str
 ) -> None:
-    expansion = expand(make(**DEEP), tokens)
+    expansion = expand(make(**KINDS[kind]), tokens)
     every = expansion.all_paths(3, (2, 5))
     passes = torch.tensor([head in every.heads(i) for i in range(every.values.shape[1])])
-    there = every.values[:, passes].flatten()
+    there = every.values[every.exists & passes]
     keys = there.abs() if by == "abs" else -there
     best = there[keys.argsort(descending=True)]
     top = expansion.top(20, 3, (2, 5), by, through=head, budget=10_000)
-    assert top.complete and top.through == head and top.n_paths == len(there) == 3 * 5**3
+    assert top.complete and top.through == head and top.n_paths == len(there)
+    assert len(there) == 3 * 5**3 + (kind == "mlps") * sum(5 ** (2 - layer) for layer in range(head[0]))
     torch.testing.assert_close(torch.tensor(top.values, dtype=torch.float64), best[:20], rtol=1e-9, atol=1e-12)
     assert all(head in path.heads for path in top.paths)
     assert top.total == pytest.approx(float(there.sum())) and top.logit == pytest.approx(expansion.logit(3, (2, 5)))

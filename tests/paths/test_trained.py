@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
+import transformers
 
 import aotlens
 from aotlens.interop import to_transformer_lens
@@ -30,11 +33,36 @@ def test_paths_of_a_trained_model_add_up_and_the_largest_are_proven(name: str) -
     assert expand(model.double(), TEXT).residual().largest < 1e-11
 
 
-def test_a_model_with_mlps_is_refused_with_a_reason() -> None:
-    model = aotlens.load("novels-2l-gpt", device="cpu")
-    for refused in (lambda: expand(model, TEXT), lambda: term_importance(model, TEXT)):
-        with pytest.raises(ValueError, match=r"attention-only model, got one with MLPs .* An MLP is not linear"):
-            refused()
+@torch.no_grad()
+def test_the_gpt_baseline_decomposes_with_its_mlps_as_sources() -> None:
+    model = aotlens.load("novels-2l-gpt", device="cpu").double()
+    expansion = expand(model, TEXT)
+    assert expansion.residual().largest < 1e-11
+    target = int(expansion.frozen.logits[-1].argmax())
+    whole = expansion.all_paths(-1, target)
+    assert float(whole.values.sum()) == pytest.approx(expansion.logit(-1, target), abs=1e-9)
+    top = expansion.top(20)
+    assert top.complete and any(path.source == "mlp" for path in top.paths)
+    score = expansion.score((1, 0), -1, 5)
+    assert score.residual().largest < 1e-9 and score.top(20).complete
+    importance = term_importance(model, TEXT, heads=False)
+    assert importance.loss_up_to[-1] == pytest.approx(importance.loss, abs=1e-9)
+
+
+@torch.no_grad()
+def test_an_imported_gpt2_decomposes(tmp_path: Path) -> None:
+    config = transformers.GPT2Config(n_layer=3, n_head=2, n_embd=8, n_positions=8, vocab_size=11)
+    torch.manual_seed(0)
+    theirs = transformers.GPT2LMHeadModel(config).eval().requires_grad_(False).double()
+    for parameter in theirs.parameters():
+        parameter += 0.3 * torch.randn(parameter.shape)
+    theirs.save_pretrained(tmp_path)
+    tokens = torch.tensor([3, 1, 4, 1, 5])
+    expansion = expand(aotlens.load(tmp_path, "cpu").double(), tokens)
+    single = sum(expansion.logits(path) for path in expansion.paths())
+    torch.testing.assert_close(single, theirs(tokens[None]).logits[0], rtol=0, atol=1e-4)
+    assert expansion.residual().largest < 1e-9 and expansion.score("2.1", 4, 2).residual().largest < 1e-9
+    assert expansion.n_paths == 3 * 3**3 + 9 + 3 + 1
 
 
 @torch.no_grad()

@@ -1,8 +1,8 @@
 """What one score's two sides are made of one step back: source terms, and every earlier cell.
 
-With P′ an earlier head's pattern and v′ its values, the stream at position i is its sources, Σ b_O and
-Σ_h′ Σ_m P′_im v′_m W_O. The query reads it at i; the key side reads it at every visible key k, with the contrast's
-coefficient δ_kj − w_k: the cells at k = j alone are not the contrast.
+With P′ an earlier head's pattern and v′ its values, the stream at position i is its sources (what the MLPs of earlier
+layers wrote there among them), Σ b_O and Σ_h′ Σ_m P′_im v′_m W_O. The query reads it at i; the key side reads it at
+every visible key k, with the contrast's coefficient δ_kj − w_k: the cells at k = j alone are not the contrast.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Partition:
     """A contrast as a sum of terms of one side, each times the whole other side; nats."""
 
     sources: dict[SourceName, Float[Tensor, " pos"]]
-    """Token, input and positions, by where they stand."""
+    """Token, input, positions and what the MLPs of the layers below wrote, by where they stand."""
     bias: float
     """Σ b_O of the layers below, the norm's bias and the head's own, at all positions together: on the key side of a
     contrast the head's own cancels between keys."""
@@ -50,7 +50,8 @@ def partition(
     O(L H pos² + pos · L · d_model · d_head) time; memory as the patterns below.
     """
     direction, rows, layer = side.W @ other, side.rows, side.layer.layer
-    sources: dict[SourceName, Tensor] = {name: rows * (x @ direction) for name, x in frozen.sources.items()}
+    entering = side.layer.below.frozen.entering
+    sources: dict[SourceName, Tensor] = {name: rows * (x @ direction) for name, x in entering.items()}
     if side.positions is not None:
         sources["position"] = side.weights * (side.positions @ other)
     bias = rows.sum() * (frozen.bias_before[layer] @ direction) + side.own_bias @ other

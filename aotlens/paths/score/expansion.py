@@ -138,7 +138,7 @@ class ScoreExpansion(Result):
             at = path.source_position
             if at is None and not path.heads and path.source != "bias":
                 at = end
-            start, *heads, _ = self.layer.below.steps(Path(path.source, path.heads, at))
+            start, *heads, _ = self.layer.below.steps(Path(path.start, path.heads, at))
             names.append(" → ".join([start, *heads]))
         return " × ".join(names)
 

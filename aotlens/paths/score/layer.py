@@ -102,6 +102,7 @@ def _below(frozen: Frozen, layer: int, *, R: Tensor, out_bias: Tensor, logits: T
         v_bias=frozen.v_bias[:layer],
         W_O=frozen.W_O[:layer],
         b_O=frozen.b_O[:layer],
+        mlps=None if frozen.mlps is None else frozen.mlps[:layer],
         pool=eye,
         read=eye * frozen.inverse_scale[layer],
         R=R,

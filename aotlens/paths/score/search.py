@@ -87,11 +87,11 @@ class _Tree:
         M = bounds.W_O[:n_below] @ G
         sizes = rows.abs().cpu().double().expand(n_below, -1)
         rho = bound_longer(bounds, Sizes(alpha.abs().cpu().double(), sizes)) * self.slack
-        values = bounds.values[:, :n_below]
+        values, starts = bounds.values[:, :n_below], bounds.starts(0, n_below)
         weighted = alpha[:, :, None] * values if self.split else (alpha[:, None] @ values)
-        vectors = weighted @ M  # [source, below, 1 or pos, d_head]
+        vectors = (weighted @ M)[starts[:, 0], starts[:, 1]]  # [start, 1 or pos, d_head]
         children = [_Entry(heads, f, float(rho[f])) for f in range(bounds.n_heads, n_below)]
-        return vectors.flatten(0, -2), child_path(bounds, n_below, heads), children, M[bounds.n_heads :]
+        return vectors.flatten(0, 1), child_path(bounds, starts, heads), children, M[bounds.n_heads :]
 
     def matrix(self, entry: _Entry) -> Tensor:
         """M of a child, `[1, inner, d_head]`."""

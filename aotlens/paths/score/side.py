@@ -66,7 +66,7 @@ class ScoreSide:
     def by_head(self) -> Float[Tensor, "group d_head"]:
         """What the paths without heads bring, by source, and then what each head itself does, in order."""
         frozen = self.layer.below.frozen
-        parts: dict[SourceName, Tensor] = {name: self.read(x) for name, x in frozen.sources.items()}
+        parts: dict[SourceName, Tensor] = {name: self.read(x) for name, x in frozen.entering.items()}
         if frozen.has_bias:
             parts["bias"] = self.read(frozen.bias_before[-1].expand(frozen.n_pos, -1))
         return torch.cat([self._with_own(parts), self.read(head_results(frozen)).flatten(0, 1)])

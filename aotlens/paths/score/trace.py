@@ -22,7 +22,7 @@ from torch import Tensor
 
 from aotlens.conventions import Head, HeadLike
 from aotlens.models import PHIS
-from aotlens.paths.path import SourceName
+from aotlens.paths.path import Path, SourceName, mlp_name
 from aotlens.paths.score.cells import Partition, partition
 from aotlens.paths.score.contrast import Against
 from aotlens.paths.score.expansion import ScoreExpansion, score_of
@@ -50,6 +50,9 @@ class TraceEdge:
     kind: Literal["cell", "source", "rest"]
     cell: Cell | None = None
     source: SourceName | None = None
+    """token, input, position, mlp or bias."""
+    source_layer: int | None = None
+    """Of an MLP."""
     position: int | None = None
     """Where the source stands; None for biases, which stand everywhere."""
     n_terms: int = 1
@@ -60,6 +63,13 @@ class TraceEdge:
     relative: float | None
     """What a change of its scale is to the parent's edge, relatively and to first order; None at the root, for the
     thresholded softmax, and where a linear score is 0."""
+
+    @property
+    def start(self) -> SourceName:
+        """The source's name among `source_names`: "token", or "mlp_0"; "" for a cell or a rest."""
+        if self.source is None:
+            return ""
+        return self.source if self.source_layer is None else mlp_name(self.source_layer)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,13 +107,13 @@ class Trace(Result):
         return f"{len(self.nodes)} cells behind head {layer}.{head}, {query} → {key}"
 
     def name(self, edge: TraceEdge | TraceNode) -> str:
-        """A cell as "1.0 18 → 4", a source as "token@4"."""
+        """A cell as "1.0 18 → 4", a source as "token@4" or "mlp_0@4"."""
         if edge.cell is not None:
             (layer, head), query, key = edge.cell
             return f"{layer}.{head} {query} → {key}"
         if not isinstance(edge, TraceEdge) or edge.kind == "rest":
             return "rest"
-        return f"{edge.source}" if edge.position is None else f"{edge.source}@{edge.position}"
+        return edge.start if edge.position is None else f"{edge.start}@{edge.position}"
 
     def to_frame(self) -> pd.DataFrame:
         """One row an edge: node, side, term, n_terms, nats, share, relative."""
@@ -214,7 +224,9 @@ def _edges(
             "relative": None if per_nat is None else nats * per_nat,
         }
         if i < len(names) * n_pos:
-            return TraceEdge(kind="source", source=names[i // n_pos], position=i % n_pos, **numbers)
+            start = Path(names[i // n_pos])
+            place: dict[str, Any] = {"source_layer": start.source_layer, "position": i % n_pos}
+            return TraceEdge(kind="source", source=start.source, **place, **numbers)
         if i == len(names) * n_pos:
             return TraceEdge(kind="source", source="bias", **numbers)
         at = torch.unravel_index(torch.tensor(i - len(names) * n_pos - 1), parts.cells.shape)

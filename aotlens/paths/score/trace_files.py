@@ -49,6 +49,7 @@ def _edge(edge: TraceEdge) -> dict[str, Any]:
         "kind": edge.kind,
         **_cell(edge),
         "source": edge.source,
+        "source_layer": edge.source_layer,
         "position": edge.position,
         "n_terms": edge.n_terms,
         "nats": edge.nats,

@@ -66,7 +66,7 @@ def layout_of(trace: Trace) -> Layout:
         else:
             position = getattr(each, "position", None)
             detail = "" if position is None else token_at(trace, position)
-            found.setdefault(name, (str(getattr(each, "source", "")), detail, 0, "source"))
+            found.setdefault(name, (getattr(each, "start", ""), detail, 0, "source"))
         return name
 
     ends = []

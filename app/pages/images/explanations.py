@@ -32,9 +32,9 @@ PATHS = about(
     "With its attention and its norms frozen as they are on this image, an attention-only model is linear: its "
     "logit is a sum over patches, [CLS], positions and biases, along all paths through its heads. The map shows "
     "the patches' part of the chosen class's logit, above the mean over classes: blue speaks for the class, "
-    "orange against it. It is of the whole model, whichever heads are switched off. A model with MLPs is no such "
-    "sum.",
-    formula="logit(c) = Σ patches + [CLS] + positions + biases; the map: Σ paths patch → c, less its mean over classes",
+    "orange against it. It is of the whole model, whichever heads are switched off. What MLPs write is a term of "
+    "its own, held as it is: it has read the patches, and the map leaves it out.",
+    formula="logit(c) = Σ patches + [CLS] + positions + MLPs + biases; map: Σ paths patch → c, less its mean over c",
     source="A Mathematical Framework for Transformer Circuits (2021)",
 )
 PREDICTIONS = about(

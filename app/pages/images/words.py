@@ -60,9 +60,10 @@ def of_prediction(batch: Batch, image: int, classes: tuple[str, ...], known: boo
 def of_paths(found: PatchContributions, row: int, name: str) -> list[str]:
     """Where a logit comes from, in numbers that add up to it."""
     parts, above = found.logit, found.above_mean
+    mlps = f"MLPs {float(parts.mlps[0, row]):+.3f}, " if parts.mlps.any() else ""
     return [
         f"Logit of ‹{name}›: {float(parts.total[0, row]):+.3f} = patches {float(parts.patches[0, row].sum()):+.3f}, "
-        f"[CLS] {float(parts.class_token[0, row]):+.3f}, positions {float(parts.positions[0, row]):+.3f}, biases "
+        f"[CLS] {float(parts.class_token[0, row]):+.3f}, positions {float(parts.positions[0, row]):+.3f}, {mlps}biases "
         f"{float(parts.biases[0, row]):+.3f}.",
         f"Above the mean over all classes it is {float(above.total[0, row]):+.3f}, of which the map shows the patches' "
         f"part, {float(above.patches[0, row].sum()):+.3f}. The share of what does not come from patches is "

@@ -71,6 +71,9 @@ def flow_nodes(paths: Paths, expanded: Expanded, question: Question, found: Sank
         elif node.position is not None:
             label, column, kind = f"{glyphs(expansion.str_tokens[node.position])} @{node.position}", 0, "source"
             note = f"all paths from here: {words.signed(through)} {unit}"
+        elif node.layer is not None:
+            label, column, kind = f"MLP {node.layer}", 1 + node.layer, "source"
+            note = f"all paths from what this MLP writes: {words.signed(through)} {unit}"
         elif node.kind == "bias":
             label, column, kind, note = "biases", 0, "source", f"all paths from biases: {words.signed(through)} {unit}"
         else:
@@ -121,7 +124,7 @@ def _start(expanded: Expanded, path: Path) -> str:
     at = path.source_position
     if path.source == "token" and at is not None:
         return f"{describe(expanded.expansion.str_tokens[at])}@{at}"
-    return path.source if at is None else f"{path.source}@{at}"
+    return path.start if at is None else f"{path.start}@{at}"
 
 
 def _steps(paths: Paths, question: Question, path: Path) -> tuple[Step, ...]:

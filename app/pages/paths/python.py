@@ -46,5 +46,5 @@ def python(core: Core, service: Paths, state: PathsState, panel: str) -> list[st
     if path is None:
         call = f"without_head(expansion, {state.without!r})"
     else:
-        call = f"without_path(expansion, aotlens.paths.Path({path.source!r}, {path.heads}, {path.source_position}))"
+        call = f"without_path(expansion, aotlens.paths.Path({path.start!r}, {path.heads}, {path.source_position}))"
     return [*lines, f"result = aotlens.paths.{call}.to_frame(position, target)"]

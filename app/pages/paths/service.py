@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aotlens.conventions import Head
     from aotlens.paths import Path, PathExpansion, Residual, Sankey, TopPaths
 
-_PATH = re.compile(r"(token|position|bias)(?:@(\d+))?((?:-\d+\.\d+)*)", re.ASCII)
+_PATH = re.compile(r"(token|position|mlp_\d+|bias)(?:@(\d+))?((?:-\d+\.\d+)*)", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -109,14 +109,8 @@ class Paths:
         self._texts: Cache[str, Labels] = Cache(settings.max_models)
 
     def expand(self, checkpoint: str | None, text: str, *, length: int | None = None) -> Expanded:
-        """A prompt's expansion. Raises RequestError for a model with MLPs and for text that `Inference` refuses."""
+        """A prompt's expansion. Raises RequestError for text that `Inference` refuses."""
         self._catalog.need_text(checkpoint)
-        cfg = self._catalog.load(checkpoint).model.cfg
-        if not cfg.attn_only:
-            raise RequestError(
-                f"{checkpoint} has MLPs (d_mlp = {cfg.d_mlp}). An MLP isn't linear once attention patterns are "
-                "frozen, so this model's logits are no sum over paths of heads. Choose an attention-only checkpoint."
-            )
         loaded, tokens = self._inference.tokens(checkpoint, text, length=length)
         assert checkpoint is not None
         key = hashlib.sha256(f"{loaded.key}:{tokens}".encode()).hexdigest()[:24]
@@ -300,7 +294,7 @@ class Paths:
 
 def format_path(path: Path) -> str:
     """A path as an address has it: `token@4-0.2-1.3`."""
-    start = path.source if path.source_position is None else f"{path.source}@{path.source_position}"
+    start = path.start if path.source_position is None else f"{path.start}@{path.source_position}"
     return "-".join([start, *(f"{layer}.{head}" for layer, head in path.heads)])
 
 
@@ -313,7 +307,7 @@ def parse_path(what: str) -> Path | None:
         return None
     source, position, heads = found.groups()
     pairs = tuple(pair for one in heads.split("-")[1:] if (pair := _parse_head(one)) is not None)
-    return Path(source, pairs, None if position is None else int(position))  # type: ignore[arg-type]
+    return Path(source, pairs, None if position is None else int(position))
 
 
 def _parse_head(what: str) -> Head | None:
@@ -328,6 +322,11 @@ def _notes(loaded: LoadedModel) -> tuple[str, ...]:
     notes = []
     if loaded.model.sees_later_keys:
         notes.append("This model sees both sides: what it predicts at a token is that token, not the next one.")
+    if not cfg.attn_only:
+        notes.append(
+            f"This model has MLPs (d_mlp = {cfg.d_mlp}). What each writes on this text is a source of its own, mlp_0 "
+            "for layer 0, held as it is: what it read from tokens and heads is hidden in it."
+        )
     if cfg.n_layers == 1:
         notes.append("This model has one layer: no path passes more than one head.")
     if not cfg.has_query_key:

@@ -151,7 +151,7 @@ def test_tabs_say_paths_and_consistency(open_page, views: ImageViews) -> None:
     page.get_by_role("option", name="digits-vit").click()
     written(page, "checkpoint", "digits-vit")
     opened(page, "Paths")
-    expect(page.locator(f"#{shell.notice(ids.PATHS)}")).to_contain_text("MLP")
+    expect(page.locator(f"#{shell.body(ids.PATHS)} p").first).to_contain_text("MLPs")
 
 
 def test_an_image_is_uploaded_and_removed(open_page, image_core: Core) -> None:

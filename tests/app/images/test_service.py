@@ -87,8 +87,10 @@ def test_paths_add_up_to_the_logit(views: ImageViews) -> None:
     total = parts.patches[0, place].sum() + parts.class_token[0, place] + parts.positions[0, place]
     assert total + parts.biases[0, place] == pytest.approx(views.run(FIRST).logits[3, target], abs=1e-3)
     assert f"{views.run(FIRST).logits[3, target]:+.3f}" in words.of_paths(found, place, str(target))[0]
-    with pytest.raises(RequestError, match="MLP"):
-        views.contributions(views.batch("digits-vit", None, None, 0, ()).asked, 0)
+    asked = views.batch("digits-vit", None, None, 0, ()).asked
+    found = views.contributions(asked, 0)
+    assert f"MLPs {found.logit.mlps[0, 2]:+.3f}" in words.of_paths(found, 2, "2")[0]
+    np.testing.assert_allclose(found.logit.total[0], views.run(asked).logits[0], atol=1e-3)
 
 
 def test_consistency_is_of_every_head(views: ImageViews) -> None:

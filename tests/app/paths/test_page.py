@@ -199,13 +199,21 @@ def test_what_cannot_be_expanded_is_refused(paths: Paths, checkpoint: str, text:
         paths.expand(checkpoint, text)
 
 
-def test_a_model_with_mlps_is_refused_and_said_to_be_so(tmp_path: File, monkeypatch: pytest.MonkeyPatch):
+def test_what_mlps_write_is_a_source(tmp_path: File, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("AOTLENS_HOME", str(tmp_path / "home"))
     save_tiny(tmp_path, "tiny-mlp", d_mlp=16)
     core = Core.start(Settings(checkpoints=(tmp_path,), device="cpu"))
     paths = Paths(core)
-    with pytest.raises(RequestError, match=r"has MLPs \(d_mlp = 16\).*Choose an attention-only checkpoint"):
-        paths.expand("tiny-mlp", SHORT)
+    expanded = paths.expand("tiny-mlp", SHORT)
+    assert expanded.residual.within_tolerance
+    assert "MLPs (d_mlp = 16). What each writes on this text is a source of its own" in " ".join(expanded.notes)
+    question = paths.question(expanded, None, None, None, "abs", 300)
+    path = next(path for path in paths.top(question).paths if path.start == "mlp_0" and path.heads)
+    key = format_path(path)
+    assert parse_path(key) == path and key.startswith(f"mlp_0@{path.source_position}-1.")
+    assert paths.without(question, key).name == expanded.expansion.describe(path, question.logit)
+    flow = paths.flow(question)
+    assert "MLP 0" in [node.label for node in figures.flow_nodes(paths, expanded, question, flow)]
     page = json.dumps(layout(core, paths, ADDRESS.parse(None)), cls=PlotlyJSONEncoder)
     assert "tiny-mlp (has MLPs)" in page
 

@@ -25,6 +25,10 @@ FAMILY: dict[str, dict[str, Any]] = {
     "linear": KINDS["linear"] | {"bias": True},
     "masked": {"attn_mask": MASK, "positions": "qk"},
     "three layers": {"n_layers": 3, "bias": True, "positions": "qk"},
+    "mlps": {"d_mlp": 5, "bias": True},
+    "three layers, mlps": {"n_layers": 3, "d_mlp": 5, "bias": True, "positions": "qk", "attention": "mssa"},
+    "mlps, no norm": {"d_mlp": 5, "bias": True, "norm": None},
+    "linear, mlps": KINDS["linear"] | {"d_mlp": 5, "bias": True},
 }
 
 
@@ -63,6 +67,8 @@ def naive_parts(
         first = heads[0][0] if heads else layer
         before = model.b_O[:first].sum(0).expand(n, d)
         starts += [("bias", at, part) for at, part in spread(before.clone())]
+        for below in range(0 if model.cfg.attn_only else first):  # what an MLP wrote before the first head reads
+            starts += [(f"mlp_{below}", at, part) for at, part in spread(cache["mlp_out", below][0])]
         for name, at, part in starts:
             for index, (below, head) in enumerate(heads):
                 v = centred(part, below) @ model.W_V[below, head]
@@ -73,7 +79,7 @@ def naive_parts(
                     own = own.expand(n, -1)
                     v = v + (own if at is None else own * (torch.arange(n) == at)[:, None])
                 part = cache["pattern", below][0, head] @ v @ model.W_O[below, head]
-            paths[Path(name, heads, at)] = part  # type: ignore[arg-type]
+            paths[Path(name, heads, at)] = part
     return paths
 
 
@@ -136,12 +142,12 @@ def test_all_pairs_of_paths_add_up_to_the_score(make: MakeModel, tokens: Tensor,
     queries = {path: part[query] * model.cfg.score_scale for path, part in queries.items()}
     keys = {path: c @ part for path, part in keys.items()}
     paths = list(score.paths())
-    assert set(paths) == {path for path in queries if path.source in score.source_names}
+    assert set(paths) == {path for path in queries if path.start in score.source_names}
     assert len(paths) == score.n_paths and score.n_pairs == len(paths) ** 2
     terms = {(a, b): float(queries[a] @ keys[b]) for a in queries for b in keys}
     assert sum(terms.values()) == pytest.approx(total, abs=1e-9)
     for a, b in list(terms)[:: max(1, len(terms) // 300)]:
-        if a.source in score.source_names and b.source in score.source_names:
+        if a.start in score.source_names and b.start in score.source_names:
             assert score.term(a, b) == pytest.approx(terms[a, b], abs=1e-9)
     check_sums(score, terms, last)
     residual = score.residual()
@@ -154,9 +160,9 @@ def check_sums(score: ScoreExpansion, terms: dict[tuple[Path, Path], float], lay
     heads: dict[tuple[str, str], float] = {}
     for (a, b), value in terms.items():
         orders[a.order, b.order] += value
-        at = a.source, b.source
+        at = a.start, b.start
         sources[at] = sources.get(at, 0.0) + value
-        last = tuple("{}.{}".format(*path.heads[-1]) if path.heads else path.source for path in (a, b))
+        last = tuple("{}.{}".format(*path.heads[-1]) if path.heads else path.start for path in (a, b))
         heads[last] = heads.get(last, 0.0) + value  # type: ignore[index, arg-type]
     torch.testing.assert_close(score.by_pair_of_orders(), orders, rtol=0, atol=1e-9)
     for sums, expected in ((score.by_source_pair(), sources), (score.by_head_pair(), heads)):
@@ -167,7 +173,7 @@ def check_sums(score: ScoreExpansion, terms: dict[tuple[Path, Path], float], lay
         assert sums.to_frame().nats.sum() == pytest.approx(score.value, abs=1e-9)
 
 
-@pytest.mark.parametrize("kind", ["mhsa, positions in queries and keys", "mssa", "linear", "masked"])
+@pytest.mark.parametrize("kind", ["mhsa, positions in queries and keys", "mssa", "linear", "masked", "mlps"])
 def test_positions_of_the_sources_are_told_apart(make: MakeModel, tokens: Tensor, kind: str) -> None:
     model = make(**FAMILY[kind])
     if kind == "masked":
@@ -183,7 +189,7 @@ def test_positions_of_the_sources_are_told_apart(make: MakeModel, tokens: Tensor
     query_by, key_by = score.by_source_position("query"), score.by_source_position("key")
     for row, name in enumerate(score.source_names):
         for at in range(expansion.n_pos):
-            mine = [path for path in queries if (path.source, path.source_position) == (name, at)]
+            mine = [path for path in queries if (path.start, path.source_position) == (name, at)]
             q = sum(float(scale * queries[path][query] @ (c @ whole_key)) for path in mine)
             k = sum(float(scale * whole_query[query] @ (c @ keys[path])) for path in mine)
             assert float(query_by[row, at]) == pytest.approx(q, abs=1e-9)

@@ -17,6 +17,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "mssa, no norm": {**DEEP, "attention": "mssa", "norm": None},
     "thresholded": {**DEEP, "phi": "thresholded_softmax", "threshold": 0.25},
     "linear, both ways": {**DEEP, "phi": "linear", "causal": False},
+    "mlps": {**DEEP, "d_mlp": 5},
 }
 
 
@@ -67,7 +68,9 @@ def test_what_a_small_budget_proves_is_true(make: MakeModel, tokens: Tensor, kin
         assert top.to_frame().proven.sum() == top.n_proven
 
 
-@pytest.mark.parametrize("changes", [{"positions": "qk"}, {"phi": "linear", "causal": False, "norm": None}])
+@pytest.mark.parametrize(
+    "changes", [{"positions": "qk"}, {"phi": "linear", "causal": False, "norm": None}, {"d_mlp": 5}]
+)
 def test_split_sources_are_searched_by_position(make: MakeModel, tokens: Tensor, changes: dict[str, Any]) -> None:
     score = expand(make(n_layers=3, bias=True, **changes), tokens, split_sources=True).score((2, 1), 4, 2, "mean")
     paths, terms = all_terms(score)

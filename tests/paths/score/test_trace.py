@@ -24,6 +24,7 @@ FAMILY: dict[str, dict[str, Any]] = {
     "linear": KINDS["linear"] | {"n_layers": 3, "bias": True},
     "thresholded": KINDS["thresholded"] | {"bias": True},
     "masked": {"attn_mask": MASK, "bias": True},
+    "mlps": {"n_layers": 3, "bias": True, "d_mlp": 5},
 }
 
 
@@ -64,6 +65,8 @@ def naive_terms(
                 add(("position", at), read(model.W_pos[at], at, W))
             if model.cfg.positions == "qk":
                 add(("position", at), model.W_pos[at] @ W)
+            for below in range(0 if model.cfg.attn_only else layer):
+                add((f"mlp_{below}", at), read(cache["mlp_out", below][0, at], at, W))
             add(("bias", None), read(model.b_O[:layer].sum(0), at, W) + b)
             for below in range(layer):
                 for other in range(model.cfg.n_heads):
@@ -92,7 +95,7 @@ def test_both_sides_of_every_node_are_all_terms_of_its_contrast(make: MakeModel,
                 if edge.kind == "rest":
                     assert abs(edge.nats) < 1e-9
                     continue
-                name = edge.cell or (edge.source, edge.position)
+                name = edge.cell or (edge.start, edge.position)
                 assert edge.nats == pytest.approx(expected.pop(name), abs=1e-9)
             assert sum(map(abs, expected.values())) < 1e-9
         layers = [edge.cell[0][0] for edge in node.edges if edge.cell is not None]
@@ -120,7 +123,7 @@ def test_few_edges_and_what_is_left_of_each_side(make: MakeModel, tokens: Tensor
     assert len(frame) == sum(len(node.edges) for node in trace.nodes) and set(frame.side) == {"query", "key"}
 
 
-@pytest.mark.parametrize("kind", ["mhsa", "linear", "thresholded"])
+@pytest.mark.parametrize("kind", ["mhsa", "linear", "thresholded", "mlps"])
 @torch.no_grad()
 def test_a_childs_term_is_the_relative_derivative_of_its_edge(make: MakeModel, tokens: Tensor, kind: str) -> None:
     """The parent's edge is proportional to the child's attention: a finite difference of that, one term scaled."""
@@ -139,11 +142,11 @@ def test_a_childs_term_is_the_relative_derivative_of_its_edge(make: MakeModel, t
                 continue
             if edge.kind == "rest":
                 continue
-            name, side = edge.cell or (edge.source, edge.position), int(edge.side == "key")
+            name, side = edge.cell or (edge.start, edge.position), int(edge.side == "key")
             term = torch.tensor([terms[side].get(name, 0.0) for terms in plain], dtype=torch.float64)
 
             def log_attention(scores: Tensor, key: int = key) -> float:
-                return float(scores.log_softmax(0)[key] if kind == "mhsa" else scores[key].abs().log())
+                return float(scores[key].abs().log() if kind == "linear" else scores.log_softmax(0)[key])
 
             step = 1e-5
             slope = (log_attention(row + step * term) - log_attention(row - step * term)) / (2 * step)
@@ -213,6 +216,18 @@ def test_hostile_tokens_are_text_in_every_file(make: MakeModel, tokens: Tensor) 
     hostile = Trace(nodes=whole.nodes, str_tokens=("</script><b>",) * 5, n_not_followed=0)
     assert "<b>" not in hostile.to_svg() and "<b>" not in hostile.to_html()
     ElementTree.fromstring(hostile.to_svg())
+
+
+def test_an_mlp_is_an_edge_from_a_source(make: MakeModel, tokens: Tensor) -> None:
+    trace = expand(make(bias=True, d_mlp=5), tokens).trace((1, 0), 4, 2, max_edges=100, min_share=0.0)
+    edges = [edge for edge in trace.nodes[0].edges if edge.source == "mlp"]
+    assert {(edge.side, trace.name(edge)) for edge in edges} == {
+        ("query", "mlp_0@4"), *(("key", f"mlp_0@{at}") for at in range(5))
+    }  # fmt: skip
+    assert {edge.source_layer for edge in edges} == {0} and all(edge.kind == "source" for edge in edges)
+    record = json.loads(trace.to_json())["nodes"][0]["edges"]
+    assert {edge["source_layer"] for edge in record} == {0, None}
+    assert "mlp_0" in {box.title for box in trace.layout().boxes} and "mlp_0@4" in trace.to_html()
 
 
 def test_infinite_cancellation_is_null(make: MakeModel, tokens: Tensor) -> None:
