@@ -137,6 +137,7 @@ def _serve(settings: Settings) -> None:
         # After the cheap checks, because it takes a second or two.
         from aotlens.checkpoints import CheckpointError
         from app.core import Core
+        from app.core.cache import Memory
         from app.core.compression import warm_up
         from app.core.images import Images
         from app.factory import create_app
@@ -144,7 +145,7 @@ def _serve(settings: Settings) -> None:
         from app.shell.graph import PLOTLY
 
         try:
-            Images(settings)
+            Images(settings, Memory(settings.memory_bytes))
         except ValueError as error:
             raise StartError(f"--images {error}") from error
         try:

@@ -53,7 +53,7 @@ def create_app(settings: Settings, core: Core | None = None, *, pages: Sequence[
     app.set_index(early=static.tags(early), styles=static.tags(styles), scripts=static.tags(scripts))
     tell_health(app.server, core)
     keep_sessions(app.server)
-    compress(app.server, settings)
+    compress(app.server, core.memory)
     secure(app.server, settings, app.csp_hashes())
     require_token(app.server, settings)  # after `secure`, which refuses foreign hosts first
     app.asked.declare({ids.THEME: frozenset(("light", "dark"))})

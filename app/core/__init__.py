@@ -17,7 +17,8 @@ own_images.py  images that a person uploaded or drew
 own_texts.py   texts that a person uploaded or pasted, kept under the local folder
 jobs.py        long work in the background, with progress
 sessions.py    which browser asks
-cache.py       results kept within a memory bound, each made once
+cache.py       results kept within one memory bound, each made once
+sizes.py       bytes that a result holds
 files.py       results as files
 errors.py      RequestError: what a user can put right; ids of errors that the log has
 boundary.py    whatever goes wrong becomes an error reply
@@ -32,6 +33,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Self
 
+from app.core.cache import Memory
 from app.core.catalog import Catalog
 from app.core.corpora import Corpora
 from app.core.images import Images
@@ -51,19 +53,23 @@ class Core:
     corpora: Corpora
     images: Images
     switches: Switches
+    memory: Memory
+    """What is kept between requests."""
     links: Links = field(default_factory=Links)
     """Addresses of the app's pages by name; `create_app` fills them in."""
 
     @classmethod
     def start(cls, settings: Settings) -> Self:
         """Raises ValueError for a corpus, or images, that aren't there."""
-        catalog, corpora = Catalog(settings), Corpora(settings)
-        switches = Switches(catalog, corpora, settings)
+        memory = Memory(settings.memory_bytes)
+        catalog, corpora = Catalog(settings, memory), Corpora(settings)
+        switches = Switches(catalog, corpora, settings, memory)
         return cls(
             settings=settings,
             catalog=catalog,
-            inference=Inference(catalog, settings, switches),
+            inference=Inference(catalog, settings, switches, memory),
             corpora=corpora,
-            images=Images(settings),
+            images=Images(settings, memory),
             switches=switches,
+            memory=memory,
         )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aotlens.checkpoints import CheckpointInfo, list_checkpoints
-from app.core.cache import Cache
+from app.core.cache import Cache, Memory
 from app.core.errors import RequestError
 from app.core.settings import Settings
 
@@ -36,10 +36,10 @@ class LoadedModel:
 class Catalog:
     """The checkpoints of the given folders, the user's own and the bundled ones."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, memory: Memory) -> None:
         self._settings = settings
         self._listing: tuple[float, list[CheckpointInfo]] | None = None
-        self._models: Cache[tuple[str, str], LoadedModel] = Cache(settings.max_models)
+        self._models: Cache[tuple[str, str], LoadedModel] = memory.cache(settings.max_models)
 
     def list(self) -> builtins.list[CheckpointInfo]:
         """All of them, given folders first, broken ones last; at most `listing_seconds` old."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import brotli
 from flask import Flask, Response, request
 
-from app.core.cache import Cache
+from app.core.cache import Cache, Memory
 from app.core.settings import Settings
 
 #: Less than this is not worth a header.
@@ -47,9 +47,9 @@ ENCODINGS: Mapping[str, Encoding] = {
 }
 
 
-def compress(server: Flask, settings: Settings) -> None:
+def compress(server: Flask, memory: Memory) -> None:
     """Compresses every answer of `server` that gains by it; files that never change may be kept for good."""
-    kept: Cache[tuple[str, bytes], bytes] = Cache(settings.compressed_bytes, len)
+    kept: Cache[tuple[str, bytes], bytes] = memory.cache(cost=len)
 
     @server.after_request
     def smaller(response: Response) -> Response:

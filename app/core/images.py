@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
-from app.core.cache import Cache
+from app.core.cache import Cache, Memory
 from app.core.errors import RequestError
 from app.core.own_images import OwnImages
 from app.core.settings import Settings
@@ -28,11 +28,11 @@ _KEPT = 4
 class Images:
     """The server's data sets by name, and a person's own images by key."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, memory: Memory) -> None:
         """Raises ValueError for a name that `open_images` doesn't know and for a path where nothing is."""
         self.own = OwnImages(settings)
         self._specs: dict[str, str] = {name: name for name in _ALWAYS}
-        self._opened: Cache[tuple[str, int], ImageData] = Cache(_KEPT)
+        self._opened: Cache[tuple[str, int], ImageData] = memory.cache(_KEPT)
         for spec in settings.images:
             _check(spec)
             self._specs[self._label(spec)] = spec

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aotlens.checkpoints import CheckpointError
-from app.core.cache import Cache
+from app.core.cache import Cache, Memory
 from app.core.catalog import Catalog, LoadedModel
 from app.core.errors import RequestError
 from app.core.settings import Settings
@@ -49,22 +49,17 @@ class PromptResult:
     corpus: str | None = None
     """Whose windows stood in for them; None where none did."""
 
-    @property
-    def n_bytes(self) -> int:
-        """What it takes in memory."""
-        return self.patterns.n_bytes + self.logits.nbytes
-
 
 class Inference:
     """Prompts through models, remembered."""
 
-    def __init__(self, catalog: Catalog, settings: Settings, switches: Switches) -> None:
+    def __init__(self, catalog: Catalog, settings: Settings, switches: Switches, memory: Memory) -> None:
         self._catalog = catalog
         self._settings = settings
         self._switches = switches
-        self._results: Cache[str, PromptResult] = Cache(settings.cache_bytes, lambda kept: kept.n_bytes)
-        self._motifs: Cache[str, MotifScores] = Cache(64)
-        self._losses: Cache[str, np.ndarray] = Cache(1024)
+        self._results: Cache[str, PromptResult] = memory.cache()
+        self._motifs: Cache[str, MotifScores] = memory.cache(64)
+        self._losses: Cache[str, np.ndarray] = memory.cache(1024)
 
     def analyse(
         self,

@@ -13,7 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from app.core.cache import Memory
 from app.core.errors import logged, out_of_memory
+from app.core.sizes import held_by
 
 State = Literal["waiting", "running", "done", "failed", "stopped"]
 Report = Callable[[int, int, str], None]
@@ -57,8 +59,8 @@ class Job:
 class Jobs:
     """Jobs by key. A key that is under way or done isn't started again; one that failed or was stopped is."""
 
-    def __init__(self, kept: int) -> None:
-        self._kept = kept
+    def __init__(self, kept: int, memory: Memory) -> None:
+        self._kept, self._memory = kept, memory
         self._jobs: OrderedDict[str, Job] = OrderedDict()
         self._lock = threading.Lock()
         self._turn = threading.Lock()
@@ -68,11 +70,20 @@ class Jobs:
         with self._lock:
             if key in self._jobs:
                 self._jobs.move_to_end(key)
-            return self._jobs.get(key)
+            job = self._jobs.get(key)
+        self._memory.used(self, key)
+        return job
+
+    def forget(self, key: str) -> None:
+        """Drops a job that has ended, whose result no longer fits into memory."""
+        with self._lock:
+            job = self._jobs.get(key)
+            if job is not None and not job.active:
+                del self._jobs[key]
 
     def start(self, key: str, label: str, work: Callable[[Report], Any], *, session: str = "") -> Job:
         """Start `work(report)` in a thread, unless it is under way or done: then `session` shares it."""
-        with self._lock:
+        with self._memory.lock, self._lock:  # in this order, which is that of `forget`
             job = self._jobs.get(key)
             if job is not None and (job.state == "done" or (job.active and not job.stop)):
                 job.sessions.add(session)
@@ -82,6 +93,7 @@ class Jobs:
             idle = [one for one, other in self._jobs.items() if not other.active]
             for one in idle[: max(len(idle) - self._kept, 0)]:
                 del self._jobs[one]
+                self._memory.release(self, one)
         # A daemon: Ctrl+C on the server does not wait for it.
         threading.Thread(target=self._run, args=(job, work), daemon=True).start()
         return job
@@ -124,7 +136,10 @@ class Jobs:
                 job.report(0, 0, "")
                 job.state = "running"
                 job.result = work(job.report)
-                job.state = "done"
+                held = held_by(job.result)
+                with self._memory.lock:  # what counts is kept, and what is done counts, whoever asks in between
+                    self._memory.count(self, job.key, held)
+                    job.state = "done"
             except Stopped:
                 job.state = "stopped"
             except ValueError as error:

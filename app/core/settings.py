@@ -37,12 +37,9 @@ class Settings:
     """Longest text that is tokenised at all, to count it."""
     max_result_bytes: int = 256 * 2**20
     """Memory of one prompt's patterns and scores; limits the prompt's length for models with many heads."""
-    cache_bytes: int = 768 * 2**20
-    """Memory of all the prompts kept; the least recently used go first."""
-    circuit_cache_bytes: int = 256 * 2**20
-    """Memory of the factored circuits kept; the least recently used go first."""
-    path_cache_bytes: int = 256 * 2**20
-    """Memory of the prompts expanded into paths that are kept; the least recently used go first."""
+    memory_bytes: int = 768 * 2**20
+    """Memory of all that is kept between requests: models, prompts, circuits, tables, compressed files. What was used
+    least recently goes first. The process takes some 0.7 GB besides, and requests under way what they compute."""
     path_budget: int = 1000
     """Nodes that a search for the largest paths may expand before it gives up proof."""
     flow_links: int = 40
@@ -59,8 +56,6 @@ class Settings:
     """Pixels of the shorter side of a kept image, at most: a larger one is scaled down."""
     max_image_bytes: int = 4 * 2**20
     """Largest image that may be uploaded."""
-    image_cache_bytes: int = 256 * 2**20
-    """Memory of the images' attention maps that are kept; the least recently used go first."""
     consistency_images: int = 200
     """Images on which it is measured whether heads attend to the same part of a class."""
     corpora: tuple[str, ...] = ()
@@ -95,8 +90,6 @@ class Settings:
     """Pairs of checkpoints whose heads stay matched; the least recently used go first."""
     n_compiled: int = 64
     """Compiled networks that are kept; the least recently used go first."""
-    unrolled_bytes: int = 128 * 2**20
-    """Memory of the tokens of unrolled mixtures that are kept; the least recently used go first."""
     n_trainings: int = 24
     """Trained denoisers that are kept in memory, and losses over α and β; the least recently used go first."""
     n_planes: int = 32
@@ -109,8 +102,6 @@ class Settings:
     """Largest text that may be uploaded."""
     max_request_bytes: int = 6 * 2**20
     """Largest request body: an uploaded text takes 4/3 of its size there."""
-    compressed_bytes: int = 16 * 2**20
-    """Memory of the compressed files kept; the least recently used go first."""
     max_header_bytes: int = 64 * 2**10
     """Largest head of a request: the address, which may hold a prompt, and the browser's cookies."""
     max_connections: int = 1000

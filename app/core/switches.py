@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from app.core.cache import Cache
+from app.core.cache import Cache, Memory
 from app.core.catalog import Catalog, LoadedModel
 from app.core.corpora import Corpora, Text
 from app.core.errors import RequestError
@@ -37,10 +37,10 @@ NEEDS = ("mean", "position_mean", "fixed_pattern", "resample")
 class Switches:
     """What stands in the place of a model's heads, of all of them at once and kept: another set asks for no more."""
 
-    def __init__(self, catalog: Catalog, corpora: Corpora, settings: Settings) -> None:
+    def __init__(self, catalog: Catalog, corpora: Corpora, settings: Settings, memory: Memory) -> None:
         self._catalog, self._corpora, self._settings = catalog, corpora, settings
-        self._windows: Cache[tuple[str, str, int], Tensor] = Cache(16)
-        self._switches: Cache[tuple[int, str, str, int], HeadSwitches] = Cache(8)
+        self._windows: Cache[tuple[str, str, int], Tensor] = memory.cache(16)
+        self._switches: Cache[tuple[int, str, str, int], HeadSwitches] = memory.cache(8)
 
     def text(self, checkpoint: str, how: str, corpus: str | None) -> Text | None:
         """The text that a way to switch off reads; None where it reads none. Raises RequestError where it needs one."""

@@ -12,8 +12,8 @@ import pytest
 from flask import Flask, Response
 
 from app.core import compression
+from app.core.cache import Memory
 from app.core.compression import Encoding, compress, warm_up
-from app.core.settings import Settings
 from app.shell.app import App
 from app.shell.graph import PLOTLY
 
@@ -32,7 +32,7 @@ def server() -> Flask:
         content, mimetype = answers[name]
         return Response(content, mimetype=mimetype)
 
-    compress(server, Settings())
+    compress(server, Memory(2**24))
     return server
 
 

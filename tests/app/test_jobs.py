@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from app.core.cache import Memory
 from app.core.jobs import Job, Jobs, Stopped
 from tests.app.conftest import wait
 
 
 def test_jobs_take_turns_and_each_runs_once():
-    jobs, half, release, order = Jobs(kept=4), threading.Event(), threading.Event(), []
+    jobs, half, release, order = Jobs(kept=4, memory=Memory(2**20)), threading.Event(), threading.Event(), []
 
     def slow(report: Any) -> int:
         report(1, 2, "half")
@@ -33,7 +34,7 @@ def test_jobs_take_turns_and_each_runs_once():
 
 
 def test_a_job_that_is_stopped_or_fails_can_be_started_again(caplog: pytest.LogCaptureFixture):
-    jobs, going = Jobs(kept=4), threading.Event()
+    jobs, going = Jobs(kept=4, memory=Memory(2**20)), threading.Event()
 
     def endless(report: Any) -> None:
         while True:
@@ -70,12 +71,22 @@ def test_a_job_that_is_stopped_or_fails_can_be_started_again(caplog: pytest.LogC
 
 
 def test_the_oldest_results_go():
-    jobs = Jobs(kept=2)
+    jobs = Jobs(kept=2, memory=Memory(2**20))
     for number in range(6):
         wait(jobs.start(str(number), "", lambda report, n=number: n))
     assert jobs.get("0") is None and jobs.get("5") is not None
     with pytest.raises(Stopped):
         Job(key="", label="", stop=True).report(0, 0, "")
+
+
+def test_results_count_among_all_that_is_kept():
+    memory = Memory(10_000)
+    jobs, others = Jobs(kept=16, memory=memory), memory.cache(cost=len)
+    for number in range(6):
+        wait(jobs.start(str(number), "", lambda report: bytes(3000)))
+    assert [str(number) for number in range(6) if jobs.get(str(number)) is not None] == ["3", "4", "5"]
+    others.get("large", lambda: bytes(9000))
+    assert all(jobs.get(str(number)) is None for number in range(6)) and memory.n_bytes == 9000
 
 
 class Endless:
@@ -92,7 +103,7 @@ class Endless:
 
 
 def test_a_stop_ends_the_work_of_its_own_session_only():
-    jobs, first, second = Jobs(kept=4), Endless(), Endless()
+    jobs, first, second = Jobs(kept=4, memory=Memory(2**20)), Endless(), Endless()
     ann = jobs.start("a", "Ann's", first, session="ann")
     assert first.going.wait(120)
     bob = jobs.start("b", "Bob's", second, session="bob")
@@ -107,7 +118,7 @@ def test_a_stop_ends_the_work_of_its_own_session_only():
 
 
 def test_work_that_is_shared_goes_on_until_nobody_waits():
-    jobs, work = Jobs(kept=4), Endless()
+    jobs, work = Jobs(kept=4, memory=Memory(2**20)), Endless()
     job = jobs.start("a", "shared", work, session="ann")
     assert work.going.wait(120) and jobs.start("a", "shared", work, session="bob") is job
     jobs.stop("ann")

@@ -16,7 +16,7 @@ from aotlens.checkpoints import load_folder
 from aotlens.heads import attention_patterns
 from app.core import Core
 from app.core import head_maps as views
-from app.core.cache import Cache
+from app.core.cache import Cache, Memory
 from app.core.errors import RequestError
 from app.pages.heads import files
 
@@ -24,7 +24,7 @@ from app.pages.heads import files
 
 
 def test_the_cache_forgets_what_was_used_least_recently():
-    cache: Cache[str, int] = Cache(10, cost=lambda value: value)
+    cache: Cache[str, int] = Memory(10).cache(cost=lambda value: value)
     made = []
 
     def make(name: str, size: int) -> int:
@@ -38,7 +38,7 @@ def test_the_cache_forgets_what_was_used_least_recently():
 
 
 def test_a_value_larger_than_the_cache_is_kept_alone():
-    cache: Cache[str, int] = Cache(10, cost=lambda value: value)
+    cache: Cache[str, int] = Memory(10).cache(cost=lambda value: value)
     cache.get("a", lambda: 3)
     cache.get("b", lambda: 100)
     assert len(cache) == 1
@@ -46,7 +46,7 @@ def test_a_value_larger_than_the_cache_is_kept_alone():
 
 
 def test_threads_that_ask_together_share_one_value():
-    cache: Cache[str, object] = Cache(10)
+    cache: Cache[str, object] = Memory(10**6).cache()
     barrier, made = threading.Barrier(8), []
 
     def make() -> object:
@@ -64,7 +64,7 @@ def test_threads_that_ask_together_share_one_value():
 
 
 def test_a_failure_is_not_kept():
-    cache: Cache[str, int] = Cache(10)
+    cache: Cache[str, int] = Memory(10**6).cache()
     with pytest.raises(RequestError):
         cache.get("key", lambda: (_ for _ in ()).throw(RequestError("no")))
     assert cache.get("key", lambda: 7) == 7

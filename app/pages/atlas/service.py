@@ -57,11 +57,11 @@ class Atlases:
     """Atlases by checkpoint and text, each read or made once."""
 
     def __init__(self, core: Core) -> None:
-        self.core, self.jobs = core, Jobs(kept=16)
-        self._stored: Cache[tuple[str, str], Made | None] = Cache(16)
-        self._frames: Cache[str, pd.DataFrame] = Cache(16)
-        self._rows: Cache[tuple[Any, ...], StrongestRows] = Cache(256)
-        self._paths: Cache[str, InductionCircuit] = Cache(4)
+        self.core, self.jobs = core, Jobs(kept=16, memory=core.memory)
+        self._stored: Cache[tuple[str, str], Made | None] = core.memory.cache(16)
+        self._frames: Cache[str, pd.DataFrame] = core.memory.cache(16)
+        self._rows: Cache[tuple[Any, ...], StrongestRows] = core.memory.cache(256)
+        self._paths: Cache[str, InductionCircuit] = core.memory.cache(4)
         self._keys: dict[tuple[str, str], str] = {}
 
     # ── which atlas ─────────────────────────────────────────────────────────────────────────────────────────

@@ -82,11 +82,6 @@ class Shown:
     causal: bool = False
     """Whether a source after its destination is never looked at."""
 
-    @property
-    def n_bytes(self) -> int:
-        A, B = self.circuit.A, self.circuit.B
-        return A.numel() * A.element_size() + B.numel() * B.element_size()
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Ends:
@@ -119,12 +114,12 @@ class Circuits:
 
     def __init__(self, core: Core) -> None:
         self.core, self.settings = core, core.settings
-        self._shown: Cache[str, Shown] = Cache(core.settings.circuit_cache_bytes, lambda kept: kept.n_bytes)
-        self._overviews: Cache[tuple[str, Statistic], Overview] = Cache(128)
-        self._ends: Cache[tuple[Any, ...], Ends] = Cache(1024)
-        self._spectra: Cache[str, Spectrum] = Cache(64)
-        self._compositions: Cache[str, dict[str, Composition]] = Cache(32)
-        self._copying: Cache[tuple[str, int, int], Copying] = Cache(1024)
+        self._shown: Cache[str, Shown] = core.memory.cache()
+        self._overviews: Cache[tuple[str, Statistic], Overview] = core.memory.cache(128)
+        self._ends: Cache[tuple[Any, ...], Ends] = core.memory.cache(1024)
+        self._spectra: Cache[str, Spectrum] = core.memory.cache(64)
+        self._compositions: Cache[str, dict[str, Composition]] = core.memory.cache(32)
+        self._copying: Cache[tuple[str, int, int], Copying] = core.memory.cache(1024)
 
     def describe(self, state: CircuitsState) -> Described:
         """The circuit that a state asks for; what the model doesn't have is replaced by what it has.

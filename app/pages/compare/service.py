@@ -80,8 +80,8 @@ class Compare:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._by_function: Cache[tuple[str, str], HeadMatching] = Cache(core.settings.n_matchings)
-        self._on_text: Cache[tuple[str, str, str], HeadMatching] = Cache(core.settings.n_matchings)
+        self._by_function: Cache[tuple[str, str], HeadMatching] = core.memory.cache(core.settings.n_matchings)
+        self._on_text: Cache[tuple[str, str, str], HeadMatching] = core.memory.cache(core.settings.n_matchings)
 
     def first_of(self, state: CompareState) -> CompareState:
         """The address; of an empty one, the first checkpoint beside itself without a head of its first layer, and a

@@ -44,7 +44,7 @@ class Denoising:
     """Planes by what was asked for."""
 
     def __init__(self, core: Core) -> None:
-        self._planes: Cache[DenoisingState, Plane] = Cache(core.settings.n_planes)
+        self._planes: Cache[DenoisingState, Plane] = core.memory.cache(core.settings.n_planes)
         self.trainings = Trainings(core)
 
     def plane(self, state: DenoisingState) -> Plane:

@@ -52,9 +52,9 @@ class Trainings:
     """Trainings by name, read once, and new ones in the background."""
 
     def __init__(self, core: Core) -> None:
-        self.jobs = Jobs(kept=16)
-        self._records: Cache[tuple[str, int], DenoiserTraining] = Cache(core.settings.n_trainings)
-        self._landscapes: Cache[tuple[str, int], Landscape] = Cache(core.settings.n_trainings)
+        self.jobs = Jobs(kept=16, memory=core.memory)
+        self._records: Cache[tuple[str, int], DenoiserTraining] = core.memory.cache(core.settings.n_trainings)
+        self._landscapes: Cache[tuple[str, int], Landscape] = core.memory.cache(core.settings.n_trainings)
 
     def list(self) -> dict[str, Path]:
         """The files by their names: the bundled ones first, then those made here."""

@@ -87,8 +87,8 @@ class Distillations:
     def __init__(self, core: Core) -> None:
         self.settings, self.catalog = core.settings, core.catalog
         self.corpora, self.inference = core.corpora, core.inference
-        self.jobs = Jobs(kept=16)
-        self._records: Cache[tuple[str, int], Record] = Cache(core.settings.n_distillations)
+        self.jobs = Jobs(kept=16, memory=core.memory)
+        self._records: Cache[tuple[str, int], Record] = core.memory.cache(core.settings.n_distillations)
 
     # ── results ─────────────────────────────────────────────────────────────────────────────────────────────
 

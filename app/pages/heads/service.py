@@ -54,8 +54,8 @@ class Continuations:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self.jobs = Jobs(kept=_KEPT)
-        self._made: Cache[str, Continued] = Cache(_KEPT)
+        self.jobs = Jobs(kept=_KEPT, memory=core.memory)
+        self._made: Cache[str, Continued] = core.memory.cache(_KEPT)
 
     def start(self, result: PromptResult, draws: Draws, session: str) -> Job:
         """Continue the prompt of `result` with its heads and, where some are off, without. ValueErrors end the job."""

@@ -93,14 +93,12 @@ class ImageViews:
     """The page's results, each made once and kept for a while. Raises RequestError for what can be put right."""
 
     def __init__(self, core: Core) -> None:
-        self.core, settings = core, core.settings
-        self._batches: Cache[tuple[str, Asked], Batch] = Cache(16)
-        self._runs: Cache[tuple[str, Asked, Heads, str], Run] = Cache(
-            settings.image_cache_bytes, lambda run: run.n_bytes
-        )
-        self._paths: Cache[tuple[str, Asked, int], PatchContributions] = Cache(64)
-        self._consistencies: Cache[tuple[str, str], SemanticConsistency] = Cache(16)
-        self._switches: Cache[tuple[int, str, str], HeadSwitches] = Cache(4)
+        self.core = core
+        self._batches: Cache[tuple[str, Asked], Batch] = core.memory.cache(16)
+        self._runs: Cache[tuple[str, Asked, Heads, str], Run] = core.memory.cache()
+        self._paths: Cache[tuple[str, Asked, int], PatchContributions] = core.memory.cache(64)
+        self._consistencies: Cache[tuple[str, str], SemanticConsistency] = core.memory.cache(16)
+        self._switches: Cache[tuple[int, str, str], HeadSwitches] = core.memory.cache(4)
 
     # ── which images ────────────────────────────────────────────────────────────────────────────────────────
 

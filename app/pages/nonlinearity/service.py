@@ -106,7 +106,7 @@ class Nonlinearity:
 
     def __init__(self, core: Core) -> None:
         self._settings = core.settings
-        self._made: Cache[NonlinearityState, Compiled] = Cache(core.settings.n_compiled)
+        self._made: Cache[NonlinearityState, Compiled] = core.memory.cache(core.settings.n_compiled, grows=True)
 
     def canonical(self, state: NonlinearityState) -> NonlinearityState:
         """Without what its network does not use."""

@@ -48,14 +48,6 @@ class Expanded:
     limit: int
     """The longest prompt, tokens."""
 
-    @property
-    def n_bytes(self) -> int:
-        frozen = self.expansion.frozen
-        arrays = (frozen.patterns, frozen.W_V, frozen.W_O, frozen.R, frozen.logits, *frozen.sources.values())
-        own = sum(array.numel() * array.element_size() for array in arrays)
-        stream = frozen.n_layers * frozen.n_heads * frozen.n_pos * frozen.W_V.shape[-1] * 4
-        return own + 8 * stream  # with the bounds of the search
-
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
@@ -103,10 +95,10 @@ class Paths:
     def __init__(self, core: Core) -> None:
         settings = core.settings
         self._catalog, self._inference, self._settings, self.links = core.catalog, core.inference, settings, core.links
-        self._expanded: Cache[str, Expanded] = Cache(settings.path_cache_bytes, lambda kept: kept.n_bytes)
-        self._top: Cache[tuple[str, Question], TopPaths] = Cache(256)
-        self._effects: Cache[tuple[str, Question, str], Effect] = Cache(256)
-        self._texts: Cache[str, Labels] = Cache(settings.max_models)
+        self._expanded: Cache[str, Expanded] = core.memory.cache(grows=True)
+        self._top: Cache[tuple[str, Question], TopPaths] = core.memory.cache(256)
+        self._effects: Cache[tuple[str, Question, str], Effect] = core.memory.cache(256)
+        self._texts: Cache[str, Labels] = core.memory.cache(settings.max_models)
 
     def expand(self, checkpoint: str | None, text: str, *, length: int | None = None) -> Expanded:
         """A prompt's expansion. Raises RequestError for text that `Inference` refuses."""

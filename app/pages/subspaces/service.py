@@ -38,7 +38,7 @@ class Subspaces:
 
     def __init__(self, core: Core) -> None:
         self.audits = Audits(core)
-        self._unrollings: Cache[SubspacesState, Unrolling] = Cache(core.settings.unrolled_bytes, _size)
+        self._unrollings: Cache[SubspacesState, Unrolling] = core.memory.cache()
 
     def unroll(self, state: SubspacesState) -> Unrolling:
         """The mixture layer by layer. Raises RequestError for what cannot be drawn, with the reason."""
@@ -108,10 +108,6 @@ def _unroll(state: SubspacesState) -> Unrolling:
         return unroll_mixture(mixture, state.step, state.phi, threshold, state.layers)
     except ValueError as error:
         raise RequestError(str(error)) from error
-
-
-def _size(unrolling: Unrolling) -> float:
-    return float(unrolling.tokens.nbytes)
 
 
 def _scale(unrolling: Unrolling) -> np.ndarray:

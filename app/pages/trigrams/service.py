@@ -113,11 +113,11 @@ class Trigrams:
 
     def __init__(self, core: Core) -> None:
         self.core, self.settings, self.corpora = core, core.settings, core.corpora
-        self._searches = Jobs(kept=256)
-        self.checks = Jobs(kept=core.settings.n_evidence)
-        self._copies: Cache[str, AttentionOnlyTransformer] = Cache(1)
-        self._frames: Cache[str, pd.DataFrame] = Cache(16)
-        self.paths: Cache[str, Any] = Cache(8)
+        self._searches = Jobs(kept=256, memory=core.memory)
+        self.checks = Jobs(kept=core.settings.n_evidence, memory=core.memory)
+        self._copies: Cache[str, AttentionOnlyTransformer] = core.memory.cache(1)
+        self._frames: Cache[str, pd.DataFrame] = core.memory.cache(16)
+        self.paths: Cache[str, Any] = core.memory.cache(8)
         """Direct paths (service_direct.py)."""
 
     def describe(self, state: TrigramsState) -> tuple[Choice, Shape]:
