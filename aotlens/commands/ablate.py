@@ -8,6 +8,7 @@ import typer
 
 from aotlens.commands.choosing import AllDocuments, Documents, documents_to_read
 from aotlens.commands.shared import (
+    MOST_NUMBER,
     MOST_ROWS,
     Checkpoint,
     Csv,
@@ -50,7 +51,7 @@ def ablate_command(
     ] = 64,
     document: Documents = [],  # noqa: B006
     all_documents: AllDocuments = False,
-    seed: Annotated[int, typer.Option(min=0, help="Of resampling.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_NUMBER, help="Of resampling.")] = 0,
     csv: Csv = None,
     force: Force = False,
     device: Device = "auto",

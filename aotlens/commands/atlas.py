@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aotlens.commands.shared import (
+    MOST_ROWS,
     MOST_TOKENS,
     Checkpoint,
     Csv,
@@ -44,7 +45,7 @@ def atlas_command(
         list[str],
         typer.Option(metavar="HOW", help="As of aotlens ablate; repeatable. Default: position_mean."),
     ] = [],  # noqa: B006 (Typer copies it)
-    sequences: Annotated[int, typer.Option(min=2, metavar="N", help="Windows to ablate on.")] = 32,
+    sequences: Annotated[int, typer.Option(min=2, max=MOST_ROWS, metavar="N", help="Windows to ablate on.")] = 32,
     where: Annotated[
         str, typer.Option(metavar="SEARCH", help="Rows to print, as 'induction_random > 0.4 and layer = 1'.")
     ] = "",

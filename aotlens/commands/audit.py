@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aotlens.commands.shared import (
+    MOST_NUMBER,
     MOST_ROWS,
     Checkpoint,
     Csv,
@@ -32,11 +33,13 @@ if TYPE_CHECKING:
 def audit_command(
     checkpoint: Checkpoint,
     corpus: Annotated[str, typer.Option(metavar="SPEC", help="Text to read: stdlib, file:PATH, dir:PATH, hf:NAME.")],
-    tokens: Annotated[int, typer.Option(min=6, metavar="N", help="How many of its tokens, in windows.")] = 2048,
+    tokens: Annotated[
+        int, typer.Option(min=6, max=MOST_ROWS, metavar="N", help="How many of its tokens, in windows.")
+    ] = 2048,
     draws: Annotated[
         int, typer.Option(min=1, max=MOST_ROWS, metavar="N", help="Random rotations, and random groups.")
     ] = 20,
-    seed: Annotated[int, typer.Option(min=0, help="Of these.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_NUMBER, help="Of these.")] = 0,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Keep the audit and the windows here, in NAME.safetensors.")
     ] = None,

@@ -9,6 +9,7 @@ import typer
 from aotlens.commands.choosing import AllDocuments, Documents, documents_to_read
 from aotlens.commands.shared import (
     MOST_ROWS,
+    MOST_TOKENS,
     Checkpoint,
     Csv,
     Device,
@@ -56,7 +57,9 @@ def bigrams_command(
     ] = None,
     document: Documents = [],  # noqa: B006
     all_documents: AllDocuments = False,
-    max_tokens: Annotated[int, typer.Option(min=2, metavar="N", help="How much of the text to read.")] = 1_000_000,
+    max_tokens: Annotated[
+        int, typer.Option(min=2, max=MOST_TOKENS, metavar="N", help="How much of the text to read.")
+    ] = 1_000_000,
     kl: Annotated[
         bool, typer.Option("--kl", help="With --corpus: tokens instead of entries, by their part of the distance.")
     ] = False,

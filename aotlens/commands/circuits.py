@@ -8,6 +8,7 @@ import typer
 
 from aotlens.commands.choosing import HeadName, Kind, Left, Right, choose_circuit, describe_circuit, names
 from aotlens.commands.shared import (
+    MOST_NUMBER,
     MOST_ROWS,
     Checkpoint,
     Csv,
@@ -40,7 +41,9 @@ def circuits_command(
         str | None,
         typer.Option(metavar="TEXT", help="Entries of this token only (' the'), in its row and in its column."),
     ] = None,
-    token_id: Annotated[int | None, typer.Option(metavar="ID", help="The same, by the token's id.")] = None,
+    token_id: Annotated[
+        int | None, typer.Option(max=MOST_NUMBER, metavar="ID", help="The same, by the token's id.")
+    ] = None,
     smallest: Annotated[bool, typer.Option("--smallest", help="The lowest entries, not the highest.")] = False,
     csv: Csv = None,
     force: Force = False,

@@ -42,7 +42,10 @@ def distill_command(
         list[str], typer.Option("--head", metavar="L.H", help="Only this head. Several times for more; default: all.")
     ] = [],  # noqa: B006 (Typer copies it)
     sequence_length: Annotated[
-        int | None, typer.Option(min=3, metavar="N", help="Tokens of a window; default: the context, at most 512.")
+        int | None,
+        typer.Option(
+            min=3, max=MOST_TOKENS, metavar="N", help="Tokens of a window; default: the context, at most 512."
+        ),
     ] = None,
     target: Annotated[
         str, typer.Option(metavar="result|z", help="What to imitate: what the head writes, or its z before W_O.")

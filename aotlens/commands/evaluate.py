@@ -10,6 +10,7 @@ import typer
 from aotlens.commands.evaluate_images import evaluate_on_images
 from aotlens.commands.shared import (
     MOST_ROWS,
+    MOST_SEEDS,
     Csv,
     Device,
     Folders,
@@ -53,11 +54,15 @@ def evaluate_command(
         str | None,
         typer.Option(metavar="SPEC", help="The text they were trained on: adds unigram and bigram models of it."),
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="The first N passages and questions.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, max=MOST_ROWS, metavar="N", help="The first N passages and questions.")
+    ] = None,
     windows: Annotated[
         int, typer.Option(min=1, max=MOST_ROWS, metavar="N", help="With --protocol aot: windows a seed.")
     ] = 200,
-    seeds: Annotated[int, typer.Option(min=3, metavar="N", help="With --protocol aot: seeds of the windows.")] = 3,
+    seeds: Annotated[
+        int, typer.Option(min=3, max=MOST_SEEDS, metavar="N", help="With --protocol aot: seeds of the windows.")
+    ] = 3,
     csv: Csv = None,
     force: Force = False,
     device: Device = "auto",

@@ -8,6 +8,7 @@ import typer
 
 from aotlens.commands.choosing import documents_to_read
 from aotlens.commands.shared import (
+    MOST_NUMBER,
     MOST_ROWS,
     MOST_TOKENS,
     Checkpoint,
@@ -43,7 +44,9 @@ def generate_command(
     top_k: Annotated[
         int | None, typer.Option(min=1, max=MOST_ROWS, metavar="K", help="Draw among the K likeliest tokens.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the draws; both continuations have the same.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=MOST_NUMBER, help="Of the draws; both continuations have the same.")
+    ] = 0,
     stop: Annotated[str | None, typer.Option(metavar="TOKEN", help="End after this token, as ' the' or '.'.")] = None,
     without: Annotated[
         str | None, typer.Option(metavar="L.H,…", help="Also without these heads, all at once, as 1.0,1.3.")

@@ -6,7 +6,18 @@ from typing import Annotated, Literal
 
 import typer
 
-from aotlens.commands.shared import MOST_ROWS, Checkpoint, Csv, Folders, Force, check_csv, print_text, table, write_csv
+from aotlens.commands.shared import (
+    MOST_NUMBER,
+    MOST_ROWS,
+    Checkpoint,
+    Csv,
+    Folders,
+    Force,
+    check_csv,
+    print_text,
+    table,
+    write_csv,
+)
 
 
 def motifs_command(
@@ -21,7 +32,7 @@ def motifs_command(
     start: Annotated[
         str, typer.Option(metavar="ID|none", help="The start token's id, or none; default: the checkpoint's own.")
     ] = "own",
-    seed: Annotated[int, typer.Option(min=0, help="Of the random tokens.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_NUMBER, help="Of the random tokens.")] = 0,
     csv: Csv = None,
     force: Force = False,
     folders: Folders = [],  # noqa: B006

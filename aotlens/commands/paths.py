@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aotlens.commands.shared import (
+    MOST_NUMBER,
     MOST_ROWS,
     Checkpoint,
     Csv,
@@ -36,13 +37,20 @@ def paths_command(
     target: Annotated[
         str | None, typer.Option(metavar="TOKEN", help="Whose logit (' Darcy'). Default: the model's first choice.")
     ] = None,
-    target_id: Annotated[int | None, typer.Option(metavar="ID", help="The same, by the token's id.")] = None,
+    target_id: Annotated[
+        int | None, typer.Option(max=MOST_NUMBER, metavar="ID", help="The same, by the token's id.")
+    ] = None,
     versus: Annotated[
         str | None, typer.Option(metavar="TOKEN", help="The target's logit minus this token's, not the logit.")
     ] = None,
-    versus_id: Annotated[int | None, typer.Option(metavar="ID", help="The same, by the token's id.")] = None,
+    versus_id: Annotated[
+        int | None, typer.Option(max=MOST_NUMBER, metavar="ID", help="The same, by the token's id.")
+    ] = None,
     position: Annotated[
-        int, typer.Option(metavar="N", help="Where: 0 is the start token, -1 the last token of the prompt.")
+        int,
+        typer.Option(
+            max=MOST_NUMBER, metavar="N", help="Where: 0 is the start token, -1 the last token of the prompt."
+        ),
     ] = -1,
     top: Annotated[int, typer.Option(min=1, max=MOST_ROWS, metavar="N", help="How many paths.")] = 20,
     by: Annotated[

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 MOST_ROWS = 1_000_000
 MOST_TOKENS = 1_000_000_000
 MOST_WIDTH = 65_536
+#: The most seeds of a command that does all its work once for each.
+MOST_SEEDS = 1000
+#: The largest number that only names or counts something and takes no memory: a seed, a token's id, a position, a step.
+MOST_NUMBER = 2**63 - 1
 
 # Plain text everywhere: boxes and colours are noise in a log, a pipe and a screen reader.
 PLAIN: dict[str, Any] = {

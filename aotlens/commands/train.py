@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from aotlens.commands.shared import MOST_ROWS, Device, print_text
+from aotlens.commands.shared import MOST_NUMBER, MOST_ROWS, Device, print_text
 
 
 def train_command(
@@ -29,9 +29,12 @@ def train_command(
     ] = None,
     device: Device = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Go on from where a stopped run was.")] = False,
-    seed: Annotated[int | None, typer.Option(help="Instead of the recipe's.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, max=MOST_NUMBER, help="Instead of the recipe's.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Of the last stage, instead of the recipe's.")] = None,
-    tokens: Annotated[int | None, typer.Option(help="Of the last stage, or images, instead of the recipe's.")] = None,
+    tokens: Annotated[
+        int | None,
+        typer.Option(min=1, max=MOST_NUMBER, help="Of the last stage, or images, instead of the recipe's."),
+    ] = None,
     tokenizer: Annotated[
         str | None,
         typer.Option(metavar="gpt2_bpe:FOLDER", help="GPT-2's tokens: a folder with encoder.json and vocab.bpe."),

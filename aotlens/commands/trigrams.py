@@ -9,6 +9,7 @@ import typer
 
 from aotlens.commands.choosing import AllDocuments, Documents, HeadName, documents_to_read
 from aotlens.commands.shared import (
+    MOST_NUMBER,
     MOST_ROWS,
     MOST_TOKENS,
     Checkpoint,
@@ -68,7 +69,10 @@ def trigrams_command(
     min_count: Annotated[
         int,
         typer.Option(
-            min=0, metavar="N", help="Only tokens with at least so many training counts, where none is named."
+            min=0,
+            max=MOST_NUMBER,
+            metavar="N",
+            help="Only tokens with at least so many training counts, where none is named.",
         ),
     ] = 0,
     fold: Annotated[

@@ -5,6 +5,7 @@ Both go token by token: `continued` and `filled` give the sequence after each, `
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -71,9 +72,9 @@ def continued(
     if model.cfg.read_in != "tokens" or model.cfg.read_out != "tokens" or model.sees_later_keys:
         instead = " This one sees later tokens too: fill asks it for those that are masked." * model.sees_later_keys
         raise ValueError(f"generate needs a causal model that reads and writes tokens.{instead}")
-    if max_new_tokens < 0 or temperature < 0 or (top_k is not None and top_k < 1):
+    if max_new_tokens < 0 or not 0 <= temperature < math.inf or (top_k is not None and top_k < 1):
         raise ValueError(
-            "expected max_new_tokens ≥ 0, temperature ≥ 0 and top_k ≥ 1, "
+            "expected max_new_tokens ≥ 0, a finite temperature ≥ 0 and top_k ≥ 1, "
             f"got {max_new_tokens}, {temperature} and {top_k}."
         )
     if tokens.shape[1] == 0:
@@ -130,8 +131,8 @@ def filled(
     mask_id = getattr(model.tokenizer, "mask_id", None)
     if not model.sees_later_keys or mask_id is None:
         raise ValueError("fill needs a model that sees both sides and has a mask token; generate continues a text.")
-    if temperature < 0 or (top_k is not None and top_k < 1):
-        raise ValueError(f"expected temperature ≥ 0 and top_k ≥ 1, got {temperature} and {top_k}.")
+    if not 0 <= temperature < math.inf or (top_k is not None and top_k < 1):
+        raise ValueError(f"expected a finite temperature ≥ 0 and top_k ≥ 1, got {temperature} and {top_k}.")
     places = (tokens[0] == mask_id).nonzero()[:, 0].tolist()
     if not places:
         raise ValueError("the prompt has no mask to fill: write <|mask|> in the place of a token.")

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import sys
+import typing
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
+from aotlens.cli import app
 from aotlens.train.state import save_state
 
 from .conftest import Run
@@ -33,6 +38,72 @@ MANY = "99999999999"
 def test_numbers_beyond_all_use(run: Run, arguments: tuple[str, ...]) -> None:
     code, text, error = run(*arguments)
     assert code == 2 and text == "" and arguments[-2] in error
+
+
+def commands(group: typer.Typer, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Callable[..., Any]]]:
+    """Every command of `aotlens` by the words that call it."""
+    for one in group.registered_commands:
+        assert one.callback is not None
+        yield (*path, one.name or one.callback.__name__), one.callback
+    for one in group.registered_groups:
+        assert one.typer_instance is not None
+        yield from commands(one.typer_instance, (*path, str(one.name or one.typer_instance.info.name)))
+
+
+def numbers(kind: type) -> list[tuple[tuple[str, ...], str, Any]]:
+    """Command, option, and what Typer knows of it, for every option that is one number of a kind."""
+    return [
+        (path, f"--{name.replace('_', '-')}", annotation.__metadata__[0])
+        for path, callback in commands(app)
+        for name, annotation in typing.get_type_hints(callback, include_extras=True).items()
+        if typing.get_origin(annotation) is typing.Annotated
+        and kind in (annotation.__origin__, *typing.get_args(annotation.__origin__))
+        and isinstance(annotation.__metadata__[0], typer.models.OptionInfo)
+    ]
+
+
+def test_every_whole_number_has_a_limit(run: Run) -> None:
+    found = numbers(int)
+    assert len(found) > 40 and {"--limit", "--k", "--seed", "--rows-at-once"} <= {option for _, option, _ in found}
+    for path, option, known in found:
+        assert known.max is not None, f"aotlens {' '.join(path)} {option} takes any number: give it a max"
+        for value in (known.max + 1, 10**400):
+            code, text, error = run(*path, option, str(value))
+            assert code == 2 and text == "" and option in error and str(known.max) in error, (path, option, error)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("generate", "small", "--text", "the", "--temperature", "nan"),
+        ("generate", "small", "--text", "the", "--temperature", "inf"),
+        ("compile", "none.safetensors", "--tolerance", "1", "--bound", "nan"),
+        ("compile", "none.safetensors", "--bound", "1", "--tolerance", "inf"),
+        ("train", "novels-2l-mhsa", "--dry-run", "--learning-rate", "nan"),
+    ],
+)
+def test_numbers_that_are_none(run: Run, arguments: tuple[str, ...]) -> None:
+    code, text, error = run(*arguments)
+    assert code == 2 and text == "" and arguments[-2].strip("-").replace("-", "_") in error, error
+    assert {option for _, option, _ in numbers(float)} == {"--temperature", "--bound", "--tolerance", "--learning-rate"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("circuits", "small", "--head", "0.0", "--token-id", MANY),
+        ("paths", "small", "--text", "the", "--target-id", MANY),
+        ("paths", "small", "--text", "the", "--versus-id", MANY),
+        ("paths", "small", "--text", "the", "--position", MANY),
+        ("paths", "small", "--text", "the", "--position", f"-{MANY}"),
+        ("paths", "small", "--text", "the", "--score", "0.0", MANY, "0"),
+        ("generate", "small", "--ids", MANY),
+        ("motifs", "small", "--start", MANY),
+    ],
+)
+def test_ids_and_positions_that_there_are_not(run: Run, arguments: tuple[str, ...]) -> None:
+    code, text, error = run(*arguments)
+    assert code == 2 and text == "" and MANY in error.replace(",", ""), error
 
 
 def test_no_folders_that_nobody_asked_for(run: Run, tmp_path: Path) -> None:
