@@ -5,6 +5,7 @@ address.py     what an address says: one declaration of fields, from which it is
 links.py       addresses of other pages, by name
 address_checks.py  what it names, held against what there is
 parameters.py  numbers that sliders set and addresses remember
+reading.py     files of drives that may stop answering
 catalog.py     which checkpoints there are; each model loaded once
 inference.py   text -> tokens -> patterns and predictions; exclusive use of a model
 switches.py    heads that are switched off, and what stands in their place

@@ -8,16 +8,20 @@ from __future__ import annotations
 import builtins
 import threading
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aotlens.checkpoints import CheckpointInfo, list_checkpoints
 from app.core.cache import Cache, Memory
 from app.core.errors import RequestError
+from app.core.reading import Reading
 from app.core.settings import Settings
 
 if TYPE_CHECKING:
     from aotlens.models import AttentionOnlyTransformer
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -38,6 +42,7 @@ class Catalog:
 
     def __init__(self, settings: Settings, memory: Memory) -> None:
         self._settings = settings
+        self._reading = Reading(settings.reading_seconds)
         self._listing: tuple[float, list[CheckpointInfo]] | None = None
         self._models: Cache[tuple[str, str], LoadedModel] = memory.cache(settings.max_models)
 
@@ -46,7 +51,13 @@ class Catalog:
         now = time.monotonic()
         if self._listing is None or now - self._listing[0] > self._settings.listing_seconds:
             self._listing = (now, self._read())
-        return self._listing[1].copy()
+        return [self._answering(info) for info in self._listing[1]]
+
+    def _answering(self, info: CheckpointInfo) -> CheckpointInfo:
+        """A checkpoint as it was listed, unless somebody has waited in vain for its files since then."""
+        if info.problem is not None or not self._reading.is_silent(info.name):
+            return info
+        return replace(info, problem=self._reading.problem(info.name))
 
     def _read(self) -> builtins.list[CheckpointInfo]:
         found = list_checkpoints(self._settings.checkpoints, vanished=True)  # they were there at the start
@@ -116,7 +127,15 @@ class Catalog:
         info = self.info(name)
         if info.problem is not None:
             raise RequestError(f"The checkpoint {info.name} can't be opened. {info.problem}")
-        return self._models.get((info.name, info.weights_sha256), lambda: self._load(info))
+        key = info.name, info.weights_sha256
+        kept = self._models.known(key)
+        if kept is not None:
+            return kept
+        return self.read(info, "weights", lambda: self._models.get(key, lambda: self._load(info)))
+
+    def read(self, info: CheckpointInfo, part: str, read: Callable[[], Value]) -> Value:
+        """What `read` gives of a part of a checkpoint's files. Raises RequestError where its drive does not answer."""
+        return self._reading.wait(info.name, part, read)
 
     def _load(self, info: CheckpointInfo) -> LoadedModel:
         # Imported here: torch and TransformerLens take seconds, and listing checkpoints needs neither.

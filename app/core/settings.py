@@ -98,6 +98,8 @@ class Settings:
     """Models kept in memory; the least recently used goes first."""
     listing_seconds: float = 2.0
     """How long a listing of the checkpoints is believed before the folders are read again."""
+    reading_seconds: float = 20.0
+    """How long requests wait for a checkpoint's files before its drive is called silent."""
     max_text_bytes: int = 4 * 2**20
     """Largest text that may be uploaded."""
     max_request_bytes: int = 6 * 2**20

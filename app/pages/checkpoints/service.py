@@ -37,7 +37,7 @@ class Checkpoints:
     def curve(self, name: str | None, theme: Theme) -> go.Figure | None:
         """Its training curve; None for one that is broken or logged nothing."""
         info = self._core.catalog.info(name)
-        history = [] if info.problem is not None else info.history()
+        history = [] if info.problem is not None else self._core.catalog.read(info, "metrics", info.history)
         if not history:
             return None
         measured = {kind: info.metrics.get(f"{kind}_loss") for kind in ("bigram", "unigram", "class_share")}
@@ -49,7 +49,8 @@ class Checkpoints:
         """Name, shape, dtype and size of every tensor of the checkpoint's file, without reading the weights."""
         if info.problem is not None or info.path is None:
             return []
-        header = read_header(locate(info.path, WEIGHTS), info.path)
+        folder = info.path
+        header = self._core.catalog.read(info, "header", lambda: read_header(locate(folder, WEIGHTS), folder))
         rows = []
         for name, entry in header.tensors.items():
             size = 1

@@ -5,13 +5,21 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from aotlens.checkpoints import CheckpointInfo, save_checkpoint
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
+from aotlens.untrusted import open_regular
 from app.core import Core
 from app.core.errors import RequestError
 from app.core.settings import Settings
@@ -41,3 +49,46 @@ def test_the_rest_keeps_working(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert torch.isfinite(core.catalog.load("good").model(torch.tensor([[1, 2]]))).all()
     with pytest.raises(RequestError, match="can't be opened"):
         core.catalog.load("hanging")
+
+
+def test_a_drive_that_hangs_after_the_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One thread waits for it, whoever else asks is told at once, and what comes in the end is taken."""
+    monkeypatch.setenv("AOTLENS_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("aotlens.checkpoints.catalog.bundled_folder", lambda: tmp_path / "none")
+    cfg = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_head=4, d_vocab=9, n_ctx=6)
+    for name in ("good", "hanging"):
+        save_checkpoint(tmp_path / name, AttentionOnlyTransformer(cfg), CheckpointInfo(name=name), history=[])
+    core = Core.start(Settings(checkpoints=(tmp_path,), listing_seconds=1e6, device="cpu"))
+    page, asked, back = Checkpoints(core), Counter[str](), threading.Event()
+    assert {info.name for info in core.catalog.list() if info.problem is None} == {"good", "hanging"}
+    listed = core.catalog.info("hanging")
+
+    # What a mounted drive does that is gone, and no file of this machine can be made to do: a read does not return.
+    @contextmanager
+    def gone(path: Path, inside: Path | None = None) -> Iterator[Any]:
+        if path.parent.name == "hanging":
+            asked[path.name] += 1
+            assert back.wait(100)
+        with open_regular(path, inside) as opened:
+            yield opened
+
+    monkeypatch.setattr("aotlens.checkpoints.bounds.open_regular", gone)
+    core.catalog.load("good")
+    monkeypatch.setattr(core.catalog._reading, "_seconds", 0.5)
+    with ThreadPoolExecutor(20) as users:
+        waiting = [users.submit(core.catalog.load, "hanging") for _ in range(20)]
+        problems = [str(one.exception()) for one in waiting]
+    assert all("did not come within 0.5 seconds" in problem for problem in problems)
+    assert sum(asked.values()) == 1
+    assert "did not come" in str(core.catalog.info("hanging").problem) and core.catalog.default() == "good"
+    assert {row["name"]: row["status"] for row in page.rows()} == {"good": "ready", "hanging": "broken"}
+    with pytest.raises(RequestError, match="did not come within"):
+        page.tensors(listed)
+    assert torch.isfinite(core.catalog.load("good").model(torch.tensor([[1, 2]]))).all()
+    monkeypatch.setattr(core.catalog._reading, "_seconds", 100.0)
+    back.set()
+    deadline = time.monotonic() + 100
+    while core.catalog.info("hanging").problem is not None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert torch.isfinite(core.catalog.load("hanging").model(torch.tensor([[1, 2]]))).all()
+    assert len(page.tensors(core.catalog.info("hanging"))) > 3
