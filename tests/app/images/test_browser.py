@@ -231,8 +231,20 @@ def test_nobody_is_kept_out_and_all_fits(open_page) -> None:
     assert faults(page, CONTRAST) == []
 
 
+def test_from_a_card_to_its_images_and_back(open_page) -> None:
+    page = open_page("/checkpoints?checkpoint=digits-tiny")
+    page.get_by_role("link", name="Open in Images").click()
+    drawn(page)
+    page.get_by_role("link", name="Its card").click()
+    expect(page.locator("#checkpoints-card-title")).to_have_text("digits-tiny")
+
+
+@pytest.mark.long
 def test_every_other_page_says_what_it_cannot_show(open_page) -> None:
-    """A model of images where a text is read: a sentence that says where to go, and nothing that went wrong."""
+    """A model of images where a text is read: a sentence that says where to go, and nothing that went wrong.
+
+    What the sentence comes from is asked of the services in test_service.py, without a browser.
+    """
     for path in [one.path for one in PAGES if one.name != "images"]:
         field = {"/compare": "left"}.get(path, "checkpoint")
         tab = "&tab=models" if path == "/subspaces" else ""
@@ -242,8 +254,3 @@ def test_every_other_page_says_what_it_cannot_show(open_page) -> None:
         assert "Something went wrong" not in page.inner_text("#page"), path
         if path in ("/heads", "/atlas", "/compare", "/trigrams", "/paths"):
             expect(page.locator("#page")).to_contain_text("digits-tiny reads images")
-    page = open_page("/checkpoints?checkpoint=digits-tiny")
-    page.get_by_role("link", name="Open in Images").click()
-    drawn(page)
-    page.get_by_role("link", name="Its card").click()
-    expect(page.locator("#checkpoints-card-title")).to_have_text("digits-tiny")

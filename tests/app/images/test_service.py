@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,16 @@ from aotlens.models import hook_names
 from app.core import Core
 from app.core.errors import RequestError
 from app.core.settings import Settings
+from app.factory import create_app
+from app.pages.atlas import service as atlas
+from app.pages.compare.address import CompareState
+from app.pages.distillation import service as distillation
 from app.pages.images import words
 from app.pages.images.address import ADDRESS
 from app.pages.images.asking import Picked
 from app.pages.images.service import Asked, ImageViews
+from app.pages.subspaces.service_audit import AuditOrder
+from app.pages.trigrams.address import TrigramsState
 from tests.app.images.conftest import picture_file
 
 FIRST = Asked(checkpoint="digits-tiny", data="digits", of=None, start=0, own=())
@@ -148,6 +155,27 @@ def test_what_reads_no_images_is_told_where_to_go(views: ImageViews, image_core:
     nothing = ImageViews(Core.start(Settings(checkpoints=(), device="cpu")))
     with pytest.raises(RequestError, match="No checkpoint here reads images"):
         nothing.load(None)
+
+
+def test_services_of_text_say_where_models_of_images_are_shown(image_core: Core) -> None:
+    """What a panel of every other page says of one: the services' own sentence, not an error."""
+    services = create_app(image_core.settings, image_core).services
+    name = "digits-tiny"
+    asked: dict[str, Callable[[], object]] = {
+        "heads": lambda: image_core.inference.analyse(name, "a text"),
+        "atlas": lambda: services["atlas"].start(atlas.Order(checkpoint=name, corpus="", tokens=100)),
+        "compare": lambda: services["compare"].panes(services["compare"].asked_of(CompareState(left=name))),
+        "distillation": lambda: services["distillation"].start(
+            distillation.Order(checkpoint=name, corpus="", hidden=(4,), heads=None, seeds=1, tokens=100, costs=False)
+        ),
+        "paths": lambda: services["paths"].expand(name, "a text"),
+        "subspaces": lambda: services["subspaces"].audits.start(AuditOrder(checkpoint=name, corpus="", draws=5)),
+        "trigrams": lambda: services["trigrams"].describe(TrigramsState(checkpoint=name)),
+    }
+    for page, ask in asked.items():
+        with pytest.raises(RequestError, match="digits-tiny reads images, not text, .* the page Images"):
+            ask()
+            pytest.fail(page)
 
 
 def test_an_address_names_what_is_there(image_core: Core) -> None:
