@@ -60,9 +60,13 @@ class Images:
         """The data set of a model: what it says that it was trained on, if that is at hand; else the first that the
         server was given; else what is always there and has its classes; else the digits."""
         named = [name for name in self._specs if self.is_called(name, trained_on)]
-        given = list(self._specs)[len(_ALWAYS) :]
-        alike = (name for name in _ALWAYS if not named and not given and self.open(name, size).classes == classes)
-        return next(iter([*named, *given]), next(alike, _ALWAYS[0]))
+        alike = (name for name in _ALWAYS if not named and not self.given and self.open(name, size).classes == classes)
+        return next(iter([*named, *self.given]), next(alike, _ALWAYS[0]))
+
+    @property
+    def given(self) -> list[str]:
+        """What the server was given, beside what is always there."""
+        return list(self._specs)[len(_ALWAYS) :]
 
     def is_called(self, name: str, trained_on: str) -> bool:
         """Whether a data set is what a model says that it was trained on."""

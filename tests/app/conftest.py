@@ -20,6 +20,7 @@ from app.server import listen, make_server
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
 
+    from aotlens.data.images import ImageProcessor
     from app.core.jobs import Job
     from app.shell.app import App
 
@@ -62,7 +63,7 @@ def save_tiny(folder: Path, name: str, *, n_layers: int = 2, n_heads: int = 3, h
     )
 
 
-def save_images(folder: Path, name: str, **rest: Any) -> None:
+def save_images(folder: Path, name: str, *, processor: ImageProcessor | None = None, **rest: Any) -> None:
     """A checkpoint with random weights that reads scikit-learn's digits: 4 × 4 patches and [CLS]."""
     from aotlens.checkpoints import CheckpointInfo, save_checkpoint
     from aotlens.data.images import ImageProcessor, open_images
@@ -74,7 +75,7 @@ def save_images(folder: Path, name: str, **rest: Any) -> None:
     }  # fmt: skip
     ends: dict[str, Any] = {"read_in": "patches", "read_out": "classes", "d_out": 10, "causal": False}
     model = AttentionOnlyTransformer(ModelConfig(**{**sizes, **ends, **rest}))
-    model.image_processor = ImageProcessor.of(open_images("digits").train, "digits")
+    model.image_processor = processor or ImageProcessor.of(open_images("digits").train, "digits")
     save_checkpoint(folder / name, model, CheckpointInfo(name=name, description="Random weights, for tests."))
 
 

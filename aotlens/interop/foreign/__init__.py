@@ -4,6 +4,7 @@ opening.py           open_foreign: which format a source has, and the model that
 plan.py              what a format says of a source
 transformer_lens.py  TransformerLens's old format
 gpt2.py              Hugging Face's GPT-2 and nanoGPT
+vit.py               vision transformers of Hugging Face
 bert.py              BERT, as a bridge
 comparing.py         an imported model beside its own code
 key_map.py           other people's names and shapes as ours

@@ -7,15 +7,18 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from aotlens.interop.foreign import vit
 from aotlens.interop.foreign.material import read_material
 from aotlens.interop.foreign.opening import Opened
 from aotlens.models import AttentionOnlyTransformer
 
 _N_TOKENS = 64
+#: Classes of `transformers` by our names of what they save.
+_CLASSES = {"Hugging Face's GPT-2": "GPT2LMHeadModel", vit.FORMAT: "ViTForImageClassification"}
 
 
 class Comparison(NamedTuple):
-    """The largest difference of two models' logits on the same random tokens."""
+    """The largest difference of two models' logits on the same random tokens, or a random image."""
 
     difference: float | None
     """None where there was nothing to compare with."""
@@ -26,47 +29,54 @@ class Comparison(NamedTuple):
 
 @torch.no_grad()
 def compare_with_source(opened: Opened) -> Comparison:
-    """Logits of `opened.model` beside those of the source's own code, on up to 64 random tokens, in float32.
+    """Logits of `opened.model` beside those of the source's own code, on up to 64 random tokens or an image of noise,
+    in float32.
 
-    Hugging Face's GPT-2 is run by `transformers`, TransformerLens's old format by its native bridge. Of other formats,
-    and of models that those do not express, the sentence says why nothing was compared.
+    Hugging Face's GPT-2 and ViT are run by `transformers`, TransformerLens's old format by its native bridge. Of other
+    formats, and of models that those do not express, the sentence says why nothing was compared.
     """
     model = opened.model
     if not isinstance(model, AttentionOnlyTransformer):
         return Comparison(None, 0.0, "Not compared: a bridge runs the source's own code.")
-    if model.cfg.d_vocab is None:
-        return Comparison(None, 0.0, f"Not compared: the model reads {model.cfg.read_in}, and this compares on tokens.")
-    tokens = torch.randint(
-        model.cfg.d_vocab, (1, min(_N_TOKENS, model.cfg.n_ctx)), generator=torch.Generator().manual_seed(0)
-    )
+    generator = torch.Generator().manual_seed(0)
+    if model.cfg.read_in == "patches":
+        side = int(model.cfg.image_size or 0)
+        inputs, what = torch.randn(1, model.cfg.n_channels, side, side, generator=generator), "an image of noise"
+    elif model.cfg.d_vocab is not None:
+        n_tokens = min(_N_TOKENS, model.cfg.n_ctx)
+        inputs = torch.randint(model.cfg.d_vocab, (1, n_tokens), generator=generator)
+        what = f"{n_tokens} random tokens"
+    else:
+        return Comparison(None, 0.0, f"Not compared: the model reads {model.cfg.read_in}.")
     try:
-        if opened.format == "Hugging Face's GPT-2":
-            theirs, code = _transformers(opened, tokens), "transformers"
+        if opened.format in _CLASSES:
+            theirs, code = _transformers(opened, inputs), "transformers"
         elif opened.format == "TransformerLens's old format":
-            theirs, code = _transformer_lens(opened, tokens), "TransformerLens"
+            theirs, code = _transformer_lens(opened, inputs), "TransformerLens"
         else:
             return Comparison(None, 0.0, f"Not compared: the code of {opened.format} is not installed.")
     except (ValueError, OSError, RuntimeError, NotImplementedError) as error:
         reason = " ".join(str(error).split())[:200]
         return Comparison(None, 0.0, f"Not compared: {reason}")
-    ours = model(tokens.to(model.device)).cpu()
+    ours = model(inputs.to(model.device)).cpu()
     difference, largest = float((ours - theirs).abs().max()), float(theirs.abs().max())
     sentence = (
-        f"The largest difference to the logits of {code} is {difference:.1e}, on {tokens.shape[1]} random tokens, "
-        f"where the "
-        f"largest logit is {largest:.3g}."
+        f"The largest difference to the logits of {code} is {difference:.1e}, on {what}, where the largest logit is "
+        f"{largest:.3g}."
     )
     return Comparison(difference, largest, sentence)
 
 
-def _transformers(opened: Opened, tokens: Tensor) -> Tensor:
+def _transformers(opened: Opened, inputs: Tensor) -> Tensor:
     import transformers
 
     folder = opened.path.parent
     if not (folder / "config.json").is_file():
         raise ValueError("transformers needs a config.json beside the weights.")
-    theirs = transformers.GPT2LMHeadModel.from_pretrained(folder, local_files_only=True, dtype=torch.float32)
-    return theirs.eval()(tokens).logits
+    their_class = getattr(transformers, _CLASSES[opened.format])
+    theirs = their_class.from_pretrained(folder, local_files_only=True, dtype=torch.float32)
+    logits: Tensor = theirs.eval()(inputs).logits
+    return logits
 
 
 def _transformer_lens(opened: Opened, tokens: Tensor) -> Tensor:

@@ -12,18 +12,8 @@ from typing import Any
 import torch
 
 from aotlens.interop.foreign.material import Material
-from aotlens.interop.foreign.plan import Plan, asked, build_config, n_layers, refuse, require_sizes
+from aotlens.interop.foreign.plan import ACTIVATIONS, Plan, asked, build_config, n_layers, refuse, require_sizes
 
-#: Hugging Face's activations by our names.
-_ACTIVATIONS = {
-    "gelu_new": "gelu_new",
-    "gelu_pytorch_tanh": "gelu_new",
-    "gelu_fast": "gelu_new",
-    "gelu": "gelu",
-    "relu": "relu",
-    "silu": "silu",
-    "swish": "silu",
-}
 _LAYER = {
     "ln_1.weight": "ln1.w",
     "ln_1.bias": "ln1.b",
@@ -74,7 +64,7 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
     if n_heads is None:
         unsaid["n_head"] = "heads of each layer"
     if has_mlp and act_fn is None:
-        unsaid["activation_function"] = f"one of {', '.join(_ACTIVATIONS)}"
+        unsaid["activation_function"] = f"one of {', '.join(ACTIVATIONS)}"
     if unsaid:
         raise asked(path, unsaid)
     problems = [
@@ -82,7 +72,7 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
         for name in ("add_cross_attention", "scale_attn_by_inverse_layer_idx")
         if config.get(name)
     ]
-    if has_mlp and str(act_fn) not in _ACTIVATIONS:
+    if has_mlp and str(act_fn) not in ACTIVATIONS:
         problems.append(f"activation_function={act_fn!r}")
     if not isinstance(n_heads, int) or n_heads < 1 or d_model % n_heads:
         problems.append(f"n_head={n_heads!r} for d_model={d_model}")
@@ -100,7 +90,7 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
         n_ctx=material.shape(f"{prefix}wpe.weight", 2)[0] if has_positions else config.get("n_ctx", 1024),
         d_vocab=d_vocab,
         d_mlp=material.shape(f"{prefix}h.0.mlp.c_fc.weight", 2)[0 if is_linear else 1] if has_mlp else None,
-        act_fn=_ACTIVATIONS[str(act_fn)] if has_mlp else "gelu",
+        act_fn=ACTIVATIONS[str(act_fn)] if has_mlp else "gelu",
         attn_scale=None if config.get("scale_attn_weights", True) else 1.0,
         norm="layernorm" if f"{prefix}h.0.ln_1.weight" in tensors else None,
         norm_eps=config.get("layer_norm_epsilon", 1e-5),

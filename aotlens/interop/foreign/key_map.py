@@ -8,7 +8,8 @@ already need no line. A target is a name of our state dict, and may be followed 
     .T      theirs is `[out, in]`, as `torch.nn.Linear` has it; ours is `[in, out]`
     _QKV    (`attn.W_QKV`, `attn.b_QKV`) theirs are queries, keys and values side by side, all heads of each in turn
 
-Heads may be apart, `[head, d_model, d_head]`, or side by side, `[d_model, head · d_head]`: the shape tells.
+Heads may be apart, `[head, d_model, d_head]`, or side by side, `[d_model, head · d_head]`: the shape tells. So it does
+of a convolution that reads patches, `[d_model, channel, row, column]`, and of dimensions of 1 before all others.
 """
 
 from __future__ import annotations
@@ -114,7 +115,8 @@ def _parts(tensor: Tensor, target: str, where: str) -> list[tuple[str, Tensor]]:
 
 def _shaped(tensor: Tensor, shape: torch.Size, plain: bool, where: str) -> Tensor:
     """A copy in float32 and in our shape. Raises `ValueError` where it does not fit or is not finite."""
-    ours = _view(tensor if plain else tensor.mT, shape) if tensor.ndim >= 2 or plain else None
+    flat = _flat(tensor, len(shape))
+    ours = _view(flat if plain else flat.mT, shape) if flat.ndim >= 2 or plain else None
     if ours is None:
         theirs = f"{list(tensor.shape)}" + ("" if plain else ", transposed")
         raise ValueError(f"{where}: expected {list(shape)}, found {theirs}.")
@@ -125,6 +127,16 @@ def _shaped(tensor: Tensor, shape: torch.Size, plain: bool, where: str) -> Tenso
     if copied.numel() and not all(bound.isfinite() for bound in copied.aminmax()):  # no mask of the weights' size
         raise ValueError(f"{where} holds numbers that are not finite.")
     return copied
+
+
+def _flat(tensor: Tensor, n_dims: int) -> Tensor:
+    """A convolution `[out, channel, row, column]` as a matrix that reads a patch side by side; without dimensions of 1
+    that stand before `n_dims` others."""
+    if tensor.ndim == 4 and n_dims == 2:
+        return tensor.flatten(1)
+    while tensor.ndim > n_dims and len(tensor) == 1:
+        tensor = tensor[0]
+    return tensor
 
 
 def _view(tensor: Tensor, shape: torch.Size) -> Tensor | None:

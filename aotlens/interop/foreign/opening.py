@@ -13,7 +13,7 @@ import torch
 from transformer_lens.model_bridge import TransformerBridge
 
 from aotlens.data import SymbolTokenizer, Tokenizer
-from aotlens.interop.foreign import bert, gpt2, hub, transformer_lens
+from aotlens.interop.foreign import bert, gpt2, hub, transformer_lens, vit
 from aotlens.interop.foreign.archive import read_plain
 from aotlens.interop.foreign.key_map import KeyMap, renamed
 from aotlens.interop.foreign.material import Material, read_json, read_material
@@ -39,6 +39,7 @@ _FORMATS = (
             ("config.json", "cfg", "config")),
     _Format("wte.weight, h.0.attn.c_attn.weight (GPT-2, nanoGPT)", gpt2.matches, gpt2.plan,
             ("config.json", "model_args", "config")),
+    _Format("embeddings.patch_embeddings, encoder.layer.0 (ViT)", vit.matches, vit.plan, ("config.json",)),
 )  # fmt: skip
 
 
@@ -90,6 +91,7 @@ def open_foreign(
     tensors = _renamed(material, plan)
     model = build_on_meta(plan.cfg)
     model.load_state_dict(tensors.state, strict=True, assign=True)
+    model.image_processor = plan.image_processor
     model.tokenizer = _tokenizer(material.folder, settings if name.startswith("hf:") else {}, plan.cfg)
     biases = [name for name in tensors.absent if name.rsplit(".", 1)[-1].startswith("b_")]
     if biases:

@@ -7,9 +7,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from aotlens.data.images import ImageProcessor
 from aotlens.interop.foreign.key_map import KeyMap
 from aotlens.interop.foreign.material import Material
 from aotlens.models import ModelConfig
+
+#: Hugging Face's activations by our names.
+ACTIVATIONS = {
+    "gelu_new": "gelu_new",
+    "gelu_pytorch_tanh": "gelu_new",
+    "gelu_fast": "gelu_new",
+    "gelu": "gelu",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +36,8 @@ class Plan:
     """Tensors that may be absent, by how the last part of our name begins: biases, folded gains."""
     note: str = ""
     """Why a tensor may be missing, for the error."""
+    image_processor: ImageProcessor | None = None
+    """How pixels are read, of a model of images."""
 
 
 class Unsaid(ValueError):

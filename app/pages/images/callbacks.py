@@ -8,7 +8,7 @@ from dash import no_update
 
 from aotlens.plots import data_uri
 from app.core import Core
-from app.pages.images import elements, image_callbacks, own_callbacks, words
+from app.pages.images import consistency_callbacks, elements, image_callbacks, own_callbacks, words
 from app.pages.images.asking import pairs_of, query_of
 from app.pages.images.ids import PANELS, ids
 from app.pages.images.service import Asked, ImageViews
@@ -25,6 +25,7 @@ def register(app: App, core: Core, service: ImageViews) -> None:
     when_seen(app, ids.PICKED, PANELS)
     _register_choice(app, service)
     _register_grid(app, service)
+    consistency_callbacks.register(app, service.consistencies)
     own_callbacks.register(app, core)
     image_callbacks.register(app, core, service)
 
@@ -117,25 +118,6 @@ def _register_grid(app: App, service: ImageViews) -> None:
             "picture": data_uri(elements.grid_sprite(batch, run, layer, heads, view, query)),
             "says": f"Maps of {shown['heads']} heads of layer {layer} on {len(batch.images)} images",
             "cells": elements.cells(layer, heads, len(batch.images)),
-        }
-
-    # Beside the maps and not before them: it takes seconds, once for a model and its data.
-    @guarded(
-        app,
-        panel=ids.CONSISTENCY,
-        inputs=stores(shown=ids.SHOWN),
-        output=stores(ranking=ids.RANKING, ranked=shell.drawn(ids.RANKED)),
-        parts=("caption",),
-    )
-    def measure(shown: Any) -> Answer:
-        if shown is None:
-            return None
-        asked = Asked.from_dict(shown)
-        found = service.consistency(asked)
-        return {
-            "ranking": {"of": [asked.checkpoint, asked.data], "heads": [list(head) for head in found.ranking()]},
-            "ranked": elements.consistency_table(found),
-            "caption": words.of_consistency(found, asked.data),
         }
 
 

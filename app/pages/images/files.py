@@ -70,7 +70,7 @@ def predictions_csv(service: ImageViews, picked: Picked) -> File:
 
 def consistency_csv(service: ImageViews, asked: Asked) -> File:
     """A row a head."""
-    return csv_file(f"{asked.checkpoint}-consistency.csv", service.consistency(asked).to_frame())
+    return csv_file(f"{asked.checkpoint}-consistency.csv", service.consistencies.made(asked).to_frame())
 
 
 def _rows(columns: dict[str, np.ndarray]) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from app.pages.images.address import ImagesState
 from app.pages.images.ids import ids
 from app.pages.images.service import NO_MODEL, ImageViews
 from app.shell import ids as shell
+from app.shell.background import stop_bar
 from app.shell.controls import labelled, link_button, slider, switch_of
 from app.shell.drawn import drawn
 from app.shell.graph import caption
@@ -190,5 +191,8 @@ def _predictions_panel() -> html.Section:
 
 def _consistency_panel() -> html.Section:
     ranked = drawn(ids.RANKED, "images-ranked", "Heads, the most consistent first")
-    content = [caption(ids.CONSISTENCY), ranked]
+    again = dmc.Button(
+        "Measure", id=shell.start(ids.CONSISTENCY), n_clicks=0, size="compact-sm", variant="default", className="hidden"
+    )
+    content = [stop_bar(ids.CONSISTENCY, again), caption(ids.CONSISTENCY), ranked]
     return panel(ids.CONSISTENCY, "Consistency of heads", explanations.CONSISTENCY, content, exports=("csv", "python"))

@@ -7,7 +7,8 @@ from app.core.catalog import LoadedModel
 from app.core.switches import NEEDS
 from app.pages.images.address import ImagesState
 from app.pages.images.ids import ids
-from app.pages.images.service import N_BOOTSTRAP, N_PERMUTATIONS, Batch, ImageViews
+from app.pages.images.service import Batch, ImageViews
+from app.pages.images.service_consistency import N_BOOTSTRAP, N_PERMUTATIONS
 from app.shell.python import loading, python_of
 
 _VIEWS = {"attention": "attention", "weighted": "value_weighted"}

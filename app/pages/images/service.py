@@ -13,17 +13,16 @@ from app.core.catalog import LoadedModel
 from app.core.errors import RequestError
 from app.core.inference import Heads
 from app.core.switches import NEEDS, How
+from app.pages.images.service_consistency import Consistencies
 
 if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
     from aotlens.data.images import ImageData
-    from aotlens.heads import HeadSwitches, ImageMaps, SemanticConsistency
+    from aotlens.heads import HeadSwitches, ImageMaps
     from aotlens.paths import PatchContributions
 
-#: Permutations of the labels, and draws of images, by which consistency is held against chance.
-N_PERMUTATIONS, N_BOOTSTRAP = 200, 200
 NO_MODEL = (
     "No checkpoint here reads images. Train one (aotlens train --help), or start the app with --checkpoints DIR, a "
     "folder that has one."
@@ -64,6 +63,8 @@ class Batch:
     """Which test images of the data they are, without a person's own."""
     names: tuple[str, ...]
     """Of the data's classes."""
+    are_names_lent: bool
+    """Whether the data have only numbers for names, and these are the model's, taken in its order."""
     n_all: int
     """Test images that could be shown: of the class that is asked for, or all."""
 
@@ -97,8 +98,8 @@ class ImageViews:
         self._batches: Cache[tuple[str, Asked], Batch] = core.memory.cache(16)
         self._runs: Cache[tuple[str, Asked, Heads, str], Run] = core.memory.cache()
         self._paths: Cache[tuple[str, Asked, int], PatchContributions] = core.memory.cache(64)
-        self._consistencies: Cache[tuple[str, str], SemanticConsistency] = core.memory.cache(16)
         self._switches: Cache[tuple[int, str, str], HeadSwitches] = core.memory.cache(4)
+        self.consistencies = Consistencies(self)
 
     # ── which images ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -127,7 +128,7 @@ class ImageViews:
         if data not in self.core.images.names:
             processor, size = loaded.model.image_processor, int(loaded.model.cfg.image_size or 0)
             data = self.core.images.fitting(processor.data, processor.classes, size)
-        opened = self._data(data, loaded)
+        opened = self.data(data, loaded)
         of = of if of is not None and 0 <= of < len(opened.classes) else None
         n_all = len(opened.test.by_turns(of))
         start = min(max(start, 0), max(n_all - 1, 0))
@@ -140,27 +141,35 @@ class ImageViews:
         _, loaded = self.load(asked.checkpoint)
         return self._batches.get((loaded.key, asked), lambda: self._gather(asked, loaded))
 
-    def _data(self, data: str, loaded: LoadedModel) -> ImageData:
-        """A data set at the model's size, with the model's names of the classes where it was trained on it."""
+    def data(self, data: str, loaded: LoadedModel) -> ImageData:
+        """A data set at the model's size, with the model's names of the classes where it was trained on it, and where
+        the data only number as many."""
         opened = self.core.images.open(data, int(loaded.model.cfg.image_size or 0))
         processor = loaded.model.image_processor
-        own = self.core.images.is_called(data, processor.data) and len(processor.classes) == len(opened.classes)
-        return opened.named(processor.classes) if own else opened
+        theirs = self.core.images.is_called(data, processor.data) or self._numbers(data, opened)
+        return opened.named(processor.classes) if theirs and len(processor.classes) == len(opened.classes) else opened
+
+    def _numbers(self, data: str, opened: ImageData) -> bool:
+        """Whether data that the server was given have no names for their classes but numbers."""
+        return data in self.core.images.given and opened.classes == tuple(map(str, range(len(opened.classes))))
 
     def _gather(self, asked: Asked, loaded: LoadedModel) -> Batch:
         import torch
 
-        opened = self._data(asked.data, loaded)
+        opened = self.data(asked.data, loaded)
         order = opened.test.by_turns(asked.of)
         here = order[asked.start : asked.start + self.n_fitting(loaded, self.core.settings.images_shown)]
         chosen = opened.test.take(here)
         size = int(loaded.model.cfg.image_size or 0)
         channels = max(chosen.images.shape[1], loaded.model.cfg.n_channels)
         own = [self.core.images.own.read(key, size, colour=channels == 3) for key in asked.own]
+        as_they_are = self.core.images.open(asked.data, size)
+        trained_on_them = self.core.images.is_called(asked.data, loaded.model.image_processor.data)
         images = torch.cat([*(one[None] for one in own), chosen.images.expand(-1, channels, -1, -1)])
         return Batch(
             asked=asked, images=images, labels=(*[None] * len(own), *chosen.labels.tolist()),
             indices=tuple(here.tolist()), names=opened.classes, n_all=len(order),
+            are_names_lent=opened.classes != as_they_are.classes and not trained_on_them,
         )  # fmt: skip
 
     def n_fitting(self, loaded: LoadedModel, wanted: int) -> int:
@@ -215,7 +224,7 @@ class ImageViews:
     def reference(self, asked: Asked, loaded: LoadedModel) -> Tensor:
         """Training images, classes in turn, on which it is seen what a head does elsewhere; test images of data that
         has no others."""
-        opened = self._data(asked.data, loaded)
+        opened = self.data(asked.data, loaded)
         others = opened.train if len(opened.train) else opened.test
         return others.images[others.by_turns()[: self.core.settings.reference_windows]]
 
@@ -230,24 +239,6 @@ class ImageViews:
         one = self.of(asked).images[image : image + 1]
         with loaded.exclusive:
             return said(lambda: patch_contributions(loaded.model, loaded.model.to_images(one)))
-
-    def consistency(self, asked: Asked) -> SemanticConsistency:
-        """Whether each head looks at the same part of the images of a class, on test images of the data."""
-        _, loaded = self.load(asked.checkpoint)
-        return self._consistencies.get((loaded.key, asked.data), lambda: self._measure(asked, loaded))
-
-    def _measure(self, asked: Asked, loaded: LoadedModel) -> SemanticConsistency:
-        from aotlens.heads import semantic_consistency
-
-        test = self._data(asked.data, loaded).test
-        chosen = test.take(test.by_turns()[: self.n_fitting(loaded, self.core.settings.consistency_images)])
-        with loaded.exclusive:
-            inputs = loaded.model.to_images(chosen.images)
-            return said(
-                lambda: semantic_consistency(
-                    loaded.model, inputs, chosen.labels, n_permutations=N_PERMUTATIONS, n_bootstrap=N_BOOTSTRAP
-                )
-            )
 
     # ── names ───────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -29,7 +29,10 @@ def of_batch(batch: Batch, trained_on: str, known: bool, run: Run) -> str:
         )
     predicted = run.logits[batch.n_own :].argmax(1)
     right = int((predicted == np.array(batch.labels[batch.n_own :])).sum())
-    return f"{which}; {right} of these {n} are recognised."
+    told = f"{which}; {right} of these {n} are recognised."
+    if not batch.are_names_lent:
+        return told
+    return f"{told} The data only number their classes: they are taken for the model's, in its order."
 
 
 def without(run: Run) -> str:

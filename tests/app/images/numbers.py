@@ -10,6 +10,7 @@ from app.pages.images.address import ImagesState
 from app.pages.images.ids import ids
 from app.pages.images.service import Asked
 from app.shell.app import App
+from tests.app.conftest import wait
 
 STATE = ImagesState(
     checkpoint="digits-tiny", data="digits", of=3, start=4, image=2, layer=1, head=2, patch=(1, 2), view="weighted",
@@ -46,7 +47,7 @@ def _predictions(app: App, at: ImagesState) -> dict[str, Any]:
 
 def _consistency(app: App, at: ImagesState) -> Any:
     service, asked, *_ = _runs(app, at)
-    return service.consistency(asked).to_frame()
+    return wait(service.consistencies.start(asked)).result.to_frame()
 
 
 EXPECTED: dict[str, Any] = {

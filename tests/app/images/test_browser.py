@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +21,14 @@ from app.pages.images.ids import ids
 from app.pages.images.service import Asked, ImageViews
 from app.shell import ids as shell
 from app.shell.app import App
-from tests.app.conftest import fits, in_the_first_screen, opened, query, serve, settled, written
+from tests.app.conftest import fits, in_the_first_screen, opened, query, serve, settled, wait, written
 from tests.app.images.conftest import picture_file
 from tests.app.test_accessibility import CONTRAST, OPTIONS, answered, faults, in_the_dark
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
+
+    from aotlens.heads import SemanticConsistency
 
 FIRST = Asked(checkpoint="digits-tiny", data="digits", of=None, start=0, own=())
 
@@ -57,6 +60,10 @@ def drawn(page: Page, n_images: int = 10) -> None:
     settled(page)
 
 
+def measured(views: ImageViews) -> SemanticConsistency:
+    return wait(views.consistencies.start(FIRST)).result
+
+
 def rows(page: Page) -> list[str]:
     """The heads in their order."""
     return page.locator(f"#{ids.CELLS} .row-name").all_text_contents()
@@ -71,7 +78,7 @@ def test_what_is_shown_first(open_page, views: ImageViews) -> None:
     best = views.run(FIRST).logits.argmax(1)
     says = page.locator(f"#{ids.GALLERY} .gallery-says").all_text_contents()
     assert [text.partition(" ")[0] for text in says] == [str(number) for number in best]
-    in_order = [f"0.{head}" for layer, head in views.consistency(FIRST).ranking() if layer == 0]
+    in_order = [f"0.{head}" for layer, head in measured(views).ranking() if layer == 0]
     expect(page.locator(f"#{ids.CELLS} .row-name")).to_have_text(in_order)
     in_the_first_screen(page, ids.GRID)
     expect(page.locator(f"#{ids.PICTURES} figure")).to_have_count(5)
@@ -141,7 +148,7 @@ def test_tabs_say_paths_and_consistency(open_page, views: ImageViews) -> None:
     expect(page.locator(f"#{shell.body(ids.PATHS)} p").first).to_contain_text("Logit of ‹4›")
     written(page, "target", "4")
     opened(page, "Consistency")
-    ranking = views.consistency(FIRST).ranking()
+    ranking = measured(views).ranking()
     names = page.locator(f"#{ids.RANKED} .ranked-row")
     expect(names).to_have_text([f"{layer}.{head}" for layer, head in ranking])
     names.last.click()
@@ -152,6 +159,34 @@ def test_tabs_say_paths_and_consistency(open_page, views: ImageViews) -> None:
     written(page, "checkpoint", "digits-vit")
     opened(page, "Paths")
     expect(page.locator(f"#{shell.body(ids.PATHS)} p").first).to_contain_text("MLPs")
+
+
+def test_consistency_is_stopped_and_measured_again(open_page, views: ImageViews, monkeypatch) -> None:
+    """Everything else is there while it is measured."""
+    enough, measure = threading.Event(), views.consistencies._measure
+
+    def slow(asked: Asked, report: Any) -> Any:
+        while not enough.wait(0.02):
+            report(3, 40, "looking at images")
+        return measure(asked, report)
+
+    monkeypatch.setattr(views.consistencies, "_measure", slow)
+    page = open_page("/images?checkpoint=digits-vit&data=fashion-sample&tab=consistency")
+    drawn(page)
+    progress = page.locator(f"#{shell.progress(ids.CONSISTENCY)}")
+    expect(progress).to_contain_text("looking at images, 3 of 40 images")
+    assert rows(page) == ["0.0", "0.1", "0.2"]
+    page.get_by_role("button", name="Stop").click()
+    expect(progress).to_have_text("Stopped; nothing of it is kept.")
+    page.get_by_role("button", name="Later").click()  # which begins nothing anew
+    written(page, "start", "10")
+    settled(page)
+    expect(progress).to_have_text("Stopped; nothing of it is kept.")
+    enough.set()
+    page.get_by_role("button", name="Measure").click()
+    expect(page.locator(f"#{ids.RANKED} .ranked-row")).to_have_count(3)
+    expect(progress).to_be_empty()
+    expect(page.get_by_role("button", name="Measure")).to_be_hidden()
 
 
 def test_an_image_is_uploaded_and_removed(open_page, image_core: Core) -> None:

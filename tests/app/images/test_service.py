@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 
-from aotlens.data.images import open_images
+from aotlens.checkpoints import import_foreign
+from aotlens.data.images import ImageProcessor, open_images
+from aotlens.heads import semantic_consistency
 from aotlens.models import hook_names
 from app.core import Core
 from app.core.errors import RequestError
@@ -26,6 +29,7 @@ from app.pages.images.asking import Picked
 from app.pages.images.service import Asked, ImageViews
 from app.pages.subspaces.service_audit import AuditOrder
 from app.pages.trigrams.address import TrigramsState
+from tests.app.conftest import save_images, wait
 from tests.app.images.conftest import picture_file
 
 FIRST = Asked(checkpoint="digits-tiny", data="digits", of=None, start=0, own=())
@@ -35,6 +39,14 @@ DIGITS = open_images("digits")
 @pytest.fixture(scope="module")
 def views(image_core: Core) -> ImageViews:
     return ImageViews(image_core)
+
+
+def with_images(core: Core, file: Path, labels: Iterable[int]) -> Core:
+    """The app's core with grey squares of 12 × 12 pixels beside its other images, one of each label, without names."""
+    numbers = np.array(list(labels))
+    squares = np.zeros((len(numbers), 12, 12), dtype=np.uint8)
+    np.savez(file, x_train=squares, x_test=squares, y_train=numbers, y_test=numbers)
+    return Core.start(replace(core.settings, images=(f"npz:{file}",)))
 
 
 def picked(views: ImageViews, asked: Asked = FIRST, **choices: Any) -> Picked:
@@ -101,10 +113,41 @@ def test_paths_add_up_to_the_logit(views: ImageViews) -> None:
 
 
 def test_consistency_is_of_every_head(views: ImageViews) -> None:
-    found = views.consistency(FIRST)
+    consistencies = views.consistencies
+    with pytest.raises(RequestError, match="isn't measured yet"):
+        consistencies.made(FIRST)
+    found = wait(consistencies.start(FIRST)).result
     assert found.within.shape == (2, 3) and found.n_images == 40
     assert sorted(found.ranking()) == [(layer, head) for layer in range(2) for head in range(3)]
-    assert views.consistency(replace(FIRST, start=20)) is found
+    assert consistencies.made(replace(FIRST, start=20)) is found
+    model, chosen = views.load("digits-tiny")[1].model, DIGITS.test.take(DIGITS.test.by_turns()[:40])
+    own = semantic_consistency(model, model.to_images(chosen.images), chosen.labels, n_permutations=200)
+    np.testing.assert_allclose(found.within, own.within)
+
+
+def test_consistency_that_cannot_be_measured_says_why(image_core: Core, tmp_path: Path) -> None:
+    """One image of each class has no pair of one class."""
+    views = ImageViews(with_images(image_core, tmp_path / "few.npz", labels=[0, 1]))
+    job = wait(views.consistencies.start(views.batch("digits-tiny", "few.npz", None, 0, ()).asked))
+    assert job.state == "failed" and "two classes with two images" in job.error
+    with pytest.raises(RequestError, match="isn't measured yet"):
+        views.consistencies.made(Asked(checkpoint="digits-tiny", data="few.npz", of=None, start=0, own=()))
+
+
+def test_data_that_number_their_classes_get_the_names_of_the_model(image_core: Core, tmp_path: Path) -> None:
+    """As an .npz of Fashion-MNIST without `classes` does, of which nobody knows that the model was trained on it."""
+    named = replace(DIGITS.train, classes=tuple("abcdefghij"))
+    save_images(tmp_path / "models", "lettered", processor=ImageProcessor.of(named, "letters"))
+    core = with_images(image_core, tmp_path / "ten.npz", labels=range(10))
+    views = ImageViews(Core.start(replace(core.settings, checkpoints=(tmp_path / "models",))))
+    batch = views.batch("lettered", "ten.npz", None, 0, ())
+    assert batch.names == tuple("abcdefghij") and batch.are_names_lent and views.knows(batch)
+    said = words.of_batch(batch, "letters", True, views.run(batch.asked))
+    assert "number their classes" in said and "are recognised" in said
+    digits = views.batch("lettered", "digits", None, 0, ())  # whose numbers are names
+    assert digits.names == tuple("0123456789") and not views.knows(digits) and not digits.are_names_lent
+    fewer = ImageViews(with_images(image_core, tmp_path / "few.npz", labels=[0, 1]))
+    assert fewer.batch("digits-tiny", "few.npz", None, 0, ()).names == ("0", "1")
 
 
 def test_what_the_browser_says_stays_within_what_is_shown(views: ImageViews) -> None:
@@ -157,6 +200,33 @@ def test_what_reads_no_images_is_told_where_to_go(views: ImageViews, image_core:
         nothing.load(None)
 
 
+def test_a_vit_of_others_has_the_views_of_attention(image_core: Core, tmp_path: Path) -> None:
+    """Imported, with random weights: its maps are the attentions of its own code, and paths are refused by name."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 10}
+    pixels = {"image_size": 8, "patch_size": 2, "num_channels": 1, "num_labels": 10}
+    theirs = transformers.ViTForImageClassification(
+        transformers.ViTConfig(**sizes, **pixels, initializer_range=0.5, attn_implementation="eager")
+    ).eval()
+    theirs.save_pretrained(tmp_path / "theirs")
+    scaling = tmp_path / "theirs" / "preprocessor_config.json"
+    scaling.write_text('{"image_mean": [0.25], "image_std": [0.5]}', encoding="utf-8")
+    import_foreign(tmp_path / "theirs", name="vit", into=tmp_path / "models")
+    views = ImageViews(Core.start(replace(image_core.settings, checkpoints=(tmp_path / "models",))))
+    batch = views.batch("vit", "digits", None, 0, ())
+    run = views.run(batch.asked)
+    with torch.no_grad():
+        own = theirs((batch.images.float() / 255 - 0.25) / 0.5, output_attentions=True)
+    np.testing.assert_allclose(run.logits, own.logits.numpy(), atol=1e-4)
+    for layer, attention in enumerate(own.attentions):
+        maps = attention[:, :, 0, 1:].reshape(10, 3, 4, 4)
+        np.testing.assert_allclose(run.maps.attention()[:, layer], maps.numpy(), atol=1e-5)
+    assert wait(views.consistencies.start(batch.asked)).result.within.shape == (2, 3)
+    assert np.abs(views.run(batch.asked, ((0, 1),), "mean").logits - run.logits).max() > 1e-4
+    with pytest.raises(RequestError, match="MLP"):
+        views.contributions(batch.asked, 0)
+
+
 def test_services_of_text_say_where_models_of_images_are_shown(image_core: Core) -> None:
     """What a panel of every other page says of one: the services' own sentence, not an error."""
     services = create_app(image_core.settings, image_core).services
@@ -173,7 +243,7 @@ def test_services_of_text_say_where_models_of_images_are_shown(image_core: Core)
         "trigrams": lambda: services["trigrams"].describe(TrigramsState(checkpoint=name)),
     }
     for page, ask in asked.items():
-        with pytest.raises(RequestError, match="digits-tiny reads images, not text, .* the page Images"):
+        with pytest.raises(RequestError, match=r"digits-tiny reads images, not text, .* the page Images"):
             ask()
             pytest.fail(page)
 

@@ -1,0 +1,73 @@
+"""How consistent heads are on a data set, measured in the background, once for a model and its data. No Dash."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING
+
+from app.core.errors import RequestError
+from app.core.jobs import Job, Jobs, Report
+
+if TYPE_CHECKING:
+    from aotlens.heads import SemanticConsistency
+    from app.pages.images.service import Asked, ImageViews
+
+#: Permutations of the labels, and draws of images, by which consistency is held against chance.
+N_PERMUTATIONS, N_BOOTSTRAP = 200, 200
+#: What is counted, by the phase of the work.
+UNITS = {"looking at images": "images", "comparing regions": "heads"}
+
+
+class Consistencies:
+    """Jobs that measure, and what came of the last of them."""
+
+    def __init__(self, views: ImageViews) -> None:
+        self._views = views
+        self.jobs = Jobs(kept=16, memory=views.core.memory)
+
+    def start(self, asked: Asked, session: str = "") -> Job:
+        """Measure every head in the background; the job that does, or did."""
+        return self.jobs.start(
+            self._key(asked), f"Consistency of {asked.checkpoint} on {asked.data}",
+            lambda report: self._measure(asked, report), session=session,
+        )  # fmt: skip
+
+    def job(self, asked: Asked) -> Job | None:
+        """The job of `start`, if there is one."""
+        return self.jobs.get(self._key(asked))
+
+    def made(self, asked: Asked) -> SemanticConsistency:
+        """What was measured. Raises RequestError where that is not done."""
+        job = self.job(asked)
+        if job is None or job.state != "done":
+            raise RequestError(
+                f"The consistency of {asked.checkpoint} on {asked.data} isn't measured yet: the tab Consistency says "
+                "how far it is."
+            )
+        found: SemanticConsistency = job.result
+        return found
+
+    def _key(self, asked: Asked) -> str:
+        return f"{self._views.load(asked.checkpoint)[1].key}:{asked.data}"
+
+    def _measure(self, asked: Asked, report: Report) -> SemanticConsistency:
+        from aotlens.heads import semantic_consistency
+
+        _, loaded = self._views.load(asked.checkpoint)
+        test = self._views.data(asked.data, loaded).test
+        n_images = self._views.n_fitting(loaded, self._views.core.settings.consistency_images)
+        chosen = test.take(test.by_turns()[:n_images])
+        with loaded.exclusive:  # hooks are a model's state: a copy can be run while others use the original
+            model = copy.deepcopy(loaded.model)
+
+        def tell(done: int, total: int) -> None:
+            n_looked = len(chosen.images)
+            if done <= n_looked:
+                report(done, n_looked, "looking at images")
+            else:
+                report(done - n_looked, total - n_looked, "comparing regions")
+
+        return semantic_consistency(
+            model, model.to_images(chosen.images), chosen.labels, n_permutations=N_PERMUTATIONS,
+            n_bootstrap=N_BOOTSTRAP, progress=tell,
+        )  # fmt: skip
