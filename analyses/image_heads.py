@@ -6,8 +6,8 @@ For every checkpoint, on images that it was not trained on: by layer, the IoU of
 classes beside permuted labels; the share of a logit that comes from outside the patches, by paths; insertion and
 deletion by paths, rollout, attention and random order; and whether layers raise the SNR of patches in their heads'
 subspaces. By default the bundled checkpoints of Fashion-MNIST, on `fashion-sample`; where there are none, and with
---quick, a small MSSA trained here on scikit-learn's digits. Tables go to the terminal, figures to --out. Some minutes;
---quick, one.
+--quick, a small MSSA trained here on scikit-learn's digits. Tables go to the terminal, figures to --out, among them
+NAME-maps.png: images, and beneath them the maps of the most consistent heads. Some minutes; --quick, one.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ from aotlens.denoise import DenoisingAudit, audit
 from aotlens.heads import SemanticConsistency, image_maps, semantic_consistency
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from aotlens.paths import PatchCurves, patch_contributions, patch_curves
-from aotlens.plots import audit_curves, overlay_grid
+from aotlens.plots import audit_curves, image_sprite, overlay_grid
 
 #: Heads and images of the figure of maps.
 _MOST_HEADS, _MOST_IMAGES = 8, 8
+#: Heads of the picture, and the pixels of a side of each of its squares.
+_ROWS, _CELL = 5, 64
 
 
 def on_digits(*, n_steps: int = 400, seed: int = 0) -> tuple[AttentionOnlyTransformer, Tensor, ImageSet]:
@@ -108,7 +110,7 @@ def curve_rows(made: PatchCurves) -> list[list[object]]:
 def sections(
     name: str, model: AttentionOnlyTransformer, images: Tensor, pixels: ImageSet, chosen: Any
 ) -> Iterator[tuple[str, Sequence[str], list[list[object]], dict[str, Any]]]:
-    """Each table with its title, header and figures."""
+    """Each table with its title, header and figures, of which bytes are a PNG."""
     accuracy = float((model(images).argmax(-1).cpu() == pixels.labels).double().mean())
     n_curves = 12 if chosen.quick else 64
     consistency = semantic_consistency(model, images, pixels.labels, n_permutations=200 if chosen.quick else 1000)
@@ -122,7 +124,9 @@ def sections(
     titles = [f"{layer}.{head}" for layer, head in heads]
     figure = overlay_grid(shown, attention, row_titles=classes, column_titles=titles)
     title = f"{name}: IoU of heads' regions on {read}"
-    yield title, header, by_layer(consistency), {"consistency": aotlens.plot(consistency), "maps": figure}
+    picture = picture_of_heads(model, images, pixels, consistency)
+    figures = {"consistency": aotlens.plot(consistency), "maps": figure, "maps.png": picture}
+    yield title, header, by_layer(consistency), figures
     parts = patch_contributions(model, images[:n_curves])
     own = [parts.place(int(number)) for number in parts.predicted]
     of_class = np.arange(len(own)), own
@@ -146,6 +150,17 @@ def sections(
     header = ["layer", "SNR before", "after ÷ before", "with turned writes", "verdict"]
     title = f"{name}: SNR of patches in the subspaces of {snr.matrix}"
     yield title, header, snr_rows(snr), {"snr": audit_curves(snr)}
+
+
+def picture_of_heads(
+    model: AttentionOnlyTransformer, images: Tensor, pixels: ImageSet, consistency: SemanticConsistency
+) -> bytes:
+    """A PNG: one image of each class as it is, and beneath it what each of the most consistent heads looks at."""
+    first = pixels.by_turns()[: len(pixels.classes)]
+    attention = image_maps(model, images[first]).attention()
+    heads = [attention[:, layer, head] for layer, head in consistency.ranking()[:_ROWS]]
+    maps = np.stack([np.zeros_like(heads[0]), *heads])
+    return image_sprite(pixels.images[first].numpy(), maps, cell=_CELL)
 
 
 def models(chosen: Any) -> Iterator[tuple[str, AttentionOnlyTransformer, Tensor, ImageSet]]:
@@ -178,7 +193,10 @@ def main(argv: list[str] | None = None) -> int:
             for kind, figure in figures.items():
                 if chosen.out is not None:
                     chosen.out.mkdir(parents=True, exist_ok=True)
-                    figure.write_html(chosen.out / f"{name}-{kind}.html")
+                    if isinstance(figure, bytes):
+                        (chosen.out / f"{name}-{kind}").write_bytes(figure)
+                    else:
+                        figure.write_html(chosen.out / f"{name}-{kind}.html")
     return 0
 
 

@@ -93,7 +93,7 @@ def image_maps(
     model: Model,
     images: Shaped[Tensor, "*image channel height width"],
     *,
-    batch_size: int = 32,
+    batch_size: int = 64,
     max_bytes: float | int = 2_000_000_000,
     progress: Progress | None = None,
 ) -> ImageMaps:

@@ -89,10 +89,15 @@ class Attention(nn.Module):
         raise NotImplementedError
 
     def _unshared(self, q: Tensor | None, k: Tensor | None, v: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor]:
-        """MSSA's three are one tensor: with a listener they are copied, or an in-place edit of one reached all."""
-        if any(hook.has_hooks() for hook in (self.hook_q, self.hook_k, self.hook_v)):
-            v = v.clone() if v is k else v
-            k = k.clone() if k is not None and k is q else k
+        """MSSA's three are one tensor: with a listener they are copied, or an in-place edit of one reached all.
+
+        Queries and keys may stay one where nobody listens to either.
+        """
+        has_query_key_hooks = self.hook_q.has_hooks() or self.hook_k.has_hooks()
+        if v is k and (has_query_key_hooks or self.hook_v.has_hooks()):
+            v = v.clone()
+        if k is not None and k is q and has_query_key_hooks:
+            k = k.clone()
         return q, k, v
 
     def _needs_pattern(self) -> bool:

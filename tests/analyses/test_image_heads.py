@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from analyses import image_heads
 
@@ -16,3 +17,5 @@ def test_it_runs_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFix
     assert "query [CLS]" in text and "share outside (median)" in text and "the mean of 60 images" in text
     figures = {path.name for path in tmp_path.glob("*.html")}
     assert figures == {f"digits-mssa-{kind}.html" for kind in ("consistency", "maps", "curves", "snr")}
+    with Image.open(tmp_path / "digits-mssa-maps.png") as picture:  # ten digits, and five heads beneath them
+        assert picture.size == (10 * 64 + 9 * 2, 6 * 64 + 5 * 2)
