@@ -103,7 +103,7 @@ def load(
     `source` may also be what others save; nothing in it is executed:
 
     - a folder or file of TransformerLens's old format, with or without config.json, or a pickled `HookedTransformer`
-    - a folder of Hugging Face's GPT-2, and nanoGPT's ckpt.pt
+    - a folder of Hugging Face's GPT-2 or ViT, and nanoGPT's ckpt.pt
     - a state dict of any names, with `config=` (a `ModelConfig` or its fields) and `key_map=` ({their name: our name};
       `*` for layers, `.T` behind ours where theirs is `[out, in]`, `attn.W_QKV` for all three side by side, None to
       leave out)

@@ -89,7 +89,7 @@ def import_command(
         typer.Argument(
             metavar="SOURCE",
             help="A .tar, .tar.gz, .tar.xz or .zip of a checkpoint, or its folder; or a model that others saved: a "
-            "folder or file of TransformerLens, Hugging Face's GPT-2 or nanoGPT, or hf:OWNER/NAME.",
+            "folder or file of TransformerLens, Hugging Face's GPT-2 or ViT, nanoGPT, or hf:OWNER/NAME.",
         ),
     ],
     name: Annotated[str | None, typer.Option(help="Call it this instead of its own name.")] = None,

@@ -35,7 +35,7 @@ def gallery(batch: Batch, run: Run, classes: Sequence[str], known: bool) -> list
                     html.Span(f"{classes[best]} · {run.probabilities[number, best]:.2f}", className="gallery-says"),
                 ],
                 className=f"gallery-image{verdict}",
-                title=f"{what}, taken for {classes[best]}",
+                title=f"{what}, taken for {classes[best]} with probability {run.probabilities[number, best]:.2f}",
                 tabIndex=-1,
                 **{"data-image": str(number)},
             )
