@@ -48,8 +48,10 @@ def standing_out(images: Float[Tensor, "batch channel height width"], grid: Patc
     """The patches whose mean distance from the background is beyond Otsu's threshold (1979) of the image's patches.
 
     The background is the median of the image's outermost pixels, for each channel. The threshold is the one of two
-    groups whose means differ most, n₀ n₁ (μ₀ − μ₁)². An image whose patches are all as far has none.
+    groups whose means differ most, n₀ n₁ (μ₀ − μ₁)². An image whose patches are all as far has none, nor has one patch.
     """
+    if grid.n_patches == 1:
+        return torch.zeros(len(images), 1, dtype=torch.bool)
     edge = torch.cat([images[..., 0, :], images[..., -1, :], images[..., 1:-1, 0], images[..., 1:-1, -1]], dim=-1)
     away = (images - edge.median(-1).values[..., None, None]).abs().mean(1)
     _, height, width = grid.image

@@ -119,3 +119,8 @@ def test_what_images_do_not_have_says_so() -> None:
     with pytest.raises(ValueError, match="motif scores: expected a model of tokens; this one reads patches"):
         motif_scores(model)
     assert not set(motifs_of("tokens")) & {*STEPS, "border", "foreground"} and set(MOTIFS) >= set(motifs_of("images"))
+
+
+def test_a_single_patch_stands_out_of_nothing() -> None:
+    grid = PatchGrid(rows=1, columns=1, n_before=1, image=(1, 4, 4))
+    assert standing_out(torch.rand(2, 1, 4, 4), grid).tolist() == [[False], [False]]
