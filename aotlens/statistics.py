@@ -102,7 +102,7 @@ def bootstrap_interval(
     return float(low), float(high)
 
 
-#: Units from which a percentile bootstrap covers what it says; of fewer its intervals are too short.
+#: Units from which a percentile bootstrap of sums without long tails covers what it says; of fewer it is too short.
 _ENOUGH_TO_RESAMPLE = 30
 
 
@@ -120,7 +120,8 @@ def ratio_intervals(
     0 it is the percentile bootstrap: all rows share the draws, and draws whose counts are 0 are left out. Of fewer, on
     which that is too short (two units: a 95% interval that covers in half of all cases), it is Student's t of the
     linearised ratio r = S ÷ C: r ± t √(m ÷ (m − 1) Σ (sᵢ − r cᵢ)²) ÷ |C|, m being the units with counts. NaN where m is
-    below 2.
+    below 2. Either is too short for sums with long tails, such as squared errors
+    (`aotlens.evaluate.RegressionErrors.bands` says by how much).
     """
     import scipy.stats
 

@@ -14,9 +14,15 @@ A head that always looks at the same place has within = between = 1, and differe
 **Chance.** Class labels are permuted over images: p = (1 + permutations whose difference reaches the head's) ÷ (1 +
 permutations), one-sided, with the null that where a head looks has nothing to do with the class, given images that are
 drawn independently. All heads share the permutations, and their p-values are adjusted by Benjamini and Hochberg's
-procedure (`scipy.stats.false_discovery_control`). **Intervals** of the difference are percentile bootstraps over
-images, in which an image is not paired with itself; they are for heads with a difference, since at none the bootstrap
-of pairs is too wide.
+procedure (`scipy.stats.false_discovery_control`). Of heads that know no class 4.5 to 7% had p ≤ .05, with 2 to 40
+images of a class; where one image in ten was there twice 9.5%, where each was there twice all, so take copies and
+near copies (frames, crops) out first. p below the level says that regions go with classes, and pictures of one class
+are alike: it does not say that the head knows the class.
+
+**Intervals** of the difference are percentile bootstraps over images, in which an image is not paired with itself. With
+3 to 25 images of a class they held the difference in 93 to 100 of 100 cases, being up to 1.7 times too wide where it is
+small; with two of each class in 78 to 88, too short. They are each head's own: that of the head with the largest
+difference of many is too high.
 """
 
 from __future__ import annotations
@@ -58,7 +64,8 @@ class SemanticConsistency(Result):
     """95% of `difference`, over images."""
     p_values: Float64[np.ndarray, "layer head"]
     adjusted_p: Float64[np.ndarray, "layer head"]
-    """By Benjamini and Hochberg over all heads: heads at or below q have a share q of false ones among them at most."""
+    """By Benjamini and Hochberg over all heads: of those at or below q a share q is false on average, at most, where
+    heads are independent or depend on one another positively."""
     n_permutations: int
 
     @property
@@ -139,7 +146,8 @@ def semantic_consistency(
     for place, (layer, head) in enumerate(np.ndindex(*shape)):
         own = maps[layer, head]
         regions = region(own, mass)
-        others = region(own.sum(0) - own, mass)  # the mean over the other images, up to a factor
+        wide = own.double()  # in which equal patches stay equal when an image is taken off
+        others = region(wide.sum(0) - wide, mass)  # the mean over the other images, up to a factor
         within, between, p_values[layer, head], intervals[layer, head] = pairs.measure(pair_overlaps(regions))
         with_mean = float(_iou(regions, others).mean())
         overlaps[:, layer, head] = within, between, with_mean, float(regions.double().mean())

@@ -92,6 +92,19 @@ def test_overlaps_and_the_mean_map_against_loops_over_pairs() -> None:
     assert len(made.to_frame()) == 3
 
 
+def test_equal_patches_stay_equal_in_the_mean_map_of_the_other_images() -> None:
+    """For image 0 the others give .4 to two patches, one of them as 3 · .2 − .2, which is no .4 in single precision."""
+
+    def pattern_of(first: int, n_images: int, pattern: Tensor) -> Tensor:
+        maps = torch.zeros(4, 17)
+        maps[1:3, 1], maps[:3, 2] = 0.2, 0.2
+        return maps[first : first + n_images, None, None].expand_as(pattern).clone()
+
+    model = plant(maker({**PATCHES, **GRID})(), pattern_of)
+    made = semantic_consistency(model, pictures(4), torch.tensor([0, 1, 0, 1]), n_permutations=200)
+    assert (made.with_mean == 0).all(), "each image has the other of the two patches than the rest"
+
+
 def _regions(generator: torch.Generator, labels: Tensor, pull: float) -> Tensor:
     """Regions of smooth maps around a place of each image, drawn towards the class's own corner by `pull`."""
     corner = torch.stack([labels % 2, labels // 2], 1) * 6.0

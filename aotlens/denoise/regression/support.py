@@ -6,7 +6,12 @@ For a query x_i and the label tokens y_j of the examples before it, a head's sco
 
 with S the support of the prompt's own w, which no weight of the model can know: a head that compares inputs whatever
 the prompt has β_on = β_off, one that has found the support has β_on > β_off. a_i, which softmax does not see, is taken
-off by centring over j. Standard errors take the prompt as the unit (they allow whatever dependence within it).
+off by centring over j. Standard errors take the prompt as the unit (they allow whatever dependence within it), and need
+some 50 of them: of heads with random weights 4 to 8% had |z| > 1.96 from 50 prompts on, 8 to 10% of 20, 11 to 15% of
+10, 15 to 20% of 5.
+
+Labels are sums over the support, so a head that compares labels has β_on > β_off as well, without any x: a score
+ŷ_i y_j, with ŷ_i the answer that a model has already found, has β_on = E w_k² > 0 and β_off = 0.
 """
 
 from __future__ import annotations
