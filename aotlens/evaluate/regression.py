@@ -42,7 +42,7 @@ class RegressionErrors(Result):
     def bands(self) -> Float64[np.ndarray, "example 2"]:
         """95% intervals of `mean`, the prompt being the unit: bootstrap from 30 prompts on, else Student's t.
 
-        Squared errors have long tails, which few prompts seldom show. Of the baselines in five dimensions, 1,280 prompts
+        Squared errors have long tails, which few prompts seldom show. Of baselines in five dimensions, 1,280 prompts
         gave bands that held the mean in 91% (averaging after one example, the longest tail) to 96% of 600 draws, 320 in
         87 to 95%, 64 in 79 to 90%, 10 in 57 to 82%: what they miss is mostly above them.
         """

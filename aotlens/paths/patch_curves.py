@@ -30,7 +30,7 @@ from aotlens.conventions import Progress
 from aotlens.heads.image_maps import image_maps
 from aotlens.heads.patch_grid import PatchGrid
 from aotlens.heads.reader import HeadReader
-from aotlens.models import AttentionOnlyTransformer, require_ours
+from aotlens.models import PHIS, AttentionOnlyTransformer, require_ours
 from aotlens.paths.patches import patch_contributions
 from aotlens.results import Result
 from aotlens.statistics import ratio_intervals
@@ -100,7 +100,8 @@ def patch_curves(
     batch_size: int = 64,
     progress: Progress | None = None,
 ) -> PatchCurves:
-    """Insertion and deletion curves of `images` by `methods` (None: all), as defined above.
+    """Insertion and deletion curves of `images` by `methods`, as defined above (None: all, without rollout where
+    some attention is negative).
 
     `classes` is one for each image (None: what the model chooses). `baseline` is "mean", the mean over `reference`
     (None: over `images`), "zero", or an image as the model takes it. `n_steps` is at most the number of patches.
@@ -113,7 +114,7 @@ def patch_curves(
     reader = HeadReader.of(model, "patch curves", images=True)
     assert reader.grid is not None
     batch, grid = reader.require_images(images), reader.grid
-    chosen = _methods(methods)
+    chosen = _methods(model, batch, methods, batch_size)
     empty, said = _baseline(reader, baseline, batch, reference)
     if model.cfg.read_out != "classes" or model.cfg.pooling is None:
         raise ValueError(f"patch curves: expected a model of classes, got read_out={model.cfg.read_out!r}.")
@@ -155,9 +156,14 @@ def patch_curves(
     )
 
 
-def _methods(methods: Iterable[str] | None) -> tuple[str, ...]:
+def _methods(
+    model: AttentionOnlyTransformer, images: Tensor, methods: Iterable[str] | None, batch_size: int
+) -> tuple[str, ...]:
+    """The methods that were named; for None all that the model has, which is no rollout of negative attention."""
     if methods is None:
-        return METHODS
+        parts = () if PHIS[model.cfg.phi].normalises else images.split(batch_size)
+        signed = any((image_maps(model, part, batch_size=batch_size).pattern < 0).any() for part in parts)
+        return tuple(method for method in METHODS if not (signed and method == "rollout"))
     chosen = tuple(dict.fromkeys([methods] if isinstance(methods, str) else methods))
     if not chosen or not set(chosen) <= set(METHODS):
         raise ValueError(f"methods: expected some of {', '.join(METHODS)}, got {', '.join(chosen) or 'none'}.")

@@ -98,3 +98,10 @@ def test_what_cannot_be_asked_says_so() -> None:
         patch_curves(model, images, torch.tensor([0, 1, 4]))
     with pytest.raises(ValueError, match="n_steps=0"):
         patch_curves(model, images, n_steps=0)
+
+
+def test_a_model_whose_attention_is_negative_somewhere_has_every_method_but_rollout() -> None:
+    made = patch_curves(make(phi="linear"), random_images(2), n_steps=2)
+    assert made.methods == ("paths", "attention", "random") and np.isfinite(made.deletion).all()
+    with pytest.raises(ValueError, match="rollout: expected attention that is nowhere negative"):
+        patch_curves(make(phi="linear"), random_images(2), methods="rollout", n_steps=2)
