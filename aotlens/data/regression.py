@@ -5,6 +5,9 @@ A prompt draws a weight vector w and N inputs x_i, and labels them y_i = w·x_i 
     linear    w ~ N(0, I_d), x_i ~ N(0, I_d)
     sparse    the same with all but `n_nonzero` coordinates of w set to zero, which ones at random
 
+Prompts on which a model is measured may differ from those that it was trained on: noisy labels, inputs of another
+scale, mean or covariance, fewer coordinates (Garg et al. 2022, §4, Figure 4).
+
 A model reads the interleaved tokens x_1, y_1, x_2, y_2, …, x_N, each d numbers wide, a label in the first coordinate of
 its token and zeros after it. Its output at x_i is its estimate of y_i from i − 1 examples; the estimates at all x count
 and what it says at a label does not. Batches are a pure function of (seed, step), as those of text are.
@@ -22,7 +25,7 @@ from torch import Tensor
 
 from aotlens.data.sampler import uniform_words
 
-_WEIGHT_STREAM, _INPUT_STREAM, _NOISE_STREAM, _SUPPORT_STREAM = 6, 7, 8, 9
+_WEIGHT_STREAM, _INPUT_STREAM, _NOISE_STREAM, _SUPPORT_STREAM, _BASIS_STREAM = 6, 7, 8, 9, 10
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -67,6 +70,9 @@ class RegressionTask:
     """Standard deviation of each coordinate of an input."""
     input_mean: float | int = 0.0
     """Mean of each coordinate of an input."""
+    input_skew: float | int = 0.0
+    """The i-th eigenvalue of the inputs' covariance goes as i^(−input_skew), in a basis that each prompt draws for
+    itself; they add up as without it, so that inputs are as long on average. 2 is Garg et al.'s skewed covariance."""
     n_dims: int | None = None
     """Only so many first coordinates of the inputs are not zero, as in a curriculum, and the nonzero coordinates of a
     sparse w are among them (all of them where they are fewer); None is d."""
@@ -76,9 +82,10 @@ class RegressionTask:
             value = getattr(self, name)
             if self.d < 1 or not (value is None or 1 <= value <= self.d):
                 raise ValueError(f"expected d ≥ 1 and 1 ≤ {name} ≤ d (or None), got d={self.d}, {name}={value}.")
-        if self.noise_std < 0 or self.input_scale <= 0:
+        if self.noise_std < 0 or self.input_scale <= 0 or self.input_skew < 0:
             raise ValueError(
-                f"expected noise_std ≥ 0 and input_scale > 0, got {self.noise_std} and {self.input_scale}."
+                f"expected noise_std ≥ 0, input_scale > 0 and input_skew ≥ 0, got {self.noise_std}, {self.input_scale} "
+                f"and {self.input_skew}."
             )
 
     @property
@@ -90,7 +97,7 @@ class RegressionTask:
     @property
     def zero_error(self) -> float:
         """E y², noise aside: the squared error of the zero predictor, by which errors are divided. d or n_nonzero for
-        inputs N(0, I)."""
+        inputs N(0, I), and for a skewed covariance, whose basis is as likely to turn any way."""
         return self.n_relevant * (self.input_scale**2 + self.input_mean**2)
 
     def sample(
@@ -114,8 +121,12 @@ class RegressionTask:
             ranks = uniform_words(seed, _SUPPORT_STREAM, step, (n_prompts, self.d))[:, :n_dims].argsort(1).argsort(1)
             weights[:, :n_dims] *= ranks < self.n_nonzero
             weights[:, n_dims:] = 0.0
-        inputs = standard_normal(seed, _INPUT_STREAM, step, (n_prompts, n_points * self.d))
-        inputs = self.input_mean + self.input_scale * inputs.reshape(n_prompts, n_points, self.d)
+        drawn = standard_normal(seed, _INPUT_STREAM, step, (n_prompts, n_points * self.d))
+        drawn = drawn.reshape(n_prompts, n_points, self.d)
+        if self.input_skew:
+            draw = standard_normal(seed, _BASIS_STREAM, step, (n_prompts, n_dims * n_dims))
+            drawn[:, :, :n_dims] = _skewed(drawn[:, :, :n_dims], draw.reshape(-1, n_dims, n_dims), self.input_skew)
+        inputs = self.input_mean + self.input_scale * drawn
         inputs[:, :, n_dims:] = 0.0
         labels = np.einsum("npd,nd->np", inputs, weights)
         if self.noise_std:
@@ -178,6 +189,19 @@ def interleave(
     tokens[:, ::2] = inputs
     tokens[:, 1::2, 0] = labels[:, : n_points - 1]
     return tokens
+
+
+def _skewed(
+    inputs: Float[np.ndarray, "prompt point dim"], draw: Float[np.ndarray, "prompt dim dim"], skew: float
+) -> Float[np.ndarray, "prompt point dim"]:
+    """Standard normal `inputs` with covariance Q diag(λ) Qᵀ, λ_i ∝ i^(−skew) and tr = dim, Q the basis that Gram and
+    Schmidt make of a prompt's `draw`: every basis is as likely (the signs of R's diagonal see to it)."""
+    basis, upper = np.linalg.qr(draw)
+    basis = basis * np.sign(np.diagonal(upper, axis1=1, axis2=2))[:, None, :]
+    eigenvalues = np.arange(1, draw.shape[-1] + 1, dtype=np.float64) ** -skew
+    eigenvalues *= len(eigenvalues) / eigenvalues.sum()
+    skewed: np.ndarray = (inputs * np.sqrt(eigenvalues)) @ basis.transpose(0, 2, 1)
+    return skewed
 
 
 def standard_normal(seed: int, stream: int, step: int, shape: tuple[int, int]) -> Float[np.ndarray, "row column"]:

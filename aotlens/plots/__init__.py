@@ -21,6 +21,7 @@ results.py      `plot(result)`: the figure of a result
 subspaces.py    tokens of noisy subspaces layer by layer: where they lie, their SNR, what attends to what
 descent.py      an energy over the plane with a query on its way down it, and errors step by step
 regression.py   errors of in-context regression by the number of examples
+head_points.py  a number of every head with its interval
 identities.py   square matrices beside the scaled identities that they may be
 paths.py        what paths of each length add to a logit, and its flow from tokens through heads
 layered.py      a trace: boxes in columns of layers, and what each is made of
@@ -54,6 +55,7 @@ from aotlens.plots.distillation import (
     width_profiles,
 )
 from aotlens.plots.eigenvalues import eigenvalue_plane
+from aotlens.plots.head_points import head_points
 from aotlens.plots.identities import scaled_identities
 from aotlens.plots.image_sprite import image_sprite, picture
 from aotlens.plots.images import consistency_points, contribution_map, overlay_grid, patch_curve_lines
@@ -62,7 +64,7 @@ from aotlens.plots.layered import layered_graph
 from aotlens.plots.matrix import matrix_map
 from aotlens.plots.nonlinearity import error_lines, error_surfaces, gate, mask_maps
 from aotlens.plots.paths import FlowNode, flow_graph, order_bars
-from aotlens.plots.regression import layer_curves, regression_curves
+from aotlens.plots.regression import layer_curves, regression_curves, support_points
 from aotlens.plots.results import plot
 from aotlens.plots.subspaces import membership_maps, snr_by_layer, token_clouds
 from aotlens.plots.thumbnails import data_uri, sprite
@@ -96,6 +98,7 @@ __all__ = [
     "gate",
     "glyphs",
     "head_clouds",
+    "head_points",
     "head_scatter",
     "image_sprite",
     "is_whitespace",
@@ -118,6 +121,7 @@ __all__ = [
     "snr_curves",
     "sprite",
     "subspace_overlaps",
+    "support_points",
     "token_clouds",
     "training_curve",
     "width_profiles",

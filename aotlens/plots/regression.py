@@ -9,10 +9,11 @@ import numpy as np
 import plotly.graph_objects as go
 
 from aotlens.plots.colours import INK, LINES, Theme, base_layout
+from aotlens.plots.head_points import head_points
 from aotlens.plots.labels import plotly_text
 
 if TYPE_CHECKING:
-    from aotlens.denoise.regression import LayerReadings
+    from aotlens.denoise.regression import LayerReadings, SupportScores
     from aotlens.evaluate import RegressionErrors
 
 #: Errors below this are left out where the axis is logarithmic: least squares' are 0 but for rounding.
@@ -27,7 +28,8 @@ def regression_curves(
     theme: Theme = "light",
 ) -> go.Figure:
     """Squared error ÷ the zero predictor's by the number of examples, a line and its 95% band a result; those named in
-    `quiet`, such as baselines, are dashed and have no band. Raises `ValueError` for none."""
+    `quiet`, such as baselines, are dashed and have no band, and where they rise above all others a linear axis cuts
+    them off. Raises `ValueError` for none."""
     listed = list(results) if isinstance(results, Sequence) else [results]
     if not listed:
         raise ValueError("regression_curves: expected at least one result.")
@@ -35,6 +37,8 @@ def regression_curves(
     for index, result in enumerate(listed):
         dashed = result.name in quiet
         _add_line(figure, index, result.name, result.mean, None if dashed else result.bands, dashed, log, theme)
+    loud = [result.bands for result in listed if result.name not in quiet]
+    _cut_off(figure, loud, log)
     return figure
 
 
@@ -52,7 +56,25 @@ def layer_curves(result: LayerReadings, *, log: bool = False, theme: Theme = "li
         name = kind if kind == "least squares" else f"{kind} descent, {steps} step{'s' if steps > 1 else ''}"
         errors = result.algorithm_errors[result.algorithms.index(algorithm)]
         _add_line(figure, len(names) + index, name, errors, None, True, log, theme)
+    _cut_off(figure, [result.probe_errors], log)
     return figure
+
+
+def support_points(result: SupportScores, *, theme: Theme = "light") -> go.Figure:
+    """How far every head's scores go with the coordinates on which a sparse prompt's labels depend rather than with
+    the others, β_on − β_off, with 95% intervals over prompts."""
+    difference, reach = result.on - result.off, 1.96 * result.standard_error
+    intervals = np.stack([difference - reach, difference + reach], -1)
+    return head_points(difference, intervals, quantity="β_on − β_off, nats a unit of x·x", theme=theme)
+
+
+def _cut_off(figure: go.Figure, loud: Sequence[np.ndarray], log: bool) -> None:
+    """Ends a linear axis a little above the largest of `loud` and the zero predictor, if anything goes beyond."""
+    if log or not loud:
+        return
+    top = 1.08 * max(1.0, max(float(np.max(values)) for values in loud))
+    if max(float(np.max(trace.y)) for trace in figure.data if len(trace.y)) > top:
+        figure.update_yaxes(range=[0, top])
 
 
 def _figure(log: bool, theme: Theme) -> go.Figure:

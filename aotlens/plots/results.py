@@ -24,7 +24,7 @@ from aotlens.plots.matrix import matrix_map
 from aotlens.plots.nonlinearity import error_lines, error_surfaces
 from aotlens.plots.paths import FlowNode, flow_graph, order_bars
 from aotlens.plots.projections import distortion_plot
-from aotlens.plots.regression import layer_curves, regression_curves
+from aotlens.plots.regression import layer_curves, regression_curves, support_points
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -319,6 +319,7 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.denoise.audit.DenoisingAudit": audit_curves,
     "aotlens.denoise.one_layer.Landscape": loss_landscape,
     "aotlens.denoise.regression.layers.LayerReadings": layer_curves,
+    "aotlens.denoise.regression.support.SupportScores": support_points,
     "aotlens.denoise.stored.DenoiserTraining": denoiser_curves,
     "aotlens.denoise.theorem.DenoisingRates": snr_curves,
     "aotlens.denoise.training.TrainedLayers": denoiser_curves,

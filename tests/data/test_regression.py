@@ -68,6 +68,27 @@ def test_the_zero_predictor_gets_what_the_task_says(n_nonzero: int | None) -> No
     assert RegressionTask(d=20, n_nonzero=n_nonzero).zero_error == (n_nonzero or 20)
 
 
+def test_a_skewed_covariance_has_its_eigenvalues_in_a_basis_of_each_prompt() -> None:
+    task = RegressionTask(d=4, input_skew=2.0, input_scale=1.5, n_dims=3)
+    prompts = task.sample(3, 40_000, seed=1, dtype=torch.float64)
+    assert not prompts.inputs[..., 3:].any()
+    expected = 1.5**2 * 3 * torch.tensor([1.0, 1 / 4, 1 / 9], dtype=torch.float64) / (1 + 1 / 4 + 1 / 9)
+    leading = []
+    for inputs in prompts.inputs[..., :3]:
+        values, vectors = torch.linalg.eigh(inputs.mT @ inputs / len(inputs))
+        torch.testing.assert_close(values.flip(0), expected, rtol=0.05, atol=0)
+        leading.append(vectors[:, -1])
+    assert max(abs(float(leading[0] @ leading[1])), abs(float(leading[1] @ leading[2]))) < 0.99
+    many = task.sample(20_000, 1, dtype=torch.float64)
+    outer = many.inputs[:, 0, :3].mT @ many.inputs[:, 0, :3] / 20_000  # no direction is preferred over prompts
+    torch.testing.assert_close(outer, 1.5**2 * torch.eye(3, dtype=torch.float64), rtol=0.1, atol=0.12)
+    assert task.zero_error == 3 * 1.5**2
+    squares = many.labels.pow(2)
+    assert abs(float(squares.mean()) - task.zero_error) < 4 * float(squares.std()) / 20_000**0.5
+    plain, none = RegressionTask(d=4).sample(2, 3), RegressionTask(d=4, input_skew=0.0).sample(2, 3)
+    assert torch.equal(plain.inputs, none.inputs)
+
+
 def test_fewer_dimensions_leave_coordinates_out() -> None:
     task = RegressionTask(d=6, n_nonzero=3, n_dims=2)
     prompts = task.sample(50, 3)
@@ -91,7 +112,14 @@ def test_a_curriculum_grows_to_its_end() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"d": 0}, {"d": 4, "n_nonzero": 5}, {"d": 4, "n_dims": 0}, {"noise_std": -1.0}, {"input_scale": 0}],
+    [
+        {"d": 0},
+        {"d": 4, "n_nonzero": 5},
+        {"d": 4, "n_dims": 0},
+        {"noise_std": -1.0},
+        {"input_scale": 0},
+        {"input_skew": -1},
+    ],
 )
 def test_a_task_that_does_not_fit_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="expected"):

@@ -75,16 +75,17 @@ def support_scores(
 ) -> SupportScores:
     """β_on and β_off of every head on `n_prompts` prompts of a sparse `task`.
 
-    Points are as many as the context holds unless given. Raises `ValueError` for a task whose weights are all nonzero,
-    for fewer than three points or two prompts, and as `require_regression`.
+    Points are as many as the context holds unless given. Raises `ValueError` for a task on whose every active
+    coordinate labels depend, for fewer than three points or two prompts, and as `require_regression`.
     """
     require_ours(model, "support_scores")
     require_regression(model, task.d)
     n_points = points_of(model) if n_points is None else n_points
-    if task.n_relevant == task.d or n_points < 3 or n_prompts < 2:
+    n_active = task.d if task.n_dims is None else task.n_dims
+    if task.n_relevant == n_active or n_points < 3 or n_prompts < 2:
         raise ValueError(
             f"support_scores: expected a sparse task, at least 3 points and 2 prompts; got {task.n_relevant} of "
-            f"{task.d} coordinates, {n_points} points and {n_prompts} prompts."
+            f"{n_active} coordinates, {n_points} points and {n_prompts} prompts."
         )
     prompts = task.sample(n_prompts, n_points, seed, dtype=torch.float64)
     inputs, support = prompts.inputs, (prompts.weights != 0).double()[:, None]
