@@ -89,6 +89,10 @@ class Catalog:
         """The first that reads images and isn't broken; None where there is none."""
         return next((info.name for info in self.list() if self.reads_images(info)), None)
 
+    def default_of_regression(self) -> str | None:
+        """The first that regresses in context and isn't broken; None where there is none."""
+        return next((info.name for info in self.list() if self.regresses(info)), None)
+
     def config(self, name: str | None) -> dict[str, Any]:
         """The model's configuration of the checkpoint of that name; empty where it isn't there or is broken."""
         return next((info.model for info in self.list() if info.name == name and info.problem is None), {})
@@ -110,6 +114,18 @@ class Catalog:
         ends = info.model.get("read_in"), info.model.get("read_out")
         return info.problem is None and ends == ("patches", "classes")
 
+    @staticmethod
+    def regresses(info: CheckpointInfo) -> bool:
+        """Whether the Regression page can show it: vectors in, one number out, later tokens unseen."""
+        model = info.model
+        ends = model.get("read_in"), model.get("read_out"), model.get("d_out")
+        return info.problem is None and ends == ("vectors", "vectors", 1) and bool(model.get("causal", True))
+
+    def page_of(self, info: CheckpointInfo) -> str | None:
+        """The name of the page that shows a checkpoint's heads; None where none does."""
+        pages = {"heads": self.reads_text, "images": self.reads_images, "regression": self.regresses}
+        return next((page for page, shows in pages.items() if shows(info)), None)
+
     def need_text(self, name: str | None) -> None:
         """Raises RequestError for a checkpoint that reads no text, and says where it can be looked at."""
         info = self.info(name)
@@ -119,6 +135,11 @@ class Catalog:
             raise RequestError(
                 f"{info.name} reads images, not text, and this view is of a text: the page Images shows its heads and "
                 "its paths. Choose a checkpoint with a tokenizer here."
+            )
+        if self.regresses(info):
+            raise RequestError(
+                f"{info.name} reads prompts of in-context regression, not text, and this view is of a text: the page "
+                "Regression shows its heads and its layers. Choose a checkpoint with a tokenizer here."
             )
         raise RequestError(f"The checkpoint {info.name} doesn't read text; choose one with a tokenizer.")
 

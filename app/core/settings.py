@@ -94,6 +94,8 @@ class Settings:
     """Trained denoisers that are kept in memory, and losses over α and β; the least recently used go first."""
     n_planes: int = 32
     """Energies in the plane that are kept, with the prompts that errors are averaged over."""
+    n_regressions: int = 128
+    """Results of in-context regression that are kept in memory; the least recently used go first."""
     max_models: int = 4
     """Models kept in memory; the least recently used goes first."""
     listing_seconds: float = 2.0

@@ -30,6 +30,7 @@ _NAMES = (
     "nonlinearity",
     "subspaces",
     "denoising",
+    "regression",
     "checkpoints",
 )
 

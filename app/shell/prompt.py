@@ -10,6 +10,9 @@ from dash import html
 from aotlens.checkpoints import CheckpointInfo
 from app.core.catalog import Catalog
 
+#: What is said of a checkpoint that another page shows.
+_UNFIT: dict[str | None, str] = {"images": " (reads images)", "regression": " (regresses in context)"}
+
 
 def checkpoint_choice(
     id: str,
@@ -26,7 +29,7 @@ def checkpoint_choice(
 
     def entry(info: CheckpointInfo) -> dict[str, str | bool]:
         fit = catalog.reads_text(info) if reads_text else info.problem is None
-        unfit = " (reads images)" if catalog.reads_images(info) else " (can't be shown here)"
+        unfit = _UNFIT.get(catalog.page_of(info), " (can't be shown here)")
         why_not = " (can't be opened)" if info.problem is not None else unfit
         return {"value": info.name, "label": info.name + (note(info) if fit else why_not), "disabled": not fit}
 

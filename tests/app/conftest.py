@@ -79,6 +79,19 @@ def save_images(folder: Path, name: str, *, processor: ImageProcessor | None = N
     save_checkpoint(folder / name, model, CheckpointInfo(name=name, description="Random weights, for tests."))
 
 
+def save_regression(folder: Path, name: str, d: int = 3, **rest: Any) -> None:
+    """A checkpoint with random weights that reads prompts of in-context regression of 2d + 1 points."""
+    from aotlens.checkpoints import CheckpointInfo, save_checkpoint
+    from aotlens.models import AttentionOnlyTransformer, ModelConfig
+
+    sizes: dict[str, Any] = {"n_layers": 2, "d_model": 24, "n_heads": 3, "d_head": 8, "n_ctx": 4 * d + 1, "seed": 2}
+    ends: dict[str, Any] = {"read_in": "vectors", "d_in": d, "read_out": "vectors", "d_out": 1}
+    model = AttentionOnlyTransformer(ModelConfig(**{**sizes, **ends, "position_init_std": 1.0, **rest}))
+    recipe = {"prompts": {"d": d, "n_nonzero": None, "noise_std": 0.0}}
+    info = CheckpointInfo(name=name, description="Random weights, for tests.", recipe=recipe)
+    save_checkpoint(folder / name, model, info)
+
+
 @pytest.fixture(scope="session")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three that load, one that is broken."""

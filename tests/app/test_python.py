@@ -58,9 +58,10 @@ from app.shell.page import Page
 from app.shell.python import lines
 from tests.app.atlas.conftest import stored_atlases
 from tests.app.conftest import TEXT as LONG
-from tests.app.conftest import head_drawn, save_images, save_tiny, serve, wait
+from tests.app.conftest import head_drawn, save_images, save_regression, save_tiny, serve, wait
 from tests.app.distillation.conftest import distil
 from tests.app.images import numbers as images
+from tests.app.regression import numbers as regression
 from tests.app.same_numbers import same
 
 TEXT = "The captain bowed to the captain."
@@ -88,6 +89,7 @@ STATES: dict[str, Any] = {
     "denoising": DenoisingState(task="mixtures", energy="hopfield", alpha=0.3, beta=0.2, steps=3, seed=5, run=2),
     "nonlinearity": NonlinearityState(preset="sawtooth", eta=0.05, head=(1, 2), x=(0.25,)),
     "images": images.STATE,
+    "regression": regression.STATE,
     "trigrams": TrigramsState(
         checkpoint="tiny-mhsa", head=(0, 1), k=40, source="captain", destination="·", within="all", row=3, after="the",
         corpus=key_of(BOOK), tokens=3000,
@@ -271,6 +273,7 @@ EXPECTED: dict[str, Expected] = {
     paths.FLOW: lambda app, at: (q := _question(app, at))[0].flow(q[1]).to_frame(),
     paths.WITHOUT: lambda app, at: (q := _question(app, at))[0].without(q[1], at.without).frame,
     **images.EXPECTED,
+    **regression.EXPECTED,
     nonlinearity.COMPILED: lambda app, at: _compiled(app, at)[0].compiled.to_frame(),
     nonlinearity.ERROR: lambda app, at: _compiled(app, at)[0].curve.error,
     nonlinearity.HEADS: lambda app, at: [(role.layer, role.head, role.eta) for role in _compiled(app, at)[0].roles],
@@ -319,6 +322,8 @@ def at_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
     (home / "distillations").mkdir()
     save_tiny(home / "checkpoints", "tiny-mhsa")
     save_images(home / "checkpoints", "digits-tiny")
+    save_regression(home / "checkpoints", "regression-tiny")
+    save_regression(home / "checkpoints", "regression-tied", attention="mssa")
     save_tiny(home / "checkpoints", "tiny-mssa", n_layers=3, n_heads=2, attention="mssa")
     shutil.copytree(bundled_folder() / CHECKPOINT, home / "checkpoints" / CHECKPOINT)
     distil(home / "distillations", "tiny-mhsa", home / "checkpoints", [0, 4], costs=True)

@@ -43,14 +43,13 @@ def register(app: App, core: Core, service: Checkpoints) -> None:
         if chosen is None:
             return None
         info = core.catalog.info(chosen)
-        of_images = core.catalog.reads_images(info)
-        page = "images" if of_images else "heads"
+        page = core.catalog.page_of(info)
         return {
             "body": _card(info),
             "title": info.name,
-            "href": core.links.to(page, checkpoint=info.name),
-            "opens": "Open in Images" if of_images else "Open in Heads",
-            "link": "button-link" if of_images or core.catalog.reads_text(info) else "button-link hidden",
+            "href": core.links.to(page or "heads", checkpoint=info.name),
+            "opens": f"Open in {(page or 'heads').capitalize()}",
+            "link": "button-link hidden" if page is None else "button-link",
         }
 
     @guarded(app, panel=ids.PARAMETERS, inputs=stores(chosen=shell.seen(ids.PARAMETERS)), parts=("body",))

@@ -1,0 +1,147 @@
+"""The In-context regression page in a real Chromium: sliders, models, a head's map, tabs; and where others point."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from playwright.sync_api import expect
+
+from app.core import Core
+from app.factory import create_app
+from app.pages.regression import words
+from app.pages.regression.address import ADDRESS, RegressionState
+from app.pages.regression.ids import ids
+from app.pages.regression.service import Regressions
+from app.shell import ids as shell
+from app.shell.app import App
+from tests.app.conftest import fits, in_the_first_screen, opened, serve, settled, written
+from tests.app.test_accessibility import CONTRAST, OPTIONS, answered, faults, in_the_dark
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+
+@pytest.fixture(scope="module")
+def regression_app(regression_core: Core) -> App:
+    return create_app(regression_core.settings, regression_core)
+
+
+@pytest.fixture(scope="module")
+def address(regression_app: App) -> Iterator[str]:
+    with serve(regression_app) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def service(regression_app: App) -> Regressions:
+    return regression_app.services["regression"]
+
+
+def at(**state: Any) -> str:
+    return ADDRESS.format(RegressionState(**state))
+
+
+def says(page: Page, service: Regressions, **state: Any) -> None:
+    """Waits until the page says the errors of a state, and has drawn them."""
+    asked = service.asked_of(RegressionState(**state))
+    expect(page.locator(f"#{shell.body(ids.ERRORS)} > div")).to_have_text(words.of_errors(asked, service.errors(asked)))
+    page.locator(f"#{shell.graph(ids.ERRORS)} .scatterlayer .trace").first.wait_for()
+    settled(page)
+
+
+def caption(page: Page, panel: str) -> Any:
+    return page.locator(f"#{shell.caption(panel)}")
+
+
+def test_sliders_move_the_prompts_and_models_are_of_one_width(open_page, service: Regressions) -> None:
+    page = open_page("/regression", load=True)
+    says(page, service)
+    in_the_first_screen(page, ids.ERRORS)
+    page.locator(f"#{ids.DIMS} [role=slider]").focus()
+    page.keyboard.press("ArrowLeft")
+    written(page, "dims", "2")
+    says(page, service, dims=2)
+    expect(page.locator(f"#{shell.value_of(ids.NONZERO)}")).to_have_text("2")
+    page.locator(f"#{ids.NOISE} [role=slider]").focus()
+    page.keyboard.press("ArrowRight")
+    written(page, "noise", "0.05")
+    says(page, service, dims=2, noise=0.05)
+    page.click(f"#{ids.D}")
+    page.get_by_role("option", name="2 numbers").click()
+    written(page, "checkpoint", "two")
+    written(page, "dims", None)
+    says(page, service, checkpoint="two", noise=0.05)
+
+
+def test_a_head_is_chosen_and_a_row_is_locked(open_page, service: Regressions) -> None:
+    page = open_page(at(tab="heads", checkpoint="three-mssa"))
+    says(page, service, checkpoint="three-mssa")
+    page.click(f"#{ids.CELLS} .pick-head[data-layer='1'][data-head='2']")
+    expect(page.locator(f"#{shell.title(ids.MAP)}")).to_have_text("Head 1.2")
+    written(page, "head", "1.2")
+    page.locator(f"#{ids.CELLS} .pick-head[data-layer='1'][data-head='2']").focus()
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator(f"#{shell.title(ids.MAP)}")).to_have_text("Head 1.1")
+    asked = service.asked_of(RegressionState(checkpoint="three-mssa"))
+    result, prompts = service.prompt(asked, 0), service.prompts(asked, 32)
+    page.click(f"#{ids.QUERY}")
+    page.get_by_role("option", name="x5", exact=True).click()
+    written(page, "query", "8")
+    expect(caption(page, ids.MAP)).to_have_text(words.of_map(result, prompts, 0, (1, 1), 8))
+    frame = f"#{shell.graph(ids.MAP)} .shapelayer path"
+    expect(page.locator(frame)).to_have_count(1)
+    page.locator(f"#{ids.CELLS} .pick-head[aria-pressed=true]").focus()
+    page.keyboard.press("Escape")
+    written(page, "query", None)
+    expect(page.locator(frame)).to_have_count(0)
+    page.wait_for_function("id => document.querySelector(`#${id} .heatmaplayer image`)", arg=shell.graph(ids.MAP))
+    box = page.locator(f"#{shell.graph(ids.MAP)} .nsewdrag").first.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 0.2 * box["width"], box["y"] + 0.5 * box["height"])
+    page.mouse.click(box["x"] + 0.2 * box["width"], box["y"] + 0.5 * box["height"])
+    written(page, "query", "6")
+    settled(page)
+
+
+def test_tabs_say_what_the_model_does(open_page, service: Regressions) -> None:
+    page = open_page(at(nonzero=1))
+    says(page, service, nonzero=1)
+    asked = service.asked_of(RegressionState(nonzero=1))
+    expect(caption(page, ids.LAYERS)).to_have_text(words.of_layers(asked, service.readings(asked)))
+    opened(page, "Without a head")
+    expect(caption(page, ids.WITHOUT)).to_have_text(words.of_without(asked, service.without(asked, "mean")))
+    opened(page, "Motifs")
+    expect(caption(page, ids.MOTIFS)).to_have_text(words.of_motifs(service.motifs(asked)))
+    opened(page, "Support")
+    expect(caption(page, ids.SUPPORT)).to_have_text(words.of_support(asked, service.support(asked)))
+    page.locator(f"#{ids.NONZERO} [role=slider]").focus()
+    page.keyboard.press("End")
+    written(page, "nonzero", None)
+    expect(page.locator(f"#{shell.notice(ids.SUPPORT)}")).to_contain_text("Set Nonzero weights below the dimension")
+
+
+def test_other_pages_point_here(open_page, service: Regressions) -> None:
+    page = open_page("/checkpoints?checkpoint=two", load=True)
+    page.get_by_role("link", name="Open in Regression").click()
+    says(page, service, checkpoint="two")
+    page.get_by_role("link", name="Its card").click()
+    expect(page.locator("#checkpoints-card-title")).to_have_text("two")
+    page = open_page("/heads?checkpoint=two")
+    expect(page.locator("#page")).to_contain_text("the page Regression shows its heads")
+
+
+def test_nobody_is_kept_out_and_all_fits(open_page, service: Regressions) -> None:
+    page = open_page(at(nonzero=1))
+    says(page, service, nonzero=1)
+    answered(page)
+    assert faults(page, OPTIONS) == []
+    for tab in ("Heads on a prompt", "Without a head", "Motifs", "Support"):
+        opened(page, tab)
+        assert faults(page, OPTIONS, f"#{ids.TABS}") == [], tab
+    opened(page, "Heads on a prompt")
+    page.set_viewport_size({"width": 800, "height": 900})
+    fits(page)
+    in_the_dark(page)
+    assert faults(page, CONTRAST) == []
