@@ -4,10 +4,10 @@
 
 Reads the bundled checkpoints (`regression-5d-mhsa`, …, made by `aotlens train NAME`), measures their errors by the
 number of examples on 1,280 prompts beside least squares, averaging, three nearest neighbours and the lasso, reads the
-answer off after each layer beside steps of gradient descent, and says where their heads look and what ablating each
-costs. Prints each claim with its figure and a verdict; --html writes the figures, --docs its section. Expected: what is
-exact holds; MHSA is below a tenth of the zero predictor's error after 2d examples. Two minutes; `--quick` takes fewer
-prompts.
+answer off after each layer beside steps of gradient descent, says where their heads look and what ablating each costs,
+and on a sparse task whether a head's scores single out the coordinates that count. Prints each claim with its figure
+and a verdict; --html writes the figures, --docs its section. Expected: what is exact holds; MHSA is below a tenth of
+the zero predictor's error after 2d examples. Three minutes; `--quick` takes fewer prompts.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from aotlens.denoise.regression import (
     one_step_paired,
     paired_tokens,
     read_layers,
+    support_scores,
 )
 from aotlens.evaluate import RegressionErrors, points_of, regression_errors, regression_estimates
 from aotlens.heads import ablate_each, motifs_of
@@ -49,9 +50,14 @@ def models() -> dict[str, AttentionOnlyTransformer]:
 
 
 def task_of(model: AttentionOnlyTransformer) -> RegressionTask:
-    """The linear task in as many dimensions as the model reads."""
+    """The task that the model was trained on: linear or sparse, in as many dimensions as it reads."""
     assert model.cfg.d_in is not None
-    return RegressionTask(d=model.cfg.d_in)
+    return RegressionTask(d=model.cfg.d_in, n_nonzero=model.card.recipe["prompts"]["n_nonzero"])
+
+
+def called(task: RegressionTask) -> str:
+    """`d = 10`, `d = 10, 3 nonzero`."""
+    return f"d = {task.d}" if task.n_nonzero is None else f"d = {task.d}, {task.n_nonzero} nonzero"
 
 
 def exact(*, quick: bool) -> list[Claim]:
@@ -92,8 +98,7 @@ def figure_6(loaded: dict[str, AttentionOnlyTransformer], *, quick: bool) -> tup
     n_prompts = 320 if quick else 1280
     rows: list[tuple[str, ...]] = []
     results: list[RegressionErrors] = []
-    for d in sorted({task_of(model).d for model in loaded.values()}):
-        task = RegressionTask(d=d)
+    for task in sorted({task_of(model) for model in loaded.values()}, key=called):
         measured: list[tuple[str, RegressionErrors, str, str]] = []
         for name, model in loaded.items():
             if task_of(model) == task:
@@ -101,11 +106,11 @@ def figure_6(loaded: dict[str, AttentionOnlyTransformer], *, quick: bool) -> tup
                 cost = f"{card.tokens_seen // 64:,} steps, {card.seconds / 60:.1f} min"
                 result = regression_errors(model, task, n_prompts=n_prompts, name=name)
                 measured.append((name, result, f"{count_parameters(model):,}", cost))
-        for name in _SHOWN_BASELINES:
+        for name in (*_SHOWN_BASELINES, *(("lasso",) if task.n_nonzero else ())):
             measured.append((name, baseline_errors(name, task, n_prompts=n_prompts), "", ""))
         for name, result, parameters, cost in measured:
-            cells = [_with_band(result, examples) for examples in (d // 2, d, 2 * d)]
-            rows.append((f"{name}, d = {d}" if not parameters else name, *cells, parameters, cost))
+            cells = [_with_band(result, examples) for examples in (task.d // 2, task.d, 2 * task.d)]
+            rows.append((f"{name}, {called(task)}" if not parameters else name, *cells, parameters, cost))
         results += [result for _, result, _, _ in measured]
     header = ("model", "after d/2 examples", "after d", "after 2d", "parameters", "training")
     return markdown(header, rows), results
@@ -149,12 +154,31 @@ def by_head(loaded: dict[str, AttentionOnlyTransformer], *, quick: bool) -> str:
     return markdown(("model", *titles, "dearest heads"), rows)
 
 
+def by_support(loaded: dict[str, AttentionOnlyTransformer], *, quick: bool) -> str:
+    """Whether any head's scores go with the coordinates that count on a 3-sparse task, for the model that was trained
+    on it and one of the same shape that was not."""
+    rows: list[tuple[str, ...]] = []
+    for task in sorted({task_of(model) for model in loaded.values() if task_of(model).n_nonzero}, key=called):
+        for name, model in loaded.items():
+            if task_of(model).d == task.d:
+                result = support_scores(model, task, n_prompts=128 if quick else 1024)
+                layer, head = np.unravel_index(int(np.nanargmax(np.abs(result.z))), result.z.shape)
+                slopes = f"{result.on[layer, head]:.3g}, {result.off[layer, head]:.3g}"
+                n_heads, beyond = result.z.size, int((np.abs(result.z) > 4).sum())
+                rows.append(
+                    (name, f"{beyond} of {n_heads}", f"{layer}.{head}", slopes, f"{result.z[layer, head]:+.1f}")
+                )
+    header = ("model", "heads beyond 4 standard errors", "largest", "β_on, β_off", "(β_on − β_off) ÷ standard error")
+    return markdown(header, rows)
+
+
 def verdicts(results: list[RegressionErrors]) -> tuple[list[Claim], list[Verdict]]:
     """Figure 6 at our sizes."""
     claims: list[Claim] = []
     rows: list[Verdict] = []
     for d in sorted({result.task.d for result in results}):
-        after = {result.name: float(result.mean[2 * d]) for result in results if result.task.d == d}
+        linear = RegressionTask(d=d)
+        after = {result.name: float(result.mean[2 * d]) for result in results if result.task == linear}
         mhsa, mssa, transformer = (after.get(f"regression-{d}d-{kind}") for kind in ("mhsa", "mssa", "transformer"))
         if mhsa is not None:
             claims.append(
@@ -193,14 +217,16 @@ def main(argv: list[str] | None = None) -> int:
     claims = [*exact(quick=chosen.quick), *measured]
     status = report(claims)
     layers, readings = by_layer(loaded, quick=chosen.quick)
-    sections = [verdicts_table(judged), table, layers, by_head(loaded, quick=chosen.quick)]
+    heads, support = (made(loaded, quick=chosen.quick) for made in (by_head, by_support))
+    sections = [verdicts_table(judged), table, layers, heads, support]
     print("", *sections, sep="\n\n")
     if chosen.html is not None:
         chosen.html.mkdir(parents=True, exist_ok=True)
         figures = {f"layers_{name}": layer_curves(reading) for name, reading in readings.items()}
-        for d in sorted({result.task.d for result in results}):
-            own = [result for result in results if result.task.d == d]
-            figures[f"figure_6_{d}d"] = regression_curves(own, quiet=_SHOWN_BASELINES)
+        for task in {result.task for result in results}:
+            own = [result for result in results if result.task == task]
+            sparse = f"_{task.n_nonzero}_nonzero" if task.n_nonzero else ""
+            figures[f"figure_6_{task.d}d{sparse}"] = regression_curves(own, quiet=(*_SHOWN_BASELINES, "lasso"))
         for name, figure in figures.items():
             figure.write_html(chosen.html / f"{name}.html", include_plotlyjs="directory")
     if chosen.docs is not None:

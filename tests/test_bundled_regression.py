@@ -16,6 +16,7 @@ from aotlens.heads.prompts import attention_in_prompts
 from aotlens.models import AttentionOnlyTransformer
 
 NAMES = ("regression-5d-mhsa", "regression-5d-mssa", "regression-5d-transformer")
+LARGER = ("regression-10d-mhsa", "regression-10d-transformer", "regression-10d-sparse-mhsa")
 TASK = RegressionTask(d=5)
 
 pytestmark = pytest.mark.usefixtures("real_bundled_folder")
@@ -26,26 +27,31 @@ def load(name: str) -> AttentionOnlyTransformer:
     return aotlens.load(name, device="cpu")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", (*NAMES, *LARGER))
 def test_its_errors_are_those_of_its_card_on_other_prompts(name: str) -> None:
-    metrics = read_info(bundled_folder() / name).metrics
-    result = regression_errors(load(name), TASK, n_prompts=640, seed=5)
+    info = read_info(bundled_folder() / name)
+    metrics, trained = info.metrics, info.recipe["prompts"]
+    task = RegressionTask(d=trained["d"], n_nonzero=trained["n_nonzero"])
+    result = regression_errors(load(name), task, n_prompts=640, seed=5)
     spread = result.errors.std(0, ddof=1) * (1 / 640 + 1 / 1280) ** 0.5
     assert (np.abs(result.mean - np.array(metrics["error_by_examples"])) < 4.5 * spread + 1e-3).all()
-    least_squares = baseline_errors("least squares", TASK, n_prompts=640, seed=5)
+    assert info.command == f"aotlens train {name}"
+    if task.n_nonzero is not None:
+        return
+    least_squares = baseline_errors("least squares", task, n_prompts=640, seed=5)
     assert (result.mean[:5] > least_squares.mean[:5] - 0.02).all(), "nothing linear is better with so few examples"
 
 
 def test_attention_alone_is_below_a_tenth_and_the_subspace_kind_has_left_the_plateau() -> None:
-    after = {name: read_info(bundled_folder() / name).metrics["error_after_2d"] for name in NAMES}
-    assert after["regression-5d-mhsa"] < 0.1 and after["regression-5d-mssa"] < 0.5
+    after = {name: read_info(bundled_folder() / name).metrics["error_after_2d"] for name in (*NAMES, *LARGER)}
+    assert max(after[name] for name in after if name.endswith("mhsa")) < 0.1 and after["regression-5d-mssa"] < 0.5
 
 
 def test_they_are_of_one_size_and_small() -> None:
     infos = [read_info(bundled_folder() / name) for name in NAMES]
     sizes = [info.n_weights or 0 for info in infos]
     assert max(sizes) < 1.03 * min(sizes)
-    files = [path for name in NAMES for path in (bundled_folder() / name).iterdir()]
+    files = [path for name in (*NAMES, *LARGER) for path in (bundled_folder() / name).iterdir()]
     assert sum(path.stat().st_size for path in files) < 1e6
 
 
