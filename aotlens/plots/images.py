@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Shaped, UInt8
 from PIL import Image
 from plotly.subplots import make_subplots
 
-from aotlens.plots.colours import INK, LINES, QUIET, Scale, Theme, base_layout
+from aotlens.plots.colours import INK, LINES, Scale, Theme, base_layout
 from aotlens.plots.labels import plotly_text
 from aotlens.plots.thumbnails import data_uri
 
@@ -138,11 +138,10 @@ def patch_curve_lines(
                 marker={"size": 5}, customdata=error, hovertemplate="%{y:.3f} ± %{customdata:.3f}",
             )  # fmt: skip
             figure.add_traces([band, line], rows=1, cols=panel)
-    figure.update_layout(base_layout(theme, hovermode="x unified", height=420))
-    figure.update_layout(legend={"orientation": "h", "y": -0.2, "yanchor": "top"}, margin={"t": 36})
-    lines = {"gridcolor": QUIET[theme], "zerolinecolor": QUIET[theme]}
-    figure.update_xaxes(title_text="share of patches", tickformat=".0%", **lines)
-    figure.update_yaxes(**lines)
+    layout = base_layout(theme, hovermode="x unified", height=420)
+    figure.update_layout(layout, legend={"orientation": "h", "y": -0.2, "yanchor": "top"}, margin={"t": 36})
+    figure.update_xaxes(title_text="share of patches", tickformat=".0%", **layout["xaxis"])  # of both panels
+    figure.update_yaxes(**layout["yaxis"])
     figure.update_yaxes(title_text=quantity, row=1, col=1)
     figure.update_annotations(font={"size": 13, "color": INK[theme]})
     return figure
@@ -188,8 +187,10 @@ def consistency_points(
             ),
             row=2, col=1,
         )  # fmt: skip
-    figure.update_layout(base_layout(theme, height=520, legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"}))
-    axis = {"tickvals": list(range(n_layers)), "range": [-0.5, n_layers - 0.5], "zeroline": False}
+    layout = base_layout(theme, height=520, legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"})
+    figure.update_layout(layout)
+    figure.update_yaxes(**layout["yaxis"])  # of both panels
+    axis = {**layout["xaxis"], "tickvals": list(range(n_layers)), "range": [-0.5, n_layers - 0.5], "zeroline": False}
     figure.update_xaxes(**axis)
     figure.update_xaxes(title_text="layer", row=2, col=1)
     figure.update_yaxes(title_text="IoU with mean map", range=[0, 1.02], row=1, col=1)
