@@ -8,6 +8,8 @@ parameters.py  numbers that sliders set and addresses remember
 reading.py     files of drives that may stop answering
 catalog.py     which checkpoints there are; each model loaded once
 inference.py   text -> tokens -> patterns and predictions; exclusive use of a model
+expansions.py  a prompt's logits and scores as sums over paths
+scores.py      one attention score of a prompt: what it is compared with, its largest pairs of paths, its trace
 switches.py    heads that are switched off, and what stands in their place
 head_maps.py   what of a prompt's patterns is shown: one head's map, the picture of all heads
 labels.py      what rows and columns are, for people
@@ -37,9 +39,11 @@ from typing import Self
 from app.core.cache import Memory
 from app.core.catalog import Catalog
 from app.core.corpora import Corpora
+from app.core.expansions import Expansions
 from app.core.images import Images
 from app.core.inference import Inference
 from app.core.links import Links
+from app.core.scores import Scores
 from app.core.settings import Settings
 from app.core.switches import Switches
 
@@ -54,6 +58,8 @@ class Core:
     corpora: Corpora
     images: Images
     switches: Switches
+    expansions: Expansions
+    scores: Scores
     memory: Memory
     """What is kept between requests."""
     links: Links = field(default_factory=Links)
@@ -65,12 +71,16 @@ class Core:
         memory = Memory(settings.memory_bytes)
         catalog, corpora = Catalog(settings, memory), Corpora(settings)
         switches = Switches(catalog, corpora, settings, memory)
+        inference = Inference(catalog, settings, switches, memory)
+        expansions = Expansions(catalog, inference, memory)
         return cls(
             settings=settings,
             catalog=catalog,
-            inference=Inference(catalog, settings, switches, memory),
+            inference=inference,
             corpora=corpora,
             images=Images(settings, memory),
             switches=switches,
+            expansions=expansions,
+            scores=Scores(expansions, settings, memory),
             memory=memory,
         )

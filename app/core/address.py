@@ -253,6 +253,16 @@ def position(first: str) -> Any:
     return whole(check=checks.position(first))
 
 
+def cell(first: str) -> Any:
+    """An entry of a head's map: the positions of query and key, `18.4`, in the same text."""
+    return pair(check=checks.cell(first), expected="the positions of a query and a key, as 18.4")
+
+
+def against() -> Any:
+    """What a score is compared with: another key's position, the mean over keys, or nothing; None: what is sensible."""
+    return whole(words=("mean", "plain"))
+
+
 def corpus() -> Any:
     """A text to read: a name that the server knows, or the key of a text of somebody's own; None: its first."""
     return text(check=checks.corpus)

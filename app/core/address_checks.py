@@ -78,6 +78,16 @@ def position(first: str) -> Check:
     return check
 
 
+def cell(first: str) -> Check:
+    """The state's text, or `first` where it has none, has both tokens."""
+    among = position(first)
+
+    def check(core: Core, state: Any, value: tuple[int, int]) -> None:
+        among(core, state, max(value))
+
+    return check
+
+
 def corpus(core: Core, state: Any, name: str) -> None:
     """There is such a text."""
     chosen = core.corpora.chosen(name)

@@ -73,14 +73,20 @@ def about(text: str, *, formula: str = "", source: str = "") -> list[Any]:
     return parts
 
 
-def tabs(id: str, opened: str, sections: Mapping[str, tuple[str, Any]], *, label: str) -> dmc.Tabs:
+def tabs(
+    id: str, opened: str, sections: Mapping[str, tuple[str, Any]], *, label: str, when_open: Sequence[str] = ()
+) -> dmc.Tabs:
     """Panels of which one is open: `sections` are (label, content) by the values of a field of the page's address.
 
     The page writes that field from the tabs' value, `values(tab=id)`. A closed panel that `follows` a store asks for
-    nothing; a script opens another one with `aotlens.openTab`.
+    nothing; a script opens another one with `aotlens.openTab`. Sections `when_open` are in the document only while they
+    are open, since Dash asks every component there at each step of a callback.
     """
     heads = [dmc.TabsTab(text, value=name) for name, (text, _) in sections.items()]
-    bodies = [dmc.TabsPanel(content, value=name) for name, (_, content) in sections.items()]
+    bodies = [
+        dmc.TabsPanel(content, value=name, **({"keepMounted": False} if name in when_open else {}))
+        for name, (_, content) in sections.items()
+    ]
     return dmc.Tabs([dmc.TabsList(heads, **{"aria-label": label}), *bodies], id=id, value=opened, className="tabs")
 
 

@@ -40,6 +40,7 @@ from app.pages.distillation.ids import ids as distillation
 from app.pages.heads.address import HeadsState
 from app.pages.heads.ids import ids as heads
 from app.pages.heads.service import draws_of
+from app.pages.heads.why import N_PAIRS, asked_of
 from app.pages.nonlinearity.address import NonlinearityState
 from app.pages.nonlinearity.ids import ids as nonlinearity
 from app.pages.nonlinearity.service import first_head, starting_x, within
@@ -73,7 +74,7 @@ STATES: dict[str, Any] = {
     "checkpoints": CheckpointsState(checkpoint="tiny-mhsa"),
     "heads": HeadsState(
         checkpoint="tiny-mhsa", text=TEXT, head=(1, 2), position=3, view="weighted", hide_first=True,
-        off=((0, 1), (1, 0)), how="position_mean", corpus=key_of(BOOK), new=6, seed=2,
+        off=((0, 1), (1, 0)), how="position_mean", corpus=key_of(BOOK), new=6, seed=2, cell=(5, 2),
     ),
     "compare": CompareState(
         left="tiny-mhsa", right="tiny-mssa", right_off=((0, 1), (1, 0)), how="position_mean", corpus=key_of(BOOK),
@@ -174,6 +175,12 @@ def _continued(app: App, state: HeadsState) -> dict[str, str]:
     return {name: service.text(made, run) for run, name in enumerate(("whole", "without"))}
 
 
+def _why(app: App, at: HeadsState) -> Any:
+    prompt = {"checkpoint": at.checkpoint, "text": at.text}
+    asked, _ = asked_of(app.core, prompt, at.head, at.cell, at.position, at.direction, at.against)
+    return app.core.scores.top(asked, N_PAIRS).values
+
+
 def _on_text(app: App, state: DistillationState) -> Any:
     service = app.services["distillation"]
     return service.on_text(service.describe(state)[0], state.text)[0].relative
@@ -253,6 +260,7 @@ EXPECTED: dict[str, Expected] = {
         "loss_without": app.core.inference.losses(_without(app, at)),
     },
     heads.CONTINUE: _continued,
+    heads.WHY: _why,
     circuits.MAP: lambda app, at: circuit_figures.entries(*_circuit(app, at), at.rows, at.columns).values,
     circuits.TOP: lambda app, at: (c := _circuit(app, at))[0].top(c[1]).largest.values,
     circuits.ROW: lambda app, at: (c := _circuit(app, at))[0].row(c[1], at.row).largest.values,

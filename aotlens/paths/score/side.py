@@ -96,6 +96,13 @@ class ScoreSide:
             part = part + (self.own_bias if at is None else self.weights[at] * self.own)
         return part
 
+    def arrivals(self, path: Path) -> Float[Tensor, " pos"]:
+        """How much of a path comes in at each position: the length of what is read of the stream there, weights in it.
+
+        Raises `ValueError` for a path that the layers below do not have.
+        """
+        return (self.rows[:, None] * self.layer.below.stream(path) @ self.W).norm(dim=-1)
+
     @property
     def _stream_names(self) -> Sequence[SourceName]:
         return self.layer.below.source_names

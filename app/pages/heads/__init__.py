@@ -9,6 +9,7 @@ from app.pages.heads.ids import ids
 from app.pages.heads.layout import layout
 from app.pages.heads.python import python
 from app.pages.heads.service import Continuations
+from app.pages.heads.why import SENDS as WHY_SENDS
 from app.shell.page import Page
 
 PAGE = Page(
@@ -20,6 +21,6 @@ PAGE = Page(
     service=Continuations,
     writes=WRITES,
     browser=BROWSER,
-    sends={ids.HEAD: (0, 1), ids.OFF: [(0, 1)], ids.POSITION: 0},
+    sends={ids.HEAD: (0, 1), ids.OFF: [(0, 1)], ids.POSITION: 0, **WHY_SENDS},
     file=__file__,
 )

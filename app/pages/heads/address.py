@@ -11,7 +11,7 @@ from app.core.head_maps import View
 from app.core.switches import HOWS, How
 
 Direction = Literal["to", "from"]
-Tab = Literal["map", "predictions", "loss", "continue"]
+Tab = Literal["map", "why", "predictions", "loss", "continue"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +31,10 @@ class HeadsState:
     """Whether attention to position 0 is left out."""
     rank: str = address.motif("induction")
     """The motif by which heads are ranked."""
+    cell: tuple[int, int] | None = address.cell(FIRST)
+    """The locked entry of the head's map, query and key; None: none."""
+    against: int | str | None = address.against()
+    """What its score is compared with in the explanation of why the head attends there."""
     tab: Tab = address.choice(get_args(Tab), "map")
     off: tuple[tuple[int, int], ...] = address.heads()
     """The heads that are switched off."""

@@ -8,6 +8,7 @@ from app.shell.browser import Browser, Link
 from app.shell.props import inside, props, stores, values
 
 _PROMPT = inside(ids.PROMPT, "checkpoint", "text")
+_CELL = {"cell": (ids.CELL, "data.cell"), "against": (ids.CELL, "data.against")}
 _CHOSEN = stores(head=ids.HEAD, position=ids.POSITION)
 SWITCHED = stores(off=ids.OFF) | values(how=ids.HOW, corpus=ids.CORPUS)
 DRAWS = values(new=ids.NEW, temperature=ids.TEMPERATURE, top_k=ids.TOP_K, seed=ids.SEED, stop=ids.STOP)
@@ -15,6 +16,7 @@ DRAWS = values(new=ids.NEW, temperature=ids.TEMPERATURE, top_k=ids.TOP_K, seed=i
 WRITES = {
     **_PROMPT,
     **_CHOSEN,
+    **_CELL,
     **values(view=ids.VIEW, direction=ids.DIRECTION, rank=ids.RANK, tab=ids.TABS),
     **props("checked", hide_first=ids.HIDE_FIRST),
     **SWITCHED,
@@ -25,17 +27,18 @@ BROWSER = (
     # Two, because the first must not wait for the server to score motifs.
     Browser(
         "show",
-        inputs=stores(analysis=ids.ANALYSIS, head=ids.HEAD, position=ids.POSITION)
+        inputs=stores(analysis=ids.ANALYSIS, head=ids.HEAD, position=ids.POSITION, locked=ids.CELL)
         | stores(strip=shell.drawn(ids.STRIP), cells=shell.drawn(ids.GRID_CELLS))
-        | values(direction=ids.DIRECTION)
+        | values(direction=ids.DIRECTION, tab=ids.TABS)
         | SWITCHED,
-        outputs=stores(predicted=ids.PREDICTED, run=ids.RUN_OF) | props("className", line=ids.OFF_LINE),
+        outputs=stores(predicted=ids.PREDICTED, run=ids.RUN_OF, why=ids.WHY_OF) | props("className", line=ids.OFF_LINE),
     ),
     Browser("showMotifs", inputs=stores(motifs=ids.MOTIFS) | values(rank=ids.RANK)),
     Browser(
         "showLosses",
         inputs=stores(whole=shell.drawn(ids.LOSSES_WHOLE), change=shell.drawn(ids.LOSSES_CHANGE)),
     ),
+    Browser("showWhy", inputs=stores(lines=shell.drawn(ids.WHY_LINES))),
     Browser(
         "lockFromMap",
         inputs=props("clickData", click=shell.graph(ids.MAP)),

@@ -16,7 +16,7 @@ from app.core.errors import RequestError
 from app.core.files import File
 from app.core.head_maps import View
 from app.core.switches import How
-from app.pages.heads import continuing, files, off_callbacks
+from app.pages.heads import continuing, files, off_callbacks, why
 from app.pages.heads.asking import ask, ask_without, there
 from app.pages.heads.browser import SWITCHED
 from app.pages.heads.head_grid import grid_style, head_cells, motif_labels
@@ -35,7 +35,8 @@ from app.shell.token_strip import token_strip
 EXPLAIN_MAP: dict[View, list[Any]] = {
     "attention": about(
         "The entry at (query, key) is how much of the key's value vector the head moves to the query. Point at it for "
-        "the exact value; click it to lock that query among the tokens.",
+        "the exact value; click it to lock it, and its query among the tokens: then “Why?” (or w) says why the head "
+        "attends there.",
         formula="A(i, j) = φ(score(i, j)); the head adds Σⱼ A(i, j) · xⱼ W_V W_O to the stream at i",
         source="A Mathematical Framework for Transformer Circuits (2021); φ, MSSA: Attention-Only Transformers, Eq. 4",
     ),
@@ -63,6 +64,7 @@ def register(app: App, core: Core, service: Continuations) -> None:
     _register_files(app, core)
     off_callbacks.register(app, core)
     continuing.register(app, core, service)
+    why.register(app, core)
 
 
 def _register_prompt(app: App, core: Core) -> None:
@@ -70,14 +72,16 @@ def _register_prompt(app: App, core: Core) -> None:
         app,
         panel=ids.PROMPT_PANEL,
         inputs=stores(prompt=ids.PROMPT),
-        state=stores(shown=ids.ANALYSIS, head=ids.HEAD, position=ids.POSITION, off=ids.OFF),
-        output=stores(analysis=ids.ANALYSIS, head=ids.HEAD, position=ids.POSITION, off=ids.OFF)
+        state=stores(shown=ids.ANALYSIS, head=ids.HEAD, position=ids.POSITION, off=ids.OFF, locked=ids.CELL),
+        output=stores(analysis=ids.ANALYSIS, head=ids.HEAD, position=ids.POSITION, off=ids.OFF, locked=ids.CELL)
         | stores(strip=shell.drawn(ids.STRIP), cells=shell.drawn(ids.GRID_CELLS))
         | children(count=ids.COUNT)
         | props("style", style=ids.GRID_BOX),
-        empty={"style": {}, "head": no_update, "off": no_update},
+        empty={"style": {}, "head": no_update, "off": no_update, "locked": no_update},
     )
-    def analyse(prompt: dict[str, Any], shown: dict[str, Any] | None, head: Any, position: Any, off: Any) -> Answer:
+    def analyse(
+        prompt: dict[str, Any], shown: dict[str, Any] | None, head: Any, position: Any, off: Any, locked: Any
+    ) -> Answer:
         result = ask(core, prompt)
         patterns = result.patterns
         shape, tokens = [patterns.n_layers, patterns.n_heads], patterns.tokens.tolist()
@@ -89,6 +93,7 @@ def _register_prompt(app: App, core: Core) -> None:
             "head": _within(head, shape),
             "off": [list(one) for one in there(off, shape)],
             "position": position if same_text and position is not None and position < patterns.n_pos else None,
+            "locked": locked if same_text else {"cell": None, "against": None},
             "count": f"{patterns.n_pos} of at most {limit} tokens",
         }
         if shown is not None and [shown["layers"], shown["heads"]] == shape:

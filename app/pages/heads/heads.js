@@ -3,7 +3,8 @@
 (function () {
     "use strict";
     const BEST = 5, LEAST = 0.1; // heads that are numbered in the picture, if they have such a score
-    const state = { rank: null, motifs: null, analysis: null, head: null, position: null, direction: "to", hover: null, off: [] };
+    const state = { rank: null, motifs: null, analysis: null, head: null, position: null, direction: "to", hover: null, off: [],
+        cell: null, against: null };
 
     const { setProps } = aotlens;
     const strip = () => document.getElementById("heads-strip");
@@ -138,7 +139,7 @@
         if (focused) box.querySelector(`[data-head="${focused}"]`)?.focus();
     }
 
-    const frame = () => map.frame(state.position, state.direction === "to");
+    const frame = () => map.frame(state.position, state.direction === "to", state.cell);
 
     // ── hover, lock, keys ───────────────────────────────────────────────────────────────────────────────────
 
@@ -149,13 +150,45 @@
         paint();
     }
 
-    // Marked at once; the server's answers follow.
+    // Marked at once; the server's answers follow. A locked entry that is not the token's is none any more.
     function lock(position) {
         state.position = position;
         map.want(position);
+        if (state.cell && state.cell[state.direction === "to" ? 0 : 1] !== position) lockEntry(null);
         paint();
         frame();
         setProps("heads-position", { data: position });
+    }
+
+    function lockEntry(cell, against = null) {
+        Object.assign(state, { cell, against });
+        frame();
+        markWhy();
+        setProps("heads-cell", { data: { cell, against } });
+    }
+
+    function markWhy() {
+        const button = document.getElementById("heads-why-button");
+        if (!button) return;
+        button.hidden = !state.cell;
+    }
+
+    // The entry of another head that a line of the explanation leads to; of a path through several, a token of its map.
+    function leadOn(link) {
+        const { layer, head, query, key, position, direction } = link.dataset;
+        choose(Number(layer), Number(head));
+        if (direction !== state.direction) {
+            state.direction = direction;
+            setProps("heads-direction", { value: direction });
+        }
+        lock(Number(position));
+        lockEntry(query === "" ? null : [Number(query), Number(key)]);
+        aotlens.openTab("heads-tabs", "map");
+    }
+
+    function compareWith(button) {
+        const { query, key } = button.parentElement.dataset, { against } = button.dataset;
+        lockEntry([Number(query), Number(key)], /^\d+$/.test(against) ? Number(against) : against);
     }
 
     function choose(layer, head) {
@@ -201,9 +234,24 @@
         }
         const cell = cellOf(event.target);
         if (cell) choose(Number(cell.dataset.layer), Number(cell.dataset.head));
+        const target = event.target instanceof Element ? event.target : null;
+        if (target?.closest("#heads-why-button")) aotlens.openTab("heads-tabs", "why");
+        const against = target?.closest(".why-against"), link = target?.closest("a.why-cell");
+        if (against) compareWith(against);
+        if (link && !(event.metaKey || event.shiftKey || event.altKey || event.ctrlKey)) {
+            event.preventDefault();
+            leadOn(link);
+        }
         const ranked = rankedOf(event.target);
         if (ranked) choose(...ranked.dataset.head.split(".").map(Number));
     });
+
+    // The key w, but not where somebody types.
+    function asksWhy(event) {
+        const plain = event.key === "w" && !(event.metaKey || event.altKey || event.ctrlKey);
+        return plain && state.analysis && document.getElementById("heads-columns")
+            && !event.target.closest("input, textarea, select, dialog, [contenteditable=true]");
+    }
 
     function moveHead(event) {
         const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
@@ -219,7 +267,8 @@
 
     document.addEventListener("keydown", function (event) {
         const chip = chipOf(event.target);
-        if (chip && event.key === "Escape") lock(null);
+        if (asksWhy(event)) aotlens.openTab("heads-tabs", "why");
+        else if (chip && event.key === "Escape") lock(null);
         else if (chip || rankedOf(event.target)) aotlens.moveChip(event, chip || rankedOf(event.target));
         else if (cellOf(event.target) && event.key === "x") aotlens.toggleHead("heads-off", ...state.head);
         else if (cellOf(event.target)) moveHead(event);
@@ -239,27 +288,36 @@
     // ── what Dash calls ─────────────────────────────────────────────────────────────────────────────────────
 
     aotlens.page("heads", {
-        show: function ({ analysis, head, position, direction, strip, cells, off, how, corpus }) {
+        show: function ({ analysis, head, position, locked, direction, tab, strip, cells, off, how, corpus }) {
             aotlens.draw("heads-strip", strip);
             aotlens.draw("heads-grid-cells", cells);
-            Object.assign(state, { analysis, head, position: position ?? null, direction, off: off || [] });
+            Object.assign(state, { analysis, head, position: position ?? null, direction, off: off || [], ...locked });
             map.want(state.hover !== null ? state.hover : state.position);
             requestAnimationFrame(function () {
                 paint();
                 markHead();
                 markMotifs();
                 markOff();
+                markWhy();
                 frame();
             });
             const run = analysis && { key: analysis.key, off: state.off, how, corpus };
+            // Nothing of a tab that is closed; the locked token counts where no entry is locked.
+            const why = analysis && head && tab === "why" ? {
+                key: analysis.key, head, cell: state.cell, position: state.cell ? null : position ?? null, direction,
+                against: state.against, off: state.off,
+            } : null;
             const line = state.off.length ? "off-line" : "off-line off-none";
             const shown = document.getElementById("heads-off-line");
             return {
                 predicted: news("predicted", run && { ...run, position: position ?? null }, shown),
                 run: news("run", run, shown),
+                why: news("why", why, shown),
                 line: shown && shown.className === line ? window.dash_clientside.no_update : line,
             };
         },
+
+        showWhy: ({ lines }) => aotlens.draw("heads-why-lines", lines),
 
         showLosses: function ({ whole, change }) {
             aotlens.draw("heads-losses-whole", whole);
@@ -276,10 +334,11 @@
 
         lockFromMap: function ({ click, direction }) {
             const point = click && click.points && click.points[0];
-            if (!point) return;
-            const label = String(direction === "to" ? point.y : point.x);
-            const found = label.match(/(\d+)$/);
-            if (found) lock(Number(found[1]));
+            const at = point && [point.y, point.x].map((label) => String(label).match(/(\d+)$/));
+            if (!at || !at[0] || !at[1]) return;
+            const cell = at.map((found) => Number(found[1]));
+            lock(cell[direction === "to" ? 0 : 1]);
+            lockEntry(cell);
         },
     });
 })();

@@ -9,11 +9,14 @@ ids = Ids(
     "checkpoint example text run count view direction hide-first prompt-panel tokens strip grid grid-picture",
     "grid-box grid-cells map motifs-line columns next open-circuits open-paths open-atlas open-compare rank tabs",
     "ranking how corpus off-line all-on map-off next-off losses losses-whole losses-change losses-change-heading",
+    "why why-lines why-button",
     "continue new temperature top-k seed stop",
     "prompt",  # store: {checkpoint, text}, as submitted
     "analysis",  # store: {key, layers, heads, tokens}, of what is shown; None when nothing is
     "head",  # store: [layer, head]
     "position",  # store: the locked token's position, or None
+    "cell",  # store: {cell: [query, key] that is locked or None, against: what its score is compared with or None}
+    "why-of",  # store: {key, head, cell, position, direction, against, off} of the explanation wanted, or None
     "motifs",  # store: {checkpoint, badges and sentences by "layer.head", scores by motif}
     "predicted",  # store: {key, position, off, how, corpus} of the predictions that are wanted, or None
     "run-of",  # store: {key, off, how, corpus} of what runs; None when nothing is shown

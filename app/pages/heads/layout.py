@@ -15,6 +15,7 @@ from app.pages.heads.continuing import continue_panel
 from app.pages.heads.head_grid import head_grid
 from app.pages.heads.ids import ids
 from app.pages.heads.off_callbacks import how_options
+from app.pages.heads.why import why_button, why_panel
 from app.shell import ids as shell
 from app.shell.controls import link_button, switch_of
 from app.shell.drawn import drawn
@@ -65,6 +66,8 @@ def layout(core: Core, service: None, state: HeadsState) -> html.Div:
             dcc.Store(id=ids.PREDICTED),
             dcc.Store(id=ids.HEAD, data=state.head),
             dcc.Store(id=ids.POSITION, data=state.position),
+            dcc.Store(id=ids.CELL, data={"cell": state.cell, "against": state.against}),
+            dcc.Store(id=ids.WHY_OF),
             dcc.Store(id=ids.OFF, data=state.off),
             dcc.Store(id=ids.RUN_OF),
             _prompt_panel(core, checkpoint, text),
@@ -72,7 +75,13 @@ def layout(core: Core, service: None, state: HeadsState) -> html.Div:
                 [
                     _tokens_panel(state),
                     _grid_panel(core, state),
-                    tabs(ids.TABS, state.tab, _tabs(core, state), label="Of the head, the token and the text"),
+                    tabs(
+                        ids.TABS,
+                        state.tab,
+                        _tabs(core, state),
+                        label="Of the head, the token and the text",
+                        when_open=("why",),
+                    ),
                 ],
                 id=ids.COLUMNS,
                 className="heads-columns",
@@ -88,6 +97,7 @@ def _tabs(core: Core, state: HeadsState) -> dict[str, tuple[str, Any]]:
     maps, predictions = [_map_panel(core), _map_off_panel()], [_next_panel(), _next_off_panel()]
     return {
         "map": ("Map", html.Div(maps, className="beside")),
+        "why": ("Why", why_panel()),
         "predictions": ("Predicted token", html.Div(predictions, className="beside")),
         "loss": ("Loss", _losses_panel()),
         "continue": ("Continue", continue_panel(state)),
@@ -180,6 +190,7 @@ def _map_panel(core: Core) -> html.Section:
     content = [html.P(id=ids.MOTIFS_LINE, className="motifs"), *head_map(ids.MAP, "graph-map")]
     explanation = EXPLAIN_MAP["attention"]
     links = [
+        why_button(),
         link_button(ids.OPEN_ATLAS, "In the atlas", core.links.to("atlas")),
         link_button(ids.OPEN_CIRCUITS, "Its circuits", core.links.to("circuits")),
         link_button(ids.OPEN_PATHS, "Paths through it", core.links.to("paths")),

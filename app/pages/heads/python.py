@@ -8,15 +8,16 @@ from app.core.inference import PromptResult
 from app.pages.heads.address import HeadsState
 from app.pages.heads.ids import ids
 from app.pages.heads.service import Continuations
+from app.pages.heads.why import N_PAIRS, asked_of
 from app.shell.python import loading, python_of, switched
 
 _VIEWS = {"attention": "pattern", "weighted": "value_weighted()", "scores": "scores"}
 
 
-_WHOLE = (ids.MAP, ids.NEXT)
+_WHOLE = (ids.MAP, ids.NEXT, ids.WHY)
 
 
-@python_of(ids.MAP, ids.GRID, ids.NEXT, ids.MAP_OFF, ids.NEXT_OFF, ids.LOSSES, ids.CONTINUE)
+@python_of(ids.MAP, ids.GRID, ids.NEXT, ids.MAP_OFF, ids.NEXT_OFF, ids.LOSSES, ids.CONTINUE, ids.WHY)
 def python(core: Core, service: Continuations, state: HeadsState, panel: str) -> list[str]:
     """The lines that give a panel's numbers."""
     checkpoint = state.checkpoint or core.catalog.default()
@@ -33,6 +34,8 @@ def python(core: Core, service: Continuations, state: HeadsState, panel: str) ->
         lines = [*start, "result = {'loss': aotlens.evaluate.token_losses(model, text)}"]
         without = switched(core, result, "result['loss_without'] = aotlens.evaluate.token_losses(model, text)")
         return [*lines, *(without if result.off else [])]
+    if panel == ids.WHY:
+        return [*start, *_why(core, result, text, state)]
     if panel == ids.CONTINUE:
         return [*start, *_continued(core, result, state)]
     start += switched(core, result, "patterns = aotlens.heads.attention_patterns(model, text)")
@@ -45,6 +48,20 @@ def python(core: Core, service: Continuations, state: HeadsState, panel: str) ->
         f"visible = patterns.visible[{head} % len(patterns.visible)]  # one mask for all heads, or one each",
         f"result = np.where(visible, patterns.{_VIEWS[state.view]}[{layer}, {head}], np.nan)  # [query, key]",
         *(["result[:, 0] = np.nan"] if state.hide_first else []),
+    ]
+
+
+def _why(core: Core, result: PromptResult, text: str, state: HeadsState) -> list[str]:
+    """Lines for the largest pairs of paths to a score."""
+    prompt = {"checkpoint": result.checkpoint, "text": text}
+    question, _ = asked_of(core, prompt, state.head, state.cell, state.position, state.direction, state.against)
+    score = core.scores.explain(question).score
+    cell = f"{question.head}, {question.query}, {question.key}, against={score.against!r}"
+    return [
+        "expansion = aotlens.paths.expand(model, text, split_sources=True)",
+        f"score = expansion.score({cell})",
+        f"top = score.top({N_PAIRS}, budget={core.settings.path_budget})",
+        "result = top.values  # of top.pairs: nats",
     ]
 
 

@@ -1,15 +1,9 @@
-"""A prompt's logits as sums over paths, remembered; and the model without a head or a path.
-
-Every forward pass has its model to itself (core/inference.py). What is expanded holds copies of the weights, so
-that asking for another target runs no model.
-"""
+"""A prompt's logits as sums over paths (core/expansions.py), and the model without a head or a path, remembered."""
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,8 +11,8 @@ import numpy as np
 from aotlens.plots import describe
 from app.core import Core
 from app.core.cache import Cache
-from app.core.catalog import LoadedModel
 from app.core.errors import RequestError
+from app.core.expansions import Expanded
 from app.core.labels import Labels
 from app.pages.paths.address import Ranking
 
@@ -26,27 +20,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from aotlens.conventions import Head
-    from aotlens.paths import Path, PathExpansion, Residual, Sankey, TopPaths
+    from aotlens.paths import Path, Sankey, TopPaths
 
 _PATH = re.compile(r"(token|position|mlp_\d+|bias)(?:@(\d+))?((?:-\d+\.\d+)*)", re.ASCII)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Expanded:
-    """One prompt in one model."""
-
-    key: str
-    checkpoint: str
-    text: str
-    expansion: PathExpansion
-    loaded: LoadedModel
-    """The model that the expansion runs again, and its lock."""
-    residual: Residual
-    """Sum of paths − model over all positions and tokens."""
-    notes: tuple[str, ...]
-    """What is special about this model."""
-    limit: int
-    """The longest prompt, tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,41 +70,15 @@ class Paths:
 
     def __init__(self, core: Core) -> None:
         settings = core.settings
-        self._catalog, self._inference, self._settings, self.links = core.catalog, core.inference, settings, core.links
-        self._expanded: Cache[str, Expanded] = core.memory.cache(grows=True)
+        self._catalog, self._expansions = core.catalog, core.expansions
+        self._settings, self.links = settings, core.links
         self._top: Cache[tuple[str, Question], TopPaths] = core.memory.cache(256)
         self._effects: Cache[tuple[str, Question, str], Effect] = core.memory.cache(256)
         self._texts: Cache[str, Labels] = core.memory.cache(settings.max_models)
 
     def expand(self, checkpoint: str | None, text: str, *, length: int | None = None) -> Expanded:
-        """A prompt's expansion. Raises RequestError for text that `Inference` refuses."""
-        self._catalog.need_text(checkpoint)
-        loaded, tokens = self._inference.tokens(checkpoint, text, length=length)
-        assert checkpoint is not None
-        key = hashlib.sha256(f"{loaded.key}:{tokens}".encode()).hexdigest()[:24]
-        found = self._expanded.get(key, lambda: self._expand(key, checkpoint, text, loaded, tokens))
-        return found if found.text == text and found.checkpoint == checkpoint else replace(found, text=text)
-
-    def _expand(self, key: str, checkpoint: str, text: str, loaded: LoadedModel, tokens: Sequence[int]) -> Expanded:
-        import torch
-
-        from aotlens.paths import expand
-
-        try:
-            with loaded.exclusive:
-                expansion = expand(loaded.model, torch.tensor(tokens), split_sources=True)
-        except ValueError as error:  # such as logits that aren't finite
-            raise RequestError(f"{checkpoint} can't be expanded on this text: {error}") from error
-        return Expanded(
-            key=key,
-            checkpoint=checkpoint,
-            text=text,
-            expansion=expansion,
-            loaded=loaded,
-            residual=expansion.residual(),
-            notes=_notes(loaded),
-            limit=self._inference.token_limit(loaded),
-        )
+        """A prompt's expansion; see `Expansions.of`."""
+        return self._expansions.of(checkpoint, text, length=length)
 
     def question(
         self,
@@ -305,29 +255,3 @@ def parse_path(what: str) -> Path | None:
 def _parse_head(what: str) -> Head | None:
     layer, dot, head = what.partition(".")
     return (int(layer), int(head)) if dot and layer.isdecimal() and head.isdecimal() else None
-
-
-def _notes(loaded: LoadedModel) -> tuple[str, ...]:
-    from aotlens.models import PHIS
-
-    cfg = loaded.model.cfg
-    notes = []
-    if loaded.model.sees_later_keys:
-        notes.append("This model sees both sides: what it predicts at a token is that token, not the next one.")
-    if not cfg.attn_only:
-        notes.append(
-            f"This model has MLPs (d_mlp = {cfg.d_mlp}). What each writes on this text is a source of its own, mlp_0 "
-            "for layer 0, held as it is: what it read from tokens and heads is hidden in it."
-        )
-    if cfg.n_layers == 1:
-        notes.append("This model has one layer: no path passes more than one head.")
-    if not cfg.has_query_key:
-        exact = (
-            "the linear estimate is the forward pass"
-            if not cfg.norm
-            else "only the norms' scales make a forward pass differ from the linear estimate"
-        )
-        notes.append(f"Its attention patterns are fixed: they don't depend on the text, and {exact}.")
-    elif not PHIS[cfg.phi].rows_sum_to_one:
-        notes.append("Rows of its attention patterns don't sum to 1; paths carry them as they are.")
-    return tuple(notes)

@@ -146,8 +146,9 @@
             this.tell();
         }
 
-        // A frame around the row of a token, or its column; null: none. It is part of the picture that is saved.
-        frame(position, isRow) {
+        // A frame around the row of a token, or its column, and around an entry [row, column]; null: none. It is part of
+        // the picture that is saved.
+        frame(position, isRow, entry = null) {
             const plot = this.plot();
             if (!plot || !plot.data || !plot.data.length || !window.Plotly) return;
             const wanted = position === null || !this.now() || position >= this.shown.size ? [] : [{
@@ -156,6 +157,10 @@
                 x0: isRow ? 0 : position - 0.5, x1: isRow ? 1 : position + 0.5,
                 y0: isRow ? position - 0.5 : 0, y1: isRow ? position + 0.5 : 1,
             }];
+            if (entry && this.now() && Math.max(...entry) < this.shown.size) wanted.push({
+                type: "rect", line: { width: 2.5, color: getComputedStyle(plot).getPropertyValue("--lock") },
+                x0: entry[1] - 0.5, x1: entry[1] + 0.5, y0: entry[0] - 0.5, y1: entry[0] + 0.5,
+            });
             const text = JSON.stringify(wanted);
             if (text === plot.dataset.frame && (plot.layout.shapes || []).length === wanted.length) return;
             plot.dataset.frame = text;

@@ -47,6 +47,16 @@
         }
     }, true);
 
+    // A link that is drawn, and no component, leads to another page as Dash's own links do.
+    document.addEventListener("click", function (event) {
+        const link = event.target instanceof Element && event.target.closest("a[data-in-app]");
+        if (!link || event.metaKey || event.shiftKey || event.altKey || event.ctrlKey) return;
+        event.preventDefault();
+        history.pushState({}, "", link.getAttribute("href"));
+        window.dispatchEvent(new CustomEvent("_dashprivate_pushstate"));
+        scrollTo(0, 0);
+    });
+
     // Ctrl+Enter in a page's text runs it.
     document.addEventListener("keydown", function (event) {
         const asked = event.key === "Enter" && (event.ctrlKey || event.metaKey);

@@ -4,6 +4,7 @@
 (function () {
     "use strict";
     const AHEAD = "150px"; // from the window's edge: what is about to be scrolled to
+    const PATIENCE = 1200; // frames
     const states = new WeakMap(); // by the panel's element: {seen, asked, wanted}, the last two as JSON
 
     // A panel of a page that is being left is seen for some frames after Dash has forgotten it.
@@ -32,9 +33,16 @@
         }
     }, { rootMargin: AHEAD });
 
-    // The store `id` holds something else.
-    aotlens.passOn = function (id, shown) {
-        for (const panel of document.querySelectorAll(`[data-follows="${id}"]`)) {
+    const given = new Map(); // by store: what it holds
+
+    // The store `id` holds something else. Its panels may be in a tab that is opening, and not in the document yet.
+    aotlens.passOn = function (id, shown, patience = PATIENCE) {
+        given.set(id, shown);
+        const panels = document.querySelectorAll(`[data-follows="${id}"]`);
+        if (!panels.length && (shown ?? null) !== null && patience) {
+            requestAnimationFrame(() => given.get(id) === shown && aotlens.passOn(id, shown, patience - 1));
+        }
+        for (const panel of panels) {
             if (!states.has(panel)) {
                 states.set(panel, {});
                 observer.observe(panel);

@@ -291,3 +291,17 @@ def test_a_pair_is_named_by_its_two_paths(make: MakeModel, tokens: Tensor) -> No
     assert score.describe((Path("bias"), Path("position"))) == "bias × position"
     plain = expand(make(), tokens).score((1, 0), 4, 2, None)
     assert plain.describe((Path("position"), Path("token"))) == "position@4 × token 4@2"
+
+
+@torch.no_grad()
+def test_where_a_path_comes_in(make: MakeModel, tokens: Tensor) -> None:
+    """A path through a head from one position brings its one vector wherever the head attends to that position."""
+    model = make(bias=True)
+    _, cache = model.run_with_cache(tokens[None])
+    scale = cache["scale", 1, "ln1"][0].flatten()
+    for against, weights in ((0, {3: 1.0, 0: -1.0}), (None, {3: 1.0})):
+        side = expand(model, tokens, split_sources=True).score((1, 1), 4, 3, against=against).sides[1]
+        arrivals = side.arrivals(Path("token", ((0, 2),), 0))
+        pattern = cache["pattern", 0][0, 2, :, 0]
+        expected = torch.tensor([abs(weights.get(at, 0.0)) for at in range(len(tokens))]) * pattern / scale
+        torch.testing.assert_close(arrivals / arrivals.sum(), expected / expected.sum(), rtol=0, atol=1e-12)

@@ -1,0 +1,168 @@
+"""One attention score of a prompt: what it is compared with, its largest pairs of paths, the cells behind it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from aotlens.plots import describe
+from app.core.cache import Cache, Memory
+from app.core.errors import RequestError
+from app.core.expansions import Expanded, Expansions
+from app.core.settings import Settings
+
+if TYPE_CHECKING:
+    from aotlens.paths.score import ScoreExpansion, TopPairs, Trace
+
+#: "mean", "plain" (the score itself) or the position of another key, as addresses say it.
+Against = int | str
+
+#: From this share of its query's attention on, the average key is largely the key itself, and little is left beside it.
+_LARGE = 0.25
+#: From so many nats on, a key is another one's rival no more, and worth comparing with.
+_APART = 1.0
+_OTHERS = 5  # other keys that are offered to compare with
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreQuestion:
+    """Which cell of which head on which prompt."""
+
+    checkpoint: str
+    text: str
+    head: tuple[int, int]
+    query: int
+    key: int
+    against: Against | None = None
+    """None: what is sensible for the cell."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For the browser."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Explained:
+    """A score as a sum over pairs of paths, and why it is compared with what it is."""
+
+    question: ScoreQuestion
+    expanded: Expanded
+    score: ScoreExpansion
+    reason: str
+    """Why it is compared with what nobody has chosen, a sentence; "" where somebody has, or where it is the mean."""
+
+    @property
+    def against(self) -> Against:
+        """What it is compared with, as addresses say it."""
+        return "plain" if self.score.against is None else self.score.against
+
+    def at(self, position: int) -> str:
+        """A token and where it stands: `" Pend"@18`."""
+        return name_at(self.expanded, position)
+
+
+class Scores:
+    """Scores that were asked for, remembered."""
+
+    def __init__(self, expansions: Expansions, settings: Settings, memory: Memory) -> None:
+        self._expansions, self._budget = expansions, settings.path_budget
+        self._explained: Cache[tuple[str, ScoreQuestion], Explained] = memory.cache(32, grows=True)
+        self._top: Cache[tuple[str, ScoreQuestion, int, str], TopPairs] = memory.cache(256)
+        self._traces: Cache[tuple[str, ScoreQuestion], Trace] = memory.cache(64)
+
+    def explain(self, question: ScoreQuestion) -> Explained:
+        """A score's expansion. Raises RequestError, in a sentence, for a cell that has none."""
+        expanded = self._expansions.of(question.checkpoint, question.text)
+        return self._explained.get((expanded.key, question), lambda: self._explain(expanded, question))
+
+    def _explain(self, expanded: Expanded, question: ScoreQuestion) -> Explained:
+        cell = (question.head, question.query, question.key)
+        try:
+            with expanded.loaded.exclusive:
+                score = expanded.expansion.score(*cell)
+                against, reason = _compared(expanded, score, question.against)
+                score = expanded.expansion.score(*cell, against=None if against == "plain" else against)
+        except ValueError as error:  # a hidden key, a pattern without scores
+            said = str(error).removeprefix("score: ")
+            raise RequestError(f"This attention can't be explained: {said}") from error
+        return Explained(question=question, expanded=expanded, score=score, reason=reason)
+
+    def top(self, question: ScoreQuestion, k: int, by: str = "abs") -> TopPairs:
+        """The largest pairs of paths."""
+        explained = self.explain(question)
+        key = (explained.expanded.key, question, k, by)
+        try:
+            return self._top.get(key, lambda: explained.score.top(k, by, budget=self._budget))
+        except ValueError as error:  # a pair that isn't finite
+            raise RequestError(f"The largest pairs of paths can't be listed: {error}") from error
+
+    def cancellation(self, question: ScoreQuestion) -> tuple[float, float]:
+        """Σ|term| over all pairs of last heads, and what they add up to."""
+        values = self.explain(question).score.by_head_pair().values
+        return float(values.abs().sum()), float(values.sum())
+
+    def trace(self, question: ScoreQuestion) -> Trace:
+        """The cells behind the cell."""
+        explained = self.explain(question)
+        return self._traces.get((explained.expanded.key, question), lambda: self._trace(explained))
+
+    @staticmethod
+    def _trace(explained: Explained) -> Trace:
+        score = explained.score
+        with explained.expanded.loaded.exclusive:
+            return explained.expanded.expansion.trace(score.head, score.query, score.key, against=score.against)
+
+    def choices(self, question: ScoreQuestion) -> list[tuple[Against, str]]:
+        """What the score can be compared with, and what it is called; other keys by how much they are attended to."""
+        explained = self.explain(question)
+        score = explained.score
+        others = [key for key in _by_score(score) if key != score.key]
+        first = [0] if 0 in others else []
+        kept = [*first, *(key for key in others if key)][: _OTHERS + 1]
+        if isinstance(score.against, int) and score.against not in kept:
+            kept.append(score.against)
+        named = [(key, "the first token" if key == 0 else explained.at(key)) for key in kept]
+        mean: list[tuple[Against, str]] = [("mean", "the average key")] if others else []
+        return [*mean, *named, ("plain", "nothing: the plain score")]
+
+
+def name_at(expanded: Expanded, position: int) -> str:
+    """A token and where it stands: `" Pend"@18`."""
+    return f"{describe(expanded.expansion.str_tokens[position])}@{position}"
+
+
+def _by_score(score: ScoreExpansion) -> list[int]:
+    """The visible keys, the largest score first."""
+    visible = score.contrast.visible.nonzero()[:, 0].tolist()
+    return sorted(visible, key=lambda key: -float(score.contrast.scores[key]))
+
+
+def _compared(expanded: Expanded, score: ScoreExpansion, asked: Against | None) -> tuple[Against, str]:
+    """What a score is compared with, and why, where that was not asked for or cannot be.
+
+    `score` is of the same cell, with the contrast that its φ asks for.
+    """
+    others, wrong = [key for key in _by_score(score) if key != score.key], ""
+    if isinstance(asked, int):
+        if asked in others:
+            return asked, ""
+        wrong = f"The query sees no other key at position {asked}. "
+    elif asked is not None and (asked == "plain" or others):
+        return asked, ""
+    if score.log_probability is None:
+        return "plain", f"{wrong}This model's attention is no softmax, so the score itself is explained."
+    if not others:
+        return "plain", f"{wrong}The query sees no other key: all its attention is here, whatever the score."
+    share = math.exp(score.log_probability)
+    if share < _LARGE:
+        return "mean", wrong.strip()
+    scores = score.contrast.scores
+    ordered = [*([0] if 0 in others else []), *(key for key in others if key)]
+    other = next((key for key in ordered if abs(float(scores[score.key] - scores[key])) >= _APART), ordered[0])
+    name = "the first token" if other == 0 else name_at(expanded, other)
+    rival = "" if other == ordered[0] else " (other keys before it have about as much)"
+    return other, (
+        f"{wrong}The key has {share:.0%} of the query's attention, so the average key is largely itself; it is "
+        f"compared with {name}{rival}."
+    )

@@ -1,0 +1,301 @@
+"""Why a head attends where it does: what the server says, against the library and against the model's own scores."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import expect
+
+from aotlens.paths import Path as ModelPath
+from aotlens.paths import expand
+from app.core import Core
+from app.core.errors import RequestError
+from app.core.score_words import plain, sentence, unit
+from app.core.scores import ScoreQuestion
+from app.core.settings import Settings
+from app.pages.heads import why, why_words
+from app.pages.heads.address import ADDRESS as HEADS
+from app.pages.heads.address import HeadsState
+from app.pages.heads.ids import ids
+from app.shell import ids as shell
+from tests.app.conftest import (
+    SCHEMES,
+    fits,
+    head_drawn,
+    in_the_first_screen,
+    opened,
+    save_tiny,
+    settled,
+    written,
+)
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+SHORT = "The captain bowed to the captain."
+
+
+def asked(checkpoint: str = "tiny-mhsa", **rest: Any) -> ScoreQuestion:
+    return ScoreQuestion(checkpoint=checkpoint, text=SHORT, **{"head": (1, 2), "query": 5, "key": 2, **rest})
+
+
+# ── what is explained ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("against", ["mean", "plain", 1])
+def test_the_pairs_and_the_rest_are_the_models_own_score(services: Core, against: Any):
+    question = asked(against=against)
+    top, row = services.scores.top(question, 20), _scores(services, question)
+    softmax = np.exp(row) / np.exp(row).sum()
+    expected = row[2] - {"mean": float(softmax @ row), "plain": 0.0, 1: row[1]}[against]
+    assert sum(top.values) + top.remainder == pytest.approx(expected, abs=1e-4)
+    assert services.scores.explain(question).against == against
+    size, total = services.scores.cancellation(question)
+    assert total == pytest.approx(expected, abs=1e-4) and size >= abs(total)
+
+
+def _scores(services: Core, question: ScoreQuestion) -> np.ndarray:
+    """The model's own scores of the query, as far as it sees."""
+    patterns = services.inference.analyse(question.checkpoint, question.text).patterns
+    return np.asarray(patterns.scores[(*question.head, question.query)][: question.query + 1], dtype=float)
+
+
+def test_what_a_key_is_compared_with_by_itself(services: Core):
+    """The average key; where the key is a quarter of it, the first token, unless that has about as much."""
+    shares: dict[Any, list[float]] = {}
+    for head in np.ndindex(2, 3):
+        for query in range(1, 6):
+            for key in range(query + 1):
+                question = asked(head=head, query=query, key=key)
+                explained, row = services.scores.explain(question), _scores(services, question)
+                share = float(np.exp(row[key]) / np.exp(row).sum())
+                against = explained.against
+                assert (against == "mean") == (share < 0.25) == (explained.reason == "")
+                if against == "mean":
+                    continue
+                others = [0, *(k for k in np.argsort(-row) if k)]
+                others.remove(key)
+                far = [k for k in others if abs(row[key] - row[k]) >= 1]
+                assert against == (far or others)[0] and f"{share:.0%} of the query's" in explained.reason
+                assert ("the first token" in explained.reason) == (against == 0)
+                shares.setdefault(against, []).append(share)
+    assert shares  # tiny models spread their attention: some key has a quarter of it all the same
+
+
+def test_a_query_that_sees_one_key_has_its_plain_score(services: Core):
+    explained = services.scores.explain(asked(query=0, key=0))
+    assert explained.against == "plain" and "sees no other key" in explained.reason
+    assert services.scores.choices(asked(query=0, key=0)) == [("plain", "nothing: the plain score")]
+
+
+def test_another_key_that_is_none_is_said(services: Core):
+    for wrong in (5, 40, 2):  # hidden, not there, the key itself
+        explained = services.scores.explain(asked(query=4, against=wrong))
+        assert explained.against != wrong and f"no other key at position {wrong}" in explained.reason
+
+
+def test_what_has_no_score_is_refused_in_a_sentence(services: Core, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(RequestError, match="can't be explained: a model with phi='fixed' has no scores"):
+        services.scores.explain(asked("tiny-fixed", head=(0, 0)))
+    with pytest.raises(RequestError, match=r"can't be explained: .*hidden"):
+        services.scores.explain(asked(query=2, key=5))
+    with pytest.raises(RequestError, match="can't be explained"):
+        services.scores.explain(asked(query=400))
+    monkeypatch.setenv("AOTLENS_HOME", str(tmp_path / "home"))
+    save_tiny(tmp_path, "tiny-linear", phi="linear")
+    save_tiny(tmp_path, "tiny-threshold", phi="thresholded_softmax")
+    core = Core.start(Settings(checkpoints=(tmp_path,), device="cpu"))
+    linear = core.scores.explain(asked("tiny-linear"))
+    assert linear.against == "plain" and "no softmax" in linear.reason and unit(linear) == "nats"
+    mean = core.scores.explain(asked("tiny-linear", against="mean"))
+    assert "above the mean over all keys" in why_words.about(mean)[1]
+    said = why_words.about(core.scores.explain(asked("tiny-threshold")))[1]
+    assert "the softmax before the threshold" in said
+
+
+# ── words ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_pairs_in_words(services: Core):
+    explained = services.scores.explain(asked(query=5, key=2, against=0))
+    names = [explained.at(at) for at in range(6)]
+    token, quoted = ModelPath("token", (), 5), names[5].rpartition("@")[0]
+
+    def said(key: ModelPath, query: ModelPath = token) -> str:
+        return plain(sentence(explained, (query, key)))
+
+    assert said(ModelPath("token", (), 2)).startswith(f"the key is {names[2].rpartition('@')[0]} itself; ")
+    assert said(ModelPath("token", (), 2)).endswith(f"; the query is {quoted} itself")
+    assert said(ModelPath("token", (), 0)).startswith("the other key is ")
+    assert (
+        said(ModelPath("position", (), 2), ModelPath("bias", (), 5))
+        == "the key stands at position 2; biases in the query"
+    )
+    through = said(ModelPath("token", ((0, 1),), 1), ModelPath("token", ((0, 2),), 5))
+    assert through == f"0.1 brought {names[1]} to the key; 0.2 brought {names[5]} from the query itself"
+    assert unit(explained) == "nats above the first token"
+    mean = services.scores.explain(asked(query=5, key=2, against="mean"))
+    assert plain(sentence(mean, (token, ModelPath("token", (), 4)))).startswith(f"other keys include {names[4]}; ")
+    assert unit(mean) == "nats above the average key"
+
+
+def test_a_path_to_other_keys_is_said_to_go_there(services: Core):
+    """The library's own parts of a path decide: what comes in at the key, and at those it is compared with."""
+    model = services.catalog.load("tiny-mhsa").model
+    explained = services.scores.explain(asked(query=5, key=2, against=0))
+    side = expand(model, model.to_tokens(SHORT)[0], split_sources=True).score((1, 2), 5, 2, against=0).sides[1]
+    places = set()
+    for head in range(3):
+        path = ModelPath("token", ((0, head),), 0)
+        arrivals = side.arrivals(path)
+        here = bool(arrivals[2] >= arrivals[0])
+        text = plain(sentence(explained, (ModelPath("token", (), 5), path)))
+        assert ("to the key;" in text) == here and ("to the other key;" in text) == (not here)
+        places.add(here)
+    assert False in places
+
+
+def test_large_numbers_and_cancellation_in_words():
+    assert why_words.counted(81_225) == "81,225" and why_words.counted(35 * 10**18) == "3.5 · 10¹⁹"
+    assert why_words.cancellation(5.0, 2.0) == "" and "10.0 times" in why_words.cancellation(20.0, -2.0)
+    assert "add up to nothing" in why_words.cancellation(3.0, 0.0) and why_words.cancellation(0.0, 0.0) == ""
+    assert why_words.whole(()) == "" and "whole model: 0.1, 1.0" in why_words.whole(((0, 1), (1, 0)))
+
+
+# ── which entry, and files ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_without_a_locked_entry_the_most_attended_key_is_taken(services: Core):
+    prompt = {"checkpoint": "tiny-mhsa", "text": SHORT}
+    pattern = services.inference.analyse("tiny-mhsa", SHORT).patterns.pattern[1, 2]
+    last = len(pattern) - 1
+    for position, direction, expected in [
+        (None, "to", (last, int(pattern[last].argmax()))),
+        (4, "to", (4, int(pattern[4].argmax()))),
+        (4, "from", (int(pattern[:, 4].argmax()), 4)),
+    ]:
+        question, said = why.asked_of(services, prompt, (1, 2), None, position, direction, None)
+        assert (question.query, question.key) == expected and said.startswith("No entry is locked")
+    question, said = why.asked_of(services, prompt, (1, 2), [5, 3], 4, "to", 1)
+    assert (question.query, question.key, question.against, said) == (5, 3, 1, "")
+
+
+def test_the_list_as_files(services: Core):
+    question = asked(against=1)
+    top = services.scores.top(question, why.N_PAIRS)
+    rows = list(csv.DictReader(io.StringIO(why.why_csv(services, question).content.decode())))
+    assert [float(row["nats"]) for row in rows] == pytest.approx(top.values)
+    assert rows[0]["pair"] == why_words.line(services.scores.explain(question), top.pairs[0])
+    content = json.loads(why.why_json(services, question).content)
+    assert content["against"] == 1 and content["all_together"] == pytest.approx(top.total)
+    assert [pair["nats"] for pair in content["pairs"]] == pytest.approx(top.values)
+
+
+def test_the_address_names_an_entry(services: Core):
+    state, taken = HEADS.read("?checkpoint=tiny-mhsa&text=a+b&cell=2.1&against=mean", services)
+    assert state.cell == (2, 1) and state.against == "mean" and not taken
+    state, taken = HEADS.read("?checkpoint=tiny-mhsa&text=a+b&cell=40.1&against=7", services)
+    assert state.cell is None and state.against == 7 and "the position of one of the text's" in taken[0]
+
+
+# ── in the browser ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def heads(**state: Any) -> str:
+    return HEADS.format(HeadsState(**{"checkpoint": "tiny-mhsa", "text": SHORT, **state}))
+
+
+def explained(page: Page, title: str) -> None:
+    """Waits until the tab explains that entry."""
+    expect(page.locator(f"#{shell.title(ids.WHY)}")).to_contain_text(title)
+    page.wait_for_function("id => !document.getElementById(id).hasAttribute('aria-busy')", arg=ids.WHY)
+    expect(page.locator("table.why tbody tr").first).to_be_visible()
+    settled(page)
+
+
+def test_lock_an_entry_ask_why_and_follow_a_head(open_page, services: Core):
+    page = open_page(heads(head=(1, 2)))
+    head_drawn(page, "Head 1.2")
+    settled(page)
+    button = page.locator(f"#{ids.WHY_BUTTON}")
+    expect(button).to_be_hidden()
+    assert page.locator(f"#{ids.WHY}").count() == 0  # not in the document while its tab is closed
+    page.evaluate(
+        """([query, key]) => {
+            const plot = document.querySelector("#heads-map-graph .js-plotly-plot"), trace = plot.data[0];
+            plot.emit("plotly_click", { points: [{ x: trace.x[key], y: trace.y[query], curveNumber: 0 }] });
+        }""",
+        [5, 2],
+    )
+    written(page, "cell", "5.2")
+    written(page, "position", "5")
+    expect(button).to_be_visible()
+    button.click()
+    explained(page, "Why 1.2 attends from")
+    question = asked()
+    top, first = services.scores.top(question, why.N_PAIRS), services.scores.explain(question)
+    shown = page.locator("table.why tbody tr td:nth-child(2)").all_inner_texts()
+    assert shown == [why_words.line(first, pair) for pair in top.pairs]
+    numbers = page.locator("table.why tbody tr td:first-child").all_inner_texts()
+    assert [float(text.replace("−", "-")) for text in numbers] == pytest.approx(top.values, abs=0.005)
+    written(page, "tab", "why")
+
+    # Another comparison, and from there to a head's own entry.
+    page.locator(".why-against", has_text="nothing: the plain score").click()
+    written(page, "against", "plain")
+    expect(page.locator("table.why th.number")).to_have_text("nats")
+    link = page.locator("a.why-cell:not([data-query=''])").first
+    place = {name: link.get_attribute(f"data-{name}") for name in ("layer", "head", "query", "key")}
+    link.click()
+    head_drawn(page, f"Head {place['layer']}.{place['head']}")
+    written(page, "cell", f"{place['query']}.{place['key']}")
+    written(page, "tab", None)
+    written(page, "against", None)
+    page.keyboard.press("w")
+    explained(page, f"Why {place['layer']}.{place['head']} attends from")
+    first_url = page.url
+    again = open_page(first_url.partition("/heads")[1] + first_url.partition("/heads")[2], load=True)
+    explained(again, f"Why {place['layer']}.{place['head']} attends from")
+    assert again.url == first_url
+
+
+def test_a_key_w_that_is_typed_asks_nothing(open_page):
+    page = open_page(heads(head=(1, 2)))
+    head_drawn(page, "Head 1.2")
+    page.locator(f"#{ids.TEXT}").press("w")
+    settled(page)
+    assert "tab=" not in page.url
+    page.locator("#heads-strip .chip").nth(3).click()
+    page.keyboard.press("w")
+    explained(page, "Why 1.2 attends from")
+    expect(page.locator("#heads-why-lines")).to_contain_text("the key that the locked token attends to most")
+    # Another text has no such entry, and heads that are off are said to be on here.
+    page.locator('#heads-grid-cells .head-switch[data-layer="0"][data-head="1"]').click()
+    expect(page.locator("#heads-why-lines")).to_contain_text("the whole model: 0.1, switched off on this page")
+
+
+def test_what_is_refused_is_said_in_the_tab(open_page):
+    page = open_page(heads(checkpoint="tiny-fixed", text="a b", tab="why", head=(0, 0)))
+    expect(page.locator(f"#{shell.notice(ids.WHY)}")).to_contain_text("has no scores; its pattern is a tensor")
+    expect(page.locator("table.why")).to_have_count(0)
+    opened(page, "Map")
+    head_drawn(page, "Head 0.0")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("width", [1440, 800])
+def test_the_explanation_fits(open_page, width: int, scheme: Any):
+    page = open_page(heads(head=(1, 2), cell=(5, 2), position=5, tab="why"), width=width, scheme=scheme)
+    explained(page, "Why 1.2 attends from")
+    fits(page)
+    if width == 1440:
+        in_the_first_screen(page, ids.WHY)
+        opened(page, "Map")
+        head_drawn(page, "Head 1.2")
+        in_the_first_screen(page, ids.MAP)
