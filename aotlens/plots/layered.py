@@ -17,7 +17,10 @@ _ROW = 52  # pixels for a box
 
 @runtime_checkable
 class LayeredBox(Protocol):
-    """What is drawn of a box: two lines of text, a column from the left, and its height from 0 (the top) to 1."""
+    """What is drawn of a box: two lines of text, a column from the left, and its height from 0 (the top) to 1.
+
+    `notes` are said on hover; `cell` is the point's customdata, for what follows a click.
+    """
 
     @property
     def title(self) -> str: ...
@@ -27,6 +30,10 @@ class LayeredBox(Protocol):
     def column(self) -> int: ...
     @property
     def row(self) -> float: ...
+    @property
+    def cell(self) -> object: ...
+    @property
+    def notes(self) -> Sequence[str]: ...
 
 
 @runtime_checkable
@@ -86,6 +93,18 @@ def layered_graph(boxes: Sequence[LayeredBox], links: Sequence[LayeredLink], *, 
             borderpad=3,
             font={"size": 11},
         )
+    figure.add_scatter(
+        x=[box.column for box in boxes],
+        y=[box.row for box in boxes],
+        mode="markers",
+        marker={"size": 30, "opacity": 0},
+        customdata=[box.cell for box in boxes],
+        text=[
+            "<br>".join(plotly_text(text) for text in (f"{box.title} {box.detail}".strip(), *box.notes)) for box in boxes
+        ],
+        hovertemplate="%{text}<extra></extra>",
+        showlegend=False,
+    )
     columns = [box.column for box in boxes]
     most = max((columns.count(column) for column in set(columns)), default=1)
     figure.update_xaxes(visible=False, range=[-0.5, max(columns, default=0) + 0.5])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from aotlens.paths.score.trace import Trace, TraceEdge, TraceNode
+    from aotlens.paths.score.trace import Cell, Trace, TraceEdge, TraceNode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +23,11 @@ class Box:
     """From 0 at the top to 1."""
     kind: str
     """cell or source."""
+    cell: Cell | None = None
+    """Which cell it is; None for a source."""
+    notes: tuple[str, ...] = ()
+    """What is known of it, in sentences: of a cell that was followed its score and how much either side cancels; then
+    each side that it is a term of, with its share there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,33 +61,60 @@ def layout_of(trace: Trace) -> Layout:
     """Boxes in columns of layers, in a column in the order in which the trace came by them."""
     cells = [each for node in trace.nodes for each in (node.cell, *(edge.cell for edge in node.edges))]
     layers = sorted({cell[0][0] for cell in cells if cell is not None})
-    found: dict[str, tuple[str, str, int, str]] = {}
+    found: dict[str, tuple[str, str, int, Cell | None]] = {}
+    notes: dict[str, list[str]] = {}
 
     def place(each: TraceNode | TraceEdge) -> str:
         name = trace.name(each)
         if each.cell is not None:
             (layer, head), query, key = each.cell
             detail = f"{token_at(trace, query)} → {token_at(trace, key)}"
-            found.setdefault(name, (f"{layer}.{head}", detail, 1 + layers.index(layer), "cell"))
+            found.setdefault(name, (f"{layer}.{head}", detail, 1 + layers.index(layer), each.cell))
         else:
             position = getattr(each, "position", None)
             detail = "" if position is None else token_at(trace, position)
-            found.setdefault(name, (getattr(each, "start", ""), detail, 0, "source"))
+            found.setdefault(name, (getattr(each, "start", ""), detail, 0, None))
         return name
 
     ends = []
     for node in trace.nodes:
         end = place(node)
-        ends += [(place(edge), end, edge) for edge in node.edges if edge.kind != "rest"]
+        notes.setdefault(end, [])[:0] = _of_node(node)
+        for edge in node.edges:
+            if edge.kind != "rest":
+                start = place(edge)
+                ends.append((start, end, edge))
+                notes.setdefault(start, []).append(
+                    f"{edge.nats:+.3f} nats, {edge.share:.0%} of the {edge.side} side of {end}"
+                )
     names = [*found]
     columns = [column for _, _, column, _ in found.values()]
     boxes = []
-    for i, (title, detail, column, kind) in enumerate(found.values()):
+    for i, (name, (title, detail, column, cell)) in enumerate(found.items()):
         place_in_column, n_in_column = columns[:i].count(column), columns.count(column)
         row = (place_in_column + 0.5) / n_in_column
-        boxes.append(Box(title=title, detail=detail, column=column, row=row, kind=kind))
+        kind = "source" if cell is None else "cell"
+        boxes.append(
+            Box(title=title, detail=detail, column=column, row=row, kind=kind, cell=cell, notes=tuple(notes[name]))
+        )
     links = [
         Link(start=names.index(start), end=names.index(end), side=edge.side, nats=edge.nats, share=edge.share)
         for start, end, edge in ends
     ]
     return Layout(boxes=tuple(boxes), links=tuple(links), n_columns=1 + len(layers))
+
+
+def _of_node(node: TraceNode) -> list[str]:
+    softmax = ", of the softmax before the threshold" if node.before_threshold else ""
+    sides = zip(("query", "key"), node.cancellation, strict=True)
+    return [
+        f"score {node.score:+.3f}, contrast {node.contrast:+.3f} nats{softmax}",
+        *(f"{side} side: {cancelling(value)}" for side, value in sides),
+    ]
+
+
+def cancelling(value: float) -> str:
+    """Σ|term| ÷ |Σ term| of a side in words."""
+    if not math.isfinite(value):
+        return "its terms cancel altogether"
+    return f"its terms are {value:.1f} times in size what they add up to"
