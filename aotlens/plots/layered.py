@@ -100,7 +100,8 @@ def layered_graph(boxes: Sequence[LayeredBox], links: Sequence[LayeredLink], *, 
         marker={"size": 30, "opacity": 0},
         customdata=[box.cell for box in boxes],
         text=[
-            "<br>".join(plotly_text(text) for text in (f"{box.title} {box.detail}".strip(), *box.notes)) for box in boxes
+            "<br>".join(plotly_text(text) for text in (f"{box.title} {box.detail}".strip(), *box.notes))
+            for box in boxes
         ],
         hovertemplate="%{text}<extra></extra>",
         showlegend=False,

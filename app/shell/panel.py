@@ -15,6 +15,7 @@ _EXPORTS = {
     "svg": "Picture (SVG)",
     "csv": "Table (CSV)",
     "json": "Data (JSON)",
+    "html": "Page (HTML)",
     "npz": "Arrays of all heads (NPZ)",
     "safetensors": "Attention model in float64 (safetensors)",
     "ffn": "FFN in float64 (safetensors)",

@@ -46,6 +46,8 @@ from app.pages.nonlinearity.ids import ids as nonlinearity
 from app.pages.nonlinearity.service import first_head, starting_x, within
 from app.pages.paths.address import PathsState
 from app.pages.paths.ids import ids as paths
+from app.pages.paths.score_service import question_of
+from app.pages.paths.score_service import sums as score_sums
 from app.pages.subspaces.address import SubspacesState
 from app.pages.subspaces.ids import ids as subspaces
 from app.pages.trigrams import rows as trigram_rows
@@ -81,7 +83,10 @@ STATES: dict[str, Any] = {
         text=TEXT, head=(1, 2), view="weighted", hide_first=True,
     ),
     "circuits": CircuitsState(checkpoint="tiny-mhsa", head=(1, 0), row=40, columns=(12, 50), biases=True),
-    "paths": PathsState(checkpoint="tiny-mhsa", text=TEXT, position=4, versus=7, k=6, without="token@2-0.1-1.0"),
+    "paths": PathsState(
+        checkpoint="tiny-mhsa", text=TEXT, position=4, versus=7, k=6, without="token@2-0.1-1.0", of="score",
+        head=(1, 2), query=5, key=2, against=1,
+    ),
     "distillation": DistillationState(results=("tiny-mhsa",), width=4, head=(1, 1), text=TEXT),
     "subspaces": SubspacesState(
         tokens=5, rank=6, d_model=24, layers=3, picture="angles", head=2, seed=4,
@@ -137,6 +142,11 @@ def _question(app: App, state: PathsState) -> tuple[Any, Any]:
     service = app.services["paths"]
     expanded = service.expand(state.checkpoint, state.text)
     return service, service.question(expanded, state.position, state.target, state.versus, state.by, state.k)
+
+
+def _score(app: App, at: PathsState) -> tuple[Any, Any]:
+    question, _ = question_of(app.core, at.checkpoint, at.text or "", at.head, at.query, at.key, at.against)
+    return app.core, question
 
 
 def _compiled(app: App, state: NonlinearityState) -> tuple[Any, Any]:
@@ -280,6 +290,11 @@ EXPECTED: dict[str, Expected] = {
     paths.HEADS: lambda app, at: (q := _question(app, at))[0].heads(q[1])[1],
     paths.FLOW: lambda app, at: (q := _question(app, at))[0].flow(q[1]).to_frame(),
     paths.WITHOUT: lambda app, at: (q := _question(app, at))[0].without(q[1], at.without).frame,
+    paths.PAIRS: lambda app, at: (q := _score(app, at))[0].scores.top(q[1], 20).values,
+    paths.TRACE: lambda app, at: (q := _score(app, at))[0].scores.trace(q[1]).to_frame(),
+    paths.BY_HEADS: lambda app, at: score_sums(*_score(app, at), "heads")[1],
+    paths.BY_SOURCES: lambda app, at: score_sums(*_score(app, at), "sources")[1],
+    paths.BY_ORDERS: lambda app, at: score_sums(*_score(app, at), "orders")[1],
     **images.EXPECTED,
     **regression.EXPECTED,
     nonlinearity.COMPILED: lambda app, at: _compiled(app, at)[0].compiled.to_frame(),

@@ -236,7 +236,7 @@
         if (cell) choose(Number(cell.dataset.layer), Number(cell.dataset.head));
         const target = event.target instanceof Element ? event.target : null;
         if (target?.closest("#heads-why-button")) aotlens.openTab("heads-tabs", "why");
-        const against = target?.closest(".why-against"), link = target?.closest("a.why-cell");
+        const against = target?.closest(".why-against"), link = target?.closest("#heads-why-lines a[data-layer]");
         if (against) compareWith(against);
         if (link && !(event.metaKey || event.shiftKey || event.altKey || event.ctrlKey)) {
             event.preventDefault();

@@ -8,13 +8,14 @@ from typing import Any
 from dash import html
 
 from app.core import Core
+from app.core import score_words as words
 from app.core.errors import RequestError
 from app.core.files import File, csv_file, json_file
 from app.core.scores import Explained, ScoreQuestion
-from app.pages.heads import why_words as words
 from app.pages.heads.asking import ask, there
 from app.pages.heads.ids import ids
 from app.pages.heads.why_table import lines_table
+from app.pages.heads.words import explained_whole
 from app.shell import ids as shell
 from app.shell.app import App
 from app.shell.callbacks import Answer, guarded
@@ -77,7 +78,7 @@ def register(app: App, core: Core) -> None:
         question, said = asked_of(core, prompt, **_cell(wanted))
         explained = core.scores.explain(question)
         off = there(wanted["off"], core.catalog.shape(prompt["checkpoint"]))
-        sentences = [said, *words.about(explained), words.whole(off)]
+        sentences = [said, *words.about(explained), explained_whole(off)]
         lines = lines_table(core, explained, core.scores.top(question, N_PAIRS), [one for one in sentences if one])
         return {"title": f"Why {words.cell(explained)}", "lines": lines}
 
@@ -131,27 +132,8 @@ def why_csv(core: Core, question: ScoreQuestion) -> File:
 
 def why_json(core: Core, question: ScoreQuestion) -> File:
     """The same, with the sum of all pairs and what is proven."""
-    explained, top = core.scores.explain(question), core.scores.top(question, N_PAIRS)
-    score, expansion = explained.score, explained.expanded.expansion
-    content = {
-        **question.to_dict(),
-        "against": explained.against,
-        "reason": explained.reason,
-        "tokens": list(expansion.tokens),
-        "str_tokens": list(expansion.str_tokens),
-        "score": score.score,
-        "all_together": top.total,
-        "remainder": top.remainder,
-        "n_pairs": str(top.n_pairs),
-        "n_proven": top.n_proven,
-        "bound_on_any_other_pair": top.bound,
-        "log_probability": score.log_probability,
-        "pairs": [
-            {"pair": words.line(explained, pair), "formula": score.describe(pair), "nats": value}
-            for pair, value in zip(top.pairs, top.values, strict=True)
-        ],
-    }
-    return json_file(f"{_name(explained)}.json", content)
+    name = _name(core.scores.explain(question))
+    return json_file(f"{name}.json", words.record(core.scores, question, N_PAIRS))
 
 
 def _name(explained: Explained) -> str:

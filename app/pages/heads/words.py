@@ -51,3 +51,11 @@ def tips(whole: np.ndarray, losses: np.ndarray | None = None) -> list[str]:
         return [f"loss {value:.3f} nats" if np.isfinite(value) else "no loss" for value in whole]
     pairs = zip(whole, losses, strict=True)
     return [f"loss {one:.3f}, without {other:.3f} nats" if np.isfinite(other) else "no loss" for one, other in pairs]
+
+
+def explained_whole(off: Sequence[tuple[int, int]]) -> str:
+    """That heads which are switched off are in the explanation."""
+    if not off:
+        return ""
+    verb = "is" if len(off) == 1 else "are"
+    return f"This explains the whole model: {names(off)}, switched off on this page, {verb} on here."

@@ -13,6 +13,9 @@ from app.shell.browser import Browser
 from app.shell.page import Page
 from app.shell.props import children, inside, props, stores, values
 
+_CELL = ("head", "query", "key", "against")
+_ELSEWHERE = ("without", "view", "beside", "of", "part", "sums", *_CELL)
+
 PAGE = Page(
     title="Paths",
     address=ADDRESS,
@@ -22,8 +25,9 @@ PAGE = Page(
     python=python,
     writes={
         "without": (ids.TAKEN, "data"),
-        **values(view=ids.VIEWS, beside=ids.BESIDES),
-        **inside(ids.SHOWN, *(name for name in ADDRESS.names() if name not in ("without", "view", "beside"))),
+        **values(view=ids.VIEWS, beside=ids.BESIDES, of=ids.OF, part=ids.SCORE_VIEWS, sums=ids.SCORE_SUMS),
+        **inside(ids.CELL, *_CELL),
+        **inside(ids.SHOWN, *(name for name in ADDRESS.names() if name not in _ELSEWHERE)),
     },
     browser=(
         Browser("useCell", inputs=props("cellClicked", click=shell.table(ids.HEADS)), at_first=False),
@@ -32,7 +36,18 @@ PAGE = Page(
             inputs=stores(shown=ids.SHOWN, without=ids.TAKEN, strip=shell.drawn(ids.STRIP))
             | children(table=shell.body(ids.TOP)),
         ),
+        Browser(
+            "showScore",
+            inputs=stores(
+                cell=ids.CELL,
+                shown=ids.SCORE_SHOWN,
+                top=shell.drawn(ids.SCORE_TOP),
+                pairs=shell.drawn(ids.PAIR_LINES),
+                trace=shell.drawn(ids.TRACE_LINES),
+            ),
+        ),
+        Browser("followTrace", inputs=props("clickData", click=shell.graph(ids.TRACE)), at_first=False),
     ),
-    sends={ids.POSITION: 0, ids.TAKEN: "0.1"},
+    sends={ids.POSITION: 0, ids.TAKEN: "0.1", ids.CELL: {"head": (0, 1), "query": 0, "key": 0, "against": None}},
     file=__file__,
 )

@@ -11,6 +11,9 @@ from app.core import address
 Ranking = Literal["abs", "pos", "neg"]
 View = Literal["top", "heads", "flow"]
 Beside = Literal["orders", "without"]
+Target = Literal["logit", "score"]
+Part = Literal["pairs", "trace"]
+Sums = Literal["heads", "sources", "orders"]
 
 #: Paths that the Paths page lists, at first and at most.
 FIRST_K = 20
@@ -47,6 +50,17 @@ class PathsState:
     view: View = address.choice(get_args(View), "top")
     """The panel that is open at the left; `beside` is at the right."""
     beside: Beside = address.choice(get_args(Beside), "orders")
+    of: Target = address.choice(get_args(Target), "logit")
+    """Whether a logit is explained, or an attention score: that of the next four."""
+    head: tuple[int, int] | None = address.head()
+    query: int | None = address.position(FIRST)
+    """None: the last token."""
+    key: int | None = address.position(FIRST)
+    """None: what the head attends to most there."""
+    against: int | str | None = address.against()
+    part: Part = address.choice(get_args(Part), "pairs")
+    """The panel of a score that is open at the left; `sums` is at the right."""
+    sums: Sums = address.choice(get_args(Sums), "heads")
 
 
 ADDRESS = address.Address("paths", PathsState)

@@ -15,7 +15,7 @@ from app.core import Core
 from app.core.errors import RequestError
 from app.core.files import File
 from app.core.labels import Labels
-from app.pages.paths import figures, files, words
+from app.pages.paths import figures, files, score_callbacks, words
 from app.pages.paths.address import FIRST_K, MAX_K, Ranking
 from app.pages.paths.ids import PANELS, ids
 from app.pages.paths.service import Expanded, Paths, Question
@@ -37,6 +37,7 @@ def register(app: App, core: Core, paths: Paths) -> None:
     for choice in (ids.TARGET, ids.VERSUS):
         search_tokens(app, choice, ids.SHOWN, partial(_labels, paths), partial(_first_tokens, paths))
     _register_panels(app, paths)
+    score_callbacks.register(app, core)
     save_files(
         app,
         {entry: partial(make_file, paths, entry) for entry in (*_OF_QUESTION, *_OF_EFFECT)},

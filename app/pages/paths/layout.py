@@ -12,6 +12,7 @@ from app.core.address import dotted
 from app.core.examples import EXAMPLES
 from app.pages.paths.address import FIRST, MAX_K, PathsState
 from app.pages.paths.ids import ids
+from app.pages.paths.score_layout import score_section
 from app.pages.paths.service import Paths
 from app.shell import ids as shell
 from app.shell.choices import one_of
@@ -74,20 +75,33 @@ def layout(core: Core, paths: Paths, state: PathsState) -> html.Div:
             dcc.Store(id=ids.POSITION, data=state.position),
             dcc.Store(id=ids.TAKEN, data=state.without),
             dcc.Store(id=ids.SHOWN),
+            dcc.Store(id=ids.CELL, data={name: getattr(state, name) for name in ("head", "query", "key", "against")}),
+            dcc.Store(id=ids.SCORE_SHOWN),
             _text_panel(core, state, checkpoint, text),
-            html.Div(
-                [
-                    tabs(ids.VIEWS, state.view, _views(), label="Paths and heads"),
-                    tabs(ids.BESIDES, state.beside, _besides(), label="Sums and effects"),
-                ],
-                id=ids.BODY,
-                className="paths-body",
-                **{"data-empty": ""},
+            tabs(
+                ids.OF,
+                state.of,
+                {"logit": ("A logit", _logit(state)), "score": ("An attention score", score_section(state))},
+                label="What is explained",
+                when_open=("score",),
             ),
         ],
         className="paths-page",
         **{"data-max-characters": str(core.settings.max_characters)},
     )  # fmt: skip
+
+
+def _logit(state: PathsState) -> html.Div:
+    """The paths of a logit."""
+    return html.Div(
+        [
+            tabs(ids.VIEWS, state.view, _views(), label="Paths and heads"),
+            tabs(ids.BESIDES, state.beside, _besides(), label="Sums and effects"),
+        ],
+        id=ids.BODY,
+        className="paths-body",
+        **{"data-empty": ""},
+    )
 
 
 def _views() -> dict[str, tuple[str, Any]]:
@@ -132,9 +146,14 @@ def _text_panel(core: Core, state: PathsState, checkpoint: str | None, text: str
                 chosen, _EXAMPLES, text, text=ids.TEXT, example=ids.EXAMPLE, run=ids.RUN,
                 count=ids.COUNT, rows=2,
             ),
-            drawn(ids.STRIP, "strip", "Tokens"),
-            html.Div(_target_controls(state), className="target"),
-            html.P(id=ids.SUM, className="sum", role="status"),
+            html.Div(
+                [
+                    drawn(ids.STRIP, "strip", "Tokens"),
+                    html.Div(_target_controls(state), className="target"),
+                    html.P(id=ids.SUM, className="sum", role="status"),
+                ],
+                className="logit-only",
+            ),
             html.Div(id=ids.NOTES),
         ],
     )  # fmt: skip

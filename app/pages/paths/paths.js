@@ -3,7 +3,29 @@
     "use strict";
     const { setProps } = aotlens;
 
+    let cell = { head: null, query: null, key: null, against: null }; // of the score that is asked for
     let taken = null; // the head or path that the model is shown without
+
+    const sideOf = (target) => target instanceof Element ? target.closest("#paths-score-top .score-strip") : null;
+
+    // What is not named stays as it is; another head, query or key is compared with what is sensible for it.
+    function chooseCell(parts) {
+        cell = { ...cell, against: null, ...parts };
+        setProps("paths-cell", { data: cell });
+    }
+
+    function chooseToken(strip, chip) {
+        const position = Number(chip.dataset.position);
+        for (const other of strip.children) other.classList.toggle("chip-locked", other === chip);
+        if (strip.dataset.side === "key") chooseCell({ key: position });
+        else chooseCell({ query: position, key: cell.key !== null && cell.key > position ? null : cell.key });
+    }
+
+    document.addEventListener("change", function ({ target }) {
+        const name = target instanceof Element && target.matches("#paths-score-top select") && target.dataset.score;
+        if (name === "head") chooseCell({ head: target.value.split(".").map(Number) });
+        if (name === "against") chooseCell({ against: /^\d+$/.test(target.value) ? Number(target.value) : target.value });
+    });
 
     const chipOf = (target) => target instanceof Element ? target.closest("#paths-strip .chip") : null;
 
@@ -25,6 +47,8 @@
     document.addEventListener("click", function (event) {
         const chip = chipOf(event.target);
         if (chip) choosePosition(chip);
+        const strip = sideOf(event.target), token = strip && event.target.closest(".chip");
+        if (token) chooseToken(strip, token);
         const button = event.target instanceof Element && event.target.closest("#paths-top-body .take-away");
         if (button) {
             const again = button.getAttribute("aria-pressed") === "true";
@@ -47,13 +71,28 @@
     }
 
     document.addEventListener("keydown", function (event) {
-        const chip = chipOf(event.target);
+        const chip = chipOf(event.target) || (sideOf(event.target) && event.target.closest(".chip"));
         if (chip) aotlens.moveChip(event, chip);
     });
 
     aotlens.page("paths", {
         useCell: function ({ click }) {
             if (click) useCell(click.colId, click.rowId);
+        },
+
+        showScore: function ({ cell: asked, top, pairs, trace }) {
+            if (asked) cell = asked;
+            aotlens.draw("paths-score-top", top);
+            aotlens.draw("paths-pair-lines", pairs);
+            aotlens.draw("paths-trace-lines", trace);
+        },
+
+        // A box of the trace is a cell: it is explained instead.
+        followTrace: function ({ click }) {
+            const point = click && click.points && click.points[0];
+            if (!point || !Array.isArray(point.customdata)) return;
+            const [head, query, key] = point.customdata;
+            chooseCell({ head, query, key });
         },
 
         show: function ({ shown, without, strip }) {

@@ -47,10 +47,11 @@
         }
     }, true);
 
-    // A link that is drawn, and no component, leads to another page as Dash's own links do.
-    document.addEventListener("click", function (event) {
+    // A link that is drawn, and no component, leads to another page as Dash's own links do. At the window, after pages'
+    // scripts, which may take it themselves.
+    window.addEventListener("click", function (event) {
         const link = event.target instanceof Element && event.target.closest("a[data-in-app]");
-        if (!link || event.metaKey || event.shiftKey || event.altKey || event.ctrlKey) return;
+        if (!link || event.defaultPrevented || event.metaKey || event.shiftKey || event.altKey || event.ctrlKey) return;
         event.preventDefault();
         history.pushState({}, "", link.getAttribute("href"));
         window.dispatchEvent(new CustomEvent("_dashprivate_pushstate"));

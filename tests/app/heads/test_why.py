@@ -15,14 +15,16 @@ from playwright.sync_api import expect
 from aotlens.paths import Path as ModelPath
 from aotlens.paths import expand
 from app.core import Core
+from app.core import score_words as why_words
 from app.core.errors import RequestError
 from app.core.score_words import plain, sentence, unit
 from app.core.scores import ScoreQuestion
 from app.core.settings import Settings
-from app.pages.heads import why, why_words
+from app.pages.heads import why
 from app.pages.heads.address import ADDRESS as HEADS
 from app.pages.heads.address import HeadsState
 from app.pages.heads.ids import ids
+from app.pages.heads.words import explained_whole
 from app.shell import ids as shell
 from tests.app.conftest import (
     SCHEMES,
@@ -109,7 +111,7 @@ def test_what_has_no_score_is_refused_in_a_sentence(services: Core, tmp_path: Pa
         services.scores.explain(asked(query=400))
     monkeypatch.setenv("AOTLENS_HOME", str(tmp_path / "home"))
     save_tiny(tmp_path, "tiny-linear", phi="linear")
-    save_tiny(tmp_path, "tiny-threshold", phi="thresholded_softmax")
+    save_tiny(tmp_path, "tiny-threshold", phi="thresholded_softmax", threshold=0.05)
     core = Core.start(Settings(checkpoints=(tmp_path,), device="cpu"))
     linear = core.scores.explain(asked("tiny-linear"))
     assert linear.against == "plain" and "no softmax" in linear.reason and unit(linear) == "nats"
@@ -165,7 +167,7 @@ def test_large_numbers_and_cancellation_in_words():
     assert why_words.counted(81_225) == "81,225" and why_words.counted(35 * 10**18) == "3.5 · 10¹⁹"
     assert why_words.cancellation(5.0, 2.0) == "" and "10.0 times" in why_words.cancellation(20.0, -2.0)
     assert "add up to nothing" in why_words.cancellation(3.0, 0.0) and why_words.cancellation(0.0, 0.0) == ""
-    assert why_words.whole(()) == "" and "whole model: 0.1, 1.0" in why_words.whole(((0, 1), (1, 0)))
+    assert explained_whole(()) == "" and "whole model: 0.1, 1.0" in explained_whole(((0, 1), (1, 0)))
 
 
 # ── which entry, and files ──────────────────────────────────────────────────────────────────────────────────
@@ -215,7 +217,7 @@ def explained(page: Page, title: str) -> None:
     """Waits until the tab explains that entry."""
     expect(page.locator(f"#{shell.title(ids.WHY)}")).to_contain_text(title)
     page.wait_for_function("id => !document.getElementById(id).hasAttribute('aria-busy')", arg=ids.WHY)
-    expect(page.locator("table.why tbody tr").first).to_be_visible()
+    expect(page.locator("table.pairs tbody tr").first).to_be_visible()
     settled(page)
 
 
@@ -240,17 +242,17 @@ def test_lock_an_entry_ask_why_and_follow_a_head(open_page, services: Core):
     explained(page, "Why 1.2 attends from")
     question = asked()
     top, first = services.scores.top(question, why.N_PAIRS), services.scores.explain(question)
-    shown = page.locator("table.why tbody tr td:nth-child(2)").all_inner_texts()
+    shown = page.locator("table.pairs tbody tr td:nth-child(2)").all_inner_texts()
     assert shown == [why_words.line(first, pair) for pair in top.pairs]
-    numbers = page.locator("table.why tbody tr td:first-child").all_inner_texts()
+    numbers = page.locator("table.pairs tbody tr td:first-child").all_inner_texts()
     assert [float(text.replace("−", "-")) for text in numbers] == pytest.approx(top.values, abs=0.005)
     written(page, "tab", "why")
 
     # Another comparison, and from there to a head's own entry.
     page.locator(".why-against", has_text="nothing: the plain score").click()
     written(page, "against", "plain")
-    expect(page.locator("table.why th.number")).to_have_text("nats")
-    link = page.locator("a.why-cell:not([data-query=''])").first
+    expect(page.locator("table.pairs th.number")).to_have_text("nats")
+    link = page.locator("a.head-entry[data-query]:not([data-query=''])").first
     place = {name: link.get_attribute(f"data-{name}") for name in ("layer", "head", "query", "key")}
     link.click()
     head_drawn(page, f"Head {place['layer']}.{place['head']}")
@@ -283,7 +285,7 @@ def test_a_key_w_that_is_typed_asks_nothing(open_page):
 def test_what_is_refused_is_said_in_the_tab(open_page):
     page = open_page(heads(checkpoint="tiny-fixed", text="a b", tab="why", head=(0, 0)))
     expect(page.locator(f"#{shell.notice(ids.WHY)}")).to_contain_text("has no scores; its pattern is a tensor")
-    expect(page.locator("table.why")).to_have_count(0)
+    expect(page.locator("table.pairs")).to_have_count(0)
     opened(page, "Map")
     head_drawn(page, "Head 0.0")
 
