@@ -75,7 +75,7 @@ def _what(explained: Explained, path: Path, at: int) -> str:
 
 
 def _source(path: Path) -> str:
-    return f"MLP {path.source_layer}" if getattr(path, "source_layer", None) is not None else path.source
+    return path.source if path.source_layer is None else f"MLP {path.source_layer}"
 
 
 def _direct(explained: Explained, path: Path, side: Side, end: int, at: int) -> str:

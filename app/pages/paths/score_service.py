@@ -30,47 +30,49 @@ def question_of(
     *,
     length: int | None = None,
 ) -> tuple[ScoreQuestion, str]:
-    """What is asked, with the last token as the query, and what it attends to most where no key is chosen that it sees;
-    and a sentence on a key that it does not. Without a head, that of the layers above the first that attends most to
-    another token than the first and the query itself."""
+    """What is asked, and a sentence on a key that the query does not see.
+
+    By default the query is the last token; the key the one that the head attends to most there, without the first token
+    and the query itself; the head, of the layers above the first, the one that attends to such a key most.
+    """
     expanded = core.expansions.of(checkpoint, text, length=length)
     n_pos, said = expanded.expansion.n_pos, ""
     query = n_pos - 1 if query is None or not 0 <= query < n_pos else query
-    patterns = expanded.expansion.frozen.patterns
-    n_layers, n_heads = patterns.shape[:2]
+    attention = _to_others(expanded, query)
+    n_layers, n_heads = attention.shape[:2]
     if head is None or not (0 <= head[0] < n_layers and 0 <= head[1] < n_heads):
-        head = _first_head(expanded, query)
+        first = min(1, n_layers - 1)
+        above, number = divmod(int(attention[first:].max(-1).argmax()), n_heads)
+        head = (first + above, number)
     layer, number = int(head[0]), int(head[1])
-    row = patterns[layer, number, query]
     if key is not None and (not 0 <= key < n_pos or (key > query and not expanded.loaded.model.sees_later_keys)):
-        key, said = None, f"Query {query} does not see key {key}; this is the key that it attends to most. "
+        key, said = None, f"Query {query} does not see key {key}; another one was taken."
     if key is None:
-        key = int(row.argmax())
+        key = int(attention[layer, number].argmax())
     question = ScoreQuestion(
         checkpoint=expanded.checkpoint, text=text, head=(layer, number), query=query, key=key, against=against
     )
     return question, said
 
 
-def _first_head(expanded: Expanded, query: int) -> tuple[int, int]:
-    patterns = expanded.expansion.frozen.patterns
-    n_layers, n_heads = patterns.shape[:2]
-    row = patterns[min(1, n_layers - 1) :, :, query].clone()
-    row[..., 0] = row[..., query] = 0
-    place = int(row.amax(-1).argmax())
-    return min(1, n_layers - 1) + place // n_heads, place % n_heads
+def _to_others(expanded: Expanded, query: int) -> np.ndarray:
+    """Attention of one query, `[layer, head, key]`, without the first token and its own where there is another."""
+    attention = np.array(expanded.expansion.frozen.patterns[:, :, query].cpu().double())
+    if query > 1 or (attention.shape[-1] > 2 and expanded.loaded.model.sees_later_keys):
+        attention[..., [0, query]] = -np.inf
+    return attention
 
 
 def positions(core: Core, question: ScoreQuestion, side: str) -> np.ndarray:
     """What the paths of one side that start at each token bring, times the whole other side, `[pos]`."""
-    return np.asarray(core.scores.explain(question).score.by_source_position(side).sum(0).double())
+    return np.asarray(core.scores.explain(question).score.by_source_position(side).sum(0).cpu().double())
 
 
 def sums(core: Core, question: ScoreQuestion, by: str) -> tuple[tuple[str, ...], np.ndarray]:
     """All pairs in groups: the groups' names, the same on both sides, and `[query group, key group]`."""
     found: Any = getattr(core.scores.explain(question).score, SUMS[by])()
     if by == "orders":
-        values = np.asarray(found.double())
+        values = np.asarray(found.cpu().double())
         return tuple(f"{n} head{'' if n == 1 else 's'}" for n in range(len(values))), values
     named: PairSums = found
-    return named.names, np.asarray(named.values.double())
+    return named.names, np.asarray(named.values.cpu().double())
