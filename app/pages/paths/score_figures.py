@@ -61,8 +61,10 @@ def _choice(name: str, label: str, options: dict[str, str], chosen: str) -> list
         html.Option(text, value=value, **({"selected": "selected"} if value == chosen else {}))  # type: ignore[call-arg]
         for value, text in options.items()
     ]
-    control = html.Select(entries, id=f"paths-score-{name}", className="score-choice", **{"data-score": name})
-    return [html.Label(label, htmlFor=f"paths-score-{name}"), control]
+    return [
+        html.Span(label, className="field-label"),
+        html.Select(entries, **{"data-score": name, "aria-label": label}),
+    ]
 
 
 def _strip(core: Core, explained: Explained, side: str) -> html.Div:
