@@ -62,6 +62,21 @@ class Explained:
         return name_at(self.expanded, position)
 
 
+def whole_numbers(what: str, *values: Any) -> tuple[int, ...]:
+    """What a browser sends as whole numbers. Raises RequestError for anything else."""
+    if any(isinstance(value, bool) or not isinstance(value, int) for value in values):
+        raise RequestError(f"Expected whole numbers for {what}, got {', '.join(map(repr, values))}.")
+    return values
+
+
+def as_against(value: Any) -> Against | None:
+    """What a browser says that a score is compared with. Raises RequestError for anything else."""
+    if value is None or value in ("mean", "plain"):
+        against: Against | None = value
+        return against
+    return whole_numbers("the key that a score is compared with", value)[0]
+
+
 class Scores:
     """Scores that were asked for, remembered."""
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from dash import html
 
-from app.core import Core
+from app.core import Core, head_maps
 from app.core import score_words as words
 from app.core.errors import RequestError
 from app.core.files import File, csv_file, json_file
-from app.core.scores import Explained, ScoreQuestion
+from app.core.scores import Explained, ScoreQuestion, as_against, whole_numbers
 from app.pages.heads.asking import ask, there
 from app.pages.heads.ids import ids
 from app.pages.heads.why_table import lines_table
@@ -103,8 +103,11 @@ def asked_of(
     """The score that is asked for, and which entry was taken where none is locked: the most attended key of the locked
     token, or of the last one; with the direction "from", the query that attends to it most."""
     result, said = ask(core, dict(prompt)), ""
-    layer, number = (int(part) for part in head or (0, 0))
+    layer, number = whole_numbers("a head", *(head or (0, 0)))
+    head_maps.check_head(result, layer, number)
     if cell is None:
+        if position is not None and not 0 <= whole_numbers("a position", position)[0] < result.patterns.n_pos:
+            raise RequestError(f"Position {position} isn't in this text; choose one of the tokens.")
         pattern = result.patterns.pattern[layer, number]
         if position is not None and direction == "from":
             cell = (int(pattern[:, position].argmax()), position)
@@ -114,10 +117,10 @@ def asked_of(
             cell = (query, int(pattern[query].argmax()))
             token = "last" if position is None else "locked"
             said = f"No entry is locked: this is the key that the {token} token attends to most."
-    query, key = (int(part) for part in cell)
+    query, key = whole_numbers("an entry", *cell)
     question = ScoreQuestion(
         checkpoint=result.checkpoint, text=str(prompt.get("text") or ""), head=(layer, number), query=query, key=key,
-        against=against,
+        against=as_against(against),
     )  # fmt: skip
     return question, said
 

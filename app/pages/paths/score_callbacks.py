@@ -7,6 +7,8 @@ from dataclasses import fields
 from functools import partial
 from typing import Any
 
+from dash import no_update
+
 from aotlens.plots import Theme
 from app.core import Core
 from app.core import score_words as words
@@ -36,6 +38,7 @@ def register(app: App, core: Core) -> None:
         panel=ids.SCORE,
         inputs=stores(prompt=ids.PROMPT, cell=ids.CELL) | values(of=ids.OF),
         output=stores(shown=ids.SCORE_SHOWN, top=shell.drawn(ids.SCORE_TOP)),
+        empty={"top": no_update},  # of a score that is refused, another one can still be chosen
     )
     def choose(prompt: Any, cell: Any, of: str) -> Answer:
         if of != "score":

@@ -8,7 +8,7 @@ import numpy as np
 
 from app.core import Core
 from app.core.expansions import Expanded
-from app.core.scores import ScoreQuestion
+from app.core.scores import ScoreQuestion, as_against, whole_numbers
 
 if TYPE_CHECKING:
     from aotlens.paths.score import PairSums
@@ -37,10 +37,11 @@ def question_of(
     """
     expanded = core.expansions.of(checkpoint, text, length=length)
     n_pos, said = expanded.expansion.n_pos, ""
+    whole_numbers("a score", *(part for part in (query, key, *(head or ())) if part is not None))
     query = n_pos - 1 if query is None or not 0 <= query < n_pos else query
     attention = _to_others(expanded, query)
     n_layers, n_heads = attention.shape[:2]
-    if head is None or not (0 <= head[0] < n_layers and 0 <= head[1] < n_heads):
+    if head is None or None in head or not (0 <= head[0] < n_layers and 0 <= head[1] < n_heads):
         first = min(1, n_layers - 1)
         above, number = divmod(int(attention[first:].max(-1).argmax()), n_heads)
         head = (first + above, number)
@@ -50,7 +51,12 @@ def question_of(
     if key is None:
         key = int(attention[layer, number].argmax())
     question = ScoreQuestion(
-        checkpoint=expanded.checkpoint, text=text, head=(layer, number), query=query, key=key, against=against
+        checkpoint=expanded.checkpoint,
+        text=text,
+        head=(layer, number),
+        query=query,
+        key=key,
+        against=as_against(against),
     )
     return question, said
 
