@@ -26,13 +26,11 @@ from urllib.parse import parse_qs, urlencode
 
 from app.core import address_checks as checks
 from app.core.address_checks import Check, Unfit
+from app.core.address_values import MAX_DIGITS, quoted, read_pair, read_whole
 
 if TYPE_CHECKING:
     from app.core import Core
 
-#: Layers, heads and positions have at most this many digits; longer numbers are no addresses of ours.
-_MAX_DIGITS = 6
-_MAX_QUOTED = 60
 #: The pattern of a number. Python writes 0.0001234… without an exponent, with up to 20 digits after the point.
 REAL = r"[-+]?(\d{1,17}\.?\d{0,21}|\.\d{1,21})(e[-+]?\d{1,3})?"
 _REAL = re.compile(REAL, re.ASCII | re.IGNORECASE)
@@ -92,7 +90,7 @@ def whole(
     default: int | None = None,
     *,
     least: int = 0,
-    most: int = 10**_MAX_DIGITS - 1,
+    most: int = 10**MAX_DIGITS - 1,
     words: Sequence[str] = (),
     key: str | None = None,
     check: Check | None = None,
@@ -103,7 +101,7 @@ def whole(
     def read(value: str) -> int | str:
         if value in words:
             return value
-        number = _whole(value, max(len(str(most)), _MAX_DIGITS))
+        number = read_whole(value, max(len(str(most)), MAX_DIGITS))
         if number is None:
             raise Unfit(f"a whole number from {least:,} to {most:,}{also}")
         if not least <= number <= most:
@@ -153,7 +151,7 @@ def pair(*, key: str | None = None, check: Check | None = None, expected: str = 
     """Two whole numbers: `1.3`."""
 
     def read(value: str) -> tuple[int, int]:
-        numbers = _pair(value)
+        numbers = read_pair(value)
         if numbers is None:
             raise Unfit(expected)
         return numbers
@@ -165,7 +163,7 @@ def pairs(*, most: int, key: str | None = None, check: Check | None = None, expe
     """Distinct pairs of whole numbers in their order, at most so many: `1.0,1.3`."""
 
     def read(value: str) -> tuple[tuple[int, int], ...]:
-        found = [_pair(part) for part in value.split(",")]
+        found = [read_pair(part) for part in value.split(",")]
         distinct = tuple(sorted({one for one in found if one is not None}))
         if None in found:
             raise Unfit(expected)
@@ -183,7 +181,7 @@ def wholes(*, most: int, key: str | None = None) -> Any:
     """Distinct whole numbers, at most so many: `12-262`."""
 
     def read(value: str) -> tuple[int, ...]:
-        numbers = [_whole(part) for part in value.split("-")]
+        numbers = [read_whole(part) for part in value.split("-")]
         distinct = tuple(dict.fromkeys(number for number in numbers if number is not None))
         if None in numbers:
             raise Unfit("whole numbers, as 12-262")
@@ -358,8 +356,8 @@ class Address(Generic[State]):
     def sentence(self, name: str, raw: str, expected: str, taken: Any) -> str:
         """What is said of a field's value that cannot be, `raw` as it stands in the address."""
         value = self._fields[name].written(taken)
-        instead = "It was left out." if value is None else f"{_quoted(value)} was taken instead."
-        return f"{self._key(name)}={_quoted(raw)}: expected {expected}. {instead}"
+        instead = "It was left out." if value is None else f"{quoted(value)} was taken instead."
+        return f"{self._key(name)}={quoted(raw)}: expected {expected}. {instead}"
 
 
 # ── values ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -384,16 +382,6 @@ def number(value: str | None) -> float | None:
     return result if math.isfinite(result) else None
 
 
-def _whole(value: str, digits: int = _MAX_DIGITS) -> int | None:
-    return int(value) if value.isascii() and value.isdigit() and len(value) <= digits else None
-
-
-def _pair(value: str) -> tuple[int, int] | None:
-    first, dot, second = value.partition(".")
-    numbers = _whole(first), _whole(second)
-    return (numbers[0], numbers[1]) if dot and numbers[0] is not None and numbers[1] is not None else None
-
-
 def _read_real(value: str) -> float:
     result = number(value)
     if result is None:
@@ -403,7 +391,3 @@ def _read_real(value: str) -> float:
 
 def _write_real(value: float) -> str:
     return repr(float(value)).removesuffix(".0")
-
-
-def _quoted(value: str) -> str:
-    return value if len(value) <= _MAX_QUOTED else value[: _MAX_QUOTED - 1] + "…"

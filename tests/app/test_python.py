@@ -19,11 +19,7 @@ from app.core.own_texts import key_of
 from app.core.settings import Settings
 from app.factory import create_app
 from app.pages import PAGES
-from app.pages.atlas import files as atlas_files
-from app.pages.atlas.address import AtlasState
-from app.pages.atlas.ids import ids as atlas
-from app.pages.atlas.service_dossier import losses
-from app.pages.atlas.service_path import CHECKPOINT, guided
+from app.pages.atlas.service_path import CHECKPOINT
 from app.pages.checkpoints.address import CheckpointsState
 from app.pages.checkpoints.ids import ids as checkpoints
 from app.pages.circuits import figures as circuit_figures
@@ -59,6 +55,7 @@ from app.shell.app import App
 from app.shell.checking import components
 from app.shell.page import Page
 from app.shell.python import lines
+from tests.app.atlas import numbers as atlas
 from tests.app.atlas.conftest import stored_atlases
 from tests.app.conftest import TEXT as LONG
 from tests.app.conftest import head_drawn, save_images, save_regression, save_tiny, serve, wait
@@ -72,7 +69,7 @@ TEXT = "The captain bowed to the captain."
 BOOK = 30 * LONG
 #: What each page shows in these tests: nothing but what its address says.
 STATES: dict[str, Any] = {
-    "atlas": AtlasState(checkpoint="tiny-mhsa", where="layer = 1", head=(1, 0), y="entropy"),
+    "atlas": atlas.STATE,
     "checkpoints": CheckpointsState(checkpoint="tiny-mhsa"),
     "heads": HeadsState(
         checkpoint="tiny-mhsa", text=TEXT, head=(1, 2), position=3, view="weighted", hide_first=True,
@@ -122,15 +119,6 @@ def _losses(app: App, state: CompareState) -> Any:
 def _pairs(app: App, state: CompareState) -> Any:
     service, panes, _ = _compared(app, state)
     return [(pair.left, pair.right) for pair in service.pairs(panes)]
-
-
-def _atlas(app: App, state: AtlasState) -> tuple[Any, Any]:
-    service = app.services["atlas"]
-    return service, service.of(state.checkpoint, state.corpus)
-
-
-def _in_dossier(panel: str) -> Expected:
-    return lambda app, at: atlas_files.dossier_frame(*_atlas(app, at), at.head, at.bin, panel)
 
 
 def _circuit(app: App, state: CircuitsState) -> tuple[Any, Any]:
@@ -246,18 +234,6 @@ EXPECTED: dict[str, Expected] = {
         row["name"]: tuple(int(n) for n in row["shape"].split(" × "))
         for row in app.services["checkpoints"].tensors(app.core.catalog.info("tiny-mhsa"))
     },
-    atlas.TABLE: lambda app, at: (a := _atlas(app, at))[1].atlas.to_frame()[a[0].found(a[1], at.where)],
-    atlas.SCATTER: lambda app, at: _atlas(app, at)[1].atlas.to_frame()[["layer", "head", at.x, at.y]],
-    atlas.EXAMPLES: _in_dossier(atlas.EXAMPLES),
-    atlas.MOTIFS: _in_dossier(atlas.MOTIFS),
-    atlas.WEIGHTS: lambda app, at: [
-        _atlas(app, at)[0].strongest(at.checkpoint, at.head, kind, None, "").relative for kind in ("qk", "ov")
-    ],
-    atlas.PARTNERS: lambda app, at: ((made := _atlas(app, at)[1].atlas).reads(at.head, 4), made.feeds(at.head, 4)),
-    atlas.LOSSES: lambda app, at: {
-        one["how"]: (one["change"], one["low"], one["high"]) for one in losses(_atlas(app, at)[1], at.head)
-    },
-    atlas.VERDICT: lambda app, at: guided(app.services["atlas"])[1].to_frame(),
     heads.MAP: lambda app, at: head_maps.head_values(
         app.core.inference.analyse(at.checkpoint, at.text), *at.head, at.view, at.hide_first
     ),
@@ -295,6 +271,7 @@ EXPECTED: dict[str, Expected] = {
     paths.BY_HEADS: lambda app, at: score_sums(*_score(app, at), "heads")[1],
     paths.BY_SOURCES: lambda app, at: score_sums(*_score(app, at), "sources")[1],
     paths.BY_ORDERS: lambda app, at: score_sums(*_score(app, at), "orders")[1],
+    **atlas.EXPECTED,
     **images.EXPECTED,
     **regression.EXPECTED,
     nonlinearity.COMPILED: lambda app, at: _compiled(app, at)[0].compiled.to_frame(),
