@@ -89,10 +89,6 @@ class Catalog:
         """The first that reads images and isn't broken; None where there is none."""
         return next((info.name for info in self.list() if self.reads_images(info)), None)
 
-    def default_of_regression(self) -> str | None:
-        """The first that regresses in context and isn't broken; None where there is none."""
-        return next((info.name for info in self.list() if self.regresses(info)), None)
-
     def config(self, name: str | None) -> dict[str, Any]:
         """The model's configuration of the checkpoint of that name; empty where it isn't there or is broken."""
         return next((info.model for info in self.list() if info.name == name and info.problem is None), {})

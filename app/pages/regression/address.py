@@ -46,8 +46,9 @@ def _checkpoint(core: Core, state: Any, name: str) -> None:
 
 
 def _head(core: Core, state: Any, value: tuple[int, int]) -> None:
-    named = state.checkpoint or next(iter(state.models), None) or core.catalog.default_of_regression()
-    shape = core.catalog.shape(named)
+    known = names(core)
+    narrowest = min(known, key=lambda name: known[name], default=None)  # the first of the narrowest
+    shape = core.catalog.shape(state.checkpoint or next(iter(state.models), narrowest))
     if shape is not None and not (value[0] < shape[0] and value[1] < shape[1]):
         raise Unfit(f"a head of {shape[0]} layers of {shape[1]} heads, the first of which is 0.0", (0, 0))
 
@@ -57,7 +58,7 @@ class RegressionState:
     """Everything that the In-context regression page shows."""
 
     models: tuple[str, ...] = address.texts(most=12, longest=80, check=_models)
-    """Whose errors are compared; none: all that read as many numbers as the checkpoint, or as the first."""
+    """Whose errors are compared; none: all that read as many numbers as the checkpoint, or as few as any."""
     checkpoint: str | None = address.text(check=_checkpoint)
     """Whose layers and heads are shown; None: the first of the models."""
     dims: int | None = address.whole(least=1, most=_MOST_D)

@@ -26,7 +26,7 @@ _FILES = ("png", "svg", "csv", "python")
 
 
 def layout(core: Core, service: Regressions, state: RegressionState) -> html.Div:
-    """The page for an address; with nothing in it, all models that read as many numbers as the first."""
+    """The page for an address; with nothing in it, all models of the narrowest inputs."""
     try:
         asked = service.asked_of(state)
     except RequestError:

@@ -72,7 +72,7 @@ class Regressions:
 
     def __init__(self, core: Core) -> None:
         self.core = core
-        self._kept: Cache[tuple[Any, ...], Any] = Cache(core.settings.n_regressions)
+        self._kept: Cache[tuple[Any, ...], Any] = core.memory.cache(core.settings.n_regressions)
 
     def by_width(self) -> dict[int, tuple[str, ...]]:
         """The models of regression by the width of the inputs that they read."""
@@ -80,7 +80,8 @@ class Regressions:
         return {d: tuple(name for name in known if known[name] == d) for d in sorted(set(known.values()))}
 
     def asked(self, models: tuple[str, ...], checkpoint: str | None, d: int | None, **form: Any) -> Asked:
-        """A choice, as it can be met: models of the width `d`, or of those that are named, all where none fits.
+        """A choice, as it can be met: models of the width `d`, or of those that are named, else the narrowest; all of
+        them where none is named.
 
         Of `form`, `dims` and `nonzero` are None where the inputs are as wide as the models read, or all weights count.
         """

@@ -58,16 +58,18 @@ def caption(page: Page, panel: str) -> Any:
 def test_sliders_move_the_prompts_and_models_are_of_one_width(open_page, service: Regressions) -> None:
     page = open_page("/regression", load=True)
     says(page, service)
+    page = open_page(at(checkpoint="three-mhsa"))
+    says(page, service, checkpoint="three-mhsa")
     in_the_first_screen(page, ids.ERRORS)
     page.locator(f"#{ids.DIMS} [role=slider]").focus()
     page.keyboard.press("ArrowLeft")
     written(page, "dims", "2")
-    says(page, service, dims=2)
+    says(page, service, checkpoint="three-mhsa", dims=2)
     expect(page.locator(f"#{shell.value_of(ids.NONZERO)}")).to_have_text("2")
     page.locator(f"#{ids.NOISE} [role=slider]").focus()
     page.keyboard.press("ArrowRight")
     written(page, "noise", "0.05")
-    says(page, service, dims=2, noise=0.05)
+    says(page, service, checkpoint="three-mhsa", dims=2, noise=0.05)
     page.click(f"#{ids.D}")
     page.get_by_role("option", name="2 numbers").click()
     written(page, "checkpoint", "two")
@@ -106,9 +108,9 @@ def test_a_head_is_chosen_and_a_row_is_locked(open_page, service: Regressions) -
 
 
 def test_tabs_say_what_the_model_does(open_page, service: Regressions) -> None:
-    page = open_page(at(nonzero=1))
-    says(page, service, nonzero=1)
-    asked = service.asked_of(RegressionState(nonzero=1))
+    page = open_page(at(checkpoint="three-mhsa", nonzero=1))
+    says(page, service, checkpoint="three-mhsa", nonzero=1)
+    asked = service.asked_of(RegressionState(checkpoint="three-mhsa", nonzero=1))
     expect(caption(page, ids.LAYERS)).to_have_text(words.of_layers(asked, service.readings(asked)))
     opened(page, "Without a head")
     expect(caption(page, ids.WITHOUT)).to_have_text(words.of_without(asked, service.without(asked, "mean")))
@@ -133,8 +135,8 @@ def test_other_pages_point_here(open_page, service: Regressions) -> None:
 
 
 def test_nobody_is_kept_out_and_all_fits(open_page, service: Regressions) -> None:
-    page = open_page(at(nonzero=1))
-    says(page, service, nonzero=1)
+    page = open_page(at(checkpoint="three-mhsa", nonzero=1))
+    says(page, service, checkpoint="three-mhsa", nonzero=1)
     answered(page)
     assert faults(page, OPTIONS) == []
     for tab in ("Heads on a prompt", "Without a head", "Motifs", "Support"):

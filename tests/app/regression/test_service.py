@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ from app.pages.regression.ids import ids
 from app.pages.regression.service import Asked, Regressions, position_names
 
 State = RegressionState
+#: A state of the first model that reads three numbers.
+THREE: Any = partial(RegressionState, checkpoint="three-mhsa")
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +34,7 @@ def service(regression_core: Core) -> Regressions:
 
 
 def test_errors_are_the_librarys_on_the_task_that_sliders_say(service: Regressions, regression_core: Core) -> None:
-    asked = service.asked_of(State(dims=2, nonzero=1, noise=0.25, scale=1.5, mean=-0.5, skew=2.0, seed=4))
+    asked = service.asked_of(THREE(dims=2, nonzero=1, noise=0.25, scale=1.5, mean=-0.5, skew=2.0, seed=4))
     assert asked.models == ("three-mhsa", "three-mssa") and asked.checkpoint == "three-mhsa" and asked.d == 3
     task = RegressionTask(
         d=3, n_dims=2, n_nonzero=1, noise_std=0.25, input_scale=1.5, input_mean=-0.5, input_skew=2.0
@@ -59,13 +62,13 @@ def test_a_choice_is_met_as_far_as_it_can_be(service: Regressions) -> None:
     assert (asked.noise, asked.scale, asked.dims, asked.nonzero) == (2.0, 1.0, None, None)
     other = service.asked(("three-mssa",), "three-mhsa", 2, **form)
     assert (other.models, other.checkpoint, other.d) == (("two",), "two", 2)
-    assert service.asked_of(State(checkpoint="two")).models == ("two",)
-    assert service.asked_of(State(dims=2, nonzero=2)).nonzero is None, "all that are left count"
+    assert service.asked_of(State(checkpoint="two")).models == service.asked_of(State()).models == ("two",)
+    assert service.asked_of(THREE(dims=2, nonzero=2)).nonzero is None, "all that are left count"
     assert Asked.from_dict({**asked.to_dict(), "more": 1}) == asked
 
 
 def test_a_prompt_is_one_of_those_that_are_measured(service: Regressions, regression_core: Core) -> None:
-    asked = service.asked_of(State(skew=1.0, seed=2))
+    asked = service.asked_of(THREE(skew=1.0, seed=2))
     result = service.prompt(asked, 5)
     assert (
         result.patterns.str_tokens
@@ -88,7 +91,7 @@ def test_a_prompt_is_one_of_those_that_are_measured(service: Regressions, regres
 
 
 def test_heads_are_left_out_one_by_one(service: Regressions, regression_core: Core) -> None:
-    asked = service.asked_of(State(noise=0.5))
+    asked = service.asked_of(THREE(noise=0.5))
     prompts = asked.task.sample(128, 7, 0)
     model = regression_core.catalog.load("three-mhsa").model
     expected = ablate_each(model, prompts.tokens, "zero", targets=prompts.targets)
@@ -103,7 +106,7 @@ def test_heads_are_left_out_one_by_one(service: Regressions, regression_core: Co
 
 
 def test_motifs_layers_and_the_support(service: Regressions) -> None:
-    asked = service.asked_of(State())
+    asked = service.asked_of(THREE())
     figure = figures.motifs_figure(service, asked, "light")
     assert np.array(figure.data[0].z).shape == (6, 5)
     best = service.motifs(asked).best("own_input")
@@ -116,13 +119,13 @@ def test_motifs_layers_and_the_support(service: Regressions) -> None:
     )
     with pytest.raises(RequestError, match="Set Nonzero weights below the dimension"):
         service.support(asked)
-    sparse = service.asked_of(State(nonzero=1))
+    sparse = service.asked_of(THREE(nonzero=1))
     said = words.of_support(sparse, service.support(sparse))
     assert "of 6 heads" in said and "256 of them" in said
 
 
 def test_files_hold_what_is_shown(service: Regressions) -> None:
-    asked = service.asked_of(State(nonzero=1, dims=2))
+    asked = service.asked_of(THREE(nonzero=1, dims=2))
 
     def table(panel: str) -> pd.DataFrame:
         file = make_file(service, panel, asked.to_dict(), "mean", "3", [1, 0])
@@ -155,7 +158,7 @@ def test_the_address_says_all_and_refuses_the_rest(regression_core: Core) -> Non
 
 def test_the_catalog_says_which_page_shows_a_checkpoint(regression_core: Core) -> None:
     catalog = regression_core.catalog
-    assert catalog.page_of(catalog.info("two")) == "regression" and catalog.default_of_regression() == "three-mhsa"
+    assert catalog.page_of(catalog.info("two")) == "regression"
     assert catalog.page_of(catalog.info("tiny-mhsa")) == "heads"
     with pytest.raises(RequestError, match="the page Regression shows"):
         catalog.need_text("two")
