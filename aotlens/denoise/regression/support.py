@@ -2,16 +2,16 @@
 
 For a query x_i and the label tokens y_j of the examples before it, a head's scores are regressed on
 
-    s_ij = a_i + β_on Σ_{k ∈ S} x_ik x_jk + β_off Σ_{k ∉ S} x_ik x_jk
+    s_ij = a_i + β_on Σ_{k ∈ S} x_ik x_jk + β_off Σ_{k ∉ S} x_ik x_jk + β_labels (w·x_i) y_j
 
 with S the support of the prompt's own w, which no weight of the model can know: a head that compares inputs whatever
-the prompt has β_on = β_off, one that has found the support has β_on > β_off. a_i, which softmax does not see, is taken
-off by centring over j. Standard errors take the prompt as the unit (they allow whatever dependence within it), and need
-some 50 of them: of heads with random weights 4 to 8% had |z| > 1.96 from 50 prompts on, 8 to 10% of 20, 11 to 15% of
-10, 15 to 20% of 5.
+the prompt has β_on = β_off, one that has found the support has β_on > β_off. The last term is there since labels are
+sums over the support: a head that compares the answer with labels, a score ŷ_i y_j, would have β_on = E w_k² > 0 and
+β_off = 0 without it, though it never looked at an x. (In the bundled sparse model head 2.2 has z = 6.2 without it, and
+0.3 with it.) a_i, which softmax does not see, is taken off by centring over j.
 
-Labels are sums over the support, so a head that compares labels has β_on > β_off as well, without any x: a score
-ŷ_i y_j, with ŷ_i the answer that a model has already found, has β_on = E w_k² > 0 and β_off = 0.
+Standard errors take the prompt as the unit (they allow whatever dependence within it), and need some 50 of them: of
+heads with random weights 4 to 8% had |z| > 1.96 from 50 prompts on, 8 to 10% of 20, 11 to 15% of 10, 15 to 20% of 5.
 """
 
 from __future__ import annotations
@@ -35,10 +35,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SupportScores(Result):
-    """β_on and β_off of every head, in nats a unit of x_ik x_jk."""
+    """β_on and β_off of every head, in nats a unit of x_ik x_jk, scores that compare labels apart."""
 
     on: Float64[np.ndarray, "layer head"]
     off: Float64[np.ndarray, "layer head"]
+    labels: Float64[np.ndarray, "layer head"]
+    """β_labels, nats a unit of (w·x_i) y_j: how far the scores compare the answer with labels."""
     standard_error: Float64[np.ndarray, "layer head"]
     """Of β_on − β_off, over prompts."""
     n_prompts: int
@@ -55,11 +57,11 @@ class SupportScores(Result):
         return f"most towards the support in {top_head(self.z)}, in standard errors"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head: layer, head, on, off, z."""
+        """One row a head: layer, head, on, off, labels, z."""
         import pandas as pd
 
         layers, heads = np.indices(self.on.shape)
-        columns = {name: getattr(self, name).ravel() for name in ("on", "off", "z")}
+        columns = {name: getattr(self, name).ravel() for name in ("on", "off", "labels", "z")}
         return pd.DataFrame({"layer": layers.ravel(), "head": heads.ravel(), **columns})
 
 
@@ -76,21 +78,26 @@ def support_scores(
     """β_on and β_off of every head on `n_prompts` prompts of a sparse `task`.
 
     Points are as many as the context holds unless given. Raises `ValueError` for a task on whose every active
-    coordinate labels depend, for fewer than three points or two prompts, and as `require_regression`.
+    coordinate labels depend, for fewer than three points or four prompts, for a φ without scores, and as
+    `require_regression`.
     """
     require_ours(model, "support_scores")
     require_regression(model, task.d)
     n_points = points_of(model) if n_points is None else n_points
     n_active = task.d if task.n_dims is None else task.n_dims
-    if task.n_relevant == n_active or n_points < 3 or n_prompts < 2:
+    if not model.cfg.has_query_key:
+        raise ValueError(f"support_scores: a model with phi={model.cfg.phi!r} has no scores.")
+    if task.n_relevant == n_active or n_points < 3 or n_prompts < 4:
         raise ValueError(
-            f"support_scores: expected a sparse task, at least 3 points and 2 prompts; got {task.n_relevant} of "
+            f"support_scores: expected a sparse task, at least 3 points and 4 prompts; got {task.n_relevant} of "
             f"{n_active} coordinates, {n_points} points and {n_prompts} prompts."
         )
     prompts = task.sample(n_prompts, n_points, seed, dtype=torch.float64)
     inputs, support = prompts.inputs, (prompts.weights != 0).double()[:, None]
-    products = torch.stack([(inputs * part) @ inputs.mT for part in (support, 1 - support)], -1)  # on, off
-    design = _centred(products[:, None])[:, 0]  # [prompt, query, key, 2]
+    answers = (inputs * prompts.weights[:, None]).sum(-1)
+    compared = answers[:, :, None] * prompts.labels[:, None]
+    products = torch.stack([*((inputs * part) @ inputs.mT for part in (support, 1 - support)), compared], -1)
+    design = _centred(products[:, None])[:, 0]  # [prompt, query, key, 3]
     grams = torch.einsum("pqka,pqkb->pab", design, design)
     names = [hook_names.attn(layer, "hook_attn_scores") for layer in range(model.cfg.n_layers)]
     moments: list[Tensor] = []
@@ -101,7 +108,7 @@ def support_scores(
         # keys: the labels of all points but the last, which has none; a column of zeros stands for it
         scores = torch.nn.functional.pad(scores, (0, 1)).flatten(1, 2)[..., None]
         moments.append(torch.einsum("phqka,pqkb->phb", _centred(scores), design[rows]))
-    moment = torch.cat(moments)  # [prompt, head, 2]
+    moment = torch.cat(moments)  # [prompt, head, 3]
     inverse = torch.linalg.inv(grams.sum(0))
     slopes = moment.sum(0) @ inverse
     residual = (moment - torch.einsum("hb,pba->pha", slopes, grams)) @ inverse
@@ -110,6 +117,7 @@ def support_scores(
     return SupportScores(
         on=slopes[:, 0].reshape(shape).numpy(),
         off=slopes[:, 1].reshape(shape).numpy(),
+        labels=slopes[:, 2].reshape(shape).numpy(),
         standard_error=difference.sqrt().reshape(shape).numpy(),
         n_prompts=n_prompts,
     )
