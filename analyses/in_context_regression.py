@@ -145,7 +145,7 @@ def by_head(loaded: dict[str, AttentionOnlyTransformer], *, quick: bool) -> str:
         for index, motif in enumerate(scores.motifs):
             layer, head = np.unravel_index(int(np.argmax(scores[motif])), scores[motif].shape)
             cells.append(f"{layer}.{head} {scores[motif][layer, head]:.2f} ({scores.uniform[index, layer, head]:.2f})")
-        without = ablate_each(model, prompts.tokens, how="mean", targets=prompts.targets)
+        without = ablate_each(model, prompts.tokens, how="mean", targets=prompts.targets, batch_size=64)
         changes = (without.ablated - without.clean).mean(1) / task.zero_error
         order = np.argsort(-changes)[:3]
         costs = ", ".join(f"{without.heads[i][0]}.{without.heads[i][1]} {changes[i]:+.2f}" for i in order)

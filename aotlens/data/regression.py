@@ -98,7 +98,7 @@ class RegressionTask:
     def zero_error(self) -> float:
         """E y², noise aside: the squared error of the zero predictor, by which errors are divided. d or n_nonzero for
         inputs N(0, I), and for a skewed covariance, whose basis is as likely to turn any way."""
-        return self.n_relevant * (self.input_scale**2 + self.input_mean**2)
+        return float(self.n_relevant * (self.input_scale**2 + self.input_mean**2))
 
     def sample(
         self,

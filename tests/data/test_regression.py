@@ -65,7 +65,7 @@ def test_the_zero_predictor_gets_what_the_task_says(n_nonzero: int | None) -> No
     labels = task.sample(20_000, 1, dtype=torch.float64).labels
     squares = labels.pow(2)
     assert abs(float(squares.mean()) - task.zero_error) < 4 * float(squares.std()) / len(labels) ** 0.5
-    assert RegressionTask(d=20, n_nonzero=n_nonzero).zero_error == (n_nonzero or 20)
+    assert RegressionTask(d=20, n_nonzero=n_nonzero, input_scale=1, input_mean=0).zero_error == (n_nonzero or 20)
 
 
 def test_a_skewed_covariance_has_its_eigenvalues_in_a_basis_of_each_prompt() -> None:
