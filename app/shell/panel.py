@@ -84,11 +84,15 @@ def tabs(
     are open, since Dash asks every component there at each step of a callback.
     """
     heads = [dmc.TabsTab(text, value=name) for name, (text, _) in sections.items()]
+    kept: dict[str, Any] = {"keepMounted": True} if when_open else {}
     bodies = [
-        dmc.TabsPanel(content, value=name, **({"keepMounted": False} if name in when_open else {}))
+        dmc.TabsPanel(content, value=name, **({} if name in when_open else kept))
         for name, (_, content) in sections.items()
     ]
-    return dmc.Tabs([dmc.TabsList(heads, **{"aria-label": label}), *bodies], id=id, value=opened, className="tabs")
+    heads_list = dmc.TabsList(heads, **{"aria-label": label})
+    return dmc.Tabs(
+        [heads_list, *bodies], id=id, value=opened, className="tabs", **({"keepMounted": False} if when_open else {})
+    )
 
 
 def icon_button(id: str, icon: str, label: str, **rest: Any) -> dmc.ActionIcon:

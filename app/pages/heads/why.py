@@ -29,10 +29,11 @@ N_PAIRS = 20
 
 _EXPLAIN = about(
     "A score is a product of what the query and the key read of the stream, and the stream is a sum of paths: a token, "
-    "a position or biases, and the heads that brought them. So it is a sum over pairs of paths, one to the query and "
-    "one to the key, with patterns and norms of earlier layers as they are on this text. A softmax ignores what all "
-    "keys share, so a key is compared with the average key, or with one other key: what a path brings there is taken "
-    "off. Click a head's name to see its own entry on the map. On the keyboard, w opens this for the locked entry.",
+    "a position, biases or what an MLP wrote, and the heads that brought them. So it is a sum over pairs of paths, one "
+    "to the query and one to the key, with patterns and norms of earlier layers as they are on this text. A softmax "
+    "ignores what all keys share, so a key is compared with the average key, or with one other key: what a path brings "
+    "there is taken off. Click a head's name to see its own entry on the map. On the keyboard, w opens this for the "
+    "locked entry.",
     formula="score(i, j) = Σ over pairs ⟨q, k⟩ / √d_head;   compared: log A(i, j) − log A(i, k), or + H(Aᵢ)",
     source="A Mathematical Framework for Transformer Circuits (Elhage et al. 2021), QK circuits with composition",
 )
