@@ -63,7 +63,7 @@ def question_of(
 
 def _to_others(expanded: Expanded, query: int) -> np.ndarray:
     """Attention of one query, `[layer, head, key]`, without the first token and its own where there is another."""
-    attention = np.array(expanded.expansion.frozen.patterns[:, :, query].cpu().double())
+    attention: np.ndarray = expanded.expansion.frozen.patterns[:, :, query].double().cpu().numpy().copy()
     if query > 1 or (attention.shape[-1] > 2 and expanded.loaded.model.sees_later_keys):
         attention[..., [0, query]] = -np.inf
     return attention
@@ -71,14 +71,15 @@ def _to_others(expanded: Expanded, query: int) -> np.ndarray:
 
 def positions(core: Core, question: ScoreQuestion, side: str) -> np.ndarray:
     """What the paths of one side that start at each token bring, times the whole other side, `[pos]`."""
-    return np.asarray(core.scores.explain(question).score.by_source_position(side).sum(0).cpu().double())
+    values: np.ndarray = core.scores.explain(question).score.by_source_position(side).sum(0).double().cpu().numpy()
+    return values
 
 
 def sums(core: Core, question: ScoreQuestion, by: str) -> tuple[tuple[str, ...], np.ndarray]:
     """All pairs in groups: the groups' names, the same on both sides, and `[query group, key group]`."""
     found: Any = getattr(core.scores.explain(question).score, SUMS[by])()
     if by == "orders":
-        values = np.asarray(found.cpu().double())
+        values: np.ndarray = found.double().cpu().numpy()
         return tuple(f"{n} head{'' if n == 1 else 's'}" for n in range(len(values))), values
     named: PairSums = found
-    return named.names, np.asarray(named.values.cpu().double())
+    return named.names, named.values.double().cpu().numpy()

@@ -45,7 +45,7 @@ def test_every_sum_is_the_models_own_score(services: Core, against: Any):
     expected = own[2] - {"mean": weights @ own, "plain": 0.0, 1: own[1]}[against]
     expansion = expand(model, model.to_tokens(SHORT)[0], split_sources=True)
     score = expansion.score((1, 2), 5, 2, against=None if against == "plain" else against)
-    of_library = {"heads": score.by_head_pair().values, "sources": score.by_source_pair().values}
+    of_library = {"heads": score.by_head_pair().values.numpy(), "sources": score.by_source_pair().values.numpy()}
     for by in service.SUMS:
         names, values = service.sums(services, question, by)
         assert values.shape == (len(names), len(names))
