@@ -163,12 +163,16 @@ def by_support(loaded: dict[str, AttentionOnlyTransformer], *, quick: bool) -> s
             if task_of(model).d == task.d:
                 result = support_scores(model, task, n_prompts=128 if quick else 1024)
                 layer, head = np.unravel_index(int(np.nanargmax(np.abs(result.z))), result.z.shape)
-                slopes = f"{result.on[layer, head]:.3g}, {result.off[layer, head]:.3g}"
-                n_heads, beyond = result.z.size, int((np.abs(result.z) > 4).sum())
-                rows.append(
-                    (name, f"{beyond} of {n_heads}", f"{layer}.{head}", slopes, f"{result.z[layer, head]:+.1f}")
-                )
-    header = ("model", "heads beyond 4 standard errors", "largest", "β_on, β_off", "(β_on − β_off) ÷ standard error")
+                slopes = ", ".join(f"{each[layer, head]:.3g}" for each in (result.on, result.off, result.labels))
+                beyond = f"{int((np.abs(result.z) > 4).sum())} of {result.z.size}"
+                rows.append((name, beyond, f"{layer}.{head}", slopes, f"{result.z[layer, head]:+.1f}"))
+    header = (
+        "model",
+        "beyond 4 standard errors",
+        "largest",
+        "β_on, β_off, β_labels",
+        "(β_on − β_off) ÷ standard error",
+    )
     return markdown(header, rows)
 
 

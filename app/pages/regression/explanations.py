@@ -52,6 +52,7 @@ SUPPORT = about(
     "On a sparse task only some coordinates count, others in each prompt, which no weight of the model can know. For "
     "queries x and the labels before them, a head's scores are regressed on the products of coordinates that count and "
     "of those that do not. A head that compares inputs whatever the prompt has the same slope for both; one that has "
-    f"found the support has a larger one for those that count. On {N_SUPPORT} prompts, with 95% intervals over them.",
-    formula="score(xᵢ, yⱼ) = aᵢ + β_on Σ over the support xᵢₖxⱼₖ + β_off Σ over the others xᵢₖxⱼₖ",
+    "found the support has a larger one for those that count. Labels are sums over the support: a third term takes off "
+    f"what a head's scores owe to comparing the answer with them. On {N_SUPPORT} prompts, with 95% intervals.",
+    formula="score(xᵢ, yⱼ) = aᵢ + β_on Σ over the support xᵢₖxⱼₖ + β_off Σ over the others xᵢₖxⱼₖ + β_labels (w·xᵢ) yⱼ",
 )
