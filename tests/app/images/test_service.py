@@ -201,7 +201,7 @@ def test_what_reads_no_images_is_told_where_to_go(views: ImageViews, image_core:
 
 
 def test_a_vit_of_others_has_the_views_of_attention(image_core: Core, tmp_path: Path) -> None:
-    """Imported, with random weights: its maps are the attentions of its own code, and paths are refused by name."""
+    """With random weights: its maps are the attentions of its own code, and its paths add up to its logits."""
     torch.manual_seed(0)
     sizes = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 10}
     pixels = {"image_size": 8, "patch_size": 2, "num_channels": 1, "num_labels": 10}
@@ -223,8 +223,8 @@ def test_a_vit_of_others_has_the_views_of_attention(image_core: Core, tmp_path: 
         np.testing.assert_allclose(run.maps.attention()[:, layer], maps.numpy(), atol=1e-5)
     assert wait(views.consistencies.start(batch.asked)).result.within.shape == (2, 3)
     assert np.abs(views.run(batch.asked, ((0, 1),), "mean").logits - run.logits).max() > 1e-4
-    with pytest.raises(RequestError, match="MLP"):
-        views.contributions(batch.asked, 0)
+    parts = views.contributions(batch.asked, 3).logit
+    np.testing.assert_allclose(parts.total[0], own.logits[3].numpy(), atol=1e-4)
 
 
 def test_services_of_text_say_where_models_of_images_are_shown(image_core: Core) -> None:

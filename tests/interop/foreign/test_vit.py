@@ -59,8 +59,8 @@ def test_its_logits_and_attentions_are_those_of_its_own_code(tmp_path: Path, cha
     maps = image_maps(model, images)
     for layer, attention in enumerate(expected.attentions):
         np.testing.assert_allclose(maps.pattern[:, layer], attention.detach().numpy(), atol=1e-6)
-    with pytest.raises(ValueError, match="MLP"):
-        patch_contributions(model, images)
+    parts = patch_contributions(model, images)
+    np.testing.assert_allclose(parts.logit.total, expected.logits.detach().numpy(), atol=1e-4)
 
 
 def test_pixels_are_read_as_its_own_code_reads_them(tmp_path: Path) -> None:
