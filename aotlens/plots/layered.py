@@ -59,6 +59,20 @@ def layered_graph(boxes: Sequence[LayeredBox], links: Sequence[LayeredLink], *, 
     """
     figure = go.Figure()
     figure.update_layout(base_layout(theme))
+    # Before the links, which end where the boxes are: of two points that are as near, the pointer finds the first.
+    figure.add_scatter(
+        x=[box.column for box in boxes],
+        y=[box.row for box in boxes],
+        mode="markers",
+        marker={"size": 30, "opacity": 0},
+        customdata=[box.cell for box in boxes],
+        text=[
+            "<br>".join(plotly_text(text) for text in (f"{box.title} {box.detail}".strip(), *box.notes))
+            for box in boxes
+        ],
+        hovertemplate="%{text}<extra></extra>",
+        showlegend=False,
+    )
     for link in links:
         start, end = boxes[link.start], boxes[link.end]
         if start.column >= end.column:
@@ -93,19 +107,6 @@ def layered_graph(boxes: Sequence[LayeredBox], links: Sequence[LayeredLink], *, 
             borderpad=3,
             font={"size": 11},
         )
-    figure.add_scatter(
-        x=[box.column for box in boxes],
-        y=[box.row for box in boxes],
-        mode="markers",
-        marker={"size": 30, "opacity": 0},
-        customdata=[box.cell for box in boxes],
-        text=[
-            "<br>".join(plotly_text(text) for text in (f"{box.title} {box.detail}".strip(), *box.notes))
-            for box in boxes
-        ],
-        hovertemplate="%{text}<extra></extra>",
-        showlegend=False,
-    )
     columns = [box.column for box in boxes]
     most = max((columns.count(column) for column in set(columns)), default=1)
     figure.update_xaxes(visible=False, range=[-0.5, max(columns, default=0) + 0.5])

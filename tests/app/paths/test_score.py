@@ -87,7 +87,7 @@ def test_the_trace_in_words_has_every_edge_and_leads_to_heads(services: Core):
     assert text.count("times in size what they add up to") + text.count("cancel altogether") == 2 * len(trace.nodes)
     figure = figures.trace_figure(services, question, "light")
     boxes = trace.layout().boxes
-    assert [box.cell for box in boxes] == list(figure.data[-1].customdata)
+    assert [box.cell for box in boxes] == list(figure.data[0].customdata)
     links = [link for link in trace.layout().links if link.start == 1]
     assert sum("side of" in note for note in boxes[1].notes) == len(links)
 
@@ -128,7 +128,8 @@ def explained(page: Page, cell: str) -> None:
     """Waits until the page explains that cell, and what is in view is there."""
     expect(page.locator(".score-says").first).to_contain_text(cell)
     page.wait_for_function(
-        "() => [...document.querySelectorAll('.panel[aria-busy]')].every(panel => !panel.checkVisibility())"
+        """() => [...document.querySelectorAll(".panel[aria-busy]")].every(
+            panel => !panel.checkVisibility() || panel.getBoundingClientRect().top > innerHeight)"""
     )
     settled(page)
 
@@ -164,13 +165,11 @@ def test_choose_a_score_and_follow_its_trace(open_page, services: Core):
     boxes = services.scores.trace(plain).layout().boxes
     number = next(at for at, box in enumerate(boxes) if at and box.cell is not None)
     cell: Any = boxes[number].cell
-    page.wait_for_function(
-        "() => document.querySelector('#paths-trace-graph .js-plotly-plot')?.data?.at(-1)?.customdata"
-    )
+    page.wait_for_function("() => document.querySelector('#paths-trace-graph .js-plotly-plot')?.data?.[0]?.customdata")
     page.evaluate(
         """number => {
             const plot = document.querySelector("#paths-trace-graph .js-plotly-plot");
-            plot.emit("plotly_click", { points: [{ curveNumber: plot.data.length - 1, pointNumber: number }] });
+            plot.emit("plotly_click", { points: [{ curveNumber: 0, pointNumber: number }] });
         }""",
         number,
     )
