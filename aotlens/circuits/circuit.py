@@ -41,9 +41,8 @@ class Side:
         return list(places) if self.ids is None else [self.ids[place] for place in places]
 
     def __str__(self) -> str:
-        if self.undivided:
-            return f"{self.name}, undivided"
-        return self.name if self.through is None else f"{self.index}s through {self.through[0]}.{self.through[1]}"
+        name = self.name if self.through is None else f"{self.index}s through {self.through[0]}.{self.through[1]}"
+        return f"{name}, undivided" if self.undivided else name
 
 
 class Circuit(FactoredMatrix):

@@ -10,12 +10,12 @@ See `aotlens.circuits.sides` for norms, scales and biases, and `aotlens.conventi
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 
 from aotlens.circuits.circuit import Circuit, Side
-from aotlens.circuits.sides import Frozen, Reading, SideSpec, as_side, read_side
+from aotlens.circuits.sides import Frozen, Reading, ReadSpec, SideSpec, as_side, read_side
 from aotlens.conventions import Head, HeadLike, as_head
 from aotlens.models import AttentionOnlyTransformer, folded_norm, require_ours, widened
 
@@ -41,6 +41,8 @@ def qk_circuit(
         "residual"    a row a direction of the (centred) residual stream
         "prompt"      a row a position of a prompt; needs `frozen`, its cache, and takes the scales from it
         (l, h), "l.h" a row a token, as the earlier head l.h writes it: what this head looks for in what l.h moved
+        ("positions", "l.h")  a row a learned position, as the earlier head writes it; divided as "positions" are by the
+                      earlier norm's scale, and by 1 at the later norm
 
     A score is bilinear, so the circuits of all pairs of sides add up to it: with the cache of a prompt,
     prompt×prompt + prompt×bias + bias×prompt + bias×bias (and the same with positions where they are added to queries
@@ -103,7 +105,7 @@ def ov_circuit(
     """
     require_ours(model, "ov_circuit")
     head = as_head(head, model.cfg)
-    left, right = as_side(model, left), as_side(model, right, ("logits", "residual"))
+    left, right = as_side(model, left), cast(str | Head, as_side(model, right, ("logits", "residual")))
     values = read_side(model, head, "V", left, frozen)
     out, side, reasons = _output(model, head, right)
     return Circuit(
@@ -157,7 +159,7 @@ def _output(model: AttentionOnlyTransformer, head: Head, right: str | Head) -> t
     return moved @ logits, Side(name="head", index=index, through=right), reasons
 
 
-def _tied_because(model: AttentionOnlyTransformer, layer: int, left: str | Head, right: str | Head) -> str:
+def _tied_because(model: AttentionOnlyTransformer, layer: int, left: ReadSpec, right: str | Head) -> str:
     """Why the circuit is similar to a positive semidefinite matrix whatever the weights, or nothing."""
     cfg = model.cfg
     if not cfg.tied_output or cfg.step_size <= 0:

@@ -18,7 +18,7 @@ b and the matrices' own biases are a side of their own, `bias`, so that no other
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, cast
 
 import torch
@@ -30,8 +30,11 @@ from aotlens.circuits.circuit import Side, SideName
 from aotlens.conventions import HEAD_NAME, Head, HeadLike, as_head
 from aotlens.models import AttentionOnlyTransformer, FoldedNorm, folded_norm, hook_names, widened
 
-#: One of `_READABLE`, or an earlier head; a wrong word gets an error that lists the right ones.
-SideSpec: TypeAlias = str | HeadLike
+#: One of `_READABLE`, an earlier head, or ("positions", an earlier head): positions as it moves them. A wrong word gets
+#: an error that lists the right ones.
+SideSpec: TypeAlias = str | HeadLike | tuple[str, HeadLike]
+#: The same once it is checked.
+ReadSpec: TypeAlias = str | Head | tuple[str, Head]
 #: The cache of one prompt.
 Frozen: TypeAlias = ActivationCache | dict[str, Tensor] | None
 _READABLE = ("tokens", "positions", "bias", "residual", "prompt")
@@ -50,14 +53,15 @@ def read_side(
     model: AttentionOnlyTransformer,
     head: Head,
     matrix: Literal["Q", "K", "V"],
-    spec: str | Head,
+    spec: ReadSpec,
     frozen: Frozen,
 ) -> Reading:
     """The rows of `spec` through norm and W_Q, W_K or W_V of a head: `[row, d_head]`."""
     layer, weight = head[0], widened(getattr(model, f"W_{matrix}")[head])
     norm = folded_norm(model, layer)
     if isinstance(spec, tuple):
-        return _through(model, layer, norm.into(weight), spec)
+        what, earlier = ("tokens", spec) if isinstance(spec[0], int) else spec
+        return _through(model, layer, norm.into(weight), str(what), cast(Head, earlier), frozen)
     if spec == "prompt" and frozen is None:
         raise ValueError("side 'prompt': give frozen=cache, from `_, cache = model.run_with_cache(tokens)`.")
     if spec == "bias":
@@ -145,28 +149,49 @@ def _one_row(frozen: Frozen, name: str) -> Tensor:
     return value[0] if value.ndim == 3 else value
 
 
-def _through(model: AttentionOnlyTransformer, layer: int, reader: Tensor, earlier: Head) -> Reading:
-    """Token t, moved by the earlier head and read by this one: norm(W_E[t]) W_V W_O `reader`."""
+def _through(
+    model: AttentionOnlyTransformer, layer: int, reader: Tensor, what: str, earlier: Head, frozen: Frozen
+) -> Reading:
+    """Each token or position, moved by the earlier head and read by this one: norm(W_E[t]) W_V W_O `reader`.
+
+    Where a position was moved to is not known, so its row is divided by the earlier norm's scale alone.
+    """
     if earlier[0] >= layer:
         raise ValueError(
             f"side {earlier}: expected a head of a layer before {layer}, since a head reads only what was written "
             f"before it; got layer {earlier[0]}."
         )
+    if what == "positions" and model.cfg.positions != "learned":
+        how = "adds them to queries and keys only (positions='qk')" if model.cfg.positions else "has positions=None"
+        raise ValueError(
+            f"side ('positions', {earlier}): expected a model whose positions are in the stream (positions='learned'), "
+            f"since a head moves nothing else; this one {how}."
+        )
     moved = widened(model.W_O[earlier]) @ reader
-    values = read_side(model, earlier, "V", "tokens", None)
+    values = read_side(model, earlier, "V", what, frozen if what == "positions" else None)
     name = f"through {earlier[0]}.{earlier[1]}"
     reasons = [*values.reasons]
     if model.cfg.norm:
         reasons.append(f"{name}: layer {layer}'s norm divides by the stream's scale; here by 1.")
     if not model.cfg.attn_only:
         reasons.append(f"{name}: an MLP stands between the two heads; what it makes of the first one's is left out.")
-    return Reading(rows=values.rows @ moved, side=Side(name="head", index="token", through=earlier), reasons=reasons)
+    side = replace(values.side, name="head", through=earlier)
+    return Reading(rows=values.rows @ moved, side=side, reasons=reasons)
 
 
-def as_side(model: AttentionOnlyTransformer, spec: SideSpec, words: Sequence[str] = _READABLE) -> str | Head:
-    """A side's word, or the head that it names. Raises `ValueError` for another word and as `as_head` does."""
-    if isinstance(spec, str) and not HEAD_NAME.fullmatch(spec):
+def as_side(model: AttentionOnlyTransformer, spec: SideSpec, words: Sequence[str] = _READABLE) -> ReadSpec:
+    """A side's word, the head that it names, or positions with the head that moves them.
+
+    Raises `ValueError` for another word and as `as_head` does.
+    """
+    moved = isinstance(spec, tuple) and len(spec) == 2 and isinstance(spec[0], str)
+    if moved and spec[0] == "positions" and "positions" in words:
+        return "positions", as_head(cast(HeadLike, spec[1]), model.cfg)
+    if moved or (isinstance(spec, str) and not HEAD_NAME.fullmatch(spec)):
         if spec not in words:
-            raise ValueError(f'side {spec!r}: expected one of {", ".join(words)}, or a head as (1, 0) or "1.0".')
-        return spec
-    return as_head(spec, model.cfg)
+            moving = ', or ("positions", "1.0")' if "positions" in words else ""
+            raise ValueError(
+                f'side {spec!r}: expected one of {", ".join(words)}, or a head as (1, 0) or "1.0"{moving}.'
+            )
+        return cast(str, spec)
+    return as_head(cast(HeadLike, spec), model.cfg)

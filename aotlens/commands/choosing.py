@@ -20,8 +20,8 @@ Left = Annotated[
     str,
     typer.Option(
         metavar="SIDE",
-        help="Rows, the destinations of QK or the sources of OV: tokens, positions, bias, residual, or an earlier "
-        "head L.H (what it has moved).",
+        help="Rows, the destinations of QK or the sources of OV: tokens, positions, bias, residual, an earlier "
+        "head L.H (the tokens that it has moved), or positions:L.H (the positions).",
     ),
 ]
 Right = Annotated[
@@ -55,8 +55,14 @@ def choose_circuit(model: AttentionOnlyTransformer, head: str, kind: str, left: 
         if value == "prompt":
             raise ValueError(f"{option} prompt: needs a prompt's activations; use aotlens.circuits in a script.")
     if kind == "qk":
-        return qk_circuit(model, head, left, right or "tokens")
-    return ov_circuit(model, head, left, right or "logits")
+        return qk_circuit(model, head, _side(left), _side(right or "tokens"))
+    return ov_circuit(model, head, _side(left), _side(right or "logits"))
+
+
+def _side(value: str) -> str | tuple[str, str]:
+    """`positions:0.3` as the library takes it; every other word as it is."""
+    what, colon, head = value.partition(":")
+    return (what, head) if colon else value
 
 
 def names(circuit: Circuit, side: Side, ids: Iterable[Any]) -> list[str]:

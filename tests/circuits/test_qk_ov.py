@@ -290,6 +290,46 @@ def test_positions_take_the_scale_of_a_prompt(make: Make) -> None:
     torch.testing.assert_close(positions.AB + rest @ keys.T, whole.AB)
 
 
+@pytest.mark.parametrize("norm", ["layernorm", None])
+@pytest.mark.parametrize("given", [True, False])
+def test_positions_as_an_earlier_head_moves_them(make: Make, norm: str | None, given: bool) -> None:
+    model = make(positions="learned", norm=norm, bias=True)
+    _, cache = model.run_with_cache(TOKENS)
+    side = ("positions", "0.2")
+    circuit = qk_circuit(model, (1, 1), "bias", side, frozen=cache if given else None)
+    ov = ov_circuit(model, (1, 1), side, "residual", frozen=cache if given else None)
+    n = 7 if given and norm else model.cfg.n_ctx
+    moved = model.W_pos[:n]
+    if norm:
+        moved = (moved - moved.mean(-1, keepdim=True)) * model.blocks[0].ln1.w
+        moved = moved / cache["blocks.0.ln1.hook_scale"][0] if given else moved
+    moved = moved @ model.W_V[0, 2] @ model.W_O[0, 2]
+    if norm:
+        moved = (moved - moved.mean(-1, keepdim=True)) * model.blocks[1].ln1.w
+    own = model.b_Q[1, 1] + (model.blocks[1].ln1.b @ model.W_Q[1, 1] if norm else 0)
+    expected = model.cfg.score_scale * (moved @ model.W_K[1, 1]) @ own
+    torch.testing.assert_close(circuit.AB[0], expected)
+    torch.testing.assert_close(ov.AB, moved @ model.W_V[1, 1] @ model.W_O[1, 1])
+    assert str(circuit.right) == "positions through 0.2" + (", undivided" if norm and not given else "")
+    assert circuit.exact == (norm is None) and ("divides by the stream's scale" in circuit.relative) == bool(norm)
+    assert circuit.labels("right")[3] == "position 3" and circuit.right.through == (0, 2)
+
+
+def test_positions_that_no_head_moves_are_refused_by_name(make: Make) -> None:
+    for positions, why in (("qk", r"positions='qk'"), (None, "has positions=None")):
+        with pytest.raises(ValueError, match=rf"side \('positions', \(0, 1\)\): expected a model .* this one .*{why}"):
+            qk_circuit(make(positions=positions), (1, 0), ("positions", (0, 1)))
+    model = make()
+    with pytest.raises(ValueError, match="a layer before 1"):
+        qk_circuit(model, (1, 0), ("positions", "1.1"))
+    with pytest.raises(
+        ValueError, match=r"side \('tokens', '0.1'\): expected one of tokens, .*or \(\"positions\", \"1.0\"\)"
+    ):
+        qk_circuit(model, (1, 0), ("tokens", "0.1"))
+    with pytest.raises(ValueError, match=r"side \('positions', '1.0'\): expected one of logits, residual"):
+        ov_circuit(model, (0, 0), right=("positions", "1.0"))
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("fields", [{}, {"norm": None, "attention": "mssa", "positions": "qk"}], ids=names)
 def test_half_precision_is_widened_before_it_is_multiplied(

@@ -68,6 +68,8 @@ def test_other_sides(run: Run, stored: AttentionOnlyTransformer) -> None:
     assert out.count("position ") == 6 and out.count("bias") > 6  # fewer than were asked for
     _, out, _ = run("circuits", "small", "--head", "1.1", "--left", "0.1", "--token", " the", "--top", "1")
     assert "destinations (tokens through 0.1, 265)" in out and 'What " the" looks for' in out
+    _, out, _ = run("circuits", "small", "--head", "1.1", "--left", "bias", "--right", "positions:0.1", "--top", "2")
+    assert "sources (positions through 0.1" in out and out.count("position ") == 2
     _, out, _ = run("circuits", "small", "--head", "0.1", "--kind", "ov", "--right", "1.0", "--top", "1")
     assert "outputs (tokens through 1.0, 265)" in out
     _, out, _ = run("circuits", "small", "--head", "1.1", "--left", "positions", "--token", " the", "--top", "1")
