@@ -8,7 +8,7 @@ choosing.py      the circuit that their options ask for, and the names of its ro
 composition.py   aotlens composition
 subspaces.py     aotlens subspaces
 generate.py      aotlens generate
-paths.py         aotlens paths
+paths.py         aotlens paths; why.py has what it prints of an attention score
 trigrams.py      aotlens trigrams
 compiling.py     aotlens compile
 """

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from aotlens.commands.choosing import AllDocuments, Documents, documents_to_read
 from aotlens.commands.shared import (
     MOST_ROWS,
     Checkpoint,
@@ -32,6 +33,21 @@ def composition_command(
     folded: Annotated[
         bool, typer.Option("--folded", help="With the norms' gains and centring in the weights, not the bare weights.")
     ] = False,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPEC",
+            help="By what earlier heads wrote on this text, not by what their weights could write; implies --folded.",
+        ),
+    ] = None,
+    second_moment: Annotated[
+        bool, typer.Option("--second-moment", help="Of --data, with the mean over positions left in.")
+    ] = False,
+    sequences: Annotated[
+        int, typer.Option(min=1, max=MOST_ROWS, metavar="N", help="Windows of --data, spread over it.")
+    ] = 16,
+    document: Documents = [],  # noqa: B006 (Typer copies it)
+    all_documents: AllDocuments = False,
     csv: Csv = None,
     force: Force = False,
     folders: Folders = [],  # noqa: B006 (Typer copies it)
@@ -42,13 +58,24 @@ def composition_command(
     read; whether the pair lies above its null (the same two heads, one of them turned at random against the other) at
     a false discovery rate of 5% over all pairs; the share of such rotations that reach the product's norm (p above) or
     stay at or below it (p below); how many standard deviations the norm's square lies above its mean over rotations
-    (z); the norm; and that mean and standard deviation.
+    (z); the norm; and that mean and standard deviation. With --data, the covariance over positions of what the earlier
+    head wrote there takes the place of its weights.
     """
     from aotlens.circuits import composition
+    from aotlens.data import Encoding, open_corpus, spread_windows
 
     check_csv(csv, force)
+    if data is None and second_moment:
+        raise ValueError("--second-moment: expected --data SPEC, the text whose positions it is over.")
+    source = None if data is None else open_corpus(data)
     model = load_ours("composition", checkpoint, "cpu", folders)  # which is where it is computed
-    result = composition(model, mode, folded=folded)
+    windows, which = None, ""
+    if source is not None:
+        documents, read = documents_to_read(model, source, str(data), document, all_documents)
+        encoding = Encoding.of(model.tokenizer)
+        windows = spread_windows(source, documents or source.names(), encoding, sequences, model.cfg.n_ctx)
+        which = f", of what was written on {several(len(windows), 'window')} of {windows.shape[1]} tokens of {read}"
+    result = composition(model, mode, folded=folded, data=windows, about_mean=not second_moment)
     frame = result.to_frame()
     if csv is not None:
         write_csv(frame, csv)
@@ -61,8 +88,8 @@ def composition_command(
         f" (and {other} composition: MSSA has one matrix for both)" if model.cfg.attention == "mssa" and other else ""
     )
     print_text(
-        f"{mode} composition{same}. {result.edges.sum()} of {several(len(frame), 'pair')} above their null, the same "
-        f"two heads turned at random ({result.n_random:,} rotations; false discovery rate 5%). Turned at random, every "
+        f"{mode} composition{same}{which}. {result.edges.sum()} of {several(len(frame), 'pair')} above their null, the "
+        f"same two heads turned at random ({result.n_random:,} rotations; false discovery rate 5%). Turned at random, every "
         f"pair has a root mean square of {result.random_rms:.4f}.\n"
     )
     titles = ("composition", "place", "above null", "p above", "p below", "z", "norm", "norm² turned: mean", "sd")

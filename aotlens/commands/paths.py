@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,7 +14,6 @@ from aotlens.commands.shared import (
     Csv,
     Device,
     Folders,
-    Force,
     Ids,
     check_csv,
     load_ours,
@@ -22,12 +22,11 @@ from aotlens.commands.shared import (
     table,
     write_csv,
 )
+from aotlens.commands.why import check_trace_file, compared_with, print_score, print_trace
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from aotlens.models import AttentionOnlyTransformer
-    from aotlens.paths import PathExpansion, ScoreExpansion, TopPaths
+    from aotlens.paths import PathExpansion, TopPaths
 
 
 def paths_command(
@@ -64,10 +63,17 @@ def paths_command(
         tuple[str, int, int] | None,
         typer.Option(metavar="LAYER.HEAD QUERY KEY", help="Explain this attention score, and no logit."),
     ] = None,
+    trace: Annotated[
+        tuple[str, int, int] | None,
+        typer.Option(metavar="LAYER.HEAD QUERY KEY", help="Follow this attention score back to the cells behind it."),
+    ] = None,
     against: Annotated[
         str,
         typer.Option(metavar="mean|none|KEY", help="What a score is compared with. Default: what suits the model's φ."),
     ] = "default",
+    out: Annotated[
+        FilePath | None, typer.Option(metavar="FILE", help="Write the trace here: .json, .svg or .html.")
+    ] = None,
     budget: Annotated[
         int,
         typer.Option(
@@ -75,7 +81,7 @@ def paths_command(
         ),
     ] = 1000,
     csv: Csv = None,
-    force: Force = False,
+    force: Annotated[bool, typer.Option("--force", help="Let --csv or --out overwrite a file.")] = False,
     device: Device = "auto",
     folders: Folders = [],  # noqa: B006 (Typer copies it)
 ) -> None:
@@ -83,11 +89,13 @@ def paths_command(
 
     Prints what paths of each length add, then the largest single paths, how many of them are proven to be the
     largest of all, and how far the sum over all paths is from the model's own logits. With --score, the same of one
-    attention score: pairs of paths, to the query and to the keys, in nats.
+    attention score: pairs of paths, to the query and to the keys, in nats. With --trace, what made its query and its
+    keys one layer below, and what made those.
     """
     from aotlens.paths import expand
 
     check_csv(csv, force)
+    check_trace_file(out, force, wanted=trace is not None and csv is None)
     model = load_ours("paths", checkpoint, device, folders)
     token = _token(model, "--target", target, target_id)
     other = _token(model, "--versus", versus, versus_id)
@@ -95,10 +103,16 @@ def paths_command(
     if tokens is None:
         raise ValueError("expected a prompt: --text TEXT or --ids '12 7 7 3'.")
     expansion = expand(model, tokens, split_sources=split)
-    if score is not None:
-        if (token, other, through) != (None, None, None):
-            raise ValueError("--score explains an attention score: it goes without --target, --versus and --through.")
-        _score(expansion.score(*score, _against(against)), top, by, budget, csv)
+    if score is not None or trace is not None:
+        if (token, other, through) != (None, None, None) or (score is not None and trace is not None):
+            raise ValueError(
+                "--score and --trace explain an attention score: one of them goes without the other, and without "
+                "--target, --versus and --through."
+            )
+        if score is not None:
+            print_score(expansion.score(*score, compared_with(against)), top, by, budget, csv)
+        elif trace is not None:
+            print_trace(expansion.trace(*trace, compared_with(against)), csv, out)
         return
     if not -expansion.n_pos <= position < expansion.n_pos:
         raise ValueError(
@@ -161,37 +175,4 @@ def _proof(found: TopPaths) -> str:
     return (
         f"{several} among {found.n_paths:,} paths{which} ({found.n_evaluated:,} evaluated); no other is above "
         f"{found.bound:.4f} {order}.\nThe others together: {found.remainder:+.4f}."
-    )
-
-
-def _against(text: str) -> int | str | None:
-    """A key's position, None for "none", or the word itself."""
-    if text == "none":
-        return None
-    try:
-        return int(text)
-    except ValueError:
-        return text
-
-
-def _score(score: ScoreExpansion, k: int, by: str, budget: int, csv: Path | None) -> None:
-    best = score.top(k, by, budget=budget)
-    sentences = [score.describe(pair) for pair in best.pairs]
-    if csv is not None:
-        frame = best.to_frame()
-        frame.insert(1, "pair", sentences)
-        write_csv(frame, csv)
-        return
-    print_text(f"{score.headline[0].upper()}{score.headline[1:]} (nats)\n")
-    orders = score.by_pair_of_orders().tolist()
-    head = ("query \\ key heads", *(str(order) for order in range(len(orders))))
-    print_text(table([head, *((str(i), *(f"{value:+.4f}" for value in row)) for i, row in enumerate(orders))]))
-    print_text("")
-    lines: list[tuple[str, ...]] = [("rank", "nats", "", "to the query × to the keys")]
-    for i, (value, sentence) in enumerate(zip(best.values, sentences, strict=True)):
-        lines.append((str(i + 1), f"{value:+.4f}", "" if i < best.n_proven else "not proven", sentence))
-    print_text(table(lines))
-    print_text(
-        f"\n{best.n_proven} of {len(best.pairs)} ranks proven among {best.n_pairs:,} pairs of paths; no other is "
-        f"above {best.bound:.4f}.\nThe others together: {best.remainder:+.4f}.\nAll pairs: {score.residual()}."
     )

@@ -9,6 +9,7 @@ import pandas as pd
 
 from aotlens.checkpoints import CheckpointInfo, load, save_checkpoint
 from aotlens.circuits import composition
+from aotlens.data import Encoding, open_corpus, spread_windows
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 
 Run = Callable[..., tuple[int, str, str]]
@@ -41,6 +42,24 @@ def test_csv_has_every_pair(run: Run, tmp_path: Path) -> None:
     assert run("composition", "small", "--top", "1", "--csv", str(file)) == (0, f"{file}: 4 rows\n", "")
     frame = composition(load("small", "cpu")).to_frame()
     pd.testing.assert_frame_equal(pd.read_csv(file), frame)
+
+
+def test_by_what_was_written_on_a_text(run: Run, tmp_path: Path) -> None:
+    text, file = tmp_path / "text.txt", tmp_path / "pairs.csv"
+    text.write_text("the cat sat on the mat, the rat sat on the cat. " * 20, encoding="utf-8")
+    options = ["composition", "small", "--mode", "k", "--data", f"file:{text}", "--sequences", "5"]
+    code, out, err = run(*options)
+    model = load("small", "cpu")
+    corpus = open_corpus(f"file:{text}")
+    windows = spread_windows(corpus, corpus.names(), Encoding.of(model.tokenizer), 5, model.cfg.n_ctx)
+    result = composition(model, "k", data=windows)
+    assert (code, err) == (0, "") and f"of what was written on 5 windows of 6 tokens of file:{text}" in out
+    best = result.to_frame().iloc[0]
+    assert f"{best.composition:.4f}" in out
+    assert run(*options, "--second-moment", "--csv", str(file))[0] == 0
+    pd.testing.assert_frame_equal(pd.read_csv(file), composition(model, "k", data=windows, about_mean=False).to_frame())
+    code, _, err = run("composition", "small", "--second-moment")
+    assert code == 2 and "--second-moment: expected --data SPEC" in err
 
 
 def test_one_layer(run: Run, home: Path) -> None:

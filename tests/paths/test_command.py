@@ -115,9 +115,33 @@ def test_it_explains_a_score(checkpoint: Path, capsys: Any, tmp_path: Path) -> N
     code, _, err = run(capsys, str(checkpoint), "--text", TEXT, "--score", "1.0", "3", "5")
     assert code == 2 and "key=5: expected a key that query 3 sees" in err
     code, _, err = run(capsys, str(checkpoint), "--text", TEXT, "--score", "1.0", "5", "3", "--target-id", "3")
-    assert code == 2 and "goes without --target" in err
+    assert code == 2 and "without --target, --versus and --through" in err
     code, _, err = run(capsys, str(checkpoint), "--text", TEXT, "--score", "1.0", "5", "3", "--against", "best")
     assert code == 2 and "against='best'" in err
+
+
+def test_it_follows_a_score_back(checkpoint: Path, capsys: Any, tmp_path: Path) -> None:
+    prompt = (str(checkpoint), "--text", TEXT, "--trace", "1.0", "5", "3")
+    trace = expand(load(str(checkpoint), "cpu"), TEXT).trace("1.0", 5, 3)
+    code, out, err = run(capsys, *prompt)
+    assert (code, err) == (0, "") and out.startswith(f"{len(trace.nodes)} cells behind head 1.0, 5 → 3")
+    for node in trace.nodes:
+        assert f"{trace.name(node)}: score {node.score:+.3f}, contrast {node.contrast:+.3f}" in out
+        for edge in node.edges:
+            assert f"{edge.nats:+.4f}" in out and trace.name(edge) in out
+    for name, made in (("t.json", trace.to_json()), ("t.svg", trace.to_svg()), ("t.html", trace.to_html())):
+        assert run(capsys, *prompt, "--out", str(tmp_path / name))[0] == 0
+        assert (tmp_path / name).read_text(encoding="utf-8") == made
+    assert run(capsys, *prompt, "--csv", str(tmp_path / "t.csv"))[0] == 0
+    assert list(pd.read_csv(tmp_path / "t.csv").nats) == pytest.approx(list(trace.to_frame().nats))
+    for arguments, message in (
+        ((*prompt, "--out", str(tmp_path / "t.svg")), "exists already"),
+        ((*prompt, "--out", str(tmp_path / "t.png")), "ends in .json, .svg or .html"),
+        ((*prompt[:3], "--out", str(tmp_path / "u.svg")), "expected --trace"),
+        ((*prompt, "--score", "1.0", "5", "3"), "one of them goes without the other"),
+    ):
+        code, _, err = run(capsys, *arguments)
+        assert code == 2 and message in err
 
 
 def plain_name(expansion: Any, pair: Any) -> str:
