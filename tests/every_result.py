@@ -109,6 +109,7 @@ def _of_paths(model: AttentionOnlyTransformer, tokens: torch.Tensor) -> Iterator
     yield from (expansion, expansion.top(5, -1, 7), expansion.all_paths(-1, 7))
     score = expansion.score((1, 0), 4, 2)
     yield from (score, score.by_head_pair(), score.top(5), expansion.trace((1, 0), 4, 2))
+    yield paths.explained_variance(expansion, (1, 0))
     yield from (expansion.by_head(7), expansion.by_head(), expansion.by_source(7), expansion.by_source())
     yield from (expansion.sankey(-1, 7), expansion.residual(), paths.direct_logit_attribution(model, tokens[0], 7))
     yield paths.patch_edge(model, tokens[0], (0, 0), (1, 0))

@@ -6,6 +6,7 @@ frozen.py         the linear maps of a model whose patterns and norm scales are 
 operators.py      a path as an operator
 streams.py        residual streams of that linear model, forwards and backwards
 path.py           a path's name
+single.py         paths one at a time; counts.py counts them, words.py says them
 target.py         a logit, or a difference of two, as a direction
 expansion.py      `expand(model, tokens)`: all paths of a prompt, and everything that can be asked of them
 groups.py         sums of paths by last head, through a head, by source, by virtual head
@@ -35,7 +36,7 @@ from aotlens.paths.patches import LogitParts, PatchContributions, patch_contribu
 from aotlens.paths.path import Path
 from aotlens.paths.residual import Residual
 from aotlens.paths.sankey import Sankey
-from aotlens.paths.score import PairSums, ScoreExpansion, TopPairs, Trace
+from aotlens.paths.score import ExplainedVariance, PairSums, ScoreExpansion, TopPairs, Trace, explained_variance
 from aotlens.paths.search import TopPaths
 from aotlens.paths.virtual import virtual_weight
 
@@ -44,6 +45,7 @@ __all__ = [
     "ByHead",
     "BySource",
     "EdgePatch",
+    "ExplainedVariance",
     "Intervention",
     "Kronecker",
     "KroneckerSum",
@@ -62,6 +64,7 @@ __all__ = [
     "Trace",
     "direct_logit_attribution",
     "expand",
+    "explained_variance",
     "patch_contributions",
     "patch_curves",
     "patch_edge",

@@ -5,14 +5,25 @@ contrast.py    what a score is compared with
 side.py        one side of a score as a read-out of the layers below
 expansion.py   `expansion.score(head, query, key)`: all pairs, and everything that can be asked of them
 sums.py        a score as a table of products
+explained.py   how much of the variance over keys the best groups explain
 search.py      the largest pairs of paths, with proof; pairs.py is what it returns
 trace.py       `expansion.trace(head, query, key)`: the cells behind a cell; cells.py has one step of it
 trace_files.py     a trace as JSON, SVG and one HTML file; trace_layout.py says where its boxes stand
 """
 
 from aotlens.paths.score.expansion import ScoreExpansion
+from aotlens.paths.score.explained import ExplainedVariance, explained_variance
 from aotlens.paths.score.pairs import TopPairs
 from aotlens.paths.score.sums import PairSums
 from aotlens.paths.score.trace import Trace, TraceEdge, TraceNode
 
-__all__ = ["PairSums", "ScoreExpansion", "TopPairs", "Trace", "TraceEdge", "TraceNode"]
+__all__ = [
+    "ExplainedVariance",
+    "PairSums",
+    "ScoreExpansion",
+    "TopPairs",
+    "Trace",
+    "TraceEdge",
+    "TraceNode",
+    "explained_variance",
+]
