@@ -89,8 +89,8 @@ def composition_command(
     )
     print_text(
         f"{mode} composition{same}{which}. {result.edges.sum()} of {several(len(frame), 'pair')} above their null, the "
-        f"same two heads turned at random ({result.n_random:,} rotations; false discovery rate 5%). Turned at random, every "
-        f"pair has a root mean square of {result.random_rms:.4f}.\n"
+        f"same two heads turned at random ({result.n_random:,} rotations; false discovery rate 5%). Turned at random, "
+        f"every pair has a root mean square of {result.random_rms:.4f}.\n"
     )
     titles = ("composition", "place", "above null", "p above", "p below", "z", "norm", "norm² turned: mean", "sd")
     lines: list[tuple[str, ...]] = [("earlier", "later", *titles)]
