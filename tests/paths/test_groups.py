@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import aotlens
 from aotlens.models import AttentionOnlyTransformer, hook_names
 from aotlens.paths import Path, PathExpansion, expand
 from tests.small_models import MakeModel
@@ -197,6 +198,10 @@ def test_the_sankey_conserves_flow(expansion: PathExpansion) -> None:
             to = [str(other) for other in sankey.nodes].index("2.0")
             assert float(flow[index, to]) == pytest.approx(float(into[-1, 5]), abs=1e-12)
     assert sum(node.kind == "mlp" for node in sankey.nodes) == expansion.frozen.n_mlps
+    drawn = aotlens.plot(sankey).data[0].node
+    places = dict(zip(drawn.label, drawn.x, strict=True))
+    for layer in range(expansion.frozen.n_mlps):  # an MLP stands with the heads of its layer, whose output it follows
+        assert places[f"mlp_{layer}"] == pytest.approx(places[f"{layer}.0"]) and places["0.0"] < places["logit"]
     # An edge between heads is all the paths that use both, one right after the other.
     edge = sum_of(expansion, lambda p: ((0, 1), (2, 0)) in list(itertools.pairwise(p.heads)))
     nodes = {str(node): index for index, node in enumerate(sankey.nodes)}
