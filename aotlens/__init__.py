@@ -21,6 +21,7 @@ Packages, each with its own `help`, for instance `help(aotlens.heads)`:
     models        the attention-only transformer and its configuration
     paths         a prompt's logits, and its attention scores, as sums over paths through heads
     plots         figures of results; `aotlens.plot(result)` chooses the one that fits
+    report        what is known of a checkpoint, in one file that opens without a server
     results       what every result has in common: a line that says what it is, and a table
     statistics    rank correlations, fitted lines, intervals and McNemar's test, from scipy
     train         training from recipes, on one device or several
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
         models,
         paths,
         plots,
+        report,
         results,
         statistics,
         train,
@@ -79,6 +81,7 @@ __all__ = [
     "paths",
     "plot",
     "plots",
+    "report",
     "results",
     "statistics",
     "train",

@@ -17,6 +17,7 @@
     aotlens bigrams CHECKPOINT [--token TEXT] [--corpus SPEC]
     aotlens compile FFN.safetensors --bound M --tolerance E
     aotlens distill CHECKPOINT --corpus SPEC [--hidden 0,4,16,64] [--out FILE]
+    aotlens report CHECKPOINT -o report.html [--corpus SPEC]
     aotlens --version
 
 It parses, calls the library and prints. What a user can put right is one line on stderr and exit code 2.
@@ -46,6 +47,7 @@ from aotlens.commands import (
     generate,
     motifs,
     paths,
+    report,
     subspaces,
     train,
     trigrams,
@@ -71,6 +73,7 @@ app.command("trigrams")(trigrams.trigrams_command)
 app.command("bigrams")(bigrams.bigrams_command)
 app.command("compile")(compiling.compile_command)
 app.command("distill")(distill.distill_command)
+app.command("report")(report.report_command)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -32,6 +32,7 @@ ORDER = (
     ("trigrams", "paths", "distill"),
     ("denoise",),
     ("plots",),
+    ("report", "notebook", "sweeps"),
     ("commands",),
     ("cli",),
     ("__main__",),
@@ -219,7 +220,7 @@ def test_requirements_pin_what_pyproject_allows():
 
 
 def test_what_is_imported_is_declared():
-    distributions = {"sklearn": "scikit-learn", "PIL": "pillow"}
+    distributions = {"sklearn": "scikit-learn", "PIL": "pillow", "markdown_it": "markdown-it-py"}
     ours = {"aotlens", "tests", *OUTSIDE_THE_LIBRARY}
     undeclared = []
     for path in modules("aotlens", *OUTSIDE_THE_LIBRARY):

@@ -11,4 +11,5 @@ generate.py      aotlens generate
 paths.py         aotlens paths; why.py has what it prints of an attention score
 trigrams.py      aotlens trigrams
 compiling.py     aotlens compile
+report.py        aotlens report
 """

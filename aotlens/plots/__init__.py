@@ -24,6 +24,7 @@ regression.py   errors of in-context regression by the number of examples
 head_points.py  a number of every head with its interval
 identities.py   square matrices beside the scaled identities that they may be
 paths.py        what paths of each length add to a logit, and its flow from tokens through heads
+page/           pieces of a page that stands on its own: arrays packed for the browser, all heads' maps with hover
 layered.py      a trace: boxes in columns of layers, and what each is made of
 """
 

@@ -1,0 +1,17 @@
+"""What is known of a checkpoint in one file that opens from disk, with no server and no network.
+
+    aotlens.report.make_report("novels-2l-mhsa").save("report.html")
+
+report.py    a report: sections, and the file that they make (page.html, page.css, page.js)
+parts.py     what sections are made of: sentences, tables, figures, maps of all heads
+subject.py   what is reported on: a model, its card, its atlas, an example text, the heads that are looked at closely
+sections/    a module a section; `SECTIONS` lists them
+"""
+
+from __future__ import annotations
+
+from aotlens.report.parts import Figure, Maps, Markdown, Section, Table, Text
+from aotlens.report.report import MAX_BYTES, Report, make_report
+from aotlens.report.sections import SECTIONS
+
+__all__ = ["MAX_BYTES", "SECTIONS", "Figure", "Maps", "Markdown", "Report", "Section", "Table", "Text", "make_report"]

@@ -1,0 +1,47 @@
+// Draws the report's maps and figures, in the theme that the reader prefers.
+
+async function drawReport() {
+  const { header, arrays } = await unpack(document.getElementById("data").textContent);
+  const drawn = [...document.querySelectorAll("[data-maps]")].map((host) => {
+    const place = Number(host.dataset.maps);
+    return drawHeadMaps(host, header.css, header.maps[place], arrays[2 * place], arrays[2 * place + 1], themeOfPage());
+  });
+  const places = [...document.querySelectorAll("[data-figure]")];
+  if (places.length) {
+    const code = new Blob([await inflate(document.getElementById("plotly").textContent)], { type: "text/javascript" });
+    const address = URL.createObjectURL(code);
+    await new Promise((done, failed) => {
+      const element = Object.assign(document.createElement("script"), { src: address, onload: done, onerror: failed });
+      document.head.append(element);
+    });
+    URL.revokeObjectURL(address);
+  }
+  const draw = (theme) => {
+    for (const map of drawn) map.retheme(theme);
+    return Promise.all(
+      places.map((place) => {
+        const { data, layout, height } = header.figures[Number(place.dataset.figure)][theme];
+        const options = { displaylogo: false, responsive: true };
+        // A copy: plotly writes its own defaults into what it is given.
+        return Plotly.react(place, structuredClone(data), { height, ...structuredClone(layout) }, options);
+      }),
+    );
+  };
+  await draw(themeOfPage());
+  whenThemeChanges(async (theme) => {
+    document.documentElement.dataset.drawn = "";
+    await draw(theme);
+    document.documentElement.dataset.drawn = theme;
+  });
+  document.documentElement.dataset.drawn = themeOfPage();
+}
+
+drawReport().catch((error) => {
+  const trouble = document.getElementById("trouble");
+  const old = typeof DecompressionStream === "undefined";
+  trouble.textContent = old
+    ? "This browser cannot unpack the figures and maps (it lacks DecompressionStream, of 2023); tables and text are whole."
+    : `The figures and maps could not be drawn: ${error.message}`;
+  trouble.hidden = false;
+  throw error;
+});

@@ -1,0 +1,146 @@
+"""A report: sections, and the one file that they make.
+
+The file holds plotly.js, the figures and the maps as gzip in base64, which the browser unpacks; tables and sentences
+are plain HTML, there without scripts, too. Its Content-Security-Policy names no server, and no script but its own by
+hash, so that nothing is fetched, and nothing that a checkpoint's author wrote can run.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aotlens import __version__
+from aotlens.conventions import HeadLike, Progress
+from aotlens.data import Corpus
+from aotlens.files import replacing_file
+from aotlens.plots import Theme
+from aotlens.plots.page import compressed, packed, script
+from aotlens.report.parts import Figure, Maps, Section, Text
+from aotlens.report.sections import SECTIONS
+from aotlens.report.subject import Subject
+
+#: The largest file that is handed on.
+MAX_BYTES = 5_000_000
+_HERE = Path(__file__).parent
+_SCRIPTS = ("unpack.js", "theme.js", "head_maps.js")
+_THEMES: tuple[Theme, ...] = ("light", "dark")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Report:
+    """What was found of a checkpoint, section by section."""
+
+    name: str
+    sections: tuple[Section, ...]
+
+    def to_html(self) -> str:
+        """The whole file. Raises `ValueError` for one of more than `MAX_BYTES`."""
+        html = _render(self)
+        size = len(html.encode())
+        if size > MAX_BYTES:
+            raise ValueError(
+                f"the report of {self.name} takes {size / 1e6:.1f} MB, and at most {MAX_BYTES / 1e6:.0f} MB "
+                "are handed on: "
+                "leave out a section, or give a shorter text or fewer heads."
+            )
+        return html
+
+    def save(self, path: str | Path) -> None:
+        """Write the file, whole or not at all; raises `OSError` for a full disk, and `ValueError` as `to_html`."""
+        html = self.to_html()
+        with replacing_file(Path(path)) as temporary:
+            temporary.write_text(html, encoding="utf-8")
+
+
+def make_report(
+    checkpoint: str | Path | Any,
+    *,
+    corpus: Corpus | str | None = None,
+    text: str | None = None,
+    heads: Iterable[HeadLike] | None = None,
+    sections: Sequence[str] = tuple(SECTIONS),
+    n_tokens: int = 30_000,
+    device: str = "auto",
+    folders: Iterable[str | Path] = (),
+    progress: Progress | None = None,
+) -> Report:
+    """Everything that one file shows of a checkpoint (its name or path) or of a model, `sections` in the order given.
+
+    maps           every head's attention on `text` (else on text that the atlas read, or random tokens that come twice)
+    atlas          the stored atlas of these weights, or one measured on `n_tokens` of `corpus`
+    circuits       the largest QK and OV entries of `heads` (else of the 8 without which the model loses most)
+    trigrams       their skip-trigrams, held against `corpus` (else against the windows that the atlas has read)
+    distillation   the bundled distillation of these weights, or one made here
+    losses         the card's figures and the training curve
+    card           the card
+
+    A section that the model cannot have says why in a sentence. Time: some seconds a head for circuits and
+    skip-trigrams, and, without a stored atlas, what `aotlens.heads.atlas` takes. Raises `ValueError` for a checkpoint,
+    section, head or corpus that there is not.
+    """
+    chosen = list(dict.fromkeys(sections))
+    if unknown := [name for name in chosen if name not in SECTIONS]:
+        raise ValueError(f"sections: expected some of {', '.join(SECTIONS)}, got {unknown[0]!r}.")
+    if not chosen:
+        raise ValueError(f"sections: expected some of {', '.join(SECTIONS)}, got none.")
+    subject = Subject.of(
+        checkpoint, corpus=corpus, text=text, heads=heads, n_tokens=n_tokens, device=device, folders=folders,
+        progress=progress,
+    )  # fmt: skip
+    return Report(name=subject.info.name, sections=tuple(_section(name, subject) for name in chosen))
+
+
+def _section(name: str, subject: Subject) -> Section:
+    title, parts = SECTIONS[name]
+    try:
+        return Section(name=name, title=title, parts=tuple(parts(subject)))
+    except ValueError as error:  # what this model cannot show, in a sentence
+        return Section(name=name, title=title, parts=(Text(text=str(error), note=True),))
+
+
+def _render(report: Report) -> str:
+    import jinja2
+    from markdown_it import MarkdownIt
+
+    parts = [part for section in report.sections for part in section.parts]
+    figures = [part for part in parts if isinstance(part, Figure)]
+    maps = [part.maps for part in parts if isinstance(part, Maps)]
+    drawn = [
+        {theme: json.loads(figure.make(theme).to_json()) | {"height": figure.height} for theme in _THEMES}
+        for figure in figures
+    ]
+    header = {
+        "figures": drawn, "maps": [each.header for each in maps], "css": script("head_maps.css"),
+    }  # fmt: skip
+    data = packed(header, [array for each in maps for array in each.arrays])
+    code = "\n".join(
+        ["(() => {", '"use strict";', *map(script, _SCRIPTS), (_HERE / "page.js").read_text("utf-8"), "})();"]
+    )
+    # Links, pictures and HTML of a stranger's card would be fetched, or run: they stay the text that they are.
+    markdown = MarkdownIt("commonmark", {"html": False}).enable("table").disable(["link", "image", "autolink"])
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    return environment.get_template("page.html").render(
+        report=report,
+        version=__version__,
+        markdown=lambda text: markdown.render(text),
+        css=(_HERE / "page.css").read_text("utf-8"),
+        code=code,
+        code_hash=base64.b64encode(hashlib.sha256(code.encode()).digest()).decode(),
+        data=data,
+        plotly=_plotly() if figures else "",
+    )
+
+
+def _plotly() -> str:
+    from plotly.offline import get_plotlyjs
+
+    return compressed(get_plotlyjs().encode())

@@ -1,0 +1,70 @@
+"""A row a head: label, motifs, constancy, copying, what the model loses without it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aotlens.heads import Atlas
+from aotlens.plots import plot
+from aotlens.report.parts import Figure, Part, Table, Text
+from aotlens.report.subject import Subject
+
+_AXES = ("previous_token", "induction_random", "induction", "current_token", "first_token")
+_COLUMNS = {
+    "label": "label", "margin": "margin", "induction_random": "induction on random tokens", "constancy": "constancy",
+    "entropy": "entropy, nats", "mean_distance": "distance, tokens", "copying": "copies", "reads": "reads",
+    "loss_position_mean": "loss without it, nats",
+}  # fmt: skip
+
+
+def atlas_parts(subject: Subject) -> list[Part]:
+    """Any two scores as a figure, the table, and a sentence a head."""
+    if subject.reads != "tokens":
+        reads = {"patches": "images", "vectors": "vectors"}[subject.reads]
+        raise ValueError(
+            f"An atlas is measured on text, and this model reads {reads}: Where heads look shows what "
+            "its heads attend to."
+        )
+    atlas = subject.atlas
+    if atlas is None:
+        raise ValueError(
+            f"No atlas of {subject.info.name} comes with aotlens. With --corpus SPEC (stdlib, "
+            "file:PATH, dir:PATH), the "
+            "report measures one."
+        )
+    frame = atlas.to_frame()
+    parts: list[Part] = [Text(text=_about(subject, atlas))]
+    parts += [
+        Text(text=f"{what.capitalize()} are not there, since {why}.", note=True) for what, why in atlas.missing.items()
+    ]
+    if subject.has_mlps:
+        parts.append(
+            Text(text="This model has MLPs, too: what they add is in its losses, and in no other column.", note=True)
+        )
+    axes = [name for name in _AXES if name in frame]
+    if len(axes) > 1:
+        x, y = axes[:2]
+        caption = f"Every head: {x.replace('_', ' ')} across, {y.replace('_', ' ')} up"
+        parts.append(Figure(caption=caption, make=lambda theme: plot(atlas, x=x, y=y, theme=theme)))
+    chosen = {name: title for name, title in _COLUMNS.items() if name in frame}
+    rows = [
+        (f"{row['layer']}.{row['head']}", *(_cell(row[name]) for name in chosen)) for row in frame.to_dict("records")
+    ]
+    parts.append(Table(caption="All heads", columns=("head", *chosen.values()), rows=rows))
+    sentences = [(f"{layer}.{head}", atlas.sentence((layer, head))) for layer, head in atlas.heads]
+    parts.append(Table(caption="In a sentence each", columns=("head", "what it does"), rows=sentences))
+    return parts
+
+
+def _about(subject: Subject, atlas: Atlas) -> str:
+    record = subject.stored
+    if record is None:
+        return f"Measured for this report on {atlas.about}."
+    held_out = f", of documents held out from its training ({', '.join(record.documents)})" if record.documents else ""
+    return f"Measured on {atlas.about} of {record.corpus}{held_out}. Command: {record.command}."
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, str):
+        return value.replace("_", " ")
+    return "" if value != value else f"{value:.3f}"

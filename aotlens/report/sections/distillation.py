@@ -1,0 +1,65 @@
+"""How well feed-forward networks stand in for the heads, and what replacing heads by them costs."""
+
+from __future__ import annotations
+
+from aotlens.distill.records import Record, bundled_distillations_folder, distillations_folder, load_record
+from aotlens.plots import Theme, plot
+from aotlens.report.parts import Figure, Part, Table, Text
+from aotlens.report.subject import Subject
+
+
+def distillation_parts(subject: Subject) -> list[Part]:
+    """Errors by head and width, and the costs of substitution, of the distillation that is bundled or was made here."""
+    if subject.reads != "tokens":
+        raise ValueError("Heads are distilled on text, and this model reads none.")
+    record = _record(subject)
+    if record is None:
+        raise ValueError(
+            f"The heads of {subject.info.name} were not distilled: `aotlens distill {subject.info.name} "
+            "--corpus SPEC --out "
+            "FILE` does it."
+        )
+    made = record.distillation
+    corpus, command = (
+        (f" on {record.corpus}" if record.corpus else ""),
+        (record.command and f" Command: {record.command}."),
+    )
+    parts: list[Part] = [
+        Text(
+            text=f"Every head was distilled{corpus} into feed-forward networks of its input, "
+            f"{made.train_tokens:,} training "
+            f"tokens each. An error of 0 is a head that the network is, 1 is its mean output.{command}"
+        )
+    ]
+    widths = [width for width in made.hidden if width] or list(made.hidden)
+    width = widths[len(widths) // 2]
+    caption = f"Error on held-out text of a network of {width} hidden units in each head's place"
+    parts.append(Figure(caption=caption, make=lambda theme: plot(made, width=width, theme=theme)))
+    errors = [made.mean_error(each) for each in made.hidden]
+    rows = [
+        (f"{layer}.{head}", *(f"{error[place]:.3f}" for error in errors))
+        for place, (layer, head) in enumerate(made.heads)
+    ]
+    columns = ("head", *(f"{each} hidden units" if each else "linear" for each in made.hidden))
+    parts.append(Table(caption="Errors by width", columns=columns, rows=rows))
+    costs = record.costs
+    if costs is not None:
+
+        def figure(theme: Theme):
+            return plot(costs, theme=theme)
+
+        parts.append(Figure(caption="What replacing more and more heads costs", make=figure))
+    return parts
+
+
+def _record(subject: Subject) -> Record | None:
+    """The one of these weights; those made here first. A file that is damaged or something else is passed over."""
+    own = sorted(distillations_folder().glob("*.safetensors")) if distillations_folder().is_dir() else []
+    for path in (*own, bundled_distillations_folder() / f"{subject.info.name}.safetensors"):
+        try:
+            record = load_record(path)
+        except ValueError:
+            continue
+        if record.belongs_to(subject.info):
+            return record
+    return None

@@ -1,0 +1,156 @@
+"""What is reported on: a model with its card, its atlas, a prompt, and the heads that are looked at closely."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from aotlens.checkpoints import CheckpointInfo, find_checkpoint, is_foreign, load
+from aotlens.conventions import Head, HeadLike, Progress, as_heads
+from aotlens.data import Corpus, open_corpus
+from aotlens.heads import Atlas, AtlasRecord, atlas, stored_atlas
+
+#: Heads whose circuits and skip-trigrams are listed, unless some are named.
+N_HEADS = 8
+
+
+@dataclass(kw_only=True, eq=False)
+class Subject:
+    """Made by `Subject.of`; what takes time is computed when a section asks for it, and once."""
+
+    model: Any
+    """Of aotlens, or a `TransformerBridge`."""
+    info: CheckpointInfo
+    corpus: Corpus | None
+    text: str | None
+    """A prompt that was given."""
+    named_heads: tuple[Head, ...]
+    """Heads that were named; none means that the report chooses."""
+    n_tokens: int
+    """How much of the corpus is read."""
+    progress: Progress | None = None
+
+    @classmethod
+    def of(
+        cls,
+        checkpoint: str | Path | Any,
+        *,
+        corpus: Corpus | str | None = None,
+        text: str | None = None,
+        heads: Iterable[HeadLike] | None = None,
+        n_tokens: int = 30_000,
+        device: str = "auto",
+        folders: Iterable[str | Path] = (),
+        progress: Progress | None = None,
+    ) -> Subject:
+        """A checkpoint by name or path, or a model. Raises `ValueError` for one that there is not, and for heads and a
+        corpus that there are not."""
+        if isinstance(checkpoint, str | Path):
+            known = None if is_foreign(checkpoint, folders) else find_checkpoint(checkpoint, folders)
+            model: Any = load(checkpoint, device, folders=folders)
+            info = known or _info(model, Path(checkpoint).name)
+        else:
+            model = checkpoint
+            info = _info(model, "a model")
+        source = open_corpus(corpus) if isinstance(corpus, str) else corpus
+        named = () if heads is None else tuple(as_heads(list(heads), model.cfg))
+        return cls(
+            model=model, info=info, corpus=source, text=text, named_heads=named, n_tokens=n_tokens, progress=progress
+        )
+
+    @property
+    def reads(self) -> str:
+        """What the model reads: tokens, patches or vectors."""
+        if not self.is_bridge:
+            return self.model.cfg.read_in
+        return "patches" if getattr(self.model.cfg, "is_visual_model", False) else "tokens"
+
+    @property
+    def is_bridge(self) -> bool:
+        """Whether it is TransformerLens's: only its patterns are read."""
+        return type(self.model).__name__ == "TransformerBridge"
+
+    @property
+    def has_mlps(self) -> bool:
+        """Whether MLPs stand beside the heads, so that what is read from heads alone leaves something out."""
+        return not getattr(self.model.cfg, "attn_only", True)
+
+    @cached_property
+    def stored(self) -> AtlasRecord | None:
+        """The bundled atlas of these very weights; None where there is none."""
+        try:
+            record = stored_atlas(self.info.name)
+        except ValueError:
+            return None
+        return record if record.belongs_to(self.info) else None
+
+    @cached_property
+    def atlas(self) -> Atlas | None:
+        """The stored one, or else one of the corpus; None where there is neither, or the model reads no tokens."""
+        if self.stored is not None:
+            return self.stored.atlas
+        if self.corpus is None or self.reads != "tokens":
+            return None
+        return atlas(self.model, self.corpus, n_tokens=self.n_tokens, progress=self.progress)
+
+    @cached_property
+    def heads(self) -> tuple[Head, ...]:
+        """The heads that are looked at closely: those named, or those without which the model loses most."""
+        if self.named_heads:
+            return self.named_heads
+        every = [(layer, head) for layer in range(self.model.cfg.n_layers) for head in range(self.model.cfg.n_heads)]
+        if len(every) <= N_HEADS:
+            return tuple(every)
+        order = self._importance
+        return tuple(every[:N_HEADS] if order is None else sorted(every[i] for i in np.argsort(-order)[:N_HEADS]))
+
+    @property
+    def why_heads(self) -> str:
+        """How they were chosen, as a sentence."""
+        if self.named_heads:
+            return "The heads below were named."
+        n_heads = self.model.cfg.n_layers * self.model.cfg.n_heads
+        if n_heads <= N_HEADS:
+            return "All heads are below."
+        if self._importance is None:
+            return f"The first {N_HEADS} of {n_heads} heads are below; --heads names others."
+        return (
+            f"Of {n_heads} heads, the {N_HEADS} without each of which the model's loss rises most are "
+            "below; --heads names "
+            "others."
+        )
+
+    @property
+    def _importance(self) -> np.ndarray | None:
+        """What the loss gains without each head, in order of layer and head, where the atlas has measured it."""
+        ablations = {} if self.atlas is None else self.atlas.ablations
+        if not ablations:
+            return None
+        return np.asarray(ablations.get("position_mean", next(iter(ablations.values()))).changes)
+
+    @property
+    def counts(self) -> Tensor | None:
+        """How often each token stood in the training text; None where the checkpoint does not say."""
+        counts = getattr(self.model, "unigram_counts", None)
+        return None if counts is None or not float(counts.sum()) > 0 else counts.cpu()
+
+    def held_out(self) -> tuple[str, ...] | None:
+        """Documents of the corpus that the model was not trained on; None, which is all, where none is known."""
+        assert self.corpus is not None
+        return self.info.held_out(self.corpus.names()) or None
+
+
+def _info(model: Any, name: str) -> CheckpointInfo:
+    """The model's own card, or as much as is known without one."""
+    return getattr(model, "card", None) or CheckpointInfo(name=name)
+
+
+def named(heads: Sequence[Head]) -> str:
+    """`0.3, 1.0`."""
+    return ", ".join(f"{layer}.{head}" for layer, head in heads)

@@ -1,0 +1,230 @@
+"""One file that opens from disk: its size, what it says, that it asks nothing of a network, hover and lock."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from base64 import b64decode
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+
+import aotlens
+from aotlens.checkpoints import CheckpointInfo
+from aotlens.heads import attention_patterns
+from aotlens.report import MAX_BYTES, SECTIONS, Report, Section, Text, make_report
+from tests.small_models import SMALL, maker, small_tokenizer
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.usefixtures("real_bundled_folder")
+
+EVIL = "</script><script>document.title = 'run'</script><img src=https://example.org/x onerror=alert(1)>"
+PATIENCE = 120_000
+VECTORS = {"read_in": "vectors", "d_in": 3, "read_out": "vectors", "d_out": 1, "d_vocab": None}
+
+
+class Resources(HTMLParser):
+    """Addresses of all that a browser would fetch, scripts with a source, and the text of every element."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self.scripts = 0
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.scripts += tag == "script"
+        self.addresses += [value or "" for name, value in attributes if name in ("src", "href", "srcset", "data")]
+
+
+def payload(html: str) -> tuple[dict[str, Any], bytes]:
+    """The header and all arrays of a report, read as packed.py says, not by its code."""
+    (text,) = re.findall(r'id="data">([^<]*)<', html)
+    plain = gzip.decompress(b64decode(text))
+    end = 4 + int.from_bytes(plain[:4], "little")
+    return json.loads(plain[4:end]), plain[end:]
+
+
+def trained() -> Any:
+    """A small model with a tokenizer that has a token of every character, and counts of tokens."""
+    tokenizer = small_tokenizer()
+    model = maker({**SMALL, "d_vocab": 270, "n_ctx": 128})(tokenizer=tokenizer)
+    model.unigram_counts = torch.ones(270)
+    model.card = CheckpointInfo(
+        name="small <b>", description=f"A *small* model. {EVIL} ![x](https://example.org/y.png)"
+    )
+    return model
+
+
+@pytest.fixture(scope="module")
+def html() -> str:
+    return make_report(trained(), text="the cat " + EVIL[:24], heads=["0.0", "1.2"]).to_html()
+
+
+def test_it_fetches_nothing_and_runs_nothing_of_a_stranger(html: str) -> None:
+    resources = Resources()
+    resources.feed(html)
+    assert all(address.startswith(("#", "data:")) for address in resources.addresses)
+    assert resources.scripts == 3 and html.count("</script>") == 3
+    assert "<img" not in html and "<b>" not in html
+    assert "default-src 'none'" in html and "unsafe-eval" not in html and "script-src 'unsafe-inline'" not in html
+    assert "&lt;/script&gt;" in html, "the card's text is there, as text"
+
+
+def test_its_maps_are_the_models_to_half_a_step(html: str) -> None:
+    header, arrays = payload(html)
+    (maps,) = header["maps"]
+    text = "the cat " + EVIL[:24]
+    patterns = attention_patterns(trained(), text)
+    shape = patterns.pattern.shape
+    steps = np.frombuffer(arrays, dtype=np.uint8)[: int(np.prod(shape))].reshape(shape)
+    tops = np.array(maps["tops"]).reshape(shape[:2])[..., None, None]
+    assert (tops[..., 0, 0] == patterns.pattern.max((-2, -1))).all()
+    np.testing.assert_array_less(np.abs(steps / 255 * tops - patterns.pattern), tops / 510 + 1e-6)
+    assert "".join(maps["tokens"][1:]) == text.replace(" ", "·")
+
+
+def test_what_a_section_says_is_in_the_file_without_scripts(html: str) -> None:
+    for name, (title, _) in SECTIONS.items():
+        assert f'id="{name}"' in html and f">{title}</h2>" in html
+    assert "Head 0.0 looks for (QK)" in html and "Head 1.2 writes (OV)" in html and "Head 0.1 writes" not in html
+    assert "No atlas of small &lt;b&gt; comes with aotlens" in html and "There are no verdicts" in html
+
+
+def test_trigrams_have_the_verdicts_of_a_corpus(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("the cat sat on the mat, the rat sat on the cat. " * 60, encoding="utf-8")
+    report = make_report(
+        trained(), corpus=f"dir:{tmp_path}", heads=["0.0"], sections=["trigrams"], n_tokens=2000
+    )  # fmt: skip
+    (section,) = report.sections
+    _, *_, table = section.parts
+    assert table.columns[-1] == "verdict" and {row[-1] for row in table.rows} <= {
+        "confirmed",
+        "not confirmed",
+        "too rare",
+    }
+    expected = aotlens.trigrams.skip_trigrams(trained(), "0.0", k=10)
+    assert [row[-4] for row in table.rows] == [f"{value:+.3f}" for value in expected.effect]
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        (lambda: maker({**SMALL, **VECTORS})(),
+         {"atlas": "reads vectors", "trigrams": "reads vectors", "distillation": "reads none", "maps": "in 3 dim"}),
+        (lambda: maker({**SMALL, "d_mlp": 7})(), {"circuits": "MLP", "maps": "random tokens that come twice"}),
+        (lambda: maker({**SMALL, "phi": "fixed", "fixed_pattern": "random"})(), {"circuits": "writes (OV)"}),
+        (lambda: aotlens.interop.to_transformer_lens(maker(SMALL)()),
+         {"circuits": "this one is of TransformerLens", "maps": "random tokens", "card": "no card"}),
+    ],
+    ids=["vectors", "MLPs", "fixed pattern", "bridge"],
+)  # fmt: skip
+def test_what_a_model_cannot_show_is_said(model: Any, says: dict[str, str]) -> None:
+    report = make_report(model())
+    texts = {section.name: repr(section.parts) for section in report.sections}
+    for name, words in says.items():
+        assert words in texts[name]
+    assert len(report.to_html().encode()) < MAX_BYTES
+
+
+def test_images_are_shown_patch_by_patch() -> None:
+    header, _ = payload(make_report("fashion-mhsa", sections=["maps", "atlas"]).to_html())
+    (maps,) = header["maps"]
+    assert maps["strip"]["columns"] == 4 and maps["strip"]["n_before"] == 1 and maps["tokens"][1] == "0,·0"
+    assert maps["strip"]["picture"].startswith("data:image/png;base64,")
+
+
+def test_a_report_that_is_too_large_and_names_that_are_none_are_refused() -> None:
+    words = "".join(map(str, np.random.default_rng(0).integers(0, 10**9, 700_000)))
+    section = Section(name="card", title="Card", parts=(Text(text=words),))
+    with pytest.raises(ValueError, match=r"at most 5 MB"):
+        Report(name="large", sections=(section,)).to_html()
+    with pytest.raises(ValueError, match=r"sections: expected some of maps, .*got 'map'"):
+        make_report(trained(), sections=["map"])
+
+
+# ── in a browser, from disk, with the network off ───────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Maps and a figure of a bundled model."""
+    from aotlens.checkpoints import bundled_folder
+
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    make_report(str(bundled_folder() / "novels-2l-mhsa"), sections=["maps", "losses", "card"]).save(path)
+    assert path.stat().st_size < MAX_BYTES
+    return path
+
+
+@pytest.fixture
+def page(chromium: Browser, file: Path) -> Iterator[Page]:
+    trouble: list[str] = []
+    context = chromium.new_context(viewport={"width": 1440, "height": 900}, color_scheme="light")
+    context.set_offline(True)
+    context.set_default_timeout(PATIENCE)
+    page = context.new_page()
+    page.on("console", lambda message: trouble.append(message.text))
+    page.on("pageerror", lambda error: trouble.append(str(error)))
+    own = (file.as_uri(), "blob:", "data:")
+    page.on("request", lambda request: None if request.url.startswith(own) else trouble.append(request.url))
+    page.goto(file.as_uri())
+    page.wait_for_function("() => document.documentElement.dataset.drawn === 'light'")
+    yield page
+    context.close()
+    assert trouble == []
+
+
+def test_hover_is_linked_and_a_click_holds(page: Page) -> None:
+    host, said = page.locator(".maps"), page.locator(".said")
+    page.locator(".token").nth(7).hover()
+    assert "(7) looks at" in said.inner_text() and host.get_attribute("data-query") == "7"
+    box = page.locator("canvas.map").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.9 * box["height"])
+    query, key = host.get_attribute("data-query"), host.get_attribute("data-key")
+    assert query not in ("", "7") and key != ""
+    assert re.search(rf"\({query}\) → .*\({key}\), attention \d", said.inner_text())
+    assert page.locator(".token.query").get_attribute("data-position") == query
+    page.mouse.down()
+    page.mouse.up()
+    page.locator(".token").nth(3).hover()
+    assert host.get_attribute("data-held") == "true" and host.get_attribute("data-query") == query
+    page.keyboard.press("Escape")
+    assert host.get_attribute("data-held") == "false"
+
+
+def test_a_head_is_chosen_by_click_and_by_key_and_the_first_key_left_out(page: Page) -> None:
+    host, grid = page.locator(".maps"), page.locator("canvas.grid")
+    grid.click(position={"x": 40, "y": 40})
+    assert host.get_attribute("data-head") == "0.0"
+    grid.press("ArrowRight")
+    grid.press("ArrowDown")
+    assert host.get_attribute("data-head") == "1.1"
+    page.locator(".token").nth(9).hover()
+    assert "<|endoftext|> (0)" in page.locator(".said").inner_text()
+    page.locator("input[type=checkbox]").check()
+    page.locator(".token").nth(9).hover()
+    assert "(0)" not in page.locator(".said").inner_text()
+
+
+def test_the_theme_is_the_readers_and_changes_with_it(page: Page) -> None:
+    ink = "() => getComputedStyle(document.querySelector('.figure .xtick text')).fill"
+    light = page.evaluate(ink)
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_function("() => document.documentElement.dataset.drawn === 'dark'")
+    assert light == "rgb(37, 40, 44)" and page.evaluate(ink) == "rgb(213, 215, 218)"
+    assert page.evaluate("() => getComputedStyle(document.body).backgroundColor") == "rgb(36, 36, 36)"
+
+
+@pytest.mark.parametrize("width", [800, 1440])
+def test_nothing_is_wider_than_the_page(page: Page, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    page.wait_for_function("width => document.documentElement.scrollWidth <= width", arg=width)
