@@ -132,7 +132,7 @@ def _serve(settings: Settings) -> None:
     for file in settings.distillations:
         if not file.expanduser().is_file():
             raise StartError(f"--distillation {file}: there is no such file. Check the path.")
-    listener = _listen(settings)
+    listener = listening(settings)
     try:
         # After the cheap checks, because it takes a second or two.
         from aotlens.checkpoints import CheckpointError
@@ -213,8 +213,8 @@ def reach(settings: Settings) -> str:
     return f", for whoever has this address or its token{others}"
 
 
-def _listen(settings: Settings) -> socket.socket:
-    """The listening socket, made here so that a port in use is known before anything is loaded."""
+def listening(settings: Settings) -> socket.socket:
+    """The listening socket, made here so that a port in use is known before anything is loaded. Raises StartError."""
     from app.server import listen
 
     try:

@@ -9,11 +9,15 @@ from importlib.util import find_spec
 NEEDED = ("brotli", "dash", "dash_ag_grid", "dash_mantine_components", "flask", "waitress")
 
 
+def missing() -> list[str]:
+    """Those of them that are not installed."""
+    return [name for name in NEEDED if find_spec(name) is None]
+
+
 def main() -> int:
     """Serve the app, or return 2 with one line that says what is missing."""
-    missing = [name for name in NEEDED if find_spec(name) is None]
-    if missing:
-        print(f"aotlens-app needs {', '.join(missing)}: pip install 'aotlens[app]'", file=sys.stderr)
+    if lacking := missing():
+        print(f"aotlens-app needs {', '.join(lacking)}: pip install 'aotlens[app]'", file=sys.stderr)
         return 2
     from app.__main__ import main as serve
 

@@ -34,8 +34,9 @@ security.py    trusted hosts, Content-Security-Policy, headers
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from app.core.cache import Memory
 from app.core.catalog import Catalog
@@ -47,6 +48,9 @@ from app.core.links import Links
 from app.core.scores import Scores
 from app.core.settings import Settings
 from app.core.switches import Switches
+
+if TYPE_CHECKING:
+    from aotlens.models import AttentionOnlyTransformer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,10 +71,11 @@ class Core:
     """Addresses of the app's pages by name; `create_app` fills them in."""
 
     @classmethod
-    def start(cls, settings: Settings) -> Self:
-        """Raises ValueError for a corpus, or images, that aren't there."""
+    def start(cls, settings: Settings, *, models: Mapping[str, AttentionOnlyTransformer] | None = None) -> Self:
+        """With `models` that this process holds, by name, beside the checkpoints. Raises ValueError for a corpus, or
+        images, that aren't there, and for what is no model."""
         memory = Memory(settings.memory_bytes)
-        catalog, corpora = Catalog(settings, memory), Corpora(settings)
+        catalog, corpora = Catalog(settings, memory, models), Corpora(settings)
         switches = Switches(catalog, corpora, settings, memory)
         inference = Inference(catalog, settings, switches, memory)
         expansions = Expansions(catalog, inference, memory)

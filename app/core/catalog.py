@@ -6,9 +6,10 @@ Models are found by the names of the listing only: a name in an address never be
 from __future__ import annotations
 
 import builtins
+import copy
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -38,20 +39,25 @@ class LoadedModel:
 
 
 class Catalog:
-    """The checkpoints of the given folders, the user's own and the bundled ones."""
+    """The checkpoints of the given folders, the user's own and the bundled ones; and models that this process holds."""
 
-    def __init__(self, settings: Settings, memory: Memory) -> None:
+    def __init__(
+        self, settings: Settings, memory: Memory, models: Mapping[str, AttentionOnlyTransformer] | None = None
+    ) -> None:
+        """Raises ValueError for `models` that are none of ours."""
         self._settings = settings
         self._reading = Reading(settings.reading_seconds)
+        self._live = {name: _live(name, model) for name, model in (models or {}).items()}
         self._listing: tuple[float, list[CheckpointInfo]] | None = None
         self._models: Cache[tuple[str, str], LoadedModel] = memory.cache(settings.max_models)
 
     def list(self) -> builtins.list[CheckpointInfo]:
-        """All of them, given folders first, broken ones last; at most `listing_seconds` old."""
+        """All of them, live models and given folders first, broken ones last; at most `listing_seconds` old."""
         now = time.monotonic()
         if self._listing is None or now - self._listing[0] > self._settings.listing_seconds:
             self._listing = (now, self._read())
-        return [self._answering(info) for info in self._listing[1]]
+        live = [info for info, _ in self._live.values()]
+        return live + [self._answering(info) for info in self._listing[1] if info.name not in self._live]
 
     def _answering(self, info: CheckpointInfo) -> CheckpointInfo:
         """A checkpoint as it was listed, unless somebody has waited in vain for its files since then."""
@@ -142,6 +148,8 @@ class Catalog:
     def load(self, name: str | None) -> LoadedModel:
         """Its model, from memory if it's there."""
         info = self.info(name)
+        if info.name in self._live:
+            return self._live[info.name][1]
         if info.problem is not None:
             raise RequestError(f"The checkpoint {info.name} can't be opened. {info.problem}")
         key = info.name, info.weights_sha256
@@ -157,10 +165,34 @@ class Catalog:
     def _load(self, info: CheckpointInfo) -> LoadedModel:
         # Imported here: torch and TransformerLens take seconds, and listing checkpoints needs neither.
         from aotlens.checkpoints import load_folder
-        from aotlens.data import SymbolTokenizer
 
         assert info.path is not None
-        model = load_folder(info.path, self._settings.device)
-        if model.tokenizer is None and model.cfg.read_in == "tokens" and model.cfg.d_vocab is not None:
-            model.tokenizer = SymbolTokenizer.numbers(model.cfg.d_vocab)  # ids are its words
+        model = with_words(load_folder(info.path, self._settings.device))
         return LoadedModel(model=model, exclusive=threading.Lock(), key=f"{info.name}:{info.weights_sha256}")
+
+
+def with_words(model: AttentionOnlyTransformer) -> AttentionOnlyTransformer:
+    """The model, or, where it has no tokenizer, one of the same weights whose words are its ids."""
+    from aotlens.data import SymbolTokenizer
+
+    if model.tokenizer is not None or model.cfg.read_in != "tokens" or model.cfg.d_vocab is None:
+        return model
+    named = copy.copy(model)  # a script's own model stays as it is
+    named.tokenizer = SymbolTokenizer.numbers(model.cfg.d_vocab)
+    return named
+
+
+def _live(name: str, model: AttentionOnlyTransformer) -> tuple[CheckpointInfo, LoadedModel]:
+    """What is said of a model that this process holds, by what it is and its weights as they are now."""
+    from aotlens.files import contents_hash
+    from aotlens.models import require_ours
+
+    require_ours(model, f"the app's model {name!r}")
+    sha256 = contents_hash(model.state_dict(), {})
+    card = getattr(model, "card", None) or CheckpointInfo(name=name)
+    info = replace(
+        card, name=name, model=model.cfg.to_dict(), weights_sha256=sha256, path=None, problem=None,
+        n_weights=sum(parameter.numel() for parameter in model.parameters()),
+        note="it is held by the process that serves the app; its weights are those of the time when it was given",
+    )  # fmt: skip
+    return info, LoadedModel(model=with_words(model), exclusive=threading.Lock(), key=f"{name}:{sha256}")
