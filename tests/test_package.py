@@ -78,7 +78,7 @@ def run(scripts: Path, name: str, *arguments: str) -> subprocess.CompletedProces
     )
 
 
-def test_the_library_and_its_data_are_installed(installed: tuple[Path, bool]) -> None:
+def test_the_library_and_its_data_are_installed(installed: tuple[Path, bool], tmp_path: Path) -> None:
     scripts, _ = installed
     listed = run(scripts, "aotlens", "checkpoints", "list")
     assert listed.returncode == 0 and "novels-2l-mhsa" in listed.stdout, listed.stderr
@@ -104,6 +104,9 @@ def test_the_library_and_its_data_are_installed(installed: tuple[Path, bool]) ->
     ]
     assert found.stdout.split() == ["True", *map(str, counts)], found.stderr
     assert min(counts) > 0
+    out = tmp_path / "report.html"
+    made = run(scripts, "aotlens", "report", "novels-1l-mhsa", "-o", str(out), "--sections", "maps,card")
+    assert made.returncode == 0 and "drawHeadMaps" in out.read_text(encoding="utf-8"), made.stderr
 
 
 def test_the_app_starts_or_says_what_to_install(installed: tuple[Path, bool]) -> None:
