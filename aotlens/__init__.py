@@ -19,6 +19,7 @@ Packages, each with its own `help`, for instance `help(aotlens.heads)`:
     heads         attention patterns, motifs, ablations, what heads attend to
     interop       models from and to TransformerLens and Hugging Face
     models        the attention-only transformer and its configuration
+    notebook      the maps of all heads in a notebook, without a server
     paths         a prompt's logits, and its attention scores, as sums over paths through heads
     plots         figures of results; `aotlens.plot(result)` chooses the one that fits
     report        what is known of a checkpoint, in one file that opens without a server
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
         heads,
         interop,
         models,
+        notebook,
         paths,
         plots,
         report,
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     )
     from aotlens.checkpoints import list_checkpoints, load
     from aotlens.models import AttentionOnlyTransformer, ModelConfig
+    from aotlens.notebook import show
     from aotlens.plots import plot
 
 __version__ = "0.1.0"
@@ -78,11 +81,13 @@ __all__ = [
     "list_checkpoints",
     "load",
     "models",
+    "notebook",
     "paths",
     "plot",
     "plots",
     "report",
     "results",
+    "show",
     "statistics",
     "train",
     "trigrams",
@@ -95,6 +100,7 @@ _HOME = {
     "list_checkpoints": "aotlens.checkpoints",
     "load": "aotlens.checkpoints",
     "plot": "aotlens.plots",
+    "show": "aotlens.notebook",
 }
 
 

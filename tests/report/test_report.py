@@ -186,15 +186,13 @@ def test_hover_is_linked_and_a_click_holds(page: Page) -> None:
     host, said = page.locator(".maps"), page.locator(".said")
     page.locator(".token").nth(7).hover()
     assert "(7) looks at" in said.inner_text() and host.get_attribute("data-query") == "7"
-    box = page.locator("canvas.map").bounding_box()
-    assert box is not None
-    page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.9 * box["height"])
+    large = page.locator("canvas.map")
+    large.hover(position={"x": 250, "y": 400})
     query, key = host.get_attribute("data-query"), host.get_attribute("data-key")
     assert query not in ("", "7") and key != ""
     assert re.search(rf"\({query}\) → .*\({key}\), attention \d", said.inner_text())
     assert page.locator(".token.query").get_attribute("data-position") == query
-    page.mouse.down()
-    page.mouse.up()
+    large.click(position={"x": 250, "y": 400})
     page.locator(".token").nth(3).hover()
     assert host.get_attribute("data-held") == "true" and host.get_attribute("data-query") == query
     page.keyboard.press("Escape")
@@ -216,7 +214,7 @@ def test_a_head_is_chosen_by_click_and_by_key_and_the_first_key_left_out(page: P
 
 
 def test_the_theme_is_the_readers_and_changes_with_it(page: Page) -> None:
-    ink = "() => getComputedStyle(document.querySelector('.figure .xtick text')).fill"
+    ink = "() => getComputedStyle(document.querySelector('.figure .ytick text')).fill"
     light = page.evaluate(ink)
     page.emulate_media(color_scheme="dark")
     page.wait_for_function("() => document.documentElement.dataset.drawn === 'dark'")

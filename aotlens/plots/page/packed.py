@@ -22,7 +22,7 @@ from jaxtyping import UInt8
 _HERE = Path(__file__).parent
 
 
-def packed(header: Mapping[str, Any], arrays: Sequence[UInt8[np.ndarray, "*shape"]] = ()) -> str:
+def packed(header: Mapping[str, Any], arrays: Sequence[UInt8[np.ndarray, ...]] = ()) -> str:
     """The header and the arrays as one string; `unpack.js` gives them back, every array flat."""
     flat = [np.ascontiguousarray(array).tobytes() for array in arrays]
     plain = json.dumps({**header, "arrays": [len(part) for part in flat]}, allow_nan=False).encode()
