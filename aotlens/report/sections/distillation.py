@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aotlens.distill.records import Record, bundled_distillations_folder, distillations_folder, load_record
-from aotlens.plots import Theme, plot
+from aotlens.plots import plot
 from aotlens.report.parts import Figure, Part, Table, Text
 from aotlens.report.subject import Subject
 
@@ -44,11 +44,8 @@ def distillation_parts(subject: Subject) -> list[Part]:
     parts.append(Table(caption="Errors by width", columns=columns, rows=rows))
     costs = record.costs
     if costs is not None:
-
-        def figure(theme: Theme):
-            return plot(costs, theme=theme)
-
-        parts.append(Figure(caption="What replacing more and more heads costs", make=figure))
+        caption = "What replacing more and more heads costs"
+        parts.append(Figure(caption=caption, make=lambda theme: plot(costs, theme=theme)))
     return parts
 
 
