@@ -137,7 +137,7 @@ def test_what_a_model_cannot_show_is_said(model: Any, says: dict[str, str]) -> N
 def test_images_are_shown_patch_by_patch() -> None:
     header, _ = payload(make_report("fashion-mhsa", sections=["maps", "atlas"]).to_html())
     (maps,) = header["maps"]
-    assert maps["strip"]["columns"] == 4 and maps["strip"]["n_before"] == 1 and maps["tokens"][1] == "0,·0"
+    assert maps["strip"]["columns"] == 4 and maps["strip"]["n_before"] == 1 and maps["tokens"][1] == "0,0"
     assert maps["strip"]["picture"].startswith("data:image/png;base64,")
 
 

@@ -200,7 +200,8 @@ function drawHeadMaps(host, css, maps, steps, visible, theme) {
   function layOut() {
     const width = Math.max(280, host.clientWidth), beside = width >= 900;
     const room = beside ? width - 520 : width;
-    cell = Math.max(22, Math.min(128, Math.floor((room - LEFT) / heads) - GAP));
+    // Deep models have small cells, so that the grid and the large map are seen together.
+    cell = Math.max(24, Math.min(128, Math.floor((room - LEFT) / heads) - GAP, Math.floor(640 / layers) - GAP));
     margin = n <= 48 ? 84 : 8;
     side = Math.max(180, Math.min(beside ? 400 : 520, width - margin - 4));
     side = n <= side ? Math.floor(side / n) * n : side;

@@ -143,7 +143,8 @@ def _of_image(subject: Subject) -> _Prompt:
         picture=data_uri(picture(image.numpy(), cell=8 * model.cfg.image_size)),
     )
     return _Prompt(
-        pattern=found.pattern, str_tokens=found.str_tokens, visible=found.visible, strip=strip,
+        pattern=found.pattern, visible=found.visible, strip=strip,
+        str_tokens=tuple(token.replace(" ", "") for token in found.str_tokens),
         about=f"The first test image of {spec}, of class {name}, patch by patch (row, column).",
     )  # fmt: skip
 
