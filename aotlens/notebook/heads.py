@@ -17,6 +17,7 @@ from torch import Tensor
 
 from aotlens.conventions import HeadLike, as_head
 from aotlens.heads import AttentionPatterns, attention_patterns
+from aotlens.models import require_ours
 from aotlens.plots import data_uri, sprite
 from aotlens.plots.page import HeadMaps, packed, script
 
@@ -68,9 +69,10 @@ def show(
     """Where every head looks in a text, or in token ids `[pos]`: a grid of all heads, the map of `head` (else 0.0), and
     the text, in which the entry that is pointed at is marked. A click holds it, Escape lets go.
 
-    Raises `ValueError` as `attention_patterns`, for a head that the model does not have, and for more than 4 million
-    entries, layers × heads × pos², which a notebook would have to carry.
+    Raises `ValueError` as `attention_patterns` (for a bridge, too), for a head that the model does not have, and for
+    more than 4 million entries, layers × heads × pos², which a notebook would have to carry.
     """
+    require_ours(model, "show")
     patterns = attention_patterns(model, text)
     if patterns.pattern.size > MAX_ENTRIES:
         raise ValueError(
