@@ -35,6 +35,8 @@ class Subject:
     n_tokens: int
     """How much of the corpus is read."""
     progress: Progress | None = None
+    why_no_atlas: str = ""
+    """Why the corpus gave none, once it was asked for."""
 
     @classmethod
     def of(
@@ -92,12 +94,16 @@ class Subject:
 
     @cached_property
     def atlas(self) -> Atlas | None:
-        """The stored one, or else one of the corpus; None where there is neither, or the model reads no tokens."""
+        """The stored one, or else one of the corpus; None where there is neither: `why_no_atlas`."""
         if self.stored is not None:
             return self.stored.atlas
         if self.corpus is None or self.reads != "tokens":
             return None
-        return atlas(self.model, self.corpus, n_tokens=self.n_tokens, progress=self.progress)
+        try:
+            return atlas(self.model, self.corpus, n_tokens=self.n_tokens, progress=self.progress)
+        except ValueError as error:  # a text that is too short, say: other sections do without
+            self.why_no_atlas = str(error)
+            return None
 
     @cached_property
     def heads(self) -> tuple[Head, ...]:

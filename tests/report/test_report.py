@@ -114,6 +114,15 @@ def test_trigrams_have_the_verdicts_of_a_corpus(tmp_path: Path) -> None:
     assert [row[-4] for row in table.rows] == [f"{value:+.3f}" for value in expected.effect]
 
 
+def test_a_corpus_that_is_too_short_for_an_atlas_costs_that_section_alone(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("the cat", encoding="utf-8")
+    report = make_report(trained(), corpus=f"dir:{tmp_path}", sections=["maps", "atlas"])
+    maps, atlas = report.sections
+    assert "random tokens that come twice" in repr(maps.parts) and len(maps.parts) == 2
+    (said,) = atlas.parts
+    assert "expected" in said.text and "No atlas" not in said.text
+
+
 @pytest.mark.parametrize(
     ("model", "says"),
     [

@@ -28,7 +28,8 @@ def atlas_parts(subject: Subject) -> list[Part]:
     atlas = subject.atlas
     if atlas is None:
         raise ValueError(
-            f"No atlas of {subject.info.name} comes with aotlens. With --corpus SPEC (stdlib, "
+            subject.why_no_atlas
+            or f"No atlas of {subject.info.name} comes with aotlens. With --corpus SPEC (stdlib, "
             "file:PATH, dir:PATH), the "
             "report measures one."
         )
