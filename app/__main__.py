@@ -137,6 +137,7 @@ def _serve(settings: Settings) -> None:
         # After the cheap checks, because it takes a second or two.
         from aotlens.checkpoints import CheckpointError
         from app.core import Core
+        from app.core.allocator import give_memory_back
         from app.core.cache import Memory
         from app.core.compression import warm_up
         from app.core.images import Images
@@ -144,6 +145,7 @@ def _serve(settings: Settings) -> None:
         from app.server import make_server
         from app.shell.graph import PLOTLY
 
+        give_memory_back()
         try:
             Images(settings, Memory(settings.memory_bytes))
         except ValueError as error:

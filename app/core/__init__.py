@@ -23,6 +23,7 @@ jobs.py        long work in the background, with progress
 sessions.py    which browser asks
 cache.py       results kept within one memory bound, each made once
 sizes.py       bytes that a result holds
+allocator.py   freed memory goes back to the system
 files.py       results as files
 errors.py      RequestError: what a user can put right; ids of errors that the log has
 boundary.py    whatever goes wrong becomes an error reply

@@ -12,10 +12,12 @@ import hashlib
 import io
 import os
 import re
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.core.errors import RequestError
+from app.core.own_texts import plain_name
 from app.core.settings import Settings
 
 if TYPE_CHECKING:
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 _KEY = re.compile(r"image-[0-9a-f]{16}", re.ASCII)
 #: How PNG and JPEG files begin.
 _STARTS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")
+
+#: The longer side is at most so many times the shorter one: models see the middle square.
+_LONGEST = 20
 
 
 def is_key(name: str | None) -> bool:
@@ -36,6 +41,7 @@ class OwnImages:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._decoding = threading.Lock()
 
     @property
     def folder(self) -> Path:
@@ -55,13 +61,17 @@ class OwnImages:
         if len(content) > self._settings.max_image_bytes:
             raise RequestError(too_large(len(content), self._settings))
         if not content.startswith(_STARTS):
-            file = name or "the file"
+            file = plain_name(name) if name else "the file"
             raise RequestError(f"{file}: expected a PNG or JPEG image, and this is neither. Save it as one.")
         try:
-            pixels = decode_image(content, name=name or "the image")
+            # One at a time: large ones take some hundred megabytes while they are decoded.
+            with self._decoding:
+                pixels = decode_image(
+                    content, name=plain_name(name) if name else "the image", max_pixels=self._settings.max_image_pixels
+                )
+                png = self._as_png(pixels)
         except ValueError as error:
             raise RequestError(f"This image can't be read: {error}") from error
-        png = self._as_png(pixels)
         key = f"image-{hashlib.sha256(png).hexdigest()[:16]}"
         if self.known(key):
             os.utime(self._path(key))  # it is the newest again
@@ -100,6 +110,9 @@ class OwnImages:
 
         array = pixels[0].numpy() if len(pixels) == 1 else pixels.permute(1, 2, 0).numpy()
         image = Image.fromarray(array)
+        if max(image.size) > _LONGEST * min(image.size):
+            got = f"{image.width:,} × {image.height:,} pixels"
+            raise ValueError(f"expected sides of at most 1 : {_LONGEST}, got {got}; cut a part of it out.")
         scale = self._settings.own_image_side / min(image.size)
         if scale < 1:
             size = tuple(max(1, round(scale * length)) for length in image.size)

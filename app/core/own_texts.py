@@ -74,7 +74,7 @@ class OwnTexts:
         text = plain(text)
         data = text.encode("utf-8", "replace")
         self._check(len(data), text)
-        one = OwnText(key=key_of(text), name=_plain_name(name), n_characters=len(text))
+        one = OwnText(key=key_of(text), name=plain_name(name), n_characters=len(text))
         label = json.dumps({"name": one.name, "characters": one.n_characters}, ensure_ascii=False)
         # The text first: what is listed can be read.
         for path, what in ((self._path(one.key, ".txt"), data), (self._path(one.key, ".json"), label.encode())):
@@ -93,7 +93,7 @@ class OwnTexts:
             return None
         try:
             label = json.loads(self._path(key, ".json").read_text("utf-8"))
-            return OwnText(key=key, name=_plain_name(str(label["name"])), n_characters=int(label["characters"]))
+            return OwnText(key=key, name=plain_name(str(label["name"])), n_characters=int(label["characters"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -153,7 +153,7 @@ def too_large(n_bytes: int, settings: Settings) -> str:
     )
 
 
-def _plain_name(name: str) -> str:
+def plain_name(name: str) -> str:
     """The last part of a file's name, in one line."""
     last = PurePath(name.replace("\\", "/")).name
     plain = "".join(one if one.isprintable() else " " for one in last).strip()

@@ -56,6 +56,8 @@ class Settings:
     """Pixels of the shorter side of a kept image, at most: a larger one is scaled down."""
     max_image_bytes: int = 4 * 2**20
     """Largest image that may be uploaded."""
+    max_image_pixels: int = 20_000_000
+    """Pixels of an uploaded image at most; decoding takes up to some 20 bytes for each, of one image at a time."""
     consistency_images: int = 200
     """Images on which it is measured whether heads attend to the same part of a class."""
     corpora: tuple[str, ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -59,6 +60,7 @@ def test_what_refers_to_itself_is_counted_once():
     assert 1000 < size_of(loop) < 1500
 
 
+ROOT = Path(__file__).resolve().parents[2]
 WORDS = ("the", "captain", "bowed", "and", "smiled", "at", "Mrs", "Pendlebury")
 
 # ── the bound ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -140,6 +142,14 @@ def test_the_count_is_right_after_many_threads():
         list(pool.map(use, range(8)))
     assert memory.n_bytes == measured_anew(memory) <= 50_000
     assert len(memory._kept) == sum(map(len, caches))
+
+
+def test_whatever_the_app_keeps_is_within_its_memory():
+    """A cache or jobs made elsewhere would keep values that nobody counts."""
+    for path in sorted((ROOT / "app").rglob("*.py")):
+        for line in path.read_text("utf-8").splitlines():
+            made = path.name != "cache.py" and re.search(r"[^.\w]Cache\(|\bJobs\((?!.*memory=)", line)
+            assert not made, f"{path.name}: {line.strip()}: expected memory.cache(…), or memory=core.memory"
 
 
 def test_an_app_keeps_within_its_bound_and_counts_all_that_it_keeps(settings: Settings, checkpoints: Path):

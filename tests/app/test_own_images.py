@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import os
+import random
+import re
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +71,52 @@ def test_what_is_no_image_is_refused_and_nothing_kept(own: OwnImages, content: b
     with pytest.raises(RequestError, match=why):
         own.keep(content, "a file.png")
     assert not own.folder.exists() or not list(own.folder.iterdir())
+
+
+def test_bombs_and_strips_are_refused_and_names_are_cut_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AOTLENS_HOME", str(tmp_path / "home"))
+    own, bomb = OwnImages(Settings()), io.BytesIO()
+    Image.new("1", (8000, 4000)).save(bomb, format="PNG")  # some kilobytes, and 32 million pixels
+    assert len(bomb.getvalue()) < 10_000
+    with pytest.raises(RequestError, match=r"at most 20,000,000 pixels, got 8,000 × 4,000"):
+        own.keep(bomb.getvalue(), "bomb.png")
+    with pytest.raises(RequestError, match=r"at most 1 : 20, got 3,000 × 2 pixels"):
+        own.keep(picture_file(size=(3000, 2)))
+    with pytest.raises(RequestError) as refused:
+        own.keep(b"<svg onload=alert(1)/>", "\x1b[31m<script>\n" + "x" * 1_000_000)
+    assert len(str(refused.value)) < 300 and "\x1b" not in str(refused.value) and "\n" not in str(refused.value)
+    assert not own.folder.exists()
+
+
+def test_damaged_images_are_refused_by_name(own: OwnImages, seed: int) -> None:
+    """Bytes of PNG and JPEG files at random, with checksums that fit: an image, or what is wrong with it."""
+    drawn, exif = random.Random(seed), Image.Exif()
+    exif[0x0112], exif[0x8769] = 6, {0x9003: "2020"}
+    taken = 0
+    for kind in ("PNG", "JPEG"):
+        buffer = io.BytesIO()
+        Image.new("RGB", (24, 20), "red").save(buffer, format=kind, exif=exif)
+        for _ in range(300):
+            content = bytearray(buffer.getvalue())
+            for _ in range(drawn.choice((1, 2, 8))):
+                content[drawn.randrange(8, len(content))] = drawn.choice((0, 1, 255, drawn.randrange(256)))
+            damaged = with_checksums(bytes(content)) if kind == "PNG" else bytes(content)
+            try:
+                own.keep(damaged, "picture")
+                taken += 1
+            except RequestError as error:
+                assert re.search("can't be read: (picture: )?expected|is neither", str(error)), error
+    assert taken > 20 and len(list(own.folder.iterdir())) <= 3
+
+
+def with_checksums(png: bytes) -> bytes:
+    """A PNG file with the checksum of each of its parts as its content says."""
+    whole, place = png[:8], 8
+    while place + 12 <= len(png) and (length := int.from_bytes(png[place : place + 4], "big")) <= len(png):
+        part = png[place + 4 : place + 8 + length]
+        whole += length.to_bytes(4, "big") + part + zlib.crc32(part).to_bytes(4, "big")
+        place += 12 + length
+    return whole
 
 
 @pytest.mark.parametrize(

@@ -82,11 +82,19 @@ def test_a_person_without_it_is_asked_and_goes_on_where_they_were(guarded: App):
     assert browser.get("/circuits", headers=PAGE).status_code == 200
 
 
-@pytest.mark.parametrize("target", ["//evil.example/x", "/\\evil.example", "\\\\evil.example", "https://evil.example"])
+@pytest.mark.parametrize(
+    "target",
+    ["//evil.example/x", "/\\evil.example", "\\\\evil.example", "https://evil.example", "/\t//evil.example",
+     "\r\n//evil.example", "/ /evil.example", "javascript:alert(1)", "/\n\\evil.example", "///\\//evil.example",
+     "/a\r\nSet-Cookie: x=1", "/\u2028//evil.example", "/\x00//evil.example"],
+)  # fmt: skip
 def test_nobody_is_sent_elsewhere(guarded: App, target: str):
     answer = client(guarded).post("/sign-in", data={"next": target, "token": TOKEN}, headers=PAGE)
     place = answer.headers["Location"]
     assert answer.status_code == 303 and place.startswith("/") and place[1:2] not in ("/", "\\")
+    # As browsers read it: without tabs and line ends, and with \\ for /.
+    assert not re.sub(r"[\t\r\n]", "", place).replace("\\", "/").startswith("//")
+    assert "\r" not in place and "\n" not in place and "x=1" not in str(answer.headers.getlist("Set-Cookie"))
 
 
 def test_what_is_typed_is_no_markup(guarded: App):

@@ -21,8 +21,17 @@ MAX_PIXELS = 50_000_000
 FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM")
 
 
+class _Refused(ValueError):
+    """What is said of an image that can be read and is not taken; it begins with the image's name."""
+
+
 def decode_image(
-    content: bytes | Path, *, name: str = "", size: int | None = None, colour: bool | None = None
+    content: bytes | Path,
+    *,
+    name: str = "",
+    size: int | None = None,
+    colour: bool | None = None,
+    max_pixels: int = MAX_PIXELS,
 ) -> UInt8[Tensor, "channel height width"]:
     """An image as uint8 `[channel, height, width]`: one channel where it is grey, three where it has colours.
 
@@ -31,7 +40,7 @@ def decode_image(
     so many pixels and cuts the middle square out; `colour` asks for three channels (True) or one (False).
 
     Raises `ValueError`, which begins with `name` (the path where one is given), for what is not an image of `FORMATS`,
-    is cut off, has more than 50 million pixels, or numbers of which nobody knows what white is (float, 32 bit).
+    is damaged or cut off, has more than `max_pixels`, or numbers of which nobody knows what white is (float, 32 bit).
     """
     from PIL import Image
 
@@ -42,14 +51,16 @@ def decode_image(
             warnings.simplefilter("ignore")  # Pillow warns of what is checked here, or of metadata
             with Image.open(source, formats=FORMATS) as opened:
                 width, height = opened.size
-                if width * height > MAX_PIXELS:
-                    raise ValueError(
-                        f"{name}: expected at most {MAX_PIXELS:,} pixels, got {width:,} × {height:,}; scale it down."
+                if width * height > max_pixels:
+                    raise _Refused(
+                        f"{name}: expected at most {max_pixels:,} pixels, got {width:,} × {height:,}; scale it down."
                     )
                 return pixels_of(opened, name=name, size=size, colour=colour)
-    except (OSError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise ValueError(f"{name}: there is no such file.") from error
+    except (_Refused, MemoryError):
+        raise
+    except FileNotFoundError as error:
+        raise ValueError(f"{name}: there is no such file.") from error
+    except Exception as error:  # whatever a damaged file leads Pillow's readers to, struct.error and KeyError too
         raise ValueError(f"{name}: expected a whole image ({', '.join(FORMATS)}), but: {error}.") from error
 
 
@@ -81,7 +92,7 @@ def _plain(image: Image.Image, name: str) -> Image.Image:
         return Image.fromarray(((deep + 128) // 257).astype(np.uint8))
     if image.mode in ("I", "F"):
         kind = "float" if image.mode == "F" else "32-bit"
-        raise ValueError(
+        raise _Refused(
             f"{name}: has {kind} numbers for pixels, of which nobody knows what "
             "white is; save it with 8 or 16 bits a channel."
         )
