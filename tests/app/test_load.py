@@ -40,9 +40,9 @@ ROOT = Path(__file__).resolve().parents[2]
 N_USERS = 20
 TEXT = "the captain of a ship bowed and Mrs. Pendlebury smiled at her dear friend who had danced all evening"
 CHECKPOINTS = ("novels-2l-mhsa", "novels-6l-mhsa", "novels-1l-mhsa")
-#: One output of each callback that a user asks, in turn.
+#: One output of each callback that a user asks, in turn: a text, all heads, eight of them, and the largest paths.
 PARTS = (
-    f"{ids.ANALYSIS}.data", f"{ids.GRID_PICTURE}.src", f"{ids.MAP}-graph.figure", f"{paths.SHOWN}.data",
+    f"{ids.ANALYSIS}.data", f"{ids.GRID_PICTURE}.src", *8 * (f"{ids.MAP}-graph.figure",), f"{paths.SHOWN}.data",
     f"{paths.TOP}-body.children",
 )  # fmt: skip
 
@@ -92,7 +92,7 @@ def request(app: App, part: str, values: dict[str, Any]) -> bytes:
 
 
 def load(port: int, pid: int, app: App, count: int, words: range) -> Load:
-    """Users who run a text, look at a head of it, then at its largest paths, and again."""
+    """Users who run a text, look at heads of it, then at its largest paths, and again."""
     measured, lock = Load(), threading.Lock()
 
     def user(number: int) -> None:
@@ -102,11 +102,12 @@ def load(port: int, pid: int, app: App, count: int, words: range) -> Load:
             text = " ".join(drawn.choices(TEXT.split(), k=drawn.choice(words)))
             prompt = {"checkpoint": drawn.choice(CHECKPOINTS), "text": text}
             values = {
-                ids.PROMPT: prompt, ids.HEAD: [0, drawn.randrange(4)], ids.VIEW: "attention", ids.HIDE_FIRST: False,
+                ids.PROMPT: prompt, ids.VIEW: "attention", ids.HIDE_FIRST: False,
                 shell.THEME: "light", ids.OFF: [], paths.PROMPT: prompt, paths.BY: "abs", paths.K: FIRST_K,
                 paths.ASKED: {**prompt, "target": None, "versus": None},
             }  # fmt: skip
             for part in PARTS:
+                values[ids.HEAD] = [0, drawn.randrange(4)]
                 begun = time.perf_counter()
                 client.request(
                     "POST", "/_dash-update-component", request(app, part, values), {"Content-Type": "application/json"}
@@ -116,7 +117,7 @@ def load(port: int, pid: int, app: App, count: int, words: range) -> Load:
                 if answer.status == 200 and part == PARTS[0]:
                     values[ids.ANALYSIS] = shown = json.loads(content)["response"][ids.ANALYSIS]["data"]
                     values[ids.RUN_OF] = {"key": shown["key"], "off": [], "how": "zero", "corpus": None}
-                elif answer.status == 200 and part == PARTS[3]:
+                elif answer.status == 200 and part == PARTS[-2]:
                     values[shell.seen(paths.TOP)] = json.loads(content)["response"][paths.SHOWN]["data"]
                 with lock:
                     measured.seconds.append(time.perf_counter() - begun)

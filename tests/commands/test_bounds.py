@@ -97,7 +97,7 @@ def test_numbers_that_are_none(run: Run, arguments: tuple[str, ...]) -> None:
         ("paths", "small", "--text", "the", "--position", MANY),
         ("paths", "small", "--text", "the", "--position", f"-{MANY}"),
         ("paths", "small", "--text", "the", "--score", "0.0", MANY, "0"),
-        ("generate", "small", "--ids", MANY),
+        ("generate", "small", "--tokens", "2", "--ids", MANY),
         ("motifs", "small", "--start", MANY),
     ],
 )
