@@ -38,8 +38,9 @@ class Settings:
     max_result_bytes: int = 256 * 2**20
     """Memory of one prompt's patterns and scores; limits the prompt's length for models with many heads."""
     memory_bytes: int = 768 * 2**20
-    """Memory of all that is kept between requests: models, prompts, circuits, tables, compressed files. What was used
-    least recently goes first. The process takes some 0.7 GB besides, and requests under way what they compute."""
+    """Memory of all that is kept between requests: weights of models, prompts, circuits, tables, results of jobs,
+    compressed files. What was used least recently goes first. Not in it: Python and its libraries (some 0.5 GB),
+    tokenizers, eight pasted texts, and what requests and jobs that are under way compute."""
     path_budget: int = 1000
     """Nodes that a search for the largest paths may expand before it gives up proof."""
     flow_links: int = 40

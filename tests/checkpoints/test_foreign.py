@@ -15,6 +15,7 @@ import transformers
 import aotlens
 from aotlens.checkpoints import import_foreign, is_foreign, list_checkpoints, verify
 from aotlens.cli import main
+from app.core.cache import Memory
 from app.core.catalog import Catalog
 from app.core.settings import Settings
 from tests.interop.foreign.conftest import TOKENS, NanoGPT, noisy, write_nanogpt
@@ -63,7 +64,7 @@ def test_gpt2_is_brought_in_and_compared(tmp_path, command, home):
     assert verify(home / "small") == [] and "small" in command("checkpoints", "list")[1]
     torch.testing.assert_close(aotlens.load("small", "cpu")(TOKENS), theirs(TOKENS).logits, rtol=1e-5, atol=1e-5)
     assert "Imported from gpt2 (Hugging Face's GPT-2)" in command("checkpoints", "show", "small")[1]
-    loaded = Catalog(Settings()).load("small")
+    loaded = Catalog(Settings(), Memory(2**30)).load("small")
     torch.testing.assert_close(loaded.model(TOKENS), theirs(TOKENS).logits, rtol=1e-5, atol=1e-5)
     code, _, err = command("checkpoints", "import", tmp_path / "gpt2", "--name", "small")
     assert code == 2 and "exists already. Give another name" in err
