@@ -8,6 +8,7 @@ session, signed with a key of this process, so that a restart signs everybody ou
 from __future__ import annotations
 
 import html
+import re
 import secrets
 from urllib.parse import urlencode
 
@@ -93,8 +94,9 @@ def _here() -> str:
 
 
 def _own(address: str) -> str:
-    """An address of this app: browsers read `//name` and `/\\name` as another server's."""
-    return "/" + address.lstrip("/\\ \t\r\n")
+    """An address of this app: browsers read `//name` and `/\\name` as another server's, and drop tabs and line ends,
+    which no header can hold."""
+    return "/" + re.sub(r"[\x00-\x1f\x7f]", "", address).lstrip("/\\ ")
 
 
 def _to(address: str) -> Response:

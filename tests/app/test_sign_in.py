@@ -97,6 +97,12 @@ def test_nobody_is_sent_elsewhere(guarded: App, target: str):
     assert "\r" not in place and "\n" not in place and "x=1" not in str(answer.headers.getlist("Set-Cookie"))
 
 
+def test_a_line_end_in_an_address_is_the_callers(guarded: App):
+    answer = client(guarded).get(f"/a%0d%0aSet-Cookie:%20x=1?token={TOKEN}", headers=PAGE)
+    assert answer.status_code == 303 and answer.headers["Location"].startswith("/aSet-Cookie")
+    assert "x=1" not in str(answer.headers.getlist("Set-Cookie"))
+
+
 def test_what_is_typed_is_no_markup(guarded: App):
     page = client(guarded).get("/sign-in?next=/%22%3E%3Cscript%3Ealert(1)%3C/script%3E", headers=PAGE)
     assert "<script" not in page.text and "&lt;script&gt;" in page.text
