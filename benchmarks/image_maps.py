@@ -7,7 +7,7 @@ same images with patterns computed, which a listener to any of them needs; `unwa
 on `scaled_dot_product_attention`. Models are of the size of the bundled ones of Fashion-MNIST (49 patches of 4 × 4),
 and of 14 × 14 patches, with random weights. A row of the maps must equal the cache's.
 
-Measured: 1.24 times a pass with patterns at 49 patches (aim 1.2) and 1.05 at 196 (docs/benchmarks.md).
+Measured: 1.14 to 1.19 times a pass with patterns at 49 patches (aim 1.2) and 1.05 at 196 (docs/benchmarks.md).
 """
 
 from __future__ import annotations
