@@ -25,6 +25,7 @@ Packages, each with its own `help`, for instance `help(aotlens.heads)`:
     report        what is known of a checkpoint, in one file that opens without a server
     results       what every result has in common: a line that says what it is, and a table
     statistics    rank correlations, fitted lines, intervals and McNemar's test, from scipy
+    sweeps        grids of runs, on this machine or a Dask cluster
     train         training from recipes, on one device or several
     trigrams      skip-trigrams of heads, held against text
 
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
         report,
         results,
         statistics,
+        sweeps,
         train,
         trigrams,
     )
@@ -89,6 +91,7 @@ __all__ = [
     "results",
     "show",
     "statistics",
+    "sweeps",
     "train",
     "trigrams",
 ]

@@ -18,6 +18,7 @@
     aotlens compile FFN.safetensors --bound M --tolerance E
     aotlens distill CHECKPOINT --corpus SPEC [--hidden 0,4,16,64] [--out FILE]
     aotlens report CHECKPOINT -o report.html [--corpus SPEC]
+    aotlens sweep SWEEP.toml [--dask ADDRESS] | sweep status SWEEP.toml
     aotlens --version
 
 It parses, calls the library and prints. What a user can put right is one line on stderr and exit code 2.
@@ -49,6 +50,7 @@ from aotlens.commands import (
     paths,
     report,
     subspaces,
+    sweep,
     train,
     trigrams,
 )
@@ -74,6 +76,7 @@ app.command("bigrams")(bigrams.bigrams_command)
 app.command("compile")(compiling.compile_command)
 app.command("distill")(distill.distill_command)
 app.command("report")(report.report_command)
+app.add_typer(sweep.app, name="sweep")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -64,7 +64,7 @@ def commands() -> Iterator[str]:
 
 ALL = list(commands())
 OURS = [command for command in ALL if command.startswith("aotlens ")]
-LONG = [command for command in OURS if command.startswith(EVERY_HEAD) and "--corpus" in command]
+LONG = [c for c in OURS if (c.startswith(EVERY_HEAD) and "--corpus" in c) or c.startswith("aotlens sweep ")]
 SLOW = [command for command in OURS if command.startswith(TRAINING) or command in LONG]
 
 
@@ -130,7 +130,10 @@ def files(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "2.bias": torch.zeros(2),
     }
     save_file(linear, tmp_path / "FFN.safetensors")
-    (recipe,) = (block for page in PAGES for block in blocks(page, "toml"))
+    written = [block for page in PAGES for block in blocks(page, "toml")]
+    (recipe,) = (block for block in written if "[[stages]]" in block)
+    (sweep,) = (block for block in written if "[[analyses]]" in block)
+    (tmp_path / "SWEEP.toml").write_text(sweep, encoding="utf-8")
     for name in ("my-recipe.toml", "tiny.toml"):
         (tmp_path / name).write_text(recipe, encoding="utf-8")
     return tmp_path

@@ -165,7 +165,7 @@ def test_what_computes_for_a_page_knows_no_interface():
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("module", ["aotlens", "aotlens.conventions", "aotlens.plots"])
+@pytest.mark.parametrize("module", ["aotlens", "aotlens.cli", "aotlens.conventions", "aotlens.plots", "aotlens.sweeps"])
 def test_importing_it_is_light(module: str):
     code = f"import sys, {module}; print(*sorted(set({HEAVY!r}) & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from aotlens.commands.shared import TokenBar, check_csv, load_ours, print_text, table, write_csv
-from aotlens.data.sources import portable_spec
 
 if TYPE_CHECKING:
     from aotlens.evaluate import ImageEvaluation
@@ -25,6 +24,7 @@ def evaluate_on_images(
     import pandas as pd
 
     from aotlens.data.images import open_images
+    from aotlens.data.sources import portable_spec
     from aotlens.evaluate import evaluate_images, images_of
 
     check_csv(csv, force)

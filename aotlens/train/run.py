@@ -38,16 +38,15 @@ def run_recipe(
     check_start(target, resume)  # before the corpus is read
     leads = os.environ.get("RANK", "0") == "0"
     data = OBJECTIVES[recipe.objective].prepare(recipe, corpus, announce=_say if leads else lambda message: None)
-    command = _command(
+    command = command_of(
         name_or_path,
-        "--corpus" if recipe.counted == "tokens" else "--data",
-        recipe.data_section.spec,
+        recipe,
         corpus,
-        seed,
-        learning_rate,
-        tokens,
-        tokenizer,
-        rows_at_once,
+        seed=seed,
+        learning_rate=learning_rate,
+        tokens=tokens,
+        tokenizer=tokenizer,
+        rows_at_once=rows_at_once,
     )
     kind, _, _ = recipe.corpus.tokenizer.partition(":")  # a card names no local folder
     recipe = dataclasses.replace(recipe, corpus=dataclasses.replace(recipe.corpus, tokenizer=kind))
@@ -83,25 +82,15 @@ def changed_recipe(
     )
 
 
-def _command(
-    recipe: str,
-    option: str,
-    spec: str | None,
-    corpus: str | None,
-    seed: int | None,
-    rate: float | None,
-    tokens: int | None,
-    tokenizer: str | None,
-    rows_at_once: int | None,
-) -> str:
-    """The command that trains this again; a local folder is named by its kind only. `option` names the data."""
-    words = ["aotlens train", recipe]
-    if corpus is not None and corpus != spec:
-        words.append(f"{option} {portable_spec(corpus)}")
+def command_of(name_or_path: str, recipe: Recipe, corpus: str | None, **options: int | float | str | None) -> str:
+    """The command that trains this again, a local folder named by its kind only; `options` are of `changed_recipe`."""
+    words = ["aotlens train", name_or_path]
+    if corpus is not None and corpus != recipe.data_section.spec:
+        words.append(f"{'--corpus' if recipe.counted == 'tokens' else '--data'} {portable_spec(corpus)}")
+    tokenizer = options.pop("tokenizer", None)
     if tokenizer is not None:
-        words.append(f"--tokenizer {tokenizer.partition(':')[0]}:FOLDER")
-    options = {"--seed": seed, "--learning-rate": rate, "--tokens": tokens, "--rows-at-once": rows_at_once}
-    words += [f"{name} {value}" for name, value in options.items() if value is not None]
+        words.append(f"--tokenizer {str(tokenizer).partition(':')[0]}:FOLDER")
+    words += [f"--{name.replace('_', '-')} {value}" for name, value in options.items() if value is not None]
     return " ".join(words)
 
 

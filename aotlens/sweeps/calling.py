@@ -1,0 +1,134 @@
+"""An analysis by its name: which function it is, what it is given, and its result as a table."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import inspect
+import numbers
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: The packages whose functions may be swept.
+PACKAGES = ("circuits", "heads", "trigrams", "paths", "distill", "denoise", "evaluate")
+#: The figures of a checkpoint's card, which no function computes.
+METRICS = "metrics"
+#: Parameters that the sweep's [data] fill: required ones, and those that a setting calls `DATA`.
+DATA = "data"
+TEXT = ("tokens", "inputs", "windows")
+CORPUS = "corpus"
+
+
+def names() -> list[str]:
+    """Every analysis by name: public functions of the library that take a model first."""
+    return [METRICS, *(f"{package}.{name}" for package in PACKAGES for name in _functions(package))]
+
+
+def function(name: str) -> Callable[..., Any]:
+    """The function of that name. Raises `ValueError`, with names that are near, for one that is not there."""
+    package, _, own = name.partition(".")
+    if package in PACKAGES and own in (functions := _functions(package)):
+        return functions[own]
+    known = names()
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or known[:3]
+    raise ValueError(
+        f"no analysis {name!r}: expected {METRICS}, or a function of aotlens that takes a model, as {', '.join(near)}."
+    )
+
+
+def _functions(package: str) -> dict[str, Callable[..., Any]]:
+    home = import_module(f"aotlens.{package}")
+    each = {name: getattr(home, name) for name in home.__all__}
+    return {
+        name: made
+        for name, made in each.items()
+        if inspect.isfunction(made) and next(iter(inspect.signature(made).parameters), "") == "model"
+    }
+
+
+def check(name: str, settings: Mapping[str, Any], seed: int | None, has_text: bool) -> None:
+    """Before any work: raise `ValueError` for settings that the analysis does not take, or lacks."""
+    if name == METRICS:
+        if settings or seed is not None:
+            raise ValueError(f"{METRICS}: reads the checkpoint's card, and takes no settings and no seeds.")
+        return
+    parameters = dict(list(inspect.signature(function(name)).parameters.items())[1:])
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return
+    unknown = sorted(set(settings) - parameters.keys())
+    if unknown:
+        raise ValueError(f"{name}: unknown settings {', '.join(unknown)}; it takes {', '.join(parameters)}.")
+    if seed is not None and "seed" not in parameters:
+        raise ValueError(f"{name}: seeds given, and it takes no seed: it draws nothing.")
+    missing = [each.name for each in parameters.values() if each.default is each.empty and each.name not in settings]
+    if not has_text and reads(name, settings) is not None:
+        raise ValueError(f"{name}: reads text. Give the sweep a section [data] with corpus = '...'.")
+    missing = [each for each in missing if each not in (*TEXT, CORPUS)]
+    if missing:
+        raise ValueError(f"{name}: missing settings {', '.join(missing)}.")
+
+
+def reads(name: str, settings: Mapping[str, Any]) -> str | None:
+    """The parameter that the sweep's text fills: one of `TEXT`, or `CORPUS`; None where nothing is to be filled.
+
+    That is a required one that no setting gives, or an optional one whose setting is "data".
+    """
+    if name == METRICS:
+        return None
+    parameters = inspect.signature(function(name)).parameters
+    for each in (*TEXT, CORPUS):
+        if each in parameters:
+            unsaid = DATA if parameters[each].default is inspect.Parameter.empty else None
+            if settings.get(each, unsaid) == DATA:
+                return each
+    return None
+
+
+def call(name: str, model: Any, settings: Mapping[str, Any], seed: int | None, text: Any) -> pd.DataFrame:
+    """The analysis of a model as a table. Raises `ValueError` for a result that is none, and whatever it raises."""
+    if name == METRICS:
+        card = getattr(model, "card", None)
+        if card is None or not card.metrics:
+            raise ValueError("metrics: there is no card with figures beside these weights.")
+        return as_table({key: value for key, value in card.metrics.items() if isinstance(value, numbers.Real)})
+    arguments = dict(settings)
+    filled = reads(name, settings)
+    if filled is not None and text is not None:
+        arguments[filled] = text
+    if seed is not None:
+        arguments["seed"] = seed
+    if isinstance(arguments.get("task"), Mapping):
+        from aotlens.data import RegressionTask
+
+        arguments["task"] = RegressionTask(**arguments["task"])
+    return as_table(function(name)(model, **arguments))
+
+
+def as_table(result: Any) -> pd.DataFrame:
+    """A result as rows: its `to_frame()`; a number, or a result's numbers, as one row; named results below each other.
+
+    Raises `ValueError` for what holds no table and no number.
+    """
+    import pandas as pd
+
+    to_frame = getattr(result, "to_frame", None)
+    if to_frame is not None:
+        frame = to_frame()
+        return frame if isinstance(frame.index, pd.RangeIndex) else frame.reset_index()
+    if isinstance(result, numbers.Real):
+        return pd.DataFrame({"value": [result]})
+    if isinstance(result, Mapping) and result:
+        if all(isinstance(each, numbers.Real) for each in result.values()):
+            return pd.DataFrame({str(name): [value] for name, value in result.items()})
+        tables = {str(name): as_table(each) for name, each in result.items()}
+        return pd.concat([table.assign(of=name) for name, table in tables.items()], ignore_index=True)
+    if dataclasses.is_dataclass(result):
+        values = {each.name: getattr(result, each.name) for each in dataclasses.fields(result)}
+        row = {name: value for name, value in values.items() if isinstance(value, numbers.Real | str)}
+        if row:
+            return pd.DataFrame([row])
+    raise ValueError(f"its result, {type(result).__name__}, is no table and no number; a sweep keeps tables.")

@@ -1,0 +1,236 @@
+"""What a sweep runs, from TOML: models × seeds × settings × analyses.
+
+    threads = 1                                # of every cell
+    device = "auto"
+
+    [data]                                     # text for analyses that read some
+    corpus = "dir:PATH"
+    tokens = 8192
+
+    [[models]]
+    checkpoints = ["novels-1l-mhsa", "novels-2l-mhsa"]
+
+    [[models]]                                 # trained first, once for each seed and each value of the grid
+    recipe = "tiny.toml"
+    corpus = "stdlib"
+    seeds = [0, 1, 2]
+    grid = { learning_rate = [1e-3, 3e-3] }
+
+    [[analyses]]                               # a function of aotlens that takes a model
+    name = "heads.motif_scores"
+    seeds = [0, 1]
+    settings = { n_sequences = 4 }
+    grid = { half_length = [25, 50] }
+
+    [[analyses]]                               # the figures on the checkpoint's card
+    name = "metrics"
+
+Every combination is a cell. Unknown keys are refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+#: What a training's grid may change: options of `aotlens train`.
+TRAINING_OPTIONS = ("learning_rate", "tokens")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """Text that analyses read: windows of about `tokens` tokens of the documents that a model was not trained on."""
+
+    corpus: str
+    """As `aotlens.data.open_corpus` takes it."""
+    tokens: int = 16_384
+
+    def __post_init__(self) -> None:
+        _require(self.tokens > 0, "[data] tokens", "a whole number above 0", self.tokens)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Models:
+    """Checkpoints by name or path, or a recipe that is trained once for each seed and each combination of `grid`."""
+
+    checkpoints: tuple[str, ...] = ()
+    recipe: str | None = None
+    corpus: str | None = None
+    """In place of the recipe's own corpus, or images."""
+    seeds: tuple[int, ...] = ()
+    """Of training; () is the recipe's own."""
+    grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        where = "[[models]]"
+        if bool(self.checkpoints) == (self.recipe is not None):
+            raise ValueError(f"{where}: expected either checkpoints = [...] or recipe = '...', got {_said(self)}.")
+        _require(all(seed >= 0 for seed in self.seeds), f"{where} seeds", "whole numbers of at least 0", self.seeds)
+        if self.checkpoints and (self.seeds or self.grid or self.corpus):
+            raise ValueError(
+                f"{where}: seeds, grid and corpus are of a recipe's training; of checkpoints, give them to an analysis."
+            )
+        unknown = sorted(set(self.grid) - set(TRAINING_OPTIONS))
+        if unknown:
+            raise ValueError(f"{where} grid: expected some of {', '.join(TRAINING_OPTIONS)}, got {', '.join(unknown)}.")
+
+    def trainings(self) -> Iterator[dict[str, Any]]:
+        """The options of each training: `seed` (None is the recipe's own) and one value of each entry of the grid."""
+        for seed in self.seeds or (None,):
+            for options in combinations(self.grid):
+                yield {"seed": seed, **options}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Analysis:
+    """A function of the library that takes a model, by name, with its settings; `metrics` reads the card."""
+
+    name: str
+    seeds: tuple[int, ...] = ()
+    """For functions that take a seed; () is their own."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """Lists of settings: every combination is a cell."""
+
+    def __post_init__(self) -> None:
+        _require(all(seed >= 0 for seed in self.seeds), f"{self.name} seeds", "whole numbers of at least 0", self.seeds)
+        both = sorted(set(self.settings) & set(self.grid))
+        if both:
+            raise ValueError(f"{self.name}: {', '.join(both)} stand in settings and in grid; give each once.")
+        try:
+            json.dumps([dict(self.settings), dict(self.grid)], allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{self.name}: expected settings of numbers, texts, lists and tables ({error}).") from None
+        if "seed" in {*self.settings, *self.grid}:
+            raise ValueError(f"{self.name}: give seeds = [...] of the analysis in place of a setting seed.")
+
+    def calls(self) -> Iterator[tuple[int | None, dict[str, Any]]]:
+        """The seed (None is the function's own) and the settings of each call."""
+        for seed in self.seeds or (None,):
+            for chosen in combinations(self.grid):
+                yield seed, {**self.settings, **chosen}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """A grid of runs: every model under every analysis."""
+
+    models: tuple[Models, ...]
+    analyses: tuple[Analysis, ...]
+    data: Data | None = None
+    threads: int = 1
+    """Of each cell: sums differ in their last bits between one thread and two."""
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        _require(bool(self.models), "[[models]]", "at least one", self.models)
+        _require(bool(self.analyses), "[[analyses]]", "at least one", self.analyses)
+        _require(1 <= self.threads <= 1024, "threads", "1 to 1,024", self.threads)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], where: str = "sweep") -> Sweep:
+        """Build and check. Raises `ValueError` that names unknown, missing or misfitting keys."""
+        sections: dict[str, Any] = dict(values)
+        try:
+            for name, section in (("models", Models), ("analyses", Analysis)):
+                each = sections.get(name, [])
+                _require(isinstance(each, list), name, f"tables, each begun by [[{name}]]", each)
+                sections[name] = tuple(_made(section, one, f"[[{name}]]") for one in each)
+            if "data" in sections:
+                sections["data"] = _made(Data, sections["data"], "[data]")
+            made: Sweep = _made(cls, sections, "the top of the file")
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from None
+        return made
+
+
+def load_sweep(path: str | Path) -> Sweep:
+    """A sweep from a TOML file. Raises `ValueError`, which names the file, for what is no sweep."""
+    path = Path(path)
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"sweep {path}: cannot be read ({error}).") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"sweep {path}: not valid TOML ({error}).") from error
+    return Sweep.from_dict(values, where=f"sweep {path}")
+
+
+def combinations(grid: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
+    """Every choice of one value for each name; one empty choice of an empty grid."""
+    for values in itertools.product(*grid.values()):
+        yield dict(zip(grid, values, strict=True))
+
+
+def _made(cls: Any, values: Any, where: str) -> Any:
+    """The dataclass of a table of TOML, whose values have the types of its fields; lists become tuples."""
+    _require(isinstance(values, dict), where, "a table of keys", values)
+    fields = {each.name: each for each in dataclasses.fields(cls)}
+    unknown = sorted(set(values) - fields.keys())
+    if unknown:
+        raise ValueError(f"{where}: unknown keys {', '.join(unknown)}; known: {', '.join(fields)}.")
+    needed = [name for name, each in fields.items() if _is_needed(each) and name not in values]
+    if needed:
+        raise ValueError(f"{where}: missing keys {', '.join(needed)}.")
+    said = dict(values)
+    for name, value in said.items():
+        expected, fits = _KEYS[name]
+        _require(fits(value), f"{where} {name}", expected, value)
+        said[name] = tuple(value) if isinstance(value, list) else value
+    if "grid" in said:
+        said["grid"] = {name: tuple(chosen) for name, chosen in said["grid"].items()}
+    return cls(**said)
+
+
+def _is_needed(one: dataclasses.Field[Any]) -> bool:
+    return one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
+
+
+def _require(holds: bool, where: str, expected: str, got: Any) -> None:
+    if not holds:
+        raise ValueError(f"{where}: expected {expected}, got {got!r}.")
+
+
+def _said(models: Models) -> str:
+    given = [name for name in ("checkpoints", "recipe") if getattr(models, name)]
+    return " and ".join(given) or "neither"
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _list_of(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list | tuple) and all(map(fits, value))
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _grid(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(each, list) and each for each in value.values())
+
+
+#: What a key's value is in TOML: in words, and as a check.
+_KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "models": ("tables, each begun by [[models]]", _list_of(lambda each: isinstance(each, Models))),
+    "analyses": ("tables, each begun by [[analyses]]", _list_of(lambda each: isinstance(each, Analysis))),
+    "data": ("a table [data]", lambda value: isinstance(value, Data)),
+    "threads": ("a whole number", _whole),
+    "device": ("auto, cpu, cuda, cuda:N or mps", _text),
+    "corpus": ("the name of a corpus, as 'stdlib' or 'dir:PATH'", _text),
+    "tokens": ("a whole number", _whole),
+    "checkpoints": ("a list of names or folders", _list_of(_text)),
+    "recipe": ("a recipe's name, or a TOML file", _text),
+    "seeds": ("a list of whole numbers", _list_of(_whole)),
+    "name": ("a name, as 'heads.motif_scores'", _text),
+    "settings": ("a table of keys", lambda value: isinstance(value, dict)),
+    "grid": ("a table of lists of values", _grid),
+}
