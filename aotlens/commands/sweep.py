@@ -19,7 +19,7 @@ MOST_JOBS = 1024
 class _RunUnlessNamed(typer.core.TyperGroup):
     """`aotlens sweep FILE` is `aotlens sweep run FILE`."""
 
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and not args[0].startswith("-") and args[0] not in self.commands:
             args = ["run", *args]
         return super().parse_args(ctx, args)
@@ -53,8 +53,8 @@ def run(
     """
     from aotlens.sweeps import load_sweep, run_sweep
 
-    loaded = load_sweep(sweep)
     folder = _folder(sweep, out)
+    loaded = load_sweep(sweep)
     if dask is not None and jobs is not None:
         raise ValueError("--jobs is of this machine; a Dask cluster has as many as its workers have threads.")
     n_jobs = None if dask is not None else jobs or max(1, (os.cpu_count() or 1) // loaded.threads)

@@ -1,0 +1,47 @@
+"""`aotlens sweep FILE` runs a sweep, says how far it is, and leaves one table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from .conftest import Run
+
+TOML = """
+device = "cpu"
+[[models]]
+checkpoints = ["small"]
+[[analyses]]
+name = "circuits.copying_rate"
+grid = { heads = ["0.1", "7.7"] }
+"""
+
+
+def test_it_runs_and_says_what_came_of_it(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "rates.toml"
+    path.write_text(TOML, encoding="utf-8")
+    code, text, error = run("sweep", str(path))
+    assert code == 1 and error == ""  # a cell failed
+    assert "1 done, 1 failed, 0 to do." in text and "heads 7.7" in text and "ValueError" in text
+    table = pd.read_csv(tmp_path / "rates" / "results.csv", dtype={"heads": str})
+    again = pd.read_parquet(tmp_path / "rates" / "results.parquet")
+    pd.testing.assert_frame_equal(table.drop(columns="seed"), again.drop(columns="seed"), check_dtype=False)
+    assert again.seed.isna().all() and table.seed.isna().all()
+    assert set(table.model) == {"small"} and set(table.heads) == {"0.1"}
+    code, text, error = run("sweep", "status", str(path))
+    assert code == 0 and "1 done, 1 failed, 0 to do." in text and "7.7" in text and error == ""
+
+
+def test_what_cannot_be_run_is_said(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "some.toml"
+    for arguments, said in (
+        (("sweep", "some.txt"), "expected a TOML file"),
+        (("sweep", str(path)), "cannot be read"),
+        (("sweep", "status", str(path)), "no sweep was run here"),
+    ):
+        code, text, error = run(*arguments)
+        assert code == 2 and text == "" and said in error
+    path.write_text(TOML, encoding="utf-8")
+    code, _, error = run("sweep", str(path), "--dask", "tcp://127.0.0.1:1", "--jobs", "2")
+    assert code == 2 and "--jobs is of this machine" in error
