@@ -23,6 +23,7 @@ from app.pages.paths.address import ADDRESS, PathsState
 from app.pages.paths.ids import SCORE_PANELS, ids
 from app.pages.paths.score_callbacks import chosen
 from app.shell import ids as shell
+from app.shell.app import App
 from tests.app.conftest import SCHEMES, fits, head_drawn, in_the_first_screen, seen, settled, written
 
 if TYPE_CHECKING:
@@ -74,10 +75,12 @@ def test_what_is_asked_where_nothing_is_chosen(services: Core):
         services.scores.explain(question_of(services, (0, 0), 3, 1, checkpoint="tiny-fixed")[0])
 
 
-def test_the_trace_in_words_has_every_edge_and_leads_to_heads(services: Core):
+def test_the_trace_in_words_has_every_edge_and_leads_to_heads(app: App):
+    services = app.core
     question, _ = question_of(services, (1, 2), 5, 2, against=1)
     trace = services.scores.trace(question)
-    text = json.dumps([part.to_plotly_json() for part in figures.trace_lines(services, question)], default=_plain)
+    lines = [part.to_plotly_json() for part in figures.trace_lines(services, question)]
+    text = json.dumps(lines, default=_plain, ensure_ascii=False)
     for node in trace.nodes:
         assert trace.name(node) in text
         for edge in node.edges:
@@ -87,7 +90,8 @@ def test_the_trace_in_words_has_every_edge_and_leads_to_heads(services: Core):
     assert text.count("times in size what they add up to") + text.count("cancel altogether") == 2 * len(trace.nodes)
     figure = figures.trace_figure(services, question, "light")
     boxes = trace.layout().boxes
-    assert [box.cell for box in boxes] == list(figure.data[0].customdata)
+    cells = [None if box.cell is None else [list(box.cell[0]), *box.cell[1:]] for box in boxes]
+    assert cells == list(figure.data[0].customdata)
     links = [link for link in trace.layout().links if link.start == 1]
     assert sum("side of" in note for note in boxes[1].notes) == len(links)
 
