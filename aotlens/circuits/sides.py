@@ -61,7 +61,7 @@ def read_side(
     norm = folded_norm(model, layer)
     if isinstance(spec, tuple):
         what, earlier = ("tokens", spec) if isinstance(spec[0], int) else spec
-        return _through(model, layer, norm.into(weight), str(what), cast(Head, earlier), frozen)
+        return _through(model, layer, norm.into(weight), str(what), earlier, frozen)
     if spec == "prompt" and frozen is None:
         raise ValueError("side 'prompt': give frozen=cache, from `_, cache = model.run_with_cache(tokens)`.")
     if spec == "bias":

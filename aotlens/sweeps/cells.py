@@ -194,7 +194,7 @@ def _data_hash(recipe: Any, spec: str | None) -> str | None:
     if recipe.objective == "classes":
         from aotlens.data.images import open_images
 
-        return open_images(spec).sha256()
+        return open_images(spec or "").sha256()
     from aotlens.data import open_corpus
 
     return open_corpus(spec or "").sha256()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,7 +119,7 @@ def _run(jobs: Sequence[Job], store: Store, n_jobs: int | None, report: _Report)
         CHILDREN.stop(name)
 
 
-def _outcomes(jobs: Sequence[Job], n_jobs: int | None, name: str) -> Iterator[Outcome]:
+def _outcomes(jobs: Sequence[Job], n_jobs: int | None, name: str) -> Generator[Outcome, None, None]:
     parallel = Parallel(n_jobs=n_jobs, prefer="threads", batch_size=1, return_as="generator_unordered")
     outcomes = parallel(delayed(run_job)(job, name) for job in jobs)
     try:
