@@ -4,14 +4,16 @@
 
 For every head above layer 0 of the bundled language checkpoints (those of layer 0 read no heads), on windows of the
 documents that its card kept from training (of code the standard library's, which needs no --corpus): R² of the best 1,
-5 and 20 groups, last head × last head, of the variance over keys weighted by the pattern, and how much all groups
-cancel (`aotlens.paths.explained_variance`). A unit is a head on a text; medians and quartiles are over units and
-describe these checkpoints on these windows: heads of one model are no sample of anything. Two minutes; --quick, less.
+5 and 20 groups, last head × last head, of the variance over keys weighted by the pattern; how much all groups cancel;
+which group is most often the best one (`aotlens.paths.explained_variance`). A unit is a head on a text; medians and
+quartiles are over units and describe these checkpoints on these windows: heads of one model are no sample of anything.
+Two minutes; --quick, less.
 """
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -25,7 +27,15 @@ from aotlens.models import AttentionOnlyTransformer
 from aotlens.paths import ExplainedVariance, expand, explained_variance
 
 BEST = (1, 5, 20)
-HEADER = ("checkpoint", "attention", "heads × texts", "groups", *(f"R² of {k}" for k in BEST), "cancellation")
+HEADER = (
+    "checkpoint",
+    "attention",
+    "heads × texts",
+    "groups",
+    *(f"R² of {k}" for k in BEST),
+    "cancellation",
+    "most often first",
+)
 
 
 def bundled_language_models() -> list[str]:
@@ -61,7 +71,9 @@ def row(name: str, model: AttentionOnlyTransformer, units: list[ExplainedVarianc
     groups = f"{fewest:,}" if fewest == most else f"{fewest:,} to {most:,}"
     explained = [quartiles([unit.explained(k) for unit in units], ".2f") for k in BEST]
     cancelled = quartiles([unit.cancellation for unit in units], ".1f")
-    return [f"`{name}`", kind, f"{len(units)}", groups, *explained, cancelled]
+    (first, times), *_ = Counter(unit.groups[0] for unit in units).most_common(1)
+    often = f"{' × '.join(first)}, {times / len(units):.0%}"
+    return [f"`{name}`", kind, f"{len(units)}", groups, *explained, cancelled, often]
 
 
 def main(argv: list[str] | None = None) -> int:

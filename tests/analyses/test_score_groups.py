@@ -34,6 +34,9 @@ def test_a_row_is_of_every_head_that_reads_heads_on_every_text(tmp_path: Path, c
         low, middle, high = np.quantile([unit.explained(k) for unit in units], [0.25, 0.5, 0.75])
         assert cell == f"{middle:.2f} ({low:.2f} to {high:.2f})"
     assert re.fullmatch(r"[\d.]+ \([\d.]+ to [\d.]+\)", cells[7])
+    firsts = [" × ".join(unit.groups[0]) for unit in units]
+    name, share = cells[8].rsplit(", ", 1)
+    assert firsts.count(name) == max(map(firsts.count, firsts)) and share == f"{firsts.count(name) / 8:.0%}"
 
 
 def test_novels_are_left_out_without_a_corpus_and_said_to_be(capsys: Any) -> None:
