@@ -148,6 +148,7 @@ def analyse(app: Dash, prompt: dict[str, Any], **state: Any) -> dict[str, Any]:
             {"id": ids.HEAD, "property": "data", "value": state.get("head")},
             {"id": ids.POSITION, "property": "data", "value": state.get("position")},
             {"id": ids.OFF, "property": "data", "value": state.get("off")},
+            {"id": ids.CELL, "property": "data", "value": {"cell": None, "against": None}},
         ],
         "changedPropIds": [f"{ids.PROMPT}.data"],
     }

@@ -301,7 +301,7 @@ def test_where_a_path_comes_in(make: MakeModel, tokens: Tensor) -> None:
     scale = cache["scale", 1, "ln1"][0].flatten()
     for against, weights in ((0, {3: 1.0, 0: -1.0}), (None, {3: 1.0})):
         side = expand(model, tokens, split_sources=True).score((1, 1), 4, 3, against=against).sides[1]
-        arrivals = side.arrivals(Path("token", ((0, 2),), 0))
-        pattern = cache["pattern", 0][0, 2, :, 0]
+        arrivals = side.arrivals(Path("token", ((0, 1),), 0))
+        pattern = cache["pattern", 0][0, 1, :, 0]
         expected = torch.tensor([abs(weights.get(at, 0.0)) for at in range(len(tokens))]) * pattern / scale
         torch.testing.assert_close(arrivals / arrivals.sum(), expected / expected.sum(), rtol=0, atol=1e-12)
