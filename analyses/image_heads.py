@@ -140,7 +140,8 @@ def sections(
             float(np.median(above.share_outside[of_class])), f"{largest:.1g}",
         ]
     ]  # fmt: skip
-    header = ["images", "logit", "patches", "[CLS]", "positions", "MLPs", "biases", "share outside", "sum − model"]
+    terms = ["images", "logit", "patches", "[CLS]", "positions", "MLPs", "biases"]
+    header = [*terms, "share outside (median)", "sum − model"]
     yield f"{name}: the predicted class's logit above the mean over classes, by paths", header, rows, {}
     curves = patch_curves(model, images[:n_curves], reference=images)
     header = ["method", "deletion area", "less random's", "insertion area", "less random's"]

@@ -17,6 +17,8 @@ from aotlens.distill.compile.examples import absolute_value, random_network
 from aotlens.distill.compile.roles import head_roles
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from aotlens.paths import superposition
+from aotlens.sweeps import sweep_status
+from aotlens.sweeps.store import Store
 from tests.distill.heads.conftest import FAST, build, random_windows
 from tests.distill.masked.sequences import masked_sequences
 from tests.heads.hand_built import induction, repeated
@@ -46,6 +48,9 @@ def every_result() -> Iterator[Any]:
     yield denoise.head_asymmetry(model, tokens, every=2, n_draws=2)
     yield denoise.audit(model, torch.randint(279, (2, 12), generator=torch.Generator().manual_seed(0)), n_draws=2)
     yield denoise.stored_audit("novels-1l-mhsa")
+    folder = Path(tempfile.mkdtemp())
+    Store(folder).save_plan([], 3)
+    yield sweep_status(folder)
 
 
 def _of_heads(model: AttentionOnlyTransformer, tokens: torch.Tensor) -> Iterator[Any]:

@@ -37,8 +37,9 @@ class Memory:
 
     @property
     def n_bytes(self) -> int:
-        """What is held now."""
-        return self._total
+        """What is held now, never in the middle of a change."""
+        with self.lock:
+            return self._total
 
     def cache(
         self, most: int | None = None, cost: Callable[[Any], int] | None = None, *, grows: bool = False

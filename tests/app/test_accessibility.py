@@ -48,6 +48,11 @@ def faults(page: Page, options: dict[str, Any], within: str = "body") -> list[st
     ]
 
 
+def shut(page: Page) -> list[str | None]:
+    """The panels of all tabs that could be opened now."""
+    return [tab.get_attribute("aria-controls") for tab in page.get_by_role("tab", selected=False).all()]
+
+
 def in_the_dark(page: Page) -> None:
     """The other theme, until it is drawn."""
     page.emulate_media(color_scheme="dark")
@@ -60,7 +65,10 @@ def test_nobody_is_kept_out(open_page, path: str):
     page = open_page(path)
     answered(page)
     assert faults(page, OPTIONS) == [], f"{path}, light"
-    for panel in [tab.get_attribute("aria-controls") for tab in page.get_by_role("tab", selected=False).all()]:
+    seen: set[str | None] = set()
+    while panels := [panel for panel in shut(page) if panel not in seen]:
+        panel = panels[-1]  # an outer tab, which takes others away, when all that is within the open one has been seen
+        seen.add(panel)
         page.locator(f'[aria-controls="{panel}"]').click()
         answered(page)
         assert faults(page, OPTIONS, f'[id="{panel}"]') == [], f"{path}, {panel}, light"

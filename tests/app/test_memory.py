@@ -162,7 +162,7 @@ def test_an_app_keeps_within_its_bound_and_counts_all_that_it_keeps(settings: Se
     def ask(user: int) -> None:
         nonlocal largest
         drawn = random.Random(user)
-        for _ in range(6):
+        for _ in range(2):
             words = " ".join(drawn.choices(WORDS, k=8))
             checkpoint = drawn.choice(["tiny-mhsa", "tiny-mssa", "tiny-fixed"])
             assert analyse(app, {"checkpoint": checkpoint, "text": words})

@@ -181,7 +181,7 @@ def test_data_and_other_sections_are_refused(path: Path, recipe: Recipe, tmp_pat
 
 def test_recipes_of_one_size_have_equally_many_parameters() -> None:
     for d in (5, 10):
-        names = [name for name in list_recipes() if name.startswith(f"regression-{d}d-")]
+        names = [name for name in list_recipes() if name.startswith(f"regression-{d}d-") and "sparse" not in name]
         counts = {name: dry_run_parameters(name) for name in names}
         assert len(counts) == 3 and max(counts.values()) < 1.03 * min(counts.values()), counts
         assert {load_recipe(name).prompts for name in names if "mssa" not in name} == {load_recipe(names[0]).prompts}

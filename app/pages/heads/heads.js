@@ -3,6 +3,7 @@
 (function () {
     "use strict";
     const BEST = 5, LEAST = 0.1; // heads that are numbered in the picture, if they have such a score
+    const OPENING = 60; // frames that a tab may take to open
     const state = { rank: null, motifs: null, analysis: null, head: null, position: null, direction: "to", hover: null, off: [],
         cell: null, against: null };
 
@@ -307,6 +308,8 @@
                 key: analysis.key, head, cell: state.cell, position: state.cell ? null : position ?? null, direction,
                 against: state.against, off: state.off,
             } : null;
+            // Without a text the store is as empty as it was, and its panel, which is in the document from now on, waits.
+            if (tab === "why" && !why) aotlens.passOn("heads-why-of", null, OPENING);
             const line = state.off.length ? "off-line" : "off-line off-none";
             const shown = document.getElementById("heads-off-line");
             return {

@@ -69,6 +69,7 @@ def _views() -> dict[str, tuple[str, Any]]:
         html.Div(
             [figure(ids.TRACE, "graph-layers"), drawn(ids.TRACE_LINES, "trace-lines", "The cells of the trace")],
             className="graph-trace paper-figure",
+            tabIndex=0,
         ),
     ]
     return {

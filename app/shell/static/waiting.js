@@ -35,11 +35,11 @@
 
     const given = new Map(); // by store: what it holds
 
-    // The store `id` holds something else. Its panels may be in a tab that is opening, and not in the document yet.
-    aotlens.passOn = function (id, shown, patience = PATIENCE) {
+    // The store `id` holds something else, or a tab opens that follows it. Its panels may not be in the document yet.
+    aotlens.passOn = function (id, shown, patience = (shown ?? null) === null ? 0 : PATIENCE) {
         given.set(id, shown);
         const panels = document.querySelectorAll(`[data-follows="${id}"]`);
-        if (!panels.length && (shown ?? null) !== null && patience) {
+        if (!panels.length && patience) {
             requestAnimationFrame(() => given.get(id) === shown && aotlens.passOn(id, shown, patience - 1));
         }
         for (const panel of panels) {
