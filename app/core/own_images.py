@@ -31,9 +31,9 @@ _STARTS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")
 _LONGEST = 20
 
 
-def is_key(name: str | None) -> bool:
+def is_key(name: object) -> bool:
     """Whether something that a browser says has the form of a key."""
-    return _KEY.fullmatch(name or "") is not None
+    return isinstance(name, str) and _KEY.fullmatch(name) is not None
 
 
 class OwnImages:

@@ -152,6 +152,8 @@ def save_files(app: App, files: Mapping[str, Callable[..., File]], state: Props)
     )
     def save(clicks: Any, given: dict[str, Any]) -> Any:
         entry = str(ctx.triggered_id)
+        if entry not in files:  # a request that names nothing pressed
+            return no_update
         file, said = spoken(lambda: files[entry](**given), f"saving {entry}")
         set_props(ids.notice(ids.exporting(entry)), {"children": said})
         return no_update if file is None else dcc.send_bytes(file.content, file.name, type=file.mime)
@@ -172,6 +174,8 @@ def save_pictures(app: App, panel: str, make: Callable[..., Any], state: Props) 
     )
     def draw(clicks: Any, given: dict[str, Any]) -> Any:
         entry = str(ctx.triggered_id)
+        if entry not in {one.component_id for one in entries.values()}:
+            return no_update
         figure, said = spoken(lambda: make(**given), f"drawing {entry}")
         set_props(ids.notice(panel), {"children": said})
         return no_update if figure is None else {"format": entry.rpartition("-")[2], "figure": figure}
