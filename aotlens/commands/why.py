@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aotlens.commands.shared import print_text, several, table, write_csv
+from aotlens.files import replacing_file
 
 if TYPE_CHECKING:
     from aotlens.paths import ScoreExpansion, Trace
@@ -66,7 +67,8 @@ def print_trace(trace: Trace, csv: Path | None, out: Path | None) -> None:
         return
     if out is not None:
         made = {".json": trace.to_json, ".svg": trace.to_svg, ".html": trace.to_html}[out.suffix]()
-        out.write_text(made, encoding="utf-8")
+        with replacing_file(out) as unfinished:
+            unfinished.write_text(made, encoding="utf-8")
         print_text(f"{out}: {several(len(trace.nodes), 'cell')}")
         return
     print_text(f"{trace.headline[0].upper()}{trace.headline[1:]}. Terms in nats; shares are within one side of a cell.")

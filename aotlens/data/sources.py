@@ -41,10 +41,20 @@ def open_corpus(spec: str, *, root: str | PathLike[str] | None = None) -> Corpus
     raise ValueError(f"expected a corpus 'stdlib', 'file:PATH', 'dir:PATH' or 'hf:NAME[:config[:field]]', got {spec!r}")
 
 
+#: Kinds of data that are a file or a folder of this machine.
+_LOCAL = ("dir", "file", "npz", "folder")
+
+
 def portable_spec(spec: str) -> str:
     """The name of data as it means something elsewhere: of a local file or folder only its kind, `dir:PATH`."""
     kind, _, path = spec.partition(":")
-    return f"{kind}:PATH" if kind in ("dir", "file", "npz", "folder") and path else spec
+    return f"{kind}:PATH" if kind in _LOCAL and path else spec
+
+
+def absolute_spec(spec: str) -> str:
+    """The same data from any working directory: the path of a local file or folder in full."""
+    kind, _, path = spec.partition(":")
+    return f"{kind}:{Path(path).expanduser().resolve()}" if kind in _LOCAL and path else spec
 
 
 class TextFiles(Corpus):

@@ -82,13 +82,15 @@ def _common(sweep: Sweep) -> dict[str, Any]:
 
 
 def _training(sweep: Sweep, models: Models, options: dict[str, Any]) -> Job:
+    from aotlens.data.sources import absolute_spec
     from aotlens.train.run import changed_recipe, command_of
 
     assert models.recipe is not None
     recipe = changed_recipe(models.recipe, **options)
     common = _common(sweep)
     chosen = {name: value for name, value in options.items() if value is not None and name != "seed"}
-    spec = _absolute(models.corpus or recipe.data_section.spec)
+    said = models.corpus or recipe.data_section.spec
+    spec = None if said is None else absolute_spec(said)
     return Job(
         label={"model": recipe.name, "training_seed": recipe.seed, **chosen, "analysis": "training"},
         identity={**common, "recipe": recipe.to_dict(), "data": _data_hash(recipe, spec)},
@@ -166,8 +168,10 @@ class _Text:
     @property
     def corpus(self) -> dict[str, str] | None:
         """Where a worker finds the corpus, and what it must hold."""
+        from aotlens.data.sources import absolute_spec
+
         if self._said is None and self._data is not None:
-            self._said = {"spec": _absolute(self._data.corpus) or "", "sha256": self._open().sha256()}
+            self._said = {"spec": absolute_spec(self._data.corpus), "sha256": self._open().sha256()}
         return self._said
 
     def windows(self, model: Any) -> np.ndarray | None:
@@ -198,12 +202,6 @@ def _data_hash(recipe: Any, spec: str | None) -> str | None:
     from aotlens.data import open_corpus
 
     return open_corpus(spec or "").sha256()
-
-
-def _absolute(spec: str | None) -> str | None:
-    """The same data from any working directory: the path of a local file or folder in full."""
-    kind, _, path = (spec or "").partition(":")
-    return f"{kind}:{Path(path).expanduser().resolve()}" if kind in ("dir", "file", "npz", "folder") and path else spec
 
 
 def _absolute_folder(name: str) -> str:
