@@ -1,6 +1,6 @@
 """Twenty users at once, each with texts of their own: no error, and memory that stays where it is.
 
-    python -m pytest -m long tests/app/test_load.py -s     10,000 requests, some ten minutes on two cores
+    python -m pytest -m long tests/app/test_load.py -s     1,000 and 10,000 requests, some ten minutes on two cores
 
 It prints seconds to an answer (median and 95th percentile) and the server's resident memory.
 """
@@ -146,9 +146,10 @@ def resident(pid: int) -> float:
     ("count", "memory_bytes", "words"),
     [
         (1000, 24 * 2**20, range(5, 30)),  # as many values go as in the large one: the bound is full after the warm-up
-        pytest.param(10_000, Settings().memory_bytes, range(20, 120), marks=pytest.mark.long),
+        (10_000, Settings().memory_bytes, range(20, 120)),
     ],
 )
+@pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_memory_stays_where_it_is_under_twenty_users(
     real_bundled_folder: None, tmp_path: Path, count: int, memory_bytes: int, words: range
@@ -158,5 +159,6 @@ def test_memory_stays_where_it_is_under_twenty_users(
         measured = load(port, pid, app, count, words)
     print(measured)
     assert set(measured.statuses) == {200}
-    warm = [megabytes for number, megabytes in measured.resident if number >= count // 5]
+    # The bound is full, and every thread has answered something large, after a third of the requests.
+    warm = [megabytes for number, megabytes in measured.resident if number > count // 3]
     assert max(warm) <= 1.10 * warm[0], measured

@@ -44,7 +44,7 @@ def load_or_refuse(folder: Path) -> str | None:
 
 
 @given(data=st.data(), file=st.sampled_from(FILES))
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_truncated_at_any_byte(saved: Path, data: st.DataObject, file: str) -> None:
     with fresh(saved) as folder:
         whole = (folder / file).read_bytes()
@@ -58,7 +58,7 @@ def test_truncated_at_any_byte(saved: Path, data: st.DataObject, file: str) -> N
 
 
 @given(data=st.data(), file=st.sampled_from(FILES))
-@settings(max_examples=50)
+@settings(max_examples=20)
 def test_any_byte_changed(saved: Path, data: st.DataObject, file: str) -> None:
     with fresh(saved) as folder:
         content = bytearray((folder / file).read_bytes())
@@ -78,7 +78,7 @@ json_values = st.recursive(
 
 
 @given(data=st.data(), value=json_values)
-@settings(max_examples=50)
+@settings(max_examples=20)
 def test_any_value_in_the_config(saved: Path, data: st.DataObject, value: Any) -> None:
     with fresh(saved) as folder:
         config = json.loads((folder / "config.json").read_text())
@@ -93,7 +93,7 @@ def test_any_value_in_the_config(saved: Path, data: st.DataObject, value: Any) -
 
 
 @given(value=json_values)
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_any_json_as_the_whole_config(saved: Path, value: Any) -> None:
     with fresh(saved) as folder:
         (folder / "config.json").write_text(json.dumps(value))

@@ -182,10 +182,10 @@ def judge(chosen: list[tuple[str, str, Damage]], parent: Path) -> list[tuple[flo
     return outcomes
 
 
-def test_every_tenth_variant(tmp_path: Path) -> None:
+def test_some_variants(tmp_path: Path) -> None:
     chosen = list(variants())
     assert len(chosen) >= 600 and len({label for _, label, _ in chosen}) > 200
-    outcomes = judge(chosen[::11], tmp_path)
+    outcomes = judge(chosen[::29], tmp_path)
     assert {refused for _, _, refused in outcomes} == {True, False}
 
 
