@@ -2,7 +2,7 @@
 # ARGS is passed on: make app ARGS="--port 9000", make test ARGS="tests/models -x".
 
 .DEFAULT_GOAL := help
-.PHONY: help setup app test test-long lint bench train
+.PHONY: help setup app test test-long lint docs bench train
 
 # PYTHON= on the command line or in the environment chooses the interpreter of .venv.
 PYTHON_GIVEN := $(if $(filter undefined default,$(origin PYTHON)),,yes)
@@ -15,6 +15,7 @@ help:
 	@echo 'make test                 the whole suite, browser tests included where there is a Chromium'
 	@echo 'make test-long            the tests that are too slow for make test'
 	@echo 'make lint                 ruff (rules and format), and mypy on aotlens/'
+	@echo 'make docs                 the site, in docs/_build/html: it opens from disk, without a server or a network'
 	@echo 'make bench                the measurements that README.md reports'
 	@echo 'make train RECIPE=...     train a checkpoint (a name in aotlens/train/recipes, or a TOML file)'
 	@echo
@@ -86,6 +87,18 @@ lint: setup
 	@.venv/bin/python -m ruff check .
 	@.venv/bin/python -m ruff format --check --quiet . || { echo 'Not formatted; run .venv/bin/python -m ruff format .' >&2; exit 1; }
 	@.venv/bin/python -m mypy
+
+# What the site is built with is installed over .venv when docs/requirements.txt or .venv has changed; the marker
+# lies in .venv, and goes with it.
+docs: setup
+	@checksum=`cat requirements.txt docs/requirements.txt | cksum`; \
+	if [ "`cat .venv/.installed-docs 2>/dev/null`" != "$$checksum" ]; then \
+	    echo 'Installing the packages of docs/requirements.txt into .venv ...'; \
+	    $(PIP_INSTALL) -r requirements.txt -r docs/requirements.txt || exit 1; \
+	    echo "$$checksum" > .venv/.installed-docs; \
+	fi
+	@.venv/bin/python -m sphinx -W --keep-going -q -b html $(ARGS) docs docs/_build/html
+	@echo 'The site is docs/_build/html/index.html.'
 
 bench: setup
 	@.venv/bin/python -m benchmarks $(ARGS)

@@ -38,6 +38,8 @@ def project(tmp_path: Path) -> Path:
     (folder / "fake" / "bin").mkdir(parents=True)
     for name in ("Makefile", "requirements.txt", "pyproject.toml"):
         shutil.copy(ROOT / name, folder)
+    (folder / "docs").mkdir()
+    shutil.copy(ROOT / "docs" / "requirements.txt", folder / "docs")
     interpreter = folder / "fake" / "bin" / "python3"
     interpreter.write_text(INTERPRETER)
     interpreter.chmod(0o755)
@@ -89,9 +91,22 @@ def test_setup_happens_once_and_then_the_command_runs(project: Path):
 
 
 def test_folders_named_like_targets_hide_nothing(project: Path):
-    for name in ("setup", "app", "test", "bench", "train", "lint"):
-        (project / name).mkdir()
+    for name in ("setup", "app", "test", "bench", "train", "lint", "docs"):
+        (project / name).mkdir(exist_ok=True)
     assert "ran: -m app --port 9000" in make(project, "app", "ARGS=--port 9000").stdout
+
+
+def test_the_site_s_packages_are_installed_over_the_others_once(project: Path):
+    first = make(project, "docs")
+    assert "ran: -m sphinx -W --keep-going -q -b html docs docs/_build/html" in first.stdout
+    assert calls(project) == ["venv", "pip", "pip", "pip"]
+    assert make(project, "docs").returncode == 0 and calls(project) == []
+
+    requirements = project / "docs" / "requirements.txt"
+    requirements.write_text(requirements.read_text() + "another==1.0\n")
+    assert make(project, "docs", PIP_FAILS="1").returncode != 0
+    assert make(project, "docs").returncode == 0
+    assert calls(project) == ["pip", "pip"]  # the first of which failed
 
 
 def test_dates_do_not_matter_and_contents_do(project: Path):

@@ -197,24 +197,25 @@ def repository_files() -> list[Path]:
     return [path for path in paths if path.is_file()]
 
 
-def declared() -> dict[str, Requirement]:
+def declared(*, site: bool = False) -> dict[str, Requirement]:
+    """The requirements of the project and its extras; or, of the extra `docs` alone, what the site is built with."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    lines = [*project["dependencies"]]
-    for extra in project["optional-dependencies"].values():
-        lines += extra
+    extras = dict(project["optional-dependencies"])
+    lines = extras.pop("docs")
+    if not site:
+        lines = [*project["dependencies"], *(line for extra in extras.values() for line in extra)]
     return {canonicalize_name(requirement.name): requirement for requirement in map(Requirement, lines)}
 
 
-def test_requirements_pin_what_pyproject_allows():
+@pytest.mark.parametrize("file", ["requirements.txt", "docs/requirements.txt"])
+def test_requirements_pin_what_pyproject_allows(file: str):
     lines = [
-        line
-        for line in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
-        if line and not line.startswith("#")
+        line for line in (ROOT / file).read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")
     ]
     inexact = [line for line in lines if not re.fullmatch(r"[\w.-]+==[\w.]+( ; .+)?", line)]
     assert not inexact, f"exact pins without a local build, please: {inexact}"
     pins = {canonicalize_name(line.partition("==")[0]): line.partition("==")[2].split()[0] for line in lines}
-    for name, requirement in declared().items():
+    for name, requirement in declared(site=file.startswith("docs")).items():
         assert name in pins, f"{name} has no pin"
         assert requirement.specifier.contains(pins[name]), f"{requirement}: pinned {pins[name]}"
 

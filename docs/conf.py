@@ -1,0 +1,71 @@
+"""How Sphinx builds the site of these pages: `make docs`.
+
+Nothing is fetched while it is built or read: formulas are drawn by a MathJax that is copied into the site, figures by a
+plotly.js of the site, and the search is Sphinx's own.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent)]
+
+import aotlens  # noqa: E402  (it is imported from this clone)
+
+project = "aotlens"
+author = "aotlens authors"
+copyright = "aotlens authors, MIT licence"
+version = release = aotlens.__version__
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "sphinx-mathjax-offline",
+    "sphinx.ext.viewcode",
+]
+exclude_patterns = ["_build", "_ext", "requirements.txt"]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+
+# Pages are Markdown that is also read on GitHub: links to headings are its own.
+myst_enable_extensions = ["amsmath", "colon_fence", "dollarmath"]
+myst_heading_anchors = 4
+myst_dmath_allow_space = False
+myst_dmath_allow_digits = False
+
+# Sphinx 9 would load MathJax from a CDN.
+mathjax_path = "mathjax/tex-chtml.js"
+
+autodoc_default_options = {"members": True, "undoc-members": True, "show-inheritance": True}
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+autosummary_generate = False
+
+html_theme = "pydata_sphinx_theme"
+html_title = "aotlens"
+html_static_path = ["_static"]
+html_show_sourcelink = False
+html_theme_options = {
+    "icon_links": [],
+    "show_prev_next": False,
+    "navigation_with_keys": False,
+    "footer_start": ["copyright"],
+    "footer_end": [],
+}
+
+if (HERE / "gallery").is_dir():  # it is executed by the build
+    extensions.append("sphinx_gallery.gen_gallery")
+    exclude_patterns.append("gallery")
+    sphinx_gallery_conf = {
+        "examples_dirs": ["gallery"],
+        "gallery_dirs": ["auto_gallery"],
+        "filename_pattern": r"/\d\d_",
+        "within_subsection_order": "FileNameSortKey",
+        "write_computation_times": False,
+        "min_reported_time": 1e9,
+        "show_memory": False,
+        "remove_config_comments": True,
+    }
