@@ -1,4 +1,4 @@
-"""Every page and each of its tabs, light and dark, by axe: nothing serious, nothing critical."""
+"""Every page, light and dark, by axe, and in the long tests each of its tabs: nothing serious, nothing critical."""
 
 from __future__ import annotations
 
@@ -62,9 +62,19 @@ def in_the_dark(page: Page) -> None:
 
 @pytest.mark.parametrize("path", [page.path for page in PAGES])
 def test_nobody_is_kept_out(open_page, path: str):
+    """As a page opens. What else its tabs hold is read by the long tests below."""
     page = open_page(path)
     answered(page)
     assert faults(page, OPTIONS) == [], f"{path}, light"
+    in_the_dark(page)
+    assert faults(page, CONTRAST) == [], f"{path}, dark"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("path", [page.path for page in PAGES])
+def test_every_tab_in_the_light(open_page, path: str):
+    page = open_page(path)
+    answered(page)
     seen: set[str | None] = set()
     while panels := [panel for panel in shut(page) if panel not in seen]:
         panel = panels[-1]  # an outer tab, which takes others away, when all that is within the open one has been seen
@@ -72,8 +82,6 @@ def test_nobody_is_kept_out(open_page, path: str):
         page.locator(f'[aria-controls="{panel}"]').click()
         answered(page)
         assert faults(page, OPTIONS, f'[id="{panel}"]') == [], f"{path}, {panel}, light"
-    in_the_dark(page)
-    assert faults(page, CONTRAST) == [], f"{path}, dark"
 
 
 @pytest.mark.long

@@ -25,6 +25,7 @@ def address(served: tuple[str, Trigrams]) -> str:
     return served[0]
 
 
+@pytest.mark.long
 def test_rows_come_after_none_however_slow_the_browser_is(open_page, served):
     """dash-ag-grid's own way of asking for rows lost those that came after an answer without any."""
     page = open_page(trigrams())
