@@ -93,6 +93,10 @@ def make_server(application: Callable[..., Iterable[bytes]], settings: Settings,
         "max_request_header_size": settings.max_header_bytes,
         # What is larger goes to a temporary file, so that a thousand half-sent requests fit in memory.
         "inbuf_overflow": 64 * 2**10,
+        # A proxy says whether the browser came over HTTPS, so that cookies are marked for it. Who makes that up only
+        # keeps their own cookies from being sent; nothing else that proxies say is passed on.
+        "trusted_proxy": "*",
+        "trusted_proxy_headers": "x-forwarded-proto",
         "ident": None,
         "log_socket_errors": False,
     }

@@ -155,10 +155,13 @@ class Corpora:
         return key
 
     def addressed(self, text: str) -> str:
-        """What an address says of a prompt: the text itself, or the key under which a long one is kept from now on."""
+        """What an address says of a prompt: the text itself, or the key under which a long one is kept from now on.
+
+        Where no further text is kept, the address says a long one itself.
+        """
         if len(text) <= self._settings.max_addressed or plain(text) != text or "\x00" in text or not text.strip():
             return text
-        return self._keep(text)
+        return text if self.own.full and self.own.get(key_of(text)) is None else self._keep(text)
 
     def prompt(self, addressed: str) -> str:
         """The text of what an address says; what is no key of a kept text is a text."""

@@ -75,12 +75,22 @@ class OwnTexts:
         data = text.encode("utf-8", "replace")
         self._check(len(data), text)
         one = OwnText(key=key_of(text), name=plain_name(name), n_characters=len(text))
+        if self.full and self.get(one.key) is None:
+            raise RequestError(
+                f"{self._settings.own_texts} texts are kept here, and no more: delete one that you no longer need "
+                "(beside the choice of a text), and try again."
+            )
         label = json.dumps({"name": one.name, "characters": one.n_characters}, ensure_ascii=False)
         # The text first: what is listed can be read.
         for path, what in ((self._path(one.key, ".txt"), data), (self._path(one.key, ".json"), label.encode())):
             with replacing_file(path) as temporary:
                 temporary.write_bytes(what)
         return one
+
+    @property
+    def full(self) -> bool:
+        """Whether no further text is kept."""
+        return sum(1 for _ in self.folder.glob("text-*.txt")) >= self._settings.own_texts
 
     def list(self) -> list[OwnText]:
         """What is kept, by name."""

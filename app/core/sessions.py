@@ -27,5 +27,6 @@ def keep_sessions(server: Flask) -> None:
     @server.after_request
     def name_browser(response: Response) -> Response:
         if response.mimetype == "text/html" and not current():
-            response.set_cookie(_COOKIE, secrets.token_urlsafe(16), httponly=True, samesite="Strict")
+            name = secrets.token_urlsafe(16)
+            response.set_cookie(_COOKIE, name, httponly=True, samesite="Strict", secure=request.is_secure)
         return response

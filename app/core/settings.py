@@ -49,6 +49,8 @@ class Settings:
     """Labelled images besides the digits, by the names of `aotlens.data.images.open_images`."""
     images_shown: int = 10
     """Images of the data that are looked at together; a person's own come on top."""
+    own_texts: int = 500
+    """Texts of a person's own that are kept, long prompts included; a further one is refused, none is removed."""
     own_images_shown: int = 4
     """Images of a person's own that are looked at together."""
     own_images: int = 64

@@ -13,6 +13,7 @@ import secrets
 from urllib.parse import urlencode
 
 from flask import Flask, Response, redirect, request, session
+from flask.sessions import SecureCookieSessionInterface
 
 from app.core.access import Access, TooManyGuesses
 from app.core.settings import Settings
@@ -25,12 +26,20 @@ FILE = HERE / "sign_in.html"
 _SIGNED_IN = "signed-in"
 
 
+class _SignedIn(SecureCookieSessionInterface):
+    """Flask's session, whose cookie browsers never send in the open where it was given over HTTPS."""
+
+    def get_cookie_secure(self, app: Flask) -> bool:
+        return request.is_secure
+
+
 def require_token(server: Flask, settings: Settings) -> None:
     """Lets only those in who have the settings' token, where there is one."""
     if settings.token is None:
         return
     access = Access(settings.token)
     server.secret_key = secrets.token_bytes(32)
+    server.session_interface = _SignedIn()
     server.config.update(
         # A browser sends cookies to every port of a host: two apps on one machine must not share one.
         SESSION_COOKIE_NAME=f"aotlens-signed-in-{settings.port}",

@@ -50,6 +50,21 @@ def test_what_is_no_text_is_refused_and_nothing_kept(own: OwnTexts, content: byt
     assert own.list() == []
 
 
+def test_no_more_are_kept_than_the_settings_say(own: OwnTexts, tmp_path: Path):
+    settings = Settings(own_texts=2, max_addressed=10)
+    few = OwnTexts(settings)
+    first = few.keep("one", b"a first text")
+    few.keep("two", b"a second text")
+    with pytest.raises(RequestError, match=r"2 texts are kept here.*delete one"):
+        few.keep("three", b"a third text")
+    assert few.keep("again", b"a first text").key == first.key and len(few.list()) == 2
+    corpora = Corpora(settings)
+    long = "a prompt that is too long for an address"
+    assert corpora.addressed(long) == long and corpora.addressed("a second text") == key_of("a second text")
+    few.delete(first.key)
+    assert corpora.addressed(long) == key_of(long) and len(few.list()) == 2
+
+
 @pytest.mark.parametrize(
     ("given", "name"),
     [("../../etc/passwd", "passwd"), ("C:\\texts\\one.txt", "one.txt"), ("", "a text"), ("a\nb\x1b[0m", "a b [0m"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import re
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -16,6 +18,7 @@ from app.core.settings import Settings
 from app.factory import create_app
 from app.shell.app import App
 from tests.app.test_app import page_request
+from tests.app.test_server import running
 
 TOKEN = "correct-horse-battery"  # short enough to be guessed at
 HOST = {"Host": "localhost"}
@@ -56,12 +59,26 @@ def _home(app: App) -> str:
     return client(app).get("/", headers={**PAGE, "Authorization": f"Bearer {TOKEN}"}).text
 
 
+def test_behind_https_cookies_are_never_sent_in_the_open(guarded: App):
+    """What the proxy says goes through waitress."""
+    with running(guarded.server) as server:
+        cookies = {}
+        for scheme in ("http", "https"):
+            headers = {**PAGE, "X-Forwarded-Proto": scheme}
+            with closing(http.client.HTTPConnection("127.0.0.1", server.effective_port, timeout=60)) as browser:
+                browser.request("GET", f"/?token={TOKEN}", headers=headers)
+                cookies[scheme] = browser.getresponse().headers.get_all("Set-Cookie")
+    assert [len(cookies[scheme]) for scheme in cookies] == [2, 2]
+    assert all("; Secure" in cookie for cookie in cookies["https"])
+    assert not any("Secure" in cookie for cookie in cookies["http"])
+
+
 def test_the_printed_address_signs_in_and_the_token_leaves_it(guarded: App):
     browser = client(guarded)
     answer = browser.get(f"/heads?text=a%20b&token={TOKEN}&head=1.0", headers=PAGE)
     assert answer.status_code == 303 and answer.headers["Location"] == "/heads?text=a+b&head=1.0"
     cookie = next(one for one in answer.headers.getlist("Set-Cookie") if "signed-in" in one)
-    assert "HttpOnly" in cookie and "SameSite=Lax" in cookie and TOKEN not in cookie
+    assert "HttpOnly" in cookie and "SameSite=Lax" in cookie and TOKEN not in cookie and "Secure" not in cookie
     assert browser.get("/heads", headers=PAGE).status_code == 200
     assert browser.post("/_dash-update-component", json=page_request("/heads"), headers=HOST).status_code == 200
     assert browser.get(f"/heads?token={TOKEN}", headers=PAGE).headers["Location"] == "/heads"
