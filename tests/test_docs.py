@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 import typer
+from PIL import Image
 
 import aotlens
 from aotlens.checkpoints import bundled_folder
@@ -122,6 +123,7 @@ def files(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / f"{name}.txt").write_text(SENTENCES * 400, encoding="utf-8")
     (tmp_path / "lambada_test.jsonl").write_text('{"text": "Mr. Darnay bowed to the lady"}\n' * 3, encoding="utf-8")
     (tmp_path / "wiki.test.raw").write_text(f" \n = Darnay = \n \n {SENTENCES} \n", encoding="utf-8")
+    Image.new("L", (40, 28), 90).save(tmp_path / "boot.png")
     _others_models(tmp_path)
     linear = {
         "0.weight": torch.randn(5, 3),

@@ -31,6 +31,13 @@ def report_command(
         str | None,
         typer.Option(metavar="TEXT", help="Show where heads look in this text. Default: in what the atlas read."),
     ] = None,
+    image: Annotated[
+        list[Path],
+        typer.Option(
+            metavar="FILE",
+            help="Show where heads look in this image, for a model of images; may be given several times.",
+        ),
+    ] = [],  # noqa: B006 (Typer copies it)
     heads: Annotated[
         str | None,
         typer.Option(
@@ -53,9 +60,9 @@ def report_command(
 ) -> None:
     """Write what is known of a checkpoint to one HTML file of at most 5 MB, which opens from disk without a network.
 
-    It has the maps of all heads on a text, the atlas, circuits, skip-trigrams with verdicts, the distillation, losses
-    and the card. What the model cannot show is said in its section. Of text that the checkpoint was trained on, only
-    the documents that were held out are read.
+    It has the maps of all heads on a text or on images, the atlas, circuits, skip-trigrams with verdicts, the
+    distillation, losses and the card. What the model cannot show is said in its section. Of text that the checkpoint
+    was trained on, only the documents that were held out are read.
     """
     if out.exists() and not force:
         raise ValueError(f"{out}: exists already. Choose another file, or overwrite it with --force.")
@@ -69,6 +76,7 @@ def report_command(
             checkpoint,
             corpus=corpus,
             text=text,
+            images=image,
             heads=None if heads is None else _listed(heads),
             sections=tuple(SECTIONS) if sections is None else _listed(sections),
             n_tokens=tokens,

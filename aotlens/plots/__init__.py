@@ -18,6 +18,7 @@ nonlinearity.py a compiled network: error over the inputs, a head as a gate, mas
 denoising.py    subspaces, SNR by layer, denoisers' training, the loss over α and β
 distillation.py heads as feed-forward networks, models side by side: errors, and what replacing heads costs
 results.py      `plot(result)`: the figure of a result
+display.py      how plotly shows a figure, wherever that is: without its logo and its cloud
 subspaces.py    tokens of noisy subspaces layer by layer: where they lie, their SNR, what attends to what
 descent.py      an energy over the plane with a query on its way down it, and errors step by step
 regression.py   errors of in-context regression by the number of examples

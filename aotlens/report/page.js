@@ -21,9 +21,8 @@ async function drawReport() {
     return Promise.all(
       places.map((place) => {
         const { data, layout, height } = header.figures[Number(place.dataset.figure)][theme];
-        const options = { displaylogo: false, responsive: true };
         // A copy: plotly writes its own defaults into what it is given.
-        return Plotly.react(place, structuredClone(data), { height, ...structuredClone(layout) }, options);
+        return Plotly.react(place, structuredClone(data), { height, ...structuredClone(layout) }, header.config);
       }),
     );
   };

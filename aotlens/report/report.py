@@ -20,6 +20,7 @@ from aotlens.conventions import HeadLike, Progress
 from aotlens.data import Corpus
 from aotlens.files import replacing_file
 from aotlens.plots import Theme
+from aotlens.plots.display import DISPLAY
 from aotlens.plots.page import compressed, packed, script
 from aotlens.report.parts import Figure, Maps, Section, Text
 from aotlens.report.sections import SECTIONS
@@ -63,6 +64,7 @@ def make_report(
     *,
     corpus: Corpus | str | None = None,
     text: str | None = None,
+    images: Iterable[str | Path] = (),
     heads: Iterable[HeadLike] | None = None,
     sections: Sequence[str] = tuple(SECTIONS),
     n_tokens: int = 30_000,
@@ -72,7 +74,8 @@ def make_report(
 ) -> Report:
     """Everything that one file shows of a checkpoint (its name or path) or of a model, `sections` in the order given.
 
-    maps           every head's attention on `text` (else on text that the atlas read, or random tokens that come twice)
+    maps           every head's attention on `text` (else on text that the atlas read, or random tokens that come
+                   twice); for a model of images on each of `images`, which are files (else on one of aotlens)
     atlas          the stored atlas of these weights, or one measured on `n_tokens` of `corpus`
     circuits       the largest QK and OV entries of `heads` (else of the 8 without which the model loses most)
     trigrams       their skip-trigrams, held against `corpus` (else against the windows that the atlas has read)
@@ -82,7 +85,7 @@ def make_report(
 
     A section that the model cannot have says why in a sentence. Time: some seconds a head for circuits and
     skip-trigrams, and, without a stored atlas, what `aotlens.heads.atlas` takes. Raises `ValueError` for a checkpoint,
-    section, head or corpus that there is not.
+    section, head or corpus that there is not, and for images where the model reads none or a file is none.
     """
     chosen = list(dict.fromkeys(sections))
     if unknown := [name for name in chosen if name not in SECTIONS]:
@@ -90,8 +93,8 @@ def make_report(
     if not chosen:
         raise ValueError(f"sections: expected some of {', '.join(SECTIONS)}, got none.")
     subject = Subject.of(
-        checkpoint, corpus=corpus, text=text, heads=heads, n_tokens=n_tokens, device=device, folders=folders,
-        progress=progress,
+        checkpoint, corpus=corpus, text=text, images=images, heads=heads, n_tokens=n_tokens, device=device,
+        folders=folders, progress=progress,
     )  # fmt: skip
     return Report(name=subject.info.name, sections=tuple(_section(name, subject) for name in chosen))
 
@@ -116,7 +119,7 @@ def _render(report: Report) -> str:
         for figure in figures
     ]
     header = {
-        "figures": drawn, "maps": [each.header for each in maps], "css": script("head_maps.css"),
+        "figures": drawn, "config": DISPLAY, "maps": [each.header for each in maps], "css": script("head_maps.css"),
     }  # fmt: skip
     data = packed(header, [array for each in maps for array in each.arrays])
     code = "\n".join(

@@ -9,15 +9,29 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import UInt8
 from torch import Tensor
 
 from aotlens.checkpoints import CheckpointInfo, find_checkpoint, is_foreign, load
 from aotlens.conventions import Head, HeadLike, Progress, as_heads
 from aotlens.data import Corpus, open_corpus
+from aotlens.data.images import decode_image
 from aotlens.heads import Atlas, AtlasRecord, atlas, stored_atlas
 
 #: Heads whose circuits and skip-trigrams are listed, unless some are named.
 N_HEADS = 8
+#: Images whose maps one file shows, at most.
+MAX_IMAGES = 12
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GivenImage:
+    """A picture that was given, as the model sees it."""
+
+    name: str
+    """The name of its file, without the folder."""
+    pixels: UInt8[Tensor, "channel size size"]
+    """Its middle square at the model's size and in the model's colours, before normalisation."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -30,6 +44,8 @@ class Subject:
     corpus: Corpus | None
     text: str | None
     """A prompt that was given."""
+    images: tuple[GivenImage, ...]
+    """Pictures that were given; none means that the report takes one that comes with aotlens."""
     named_heads: tuple[Head, ...]
     """Heads that were named; none means that the report chooses."""
     n_tokens: int
@@ -45,14 +61,15 @@ class Subject:
         *,
         corpus: Corpus | str | None = None,
         text: str | None = None,
+        images: Iterable[str | Path] = (),
         heads: Iterable[HeadLike] | None = None,
         n_tokens: int = 30_000,
         device: str = "auto",
         folders: Iterable[str | Path] = (),
         progress: Progress | None = None,
     ) -> Subject:
-        """A checkpoint by name or path, or a model. Raises `ValueError` for one that there is not, and for heads and a
-        corpus that there are not."""
+        """A checkpoint by name or path, or a model. Raises `ValueError` for one that there is not, for heads and a
+        corpus that there are not, and for images where the model reads none or a file is none."""
         if isinstance(checkpoint, str | Path):
             known = None if is_foreign(checkpoint, folders) else find_checkpoint(checkpoint, folders)
             model: Any = load(checkpoint, device, folders=folders)
@@ -63,20 +80,19 @@ class Subject:
         source = open_corpus(corpus) if isinstance(corpus, str) else corpus
         named = () if heads is None else tuple(as_heads(list(heads), model.cfg))
         return cls(
-            model=model, info=info, corpus=source, text=text, named_heads=named, n_tokens=n_tokens, progress=progress
-        )
+            model=model, info=info, corpus=source, text=text, images=_given_images(model, info.name, images),
+            named_heads=named, n_tokens=n_tokens, progress=progress,
+        )  # fmt: skip
 
     @property
     def reads(self) -> str:
         """What the model reads: tokens, patches or vectors."""
-        if not self.is_bridge:
-            return self.model.cfg.read_in
-        return "patches" if getattr(self.model.cfg, "is_visual_model", False) else "tokens"
+        return _reads(self.model)
 
     @property
     def is_bridge(self) -> bool:
         """Whether it is TransformerLens's: only its patterns are read."""
-        return type(self.model).__name__ == "TransformerBridge"
+        return _is_bridge(self.model)
 
     @property
     def has_mlps(self) -> bool:
@@ -155,6 +171,40 @@ class Subject:
 def _info(model: Any, name: str) -> CheckpointInfo:
     """The model's own card, or as much as is known without one."""
     return getattr(model, "card", None) or CheckpointInfo(name=name)
+
+
+def _is_bridge(model: Any) -> bool:
+    return type(model).__name__ == "TransformerBridge"
+
+
+def _reads(model: Any) -> str:
+    if not _is_bridge(model):
+        return model.cfg.read_in
+    return "patches" if getattr(model.cfg, "is_visual_model", False) else "tokens"
+
+
+def require_images(model: Any) -> None:
+    """Raise `ValueError`, in a sentence, for a model of images of which no picture can be shown."""
+    if _is_bridge(model):
+        raise ValueError("Maps of an image are of aotlens's own models; this one is of TransformerLens.")
+    if model.image_processor is None:
+        raise ValueError(
+            "This model reads images, and says nothing of the pixels that it takes: no picture can be shown."
+        )
+
+
+def _given_images(model: Any, name: str, files: Iterable[str | Path]) -> tuple[GivenImage, ...]:
+    """The files as the model sees them, in their order."""
+    paths = [Path(file) for file in files]
+    if not paths:
+        return ()
+    if _reads(model) != "patches":
+        raise ValueError(f"--image: {name} reads {_reads(model)}, not images.")
+    require_images(model)
+    if len(paths) > MAX_IMAGES:
+        raise ValueError(f"--image: expected at most {MAX_IMAGES} images for one file, got {len(paths)}.")
+    size, colour = model.cfg.image_size, model.cfg.n_channels > 1
+    return tuple(GivenImage(name=path.name, pixels=decode_image(path, size=size, colour=colour)) for path in paths)
 
 
 def named(heads: Sequence[Head]) -> str:

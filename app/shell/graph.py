@@ -9,17 +9,12 @@ from dash import dcc, html
 
 from aotlens.plots import Theme
 from aotlens.plots.colours import base_layout
+from aotlens.plots.display import DISPLAY
 from app.shell import ids
 
 #: Where dcc.Graph loads plotly from; no page names it.
 PLOTLY = "/_dash-component-suites/plotly/package_data/plotly.min.js"
-#: dcc.Graph would offer a button that sends the figure to a cloud service.
-CONFIG: dict[str, Any] = {
-    "displaylogo": False,
-    "showSendToCloud": False,
-    "responsive": True,
-    "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
-}
+CONFIG: dict[str, Any] = {**DISPLAY, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
 
 EMPTY: dict[str, Any] = {
     "data": [],

@@ -46,3 +46,18 @@ def test_what_can_be_put_right_is_one_line(
     code, out, err = run(capsys, "novels-1l-mhsa", *options)
     assert code == 2 and out == "" and words in err and err.count("\n") == 1
     assert not list(tmp_path.glob("*.html"))
+
+
+def test_an_image_is_shown_and_a_bad_one_is_a_line(tmp_path: Path, capsys: Any) -> None:
+    from PIL import Image
+
+    Image.new("L", (30, 20), 200).save(tmp_path / "a.png")
+    (tmp_path / "b.png").write_text("no image")
+    out = str(tmp_path / "a.html")
+    first, second = str(tmp_path / "a.png"), str(tmp_path / "b.png")
+    code, said, err = run(capsys, "fashion-mssa", "-o", out, "--sections", "maps", "--image", first, "--image", first)
+    assert (code, err) == (0, "") and "(maps)" in said
+    code, said, err = run(capsys, "fashion-mssa", "-o", out, "--force", "--image", second)
+    assert code == 2 and said == "" and "b.png: expected a whole image" in err and err.count("\n") == 1
+    code, _, err = run(capsys, "novels-1l-mhsa", "-o", out, "--force", "--image", first)
+    assert code == 2 and "novels-1l-mhsa reads tokens, not images" in err and err.count("\n") == 1

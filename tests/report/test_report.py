@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import re
 from base64 import b64decode
@@ -150,6 +151,70 @@ def test_images_are_shown_patch_by_patch() -> None:
     assert maps["strip"]["picture"].startswith("data:image/png;base64,")
 
 
+def test_images_that_are_given_are_shown_as_the_model_sees_them(tmp_path: Path) -> None:
+    """A photograph of another size, in colours, and a square of the model's own size."""
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    Image.fromarray(rng.integers(0, 256, (40, 64, 3), dtype=np.uint8)).save(tmp_path / "wide.png")
+    square = rng.integers(0, 256, (28, 28), dtype=np.uint8)
+    Image.fromarray(square).save(tmp_path / "<b>.png")
+    files = [str(tmp_path / "wide.png"), tmp_path / "<b>.png"]
+    model = aotlens.load("fashion-mhsa")
+    html = make_report(model, images=files, sections=["maps"]).to_html()
+    assert "<b>" not in html and str(tmp_path) not in html
+    header, arrays = payload(html)
+    wide, own = header["maps"]
+    shown = np.asarray(Image.open(io.BytesIO(b64decode(own["strip"]["picture"].partition(",")[2]))))
+    assert (shown == square).all()
+    assert Image.open(io.BytesIO(b64decode(wide["strip"]["picture"].partition(",")[2]))).size == (28, 28)
+
+    patterns = attention_patterns(model, torch.from_numpy(square)[None])
+    n_bytes, shape = patterns.pattern.size, patterns.pattern.shape
+    second = arrays[n_bytes + 17 * 17 :]  # behind the first image's maps and mask
+    steps = np.frombuffer(second, dtype=np.uint8)[:n_bytes].reshape(shape)
+    tops = patterns.pattern.max((-2, -1), keepdims=True)
+    assert (np.abs(steps / 255 * tops - patterns.pattern) <= tops / 510 + 1e-6).all()
+    with torch.no_grad():
+        shares = model(torch.from_numpy(square)[None])[0].softmax(-1)
+    name = model.image_processor.classes[int(shares.argmax())]
+    assert "&lt;b&gt;.png, its middle square as the model sees it, patch by patch (row, column). " in html
+    assert f"The model takes it for {name} ({float(shares.max()):.1%})" in html
+
+
+def test_images_that_are_none_and_models_that_read_none_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"GIF89a")
+    for file, words in (
+        ("a.png", "expected a whole image"),
+        ("b.png", "no such file"),
+        (".", "expected a whole image"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            make_report("fashion-mhsa", images=[tmp_path / file], sections=["maps"])
+    with pytest.raises(ValueError, match="reads tokens, not images"):
+        make_report(trained(), images=[tmp_path / "a.png"])
+    with pytest.raises(ValueError, match="reads vectors, not images"):
+        make_report(maker({**SMALL, **VECTORS})(), images=[tmp_path / "a.png"])
+    with pytest.raises(ValueError, match="at most 12 images for one file, got 13"):
+        make_report("fashion-mhsa", images=[tmp_path / "a.png"] * 13)
+    without = aotlens.load("fashion-mhsa")
+    without.image_processor = None
+    with pytest.raises(ValueError, match="says nothing of the pixels"):
+        make_report(without, images=[tmp_path / "a.png"])
+
+
+def test_more_maps_of_images_than_a_file_carries_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from PIL import Image
+
+    Image.new("L", (28, 28)).save(tmp_path / "a.png")
+    monkeypatch.setattr("aotlens.report.sections.image_prompts.MAX_MAP_BYTES", 24 * 17**2)
+    one, two = (
+        make_report("fashion-mhsa", images=[tmp_path / "a.png"] * n, sections=["maps"]).sections[0] for n in (1, 2)
+    )
+    assert len(one.parts) == 2
+    assert "13,872 entries, and one file carries at most 6,936; give fewer images." in repr(two.parts)
+
+
 def test_a_report_that_is_too_large_and_names_that_are_none_are_refused() -> None:
     words = "".join(map(str, np.random.default_rng(0).integers(0, 10**9, 700_000)))
     section = Section(name="card", title="Card", parts=(Text(text=words),))
@@ -220,6 +285,13 @@ def test_a_head_is_chosen_by_click_and_by_key_and_the_first_key_left_out(page: P
     page.locator("input[type=checkbox]").check()
     page.locator(".token").nth(9).hover()
     assert "(0)" not in page.locator(".said").inner_text()
+
+
+def test_no_figure_offers_to_be_sent_to_a_cloud(page: Page) -> None:
+    page.locator(".figure").first.hover()
+    buttons = page.locator(".figure .modebar-btn")
+    titles = buttons.evaluate_all("all => all.map(each => each.dataset.title ?? each.ariaLabel)")
+    assert "Zoom" in titles and not any(re.search("cloud|share|plotly", title or "", re.I) for title in titles)
 
 
 def test_the_theme_is_the_readers_and_changes_with_it(page: Page) -> None:

@@ -2,59 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
 
 from aotlens.conventions import Head
-from aotlens.data.images import open_images
 from aotlens.data.regression import RegressionTask
 from aotlens.data.windows import probe_start
 from aotlens.evaluate.regression import points_of, require_regression
 from aotlens.heads import attention_patterns
 from aotlens.heads.reader import HeadReader
-from aotlens.plots import data_uri, picture
-from aotlens.plots.page import HeadMaps, Strip
+from aotlens.plots.page import HeadMaps
 from aotlens.report.parts import Maps, Part, Text
+from aotlens.report.sections.image_prompts import image_prompts
+from aotlens.report.sections.prompt import MAX_MAP_BYTES, Prompt
 from aotlens.report.subject import Subject
 
 #: Positions of a prompt that nobody chose, at most.
 N_POSITIONS = 48
-#: Bytes of all heads' maps, at most, so that the file stays within its 5 MB.
-MAX_MAP_BYTES = 1_600_000
-"""A byte is an entry: 144 heads of 105 tokens."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Prompt:
-    """What every head attends to on one prompt."""
-
-    pattern: Float[np.ndarray, "layer head query key"]
-    str_tokens: tuple[str, ...]
-    visible: Bool[np.ndarray, "mask query key"]
-    about: str
-    strip: Strip | None = None
+_HOW = (
+    "Pointing at a token, a head or an entry marks the same query and key everywhere; a click holds it, Escape lets "
+    "go. Each map has its own scale, up to its largest entry; numbers are right to 1/255 of that."
+)
 
 
 def map_parts(subject: Subject) -> list[Part]:
-    """The grid of all heads, the map of one, and the prompt; of a model of images, over the picture."""
-    prompt = {"tokens": _of_tokens, "patches": _of_image, "vectors": _of_vectors}[subject.reads](subject)
-    maps = HeadMaps(
-        values=prompt.pattern, str_tokens=prompt.str_tokens, visible=prompt.visible, strip=prompt.strip,
-        head=_first(subject, prompt.pattern),
-    )  # fmt: skip
-    return [
-        Text(
-            text=f"{prompt.about} Pointing at a token, a head or an entry marks the same query and key "
-            "everywhere; a click "
-            "holds it, Escape lets go. Each map has its own scale, up to its largest entry; numbers "
-            "are right to 1/255 of "
-            "that."
-        ),
-        Maps(maps=maps),
-    ]
+    """The grid of all heads, the map of one, and the prompt; of a model of images, over each picture."""
+    prompts = {"tokens": _of_tokens, "patches": image_prompts, "vectors": _of_vectors}[subject.reads](subject)
+    parts: list[Part] = []
+    for prompt in prompts:
+        maps = HeadMaps(
+            values=prompt.pattern, str_tokens=prompt.str_tokens, visible=prompt.visible, strip=prompt.strip,
+            head=_first(subject, prompt.pattern),
+        )  # fmt: skip
+        parts += [Text(text=f"{prompt.about} {_HOW}" if not parts else prompt.about), Maps(maps=maps)]
+    return parts
 
 
 def _first(subject: Subject, pattern: np.ndarray) -> Head:
@@ -66,7 +47,7 @@ def _first(subject: Subject, pattern: np.ndarray) -> Head:
     return subject.heads[0]
 
 
-def _of_tokens(subject: Subject) -> _Prompt:
+def _of_tokens(subject: Subject) -> list[Prompt]:
     reader = HeadReader.of(subject.model, "maps")
     most = _most_positions(reader.n_layers * reader.n_heads)
     limit = min(most, reader.n_ctx)
@@ -93,7 +74,7 @@ def _of_tokens(subject: Subject) -> _Prompt:
         found = attention_patterns(subject.model, ids)
         names, visible, pattern = found.str_tokens, found.visible, found.pattern
     names = names or tuple(f"#{number}" for number in ids.tolist())
-    return _Prompt(pattern=pattern, str_tokens=names, visible=visible, about=about)
+    return [Prompt(pattern=pattern, str_tokens=names, visible=visible, about=about)]
 
 
 def _most_positions(n_heads: int) -> int:
@@ -115,41 +96,7 @@ def _example(subject: Subject, reader: HeadReader, n_pos: int) -> tuple[torch.Te
     return ids, f"{half} random tokens that come twice; --text takes a prompt."
 
 
-def _of_image(subject: Subject) -> _Prompt:
-    if subject.text is not None:
-        raise ValueError("--text: this model reads images, not text.")
-    if subject.is_bridge:
-        raise ValueError("Maps of an image are of aotlens's own models; this one is of TransformerLens.")
-    model = subject.model
-    processor = model.image_processor
-    if processor is None:
-        raise ValueError(
-            "This model reads images, and says nothing of the pixels that it takes: no picture can be shown."
-        )
-    spec = {"digits": "digits"}.get(str(processor.data), "fashion-sample")
-    data = open_images(spec)
-    image = data.test.images[0]
-    expected = (model.cfg.n_channels, model.cfg.image_size, model.cfg.image_size)
-    if tuple(image.shape) != expected:
-        raise ValueError(
-            f"This model reads images of {' × '.join(map(str, expected))} pixels, and none of that size "
-            "comes with aotlens."
-        )
-    found = attention_patterns(model, image)
-    name = data.test.classes[int(data.test.labels[0])]
-    strip = Strip(
-        columns=model.cfg.image_size // model.cfg.patch_size,
-        n_before=int(model.cfg.class_token),
-        picture=data_uri(picture(image.numpy(), cell=8 * model.cfg.image_size)),
-    )
-    return _Prompt(
-        pattern=found.pattern, visible=found.visible, strip=strip,
-        str_tokens=tuple(token.replace(" ", "") for token in found.str_tokens),
-        about=f"The first test image of {spec}, of class {name}, patch by patch (row, column).",
-    )  # fmt: skip
-
-
-def _of_vectors(subject: Subject) -> _Prompt:
+def _of_vectors(subject: Subject) -> list[Prompt]:
     if subject.text is not None:
         raise ValueError("--text: this model reads vectors, not text.")
     model = subject.model
@@ -162,4 +109,4 @@ def _of_vectors(subject: Subject) -> _Prompt:
     about = (
         f"A prompt of in-context regression in {d} dimensions: {n_points} inputs x and, between them, their labels y."
     )
-    return _Prompt(pattern=found.pattern, str_tokens=names, visible=found.visible, about=about)
+    return [Prompt(pattern=found.pattern, str_tokens=names, visible=found.visible, about=about)]
