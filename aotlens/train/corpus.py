@@ -66,10 +66,11 @@ def prepare(
     sha256 = corpus.sha256()
     described = [sha256, list(split.train), list(split.validation), recipe.d_vocab]
     folder = tokens / _key([*described, _digest(given)] if given else described)
+    paths = _paths(folder)
+    _wait_for_first_process(*paths)
     tokenizer = _tokenizer(
         folder, recipe, given, (document.text for document in corpus.documents(split.train)), announce
     )
-    paths = _paths(folder)
     for path, names in zip(paths, (split.train, split.validation), strict=True):
         if not path.exists():
             announce(f"encoding {path.stem} documents ({len(names)})")
@@ -99,9 +100,7 @@ def _prepare_stream(
         if not is_held_out(document.name, recipe.validation)
     )
     train_path, validation_path = _paths(folder)
-    if os.environ.get("LOCAL_RANK", "0") != "0":  # one process of a machine reads the stream, the others wait for it
-        while not (train_path.exists() and validation_path.exists()):
-            time.sleep(1)
+    _wait_for_first_process(train_path, validation_path)
     tokenizer = _tokenizer(folder, recipe, given, training_texts, announce)
     if not (train_path.exists() and validation_path.exists()):
         token_files_of_stream(
@@ -110,6 +109,13 @@ def _prepare_stream(
     train, validation = TokenFile.open(train_path), TokenFile.open(validation_path)
     sha256 = hashlib.sha256(f"{train.sha256} {validation.sha256}".encode()).hexdigest()
     return TrainingData(tokenizer=tokenizer, train=train, validation=validation, sha256=sha256)
+
+
+def _wait_for_first_process(*paths: Path) -> None:
+    """Of the processes that torchrun started on this machine one reads the text and writes files; the others wait."""
+    if os.environ.get("LOCAL_RANK", "0") != "0":
+        while not all(path.exists() for path in paths):
+            time.sleep(1)
 
 
 def _given_tokenizer(recipe: CorpusRecipe) -> Tokenizer | None:

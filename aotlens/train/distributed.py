@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+Value = TypeVar("Value")
+
+#: How long processes wait for each other: one of them measures and saves meanwhile.
+_PATIENCE = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
@@ -26,8 +34,7 @@ class World:
 
     def rows(self, batch: Tensor) -> Tensor:
         """This process's rows of a global batch; equal shares, so that the mean of means is the mean."""
-        if len(batch) % self.size:
-            raise ValueError(f"a batch of {len(batch)} rows does not divide over {self.size} processes.")
+        assert len(batch) % self.size == 0, "as `require_equal_shares` has found"
         share = len(batch) // self.size
         return batch[self.rank * share : (self.rank + 1) * share]
 
@@ -38,6 +45,54 @@ class World:
         total = value.detach().clone()
         dist.all_reduce(total)
         return total / self.size
+
+    def require_equal_shares(self, batch_sizes: Iterable[int]) -> None:
+        """Raise `ValueError` for batches that do not divide over the processes."""
+        for rows in batch_sizes:
+            if rows % self.size:
+                raise ValueError(
+                    f"a batch of {rows} rows does not divide over {self.size} processes: choose a batch_size that "
+                    "does, or start another number of processes."
+                )
+
+    def require_alike(self, settings: Mapping[str, Any]) -> None:
+        """Raise `ValueError`, in every process, unless all have the same settings; names what differs, and where."""
+        if self.size == 1:
+            return
+        each: list[Any] = [None] * self.size
+        dist.all_gather_object(each, (socket.gethostname(), dict(settings)))
+        (first_host, first), *others = each
+        for rank, (host, own) in enumerate(others, start=1):
+            different = sorted(key for key in {*first, *own} if first.get(key) != own.get(key))
+            if different:
+                raise ValueError(
+                    f"process {rank} on {host} was started with another {', '.join(different)} than process 0 on "
+                    f"{first_host}: give every machine the same recipe, options, data and packages."
+                )
+
+    def on_leader(self, work: Callable[[], Value]) -> Value:
+        """What `work` gives in the process that leads, in all of them; a `ValueError` of it is raised in all of them.
+
+        So what lies on the disk of one machine decides for all.
+        """
+        if self.size == 1:
+            return work()
+        said: list[Any] = [None, None]
+        if self.leads:
+            try:
+                said = [work(), None]
+            except ValueError as error:
+                said = [None, error]
+        dist.broadcast_object_list(said)
+        value, error = said
+        if error is not None:
+            raise error
+        return value
+
+    def copy_from_leader(self, tensor: Tensor) -> None:
+        """Fill a tensor in place with that of the process that leads."""
+        if self.size > 1:
+            dist.broadcast(tensor, src=0)
 
     def wait(self) -> None:
         if self.size > 1:
@@ -65,7 +120,9 @@ def join_world(device: torch.device) -> Iterator[World]:
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield World()
         return
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    # Objects always travel by gloo, so that a machine without a GPU among others with one is named, not waited for.
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "cpu:gloo"
+    dist.init_process_group(backend, timeout=_PATIENCE)
     try:
         yield World(dist.get_rank(), dist.get_world_size())
     finally:

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from aotlens import __version__
 from aotlens.checkpoints import save_checkpoint
 from aotlens.checkpoints.units import OBJECTIVE_WORDS
 from aotlens.conventions import Progress
@@ -29,7 +30,7 @@ from aotlens.train.optimiser import learning_rate, make_optimiser
 from aotlens.train.recipe import Recipe
 from aotlens.train.report import make_info
 from aotlens.train.sections import Stage
-from aotlens.train.state import load_state, save_state
+from aotlens.train.state import copy_state, load_state, save_state
 
 _READ_EVERY = 10  # steps between readings of the loss on a GPU
 
@@ -69,21 +70,27 @@ def train(
     with a saved state, as a kill after a save would. After every step on a CPU, every ten on a GPU, `on_loss(loss)`
     gets the mean loss of the steps since the last call, and `progress(done, total)` counts tokens (or images).
 
-    Raises `TrainingError` for an output that exists, and for a loss that is not finite, naming the step.
+    Under torchrun one process, that of rank 0, has the disk on which `out` and its state are: it reads them for all.
+
+    Raises `TrainingError` for an output that exists, and for a loss that is not finite, naming the step; `ValueError`
+    for batches that do not divide over the processes, and for processes that were started differently.
     """
     out = Path(out)
     state_path = _state_path(out)
     target = local_device(resolve_device(device))
     with join_world(target) as world:
-        check_start(out, resume)
+        world.require_equal_shares(stage.batch_size for stage in recipe.stages)
+        world.on_leader(lambda: check_start(out, resume))
         torch.manual_seed(recipe.seed)
         objective = OBJECTIVES[recipe.objective](recipe, data)
+        world.require_alike(_settings_of_process(objective, target))
         model = objective.make_model().to(target)
         model.recompute_activations = recipe.recompute_activations
         optimiser = make_optimiser(model, recipe)
         run = _Run()
-        if resume and state_path.exists():
-            run = _Run(**load_state(state_path, model, optimiser, _settings(objective)))
+        if resume and world.on_leader(state_path.exists):
+            run = _Run(**world.on_leader(lambda: load_state(state_path, model, optimiser, _settings(objective))))
+            copy_state(model, optimiser, world)
         saver = _Saver(objective, out, state_path, command, describe(target))
         _run_stages(model, optimiser, run, world, saver, progress, on_loss, stop_after_steps)
         if world.leads and run.step == recipe.n_steps:
@@ -99,6 +106,12 @@ def _state_path(out: Path) -> Path:
 def _settings(objective: Objective[Any]) -> dict[str, Any]:
     """What a resumed run must share with the one that was killed."""
     return {**objective.recipe.to_dict(), **objective.identity()}
+
+
+def _settings_of_process(objective: Objective[Any], device: torch.device) -> dict[str, Any]:
+    """What processes of one run must share; machines of less memory may take fewer rows at once."""
+    settings = {**_settings(objective), "aotlens": __version__, "torch": torch.__version__, "device": device.type}
+    return {name: value for name, value in settings.items() if name != "rows_at_once"}
 
 
 def check_start(out: Path, resume: bool) -> None:

@@ -35,8 +35,9 @@ def run_recipe(
     """
     recipe = changed_recipe(name_or_path, seed, learning_rate, tokens, tokenizer, rows_at_once)
     target = Path(out) if out is not None else home_folder() / recipe.name
-    check_start(target, resume)  # before the corpus is read
     leads = os.environ.get("RANK", "0") == "0"
+    if leads:
+        check_start(target, resume)  # before the corpus is read
     data = OBJECTIVES[recipe.objective].prepare(recipe, corpus, announce=_say if leads else lambda message: None)
     command = command_of(
         name_or_path,

@@ -9,6 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from aotlens.files import load_run, save_run
+from aotlens.train.distributed import World
+
+_MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 
 def save_state(
@@ -52,10 +55,21 @@ def load_state(
         raise ValueError(f"{path}: was saved by another model ({error}).") from error
     for name, parameter in model.named_parameters():
         moments = {}
-        for key in ("step", "exp_avg", "exp_avg_sq"):
+        for key in _MOMENTS:
             value = tensors.get(f"optimiser.{key}.{name}")
             if value is not None:
                 moments[key] = value.to(parameter.device)
         if moments:
             optimiser.state[parameter] = moments
     return counters
+
+
+def copy_state(model: nn.Module, optimiser: torch.optim.Optimizer, world: World) -> None:
+    """Give every process the weights and moments that the one which leads has loaded."""
+    for tensor in model.state_dict().values():
+        world.copy_from_leader(tensor)
+    kept = world.on_leader(lambda: {name: [*optimiser.state.get(own, ())] for name, own in model.named_parameters()})
+    for name, parameter in model.named_parameters():
+        for key in kept[name]:
+            like = torch.zeros((), device=parameter.device) if key == "step" else torch.zeros_like(parameter)
+            world.copy_from_leader(optimiser.state[parameter].setdefault(key, like))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -154,23 +152,6 @@ def test_the_state_is_of_these_images(recipe: Recipe, data: ImageTrainingData, t
     other = dataclasses.replace(data, sha256="0" * 64)
     with pytest.raises(ValueError, match="started with another images sha256"):
         train(recipe, other, tmp_path / "digits", device="cpu", resume=True)
-
-
-@pytest.mark.long
-def test_two_processes_train_as_one(tmp_path: Path):
-    path = tmp_path / "digits.toml"
-    path.write_text(RECIPE.replace("images = 9_600", "images = 1_600"))
-    losses = []
-    for processes in (1, 2):
-        out = tmp_path / f"on-{processes}"
-        command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(processes), "--master_port",
-                   "0", "--rdzv_backend", "c10d", "--rdzv_endpoint", "127.0.0.1:0", "-m", "aotlens", "train", str(path),
-                   "--device", "cpu", "--out", str(out)]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        losses.append([json.loads(line)["loss"] for line in (out / "metrics.jsonl").read_text().splitlines()])
-    assert len(losses[0]) == 5
-    torch.testing.assert_close(torch.tensor(losses[0]), torch.tensor(losses[1]), rtol=0, atol=1e-4)
 
 
 def test_lion_steps_by_the_sign(recipe: Recipe):

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -206,20 +203,3 @@ def test_the_papers_recipes_are_table_5() -> None:
 def test_what_a_run_would_take_is_told_in_prompts(recipe: Recipe) -> None:
     told = dry_run(recipe, device="cpu").text
     assert "3,840 prompts in 240 steps" in told and "prompts a second" in told
-
-
-@pytest.mark.long
-def test_two_processes_train_as_one(path: Path, tmp_path: Path) -> None:
-    losses = []
-    for processes in (1, 2):
-        out = tmp_path / f"on-{processes}"
-        command = [
-            sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(processes), "--master_port", "0",
-            "--rdzv_backend", "c10d", "--rdzv_endpoint", "127.0.0.1:0", "-m", "aotlens", "train", str(path), "--out",
-            str(out), "--device", "cpu",
-        ]  # fmt: skip
-        environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        losses.append([json.loads(line)["loss"] for line in (out / "metrics.jsonl").read_text().splitlines()])
-    torch.testing.assert_close(torch.tensor(losses[0]), torch.tensor(losses[1]), rtol=0, atol=1e-4)
