@@ -60,7 +60,7 @@ def test_batches_that_do_not_divide_are_refused_before_any_step():
 
 def test_the_commands_of_the_page_are_commands_of_torchrun():
     page = (ROOT / "docs" / "several-machines.md").read_text(encoding="utf-8")
-    commands = [line.split() for line in page.splitlines() if line.startswith("torchrun ")]
+    commands = [line.split() for line in page.splitlines() if line.startswith("torchrun --")]
     assert len(commands) == 2
     for _, *words in commands:
         said = get_args_parser().parse_args(words)
