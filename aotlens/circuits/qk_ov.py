@@ -132,7 +132,7 @@ def _with_bias(
 
 def _output(model: AttentionOnlyTransformer, head: Head, right: str | Head) -> tuple[torch.Tensor, Side, list[str]]:
     """The right factor `[d_head, out]`, what its columns are, and what is relative about it."""
-    weight = widened(model.W_O[head])
+    weight = widened(model.of_head("W_O", head))
     if right == "residual":
         return weight, Side(name="residual", index="direction"), []
     if model.cfg.read_out == "vectors":
@@ -155,7 +155,8 @@ def _output(model: AttentionOnlyTransformer, head: Head, right: str | Head) -> t
             f"right={right}: expected a head of a layer after {head[0]}, since only those read what this one writes; "
             f"got layer {right[0]}."
         )
-    moved = weight @ folded_norm(model, right[0]).into(widened(model.W_V[right])) @ widened(model.W_O[right])
+    values, out = (widened(model.of_head(name, right)) for name in ("W_V", "W_O"))
+    moved = weight @ folded_norm(model, right[0]).into(values) @ out
     return moved @ logits, Side(name="head", index=index, through=right), reasons
 
 

@@ -57,7 +57,7 @@ def read_side(
     frozen: Frozen,
 ) -> Reading:
     """The rows of `spec` through norm and W_Q, W_K or W_V of a head: `[row, d_head]`."""
-    layer, weight = head[0], widened(getattr(model, f"W_{matrix}")[head])
+    layer, weight = head[0], widened(model.of_head(f"W_{matrix}", head))
     norm = folded_norm(model, layer)
     if isinstance(spec, tuple):
         what, earlier = ("tokens", spec) if isinstance(spec[0], int) else spec
@@ -65,7 +65,7 @@ def read_side(
     if spec == "prompt" and frozen is None:
         raise ValueError("side 'prompt': give frozen=cache, from `_, cache = model.run_with_cache(tokens)`.")
     if spec == "bias":
-        bias = widened(getattr(model, f"b_{matrix}")[head])
+        bias = widened(model.of_head(f"b_{matrix}", head))
         return Reading(rows=(norm.bias @ weight + bias)[None], side=Side(name="bias", index="bias"))
     rows: dict[str, Callable[[], tuple[Tensor, list[str]]]] = {
         "tokens": lambda: _tokens(model, layer, norm),
@@ -167,7 +167,7 @@ def _through(
             f"side ('positions', {earlier}): expected a model whose positions are in the stream (positions='learned'), "
             f"since a head moves nothing else; this one {how}."
         )
-    moved = widened(model.W_O[earlier]) @ reader
+    moved = widened(model.of_head("W_O", earlier)) @ reader
     values = read_side(model, earlier, "V", what, frozen if what == "positions" else None)
     name = f"through {earlier[0]}.{earlier[1]}"
     reasons = [*values.reasons]

@@ -172,7 +172,7 @@ class _Clean:
             replaced = by.z(layer, heads, self.cache[hook_names.resid_pre(layer)])
             z = self.cache[hook_names.attn(layer, hook_names.Z)][0]
             for head in heads:
-                self.lost[layer, head] = (z[:, head] - replaced[:, head]) @ model.W_O[layer, head]
+                self.lost[layer, head] = (z[:, head] - replaced[:, head]) @ model.of_head("W_O", (layer, head))
 
     def without(self, layer: int, pairs: Sequence[_Edge], side: Any, norm: Any) -> Iterable[dict[str, Any]]:
         """The fields of each edge into `layer`, each a row of one batch."""

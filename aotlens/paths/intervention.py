@@ -175,7 +175,7 @@ def _missing(
         hooks.append((hook_names.attn(layer, hook_names.V), take_bias))
     model.run_with_hooks(torch.cat([inputs, inputs]), return_type=None, fwd_hooks=hooks)
     z = seen[0]
-    return (z[0] - z[1]) @ model.W_O[layer, index]
+    return (z[0] - z[1]) @ model.of_head("W_O", (layer, index))
 
 
 def _before_mlps(model: AttentionOnlyTransformer, inputs: Tensor) -> dict[int, Float[Tensor, "pos d_model"]]:

@@ -167,7 +167,7 @@ def constant_logits(
     constant = widened(model.b_U) + folded_norm(model, None).bias @ W_U
     heads = _checked(model, heads)
     for head in heads:
-        written = widened(model.b_V[head]) @ widened(model.W_O[head])
+        written = widened(model.of_head("b_V", head)) @ widened(model.of_head("W_O", head))
         constant += _whole_attention(model) * written @ W_U
     if heads:
         constant += widened(model.b_O[0]) @ W_U

@@ -137,6 +137,19 @@ def test_the_scale_of_scores_is_the_models(make: Make) -> None:
     torch.testing.assert_close(qk_circuit(plain, (1, 2)).AB * 5**0.5, qk_circuit(scaled, (1, 2)).AB)
 
 
+def test_a_heads_circuits_copy_no_other_heads_weights(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All heads in turn would otherwise copy all weights each time: (L·H)² of them."""
+    model = make()
+    expected = ov_circuit(model, (1, 2), (0, 1)).AB, qk_circuit(model, (1, 2)).AB
+
+    def stack(*arguments: object) -> None:
+        raise AssertionError(f"weights of all heads were copied: {arguments}")
+
+    monkeypatch.setattr(type(model), "_stack", stack)
+    assert torch.equal(ov_circuit(model, (1, 2), (0, 1)).AB, expected[0])
+    assert torch.equal(qk_circuit(model, (1, 2)).AB, expected[1])
+
+
 def test_rows_are_destinations_and_sources(make: Make) -> None:
     """An asymmetric model, so that a transpose cannot hide: only token 3 looks for token 7, which writes token 9."""
     model = make(norm=None, positions=None, d_vocab=12, n_layers=1, d_model=12, n_heads=1, d_head=1)

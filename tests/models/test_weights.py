@@ -28,6 +28,17 @@ def test_names_and_shapes_are_transformer_lens_s(make, attention, bias):
         assert bool(tensor.any()) == (bias or not name.startswith("b_")), f"{name}: zero where there is none"
 
 
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("kind", [{}, {"attention": "mssa", "tied_output": True, "step_size": 0.3}])
+def test_a_heads_own_weights_are_those_of_the_stacks(make, kind, bias):
+    model = make(bias=bias, **kind)
+    for name in ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V"):
+        for head in ((0, 2), (1, 1)):
+            assert torch.equal(model.of_head(name, head), getattr(model, name)[head]), (name, head)
+    with pytest.raises(ValueError, match="no queries or keys"):
+        make(phi="fixed", fixed_pattern="learned").of_head("W_Q", (0, 0))
+
+
 def test_mssa_has_one_matrix_three_names(make):
     model = make(attention="mssa", bias=True)
     assert torch.equal(model.W_Q, model.W_K) and torch.equal(model.W_K, model.W_V)
