@@ -36,6 +36,21 @@ def replacing_file(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def write_section(page: Path, name: str, text: str) -> None:
+    """Put `text` between the marks `<!-- name -->` and `<!-- /name -->` of a Markdown page.
+
+    Analyses and measurements write what they found into docs/ with it. Raises `ValueError` where the page lacks the
+    marks.
+    """
+    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    whole = page.read_text(encoding="utf-8")
+    if whole.count(begin) != 1 or whole.count(end) != 1:
+        raise ValueError(f"{page}: expected the marks {begin} and {end} once each.")
+    before, rest = whole.split(begin)
+    _, after = rest.split(end)
+    page.write_text(f"{before}{begin}\n\n{text.strip()}\n\n{end}{after}", encoding="utf-8")
+
+
 def force_to_disk(path: Path) -> None:
     """Return once the disk has the file, or the listing of the folder, at `path` (fsync)."""
     if os.name == "nt" and path.is_dir():  # Windows opens no folders, and orders its renames itself
