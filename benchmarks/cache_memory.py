@@ -64,17 +64,24 @@ def measure_memory_here(which: str, n_pos: int, batch: int, quick: bool) -> int:
     model, tokens = prepare(n_pos, batch, quick)
     measured: Any = to_transformer_lens(model) if which == "bridge" else model
     del model
-    gc.collect()
-    # What has been freed goes back to the system, or the call would fill it unseen.
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten (Linux)
+    forget_peak()
     before = resident_bytes()
     cache = run(measured, tokens)
     peak = peak_bytes()
     assert len(cache) == _common.model_config(D_VOCAB, n_pos, quick=quick).n_layers
     return peak - before
+
+
+def forget_peak() -> None:
+    """Let `peak_bytes` count from here (on Linux), and give what was freed back to the system.
+
+    Otherwise a call would fill what was freed unseen.
+    """
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
 
 
 def resident_bytes() -> int:

@@ -22,14 +22,12 @@ above 1; memory well below 1.2 GB. About 10 minutes; `--quick` takes seconds, an
 
 from __future__ import annotations
 
-import contextlib
 import json
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -39,7 +37,7 @@ from transformer_lens import FactoredMatrix
 import aotlens
 from aotlens.circuits import qk_circuit, search_entries, top_entries, top_per_row
 from benchmarks import _common
-from benchmarks.cache_memory import peak_bytes, resident_bytes
+from benchmarks.cache_memory import forget_peak, peak_bytes, resident_bytes
 
 D_MODEL, D_HEAD, N_HEADS = 512, 64, 8
 TILES = ((256, 1024), (512, 1024), (512, 2048), (1024, 1024), (2048, 512))
@@ -175,8 +173,7 @@ def entries(what: str, circuit: FactoredMatrix, k: int, pairs: int) -> dict[str,
 def memory_here(d_vocab: int, k: int, *, quick: bool) -> int:
     """Bytes by which one search raises this process's peak."""
     _, _, circuit = next(circuits(d_vocab, 1, quick=quick))
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten (Linux)
+    forget_peak()
     before = resident_bytes()
     top_per_row(circuit, k)
     return peak_bytes() - before

@@ -1,0 +1,223 @@
+"""The section of docs/scale.md that follows from stored points, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from aotlens.files import replacing_file, write_section
+from benchmarks._scale import words
+from benchmarks._scale.extrapolate import AxisFit, Estimate, axis_fit, estimate
+from benchmarks._scale.figure import figure
+from benchmarks._scale.headline import HEADLINES
+from benchmarks._scale.reasons import REASONS
+from benchmarks._scale.series import CORNER, TRAINED, Points, key_of, shape_of
+from benchmarks._scale.shapes import Shape
+
+#: Models whose cost is worked out; each head has 64 dimensions.
+TARGETS = {
+    "GPT-2 small": Shape(vocabulary=50_257, layers=12, heads=12, width=768, tokens=1024),
+    "GPT-2 XL": Shape(vocabulary=50_257, layers=48, heads=25, width=1600, tokens=1024),
+    "V = 256k, 96 layers × 96 heads": Shape(vocabulary=256_000, layers=96, heads=96, width=6144, tokens=1024),
+}
+
+
+def exponent_rows(points: Points, names: Sequence[str] = tuple(HEADLINES)) -> list[dict[str, Any]]:
+    """A row for each series with a fit: the measured exponent of time and of memory, beside the law's."""
+    rows = []
+    for name in names:
+        for axis in HEADLINES[name].axes:
+            time = axis_fit(points, HEADLINES[name], axis, points.clock)
+            if time.curve is None:
+                continue
+            memory = axis_fit(points, HEADLINES[name], axis, "bytes")
+            rows.append(
+                {
+                    "analysis": name,
+                    "axis": axis,
+                    "sizes": f"{time.sizes[0]:,} to {time.sizes[-1]:,}",
+                    "points": time.curve.n_points,
+                    "time ∝ size^p": _exponent(time),
+                    "by law": _law(time),
+                    "at the end": words.seconds(time.values[-1]),
+                    "memory ∝ size^p": _exponent(memory),
+                    "memory by law": _law(memory),
+                    "peak at the end": words.size(memory.values[-1]) if memory.values else "–",
+                }
+            )
+    return rows
+
+
+def _exponent(fit: AxisFit) -> str:
+    curve = fit.curve
+    return "–" if curve is None else f"{curve.exponent:.2f} ({curve.low:.2f} to {curve.high:.2f})"
+
+
+def _law(fit: AxisFit) -> str:
+    return "–" if fit.law is None else f"{fit.law.exponent:.2f}" + (" ≠" if fit.disagrees else "")
+
+
+def disagreements(points: Points) -> list[tuple[str, str]]:
+    """The series whose time doesn't grow as its law says."""
+    return [
+        (name, axis)
+        for name, headline in HEADLINES.items()
+        for axis in headline.axes
+        if axis_fit(points, headline, axis, points.clock).disagrees
+    ]
+
+
+def write_page(page: Path, points: Points) -> None:
+    """Write the section of the page, and the picture beside it."""
+    write_section(page, "scale", section(points))
+    with replacing_file(page.with_suffix(".svg")) as temporary:
+        temporary.write_text(figure(points), encoding="utf-8")
+
+
+def section(points: Points) -> str:
+    """Every table that the points give, in Markdown."""
+    about = points.about
+    measured = sum(points.measured(key) is not None for key in points.figures)
+    parts = [
+        f"{measured} points; {about['device']}, {about['threads']} thread(s), {about['processor']}, torch "
+        f"{about['torch']}, aotlens {about['aotlens']}; {'processor' if points.clock == 'cpu' else 'wall'} time.",
+        "### Exponents",
+        _table(exponent_rows(points)),
+        "### Laws, and where they fail",
+        _table({"analysis": name, "what is measured": each.title, "law (time; memory)": each.formula}
+               for name, each in HEADLINES.items() if each.axes),
+        *[f"- `{name}`, {axis}: {REASONS.get((name, axis), 'unexplained.')}" for name, axis in disagreements(points)],
+        "![Seconds against size](scale.svg)",
+        "### Where a series ended",
+        _table(_ends(points)),
+        "### Refused by the library",
+        _table(_refusals(points)),
+        "### Trained weights beside untrained ones",
+        _table(_trained(points)),
+        "### All axes at once",
+        _table(_corner(points)),
+        *[block for name, target in TARGETS.items() for block in (
+            f"### Extrapolated: {name}", f"{_sizes(target)}.", _table(_target(points, target)))],
+    ]  # fmt: skip
+    return "\n\n".join(_join_lists(part for part in parts if part))
+
+
+def _sizes(shape: Shape) -> str:
+    return (
+        f"{shape.vocabulary:,} tokens of vocabulary, {shape.layers} layers of {shape.heads} heads of {shape.d_head}, "
+        f"d_model {shape.width:,}, a prompt of {shape.tokens:,} tokens"
+    )
+
+
+def _with_interval(estimate: Estimate, said: Callable[[float], str]) -> str:
+    return f"{said(estimate.value)} ({said(estimate.low)} to {said(estimate.high)})"
+
+
+def _join_lists(parts: Iterable[str]) -> list[str]:
+    """Entries of a list stand together."""
+    joined: list[str] = []
+    for part in parts:
+        if part.startswith("- ") and joined and joined[-1].startswith("- "):
+            joined[-1] += f"\n{part}"
+        else:
+            joined.append(part)
+    return joined
+
+
+def _table(rows: Iterable[dict[str, Any]]) -> str:
+    rows = list(rows)
+    if not rows:
+        return "Nothing was measured."
+    columns = list(rows[0])
+    lines = ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
+    return "\n".join([*lines, *("| " + " | ".join(str(row[c]) for c in columns) + " |" for row in rows)])
+
+
+def _ends(points: Points) -> list[dict[str, Any]]:
+    """The first size of each series that was not measured, and why."""
+    rows = []
+    for name, headline in HEADLINES.items():
+        for axis in headline.axes:
+            for shape in headline.series(axis, points.about["quick"]):
+                figures = points.figures.get(key_of(name, shape), {})
+                if why := figures.get("failed") or figures.get("skipped"):
+                    size = getattr(shape, axis)
+                    rows.append({"analysis": name, "axis": axis, "first size left out": f"{size:,}", "why": why})
+                    break
+    return rows
+
+
+def _refusals(points: Points) -> list[dict[str, Any]]:
+    return [
+        {"asked for": headline.title, "at": str(headline.refused), "answer": f"`{figures['failed']}`"}
+        for name, headline in HEADLINES.items()
+        if headline.refused is not None
+        and "failed" in (figures := points.figures.get(key_of(name, headline.refused), {}))
+    ]
+
+
+def _trained(points: Points) -> list[dict[str, Any]]:
+    rows = []
+    for checkpoint, names in TRAINED.items():
+        for name in names:
+            untrained = points.measured(key_of(name, shape_of(checkpoint)))
+            trained = points.measured(key_of(name, checkpoint))
+            if untrained is None or trained is None:
+                continue
+            notes = [", ".join(f"{note} {each[note]:,}" for note in each if note not in _FIGURES) or "–"
+                     for each in (trained, untrained)]  # fmt: skip
+            clock = points.clock
+            rows.append(
+                {
+                    "checkpoint": checkpoint, "analysis": name, "trained": words.seconds(trained[clock]),
+                    "untrained": words.seconds(untrained[clock]), "ratio": f"{trained[clock] / untrained[clock]:.2f}",
+                    "trained: found": notes[0], "untrained: found": notes[1],
+                }
+            )  # fmt: skip
+    return rows
+
+
+_FIGURES = ("cpu", "wall", "bytes", "calls")
+
+
+def _corner(points: Points) -> list[dict[str, Any]]:
+    """What fits and law say of the one shape that changes every axis, beside what was measured there."""
+    rows = []
+    for name, headline in HEADLINES.items():
+        figures = points.measured(key_of(name, CORNER))
+        found = estimate(points, name, CORNER, points.clock) if headline.axes and figures else None
+        if figures is None or found is None:
+            continue
+        value = figures[points.clock]
+        rows.append(
+            {
+                "analysis": name, "measured": words.seconds(value),
+                "from the fits": _with_interval(found, words.seconds),
+                "÷ measured": f"{found.value / value:.2f}", "from the law": words.seconds(found.by_law),
+                "law ÷ measured": f"{found.by_law / value:.2f}",
+            }
+        )  # fmt: skip
+    return rows
+
+
+def _target(points: Points, target: Shape) -> list[dict[str, Any]]:
+    rows = []
+    for name, headline in HEADLINES.items():
+        time = estimate(points, name, target, points.clock) if headline.axes else None
+        if time is None:
+            continue
+        memory = estimate(points, name, target, "bytes")
+        rows.append(
+            {
+                "analysis": name,
+                "time, from the fits": _with_interval(time, words.seconds),
+                "from the law": words.seconds(time.by_law),
+                "memory beside the weights": "–" if memory is None else _with_interval(memory, words.size),
+                "by law": "–" if memory is None else words.size(memory.by_law),
+            }
+        )  # fmt: skip
+    if rows:
+        rows.append({**dict.fromkeys(rows[0], ""), "analysis": "weights, float32",
+                     "memory beside the weights": words.size(4 * target.n_weights)})  # fmt: skip
+    return rows
