@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -103,6 +104,7 @@ def key_of(name: str, where: Shape | str) -> str:
     return f"{name} {where}"
 
 
+@functools.lru_cache
 def shape_of(checkpoint: str, tokens: int = 128) -> Shape:
     """The shape of a bundled checkpoint, on a prompt of so many tokens."""
     cfg = find_checkpoint(checkpoint).model

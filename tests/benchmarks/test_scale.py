@@ -19,6 +19,8 @@ from benchmarks._scale.series import Bounds, Points, about, key_of, run
 from benchmarks._scale.shapes import TINY, Shape, untrained
 from benchmarks._scale.tables import disagreements, exponent_rows, section, write_page
 
+pytestmark = pytest.mark.usefixtures("real_bundled_folder")
+
 ABOUT = {**about("cpu", 1, False), "torch": "2", "processor": "test"}
 WIDE = Bounds(seconds=1e9, memory_bytes=1e15)
 
