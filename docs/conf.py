@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from sphinx.application import Sphinx
+
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent)]
 
@@ -22,10 +24,11 @@ version = release = aotlens.__version__
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
-    "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
     "sphinx-mathjax-offline",
     "sphinx.ext.viewcode",
+    "docstrings",
+    "reference",
 ]
 exclude_patterns = ["_build", "_ext", "requirements.txt"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
@@ -39,15 +42,17 @@ myst_dmath_allow_digits = False
 # Sphinx 9 would load MathJax from a CDN.
 mathjax_path = "mathjax/tex-chtml.js"
 
-autodoc_default_options = {"members": True, "undoc-members": True, "show-inheritance": True}
+autodoc_default_options = {"members": True, "undoc-members": True}
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
-autosummary_generate = False
 
 html_theme = "pydata_sphinx_theme"
 html_title = "aotlens"
 html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_context = {"default_mode": "auto"}
 html_show_sourcelink = False
+html_show_search_summary = False  # a page that is opened from disk may not fetch others to quote them
 html_theme_options = {
     "icon_links": [],
     "show_prev_next": False,
@@ -69,3 +74,8 @@ if (HERE / "gallery").is_dir():  # it is executed by the build
         "show_memory": False,
         "remove_config_comments": True,
     }
+
+
+def setup(app: Sphinx) -> None:
+    """Leave a mark when a build has ended well: tests/docs compares its date with those of the sources."""
+    app.connect("build-finished", lambda app, error: error is None and (Path(app.outdir) / ".finished").touch())

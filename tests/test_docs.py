@@ -28,13 +28,15 @@ PAGES = [
     ROOT / "CONTRIBUTING.md",
     ROOT / "analyses" / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "how-to").glob("*.md")),
+    ROOT / "docs" / "reference" / "index.md",
 ]
 COMMAND = re.compile(
     r"^(?:aotlens|aotlens-app|make|(?:\.venv/bin/)?python3? -m (?:aotlens|app|analyses|benchmarks)\S*)(?: |$)"
 )
 
 #: Pages whose examples take a minute or more: `make test-long` runs them.
-SLOW_PAGES = {"atlas", "circuits", "distillation", "heads"}
+SLOW_PAGES = {"atlas", "circuits", "distillation", "heads", "induction", "sweep_seeds"}
 #: Commands that train: their options are checked, and test-long trains the smallest recipe.
 TRAINING = ("aotlens train ", "aotlens distill ")
 #: Commands that take every head away over a corpus: their options are checked, and test-long runs them.
@@ -82,6 +84,8 @@ def test_the_examples_run(page: Path, files: Path) -> None:
         for example in blocks(page, "python"):
             example = example.replace("dir:PATH", f"dir:{files / 'PATH'}")
             exec(compile(example, str(page), "exec"), namespace)
+        if "main" in namespace:  # a whole script
+            namespace["main"]()
     if page == ROOT / "README.md":
         assert re.search(r"\(1, 0\) gives 0\.9\d of its attention", printed.getvalue())
         assert "nan" not in printed.getvalue().lower()
