@@ -1,10 +1,15 @@
-"""What the analyses share: a claim beside what was measured, whether it holds, and the table of claims."""
+"""What the analyses share: a claim beside what was measured, whether it holds, and the table of claims.
+
+A `Claim` is one number beside another, a `Finding` one number a seed within bounds, a `Verdict` a statement in words
+beside what was found. Each says by its numbers whether it holds, and can be stored as JSON (`stored`, `restored`).
+"""
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -33,8 +38,84 @@ class Claim:
         return _number(self.expected), _number(self.measured), f"{self.tolerance:.2g}", "seed", seed
 
 
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A statement of the paper as a number, measured once a seed: it holds where every one is within `bounds`."""
+
+    claim: str
+    expected: str
+    """What the paper says of the number, in words."""
+    bounds: tuple[float, float]
+    """What is counted as that."""
+    measured: tuple[float, ...] = ()
+    """One number a seed (or a prompt, or a model, as the claim says)."""
+    printed: tuple[float, float, float, int] | None = None
+    """Mean, least, greatest and how many, where a page has kept no more than these."""
+
+    @property
+    def spread(self) -> tuple[float, float, float, int]:
+        """Mean, least, greatest and how many numbers there are."""
+        if self.printed is not None:
+            return self.printed
+        values = np.array(self.measured, dtype=np.float64)
+        return float(values.mean()), float(values.min()), float(values.max()), len(values)
+
+    @property
+    def holds(self) -> bool:
+        if self.printed is None and not self.measured:
+            return False
+        low, high = self.bounds
+        mean, least, greatest, _ = self.spread
+        return bool(low <= least and greatest <= high and not math.isnan(mean))
+
+    @property
+    def cells(self) -> tuple[str, str, str, str, str]:
+        """What the paper says, the mean (and least and greatest of several), the bounds, and how many there are."""
+        *numbers, n = self.spread
+        mean, least, greatest = (f"{value:.3g}" for value in numbers)
+        summary = mean if n == 1 else f"{mean} ({least} to {greatest})"
+        low, high = (f"{bound:.3g}" for bound in self.bounds)
+        tolerance = f"{low} to {high}"
+        if math.isinf(self.bounds[0]) or math.isinf(self.bounds[1]):
+            tolerance = f"≤ {high}" if math.isinf(self.bounds[0]) else f"≥ {low}"
+        return self.expected, summary, tolerance, "n", str(n)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """A statement of a paper beside what was found, where a number alone would not say it.
+
+    With `bounds`, `measured` decides: a `because` says why it is outside. Without them, a `because` decides.
+    """
+
+    claim: str
+    paper: str
+    ours: str
+    because: str = ""
+    """Why it differs, where it does."""
+    measured: tuple[float, ...] = ()
+    bounds: tuple[float, float] | None = None
+    """What is counted as reproduced."""
+
+    def __post_init__(self) -> None:
+        if self.bounds is not None and not self.measured:
+            raise ValueError(f"{self.claim}: expected numbers to hold against its bounds, got none.")
+        if not self.holds and not self.because:
+            raise ValueError(f"{self.claim}: {self.measured} is outside {self.bounds}; say why, in `because`.")
+
+    @property
+    def holds(self) -> bool:
+        if self.bounds is None:
+            return not self.because
+        return all(self.bounds[0] <= value <= self.bounds[1] for value in self.measured)
+
+    @property
+    def verdict(self) -> str:
+        return "reproduced" if self.holds else f"differs: {self.because}"
+
+
 class Checked(Protocol):
-    """What `claims_table` lists: a `Claim`, or a finding over seeds."""
+    """What `claims_table` lists: a `Claim`, or a `Finding` over seeds."""
 
     @property
     def claim(self) -> str: ...
@@ -42,6 +123,41 @@ class Checked(Protocol):
     def holds(self) -> bool: ...
     @property
     def cells(self) -> tuple[str, str, str, str, str]: ...
+
+
+Stated = Claim | Finding | Verdict
+_KINDS: dict[str, type[Stated]] = {"claim": Claim, "finding": Finding, "verdict": Verdict}
+
+
+def stored(stated: Stated) -> dict[str, Any]:
+    """A claim as JSON has it: its fields, without those at their defaults; infinite and missing numbers are null."""
+    fields = {name: getattr(stated, name) for name in type(stated).__dataclass_fields__}
+    kept = {name: value for name, value in fields.items() if value not in ((), None, "")}
+    (kind,) = (name for name, of_kind in _KINDS.items() if type(stated) is of_kind)
+    return {"kind": kind, **{name: _plain_json(value) for name, value in kept.items()}}
+
+
+def restored(content: Mapping[str, Any]) -> Stated:
+    """The claim that `stored` wrote. Raises `ValueError` for another kind."""
+    fields = dict(content)
+    kind = fields.pop("kind", None)
+    if kind not in _KINDS:
+        raise ValueError(f"expected a claim of kind {', '.join(_KINDS)}, got {kind!r}.")
+    if fields.get("bounds") is not None:
+        low, high = fields["bounds"]
+        fields["bounds"] = (-math.inf if low is None else low, math.inf if high is None else high)
+    for name in ("measured", "printed"):
+        if isinstance(fields.get(name), list):
+            fields[name] = tuple(math.nan if value is None else value for value in fields[name])
+    return _KINDS[kind](**fields)
+
+
+def _plain_json(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return [_plain_json(part) for part in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def claims_table(claims: Sequence[Checked]) -> str:
@@ -73,21 +189,6 @@ def _number(value: float | int) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """A statement of a paper beside what was found, where a number alone would not say it."""
-
-    claim: str
-    paper: str
-    ours: str
-    because: str = ""
-    """Why it differs; empty where it is reproduced."""
-
-    @property
-    def verdict(self) -> str:
-        return f"differs: {self.because}" if self.because else "reproduced"
-
-
 def verdicts_table(verdicts: Sequence[Verdict]) -> str:
     """Claim, the paper's figure, ours, and the verdict, as Markdown."""
     header = ("claim", "paper", "ours", "verdict")
@@ -100,14 +201,25 @@ def spread(values: Any) -> str:
     return f"{array.mean():.4g} ({array.min():.4g} to {array.max():.4g})"
 
 
-def parser(description: str | None) -> argparse.ArgumentParser:
+class Options(argparse.ArgumentParser):
+    """Options of an analysis, of which `--store` is refused with `--quick`."""
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        chosen = super().parse_args(args, namespace)
+        if chosen.store and chosen.quick:
+            self.error("--store keeps what the whole analysis finds, for the pages; leave --quick out.")
+        return chosen
+
+
+def parser(description: str | None) -> Options:
     """The options that every analysis has."""
-    options = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = Options(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--quick", action="store_true", help="seconds instead of minutes: less text, fewer sizes")
+    options.add_argument("--store", action="store_true", help="keep the outcome in analyses/outcomes, for the pages")
     return options
 
 
-def report(claims: Sequence[Claim]) -> int:
+def report(claims: Sequence[Checked]) -> int:
     """Print the table of claims; 1 if a claim does not hold, else 0."""
     print(claims_table(claims))
     failed = sum(not c.holds for c in claims)

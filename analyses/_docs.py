@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from aotlens.files import write_section
+from aotlens.files import read_section, write_section
 
-__all__ = ["write_section"]
+__all__ = ["read_section", "write_section"]

@@ -19,40 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analyses._claims import claims_table, markdown, parser, plain
-from analyses._docs import write_section
+from analyses._claims import Finding, markdown, parser, plain
+from analyses._outcomes import Outcome, of_run
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """A statement of the paper as a number, measured once a seed: it holds where every one is within `bounds`."""
-
-    claim: str
-    expected: str
-    """What the paper says of the number, in words."""
-    bounds: tuple[float, float]
-    """What is counted as that."""
-    measured: tuple[float, ...]
-    """One number a seed (or a prompt, or a model, as the claim says)."""
-
-    @property
-    def holds(self) -> bool:
-        low, high = self.bounds
-        return bool(self.measured) and all(low <= value <= high for value in self.measured)
-
-    @property
-    def cells(self) -> tuple[str, str, str, str, str]:
-        """What the paper says, the mean (and least and greatest of several), the bounds, and how many there are."""
-        values = [f"{value:.3g}" for value in (np.mean(self.measured), min(self.measured), max(self.measured))]
-        summary = values[0] if len(self.measured) == 1 else f"{values[0]} ({values[1]} to {values[2]})"
-        low, high = (f"{bound:.3g}" for bound in self.bounds)
-        tolerance = f"{low} to {high}"
-        if math.isinf(self.bounds[0]) or math.isinf(self.bounds[1]):
-            tolerance = f"≤ {high}" if math.isinf(self.bounds[0]) else f"≥ {low}"
-        return self.expected, summary, tolerance, "n", str(len(self.measured))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,17 +40,19 @@ class Results:
     """Title → header and rows, printed and put into the page after the findings."""
     plots: Mapping[str, go.Figure] = field(default_factory=dict)
     """File name → figure."""
+    page: str = "docs/nonlinearity.md"
+    """The page that has its section."""
 
-    def text(self, command: str, seconds: float) -> str:
-        """Findings and tables as Markdown, with the command and settings that made them."""
+    def outcome(self, command: str, seconds: float) -> Outcome:
+        """Findings and tables, with the command and settings that made them."""
         settings = ", ".join(f"{key} {plain(value)}" for key, value in self.settings.items())
-        parts = [
+        parts: list[str | Sequence[Finding]] = [
             f"`{command}` ({_duration(seconds)}). {settings}. Seeds {plain(self.seeds)}.",
-            *([claims_table(self.findings)] if self.findings else []),
+            self.findings,
         ]
         for title, (header, rows) in self.tables.items():
             parts += [f"{title}:", markdown(header, rows)]
-        return "\n\n".join(parts)
+        return of_run(self.name, command, self.page, parts, settings=self.settings, seeds=tuple(self.seeds))
 
 
 def options(description: str | None) -> argparse.ArgumentParser:
@@ -144,7 +117,8 @@ class Clock:
 
 def publish(results: Results, chosen: argparse.Namespace, command: str, seconds: float) -> int:
     """Print, write JSON and plots, and the page's section. 0 also where a claim does not hold: that is a finding."""
-    text = results.text(command, seconds)
+    outcome = results.outcome(command, seconds)
+    text = outcome.text
     print(text)
     failed = sum(not finding.holds for finding in results.findings)
     if failed:
@@ -171,8 +145,7 @@ def publish(results: Results, chosen: argparse.Namespace, command: str, seconds:
             paper_bgcolor="#ffffff", plot_bgcolor="#ffffff", margin={"l": 60, "r": 20, "t": 60, "b": 50}
         )
         figure.write_html(chosen.out / f"{name}.html")
-    if chosen.page is not None:
-        write_section(chosen.page, results.name, text)
+    outcome.publish(chosen.page, store=chosen.store)
     return 0
 
 

@@ -11,6 +11,7 @@ import torch
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.plots.labels import describe, glyphs
 from aotlens.trigrams import (
+    EnsembleCheck,
     Evidence,
     Example,
     count_bigrams,
@@ -30,55 +31,6 @@ if TYPE_CHECKING:
 
 N_TOP, N_CONFIRMED, N_BUGS = 3, 4, 12
 _MAX_AROUND = 60  # characters of an example on either side of what is left out
-
-
-def top_of_page() -> str:
-    return """# Skip-trigrams, held against text
-
-Made by `python -m analyses.skip_trigrams --corpus dir:PATH --out docs/skip_trigrams.md`, with the novels that the
-checkpoint's card names in PATH. Nothing here was picked by hand.
-`aotlens trigrams NAME --head L.H --k 100 --evidence dir:PATH --max-tokens 2000000` does the same for one head.
-
-*structures*, Table 1 (from Elhage et al. 2021), shows six skip-trigrams `[source] … [destination] → [out]` that
-somebody chose. Here they are searched: the 100 best of all V³ triples of every head, by effect = attention × ov, from
-its weights alone (`aotlens.trigrams.skip_trigrams`). Then each is held against text that training did not see.
-
-- **confirmed**: within stretches of one document, the out follows `source … destination` more often than it follows the
-  destination anyway, at a false discovery rate of 5% (Benjamini–Hochberg over the table's rows that can be tested). A
-  stretch (stratum) is 8 consecutive windows of the model's context; windows begin anew at each document. The p-value is
-  the largest of three: with strata as units, with windows as units, and with places as units.
-- **lift within**: how often the out follows, over what would be expected if the source told nothing within a stratum,
-  with a 95% interval; **pooled**: the same of all places at once. ≠ marks a row for which they lie on different sides
-  of 1: there the source tells which document or passage it is, not what comes next.
-- **testable**: not *too rare*. Of strata that hold places with and without the source, a row needs 5, with 10 places
-  with it and 10 without, to compare.
-- **p ≤ 5%**: of the testable rows, those whose own p-value, not adjusted, is at most 5%: what compares the two sides
-  where one has 100 rows and the other 1,000. Where nothing is associated it is 5% or less.
-- **documents**: rows confirmed when whole documents are the strata, which five documents are too few to do often.
-- **random**: 1,000 triples whose source, destination and out are as frequent as the table's, drawn apart, and asked the
-  same: whether the out comes more often. Some are true, since a text has topics.
-
-`aotlens/trigrams/verdict.py` has the formulas. A row that is confirmed is true of the text, not proof that the head is
-there for it; *attention*, *direct effect* and *without the head* say what the head does at those very places: its mean
-attention from destination to source, what that adds to the out's logit, and by how much the out's log-probability
-changes when the head is taken out (below 0: the head helps).
-
-What the verdict does not see: a subject that changes within a stretch. In simulated texts where nothing is true, and
-source and out both follow a subject that drifts (300 stretches, the source before 20% or 50% of the places, the out
-after 20%; `make test-long ARGS="tests/trigrams/test_levels.py -s"`), the share of rows with p ≤ 5% is at most 0.08
-where the subject's correlation falls by e in 100 windows, 0.16 to 0.23 in 30, and 0.52 to 0.76 in 10; with places
-pooled it is 1.00 in all three. On text without a subject it is at most 0.052.
-
-Nor that an out can be its own source. Where a row copies (its source is its out), the out's first place in a window is
-one without the source, and the places after it have it; so the lift within comes out below 1 by chance alone, the more
-so the fewer other places the out has. In text of independent places where it has no other and follows 2% of the
-destinations, lift within is 0.48, no raised row has p ≤ 5%, and 93% of the suppressed ones do
-(`pytest tests/trigrams/test_levels.py -k own_source -s`, 300 stretches). A copying row that is confirmed is so in spite
-of this; one that is not, or whose lift within is below 1, says little. The interval of lift within is too narrow where
-few outs fall and nearly all places have the source (with about 16 outs and 95%, it held the true value in 57% of 400
-simulated rows), and 1.00 (1.00 to 1.00) means that every stratum with an out has the source everywhere: nothing to
-compare.
-"""
 
 
 def share_lines(model: AttentionOnlyTransformer, min_count: int, results: Sequence[OfHead]) -> Iterator[str]:
@@ -262,6 +214,13 @@ def _bug_row(head: str, bug: Any) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def ensemble_check_on(model: AttentionOnlyTransformer, ids: np.ndarray) -> EnsembleCheck:
+    """Theorem 25 on the first eight windows of the text."""
+    width = model.cfg.n_ctx
+    tokens = torch.from_numpy(ids[: min(8, max(len(ids) // width, 1)) * width].copy())
+    return ensemble_check(model, tokens.view(-1, min(width, len(tokens))))
+
+
 def direct_path_lines(model: AttentionOnlyTransformer, ids: np.ndarray) -> Iterator[str]:
     """The zero-layer part of the model against the text's bigrams, and Theorem 25."""
     counts = count_bigrams(model, ids)
@@ -281,11 +240,10 @@ def direct_path_lines(model: AttentionOnlyTransformer, ids: np.ndarray) -> Itera
             f"{'Heads' if len(itself) > 1 else 'Head'} {names} attend to the token itself whatever it is, so what they "
             f"write belongs to the bigrams: with their OV circuits added the distance is {added.mean_kl:.2f}."
         )
-    width = model.cfg.n_ctx
-    tokens = torch.from_numpy(ids[: min(8, max(len(ids) // width, 1)) * width].copy())
-    check = ensemble_check(model, tokens.view(-1, min(width, len(tokens))))
+    check = ensemble_check_on(model, ids)
+    n_tokens = next(iter(check.terms.values())).shape[:-1].numel()
     yield ""
     yield (
-        f"Theorem 25, on {tokens.numel():,} tokens: the sum of the bigram term and of every head's skip-trigrams is "
+        f"Theorem 25, on {n_tokens:,} tokens: the sum of the bigram term and of every head's skip-trigrams is "
         f"the model's logits to {check.residual:.1g}, where the largest term is {check.largest:.3g}."
     )

@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from analyses._claims import markdown, parser, spread
-from analyses._docs import write_section
+from analyses._claims import Finding, claims_table, markdown, parser, spread
+from analyses._outcomes import of_run
 from aotlens.denoise import (
     DeepDenoisers,
     GaussianMixtures,
@@ -151,9 +151,9 @@ def depth_table(results: Trainings, *, noisy: bool) -> str:
     return markdown(header, rows)
 
 
-def findings_table(results: Trainings, settings: TrainingSettings) -> str:
+def findings(results: Trainings, settings: TrainingSettings) -> tuple[list[Finding], str]:
     """What depth gains on every task, and what becomes of the context as a prior."""
-    rows = []
+    rows, gains = [], []
     for task, noisy in product(TASKS, (False, True)):
         runs = {
             kind: run for kind, run in results.items() if (kind.task, kind.noisy, kind.half) == (task, noisy, False)
@@ -162,11 +162,20 @@ def findings_table(results: Trainings, settings: TrainingSettings) -> str:
         kind, best = min(runs.items(), key=lambda item: float(item[1].test_loss.mean()))
         least = bayes(task, settings)
         gained = 100 * (one.test_loss - best.test_loss) / (one.test_loss - least)
+        kind_of_context = f"{task}, {'noisy' if noisy else 'clean'} contexts"
+        gains.append(
+            Finding(
+                claim=f"{kind_of_context}: share of one layer's excess over Bayes that the best depth takes away, %",
+                expected="above 0, if layers help one another (left open)",
+                bounds=(0, 100),
+                measured=tuple(gained.tolist()),
+            )
+        )
         given, moved = best.context_loss[:, 0], best.context_loss[:, -1]
         refined = "yes" if bool((moved < given).all()) else "no" if bool((moved >= given).all()) else "by seed"
         rows.append(
             (
-                f"{task}, {'noisy' if noisy else 'clean'} contexts",
+                kind_of_context,
                 spread(one.test_loss),
                 f"{kind.n_layers} {kind.name}: {spread(best.test_loss)}",
                 f"{least:.4g}",
@@ -180,7 +189,7 @@ def findings_table(results: Trainings, settings: TrainingSettings) -> str:
         "share of one layer's excess over Bayes that is gone", "context as a prior: as given; before the last layer",
         "refined",
     )  # fmt: skip
-    return markdown(header, rows)
+    return gains, markdown(header, rows)
 
 
 def curves(results: Trainings, settings: TrainingSettings) -> dict[str, go.Figure]:
@@ -207,14 +216,17 @@ def main(argv: list[str] | None = None) -> int:
     chosen = options.parse_args(argv)
     settings, depths = (QUICK, (1, 2)) if chosen.quick else (SETTINGS, (1, 2, 3, 4, 5, 6))
     results = {kind: trained(kind, settings, chosen.out) for kind in kinds(depths)}
-    tables = [findings_table(results, settings), *(depth_table(results, noisy=noisy) for noisy in (False, True))]
-    print(*tables, sep="\n\n")
+    gains, table = findings(results, settings)
+    tables = [table, *(depth_table(results, noisy=noisy) for noisy in (False, True))]
+    print(claims_table(gains), *tables, sep="\n\n")
     if chosen.html is not None:
         chosen.html.mkdir(parents=True, exist_ok=True)
         for name, figure in curves(results, settings).items():
             figure.write_html(chosen.html / f"{name}.html", include_plotlyjs="directory")
-    if chosen.docs is not None:
-        write_section(chosen.docs, "denoising_depth", "\n\n".join(tables))
+    outcome = of_run(
+        "denoising_depth", "python -m analyses denoising_depth", "docs/denoising.md", [gains, *tables], seeds=SEEDS
+    )
+    outcome.publish(chosen.docs, store=chosen.store)
     return 0
 
 

@@ -2,6 +2,7 @@
 
     python -m analyses.head_distillation --corpus dir:PATH [--out DIR] [--page docs/distillation.md] [--quick]
     python -m analyses.head_distillation --corpus SPEC --bert          # needs a hub: bert-base-uncased too
+    python -m analyses.head_distillation --bundled          # from what is bundled, in seconds: no text, no training
 
 PATH holds the novels that the checkpoints' cards name. Every head of the bundled checkpoints of novels and code is
 distilled into FFNs of 4, 16 and 64 hidden units with three seeds, beside the linear map, the position's mean and
@@ -34,6 +35,7 @@ from aotlens.data import open_corpus
 from aotlens.distill import (
     Distillation,
     SubstitutionCosts,
+    bundled_distillations,
     distill_heads,
     held_out_windows,
     load_distillation,
@@ -327,29 +329,13 @@ def readme_rows(found: dict[str, Distillation]) -> tuple[list[str], list[list[An
     return ["heads of", "heads", "16 units (95% over heads)", "linear", "64 units", "position's mean"], rows
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = options(__doc__)
-    parser.add_argument("--corpus", required=True, metavar="SPEC", help="the novels, as dir:PATH")
-    parser.add_argument("--code", default="stdlib", metavar="SPEC", help="text for the model of code (stdlib)")
-    parser.add_argument("--bert", action="store_true", help=f"{BERT} too; needs a hub")
-    parser.add_argument("--resume", action="store_true", help="read or finish the distillations that are in --out")
-    chosen = parser.parse_args(argv)
-    clock = Clock()
-    novels, code = open_corpus(chosen.corpus), open_corpus(chosen.code)
-    names = QUICK if chosen.quick else (*NOVELS, CODE)
-    names = (*names, BERT) if chosen.bert else names
-    found = {name: distil(name, code if name == CODE else novels, chosen, clock) for name in names}
-    costs = {}
-    for name in QUICK[:1] if chosen.quick else REPLACED:
-        clock.say(f"replacing heads of {name}")
-        model = _load(name)
-        windows = held_out_windows(model, novels, 2048 if chosen.quick else 4096)
-        costs[name] = substitution_costs(model, found[name], windows, width=WIDTH, n_random=SEEDS)
+def results_of(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) -> Results:
+    """Findings, tables and plots of distillations and of what replacing heads costs."""
     made = tables(found, costs)
     header, rows = readme_rows(found)
     made["For the README: one checkpoint of each kind, so of these checkpoints only"] = (header, rows)
     first = next(iter(found.values()))
-    results = Results(
+    return Results(
         name="head_distillation",
         findings=findings(found, costs),
         settings={
@@ -362,9 +348,42 @@ def main(argv: list[str] | None = None) -> int:
         data={name: {key: column.to_numpy() for key, column in d.to_frame().items()} for name, d in found.items()},
         tables=made,
         plots=plots(found, costs),
+        page="docs/distillation.md",
     )
+
+
+def bundled() -> Results:
+    """The same from the bundled distillations, where `analyses.bundle_distillations` has put what this made."""
+    records = bundled_distillations()
+    found = {name: records[name].distillation for name in (*NOVELS, CODE)}
+    return results_of(found, {name: cost for name in REPLACED if (cost := records[name].costs) is not None})
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = options(__doc__)
+    parser.add_argument("--corpus", metavar="SPEC", help="the novels, as dir:PATH")
+    parser.add_argument("--code", default="stdlib", metavar="SPEC", help="text for the model of code (stdlib)")
+    parser.add_argument("--bert", action="store_true", help=f"{BERT} too; needs a hub")
+    parser.add_argument("--resume", action="store_true", help="read or finish the distillations that are in --out")
+    parser.add_argument("--bundled", action="store_true", help="read the bundled distillations, and no text")
+    chosen = parser.parse_args(argv)
+    clock = Clock()
+    if chosen.bundled:
+        return publish(bundled(), chosen, command_of("head_distillation", chosen, "--bundled"), clock())
+    if chosen.corpus is None:
+        parser.error("give --corpus dir:PATH, or --bundled to read what is bundled.")
+    novels, code = open_corpus(chosen.corpus), open_corpus(chosen.code)
+    names = QUICK if chosen.quick else (*NOVELS, CODE)
+    names = (*names, BERT) if chosen.bert else names
+    found = {name: distil(name, code if name == CODE else novels, chosen, clock) for name in names}
+    costs = {}
+    for name in QUICK[:1] if chosen.quick else REPLACED:
+        clock.say(f"replacing heads of {name}")
+        model = _load(name)
+        windows = held_out_windows(model, novels, 2048 if chosen.quick else 4096)
+        costs[name] = substitution_costs(model, found[name], windows, width=WIDTH, n_random=SEEDS)
     command = command_of("head_distillation", chosen, "--corpus dir:PATH", *(["--bert"] if chosen.bert else []))
-    return publish(results, chosen, command, clock())
+    return publish(results_of(found, costs), chosen, command, clock())
 
 
 if __name__ == "__main__":

@@ -22,7 +22,8 @@ import torch
 from torch import Tensor
 
 import aotlens
-from analyses._claims import markdown, parser
+from analyses._claims import Finding, claims_table, markdown, parser
+from analyses._outcomes import of_run
 from aotlens.data.images import ImageSet, open_images
 from aotlens.denoise import DenoisingAudit, audit
 from aotlens.heads import SemanticConsistency, image_maps, semantic_consistency
@@ -107,10 +108,44 @@ def curve_rows(made: PatchCurves) -> list[list[object]]:
     return rows
 
 
+def of_consistency(name: str, made: SemanticConsistency) -> Finding:
+    """Figure 7 for every head, against permuted labels."""
+    beyond = (made.adjusted_p <= 0.05) & (made.difference > 0)
+    return Finding(
+        claim=f"{name}: share of the {beyond.size} heads that look at the same places within a class, beyond permuted "
+        "labels",
+        expected="heads look at the same part of an object across images",
+        bounds=(0.5, 1),
+        measured=(float(beyond.mean()),),
+    )
+
+
+def of_curves(name: str, made: PatchCurves) -> Finding:
+    """Whether the order of patches by paths finds what matters."""
+    (row,) = (row for row in made.to_frame().itertuples() if row.method == "paths")
+    return Finding(
+        claim=f"{name}: area under deletion by paths less a random order's, with its 95% interval (logits)",
+        expected="below 0 (ours: the paper measures none)",
+        bounds=(-np.inf, 0),
+        measured=(row.deletion_low, row.deletion_difference, row.deletion_high),
+    )
+
+
+def of_snr(name: str, made: DenoisingAudit) -> Finding:
+    """*aot*, §3, in models of images."""
+    rises = np.asarray(made.rises[made.groupings.index("subspace")])
+    return Finding(
+        claim=f"{name}: share of its {rises.size} layers that raise the SNR of patches beyond turned writes",
+        expected="every layer denoises (§3)",
+        bounds=(1, 1),
+        measured=(float(rises.mean()),),
+    )
+
+
 def sections(
     name: str, model: AttentionOnlyTransformer, images: Tensor, pixels: ImageSet, chosen: Any
-) -> Iterator[tuple[str, Sequence[str], list[list[object]], dict[str, Any]]]:
-    """Each table with its title, header and figures, of which bytes are a PNG."""
+) -> Iterator[tuple[str, Sequence[str], list[list[object]], dict[str, Any], list[Finding]]]:
+    """Each table with its title, header, figures (of which bytes are a PNG) and findings."""
     accuracy = float((model(images).argmax(-1).cpu() == pixels.labels).double().mean())
     n_curves = 12 if chosen.quick else 64
     consistency = semantic_consistency(model, images, pixels.labels, n_permutations=200 if chosen.quick else 1000)
@@ -126,7 +161,7 @@ def sections(
     title = f"{name}: IoU of heads' regions on {read}"
     picture = picture_of_heads(model, images, pixels, consistency)
     figures = {"consistency": aotlens.plot(consistency), "maps": figure, "maps.png": picture}
-    yield title, header, by_layer(consistency), figures
+    yield title, header, by_layer(consistency), figures, [of_consistency(name, consistency)]
     parts = patch_contributions(model, images[:n_curves])
     own = [parts.place(int(number)) for number in parts.predicted]
     of_class = np.arange(len(own)), own
@@ -142,15 +177,15 @@ def sections(
     ]  # fmt: skip
     terms = ["images", "logit", "patches", "[CLS]", "positions", "MLPs", "biases"]
     header = [*terms, "share outside (median)", "sum − model"]
-    yield f"{name}: the predicted class's logit above the mean over classes, by paths", header, rows, {}
+    yield f"{name}: the predicted class's logit above the mean over classes, by paths", header, rows, {}, []
     curves = patch_curves(model, images[:n_curves], reference=images)
     header = ["method", "deletion area", "less random's", "insertion area", "less random's"]
     title = f"{name}: insertion and deletion of {n_curves} images, baseline {curves.baseline} (logits)"
-    yield title, header, curve_rows(curves), {"curves": aotlens.plot(curves)}
+    yield title, header, curve_rows(curves), {"curves": aotlens.plot(curves)}, [of_curves(name, curves)]
     snr = audit(model, images[: 2 * n_curves], n_draws=5 if chosen.quick else 20)
     header = ["layer", "SNR before", "after ÷ before", "with turned writes", "verdict"]
     title = f"{name}: SNR of patches in the subspaces of {snr.matrix}"
-    yield title, header, snr_rows(snr), {"snr": audit_curves(snr)}
+    yield title, header, snr_rows(snr), {"snr": audit_curves(snr)}, [of_snr(name, snr)]
 
 
 def picture_of_heads(
@@ -188,9 +223,13 @@ def main(argv: list[str] | None = None) -> int:
     options.add_argument("--images", type=int, default=200, help="test images at most, drawn with a seed")
     options.add_argument("--out", type=Path, metavar="DIR", help="a folder for figures, as HTML")
     chosen = options.parse_args(argv)
+    tables: list[str] = []
+    findings: list[Finding] = []
     for name, model, images, pixels in models(chosen):
-        for title, header, rows, figures in sections(name, model, images, pixels, chosen):
-            print(f"\n**{title}**\n\n{markdown(header, rows)}", flush=True)
+        for title, header, rows, figures, found in sections(name, model, images, pixels, chosen):
+            tables.append(f"**{title}**\n\n{markdown(header, rows)}")
+            findings += found
+            print(f"\n{tables[-1]}", flush=True)
             for kind, figure in figures.items():
                 if chosen.out is not None:
                     chosen.out.mkdir(parents=True, exist_ok=True)
@@ -198,6 +237,9 @@ def main(argv: list[str] | None = None) -> int:
                         (chosen.out / f"{name}-{kind}").write_bytes(figure)
                     else:
                         figure.write_html(chosen.out / f"{name}-{kind}.html")
+    print(f"\n{claims_table(findings)}")
+    outcome = of_run("image_heads", "python -m analyses image_heads", "docs/images.md", [findings, *tables])
+    outcome.publish(None, store=chosen.store)
     return 0
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 import aotlens
-from analyses._claims import Claim, claims_table, markdown, parser, report, spread, verdicts_table
+from analyses._claims import Claim, Finding, markdown, parser, report, spread, verdicts_table
 from analyses._denoiser_figures import (
     ATTENTIONS,
     of_figure_3,
@@ -28,7 +28,7 @@ from analyses._denoiser_figures import (
     of_figure_8,
     scales_table,
 )
-from analyses._docs import write_section
+from analyses._outcomes import of_run
 from aotlens.denoise import (
     TASKS,
     DenoiserTraining,
@@ -92,7 +92,7 @@ def exact() -> list[Claim]:
     return claims
 
 
-def propositions(*, quick: bool) -> tuple[list[Claim], str]:
+def propositions(*, quick: bool) -> tuple[list[Claim], Finding, str]:
     """Propositions 3.2, 5 and 6 on random prompts."""
     prompts = LinearSubspaces().sample(20, 99)
     identity = torch.eye(16, dtype=torch.float64)
@@ -125,7 +125,13 @@ def propositions(*, quick: bool) -> tuple[list[Claim], str]:
         f"bounds of Proposition 6 are {of_sum} (the sum) and {of_vector} (the vector) times the 95% quantile of the "
         "error."
     )
-    return claims, text
+    constant = Finding(
+        claim=f"Proposition 5: C that d = 2, 4, 8 and L = {', '.join(map(str, lengths))} need (δ = 0.05)",
+        expected="one C > 0 for all (the proof names none)",
+        bounds=(0, 2),
+        measured=tuple(fitted.constants.flatten().tolist()),
+    )
+    return claims, constant, text
 
 
 def flows(*, quick: bool) -> str:
@@ -156,7 +162,7 @@ def main(argv: list[str] | None = None) -> int:
     options.add_argument("--docs", type=Path, metavar="PAGE", help="write the tables into this page's section")
     chosen = options.parse_args(argv)
     results = trainings()
-    checked, constants = propositions(quick=chosen.quick)
+    checked, constant, constants = propositions(quick=chosen.quick)
     claims = [*exact(), *checked]
     status = report(claims)
     print(f"\n{constants}", flush=True)
@@ -169,16 +175,18 @@ def main(argv: list[str] | None = None) -> int:
         *of_landscapes,
         *of_figure_8(),
     ]
-    sections = [verdicts_table(verdicts), scales_table(results), contexts, flows(quick=chosen.quick)]
-    print("", *sections, sep="\n\n")
+    tables = [scales_table(results), contexts, flows(quick=chosen.quick)]
+    print("", verdicts_table(verdicts), *tables, sep="\n\n")
     if chosen.html is not None:
         chosen.html.mkdir(parents=True, exist_ok=True)
         figures |= {f"training_{task}_{kind}": aotlens.plot(training) for (task, kind), training in results.items()}
         for name, figure in figures.items():
             figure.write_html(chosen.html / f"{name}.html", include_plotlyjs="directory")
-    if chosen.docs is not None:
-        text = "\n\n".join([claims_table(claims), constants, *sections])
-        write_section(chosen.docs, "in_context_denoising", text)
+    command = "python -m analyses in_context_denoising"
+    outcome = of_run(
+        "in_context_denoising", command, "docs/denoising.md", [claims, [constant], constants, verdicts, *tables]
+    )
+    outcome.publish(chosen.docs, store=chosen.store)
     return status
 
 

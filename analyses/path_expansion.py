@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 import aotlens
-from analyses._claims import Claim, claims_table, markdown, parser, report
-from analyses._docs import write_section
+from analyses._claims import Claim, markdown, parser, report
+from analyses._outcomes import of_run
 from aotlens.circuits import ov_circuit, qk_circuit
 from aotlens.models import AttentionOnlyTransformer, hook_names
 from aotlens.paths import Kronecker, Path, PathExpansion, expand, term_importance, virtual_weight
@@ -174,8 +174,8 @@ def main(argv: list[str] | None = None) -> int:
         f"all of them, by order:\n\n{markdown(['heads', 'logits', 'loss with paths up to here, nats a token'], rows)}"
     )
     print(f"\n{orders}")
-    if chosen.docs is not None:
-        write_section(chosen.docs, "path_expansion", f"{claims_table(claims)}\n\n{orders}")
+    outcome = of_run("path_expansion", "python -m analyses path_expansion", "docs/paths.md", [claims, orders])
+    outcome.publish(chosen.docs, store=chosen.store)
     return status
 
 

@@ -1,13 +1,14 @@
 """*structures* Table 1 for our own one-layer checkpoints: searched exhaustively, ranked, and held against text.
 
     python -m analyses.skip_trigrams --corpus dir:PATH [--checkpoint NAME] [--max-tokens N] [--min-count N …]
-                                     [--out docs/skip_trigrams.md] [--quick]
+                                     [--docs docs/skip_trigrams.md] [--quick]
 
 PATH holds the novels that the checkpoint's card names; only the documents that its card says were kept from training
 are read (all, where there are none of them). For every head: how many of its 100 best skip-trigrams the text confirms
 (false discovery rate 5%); the same for 1,000 random triples of the same token frequencies; both again among tokens with
 at least so many training counts; the rows on top and the best confirmed ones; the false triples that confirmed ones
-force; and how far the direct path is from the text's bigrams. Markdown, to --out, or printed.
+force; and how far the direct path is from the text's bigrams. Prints Markdown; --docs writes it into its section of
+that page.
 
 Expected: more confirmed rows than among random triples, most of all among frequent tokens and for heads that attend to
 more than one position. Some ten minutes on one core for 1.2 million tokens; `--quick` reads 50,000 and takes one head,
@@ -25,8 +26,9 @@ from typing import Any
 import numpy as np
 
 import aotlens
-from analyses._claims import parser
-from analyses._skip_trigram_page import bug_lines, direct_path_lines, row_lines, share_lines, top_of_page
+from analyses._claims import Claim, Finding, parser
+from analyses._outcomes import of_run
+from analyses._skip_trigram_page import bug_lines, direct_path_lines, ensemble_check_on, row_lines, share_lines
 from analyses._texts import documents_to_read
 from aotlens.checkpoints.catalog import bundled_folder
 from aotlens.data import Corpus, open_corpus
@@ -84,8 +86,47 @@ def of_heads(
             )
 
 
-def section(name: str, corpus: Corpus, *, max_tokens: int | None, heads: int | None, min_counts: Sequence[int]) -> str:
-    """A checkpoint's part of the page, as Markdown."""
+def of_shares(name: str, min_count: int, results: Sequence[OfHead]) -> Finding:
+    """Whether text confirms a model's skip-trigrams more often than random triples of the same frequencies."""
+    own, other = ([getattr(one, side) for one in results] for side in ("found", "random"))
+    shares = [
+        sum(evidence.n_confirmed for evidence in side) / max(sum(evidence.n_testable for evidence in side), 1)
+        for side in (own, other)
+    ]
+    among = f"tokens with at least {min_count:,} counts" if min_count else "all tokens"
+    return Finding(
+        claim=f"Table 1, {name}, among {among}: share of testable rows that text confirms, less that of random triples",
+        expected="above 0: skip-trigrams read off the weights are true of text (its six are chosen)",
+        bounds=(1e-9, 1),
+        measured=(shares[0] - shares[1],),
+    )
+
+
+def of_share_that_holds(name: str, min_count: int, results: Sequence[OfHead]) -> Finding:
+    """How many of the best rows are skip-trigrams of the text, as the paper's examples are."""
+    confirmed = sum(one.found.n_confirmed for one in results)
+    return Finding(
+        claim=f"Table 1, {name}, among tokens with at least {min_count:,} counts: share of the best rows that text "
+        "confirms",
+        expected="most, were the paper's six like the rest",
+        bounds=(0.5, 1),
+        measured=(confirmed / sum(len(one.found.verdict) for one in results),),
+    )
+
+
+def of_theorem_25(model: AttentionOnlyTransformer, ids: np.ndarray) -> Claim:
+    """Theorem 25 on text."""
+    check = ensemble_check_on(model, ids)
+    return Claim(
+        claim="Theorem 25 on held-out text: bigram term + every head's skip-trigrams − logits, largest",
+        expected=0, measured=check.residual, tolerance=1e-4 * max(1, check.largest),
+    )  # fmt: skip
+
+
+def section(
+    name: str, corpus: Corpus, *, max_tokens: int | None, heads: int | None, min_counts: Sequence[int]
+) -> tuple[list[Finding], list[Claim], str]:
+    """A checkpoint's findings, and its part of the page as Markdown."""
     model = aotlens.load(name, "cpu")
     documents = documents_to_read(model, corpus)
     ids = read_ids(model, corpus, documents=documents, max_tokens=max_tokens)
@@ -106,7 +147,11 @@ def section(name: str, corpus: Corpus, *, max_tokens: int | None, heads: int | N
     for min_count in (0, *min_counts[-1:]):
         lines += row_lines(model, min_count, [one.found for one in results if one.min_count == min_count])
     lines += bug_lines(max((0, *min_counts)), [one for one in results if one.min_count == max((0, *min_counts))])
-    return "\n".join([*lines, *direct_path_lines(model, ids)])
+    by_count = {count: [one for one in results if one.min_count == count] for count in (0, *min_counts)}
+    findings = [of_shares(name, count, found) for count, found in by_count.items()]
+    if min_counts:
+        findings.append(of_share_that_holds(name, max(min_counts), by_count[max(min_counts)]))
+    return findings, [of_theorem_25(model, ids)], "\n".join([*lines, *direct_path_lines(model, ids)])
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -118,17 +163,17 @@ def main(argv: list[str] | None = None) -> int:
         "--min-count", type=int, nargs="*", default=MIN_COUNTS, metavar="N",
         help="also among tokens with at least so many training counts (default: 5000 20000)",
     )  # fmt: skip
-    options.add_argument("--out", type=Path, metavar="FILE", help="write the Markdown here")
+    options.add_argument("--docs", type=Path, metavar="PAGE", help="write the tables into this page's section")
     chosen = options.parse_args(argv)
     corpus = open_corpus(chosen.corpus)
     quick: dict[str, Any] = {"max_tokens": 50_000, "heads": 1} if chosen.quick else {}
     how_much = {"max_tokens": chosen.max_tokens, "heads": None, "min_counts": sorted(chosen.min_count), **quick}
     names = [chosen.checkpoint] if chosen.checkpoint else one_layer_checkpoints()
-    text = "\n".join([top_of_page(), *(section(name, corpus, **how_much) for name in names)]) + "\n"
-    if chosen.out is None:
-        print(text)
-    else:
-        chosen.out.write_text(text, encoding="utf-8")
+    content: list[Any] = [part for name in names for part in section(name, corpus, **how_much)]
+    command = "python -m analyses skip_trigrams --corpus dir:PATH"
+    outcome = of_run("skip_trigrams", command, "docs/skip_trigrams.md", content)
+    print(outcome.text)
+    outcome.publish(chosen.docs, store=chosen.store)
     return 0
 
 

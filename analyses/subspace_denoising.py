@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 import aotlens
-from analyses._claims import Claim, Verdict, claims_table, markdown, parser, report, spread, verdicts_table
-from analyses._docs import write_section
+from analyses._claims import Claim, Finding, Verdict, markdown, parser, report, spread, verdicts_table
+from analyses._outcomes import of_run
 from aotlens.denoise import DenoisingAudit, DenoisingRates, denoising_rates, stored_audit
 from aotlens.heads import subspaces
 from aotlens.plots import rate_map
@@ -91,9 +91,9 @@ def layer_table(rates: dict[str, DenoisingRates]) -> str:
     return markdown(header, rows)
 
 
-def sizes_table(seeds: Sequence[int]) -> str:
+def of_figure_4(seeds: Sequence[int]) -> tuple[list[Finding], str]:
     """Sizes at which the SNR rises at δ = 0.2 and 0.5 alike, and at which it does not."""
-    rows = []
+    rows, findings = [], []
     for name, (phi, threshold) in PHIS.items():
         for rank, n_tokens, step_size in SIZES:
             rates = denoising_rates(
@@ -101,11 +101,21 @@ def sizes_table(seeds: Sequence[int]) -> str:
                 threshold=threshold, n_layers=4, seeds=seeds,
             )  # fmt: skip
             gains = rates.gains[:, :, -1]
+            findings += [
+                Finding(
+                    claim=f"Figure 4, δ = {noise:g}, {name}, p = {rank}, N = {4 * n_tokens}, η = {step_size:g}: SNR ÷ "
+                    "start after 4 layers",
+                    expected="rises (sizes are not given)",
+                    bounds=(1, np.inf),
+                    measured=tuple(of_noise.tolist()),
+                )
+                for noise, of_noise in zip((0.2, 0.5), gains, strict=True)
+            ]
             verdict = ["rises" if (row > 1).all() else "falls" if (row < 1).all() else "by seed" for row in gains]
             cells = [cell for pair in zip(map(spread, gains.tolist()), verdict, strict=True) for cell in pair]
             rows.append((name, rank, 4 * n_tokens, f"{step_size:g}", *cells))
     header = ("φ", "p", "N", "η", "δ = 0.2: SNR ÷ start after 4 layers", "", "δ = 0.5", "")
-    return markdown(header, rows)
+    return findings, markdown(header, rows)
 
 
 def audit_table(results: Mapping[str, DenoisingAudit]) -> str:
@@ -136,11 +146,11 @@ def of_trained_models(results: Mapping[str, DenoisingAudit]) -> list[Verdict]:
                 paper="all layers",
                 ours=f"ratios {_range(result.ratios)}; beyond every turned write it rises in {rises} and falls in "
                 f"{falls} of {pairs} (grouping, layer), by chance {pairs / (1 + len(result.null_snr)):.1f} each",
-                because=""
-                if rises == pairs
-                else "layers lower it, and most by more than their writes turned at random would"
+                because="layers lower it, and most by more than their writes turned at random would"
                 if falls * 2 > pairs
                 else "most layers change it as their writes turned at random would",
+                measured=(rises / pairs,),
+                bounds=(1, 1),
             )
         )
         frame = result.pca_frame()
@@ -154,6 +164,8 @@ def of_trained_models(results: Mapping[str, DenoisingAudit]) -> list[Verdict]:
                 f"in {above} of {len(frame)} (random groups: {_range(frame.random_snr)}); after ÷ before "
                 f"{_range(frame.ratio)}, writes turned {_range(frame.null_ratio)}, below every one in {pca_falls}",
                 because="no such directions hold them: random groups have nearly as much",
+                measured=(float(np.nanmean(frame.snr / frame.random_snr)),),
+                bounds=(2, np.inf),
             )
         )
     for name in results:
@@ -166,6 +178,8 @@ def of_trained_models(results: Mapping[str, DenoisingAudit]) -> list[Verdict]:
                 ours=f"overlap {of_random:.2f} times that of random subspaces, {of_weights:.2f} times that of random "
                 f"weights behind the same norms; {read.room}",
                 because=f"they share directions; the norms' gains alone make it {of_random / of_weights:.2f} times",
+                measured=(of_random,),
+                bounds=(0, 0.5),
             )
         )
     return verdicts
@@ -186,21 +200,23 @@ def main(argv: list[str] | None = None) -> int:
     rates = {name: unrolled(phi, tau, seeds, NOISES) for name, (phi, tau) in PHIS.items()}
     claims = of_the_theorem(rates["thresholded softmax"])
     status = report(claims)
-    tables = [layer_table(rates), sizes_table(seeds)]
+    by_size, sizes = of_figure_4(seeds)
+    tables = [layer_table(rates), sizes]
     figures = {name.replace(" ", "_"): aotlens.plot(result) for name, result in rates.items()}
     noises = (0.01, 0.1, 0.5) if chosen.quick else (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
     figures["where_the_rate_breaks"] = rate_map(unrolled("thresholded_softmax", 0.6, seeds[:2], noises))
     results = {name: stored_audit(name).audit for name in CHECKPOINTS}
-    tables += [verdicts_table(of_trained_models(results)), audit_table(results)]
+    verdicts, audits = of_trained_models(results), audit_table(results)
     figures |= {name: aotlens.plot(result) for name, result in results.items()}
     figures |= {f"{name}_pca": aotlens.plot(result, principal=True) for name, result in results.items()}
-    print("", *tables, sep="\n\n")
+    print("", *tables, verdicts_table(verdicts), audits, sep="\n\n")
     if chosen.html is not None:
         chosen.html.mkdir(parents=True, exist_ok=True)
         for name, figure in figures.items():
             figure.write_html(chosen.html / f"{name}.html", include_plotlyjs="directory")
-    if chosen.docs is not None:
-        write_section(chosen.docs, "subspace_denoising", "\n\n".join([claims_table(claims), *tables]))
+    command = "python -m analyses subspace_denoising"
+    outcome = of_run("subspace_denoising", command, "docs/denoising.md", [claims, by_size, *tables, verdicts, audits])
+    outcome.publish(chosen.docs, store=chosen.store)
     return status
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import torch
 
-from analyses._claims import Claim, claims_table, markdown, parser, report
-from analyses._docs import write_section
+from analyses._claims import Claim, markdown, parser, report
+from analyses._outcomes import of_run
 from aotlens.paths.superposition import (
     JohnsonLindenstrauss,
     feature_network,
@@ -178,8 +178,8 @@ def main(argv: list[str] | None = None) -> int:
     status = report(claims)
     table = projections_table(lemma)
     print("\n" + table)
-    if chosen.docs is not None:
-        write_section(chosen.docs, "superposition", f"{claims_table(claims)}\n\n{table}")
+    outcome = of_run("superposition", "python -m analyses superposition", "docs/paths.md", [claims, table])
+    outcome.publish(chosen.docs, store=chosen.store)
     if chosen.html is not None:
         frame = lemma.to_frame()
         n, m, epsilon, angle = (frame[name].to_numpy() for name in ("n_points", "m", "distortion", "angle_error"))

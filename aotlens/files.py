@@ -42,13 +42,23 @@ def write_section(page: Path, name: str, text: str) -> None:
     Analyses and measurements write what they found into docs/ with it. Raises `ValueError` where the page lacks the
     marks.
     """
+    before, _, after = _around_section(page, name)
+    page.write_text(f"{before}<!-- {name} -->\n\n{text.strip()}\n\n<!-- /{name} -->{after}", encoding="utf-8")
+
+
+def read_section(page: Path, name: str) -> str:
+    """What a Markdown page has between those marks. Raises `ValueError` where the page lacks them."""
+    return _around_section(page, name)[1].strip()
+
+
+def _around_section(page: Path, name: str) -> tuple[str, str, str]:
     begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
     whole = page.read_text(encoding="utf-8")
     if whole.count(begin) != 1 or whole.count(end) != 1:
         raise ValueError(f"{page}: expected the marks {begin} and {end} once each.")
     before, rest = whole.split(begin)
-    _, after = rest.split(end)
-    page.write_text(f"{before}{begin}\n\n{text.strip()}\n\n{end}{after}", encoding="utf-8")
+    inside, after = rest.split(end)
+    return before, inside, after
 
 
 def force_to_disk(path: Path) -> None:

@@ -83,8 +83,8 @@ def test_denoising_depth(page: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     rows = [
         line.split(" | ") for line in first.out.splitlines() if line.startswith(("subspaces", "spheres", "mixtures"))
     ]
-    assert len(rows) == 6 + 9 + 9
-    clean, noisy = rows[6:15], rows[15:]
+    assert len(rows) == 6 + 6 + 9 + 9 and all("takes away" in row[0] for row in rows[:6])
+    clean, noisy = rows[12:21], rows[21:]
     assert [row[1:3] for row in clean[:3]] == [["1", ""], ["2", "untied"], ["2", "tied"]]
     assert [row[1:3] for row in noisy[:3]] == [["1", ""], ["2", "tied"], ["2", "tied, long skip"]]
     for table in (clean, noisy):  # the context as given is the same prior at every depth

@@ -1,0 +1,211 @@
+"""What an analysis found, stored in the repository: `outcomes/NAME.json`, from which the pages of docs/ are written.
+
+An outcome has the command that made it, its settings, seeds and versions, and its text as parts: claims with their
+numbers, paragraphs, and tables. The section of a page between `<!-- NAME -->` and `<!-- /NAME -->` is `Outcome.text`,
+and the evidence pages take their verdicts from `Outcome.claims`; a test holds both against what is stored.
+Nothing in it says when or where it was made, so that a second run writes the same file, but for rounding and times.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from analyses._claims import Claim, Finding, Stated, Verdict, claims_table, markdown, restored, stored, verdicts_table
+from analyses._docs import read_section, write_section
+
+FOLDER = Path(__file__).parent / "outcomes"
+ROOT = Path(__file__).parents[1]
+#: Tables of claims as `claims_table` and `verdicts_table` head them.
+_CLAIMS = ["claim", "expected", "measured", "tolerance", "holds"]
+_VERDICTS = ["claim", "paper", "ours", "verdict"]
+
+#: A paragraph, the claims of one table, or a table of anything else.
+Part = str | tuple[Stated, ...] | tuple[list[str], list[list[str]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What one run of an analysis found."""
+
+    name: str
+    """Its file here and its section of `page`."""
+    command: str
+    """What makes it again."""
+    page: str
+    """The page of the repository that has its section, as `docs/paths.md`."""
+    parts: tuple[Part, ...]
+    taken_over: bool = False
+    """Whether its numbers are the digits that the page had, not those of a run that was stored."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    seeds: tuple[int, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def claims(self) -> tuple[Stated, ...]:
+        """All claims, in order."""
+        return tuple(claim for part in self.parts if _is_claims(part) for claim in part)  # type: ignore[misc]
+
+    @property
+    def text(self) -> str:
+        """Its section of the page, as Markdown."""
+        return "\n\n".join(map(_part_text, self.parts))
+
+    def save(self, folder: Path = FOLDER) -> Path:
+        """Write it as JSON, and return where."""
+        content: dict[str, Any] = {"name": self.name, "command": self.command, "page": self.page}
+        content |= {"taken_over": True} if self.taken_over else {}
+        content |= {"settings": dict(self.settings)} if self.settings else {}
+        content |= {"seeds": list(self.seeds)} if self.seeds else {}
+        content |= {"versions": dict(self.versions)} if self.versions else {}
+        content["parts"] = [_part_json(part) for part in self.parts]
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{self.name}.json"
+        text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False, default=_json)
+        path.write_text(text + "\n", encoding="utf-8")
+        return path
+
+    def publish(self, page: Path | None, *, store: bool) -> None:
+        """Write its section into `page` where one is given, and store it where that is wanted."""
+        if page is not None:
+            write_section(page, self.name, self.text)
+        if store:
+            print(f"stored: {self.save().relative_to(ROOT)}")
+
+
+def of_run(name: str, command: str, page: str, content: Sequence[str | Sequence[Stated]], **more: Any) -> Outcome:
+    """An outcome of the run that is ending: claims as they are, Markdown cut into paragraphs and tables."""
+    parts: list[Part] = []
+    for piece in content:
+        if isinstance(piece, str):
+            parts += parse(piece)
+        elif piece:
+            parts.append(tuple(piece))
+    return Outcome(name=name, command=command, page=page, parts=tuple(parts), versions=_versions(), **more)
+
+
+def load(name: str, folder: Path = FOLDER) -> Outcome:
+    """A stored outcome. Raises `ValueError` where there is none of that name."""
+    path = folder / f"{name}.json"
+    if not path.exists():
+        raise ValueError(f"no outcome {name} is stored; there are {', '.join(names(folder))}.")
+    content = json.loads(path.read_text(encoding="utf-8"))
+    parts = tuple(_restored_part(part) for part in content.pop("parts"))
+    return Outcome(**{**content, "seeds": tuple(content.get("seeds", ())), "parts": parts})
+
+
+def names(folder: Path = FOLDER) -> list[str]:
+    """The names of the outcomes that are stored."""
+    return sorted(path.stem for path in folder.glob("*.json"))
+
+
+def parse(text: str) -> Iterator[Part]:
+    """Markdown's paragraphs and tables (without outer bars, as `markdown` writes them, or with them)."""
+    for block in re.split(r"\n\n+", text.strip()):
+        lines = block.splitlines()
+        if len(lines) >= 2 and re.fullmatch(r"\|?( *---+ *\|?)+", lines[1]):
+            header, _, *rows = map(_cells, lines)
+            yield header, rows
+        else:
+            yield block
+
+
+def taken_over(name: str, command: str, page: str, root: Path = ROOT) -> Outcome:
+    """The outcome that a page's section prints, for a run whose numbers were not kept."""
+    parts: list[Part] = []
+    for part in parse(read_section(root / page, name)):
+        if not isinstance(part, str) and _is_header(part[0]):
+            part = tuple(_printed_claim(part[0], row) for row in part[1])  # type: ignore[arg-type]
+        parts.append(part)
+    return Outcome(name=name, command=command, page=page, parts=tuple(parts), taken_over=True)
+
+
+def _printed_claim(header: list[str], row: list[str]) -> Stated:
+    """A row of a table of claims, with the digits that it prints."""
+    if header == _VERDICTS:
+        claim, paper, ours, verdict = row
+        return Verdict(
+            claim=claim, paper=paper, ours=ours, because=verdict.removeprefix("reproduced")[len("differs: ") :]
+        )
+    claim, expected, measured, tolerance, holds, last = row
+    made: Stated
+    if header[-1] == "seed":
+        made = Claim(
+            claim=claim, expected=_number(expected), measured=_number(measured), tolerance=_number(tolerance),
+            seed=None if last == "none" else int(last),
+        )  # fmt: skip
+    else:
+        numbers = [float(number) for number in re.findall(r"[-+]?[0-9][0-9.e+-]*", measured)]
+        mean, least, greatest = numbers if len(numbers) == 3 else numbers * 3
+        bounds = [float(number) for number in re.findall(r"-?[0-9][0-9.e+-]*", tolerance)]
+        low, high = (-np.inf, *bounds) if "≤" in tolerance else (*bounds, np.inf) if "≥" in tolerance else bounds
+        made = Finding(claim=claim, expected=expected, bounds=(low, high), printed=(mean, least, greatest, int(last)))
+    if made.holds != (holds == "yes"):
+        raise ValueError(f"{claim}: the page says {holds}, but its own digits say otherwise: {measured}, {tolerance}.")
+    return made
+
+
+def _number(text: str) -> float | int:
+    plain = text.replace(",", "")
+    return int(plain) if re.fullmatch(r"-?\d+", plain) else float(plain)
+
+
+def _is_header(header: list[str]) -> bool:
+    return header[:5] == _CLAIMS or header == _VERDICTS
+
+
+def _is_claims(part: Part) -> bool:
+    return isinstance(part, tuple) and isinstance(part[0], Claim | Finding | Verdict)
+
+
+def _part_text(part: Part) -> str:
+    if isinstance(part, str):
+        return part
+    if _is_claims(part):
+        return verdicts_table(part) if isinstance(part[0], Verdict) else claims_table(part)  # type: ignore[arg-type]
+    header, rows = part
+    return markdown(header, rows)  # type: ignore[arg-type]
+
+
+def _part_json(part: Part) -> Any:
+    if isinstance(part, str):
+        return part
+    if _is_claims(part):
+        return {"claims": [stored(claim) for claim in part]}  # type: ignore[arg-type]
+    return {"header": part[0], "rows": part[1]}
+
+
+def _restored_part(part: Any) -> Part:
+    if isinstance(part, str):
+        return part
+    if "claims" in part:
+        return tuple(restored(claim) for claim in part["claims"])
+    return part["header"], part["rows"]
+
+
+def _cells(line: str) -> list[str]:
+    cells = [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)]
+    return cells[1:-1] if line.startswith("|") and line.endswith("|") else cells
+
+
+def _versions() -> dict[str, str]:
+    """Of what the numbers depend on."""
+    return {"python": platform.python_version(), **{name: version(name) for name in ("torch", "numpy")}}
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, range):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} in an outcome")

@@ -1,0 +1,134 @@
+"""The papers' items: every figure, table, theorem and equation that can be run, and what answers it here.
+
+`papers/NAME.toml` has one paper: its title, the page with the details, and its items in the paper's order. An item has
+`id` (as the paper numbers it), `says` (in our words), and what there is of
+
+- `functions`: dotted names of the library that implement it, which the API reference has;
+- `claims`: "OUTCOME: beginning", the claims of a stored outcome (`_outcomes.py`) that begin so; its verdict is theirs;
+- `because`: why a claim does not hold, needed where one does not; `slip`: where the print is wrong; `note`;
+- `tests`: test files that hold it, where no analysis has a claim on it; `not_run`: why nothing does;
+- `docs`: its page, where it is not the paper's.
+
+Which claim answers which item stands here and not in the analyses, so that an outcome that was taken over from a page
+is found by its words, and one list shows what is missing.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from analyses._claims import Stated
+from analyses._outcomes import FOLDER, Outcome, load, names
+
+PAPERS_FOLDER = Path(__file__).parent / "papers"
+#: In the order of the design.
+PAPERS = ("structures", "nonlinearity", "aot", "in-context-denoising")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Item:
+    """A figure, table, theorem or equation of a paper."""
+
+    id: str
+    says: str
+    functions: tuple[str, ...] = ()
+    claims: tuple[str, ...] = ()
+    because: str = ""
+    slip: str = ""
+    note: str = ""
+    tests: tuple[str, ...] = ()
+    not_run: str = ""
+    docs: str = ""
+
+    def __post_init__(self) -> None:
+        if not (self.claims or self.tests or self.not_run):
+            raise ValueError(f"{self.id}: expected claims, tests, or not_run with the reason.")
+
+    @property
+    def anchor(self) -> str:
+        """Its heading's address on the evidence page, as Markdown readers make it."""
+        return re.sub(r"[^\w-]", "", self.id.lower().replace(" ", "-"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paper:
+    """A paper, its items, and the page with the details."""
+
+    name: str
+    title: str
+    docs: str
+    items: tuple[Item, ...]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """An item with the claims that answer it."""
+
+    item: Item
+    answers: tuple[tuple[Outcome, Stated], ...]
+
+    @cached_property
+    def failed(self) -> int:
+        """How many of its claims do not hold."""
+        return sum(not claim.holds for _, claim in self.answers)
+
+    @property
+    def verdict(self) -> str:
+        """`reproduced`, `reproduced in part`, `differs`; without claims `kept by tests` or `not run`."""
+        if not self.answers:
+            return "not run" if self.item.not_run else "kept by tests"
+        if not self.failed:
+            return "reproduced"
+        return "differs" if self.failed == len(self.answers) else "reproduced in part"
+
+    @property
+    def because(self) -> str:
+        """Why it differs, or was not run; empty where it is reproduced."""
+        if self.item.not_run or not self.failed:
+            return self.item.not_run
+        reasons = [getattr(claim, "because", "") for _, claim in self.answers if not claim.holds]
+        return self.item.because or "; ".join(dict.fromkeys(filter(None, reasons)))
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """What makes its claims again, or runs its tests."""
+        tests = (f"pytest {' '.join(self.item.tests)}",) if self.item.tests else ()
+        return (*dict.fromkeys(outcome.command for outcome, _ in self.answers), *tests)
+
+
+def load_paper(name: str) -> Paper:
+    """A paper's items. Raises `ValueError` for a field that no item has, or an item without an answer."""
+    content = tomllib.loads((PAPERS_FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+    items = []
+    for fields in content["item"]:
+        unknown = fields.keys() - Item.__dataclass_fields__.keys()
+        if unknown:
+            raise ValueError(f"{name}, {fields.get('id')}: unknown {', '.join(sorted(unknown))}.")
+        items.append(Item(**{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}))
+    return Paper(name=name, title=content["title"], docs=content["docs"], items=tuple(items))
+
+
+def outcomes(folder: Path = FOLDER) -> dict[str, Outcome]:
+    """All stored outcomes by name."""
+    return {name: load(name, folder) for name in names(folder)}
+
+
+def evidence(paper: Paper, stored: Mapping[str, Outcome]) -> list[Evidence]:
+    """Every item with its claims. Raises `ValueError` for a reference that no stored claim begins with."""
+    found = []
+    for item in paper.items:
+        answers = []
+        for reference in item.claims:
+            name, _, beginning = reference.partition(":")
+            outcome = stored.get(name)
+            matching = [] if outcome is None else [c for c in outcome.claims if c.claim.startswith(beginning.strip())]
+            if outcome is None or not matching:
+                raise ValueError(f"{paper.name}, {item.id}: no stored claim is {reference!r}.")
+            answers += [(outcome, claim) for claim in matching]
+        found.append(Evidence(item, tuple(answers)))
+    return found

@@ -1,0 +1,97 @@
+"""What an analysis stores: claims come back as they were, pages are written from them, digits of pages are read."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from analyses import _outcomes, superposition
+from analyses._claims import Claim, Finding, Verdict, restored, stored
+from analyses._outcomes import Outcome, load, of_run, parse, taken_over
+
+CLAIMS = (
+    Claim(claim="one is one", expected=1, measured=1.0000001, tolerance=1e-6, seed=3),
+    Claim(claim="a count | of two", expected=1200, measured=1200, tolerance=0),
+)
+FINDINGS = (
+    Finding(claim="rises", expected="above 1", bounds=(1, math.inf), measured=(1.25, 2.0, 4.0)),
+    Finding(claim="falls", expected="below 0", bounds=(-math.inf, 0), measured=(0.5,)),
+    Finding(claim="is not there", expected="something", bounds=(0, 1), measured=(math.nan,)),
+)
+VERDICTS = (
+    Verdict(claim="one valley", paper="yes", ours="1.1", because="off", measured=(1.1,), bounds=(0, 1.2)),
+    Verdict(claim="a slope", paper="2", ours="3", because="of the weather"),
+)
+
+
+@pytest.mark.parametrize("stated", [*CLAIMS, *FINDINGS[:2], *VERDICTS])
+def test_a_claim_comes_back(stated: Claim | Finding | Verdict) -> None:
+    content = json.loads(json.dumps(stored(stated), allow_nan=False))
+    assert restored(content) == stated and restored(content).holds == stated.holds
+
+
+def test_what_is_no_number_comes_back_as_none() -> None:
+    back = restored(stored(FINDINGS[2]))
+    assert isinstance(back, Finding) and math.isnan(back.measured[0]) and not back.holds
+    with pytest.raises(ValueError, match="expected a claim of kind claim, finding, verdict, got 'guess'"):
+        restored({"kind": "guess"})
+
+
+def test_numbers_decide_a_verdict_that_has_them() -> None:
+    assert VERDICTS[0].verdict == "reproduced" and VERDICTS[1].verdict == "differs: of the weather"
+    with pytest.raises(ValueError, match=r"\(2\.0,\) is outside \(0, 1\); say why"):
+        Verdict(claim="a", paper="1", ours="2", measured=(2.0,), bounds=(0, 1))
+    with pytest.raises(ValueError, match="expected numbers"):
+        Verdict(claim="a", paper="1", ours="2", bounds=(0, 1))
+
+
+def test_an_outcome_writes_its_section_and_is_read_again(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- both -->\n<!-- /both -->\nafter\n", encoding="utf-8")
+    table = "a | b\n--- | ---\n1 \\| 2 | `x`"
+    made = of_run("both", "python -m analyses both", "docs/page.md", [CLAIMS, "Text.", FINDINGS[:2], VERDICTS, table])
+    made.publish(page, store=False)
+    assert made.text.endswith(table) and "falls | below 0 | 0.5 | ≤ 0 | **NO** | 1" in made.text
+    made.save(tmp_path)
+    again = load("both", tmp_path)
+    assert again == made and again.text == made.text and again.claims == (*CLAIMS, *FINDINGS[:2], *VERDICTS)
+    assert "before" in page.read_text("utf-8") and made.text in page.read_text("utf-8")
+    with pytest.raises(ValueError, match="no outcome neither is stored; there are both"):
+        load("neither", tmp_path)
+
+
+def test_a_page_is_taken_over_with_its_digits(tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    made = of_run("both", "c", "docs/page.md", ["`c` (30 s). Seeds 0.", CLAIMS, FINDINGS[:2], VERDICTS])
+    (docs / "page.md").write_text("<!-- both -->\n<!-- /both -->\n", encoding="utf-8")
+    made.publish(docs / "page.md", store=False)
+    over = taken_over("both", "c", "docs/page.md", tmp_path)
+    assert over.taken_over and over.text == made.text
+    rises = over.claims[2]
+    assert isinstance(rises, Finding) and rises.printed == (2.42, 1.25, 4.0, 3) and rises.holds
+    assert [claim.holds for claim in over.claims] == [claim.holds for claim in made.claims]
+    # A page whose words contradict its own digits is not taken over.
+    text = (docs / "page.md").read_text("utf-8")
+    (docs / "page.md").write_text(text.replace("0.5 | ≤ 0 | **NO**", "0.5 | ≤ 0 | yes"), encoding="utf-8")
+    with pytest.raises(ValueError, match="falls: the page says yes"):
+        taken_over("both", "c", "docs/page.md", tmp_path)
+
+
+def test_tables_with_outer_bars_are_tables() -> None:
+    assert list(parse("| a | b |\n| --- | --- |\n| 1 | x \\| y |")) == [(["a", "b"], [["1", "x | y"]])]
+
+
+def test_only_a_whole_run_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        superposition.main(["--quick", "--store"])
+    assert "leave --quick out" in capsys.readouterr().err
+    monkeypatch.setattr(_outcomes, "ROOT", tmp_path)
+    monkeypatch.setattr(Outcome, "save", lambda self: tmp_path / f"{self.name}.json")
+    of_run("one", "c", "docs/page.md", [CLAIMS]).publish(None, store=True)
+    assert capsys.readouterr().out == "stored: one.json\n"
