@@ -71,11 +71,19 @@ LONG = [c for c in OURS if (c.startswith(EVERY_HEAD) and "--corpus" in c) or c.s
 SLOW = [command for command in OURS if command.startswith(TRAINING) or command in LONG]
 
 
+def example_page(page: Path) -> Any:
+    """A page as a parameter, by its name."""
+    marks = [pytest.mark.long] * (page.stem in SLOW_PAGES)
+    if page.stem == "sweep_seeds":  # Dask's own
+        marks += [pytest.mark.filterwarnings("ignore")]
+    return pytest.param(page, marks=marks, id=str(page.relative_to(ROOT)))
+
+
 def test_the_pages_show_commands() -> None:
     assert len(OURS) > 12 and any(command.startswith("make ") for command in ALL)
 
 
-@pytest.mark.parametrize("page", [pytest.param(p, marks=[pytest.mark.long] * (p.stem in SLOW_PAGES)) for p in PAGES])
+@pytest.mark.parametrize("page", [example_page(page) for page in PAGES])
 def test_the_examples_run(page: Path, files: Path) -> None:
     """Each example goes on from the one before it."""
     namespace: dict[str, Any] = {"__name__": page.stem, **_given(page)}

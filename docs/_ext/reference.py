@@ -190,10 +190,14 @@ def write(app: Sphinx) -> None:
 
 
 def prefer_homes(app: Sphinx, env: BuildEnvironment) -> None:
-    """A name in a signature means the place that describes it, not one that points there."""
+    """A name in a signature means the place that describes it, not one that points there; and modules without source
+    are not listed."""
     known = env.domains["py"].objects
     for name in elsewhere & known.keys():
         known[name] = known[name]._replace(aliased=True)
+    listings = vars(env).get("_viewcode_modules", {})
+    for module in [each for each, listing in listings.items() if not listing]:
+        del listings[module]  # it has no source (builtins), and Sphinx would still link to its listing
 
 
 def right_ways_back(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
@@ -206,7 +210,8 @@ def right_ways_back(app: Sphinx, page: str, template: str, context: dict[str, An
         package, name = match[1], match[2]
         while "." in name and f"{package}.{name}" not in known:
             name = name.partition(".")[2]
-        return f"reference/{package}.html#{package}.{name}"
+        entry = known.get(f"{package}.{name}")
+        return f"reference/{package}.html#{entry.node_id if entry else name}"
 
     context["body"] = re.sub(r"reference/([\w.]+)\.html#([\w.]+)", right, context["body"])
 
