@@ -61,6 +61,31 @@ def _around_section(page: Path, name: str) -> tuple[str, str, str]:
     return before, inside, after
 
 
+@contextmanager
+def alone_in(folder: Path) -> Iterator[bool]:
+    """Yield True, and hold the folder meanwhile, or False where another process holds it.
+
+    A process that dies lets go of it by itself. Without locks (Windows, some file systems) it is always True.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield True
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        alone = True
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            alone = False
+        except OSError:  # a file system without locks
+            pass
+        yield alone
+    finally:
+        os.close(descriptor)
+
+
 def force_to_disk(path: Path) -> None:
     """Return once the disk has the file, or the listing of the folder, at `path` (fsync)."""
     if os.name == "nt" and path.is_dir():  # Windows opens no folders, and orders its renames itself

@@ -27,7 +27,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from aotlens.checkpoints.errors import CheckpointError
-from aotlens.files import force_to_disk
+from aotlens.files import alone_in, force_to_disk
 from aotlens.untrusted import read_regular, strict_json
 
 CONFIG = "config.json"
@@ -151,26 +151,14 @@ def replacing(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Nobody else saves to `folder` meanwhile, or a CheckpointError; a process that dies lets go of it by itself."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+    """Nobody else saves to `folder` meanwhile, or a CheckpointError."""
+    with alone_in(folder) as alone:
+        if not alone:
             raise CheckpointError(
                 f"{folder}: another process is saving, importing or exporting there. Wait for it, or choose another "
                 "folder."
-            ) from None
-        except OSError:  # a file system without locks
-            pass
+            )
         yield
-    finally:
-        os.close(descriptor)
 
 
 def write_file(path: Path, data: bytes) -> None:

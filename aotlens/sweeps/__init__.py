@@ -2,6 +2,7 @@
 
 plan.py      Sweep: what is to be run, from TOML
 calling.py   an analysis by name, and its result as a table
+inputs.py    what analyses read: text, images, prompts, as each model takes them
 cells.py     a sweep as jobs, each with all that decides its result
 job.py       a cell as it travels, and what comes back
 process.py   a cell in a process of its own

@@ -13,14 +13,22 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
+    from aotlens.data import Corpus
+    from aotlens.sweeps.inputs import Inputs
+
 #: The packages whose functions may be swept.
 PACKAGES = ("circuits", "heads", "trigrams", "paths", "distill", "denoise", "evaluate")
 #: The figures of a checkpoint's card, which no function computes.
 METRICS = "metrics"
 #: Parameters that the sweep's [data] fill: required ones, and those that a setting calls `DATA`.
 DATA = "data"
-TEXT = ("tokens", "inputs", "windows")
+INPUTS = ("tokens", "inputs", "windows", "images")
+LABELS = "labels"
 CORPUS = "corpus"
+#: Labels in place of next tokens, which models of images and of vectors need beside their inputs.
+TARGETS = "targets"
+#: The task of in-context regression, which the model's card has.
+TASK = "task"
 
 
 def names() -> list[str]:
@@ -50,7 +58,7 @@ def _functions(package: str) -> dict[str, Callable[..., Any]]:
     }
 
 
-def check(name: str, settings: Mapping[str, Any], seed: int | None, has_text: bool) -> None:
+def check(name: str, settings: Mapping[str, Any], seed: int | None, has_data: bool) -> None:
     """Before any work: raise `ValueError` for settings that the analysis does not take, or lacks."""
     if name == METRICS:
         if settings or seed is not None:
@@ -65,30 +73,51 @@ def check(name: str, settings: Mapping[str, Any], seed: int | None, has_text: bo
     if seed is not None and "seed" not in parameters:
         raise ValueError(f"{name}: seeds given, and it takes no seed: it draws nothing.")
     missing = [each.name for each in parameters.values() if each.default is each.empty and each.name not in settings]
-    if not has_text and reads(name, settings) is not None:
-        raise ValueError(f"{name}: reads text. Give the sweep a section [data] with corpus = '...'.")
-    missing = [each for each in missing if each not in (*TEXT, CORPUS)]
+    filled = reads(name, settings)
+    if not has_data and filled:
+        raise ValueError(
+            f"{name}: reads {filled[0]}. Give the sweep a section [data] with corpus = '...', or images = '...'."
+        )
+    missing = [each for each in missing if each not in (*filled, TASK)]
     if missing:
         raise ValueError(f"{name}: missing settings {', '.join(missing)}.")
 
 
-def reads(name: str, settings: Mapping[str, Any]) -> str | None:
-    """The parameter that the sweep's text fills: one of `TEXT`, or `CORPUS`; None where nothing is to be filled.
+def reads(name: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """The parameters that the sweep's data fill, if any: one of `INPUTS` or `CORPUS`, and `LABELS` or `TARGETS` of it.
 
-    That is a required one that no setting gives, or an optional one whose setting is "data".
+    Inputs are a required parameter that no setting gives, or an optional one whose setting is "data".
     """
     if name == METRICS:
-        return None
+        return ()
     parameters = inspect.signature(function(name)).parameters
-    for each in (*TEXT, CORPUS):
-        if each in parameters:
-            unsaid = DATA if parameters[each].default is inspect.Parameter.empty else None
-            if settings.get(each, unsaid) == DATA:
-                return each
-    return None
+
+    def is_filled(each: str) -> bool:
+        if each not in parameters:
+            return False
+        unsaid = DATA if parameters[each].default is inspect.Parameter.empty else None
+        return settings.get(each, unsaid) == DATA
+
+    filled = next((each for each in (*INPUTS, CORPUS) if is_filled(each)), None)
+    if filled is None or filled == CORPUS:
+        return () if filled is None else (filled,)
+    has_targets = TARGETS in parameters and parameters[TARGETS].default is None and TARGETS not in settings
+    return (filled, *([LABELS] if is_filled(LABELS) else []), *([TARGETS] if has_targets else []))
 
 
-def call(name: str, model: Any, settings: Mapping[str, Any], seed: int | None, text: Any) -> pd.DataFrame:
+def wants_task(name: str, settings: Mapping[str, Any]) -> bool:
+    """Whether the analysis is of in-context regression, and no setting says of which task."""
+    return name != METRICS and TASK in inspect.signature(function(name)).parameters and TASK not in settings
+
+
+def call(
+    name: str,
+    model: Any,
+    settings: Mapping[str, Any],
+    seed: int | None,
+    inputs: Inputs | None = None,
+    corpus: Corpus | None = None,
+) -> pd.DataFrame:
     """The analysis of a model as a table. Raises `ValueError` for a result that is none, and whatever it raises."""
     if name == METRICS:
         card = getattr(model, "card", None)
@@ -96,16 +125,25 @@ def call(name: str, model: Any, settings: Mapping[str, Any], seed: int | None, t
             raise ValueError("metrics: there is no card with figures beside these weights.")
         return as_table({key: value for key, value in card.metrics.items() if isinstance(value, numbers.Real)})
     arguments = dict(settings)
-    filled = reads(name, settings)
-    if filled is not None and text is not None:
-        arguments[filled] = text
+    if corpus is not None:
+        arguments[CORPUS] = corpus
+    if inputs is not None:
+        arguments |= _filled(name, settings, inputs.for_model(model))
     if seed is not None:
         arguments["seed"] = seed
-    if isinstance(arguments.get("task"), Mapping):
+    if isinstance(arguments.get(TASK), Mapping):
         from aotlens.data import RegressionTask
 
-        arguments["task"] = RegressionTask(**arguments["task"])
+        arguments[TASK] = RegressionTask(**arguments[TASK])
     return as_table(function(name)(model, **arguments))
+
+
+def _filled(name: str, settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that the sweep's data are; `given` is as `Inputs.for_model` has it. Text has no labels."""
+    first, *others = reads(name, settings)
+    takes_set = "ImageSet" in str(inspect.signature(function(name)).parameters[first].annotation)
+    arguments = {first: given["image_set"] if takes_set and "image_set" in given else given["inputs"]}
+    return arguments | {each: given["labels"] for each in others if given["labels"] is not None}
 
 
 def as_table(result: Any) -> pd.DataFrame:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-
-from aotlens.sweeps.calling import CORPUS, check, reads
+from aotlens.sweeps.calling import CORPUS, METRICS, TASK, check, reads, wants_task
+from aotlens.sweeps.inputs import Inputs, Source, task_of
 from aotlens.sweeps.job import SCHEMA_VERSION, Job, fingerprint
-from aotlens.sweeps.plan import Analysis, Data, Models, Sweep
+from aotlens.sweeps.plan import Analysis, Models, Sweep
 from aotlens.sweeps.store import Store
-
-if TYPE_CHECKING:
-    from aotlens.data import Corpus
 
 
 @dataclass(frozen=True)
@@ -29,12 +25,15 @@ class Planned:
 
 @dataclass(frozen=True)
 class _Model:
-    """A model of the sweep as its cells need it: where it is, what it is, its text."""
+    """A model of the sweep as its cells need it: where it is, what it is, what it reads."""
 
     label: dict[str, Any]
     source: dict[str, Any]
     fingerprint: str
-    tokens: np.ndarray | None
+    metrics: dict[str, Any]
+    """Of its card."""
+    inputs: Inputs | None
+    task: dict[str, Any] | None
     archive: bytes | None
 
 
@@ -52,17 +51,17 @@ def analyses(sweep: Sweep, store: Store, trained: Sequence[Job], announce: Calla
     for analysis in sweep.analyses:
         for seed, settings in analysis.calls():
             check(analysis.name, settings, seed, sweep.data is not None)
-    text = _Text(sweep.data, sweep.analyses)
+    source = Source(sweep.data)
     calls = [(analysis, seed, settings) for analysis in sweep.analyses for seed, settings in analysis.calls()]
     jobs = []
     for name in dict.fromkeys(name for models in sweep.models for name in models.checkpoints):
         announce(f"reading {name}")
-        model = _given(name, text)
-        jobs += [_analysis(sweep, model, text, *call) for call in calls]
+        model = _given(name, sweep, source)
+        jobs += [_analysis(sweep, model, source, *call) for call in calls]
     done = [job for job in trained if store.is_done(job.key)]
     for job in done:
-        model = _trained(job, store, text)
-        jobs += [_analysis(sweep, model, text, *call) for call in calls]
+        model = _trained(job, store, sweep, source)
+        jobs += [_analysis(sweep, model, source, *call) for call in calls]
     return Planned(tuple(jobs), (len(trained) - len(done)) * len(calls))
 
 
@@ -88,7 +87,7 @@ def _training(sweep: Sweep, models: Models, options: dict[str, Any]) -> Job:
     assert models.recipe is not None
     recipe = changed_recipe(models.recipe, **options)
     common = _common(sweep)
-    chosen = {name: value for name, value in options.items() if value is not None and name != "seed"}
+    chosen = {f"training_{name}": value for name, value in options.items() if name != "seed"}
     said = models.corpus or recipe.data_section.spec
     spec = None if said is None else absolute_spec(said)
     return Job(
@@ -102,48 +101,51 @@ def _training(sweep: Sweep, models: Models, options: dict[str, Any]) -> Job:
         seed=recipe.seed,
         threads=sweep.threads,
         device=common["device"],
+        time_limit=sweep.time_limit,
     )
 
 
 def _analysis(
-    sweep: Sweep, model: _Model, text: _Text, analysis: Analysis, seed: int | None, settings: dict[str, Any]
+    sweep: Sweep, model: _Model, source: Source, analysis: Analysis, seed: int | None, settings: dict[str, Any]
 ) -> Job:
     common = _common(sweep)
     filled = reads(analysis.name, settings)
-    corpus = text.corpus if filled == CORPUS else None
-    tokens = model.tokens if filled is not None and corpus is None else None
+    corpus = source.corpus if CORPUS in filled else None
+    inputs = model.inputs if filled and corpus is None else None
+    given = {TASK: model.task} if wants_task(analysis.name, settings) else {}
     return Job(
         label={**model.label, "analysis": analysis.name, "seed": seed, **settings},
         identity={
             **common,
             "model": model.fingerprint,
             "analysis": analysis.name,
-            "settings": settings,
+            "settings": {**settings, **given},
             "seed": seed,
-            "tokens": None if tokens is None else hashlib.sha256(tokens.tobytes()).hexdigest(),
+            "inputs": None if inputs is None else inputs.sha256,
             "corpus": None if corpus is None else corpus["sha256"],
+            "metrics": model.metrics if analysis.name == METRICS else None,
         },
         source=model.source,
         analysis=analysis.name,
-        settings=settings,
+        settings={**settings, **given},
         seed=seed,
         threads=sweep.threads,
         device=common["device"],
-        tokens=tokens,
+        time_limit=sweep.time_limit,
+        inputs=inputs,
         corpus=corpus,
         archive=model.archive,
     )
 
 
-def _given(name: str, text: _Text) -> _Model:
+def _given(name: str, sweep: Sweep, source: Source) -> _Model:
     from aotlens.checkpoints import load
 
     place = _absolute_folder(name)
-    model = load(place, "cpu")
-    return _Model({"model": name}, {"checkpoint": place}, fingerprint(model), text.windows(model), None)
+    return _model(load(place, "cpu"), sweep, source, label={"model": name}, place=place, archive=None)
 
 
-def _trained(job: Job, store: Store, text: _Text) -> _Model:
+def _trained(job: Job, store: Store, sweep: Sweep, source: Source) -> _Model:
     import tempfile
 
     from aotlens.checkpoints import export_checkpoint, load
@@ -153,42 +155,24 @@ def _trained(job: Job, store: Store, text: _Text) -> _Model:
     with tempfile.TemporaryDirectory() as temporary:
         archive = export_checkpoint(folder, Path(temporary) / "checkpoint.tar").read_bytes()
     label = {name: value for name, value in job.label.items() if name != "analysis"}
-    return _Model(label, {"checkpoint": job.label["model"]}, fingerprint(model), text.windows(model), archive)
+    return _model(model, sweep, source, label=label, place=job.label["model"], archive=archive)
 
 
-class _Text:
-    """The sweep's text: opened once, and cut for each model by its own tokenizer."""
-
-    def __init__(self, data: Data | None, wanted: Sequence[Analysis]) -> None:
-        self._data = data
-        self._filled = {reads(each.name, settings) for each in wanted for _, settings in each.calls()} - {None}
-        self._opened: Corpus | None = None
-        self._said: dict[str, str] | None = None
-
-    @property
-    def corpus(self) -> dict[str, str] | None:
-        """Where a worker finds the corpus, and what it must hold."""
-        from aotlens.data.sources import absolute_spec
-
-        if self._said is None and self._data is not None:
-            self._said = {"spec": absolute_spec(self._data.corpus), "sha256": self._open().sha256()}
-        return self._said
-
-    def windows(self, model: Any) -> np.ndarray | None:
-        """Windows `[window, pos]` of documents that the model was not trained on, where an analysis reads some."""
-        if self._data is None or not self._filled - {CORPUS}:
-            return None
-        from aotlens.distill import held_out_windows
-
-        return held_out_windows(model, self._open(), self._data.tokens).cpu().numpy()
-
-    def _open(self) -> Corpus:
-        from aotlens.data import open_corpus
-
-        assert self._data is not None
-        if self._opened is None:
-            self._opened = open_corpus(self._data.corpus)
-        return self._opened
+def _model(
+    model: Any, sweep: Sweep, source: Source, *, label: dict[str, Any], place: str, archive: bytes | None
+) -> _Model:
+    calls = [(each.name, settings) for each in sweep.analyses for _, settings in each.calls()]
+    reads_inputs = any(set(reads(*call)) - {CORPUS} for call in calls)
+    card = getattr(model, "card", None)
+    return _Model(
+        label=label,
+        source={"checkpoint": place},
+        fingerprint=fingerprint(model),
+        metrics=getattr(card, "metrics", None) or {},
+        inputs=source.inputs(model, label["model"]) if reads_inputs else None,
+        task=dataclasses.asdict(task_of(model, label["model"])) if any(wants_task(*call) for call in calls) else None,
+        archive=archive,
+    )
 
 
 def _data_hash(recipe: Any, spec: str | None) -> str | None:

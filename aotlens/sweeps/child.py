@@ -1,6 +1,6 @@
 """`python -m aotlens.sweeps.child FOLDER`: one cell in a process of its own, which is killed without loss to others.
 
-The folder holds `job.json`, and `tokens.npy` and `checkpoint.tar` where the cell has them. It leaves `outcome.json`,
+The folder holds `job.json`, and `inputs.npz` and `checkpoint.tar` where the cell has them. It leaves `outcome.json`,
 and `trained.tar` of a training. It ends when the process that started it does, which holds the other end of its stdin.
 """
 
@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 OUTCOME = "outcome.json"
+INPUTS = "inputs.npz"
 
 
 def main(folder: Path) -> None:
@@ -38,6 +40,7 @@ def _run(folder: Path, job: dict[str, Any]) -> dict[str, Any]:
     import numpy as np
     import torch
 
+    _require_versions(job["identity"], torch.__version__)
     torch.set_num_threads(job["threads"])
     seed = job["seed"] or 0
     random.seed(seed)
@@ -47,19 +50,26 @@ def _run(folder: Path, job: dict[str, Any]) -> dict[str, Any]:
         return _trained(folder, job)
 
     from aotlens.sweeps.calling import call
+    from aotlens.sweeps.inputs import Inputs
     from aotlens.sweeps.job import fingerprint, packed
 
     model = _model(folder, job)
     expected = job["identity"]["model"]
     if fingerprint(model) != expected:
         raise ValueError(f"{job['source']['checkpoint']}: other weights here than where the sweep was started.")
-    text: Any = None
-    if (folder / "tokens.npy").exists():
-        text = torch.from_numpy(np.load(folder / "tokens.npy")).to(model.device)
-    elif job["corpus"] is not None:
-        text = _corpus(job["corpus"])
-    table = call(job["analysis"], model, job["settings"], job["seed"], text)
+    inputs = Inputs.load(folder / INPUTS) if (folder / INPUTS).exists() else None
+    corpus = None if job["corpus"] is None else _corpus(job["corpus"])
+    table = call(job["analysis"], model, job["settings"], job["seed"], inputs, corpus)
     return {"columns": packed(table), "device": str(model.device)}
+
+
+def _require_versions(identity: dict[str, Any], torch_version: str) -> None:
+    """Raise `ValueError` on a machine whose packages are not those that the cell is named by."""
+    from aotlens import __version__
+
+    for name, own in (("aotlens", __version__), ("torch", torch_version)):
+        if identity[name] != own:
+            raise ValueError(f"{name} {own} here, and {identity[name]} where the sweep was started; install the same.")
 
 
 def _model(folder: Path, job: dict[str, Any]) -> Any:
@@ -92,9 +102,11 @@ def _trained(folder: Path, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _end_with_parent() -> None:
-    """Wait for the end of stdin, which comes when the parent ends in whatever way, and end too."""
+    """Wait for the end of stdin, which comes when the parent ends in whatever way, and end with all processes."""
     while sys.stdin.buffer.read(1):
         pass
+    if os.name != "nt" and os.getpgrp() == os.getpid():
+        os.killpg(os.getpgrp(), signal.SIGKILL)
     os._exit(1)
 
 

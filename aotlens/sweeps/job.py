@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from aotlens.files import contents_hash
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
+
+    from aotlens.sweeps.inputs import Inputs
 
 SCHEMA_VERSION = 1
 
@@ -31,8 +32,10 @@ class Job:
     seed: int | None = None
     threads: int = 1
     device: str = "cpu"
-    tokens: np.ndarray | None = None
-    """Windows `[window, pos]` that the analysis reads."""
+    time_limit: float | None = None
+    """Seconds after which the cell is ended; it decides nothing of a result."""
+    inputs: Inputs | None = None
+    """What the analysis reads of the sweep's data."""
     corpus: dict[str, str] | None = None
     """`{"spec": …, "sha256": …}` of a corpus that the analysis reads itself."""
     archive: bytes | None = None
@@ -40,11 +43,10 @@ class Job:
 
     @property
     def key(self) -> str:
-        """The cell's name: SHA-256 of its identity, 20 digits of it."""
-        return hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()[:20]
+        return key_of(self.identity)
 
     def described(self) -> dict[str, Any]:
-        """What the process of the cell is told, as JSON; `tokens` and `archive` lie beside it."""
+        """What the process of the cell is told, as JSON; `inputs` and `archive` lie beside it."""
         names = ("identity", "source", "analysis", "settings", "seed", "threads", "device", "corpus")
         return {name: getattr(self, name) for name in names}
 
@@ -64,6 +66,11 @@ class Outcome:
     columns: dict[str, Any] | None = None
     """As `packed` makes them."""
     archive: bytes | None = field(default=None, repr=False)
+
+
+def key_of(identity: dict[str, Any]) -> str:
+    """A cell's name: SHA-256 of its identity, 20 digits of it."""
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:20]
 
 
 def packed(frame: pd.DataFrame) -> dict[str, Any]:
@@ -94,9 +101,18 @@ def unpacked(columns: dict[str, Any]) -> pd.DataFrame:
 
 
 def fingerprint(model: Any) -> str:
-    """SHA-256 over a model's weights and configuration: two checkpoints of one name may hold other weights."""
-    state = {name: tensor for name, tensor in model.state_dict().items()}
-    return contents_hash(state, {"cfg": repr(getattr(model, "cfg", None))})
+    """SHA-256 over what decides a model's results: two checkpoints of one name may hold other weights.
+
+    Those are its weights, configuration (but for the device), tokenizer, image processor and the counts of tokens.
+    """
+    from aotlens.models import AttentionOnlyTransformer
+
+    cfg = model.cfg.to_dict() if isinstance(model, AttentionOnlyTransformer) else vars(model.cfg)  # of a bridge
+    cfg = {name: repr(value) for name, value in cfg.items() if name != "device"}
+    tokenizer = getattr(getattr(model, "tokenizer", None), "to_json", str)()
+    about = {"cfg": cfg, "tokenizer": tokenizer, "image_processor": repr(getattr(model, "image_processor", None))}
+    counts = getattr(model, "unigram_counts", None)
+    return contents_hash(model.state_dict() | ({} if counts is None else {"unigram_counts": counts}), about)
 
 
 def _plain(value: Any) -> Any:

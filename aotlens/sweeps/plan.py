@@ -3,9 +3,11 @@
     threads = 1                                # of every cell
     device = "auto"
 
-    [data]                                     # text for analyses that read some
+    [data]                                     # for analyses that read text, images or prompts
     corpus = "dir:PATH"
     tokens = 8192
+    images = "npz:PATH"
+    n_images = 100
 
     [[models]]
     checkpoints = ["novels-1l-mhsa", "novels-2l-mhsa"]
@@ -33,26 +35,40 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import math
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from aotlens.untrusted import check_plain, open_regular
+
 #: What a training's grid may change: options of `aotlens train`.
 TRAINING_OPTIONS = ("learning_rate", "tokens")
+#: A grid is crossed in memory.
+MOST_CELLS = 100_000
+_LONGEST = 366 * 24 * 3600
 
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """Text that analyses read: windows of about `tokens` tokens of the documents that a model was not trained on."""
+    """What analyses read: text for models of text, images for models of images, prompts of in-context regression."""
 
-    corpus: str
-    """As `aotlens.data.open_corpus` takes it."""
+    corpus: str | None = None
+    """As `aotlens.data.open_corpus` takes it; read are the documents that a model was not trained on."""
     tokens: int = 16_384
+    """About so many, in windows."""
+    images: str | None = None
+    """As `aotlens.data.images.open_images` takes it; read is the test set."""
+    n_images: int = 200
+    """So many of them, of each class in turn."""
+    n_prompts: int = 64
+    """Prompts that are drawn for a model of in-context regression, of the task on its card."""
 
     def __post_init__(self) -> None:
-        _require(self.tokens > 0, "[data] tokens", "a whole number above 0", self.tokens)
+        for name in ("tokens", "n_images", "n_prompts"):
+            _require(getattr(self, name) > 0, f"[data] {name}", "a whole number above 0", getattr(self, name))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +121,7 @@ class Analysis:
             raise ValueError(f"{self.name}: {', '.join(both)} stand in settings and in grid; give each once.")
         try:
             json.dumps([dict(self.settings), dict(self.grid)], allow_nan=False)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"{self.name}: expected settings of numbers, texts, lists and tables ({error}).") from None
         if "seed" in {*self.settings, *self.grid}:
             raise ValueError(f"{self.name}: give seeds = [...] of the analysis in place of a setting seed.")
@@ -127,17 +143,30 @@ class Sweep:
     threads: int = 1
     """Of each cell: sums differ in their last bits between one thread and two."""
     device: str = "auto"
+    time_limit: float | int | None = None
+    """Seconds of a cell; one that takes longer is ended, and failed."""
 
     def __post_init__(self) -> None:
         _require(bool(self.models), "[[models]]", "at least one", self.models)
         _require(bool(self.analyses), "[[analyses]]", "at least one", self.analyses)
         _require(1 <= self.threads <= 1024, "threads", "1 to 1,024", self.threads)
+        limit = self.time_limit
+        _require(limit is None or 0 < limit <= _LONGEST, "time_limit", "seconds, above 0 and at most a year", limit)
+        _require(self.n_cells <= MOST_CELLS, "the grid", f"at most {MOST_CELLS:,} cells", f"{self.n_cells:,}")
+
+    @property
+    def n_cells(self) -> int:
+        """Trainings, and every call of an analysis on every model."""
+        trainings = sum(_n_choices(each) for each in self.models if each.recipe is not None)
+        checkpoints = len({name for each in self.models for name in each.checkpoints})
+        return trainings + (trainings + checkpoints) * sum(_n_choices(each) for each in self.analyses)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], where: str = "sweep") -> Sweep:
         """Build and check. Raises `ValueError` that names unknown, missing or misfitting keys."""
         sections: dict[str, Any] = dict(values)
         try:
+            check_plain(sections, "")
             for name, section in (("models", Models), ("analyses", Analysis)):
                 each = sections.get(name, [])
                 _require(isinstance(each, list), name, f"tables, each begun by [[{name}]]", each)
@@ -154,12 +183,17 @@ def load_sweep(path: str | Path) -> Sweep:
     """A sweep from a TOML file. Raises `ValueError`, which names the file, for what is no sweep."""
     path = Path(path)
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        with open_regular(path) as (file, _):
+            values = tomllib.load(file)
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"sweep {path}: cannot be read ({error}).") from error
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ValueError(f"sweep {path}: not valid TOML ({error}).") from error
     return Sweep.from_dict(values, where=f"sweep {path}")
+
+
+def _n_choices(varied: Models | Analysis) -> int:
+    return max(1, len(varied.seeds)) * math.prod(map(len, varied.grid.values()))
 
 
 def combinations(grid: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
@@ -224,9 +258,13 @@ _KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "analyses": ("tables, each begun by [[analyses]]", _list_of(lambda each: isinstance(each, Analysis))),
     "data": ("a table [data]", lambda value: isinstance(value, Data)),
     "threads": ("a whole number", _whole),
+    "time_limit": ("a number of seconds", lambda value: isinstance(value, int | float) and not isinstance(value, bool)),
     "device": ("auto, cpu, cuda, cuda:N or mps", _text),
     "corpus": ("the name of a corpus, as 'stdlib' or 'dir:PATH'", _text),
     "tokens": ("a whole number", _whole),
+    "images": ("the name of images, as 'digits' or 'npz:PATH'", _text),
+    "n_images": ("a whole number", _whole),
+    "n_prompts": ("a whole number", _whole),
     "checkpoints": ("a list of names or folders", _list_of(_text)),
     "recipe": ("a recipe's name, or a TOML file", _text),
     "seeds": ("a list of whole numbers", _list_of(_whole)),

@@ -14,12 +14,11 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from aotlens.sweeps.child import OUTCOME
+from aotlens.sweeps.child import INPUTS, OUTCOME
 from aotlens.sweeps.job import Job, Outcome
 
 _LOG_CHARACTERS = 4000
@@ -39,7 +38,7 @@ class Children:
         with self._lock:
             self._running.setdefault(sweep, set()).add(process)
             if sweep in self._stopped:
-                process.kill()
+                end(process)
 
     def ended(self, sweep: str, process: subprocess.Popen[bytes]) -> None:
         with self._lock:
@@ -50,32 +49,51 @@ class Children:
         with self._lock:
             self._stopped.add(sweep)
             for process in self._running.get(sweep, ()):
-                process.kill()
+                end(process)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Kill a cell's process and those that it has started, which would go on without it."""
+    if os.name == "nt":
+        process.kill()
+        return
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 CHILDREN = Children()
 
 
 def run_job(job: Job, sweep: str) -> Outcome:
-    """Run a cell in a fresh process with its threads and its seed, and wait for it; what it raises is recorded."""
+    """Run a cell in a fresh process with its threads and its seed, and wait for it; what it raises is recorded.
+
+    So is a full disk here, on which the cell's files find no room.
+    """
     began = time.perf_counter()
+    try:
+        return _run(job, sweep, began)
+    except OSError as error:
+        why = f"its process could not be run, or its result not be read ({error})."
+        seconds = time.perf_counter() - began
+        return Outcome(key=job.key, label=job.label, identity=job.identity, error=why, seconds=seconds)
+
+
+def _run(job: Job, sweep: str, began: float) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="aotlens-sweep-") as temporary:
         folder = Path(temporary)
         (folder / "job.json").write_text(json.dumps(job.described()), encoding="utf-8")
-        if job.tokens is not None:
-            np.save(folder / "tokens.npy", job.tokens)
+        if job.inputs is not None:
+            job.inputs.save(folder / INPUTS)
         if job.archive is not None:
             (folder / "checkpoint.tar").write_bytes(job.archive)
-        returned = _wait(folder, job, sweep)
-        outcome = _read(folder, returned)
-        log = (folder / "log.txt").read_text(encoding="utf-8", errors="replace")
+        outcome = _read(folder, _wait(folder, job, sweep), job.time_limit)
         trained = folder / "trained.tar"
         return Outcome(
             key=job.key,
             label=job.label,
             identity=job.identity,
             error=outcome.get("error"),
-            log=log[-_LOG_CHARACTERS:] if outcome.get("error") else "",
+            log=_end_of(folder / "log.txt") if outcome.get("error") else "",
             seconds=time.perf_counter() - began,
             device=outcome.get("device", ""),
             columns=outcome.get("columns"),
@@ -83,31 +101,44 @@ def run_job(job: Job, sweep: str) -> Outcome:
         )
 
 
-def _wait(folder: Path, job: Job, sweep: str) -> int:
+def _end_of(log: Path) -> str:
+    """The last of what a cell printed, which may be more than memory holds."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 4 * _LOG_CHARACTERS))
+        return file.read().decode("utf-8", errors="replace")[-_LOG_CHARACTERS:]
+
+
+def _wait(folder: Path, job: Job, sweep: str) -> int | None:
+    """The exit status of the cell's process; None where its time was over."""
     own = {name: str(job.threads) for name in _THREADS} | {"PYTHONHASHSEED": str((job.seed or 0) % 2**32)}
     command = [sys.executable, "-m", "aotlens.sweeps.child", str(folder)]
     with open(folder / "log.txt", "wb") as log:
         process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=log, stderr=log, env={**os.environ, **own}
-        )  # its stdin ends with this process, and the cell with it
+            command, stdin=subprocess.PIPE, stdout=log, stderr=log, env={**os.environ, **own}, start_new_session=True
+        )  # its stdin ends with this process, and the cell with it; what it starts ends with the cell's session
         CHILDREN.started(sweep, process)
         try:
-            return process.wait()
+            return process.wait(job.time_limit)
+        except subprocess.TimeoutExpired:
+            return None
         finally:
-            CHILDREN.ended(sweep, process)
-            process.kill()
+            end(process)
             process.wait()
+            CHILDREN.ended(sweep, process)
             assert process.stdin is not None
             process.stdin.close()
 
 
-def _read(folder: Path, returned: int) -> dict[str, Any]:
+def _read(folder: Path, returned: int | None, time_limit: float | None) -> dict[str, Any]:
     path = folder / OUTCOME
+    if returned is None:
+        return {"error": f"it took longer than time_limit = {time_limit:g} seconds, and was ended."}
     if path.exists():
         outcome: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return outcome
     if returned < 0:
-        name = signal.Signals(-returned).name
+        known = {each.value: each.name for each in signal.Signals}
+        name = known.get(-returned, f"signal {-returned}")
         hint = ", as the system does to a process when memory runs out" if name == "SIGKILL" else ""
         return {"error": f"its process was killed by {name}{hint}."}
     return {"error": f"its process ended with exit status {returned} and left no result."}

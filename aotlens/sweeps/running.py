@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from joblib import Parallel, delayed
 
 from aotlens.conventions import Progress
+from aotlens.files import alone_in
 from aotlens.results import Result
 from aotlens.sweeps.cells import analyses, trainings
 from aotlens.sweeps.job import Job, Outcome
@@ -66,21 +67,25 @@ def run_sweep(
     it (or Ctrl-C): what is done is kept, and cells that run on this machine are ended. On a cluster, those that run go
     on to their end, and are run again by the next call.
 
-    Raises `ValueError`, before any work, for models, analyses and settings that are not there.
+    Raises `ValueError`, before any work, for models, analyses and settings that are not there, and where another sweep
+    runs in the folder.
     """
     sweep = sweep if isinstance(sweep, Sweep) else load_sweep(sweep)
     store = Store(out)
     first = trainings(sweep)
     planned = analyses(sweep, store, first, announce)
-    store.save_plan([*first, *planned.jobs], planned.waiting)
-    total = len(first) + len(planned.jobs) + planned.waiting
-    report = _Report(total, progress)
-    _run(first, store, n_jobs, report)
-    if planned.waiting:
-        planned = analyses(sweep, store, first, announce)
+    store.folder.mkdir(parents=True, exist_ok=True)
+    with alone_in(store.folder) as alone:
+        if not alone:
+            raise ValueError(f"{out}: another sweep runs in this folder. Wait for it, or choose another (--out).")
         store.save_plan([*first, *planned.jobs], planned.waiting)
-    _run(planned.jobs, store, n_jobs, report)
-    return sweep_status(out)
+        report = _Report(len(first) + len(planned.jobs) + planned.waiting, progress)
+        _run(first, store, n_jobs, report)
+        if planned.waiting:
+            planned = analyses(sweep, store, first, announce)
+            store.save_plan([*first, *planned.jobs], planned.waiting)
+        _run(planned.jobs, store, n_jobs, report)
+        return sweep_status(out)
 
 
 def sweep_status(out: str | Path) -> SweepStatus:

@@ -10,15 +10,28 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aotlens.files import replacing_file
-from aotlens.sweeps.job import SCHEMA_VERSION, Job, Outcome, unpacked
+from aotlens.sweeps.job import SCHEMA_VERSION, Job, Outcome, key_of, unpacked
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+#: What a cell's record holds, and of which type.
+_FIELDS: dict[str, Any] = {
+    "identity": dict,
+    "label": dict,
+    "error": str | None,
+    "log": str,
+    "seconds": int | float,
+    "device": str,
+    "columns": dict | None,
+}
 
 
 class Store:
@@ -34,53 +47,55 @@ class Store:
 
     def plan(self) -> tuple[dict[str, dict[str, Any]], int]:
         """Labels by key, and the number of cells that wait for a training. Raises `ValueError` for a folder of none."""
-        said = _read(self.folder / "plan.json")
-        if said is None:
+        path = self.folder / "plan.json"
+        if not path.is_file():
             raise ValueError(f"{self.folder}: no sweep was run here. Run it first: aotlens sweep SWEEP.toml")
-        return said["cells"], int(said["waiting"])
+        said = _read(path) or {}
+        cells, waiting = said.get("cells"), said.get("waiting")
+        if not isinstance(cells, dict) or not isinstance(waiting, int):
+            raise ValueError(f"{path}: damaged, or of another version. Run the sweep again, which writes it anew.")
+        return cells, waiting
 
     def save(self, outcome: Outcome) -> None:
         """Keep a cell; a training's checkpoint is laid down before its record, so that a record means it is there."""
         if outcome.archive is not None:
             self._unpack(outcome)
-        record = {
-            "schema_version": SCHEMA_VERSION,
-            "identity": outcome.identity,
-            "label": outcome.label,
-            "error": outcome.error,
-            "log": outcome.log,
-            "seconds": outcome.seconds,
-            "device": outcome.device,
-            "columns": outcome.columns,
-        }
+        record = {"schema_version": SCHEMA_VERSION, **{name: getattr(outcome, name) for name in _FIELDS}}
         _write(self.folder / "cells" / f"{outcome.key}.json", record)
 
     def outcome(self, key: str) -> Outcome | None:
-        """A cell that has ended, well or not; None for one that has not, or whose record is of another version."""
+        """A cell that has ended, well or not; None for one that has not, or whose record is damaged or another's."""
         record = _read(self.folder / "cells" / f"{key}.json")
-        if record is None:
+        if record is None or not _is_outcome(record, key):
             return None
-        del record["schema_version"]
-        return Outcome(key=key, **record)
+        return Outcome(key=key, **{name: record[name] for name in _FIELDS})
 
     def is_done(self, key: str) -> bool:
+        """Whether a cell need not be run: it has ended well, and what it has trained, if it has, is still there."""
         outcome = self.outcome(key)
-        return outcome is not None and outcome.error is None
+        if outcome is None or outcome.error is not None:
+            return False
+        return outcome.columns is not None or self._checkpoints(key) != []
 
     def checkpoint(self, key: str) -> Path:
         """The folder of a training's checkpoint."""
-        return next((self.folder / "checkpoints" / key).iterdir())
+        return self._checkpoints(key)[0]
+
+    def _checkpoints(self, key: str) -> list[Path]:
+        folder = self.folder / "checkpoints" / key
+        return sorted(folder.iterdir()) if folder.is_dir() else []
 
     def _unpack(self, outcome: Outcome) -> None:
         from aotlens.checkpoints import import_checkpoint
 
         target = self.folder / "checkpoints" / outcome.key
-        if target.exists():  # of a sweep that was killed between the checkpoint and its record
+        if self._checkpoints(outcome.key):  # of a sweep that was killed between the checkpoint and its record
             return
         archive = self.folder / f".{outcome.key}.tar"
         with replacing_file(archive) as unfinished:
             unfinished.write_bytes(outcome.archive or b"")
         unpacked_in = self.folder / f".{outcome.key}"
+        shutil.rmtree(unpacked_in, ignore_errors=True)  # of a sweep that was killed meanwhile
         try:
             import_checkpoint(archive, into=unpacked_in)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -100,7 +115,11 @@ class Store:
             outcome = self.outcome(key)
             if outcome is None or outcome.error is not None or outcome.columns is None:
                 continue
-            table = _whole_numbers_kept(unpacked(outcome.columns))
+            try:
+                table = _whole_numbers_kept(unpacked(outcome.columns))
+            except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+                path = self.folder / "cells" / f"{key}.json"
+                raise ValueError(f"{path}: damaged ({error}). Delete it, and run the sweep again.") from error
             said = {name: _as_text(value) for name, value in outcome.label.items()}
             label = _whole_numbers_kept(pd.DataFrame({"cell": key, **said}, index=table.index))
             clashes = {name: f"result.{name}" for name in table.columns if name in label.columns}
@@ -108,7 +127,7 @@ class Store:
         return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
 
     def write_table(self, frame: pd.DataFrame) -> tuple[Path, ...]:
-        """Write results.csv and, with pyarrow, results.parquet, where a column of several types is text."""
+        """Write results.csv and, with pyarrow, results.parquet, where columns of several types are text."""
         paths = [self.folder / "results.csv"]
         with replacing_file(paths[0]) as unfinished:
             frame.to_csv(unfinished, index=False)
@@ -119,12 +138,19 @@ class Store:
         plain = frame.copy()
         for name in plain.columns:
             types = {type(value) for value in plain[name].dropna()}
-            if plain[name].dtype == object and len(types) > 1:
+            as_it_is = types <= {str} or types <= {bool}  # whole numbers among objects may be beyond 64 bits
+            if plain[name].dtype == object and not as_it_is:
                 plain[name] = plain[name].map(lambda value: value if value is None or value != value else str(value))
         paths.append(self.folder / "results.parquet")
         with replacing_file(paths[1]) as unfinished:
             plain.to_parquet(unfinished, index=False)
         return tuple(paths)
+
+
+def _is_outcome(record: dict[str, Any], key: str) -> bool:
+    """Whether a record is whole, and that of the cell by whose name its file is called."""
+    kinds = [isinstance(record.get(name), kind) for name, kind in _FIELDS.items()]
+    return all(kinds) and key_of(record["identity"]) == key
 
 
 def _whole_numbers_kept(frame: pd.DataFrame) -> pd.DataFrame:
@@ -143,12 +169,11 @@ def _write(path: Path, content: dict[str, Any]) -> None:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
+    """The record in a file; None for none, and for one that is damaged or of another version."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError, RecursionError):
         return None
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path}: expected a record of a sweep, found what cannot be read ({error}).") from error
     if not isinstance(content, dict) or content.get("schema_version") != SCHEMA_VERSION:
         return None
     return content

@@ -28,7 +28,7 @@ def test_functions_that_take_a_model_are_analyses():
         ("heads.motif_score", {}, None, False, "no analysis 'heads.motif_score'.*heads.motif_scores"),
         ("os.system", {}, None, False, "no analysis 'os.system'"),
         ("heads.motif_scores", {"half": 3}, None, False, "unknown settings half; it takes tokens, motifs"),
-        ("evaluate.validation_loss", {}, None, False, "reads text. Give the sweep a section"),
+        ("evaluate.validation_loss", {}, None, False, "reads windows. Give the sweep a section"),
         ("circuits.copying_rate", {}, None, False, "missing settings heads"),
         ("evaluate.validation_loss", {}, 1, True, "it takes no seed: it draws nothing"),
         ("metrics", {"a": 1}, None, False, "takes no settings and no seeds"),
@@ -41,14 +41,17 @@ def test_what_an_analysis_cannot_take_is_said(
         check(name, settings, seed, has_text)
 
 
-def test_text_fills_what_no_setting_does():
-    assert reads("evaluate.validation_loss", {}) == "windows"
-    assert reads("heads.attention_by_place", {}) == "tokens"
-    assert reads("heads.attention_by_place", {"tokens": "the cat"}) is None
-    assert reads("heads.atlas", {}) == "corpus"
-    assert reads("heads.motif_scores", {}) is None  # has text of its own
-    assert reads("heads.motif_scores", {"tokens": "data"}) == "tokens"
-    assert reads("circuits.composition", {}) is None and reads("metrics", {}) is None
+def test_data_fill_what_no_setting_does():
+    assert reads("evaluate.validation_loss", {}) == ("windows",)
+    assert reads("heads.attention_by_place", {}) == ("tokens",)
+    assert reads("heads.attention_by_place", {"tokens": "the cat"}) == ()
+    assert reads("heads.atlas", {}) == ("corpus",)
+    assert reads("heads.motif_scores", {}) == ()  # has text of its own
+    assert reads("heads.motif_scores", {"tokens": "data"}) == ("tokens",)
+    assert reads("circuits.composition", {}) == () and reads("metrics", {}) == ()
+    assert reads("evaluate.evaluate_images", {}) == ("images",)
+    assert reads("heads.semantic_consistency", {}) == ("images", "labels")
+    assert reads("heads.ablate_each", {}) == ("inputs", "targets")
 
 
 @dataclass

@@ -17,6 +17,7 @@ from tests.sweeps.conftest import of
 MOTIFS = {"name": "heads.motif_scores", "seeds": [0, 1, 2], "settings": {"n_sequences": 2, "half_length": 5}}
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning")
 def test_a_killed_worker_loses_nothing_and_the_numbers_are_the_same(home: Path):
     distributed = pytest.importorskip("distributed")
@@ -27,7 +28,7 @@ def test_a_killed_worker_loses_nothing_and_the_numbers_are_the_same(home: Path):
 
     with (
         warnings.catch_warnings(),
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
         distributed.Client(cluster) as client,
         joblib.parallel_config("dask", client=client),
     ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,17 @@ def test_seeds_and_grids_are_crossed():
         ({"analyses": [{"name": "x", "grid": {"a": []}}]}, "grid: expected a table of lists of values"),
         ({"analyses": [{"name": "x", "settings": {"a": 1}, "grid": {"a": [1]}}]}, "a stand in settings and in grid"),
         ({"analyses": [{"name": "x", "settings": {"seed": 1}}]}, "give seeds = "),
-        ({"analyses": [{"name": "x", "settings": {"a": float("nan")}}]}, "expected settings of numbers, texts"),
+        ({"analyses": [{"name": "x", "settings": {"a": float("nan")}}]}, "expected a finite number, found nan"),
+        ({"analyses": [{"name": "x", "settings": {"a": b"1"}}]}, "expected settings of numbers, texts"),
+        ({"models": [{"checkpoints": ["a"], "\x1b[31m": 1}]}, "without control characters"),
+        ({"analyses": [{"name": "x", "seeds": [10**400]}]}, "64 bits"),
+        (
+            {"analyses": [{"name": "x", "grid": {"a": [0] * 400, "b": [0] * 400}}]},
+            "at most 100,000 cells",
+        ),
+        ({"data": {"images": "digits", "n_images": 0}}, "n_images: expected a whole number above 0, got 0"),
+        ({"time_limit": 0}, "time_limit: expected seconds, above 0"),
+        ({"time_limit": "1 h"}, "time_limit: expected a number of seconds"),
         ({"data": {"corpus": 4}}, "corpus: expected the name of a corpus, as .*, got 4"),
         ({"data": {"corpus": "stdlib", "tokens": 0}}, "tokens: expected a whole number above 0, got 0"),
         ({"threads": 0}, "threads: expected 1 to 1,024, got 0"),
@@ -74,3 +85,9 @@ def test_a_file_is_named_with_what_is_wrong_in_it(tmp_path: Path):
     path.write_text("threads = 1", encoding="utf-8")
     with pytest.raises(ValueError, match=r"some\.toml: .*expected at least one"):
         load_sweep(path)
+    path.write_text("a = " + "[" * 100_000, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"some\.toml: not valid TOML"):
+        load_sweep(path)
+    os.mkfifo(tmp_path / "pipe.toml")
+    with pytest.raises(ValueError, match=r"pipe\.toml: expected a regular file, found a pipe"):
+        load_sweep(tmp_path / "pipe.toml")

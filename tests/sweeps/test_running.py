@@ -26,7 +26,7 @@ from aotlens.sweeps import Sweep, process, run_sweep, sweep_status
 from aotlens.train import run_recipe
 from tests.sweeps.conftest import of
 
-MOTIFS = {"name": "heads.motif_scores", "seeds": [0, 1], "settings": {"n_sequences": 2, "half_length": 5}}
+MOTIFS = {"name": "heads.motif_scores", "seeds": [1], "settings": {"n_sequences": 2, "half_length": 5}}
 #: A cell that lasts for minutes, so that it is there to be killed.
 LONG = {"name": "circuits.composition", "settings": {"n_random": 1_000_000}}
 
@@ -40,19 +40,18 @@ def test_cells_give_what_the_functions_give_and_are_not_run_again(
     sweep = Sweep.from_dict(of(MOTIFS, losses, wrong, {"name": "metrics"}, data=data))
     counted: list[tuple[int, int]] = []
     status = run_sweep(sweep, home / "out", n_jobs=2, progress=lambda done, total: counted.append((done, total)))
-    assert (status.done, len(status.failed), status.missing) == (4, 1, 0)
-    assert counted == [(done, 5) for done in range(6)]
+    assert (status.done, len(status.failed), status.missing) == (3, 1, 0)
+    assert counted == [(done, 4) for done in range(5)]
     (failed,) = status.failed
     assert failed.label["analysis"] == "heads.ablate_each" and "ValueError" in str(failed.error)
     assert "7" in str(failed.error) and "Traceback" in failed.log
 
     frame = status.to_frame()
     torch.set_num_threads(1)
-    for seed in (0, 1):
-        rows = frame[(frame.analysis == "heads.motif_scores") & (frame.seed == seed)]
-        expected = motif_scores(small, n_sequences=2, half_length=5, seed=seed).to_frame()
-        for name in expected.columns:
-            np.testing.assert_array_equal(rows[name].to_numpy(float), expected[name].to_numpy(float), err_msg=name)
+    rows = frame[(frame.analysis == "heads.motif_scores") & (frame.seed == 1)]
+    expected = motif_scores(small, n_sequences=2, half_length=5, seed=1).to_frame()
+    for name in expected.columns:
+        np.testing.assert_array_equal(rows[name].to_numpy(float), expected[name].to_numpy(float), err_msg=name)
     windows = held_out_windows(small, open_corpus(data["corpus"]), 96)
     (loss,) = frame.loc[frame.analysis == "evaluate.validation_loss", "value"]
     assert loss == validation_loss(small, windows)
@@ -68,7 +67,7 @@ def test_cells_give_what_the_functions_give_and_are_not_run_again(
     again = run_sweep(sweep, home / "out")
     assert started == ["heads.ablate_each"]  # what failed is tried again, and nothing else
     pd.testing.assert_frame_equal(again.to_frame(), frame)
-    assert sweep_status(home / "out").headline == "4 done, 1 failed, 0 to do"
+    assert sweep_status(home / "out").headline == "3 done, 1 failed, 0 to do"
 
 
 def test_a_killed_cell_is_one_failed_cell(home: Path):
@@ -137,12 +136,12 @@ def _is_zombie(pid: int) -> bool:
 
 
 def test_recipes_are_trained_first_and_their_checkpoints_analysed(home: Path):
-    errors = {"name": "evaluate.regression_errors", "settings": {"task": {"d": 2}, "n_prompts": 32}}
-    values = of(errors) | {"models": [{"recipe": str(home / "recipe.toml"), "seeds": [3, 4]}]}
+    errors = {"name": "evaluate.regression_errors", "settings": {"n_prompts": 32}}  # of the card's task
+    values = of(errors) | {"models": [{"recipe": str(home / "recipe.toml"), "seeds": [4]}]}
     status = run_sweep(Sweep.from_dict(values), home / "out")
-    assert (status.done, status.failed, status.missing) == (4, (), 0)
+    assert (status.done, status.failed, status.missing) == (2, (), 0)
     frame = status.to_frame()
-    assert set(frame.training_seed) == {3, 4} and set(frame.model) == {"line"}
+    assert set(frame.training_seed) == {4} and set(frame.model) == {"line"}
 
     torch.set_num_threads(1)
     trained = aotlens.load(str(run_recipe(str(home / "recipe.toml"), out=home / "alone", device="cpu", seed=4)))
