@@ -127,18 +127,16 @@ def test_an_item_without_an_answer_is_refused() -> None:
 
 
 def test_tables_of_the_page_of_images_are_what_was_stored() -> None:
-    rows = {row.replace("|", "").replace(" ", "") for part in load("image_heads").parts if isinstance(part, tuple)
-            and isinstance(part[0], list) for cells in part[1] for row in [" ".join(cells)]}  # fmt: skip
-    text = (DOCS / "images.md").read_text(encoding="utf-8").split("python -m analyses image_heads")[1]
-    printed = [part for part in parse(text.split("## In the app")[0]) if isinstance(part, tuple)]
+    tables = [part for part in load("image_heads").parts if isinstance(part, tuple) and isinstance(part[0], list)]
+    rows = {"".join(cells).replace(" ", "") for _, cells_of in tables for cells in cells_of}  # type: ignore[arg-type]
+    text = (DOCS / "images.md").read_text(encoding="utf-8")
+    printed = [part for part in parse(text[text.index("Ten images, and beneath") : text.index("## In the app")])
+               if isinstance(part, tuple)]  # fmt: skip
     assert len(printed) >= 5
-    for header, cells_of in printed:
-        assert isinstance(header, list)
+    for _, cells_of in printed:
         for cells in cells_of:
-            values = [cell for cell in cells if not (isinstance(cell, str) and cell.startswith("`"))]  # type: ignore[union-attr]
-            assert "".join(values).replace(" ", "") in rows or any(
-                "".join(values).replace(" ", "") in row for row in rows
-            ), values
+            numbers = "".join(cell for cell in cells if not cell.startswith("`")).replace(" ", "")  # type: ignore[union-attr]
+            assert any(row.endswith(numbers) for row in rows), cells
 
 
 def close(new: Stated, old: Stated) -> bool:
