@@ -36,7 +36,7 @@ COMMAND = re.compile(
 )
 
 #: Pages whose examples take a minute or more: `make test-long` runs them.
-SLOW_PAGES = {"atlas", "circuits", "distillation", "heads", "induction", "sweep_seeds"}
+SLOW_PAGES = {"atlas", "circuits", "distillation", "heads", "sweep_seeds"}
 #: Commands that train: their options are checked, and test-long trains the smallest recipe.
 TRAINING = ("aotlens train ", "aotlens distill ")
 #: Commands that take every head away over a corpus: their options are checked, and test-long runs them.
