@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import doctest
 import importlib
 import io
 import re
@@ -213,6 +215,25 @@ def test_other_commands_name_what_there_is(command: str) -> None:
     assert importlib.util.find_spec(module) is not None, module
     sources = [path.read_text(encoding="utf-8") for path in (ROOT / module.partition(".")[0]).glob("*.py")]
     assert all(any(f'"{option}"' in source for source in sources) for option in options), command
+
+
+def docstring_examples() -> Iterator[Any]:
+    """The docstrings of the library that show a session (`>>>`)."""
+    for path in sorted((ROOT / "aotlens").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ">>>" in (
+                ast.get_docstring(node) or ""
+            ):
+                name = f"{path.relative_to(ROOT)}:{getattr(node, 'name', '')}"
+                yield pytest.param(ast.get_docstring(node), id=name)
+
+
+@pytest.mark.parametrize("docstring", list(docstring_examples()))
+def test_sessions_in_docstrings_print_what_they_show(docstring: str) -> None:
+    names = {"aotlens": aotlens, "model": aotlens.load("novels-2l-mhsa")}
+    session = doctest.DocTestParser().get_doctest(docstring, names, "docstring", None, None)
+    assert session.examples
+    assert doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(session).failed == 0
 
 
 def test_pages_link_to_files_that_are_there() -> None:

@@ -3,13 +3,14 @@
 A docstring has paragraphs, `code`, *titles* and **words**, bullets, indented formulas, and listings whose columns are
 apart by two spaces or more. Everything else is text: no character of a formula can become markup by accident, so that
 docstrings need not know Sphinx. A code span that names something (`aotlens.heads.ablate`, `FeedForward`) becomes a link
-to it where the site describes it. Signatures are shown as the source has them, shapes included.
+to it where the site describes it, on every page. Signatures are shown as the source has them, shapes included.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -163,8 +164,27 @@ def find_by_last_name(app: Sphinx, env: BuildEnvironment, node: pending_xref, sh
     return make_refnode(app.builder, node["refdoc"], docname, anchor, shown)
 
 
+def link_names(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    """Names in the code spans of pages: `aotlens.heads.ablate`, and `motif_scores` where one thing is called so."""
+    known = app.env.domains["py"].objects
+    described = {name: entry for name, entry in known.items() if entry.objtype in DESCRIBED and not entry.aliased}
+    short = Counter(name.rpartition(".")[2] for name in described)
+    full = {name.rpartition(".")[2]: name for name in described}
+    for literal in list(doctree.findall(nodes.literal)):
+        name = literal.astext().removesuffix("()")
+        if isinstance(literal.parent, nodes.reference) or literal.get("classes"):
+            continue
+        if short[name] == 1 and ("_" in name or name[:1].isupper()):
+            name = full[name]
+        if name in described and described[name].docname != docname:
+            entry = described[name]
+            link = make_refnode(app.builder, docname, entry.docname, entry.node_id, literal.deepcopy(), name)
+            literal.replace_self(link)
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("autodoc-process-docstring", docstring_as_markup)
     app.connect("autodoc-process-signature", signature_as_written)
     app.connect("missing-reference", find_by_last_name)
+    app.connect("doctree-resolved", link_names)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
