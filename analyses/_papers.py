@@ -5,7 +5,8 @@
 
 - `functions`: dotted names of the library that implement it, which the API reference has;
 - `claims`: "OUTCOME: beginning", the claims of a stored outcome (`_outcomes.py`) that begin so; its verdict is theirs;
-- `because`: why a claim does not hold, needed where one does not; `slip`: where the print is wrong; `note`;
+- `because`: why a claim does not hold, needed where one does not; `lacks`: what of the statement no claim here bears
+  out, with which it is reproduced in part at most; `slip`: where the print is wrong; `note`;
 - `tests`: test files that hold it, where no analysis has a claim on it; `not_run`: why nothing does;
 - `docs`: its page, where it is not the paper's.
 
@@ -39,6 +40,7 @@ class Item:
     functions: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
     because: str = ""
+    lacks: str = ""
     slip: str = ""
     note: str = ""
     tests: tuple[str, ...] = ()
@@ -83,16 +85,17 @@ class Evidence:
         if not self.answers:
             return "not run" if self.item.not_run else "kept by tests"
         if not self.failed:
-            return "reproduced"
+            return "reproduced in part" if self.item.lacks else "reproduced"
         return "differs" if self.failed == len(self.answers) else "reproduced in part"
 
     @property
     def because(self) -> str:
         """Why it differs, or was not run; empty where it is reproduced."""
-        if self.item.not_run or not self.failed:
+        if self.item.not_run:
             return self.item.not_run
         reasons = [getattr(claim, "because", "") for _, claim in self.answers if not claim.holds]
-        return self.item.because or "; ".join(dict.fromkeys(filter(None, reasons)))
+        why = self.item.because or "; ".join(dict.fromkeys(filter(None, reasons)))
+        return "; ".join(filter(None, (why if self.failed else "", self.item.lacks)))
 
     @property
     def commands(self) -> tuple[str, ...]:
