@@ -62,7 +62,7 @@ html_theme_options = {
 }
 
 if (HERE / "gallery").is_dir():  # it is executed by the build
-    extensions.append("sphinx_gallery.gen_gallery")
+    extensions += ["sphinx_gallery.gen_gallery", "plotly_scraper"]
     exclude_patterns.append("gallery")
     sphinx_gallery_conf = {
         "examples_dirs": ["gallery"],
@@ -73,6 +73,11 @@ if (HERE / "gallery").is_dir():  # it is executed by the build
         "min_reported_time": 1e9,
         "show_memory": False,
         "remove_config_comments": True,
+        "show_signature": False,
+        "reset_modules": (),
+        "image_scrapers": ("plotly_scraper.scrape",),
+        "ignore_repr_types": r"plotly|NoneType",  # the scraper shows figures
+        "reference_url": {"aotlens": None},  # names in code lead to the API reference
     }
 
 

@@ -9,8 +9,8 @@ what the head does on text?
 two products of its weights. Row-major, as everywhere in aotlens,
 
 .. math::
-  W_{QK} = \frac{1}{\sqrt{d_{head}}} \, W_E W_Q W_K^\top W_E^\top \quad [\text{destination}, \text{source}], \qquad
-  W_{OV} = W_E W_V W_O W_U \quad [\text{source}, \text{out}] .
+  W_{QK} &= \frac{1}{\sqrt{d_{head}}} \, W_E W_Q W_K^\top W_E^\top && [\text{destination}, \text{source}] \\
+  W_{OV} &= W_E W_V W_O W_U && [\text{source}, \text{out}] .
 
 The first says how strongly a destination looks for a source, in nats of its attention score; the second what the
 head adds to the logits once it looks there. Both are tables of 4,096 × 4,096 here. They are never formed: they stay
@@ -35,8 +35,8 @@ qk.row(".", 8).to_frame()
 # %%
 # What it writes
 # --------------
-# And when it looks at a closing quotation mark, it expects the next one to open: 4.6 logits more, a factor of 97 in
-# the odds.
+# And when it looks at a closing quotation mark, it expects the next one to open: 4.6 logits more, a factor of
+# almost 100 in the odds.
 ov = aotlens.circuits.ov_circuit(model, head)
 ov.row(',"', 8).to_frame()
 
@@ -51,8 +51,8 @@ ids = [model.to_single_token(name) for name in names]
 aotlens.plot(qk[ids][:, ids])
 
 # %%
-# The same tokens as sources (rows) and as what is written (columns). The rows of the three closing quotation marks
-# are alike.
+# The same tokens as sources (rows) and as what is written (columns). The rows of the closing quotation marks are
+# alike.
 aotlens.plot(ov[ids][:, ids])
 
 # %%

@@ -10,9 +10,9 @@ well. Searched without picking, which are the best, and which of them are true o
 is as good as
 
 .. math::
-  \mathrm{effect} = \mathrm{attention} \times \mathrm{ov}, \qquad
-  \mathrm{attention} = \frac{1}{1 + n e^{-z}}, \qquad
-  z = q[d, s] - \log \sum_b u_b e^{q[d, b]} ,
+  \mathrm{effect} &= \mathrm{attention} \times \mathrm{ov}, \qquad
+  \mathrm{attention} = \frac{1}{1 + n e^{-z}} \\
+  z &= q[d, s] - \log \sum_b u_b e^{q[d, b]} ,
 
 with q the QK circuit, ov the OV circuit above its mean over outs, and u how often each token occurs: the source
 against n tokens of background. The best of all V³ triples are found exactly.
@@ -29,7 +29,8 @@ from aotlens.trigrams import evidence, skip_trigrams
 
 model = aotlens.load("code-2l-mhsa")
 table = skip_trigrams(model, "0.2", k=100, min_count=2000)
-table.to_frame()[["source", "destination", "out", "qk", "attention", "ov", "effect"]].head(10)
+columns = ["source", "destination", "out", "qk", "attention", "ov", "effect"]
+table.to_frame()[columns].head(10)
 
 # %%
 # Held against text
@@ -40,20 +41,12 @@ table.to_frame()[["source", "destination", "out", "qk", "attention", "ov", "effe
 # token would otherwise confirm whatever goes with it), at a false discovery rate of 5%. What the head does at those
 # very places stands beside it.
 corpus = open_corpus("stdlib")
-found = evidence(model, table, corpus, documents=model.card.held_out(corpus.names()), max_tokens=200_000)
+held_out = model.card.held_out(corpus.names())
+found = evidence(model, table, corpus, documents=held_out, max_tokens=200_000)
 frame = found.to_frame()
-print(found.headline, "in", f"{found.n_tokens:,} tokens of {found.n_documents} modules")
-columns = [
-    "source",
-    "destination",
-    "out",
-    "effect",
-    "occurrences",
-    "followed",
-    "lift_within",
-    "verdict",
-    "ablation_change",
-]
+print(f"{found.headline}; {found.n_tokens:,} tokens of {found.n_documents} modules")
+columns = ["source", "destination", "out", "occurrences", "followed", "lift_within"]
+columns += ["verdict", "ablation_change"]
 frame[columns].head(12)
 
 # %%
@@ -65,10 +58,10 @@ aotlens.plot(found)
 # ------------------
 # After ``def`` and at an opening bracket, ``self`` follows in nearly half of all places, more often than after
 # other brackets of the same stretch, and without the head its probability falls.
-row = frame[(frame.source == " def") & (frame.destination == "(") & (frame.out == "self")].iloc[0]
+row = frame.query("source == ' def' and destination == '(' and out == 'self'").iloc[0]
 share = row.followed / row.occurrences
-print(f"{row.followed} of {row.occurrences} places, {row.lift_within:.2f} times as often as elsewhere: {row.verdict}")
-print(f"without the head the log-probability of self changes by {row.ablation_change:+.2f} nats")
+print(f"{row.followed} of {row.occurrences} places: {row.verdict}, lift {row.lift_within:.2f}")
+print(f"without the head: {row.ablation_change:+.2f} nats")
 
 # %%
 # **How to read it.** ``lift_within`` compares places of one stretch, ``ablation_change`` below 0 says that the head
@@ -80,5 +73,5 @@ print(f"without the head the log-probability of self changes by {row.ablation_ch
 # page *Skip-trigrams, held against text* has all verdicts: of the best 800 rows among frequent tokens 7.4% are
 # confirmed, beside 0.12% of random triples.
 assert row.verdict == "confirmed" and row.ablation_change < -0.3
-assert 0.35 < share < 0.6, f"self follows in {share:.2f} of the places, in 0.46 of them with Python 3.11's library"
+assert 0.35 < share < 0.6, f"{share:.2f} of the places, 0.46 with Python 3.11"
 assert found.n_confirmed <= 5, "few rows are confirmed"

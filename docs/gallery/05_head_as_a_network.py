@@ -31,7 +31,8 @@ torch.manual_seed(1)
 ffn = nn.Sequential(nn.Linear(1, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
 compiled = compile_ffn(ffn, bound=3, tolerance=1e-2)
 measured = compiled.measured_error()
-print(f"heads by layer {compiled.heads_per_layer}; proven error {compiled.proven_error:.1e}, measured {measured:.1e}")
+print(f"heads by layer: {compiled.heads_per_layer}")
+print(f"proven error {compiled.proven_error:.1e}, measured {measured:.1e}")
 
 # %%
 # Above, the network and the attention-only model that was made of it lie on each other. Below, their difference
@@ -40,7 +41,8 @@ aotlens.plot(error_curve(compiled), proven=compiled.proven_error)
 
 # %%
 # Anybody can open what came out: it is an ordinary model of ours, with patterns and circuits.
-print(type(compiled.model).__name__, compiled.model.cfg.n_layers, "layers of", compiled.model.cfg.n_heads, "heads")
+cfg = compiled.model.cfg
+print(f"{type(compiled.model).__name__}: {cfg.n_layers} layers of {cfg.n_heads} heads")
 
 # %%
 # A head as a network
@@ -82,8 +84,9 @@ for n in (8, 24, 48):
 aotlens.plot(record.costs)
 
 # %%
-# **How to read it.** Eight heads of 48 cost next to nothing as networks of their own token, and all of them a nat:
-# most heads here are nearer to position-wise functions than to anything that needs other tokens, but not all.
+# **How to read it.** As networks of their own token, eight heads of 48 cost next to nothing, and all of them about
+# a nat; as their means, all of them cost more than six. So much of what these heads do needs no other token, but
+# not all of it.
 #
 # **A caveat.** The measured error of a compiled network is the largest *found*, the proven one holds for all
 # inputs. An error of a distilled head is an upper bound: another training might do better. One checkpoint says

@@ -29,12 +29,13 @@ from aotlens.denoise import sample_mixture, unroll_mixture
 mixture = sample_mixture(n_clusters=3, rank=24, n_tokens=24, d_model=72, noise=0.1)
 thresholded = unroll_mixture(mixture, 0.5, "thresholded_softmax", 0.6, n_layers=10)
 softmax = unroll_mixture(mixture, 0.5, "softmax", None, n_layers=10)
-print(f"thresholded softmax: {thresholded.headline}, exact for {thresholded.exact_layers} layers")
+print(f"thresholded softmax: {thresholded.headline}")
 print(f"softmax: {softmax.headline}")
 
 # %%
 # The theorem's rate is the dashed line; the shaded layers have it to a relative 1e-9. A line is a cluster.
-plots.snr_by_layer(thresholded.snr.numpy(), rate=thresholded.rate, exact_layers=thresholded.exact_layers, layer=0)
+exact = thresholded.exact_layers
+plots.snr_by_layer(thresholded.snr.numpy(), rate=thresholded.rate, exact_layers=exact)
 
 # %%
 # Why it breaks
@@ -52,9 +53,9 @@ plots.membership_maps(memberships, labels, layer=0)
 plots.membership_maps(memberships, labels, layer=6)
 
 # %%
-# The plain softmax never is such a denoiser: its weights are nowhere 0, so tokens of other clusters add a bit of
-# everything.
-plots.snr_by_layer(softmax.snr.numpy(), layer=0)
+# The plain softmax has no such rate. Its weights are nowhere 0, so tokens of other clusters add a bit of
+# everything, and after a layer the SNR only falls.
+plots.snr_by_layer(softmax.snr.numpy())
 
 # %%
 # Do trained layers denoise?
@@ -73,7 +74,7 @@ aotlens.plot(audit)
 # (``aotlens.denoise.conditions``), and it holds here all the same for five layers; with less noise for more. "In
 # this sense" matters: other groupings and subspaces are on the page *Denoising*, with what was measured of each.
 ratios = thresholded.ratios
-assert thresholded.exact_layers == 5
+assert exact == 5
 assert float((ratios[:5] / 1.3 - 1).abs().max()) < 1e-9, "the rate is 1 + ητ = 1.3"
 assert abs(float(thresholded.snr[-1].mean()) - 1.6) < 0.2, "after ten layers the SNR has collapsed"
 assert not audit.rises.any() and audit.falls.sum() >= 15

@@ -27,9 +27,11 @@ from aotlens.evaluate import regression_errors
 model = aotlens.load("regression-5d-mhsa")
 task = RegressionTask(d=5)
 measured = regression_errors(model, task, n_prompts=640)
-transformer = regression_errors(aotlens.load("regression-5d-transformer"), task, n_prompts=640)
-baselines = [regression.baseline_errors(name, task, n_prompts=640) for name in ("least squares", "averaging")]
-aotlens.plots.regression_curves([measured, transformer, *baselines], quiet=["least squares", "averaging"])
+with_mlps = aotlens.load("regression-5d-transformer")
+transformer = regression_errors(with_mlps, task, n_prompts=640)
+names = ("least squares", "averaging")
+baselines = [regression.baseline_errors(name, task, n_prompts=640) for name in names]
+aotlens.plots.regression_curves([measured, transformer, *baselines], quiet=names)
 
 # %%
 # After ten examples attention alone has 2% of the error of answering 0, less than the model with MLPs. Least

@@ -28,13 +28,13 @@ import numpy as np
 import aotlens
 from aotlens.distill import bundled_distillations
 
-models = {name: aotlens.load(name) for name in ("novels-12l-mssa", "novels-6l-mhsa", "novels-2l-gpt")}
+names = ("novels-12l-mssa", "novels-6l-mhsa", "novels-2l-gpt")
+models = {name: aotlens.load(name) for name in names}
 weights = {}
 for name, model in models.items():
-    matrices = {id(p): p.numel() for p in model.blocks.parameters() if p.ndim > 1}  # MSSA's one matrix is counted once
-    weights[name] = sum(matrices.values())
+    weights[name] = sum(p.numel() for p in model.blocks.parameters() if p.ndim > 1)
     cfg = model.cfg
-    print(f"{name}: {cfg.n_layers} layers of {cfg.n_heads} heads, {weights[name]:,} weights in the layers' matrices")
+    print(f"{name}: {cfg.n_layers} layers of {cfg.n_heads} heads, {weights[name]:,} weights")
 
 # %%
 # One matrix per head: of the MSSA model queries, keys and values are the same tensor, so that its QK circuits are
@@ -85,7 +85,7 @@ shares = {}
 for name in models:
     labels = aotlens.heads.stored_atlas(name).atlas.to_frame()["label"]
     shares[name] = labels.value_counts(normalize=True).round(2).to_dict()
-    print(name, shares[name])
+    print(f"{name}: {shares[name].get('current_token', 0):.0%} of its heads look at their own token")
 
 # %%
 # How far is a head a function of its own token? Errors of networks of 16 units in the heads' places (the page *A

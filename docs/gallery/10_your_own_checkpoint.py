@@ -36,15 +36,18 @@ class Theirs(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.tokens, self.places = nn.Embedding(D_VOCAB, D_MODEL), nn.Embedding(N_CTX, D_MODEL)
+        self.tokens = nn.Embedding(D_VOCAB, D_MODEL)
+        self.places = nn.Embedding(N_CTX, D_MODEL)
         self.qkv = nn.Linear(D_MODEL, 3 * 2 * D_HEAD)
-        self.out, self.head = nn.Linear(2 * D_HEAD, D_MODEL), nn.Linear(D_MODEL, D_VOCAB)
+        self.out = nn.Linear(2 * D_HEAD, D_MODEL)
+        self.head = nn.Linear(D_MODEL, D_VOCAB)
         for parameter in self.parameters():
             nn.init.normal_(parameter, std=0.02)
         with torch.no_grad():
             self.tokens.weight[:, :D_VOCAB] += torch.eye(D_VOCAB)
             self.places.weight[:, D_VOCAB:] += torch.eye(N_CTX)
-            queries, keys, _ = self.qkv.weight.view(3, 2, D_HEAD, D_MODEL)  # three blocks, each heads side by side
+            # Three blocks, in each of them heads side by side.
+            queries, keys, _ = self.qkv.weight.view(3, 2, D_HEAD, D_MODEL)
             for head, back in enumerate((1, 0)):
                 keys[head, :, D_VOCAB:] += 12 * torch.eye(N_CTX)
                 queries[head, :, D_VOCAB:] += 12 * torch.eye(N_CTX).roll(-back, 0)
@@ -77,7 +80,9 @@ key_map = {
     "head.weight": "unembed.W_U.T", "head.bias": "unembed.b_U",
 }  # fmt: skip
 model = aotlens.load(folder / "theirs.pt", config=config, key_map=key_map)
-print(model.cfg)
+print(
+    f"{model.cfg.n_layers} layer of {model.cfg.n_heads} heads, {sum(p.numel() for p in model.parameters()):,} weights"
+)
 
 # %%
 # Is it the same?

@@ -1,6 +1,8 @@
-// Light or dark: as Jupyter or VS Code says of itself, or else as the browser's user prefers.
+// Light or dark: as a site's own switch (data-theme), Jupyter or VS Code says of itself, or else as the browser's user prefers.
 
 function themeOfPage() {
+  const { theme } = document.documentElement.dataset;
+  if (theme === "light" || theme === "dark") return theme;
   const { jpThemeLight } = document.body?.dataset ?? {};
   if (jpThemeLight !== undefined) return jpThemeLight === "false" ? "dark" : "light";
   const kind = document.body?.dataset.vscodeThemeKind;
@@ -10,6 +12,7 @@ function themeOfPage() {
 
 function whenThemeChanges(callback) {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => callback(themeOfPage()));
-  const watched = { attributes: true, attributeFilter: ["data-jp-theme-light", "data-vscode-theme-kind"] };
-  new MutationObserver(() => callback(themeOfPage())).observe(document.body, watched);
+  const observer = new MutationObserver(() => callback(themeOfPage()));
+  observer.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
+  observer.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-vscode-theme-kind"] });
 }
