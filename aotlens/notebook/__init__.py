@@ -2,7 +2,8 @@
 
     aotlens.show(model, "Mr. Darnay bowed to the lady.")
 
-heads.py   `show`: the maps of all heads, as a piece of HTML that stands on its own
+heads.py   `show`: the maps of all heads, as a piece of HTML that stands on its own, and as a live widget
+live.py    the live widget, where anywidget is installed; live.js ties the page's script to Python
 """
 
 from __future__ import annotations

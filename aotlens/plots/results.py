@@ -14,6 +14,7 @@ from aotlens.plots.attention import attention_map
 from aotlens.plots.colours import Theme
 from aotlens.plots.composition import Edge, composition_graph
 from aotlens.plots.denoising import audit_curves, denoiser_curves, loss_landscape, snr_curves, subspace_overlaps
+from aotlens.plots.display import NotebookFigure
 from aotlens.plots.distillation import Costs, ErrorGrid, cost_curves, error_grids
 from aotlens.plots.eigenvalues import eigenvalue_plane
 from aotlens.plots.gallery import pattern_gallery
@@ -57,12 +58,13 @@ def plot(result: Any, *, theme: Theme = "light", **options: Any) -> go.Figure:
     motif scores, `x` and `y` of an atlas, `without_first` of constancy, `by` of matched heads, `width` of a
     distillation, `of` of term importance, `target` and `position` of a path expansion, `proven` of an error curve.
 
+    It shows itself in Jupyter and VS Code by plotly's own display, which offers no cloud here (docs/notebooks.md).
     Raises `ValueError` for a result without a figure, and where a figure needs an option that was not given.
     """
     for kind in type(result).__mro__:
         figure = FIGURES.get(f"{kind.__module__}.{kind.__qualname__}")
         if figure is not None:
-            return figure(result, theme=theme, **options)
+            return NotebookFigure(figure(result, theme=theme, **options))
     known = ", ".join(sorted(name.rpartition(".")[2] for name in FIGURES))
     raise ValueError(f"plot: there is no figure of a {type(result).__name__}; there are figures of {known}.")
 

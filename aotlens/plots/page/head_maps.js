@@ -4,6 +4,7 @@
 function drawHeadMaps(host, css, maps, steps, visible, theme) {
   const { layers, heads, positions: n } = maps;
   const root = host.shadowRoot ?? host.attachShadow({ mode: "open" });
+  host.dataset.lmSuppressShortcuts = "true"; // JupyterLab would take arrow keys and Escape for its own
   const make = (name, properties = {}, ...children) => {
     const element = Object.assign(document.createElement(name), properties);
     element.append(...children);
@@ -289,11 +290,20 @@ function drawHeadMaps(host, css, maps, steps, visible, theme) {
   }
   retheme(theme);
   let width = host.clientWidth;
-  new ResizeObserver(() => {
+  const resized = new ResizeObserver(() => {
     if (host.clientWidth !== width) {
       width = host.clientWidth;
       layOut();
     }
-  }).observe(host);
-  return { retheme, state };
+  });
+  resized.observe(host);
+  // What somebody else has chosen: a head, and a query or an entry that is held (null for none).
+  function place({ head: [layer, head], query, key }) {
+    const held = query !== null;
+    const same = state.layer === layer && state.head === head && state.held === held && (!held || (state.query === query && state.key === key));
+    if (same) return;
+    Object.assign(state, { layer, head, held, query, key, over: null });
+    show();
+  }
+  return { retheme, place, stop: () => resized.disconnect() };
 }

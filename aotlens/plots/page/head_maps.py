@@ -34,7 +34,7 @@ class Strip:
 class HeadMaps:
     """`[query, key]` of every head, what stands at each position, and which keys a query sees.
 
-    Raises `ValueError` for sizes that do not belong together.
+    Raises `ValueError` for sizes that do not belong together, and for entries that are seen and are not finite.
     """
 
     values: Float[np.ndarray, "layer head query key"]
@@ -57,6 +57,13 @@ class HeadMaps:
             )
         if len(self.visible) not in (1, n_heads):
             raise ValueError(f"HeadMaps: expected 1 or {n_heads} masks, got {len(self.visible)}.")
+        broken = ~np.isfinite(self.values) & self.visible[None]
+        if broken.any():
+            layer, head = np.argwhere(broken)[0][:2]
+            raise ValueError(
+                f"{broken.sum():,} of {self.values.size:,} entries are not finite, those of head {layer}.{head} first: "
+                "no map can be drawn. Look for weights that are NaN, or an overflow."
+            )
         if not (0 <= self.head[0] < n_layers and 0 <= self.head[1] < n_heads):
             raise ValueError(f"HeadMaps: expected one of {n_layers} × {n_heads} heads, got {self.head}.")
 

@@ -10,9 +10,15 @@ function themeOfPage() {
   return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
 }
 
+// Calls back with the theme whenever it changes; what it returns ends that.
 function whenThemeChanges(callback) {
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => callback(themeOfPage()));
-  const observer = new MutationObserver(() => callback(themeOfPage()));
+  const changed = () => callback(themeOfPage()), dark = matchMedia("(prefers-color-scheme: dark)");
+  dark.addEventListener("change", changed);
+  const observer = new MutationObserver(changed);
   observer.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
   observer.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-vscode-theme-kind"] });
+  return () => {
+    dark.removeEventListener("change", changed);
+    observer.disconnect();
+  };
 }
