@@ -8,8 +8,10 @@ hash, so that nothing is fetched, and nothing that a checkpoint's author wrote c
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +24,7 @@ from aotlens.files import replacing_file
 from aotlens.plots import Theme
 from aotlens.plots.display import DISPLAY
 from aotlens.plots.page import compressed, packed, script
-from aotlens.report.parts import Figure, Maps, Section, Text
+from aotlens.report.parts import Figure, Maps, Part, Section, Text
 from aotlens.report.sections import SECTIONS
 from aotlens.report.subject import Subject
 
@@ -102,9 +104,17 @@ def make_report(
 def _section(name: str, subject: Subject) -> Section:
     title, parts = SECTIONS[name]
     try:
-        return Section(name=name, title=title, parts=tuple(parts(subject)))
+        made = tuple(parts(subject))
     except ValueError as error:  # what this model cannot show, in a sentence
-        return Section(name=name, title=title, parts=(Text(text=str(error), note=True),))
+        made = (Text(text=str(error), note=True),)
+    return Section(name=name, title=title, parts=tuple(_without_folder(part, subject) for part in made))
+
+
+def _without_folder(part: Part, subject: Subject) -> Part:
+    """A sentence that names a damaged file names it without the folder, which is this machine's own."""
+    if subject.info.path is None or not isinstance(part, Text):
+        return part
+    return dataclasses.replace(part, text=part.text.replace(f"{subject.info.path}{os.sep}", ""))
 
 
 def _render(report: Report) -> str:

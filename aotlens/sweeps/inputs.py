@@ -43,8 +43,10 @@ class Inputs:
 
     def save(self, path: Path) -> None:
         """As a NumPy file, for the process of a cell."""
-        arrays = {"inputs": self.inputs, "classes": np.array(self.classes, dtype=str)}
-        np.savez(path, **arrays, **({} if self.labels is None else {"labels": self.labels}))
+        arrays: dict[str, Any] = {"inputs": self.inputs, "classes": np.array(self.classes, dtype=str)}
+        if self.labels is not None:
+            arrays["labels"] = self.labels
+        np.savez(path, **arrays)
 
     @classmethod
     def load(cls, path: Path) -> Inputs:
@@ -64,6 +66,7 @@ class Inputs:
             return given | {"inputs": inputs.to(model.device)}
         from aotlens.data.images import ImageSet
 
+        assert labels is not None
         given["image_set"] = ImageSet(images=inputs, labels=labels, classes=self.classes)
         return given | {"inputs": model.to_images(inputs), "labels": labels}
 

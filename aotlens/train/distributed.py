@@ -84,9 +84,9 @@ class World:
             except ValueError as error:
                 said = [None, error]
         dist.broadcast_object_list(said)
-        value, error = said
-        if error is not None:
-            raise error
+        value, refusal = said
+        if refusal is not None:
+            raise refusal
         return value
 
     def copy_from_leader(self, tensor: Tensor) -> None:

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import aotlens
-from aotlens.checkpoints import CheckpointInfo
+from aotlens.checkpoints import CheckpointInfo, save_checkpoint
 from aotlens.heads import attention_patterns
 from aotlens.report import MAX_BYTES, SECTIONS, Report, Section, Text, make_report
 from tests.small_models import SMALL, maker, small_tokenizer
@@ -142,6 +142,30 @@ def test_what_a_model_cannot_show_is_said(model: Any, says: dict[str, str]) -> N
     for name, words in says.items():
         assert words in texts[name]
     assert len(report.to_html().encode()) < MAX_BYTES
+
+
+@pytest.mark.parametrize(("metrics", "n_parts"), [({}, 1), ({"validation_loss": 2.5}, 2)])
+def test_a_damaged_training_log_costs_itself_alone_and_names_no_folder(
+    metrics: dict[str, float], n_parts: int, tmp_path: Path
+) -> None:
+    folder = tmp_path / "secret" / "small"
+    model = trained()
+    model.unigram_counts = None
+    save_checkpoint(folder, model, CheckpointInfo(name="small", description="", metrics=metrics), history=[])
+    (folder / "metrics.jsonl").write_text('{"step": "a"}\n', encoding="utf-8")
+    (losses,) = make_report(folder, sections=["losses"]).sections
+    assert len(losses.parts) == n_parts
+    said = losses.parts[0].text
+    assert said.startswith("The training log cannot be read: metrics.jsonl, line 1: step: expected a number")
+
+
+def test_attention_that_is_not_finite_is_said() -> None:
+    model = trained()
+    with torch.no_grad():
+        model.blocks[1].attn.W_Q[2] = torch.inf
+    html = (report := make_report(model, sections=["maps", "card"])).to_html()
+    (said,) = report.sections[0].parts
+    assert said.text.startswith("The attention of head 1.2 is not finite on this prompt") and "<canvas" not in html
 
 
 def test_images_are_shown_patch_by_patch() -> None:

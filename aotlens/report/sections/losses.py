@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from aotlens.plots import training_curve
 from aotlens.report.parts import Figure, Part, Table, Text
 from aotlens.report.subject import Subject
@@ -11,10 +13,12 @@ def loss_parts(subject: Subject) -> list[Part]:
     """The card's figures as a table, and the training curve where one was logged."""
     info = subject.info
     figures = {name: value for name, value in info.metrics.items() if isinstance(value, int | float)}
-    history = info.history()
+    history, damage = _history(subject)
+    if damage and not figures:
+        raise ValueError(damage)
     if not (figures or history):
         raise ValueError("No losses are known: this checkpoint's files have no figures and no training log.")
-    parts: list[Part] = []
+    parts: list[Part] = [Text(text=damage, note=True)] if damage else []
     loss, baseline = info.losses
     if loss is not None and baseline is not None:
         side = "below" if loss < baseline else "above"
@@ -33,3 +37,11 @@ def loss_parts(subject: Subject) -> list[Part]:
             Figure(caption="Training", make=lambda theme: training_curve(history, references=references, theme=theme))
         )
     return parts
+
+
+def _history(subject: Subject) -> tuple[list[dict[str, Any]], str]:
+    """The lines of the training log; none, and why as a sentence, where it is damaged."""
+    try:
+        return subject.info.history(), ""
+    except ValueError as error:
+        return [], f"The training log cannot be read: {error}"
