@@ -76,7 +76,7 @@ if (HERE / "gallery").is_dir():  # it is executed by the build
         "show_signature": False,
         "reset_modules": (),
         "image_scrapers": ("plotly_scraper.scrape",),
-        "ignore_repr_types": r"plotly|NoneType",  # the scraper shows figures
+        "ignore_repr_types": r"plotly|NotebookFigure|NoneType",  # the scraper shows figures
         "reference_url": {"aotlens": None},  # names in code lead to the API reference
     }
 
