@@ -43,9 +43,9 @@ ov.row(',"', 8).to_frame()
 # %%
 # Side by side
 # ------------
-# A part of a circuit is a circuit. Of these tokens, rows are destinations and columns sources; the darker, the more
-# the head looks there. A row means something only against itself, because a softmax does not see what all sources
-# share.
+# A part of a circuit is a circuit. Of these tokens, rows are destinations and columns sources; the stronger the
+# blue, the more the head looks there. A row means something only against itself, because a softmax does not see
+# what all sources share.
 names = [".", ",", ";", " said", " and", " the", ',"', '."', '!"', '?"', ' "', " she"]
 ids = [model.to_single_token(name) for name in names]
 aotlens.plot(qk[ids][:, ids])

@@ -12,8 +12,8 @@ every norm's scale held as they are on this prompt, an attention-only model is l
 .. math::
   (A_k \cdots A_1) \otimes (W_{OV}^{1} \cdots W_{OV}^{k} \, W_U)^\top .
 
-For one layer that is the bigram term and one term a head; for L layers of H heads it is (H + 1)^L paths from each
-source.
+For one layer that is the bigram term and one term a head; for L layers of H heads it is :math:`(H + 1)^L` paths
+from each source.
 """
 
 # %%

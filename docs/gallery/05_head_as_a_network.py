@@ -54,7 +54,7 @@ print(f"{type(compiled.model).__name__}: {cfg.n_layers} layers of {cfg.n_heads} 
 #   \mathrm{error} = \frac{\sum \lVert y - \hat y \rVert^2}{\sum \lVert y - \bar y \rVert^2} ,
 #
 # so that a constant has 1 and a perfect copy 0. The training takes minutes, so its result comes with aotlens.
-# Layers are down, heads across; a pale head is hardly more than a function of its own token.
+# Layers are down, heads across; a faint one is hardly more than a function of its own token.
 record = bundled_distillations()["novels-12l-mssa"]
 aotlens.plot(record.distillation, width=16)
 

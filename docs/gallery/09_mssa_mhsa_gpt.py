@@ -89,7 +89,7 @@ for name in models:
 
 # %%
 # How far is a head a function of its own token? Errors of networks of 16 units in the heads' places (the page *A
-# head as a network*), layers down and heads across: pale is near to a network.
+# head as a network*), layers down and heads across: faint is near to a network.
 records = bundled_distillations()
 aotlens.plot(records["novels-12l-mssa"].distillation, width=16)
 
