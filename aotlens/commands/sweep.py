@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
-from aotlens.commands.shared import PLAIN, TokenBar, print_text, table
+from aotlens.commands.shared import PLAIN, TokenBar, print_text, printable, table
 
 MOST_JOBS = 1024
 
@@ -58,8 +58,12 @@ def run(
     if dask is not None and jobs is not None:
         raise ValueError("--jobs is of this machine; a Dask cluster has as many as its workers have threads.")
     n_jobs = None if dask is not None else jobs or max(1, (os.cpu_count() or 1) // loaded.threads)
-    with _cluster(dask), TokenBar("cells") as bar:
-        status = run_sweep(loaded, folder, n_jobs=n_jobs, progress=bar)
+    try:
+        with _cluster(dask), TokenBar("cells") as bar:
+            status = run_sweep(loaded, folder, n_jobs=n_jobs, progress=bar)
+    except KeyboardInterrupt:
+        typer.echo(printable(f"{folder}: stopped. What is done is kept, and the same command goes on."), err=True)
+        raise
     _say(status, write=True)
     if status.failed:
         raise typer.Exit(1)

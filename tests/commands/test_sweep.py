@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 from .conftest import Run
 
@@ -45,3 +46,16 @@ def test_what_cannot_be_run_is_said(run: Run, tmp_path: Path) -> None:
     path.write_text(TOML, encoding="utf-8")
     code, _, error = run("sweep", str(path), "--dask", "tcp://127.0.0.1:1", "--jobs", "2")
     assert code == 2 and "--jobs is of this machine" in error
+
+
+def test_one_that_is_stopped_says_that_nothing_is_lost(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*of: object, **named: object) -> None:
+        raise KeyboardInterrupt
+
+    path = tmp_path / "rates.toml"
+    path.write_text(TOML, encoding="utf-8")
+    monkeypatch.setattr("aotlens.sweeps.run_sweep", stopped)
+    code, text, error = run("sweep", str(path))
+    assert code == 130 and text == "" and "rates: stopped. What is done is kept, and the same command goes on." in error
