@@ -17,7 +17,7 @@ def test_every_function_of_a_paper_leads_to_the_reference(site: Path, name: str)
         for function in {function for item in load_paper(name).items for function in item.functions}:
             code = re.escape(function.rsplit(".", 1)[-1])
             link = re.search(
-                rf'href="([^"#]+)#([^"]+)"><code[^>]*><span class="pre">[\w.]*\b{code}</span></code></a>', text
+                rf'href="([^"#]+)#([^"]+)"[^>]*><code[^>]*><span class="pre">[\w.]*\b{code}</span></code></a>', text
             )
             assert link is not None, f"{page.name}: {function}"
             assert f'id="{link[2]}"' in (page.parent / link[1]).resolve().read_text(encoding="utf-8"), function
