@@ -13,7 +13,7 @@ from torch import Tensor
 from aotlens.conventions import Head
 from aotlens.paths.frozen import Frozen
 from aotlens.paths.path import SourceName
-from aotlens.paths.streams import carried, head_results, root_gradient, source_streams, total_gradients
+from aotlens.paths.streams import carried, head_results, head_values, root_gradient, source_streams, total_gradients
 from aotlens.paths.target import Target, direction, output
 from aotlens.results import Result, top_head
 
@@ -80,18 +80,26 @@ class BySource(Result):
 def by_head(frozen: Frozen, target: Target) -> ByHead:
     """Needs one forward pass, and for the whole vocabulary an unembedding a head.
 
+    Memory: the values of all heads for one target, `[layer, head, pos, d_head]`; for the whole vocabulary what they
+    write, `[layer, head, pos, d_model]`, and its logits.
+
     Raises `ValueError` where the whole vocabulary would take more than 2 GB; give a target.
     """
     if target is None:
         check_size("by_head", frozen, frozen.n_layers * frozen.n_heads * frozen.logits.numel())
-    results = head_results(frozen)
     direct: dict[SourceName, Tensor] = {
         name: output(frozen, x[None], target, None)[0] for name, x in frozen.entering.items()
     }
     if frozen.has_bias:
         bias = frozen.bias_before[-1].expand(1, frozen.n_pos, -1)
         direct["bias"] = output(frozen, bias, target, bias_row=0)[0]
-    heads = output(frozen, results.flatten(0, 1), target, None).unflatten(0, results.shape[:2])
+    if target is None:
+        results = head_results(frozen)
+        heads = output(frozen, results.flatten(0, 1), target, None).unflatten(0, results.shape[:2])
+    else:
+        # W_O r first: a number a position and head, where what heads write would be d_model of them.
+        writes = frozen.W_O @ direction(frozen, target).column
+        heads = frozen.pooled(frozen.patterns @ head_values(frozen) @ writes[..., None])[..., 0]
     logit = frozen.logits if target is None else direction(frozen, target).of(frozen.logits)
     return ByHead(heads=heads, direct=direct, logit=logit)
 

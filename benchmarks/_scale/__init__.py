@@ -6,7 +6,8 @@ headline.py     the analyses, and the sizes that they are measured at
 point.py        one measurement in a process of its own
 series.py       which points there are; what is skipped; the file that a run goes on from
 fit.py          a + b · size^p by least squares of logarithms, with profile intervals
-extrapolate.py  sizes that were not measured, from the fits and from the laws
+rates.py        a law with the machine's rates, fitted to all points
+extrapolate.py  sizes that were not measured, from the laws and from the fits
 reasons.py      why a measured exponent is not its law's
 tables.py, figure.py, words.py    the section of docs/scale.md and its picture
 """

@@ -1,23 +1,26 @@
-"""Sizes that were not measured, from the fits of single axes and, beside them, from the law alone.
+"""Sizes that were not measured, from the law with the machine's rates, and from the fits of single axes.
 
-**From the fits.** The cost at a target is the first axis's curve there, times what each other axis's curve grows from
-its size in that series to the target's: log cost = log y₁(target) + Σ log (y_k(target) ÷ y_k(start)). This takes the
-axes for separable, which they are where one product of sizes leads and not where two terms take turns. Intervals of the
-axes, which were measured apart, add up as squares of their distances in logarithms.
+**From the law** (`from_law`): its terms at the target with rates fitted to all points (`rates.py`).
 
-**From the law.** The largest measured point times the law's ratio: separable or not, but only as good as its terms.
+**From the axes** (`from_axes`): the cost at a target is the first axis's curve there, times what each other axis's
+curve grows from its size in that series to the target's: log cost = log y₁(target) + Σ log (y_k(target) ÷ y_k(start)).
+This takes the axes for separable, which they are where one product of sizes leads. Where terms are added, as logits to
+layers, the product of the axes is too large. It is a second opinion that knows no formula. Intervals of the axes, which
+were measured apart, add up as squares of distances in logarithms.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from benchmarks._scale.fit import Curve, fit_power
 from benchmarks._scale.headline import HEADLINES, Headline
-from benchmarks._scale.laws import Law
+from benchmarks._scale.laws import NODES, Terms
+from benchmarks._scale.point import Figures
+from benchmarks._scale.rates import fit_rates
 from benchmarks._scale.series import Points, key_of
 from benchmarks._scale.shapes import Shape
 
@@ -51,80 +54,72 @@ class AxisFit:
         return not inside and abs(self.law.exponent - self.curve.exponent) > TOLERANCE
 
 
-@dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """A cost that was not measured, its interval, and what the law alone says."""
+class Estimate(NamedTuple):
+    """A cost that was not measured, and its interval."""
 
     value: float
     low: float
     high: float
-    by_law: float
-    unfitted: tuple[str, ...]
-    """Axes without a fit, for which the law stands."""
 
 
 def axis_fit(points: Points, headline: Headline, axis: str, figure: str) -> AxisFit:
     """The fit of one axis: of `points.clock` ("cpu" or "wall", seconds) or "bytes"."""
-    least = LEAST_BYTES if figure == "bytes" else 0
-    law = law_of(headline, figure)
-    known = [
-        (shape, float(figures[figure]))
-        for shape in headline.series(axis, points.about["quick"])
-        if (figures := points.measured(key_of(headline.name, shape))) is not None and figures[figure] > least
-    ]
-    shapes, values = [shape for shape, _ in known], [value for _, value in known]
+    known = _measured(points, headline, axis, figure)
+    shapes, values, laws = [*known], [value for value, _ in known.values()], [sum(terms) for _, terms in known.values()]
     sizes = [getattr(shape, axis) for shape in shapes]
-    laws = [law(shape) for shape in shapes]
     return AxisFit(axis=axis, shapes=shapes, values=values, curve=fit_power(sizes, values), law=fit_power(sizes, laws))
 
 
-def law_of(headline: Headline, figure: str) -> Law:
-    return headline.bytes if figure == "bytes" else headline.operations
-
-
-def estimate(points: Points, name: str, target: Shape, figure: str) -> Estimate | None:
-    """What the analysis costs at `target`, or None where no axis has a fit."""
-    headline = HEADLINES[name]
-    law = law_of(headline, figure)
-    fits = {axis: axis_fit(points, headline, axis, figure) for axis in headline.axes}
-    fitted = [axis for axis in headline.axes if fits[axis].curve is not None]
-    if not fitted:
-        return None
-    anchor = fitted[0]
-    start = headline.middle_of(anchor).on(anchor, getattr(target, anchor))
-    parts = [_curve_of(fits[anchor]).log_of(getattr(target, anchor))]
-    for axis in headline.axes:
-        sizes = getattr(start, axis), getattr(target, axis)
-        if axis in fitted[1:]:
-            parts.append(_curve_of(fits[axis]).log_growth(*sizes))
-        elif axis != anchor:
-            growth = float(np.log(law(target) / law(target.on(axis, sizes[0]))))
-            parts.append((growth, growth, growth))
-    middle, low, high = np.array(parts).T
-    total = middle.sum()
-    reach = [np.sqrt(((end - middle) ** 2).sum()) for end in (low, high)]
-    largest, value = largest_point(points, headline, figure, law)
-    return Estimate(
-        value=float(np.exp(total)), low=float(np.exp(total - reach[0])), high=float(np.exp(total + reach[1])),
-        by_law=value * law(target) / law(largest),
-        unfitted=tuple(axis for axis in headline.axes if axis not in fitted),
-    )  # fmt: skip
-
-
-def _curve_of(fit: AxisFit) -> Curve:
-    assert fit.curve is not None
-    return fit.curve
-
-
-def largest_point(
-    points: Points, headline: Headline, figure: str, law: Callable[[Shape], float]
-) -> tuple[Shape, float]:
-    """The measured point of the series at which the law is largest, and its figure."""
-    known = {
-        shape: float(figures[figure])
-        for axis in headline.axes
+def _measured(points: Points, headline: Headline, axis: str, figure: str) -> dict[Shape, tuple[float, Terms]]:
+    """The figure of every point of a series that was large enough to measure, and the law's terms there."""
+    least = LEAST_BYTES if figure == "bytes" else 0
+    return {
+        shape: (float(figures[figure]), terms_at(headline, shape, figure, figures))
         for shape in headline.series(axis, points.about["quick"])
-        if (figures := points.measured(key_of(headline.name, shape))) is not None
+        if (figures := points.measured(key_of(headline.name, shape))) is not None and figures[figure] > least
     }
-    largest = max(known, key=law)
-    return largest, known[largest]
+
+
+def terms_at(headline: Headline, shape: Shape, figure: str, figures: Figures | None = None) -> Terms:
+    """The law's terms, with what a measured point noted of the last of them."""
+    if figure == "bytes":
+        return headline.byte_terms(shape)
+    *terms, last = headline.operation_terms(shape)
+    if headline.counted is not None and figures is not None:
+        last *= figures.get(headline.counted, NODES) / NODES
+    return (*terms, last)
+
+
+def from_law(points: Points, name: str, target: Shape, figure: str) -> Estimate | None:
+    """What the analysis costs at `target` by its law, or None for too few points."""
+    headline = HEADLINES[name]
+    known = {}
+    for axis in headline.axes:
+        known |= _measured(points, headline, axis, figure)
+    rates = fit_rates(
+        tuple(_with_calls(terms, shape) for shape, (_, terms) in known.items()),
+        tuple(value for value, _ in known.values()),
+    )
+    return None if rates is None else Estimate(*rates.cost(_with_calls(terms_at(headline, target, figure), target)))
+
+
+def _with_calls(terms: Terms, shape: Shape) -> Terms:
+    """The law's terms, and what calls cost: at all, and for each head."""
+    return (*terms, 1.0, float(shape.layers * shape.heads))
+
+
+def from_axes(points: Points, name: str, target: Shape, figure: str) -> Estimate | None:
+    """What the analysis costs at `target` if its axes were separable, or None where an axis has no fit."""
+    headline = HEADLINES[name]
+    fits = {axis: axis_fit(points, headline, axis, figure) for axis in headline.axes}
+    curves = {axis: fit.curve for axis, fit in fits.items() if fit.curve is not None}
+    if len(curves) < len(fits) or not curves:
+        return None
+    anchor, *others = headline.axes
+    start = headline.middle_of(anchor)
+    parts = [curves[anchor].log_of(getattr(target, anchor))]
+    parts += [curves[axis].log_growth(getattr(start, axis), getattr(target, axis)) for axis in others]
+    middle, low, high = np.array(parts).T
+    below, above = (float(np.sqrt(((end - middle) ** 2).sum())) for end in (low, high))
+    total = float(middle.sum())
+    return Estimate(*np.exp([total, total - below, total + above]).tolist())

@@ -20,7 +20,7 @@ _LEFT, _TOP, _RIGHT, _BOTTOM = 44, 26, 10, 30
 _LEGEND = 34
 
 
-def figure(points: Points) -> str:
+def draw(points: Points) -> str:
     """Points and fitted curves; x is the size over that of the middle, both scales logarithmic."""
     panels = {}
     for name, headline in HEADLINES.items():

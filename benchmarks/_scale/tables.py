@@ -8,8 +8,9 @@ from typing import Any
 
 from aotlens.files import replacing_file, write_section
 from benchmarks._scale import words
-from benchmarks._scale.extrapolate import AxisFit, Estimate, axis_fit, estimate
-from benchmarks._scale.figure import figure
+from benchmarks._scale.extrapolate import AxisFit, Estimate, axis_fit, from_axes, from_law
+from benchmarks._scale.figure import draw
+from benchmarks._scale.fit import EXPONENTS
 from benchmarks._scale.headline import HEADLINES
 from benchmarks._scale.reasons import REASONS
 from benchmarks._scale.series import CORNER, TRAINED, Points, key_of, shape_of
@@ -51,7 +52,10 @@ def exponent_rows(points: Points, names: Sequence[str] = tuple(HEADLINES)) -> li
 
 def _exponent(fit: AxisFit) -> str:
     curve = fit.curve
-    return "–" if curve is None else f"{curve.exponent:.2f} ({curve.low:.2f} to {curve.high:.2f})"
+    if curve is None:
+        return "–"
+    high = f"{curve.high:.2f}" if curve.high < EXPONENTS[1] else "any"
+    return f"{curve.exponent:.2f} ({curve.low:.2f} to {high})"
 
 
 def _law(fit: AxisFit) -> str:
@@ -72,7 +76,7 @@ def write_page(page: Path, points: Points) -> None:
     """Write the section of the page, and the picture beside it."""
     write_section(page, "scale", section(points))
     with replacing_file(page.with_suffix(".svg")) as temporary:
-        temporary.write_text(figure(points), encoding="utf-8")
+        temporary.write_text(draw(points), encoding="utf-8")
 
 
 def section(points: Points) -> str:
@@ -106,12 +110,13 @@ def section(points: Points) -> str:
 def _sizes(shape: Shape) -> str:
     return (
         f"{shape.vocabulary:,} tokens of vocabulary, {shape.layers} layers of {shape.heads} heads of {shape.d_head}, "
-        f"d_model {shape.width:,}, a prompt of {shape.tokens:,} tokens"
+        f"d_model {shape.width:,}, prompts of {shape.tokens:,} tokens; "
+        f"{words.size(4 * shape.n_weights)} of weights in float32"
     )
 
 
-def _with_interval(estimate: Estimate, said: Callable[[float], str]) -> str:
-    return f"{said(estimate.value)} ({said(estimate.low)} to {said(estimate.high)})"
+def _with_interval(estimate: Estimate | None, said: Callable[[float], str]) -> str:
+    return "–" if estimate is None else f"{said(estimate.value)} ({said(estimate.low)} to {said(estimate.high)})"
 
 
 def _join_lists(parts: Iterable[str]) -> list[str]:
@@ -182,42 +187,34 @@ _FIGURES = ("cpu", "wall", "bytes", "calls")
 
 
 def _corner(points: Points) -> list[dict[str, Any]]:
-    """What fits and law say of the one shape that changes every axis, beside what was measured there."""
+    """What law and fits say of the one shape that changes every axis, beside what was measured there."""
     rows = []
     for name, headline in HEADLINES.items():
         figures = points.measured(key_of(name, CORNER))
-        found = estimate(points, name, CORNER, points.clock) if headline.axes and figures else None
-        if figures is None or found is None:
+        if figures is None or not headline.axes:
             continue
-        value = figures[points.clock]
-        rows.append(
-            {
-                "analysis": name, "measured": words.seconds(value),
-                "from the fits": _with_interval(found, words.seconds),
-                "÷ measured": f"{found.value / value:.2f}", "from the law": words.seconds(found.by_law),
-                "law ÷ measured": f"{found.by_law / value:.2f}",
-            }
-        )  # fmt: skip
+        for figure, unit, said in ((points.clock, "time", words.seconds), ("bytes", "memory", words.size)):
+            row: dict[str, Any] = {"analysis": name, "of": unit, "measured": said(figures[figure])}
+            for how, found in (("law", from_law), ("axes", from_axes)):
+                cost = found(points, name, CORNER, figure)
+                row[f"from the {how}"] = _with_interval(cost, said)
+                row[f"{how} ÷ measured"] = "–" if cost is None else f"{cost.value / figures[figure]:.2f}"
+            rows.append(row)
     return rows
 
 
 def _target(points: Points, target: Shape) -> list[dict[str, Any]]:
     rows = []
     for name, headline in HEADLINES.items():
-        time = estimate(points, name, target, points.clock) if headline.axes else None
-        if time is None:
+        if not headline.axes or from_law(points, name, target, points.clock) is None:
             continue
-        memory = estimate(points, name, target, "bytes")
-        rows.append(
-            {
-                "analysis": name,
-                "time, from the fits": _with_interval(time, words.seconds),
-                "from the law": words.seconds(time.by_law),
-                "memory beside the weights": "–" if memory is None else _with_interval(memory, words.size),
-                "by law": "–" if memory is None else words.size(memory.by_law),
-            }
-        )  # fmt: skip
-    if rows:
-        rows.append({**dict.fromkeys(rows[0], ""), "analysis": "weights, float32",
-                     "memory beside the weights": words.size(4 * target.n_weights)})  # fmt: skip
+        row = {"analysis": name}
+        for figure, unit, said in (
+            (points.clock, "time", words.seconds),
+            ("bytes", "memory", words.size),
+        ):
+            row[f"{unit}, from the law"] = _with_interval(from_law(points, name, target, figure), said)
+            axes = from_axes(points, name, target, figure)
+            row[f"{unit}, from the axes"] = "–" if axes is None else said(axes.value)
+        rows.append(row)
     return rows
