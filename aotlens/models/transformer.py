@@ -32,6 +32,7 @@ from aotlens.models.weights import StackedWeights
 
 ReturnType = Literal["logits", "loss", "both"]
 _ALL_BUT_THE_LAST = (slice(None), slice(None, -1))
+_NOWHERE = (slice(None), slice(0))
 
 
 class AttentionOnlyTransformer(StackedWeights, TextInterface, ImageInterface, ThreadSafeHooks):
@@ -127,7 +128,7 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ImageInterface, Th
         """Logits `[batch, pos, d_vocab]` (classes: `[batch, d_out]`, without pooling `[batch, pos, d_out]`; vectors:
         `[batch, pos, width]`) or loss.
 
-        `return_type` chooses logits, loss, or both as a tuple; None runs for the hooks alone.
+        `return_type` chooses logits, loss, or both as a tuple; None runs for the hooks alone, without logits of tokens.
 
         `x` is token ids `[batch, pos]` (or text, with a tokenizer), images `[batch, channel, height, width]` (or uint8
         pixels, with an image processor), or vectors `[batch, pos, d_in]`. `attention_mask [batch, pos]` is True (or 1)
@@ -181,6 +182,8 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ImageInterface, Th
             predicting = (
                 _ALL_BUT_THE_LAST  # nothing follows the last position; cutting its logits off would copy them all
             )
+        if return_type is None and self.cfg.read_out == "tokens":
+            predicting = _NOWHERE
         logits = self._logits(inputs, attention_mask, predicting, start)
         if return_type in ("logits", None):
             return logits if return_type else None

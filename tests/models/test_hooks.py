@@ -91,3 +91,17 @@ def test_positions_of_queries_and_keys_have_a_hook_of_their_own(make, tokens):
     assert "hook_pos_embed" not in model.hook_dict and "hook_qk_pos_embed" in model.hook_dict
     without = model.run_with_hooks(tokens, fwd_hooks=[("hook_qk_pos_embed", lambda p, hook: 0 * p)])
     assert (without - model(tokens)).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_hooks_alone_compute_no_logits(make, tokens, tied):
+    """A pass that nobody wants logits of does not multiply by the vocabulary; every hook is called all the same."""
+    model = make(tied_embeddings=tied)
+    shapes: list[tuple[int, ...]] = []
+    handle = model.unembed.register_forward_hook(lambda module, inputs, output: shapes.append(tuple(output.shape)))
+    _, cache = model.run_with_cache(tokens, return_type=None)
+    _, expected = model.run_with_cache(tokens)
+    handle.remove()
+    assert shapes == [(len(tokens), 0, model.cfg.d_vocab), (*tokens.shape, model.cfg.d_vocab)]
+    assert cache.keys() == expected.keys()
+    assert all(torch.equal(cache[name], expected[name]) for name in expected)
