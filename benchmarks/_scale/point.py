@@ -24,7 +24,7 @@ from benchmarks.cache_memory import forget_peak, peak_bytes, resident_bytes
 Figures = dict[str, Any]
 
 #: Calls are repeated until they took this long together, so many at most; the fastest counts.
-ENOUGH_SECONDS, MOST_CALLS = 0.5, 5
+ENOUGH_SECONDS, MOST_CALLS = 2.0, 5
 
 
 def measure(
