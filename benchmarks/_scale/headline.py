@@ -104,7 +104,8 @@ def run_every_path(model: AttentionOnlyTransformer, ids: Tensor) -> None:
 
 
 def run_long_rows(model: AttentionOnlyTransformer, ids: Tensor) -> None:
-    top_per_row(ov_circuit(model, "0.0"), 1000)
+    circuit = ov_circuit(model, "0.0")
+    top_per_row(circuit, min(1000, circuit.shape[1]))
 
 
 def run_composition(model: AttentionOnlyTransformer, ids: Tensor) -> None:
