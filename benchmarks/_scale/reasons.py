@@ -22,6 +22,7 @@ REASONS: dict[tuple[str, str], str] = {
     ),
     ("atlas", "tokens"): (
         "the motifs of a pattern's entries are not products: they go through memory once a motif, and take many times "
-        "the 200 operations an entry that the law counts. From 512 to 1,024 tokens the time grows 4.8 times, as n² does."
+        "the 200 operations an entry that the law counts. From 512 to 1,024 tokens the time grows 4.8 times, as n² "
+        "does."
     ),
 }
