@@ -21,6 +21,7 @@ import numpy as np
 
 from analyses._claims import Finding, markdown, parser, plain
 from analyses._outcomes import Outcome, of_run
+from aotlens.plots.display import DISPLAY
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -144,7 +145,7 @@ def publish(results: Results, chosen: argparse.Namespace, command: str, seconds:
         figure.update_layout(
             paper_bgcolor="#ffffff", plot_bgcolor="#ffffff", margin={"l": 60, "r": 20, "t": 60, "b": 50}
         )
-        figure.write_html(chosen.out / f"{name}.html")
+        figure.write_html(chosen.out / f"{name}.html", config=DISPLAY)
     outcome.publish(chosen.page, store=chosen.store)
     return 0
 

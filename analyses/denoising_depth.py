@@ -41,6 +41,7 @@ from aotlens.denoise import (
 from aotlens.denoise.training import sample_test_prompts
 from aotlens.files import load_run, save_run
 from aotlens.plots.curves import seed_curves
+from aotlens.plots.display import DISPLAY
 
 TASKS: dict[str, Task] = {
     "subspaces": LinearSubspaces(n=8, d=4),
@@ -222,7 +223,7 @@ def main(argv: list[str] | None = None) -> int:
     if chosen.html is not None:
         chosen.html.mkdir(parents=True, exist_ok=True)
         for name, figure in curves(results, settings).items():
-            figure.write_html(chosen.html / f"{name}.html", include_plotlyjs="directory")
+            figure.write_html(chosen.html / f"{name}.html", include_plotlyjs="directory", config=DISPLAY)
     outcome = of_run(
         "denoising_depth", "python -m analyses denoising_depth", "docs/denoising.md", [gains, *tables], seeds=SEEDS
     )

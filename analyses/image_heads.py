@@ -30,6 +30,7 @@ from aotlens.heads import SemanticConsistency, image_maps, semantic_consistency
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from aotlens.paths import PatchCurves, patch_contributions, patch_curves
 from aotlens.plots import audit_curves, image_sprite, overlay_grid
+from aotlens.plots.display import DISPLAY
 
 #: Heads and images of the figure of maps.
 _MOST_HEADS, _MOST_IMAGES = 8, 8
@@ -236,7 +237,7 @@ def main(argv: list[str] | None = None) -> int:
                     if isinstance(figure, bytes):
                         (chosen.out / f"{name}-{kind}").write_bytes(figure)
                     else:
-                        figure.write_html(chosen.out / f"{name}-{kind}.html")
+                        figure.write_html(chosen.out / f"{name}-{kind}.html", config=DISPLAY)
     print(f"\n{claims_table(findings)}")
     outcome = of_run("image_heads", "python -m analyses image_heads", "docs/images.md", [findings, *tables])
     outcome.publish(None, store=chosen.store)

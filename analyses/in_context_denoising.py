@@ -43,6 +43,7 @@ from aotlens.denoise import (
     small_weight_error,
     stored,
 )
+from aotlens.plots.display import DISPLAY
 
 #: The checkpoints whose heads are asked for the symmetry of their Jacobians, and a text for them.
 CHECKPOINTS = ("novels-2l-mhsa", "novels-2l-gpt", "novels-6l-mhsa", "novels-12l-mssa")
@@ -181,7 +182,7 @@ def main(argv: list[str] | None = None) -> int:
         chosen.html.mkdir(parents=True, exist_ok=True)
         figures |= {f"training_{task}_{kind}": aotlens.plot(training) for (task, kind), training in results.items()}
         for name, figure in figures.items():
-            figure.write_html(chosen.html / f"{name}.html", include_plotlyjs="directory")
+            figure.write_html(chosen.html / f"{name}.html", include_plotlyjs="directory", config=DISPLAY)
     command = "python -m analyses in_context_denoising"
     outcome = of_run(
         "in_context_denoising", command, "docs/denoising.md", [claims, [constant], constants, verdicts, *tables]

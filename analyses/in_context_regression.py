@@ -39,6 +39,7 @@ from aotlens.heads import ablate_each, motifs_of
 from aotlens.heads.prompts import attention_in_prompts
 from aotlens.models import AttentionOnlyTransformer, count_parameters
 from aotlens.plots import layer_curves, regression_curves
+from aotlens.plots.display import DISPLAY
 
 _SHOWN_BASELINES = ("least squares", "averaging", "3 nearest")
 
@@ -234,7 +235,7 @@ def main(argv: list[str] | None = None) -> int:
             sparse = f"_{task.n_nonzero}_nonzero" if task.n_nonzero else ""
             figures[f"figure_6_{task.d}d{sparse}"] = regression_curves(own, quiet=(*_SHOWN_BASELINES, "lasso"))
         for name, figure in figures.items():
-            figure.write_html(chosen.html / f"{name}.html", include_plotlyjs="directory")
+            figure.write_html(chosen.html / f"{name}.html", include_plotlyjs="directory", config=DISPLAY)
     command = "python -m analyses in_context_regression"
     outcome = of_run("in_context_regression", command, "docs/regression.md", [claims, judged, *tables])
     outcome.publish(chosen.docs, store=chosen.store)

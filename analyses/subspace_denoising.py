@@ -28,6 +28,7 @@ from analyses._outcomes import of_run
 from aotlens.denoise import DenoisingAudit, DenoisingRates, denoising_rates, stored_audit
 from aotlens.heads import subspaces
 from aotlens.plots import rate_map
+from aotlens.plots.display import DISPLAY
 
 NOISES = (0.01, 0.05, 0.1, 0.2, 0.5)
 #: For how many layers the rate is exact at these noises, least and most over seeds, as the design found.
@@ -213,7 +214,7 @@ def main(argv: list[str] | None = None) -> int:
     if chosen.html is not None:
         chosen.html.mkdir(parents=True, exist_ok=True)
         for name, figure in figures.items():
-            figure.write_html(chosen.html / f"{name}.html", include_plotlyjs="directory")
+            figure.write_html(chosen.html / f"{name}.html", include_plotlyjs="directory", config=DISPLAY)
     command = "python -m analyses subspace_denoising"
     outcome = of_run("subspace_denoising", command, "docs/denoising.md", [claims, by_size, *tables, verdicts, audits])
     outcome.publish(chosen.docs, store=chosen.store)

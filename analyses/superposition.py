@@ -30,6 +30,7 @@ from aotlens.paths.superposition import (
     train_features,
 )
 from aotlens.paths.superposition.johnson_lindenstrauss import measure_projection
+from aotlens.plots.display import DISPLAY
 from aotlens.plots.projections import angle_plot, distortion_plot
 
 SEED = 0
@@ -185,7 +186,7 @@ def main(argv: list[str] | None = None) -> int:
         n, m, epsilon, angle = (frame[name].to_numpy() for name in ("n_points", "m", "distortion", "angle_error"))
         figures = [distortion_plot(n, m, epsilon, lemma.constant), angle_plot(n, epsilon, angle)]
         parts = [
-            figure.to_html(full_html=False, include_plotlyjs=index == 0, default_height="480px")
+            figure.to_html(full_html=False, include_plotlyjs=index == 0, default_height="480px", config=DISPLAY)
             for index, figure in enumerate(figures)
         ]
         chosen.html.write_text("<!doctype html><meta charset=utf-8>" + "".join(parts), encoding="utf-8")

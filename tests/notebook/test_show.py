@@ -136,7 +136,7 @@ def test_patterns_that_are_not_finite_are_said() -> None:
     model = maker({**SMALL, "d_vocab": 270, "n_ctx": 64})(tokenizer=small_tokenizer())
     with torch.no_grad():
         model.blocks[1].attn.W_Q[2, 0, 0] = float("nan")
-    with pytest.raises(ValueError, match=r"not finite, those of head 1\.2 first"):
+    with pytest.raises(ValueError, match=r"attention of head 1\.2 is not finite on this prompt"):
         aotlens.show(model, TEXT)
 
 

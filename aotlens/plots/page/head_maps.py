@@ -61,8 +61,8 @@ class HeadMaps:
         if broken.any():
             layer, head = np.argwhere(broken)[0][:2]
             raise ValueError(
-                f"{broken.sum():,} of {self.values.size:,} entries are not finite, those of head {layer}.{head} first: "
-                "no map can be drawn. Look for weights that are NaN, or an overflow."
+                f"The {self.quantity} of head {layer}.{head} is not finite on this prompt: some weight or activation "
+                "is NaN or too large. There are no maps of it."
             )
         if not (0 <= self.head[0] < n_layers and 0 <= self.head[1] < n_heads):
             raise ValueError(f"HeadMaps: expected one of {n_layers} × {n_heads} heads, got {self.head}.")

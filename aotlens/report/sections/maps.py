@@ -30,12 +30,6 @@ def map_parts(subject: Subject) -> list[Part]:
     prompts = {"tokens": _of_tokens, "patches": image_prompts, "vectors": _of_vectors}[subject.reads](subject)
     parts: list[Part] = []
     for prompt in prompts:
-        if not np.isfinite(prompt.pattern).all():
-            layer, head = np.argwhere(~np.isfinite(prompt.pattern).all((-2, -1)))[0]
-            raise ValueError(
-                f"The attention of head {layer}.{head} is not finite on this prompt: some weight or activation is too "
-                "large. There are no maps of it."
-            )
         maps = HeadMaps(
             values=prompt.pattern, str_tokens=prompt.str_tokens, visible=prompt.visible, strip=prompt.strip,
             head=_first(subject, prompt.pattern),
