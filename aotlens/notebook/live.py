@@ -85,7 +85,7 @@ class LiveHeads(anywidget.AnyWidget):
 
     def _typed(self, change: Any) -> None:
         try:
-            if self.text == self._grid.text:
+            if self.text is None or self.text == self._grid.text:
                 self.trouble = ""
             else:
                 self._grid.text = self.text
