@@ -68,6 +68,7 @@ if (HERE / "gallery").is_dir():  # it is executed by the build
         "examples_dirs": ["gallery"],
         "gallery_dirs": ["auto_gallery"],
         "filename_pattern": r"/\d\d_",
+        "run_stale_examples": True,  # each build is the examples' test: the library may have changed
         "within_subsection_order": "FileNameSortKey",
         "write_computation_times": False,
         "min_reported_time": 1e9,

@@ -46,7 +46,7 @@ class AttentionPatterns(Result):
 
     @property
     def headline(self) -> str:
-        noun = "tokens" if len(self.tokens) else "positions"
+        noun = ("token" if len(self.tokens) else "position") + ("s" if self.n_pos != 1 else "")
         return f"{self.n_layers} layers × {self.n_heads} heads on {self.n_pos} {noun}"
 
     @property
