@@ -27,10 +27,12 @@ def matrix_map(
     quantity: str,
     row_title: str,
     column_title: str,
+    shares: bool = False,
     theme: Theme = "light",
 ) -> go.Figure:
     """A heat map, rows down and columns across, with zero in the middle of the scale and exact values on hover.
 
+    With `shares`, values are shares of 1, and the scale goes from 0 to 1.
     Labels that read the same get their place in the map behind them. Up to 48 rows or columns are all labelled, of
     more some. The array goes to the browser as float32. Raises `ValueError` where labels and values don't fit.
     """
@@ -45,14 +47,15 @@ def matrix_map(
         z=values.astype(np.float32),
         x=columns,
         y=rows,
-        zmin=-top,
-        zmax=top,
-        colorscale=colorscale("diverging", theme),
+        zmin=0 if shares else -top,
+        zmax=1 if shares else top,
+        colorscale=colorscale("sequential" if shares else "diverging", theme),
         hovertemplate=f"{row_title}  %{{y}}<br>{column_title}  %{{x}}<br><b>%{{z:.4f}} {quantity}</b><extra></extra>",
         colorbar={"thickness": 10, "outlinewidth": 0, "title": {"text": quantity, "side": "right"}, "len": 1.0},
     )
     axis = {"type": "category", "showgrid": False, "ticks": "", "zeroline": False}
-    across = {**axis, **_ticks(columns, theme), "tickangle": -60, "title": {"text": column_title}}
+    angle = -60 if max(map(len, columns), default=0) > 3 else 0
+    across = {**axis, **_ticks(columns, theme), "tickangle": angle, "title": {"text": column_title}}
     down = {**axis, **_ticks(rows, theme), "autorange": "reversed", "title": {"text": row_title}}
     return go.Figure(heatmap, layout=base_layout(theme, xaxis=across, yaxis=down))
 

@@ -90,7 +90,7 @@ def attention(patterns: AttentionPatterns, *, head: HeadLike | None = None, them
 def motifs(scores: MotifScores, *, motif: str | None = None, theme: Theme = "light") -> go.Figure:
     """One motif's score of every head, layers down and heads across; without a name induction, or else the first."""
     motif = motif or ("induction" if "induction" in scores.motifs else scores.motifs[0])
-    return _by_head(np.asarray(scores[motif]), f"attention: {motif.replace('_', ' ')}", theme)
+    return _by_head(np.asarray(scores[motif]), f"attention: {motif.replace('_', ' ')}", theme, shares=True)
 
 
 def atlas(
@@ -354,10 +354,12 @@ def _head(head: HeadLike, shape: tuple[int, ...]) -> Head:
     return as_head(head, SimpleNamespace(n_layers=shape[0], n_heads=shape[1]))
 
 
-def _by_head(values: np.ndarray, quantity: str, theme: Theme) -> go.Figure:
-    """`values[layer, head]`, layers down and heads across."""
+def _by_head(values: np.ndarray, quantity: str, theme: Theme, *, shares: bool = False) -> go.Figure:
+    """`values[layer, head]`, layers down and heads across; `shares` are of 1."""
     layers, heads = ([str(number) for number in range(n)] for n in values.shape)
-    return matrix_map(values, layers, heads, quantity=quantity, row_title="layer", column_title="head", theme=theme)
+    return matrix_map(
+        values, layers, heads, quantity=quantity, row_title="layer", column_title="head", shares=shares, theme=theme
+    )
 
 
 def _units(width: int) -> str:

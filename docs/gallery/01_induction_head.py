@@ -45,12 +45,13 @@ aotlens.show(model, "Mr. Darnay bowed to the lady, and the lady bowed to Mr. Dar
 # What is lost without it
 # -----------------------
 # A head may look somewhere and change nothing. So we run the model without it (its output is set to zero) on other
-# random tokens, and compare the loss of the second half, in nats a token.
+# random tokens, and compare the loss of the second half, in nats a token: but for its first token, which nothing
+# tells. Texts begin with token 0, and tokens 1 to 256 are single bytes, which we leave out.
 half = torch.randint(300, 4096, (16, 50), generator=torch.Generator().manual_seed(0))
 tokens = torch.cat([torch.zeros(16, 1, dtype=torch.long), half, half], 1)
 ablation = aotlens.heads.ablate(model, tokens, head)
 clean, without = (
-    float(losses[:, 50:].mean()) for losses in (ablation.clean_loss_per_token, ablation.ablated_loss_per_token)
+    float(losses[:, 51:].mean()) for losses in (ablation.clean_loss_per_token, ablation.ablated_loss_per_token)
 )
 print(f"repeated tokens cost {clean:.2f} nats each, and {without:.2f} without head {head}")
 
@@ -86,7 +87,7 @@ for key in (f"{earlier[0]}.{earlier[1]}", "tokens"):
 # It must then write the token that it found: so many of the 4,096 tokens raise their own logit more than any other
 # one.
 copying = aotlens.circuits.copying_rate(model, head)
-print(copying)
+print(copying.headline)
 
 # %%
 # **A caveat.** Head 1.0 is not the only induction head here: 1.1 and 1.3 do it too, and which one leads depends on
@@ -94,5 +95,5 @@ print(copying)
 # make up for. One of these four numbers alone proves little: a head that looks in the right place may write
 # something else.
 assert share > 0.9 and earlier_share > 0.9
-assert abs((without - clean) - 1.08) < 0.1, "without the head repeated tokens cost 1.08 nats more"
+assert abs((without - clean) - 1.11) < 0.1, "without the head repeated tokens cost 1.11 nats more"
 assert z > 40 and copying.top1 > 0.4

@@ -30,6 +30,13 @@ def test_tokens_that_read_the_same_stay_apart_and_none_is_markup():
     assert (trace.zmin, trace.zmax) == (-1, 1)
 
 
+def test_shares_have_a_scale_of_0_to_1_and_short_names_lie_flat():
+    figure = matrix_map(np.array([[0.25, 0.75]]), ["0"], ["0", "1"], shares=True, **WORDS)
+    assert (figure.data[0].zmin, figure.data[0].zmax) == (0, 1)
+    assert figure.data[0].colorscale != matrix_map(np.zeros((1, 1)), ["0"], ["0"], **WORDS).data[0].colorscale
+    assert figure.layout.xaxis.tickangle == 0
+
+
 @pytest.mark.parametrize(("n", "all_of_them"), [(48, True), (49, False)])
 def test_many_rows_are_labelled_sparsely(n: int, all_of_them: bool):
     axis = matrix_map(np.zeros((n, 1)), [f"{i}" for i in range(n)], ["x"], **WORDS).layout.yaxis

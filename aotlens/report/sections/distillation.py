@@ -15,8 +15,8 @@ def distillation_parts(subject: Subject) -> list[Part]:
     record = _record(subject)
     if record is None:
         raise ValueError(
-            f"The heads of {subject.info.name} were not distilled: `aotlens distill CHECKPOINT --corpus SPEC` does it, of "
-            "a checkpoint."
+            f"The heads of {subject.info.name} were not distilled: `aotlens distill CHECKPOINT --corpus SPEC` does it, "
+            "of a checkpoint."
         )
     made = record.distillation
     corpus, command = (
