@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -121,11 +120,12 @@ def check_finite(path: Path, tensors: dict[str, Tensor]) -> None:
 
 def check_size(path: Path, size: int) -> None:
     """The weights fit into this machine's memory, as they are stored and as float32."""
-    try:
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # an operating system that does not say
-        return
-    if size > memory / 3:
+    import torch
+
+    from aotlens.models.device import memory_bytes
+
+    memory = memory_bytes(torch.device("cpu"))
+    if memory is not None and size > memory / 3:
         raise CheckpointError(
             f"{path}: expected weights of at most a third of this machine's {memory / 1e9:.0f} GB of memory, found "
             f"{size / 1e9:.1f} GB. Open it on a larger one."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Iterator
 
 import torch
@@ -37,6 +38,16 @@ def resolve_device(device: str | torch.device = "auto") -> torch.device:
     if resolved.type == "mps":
         _check_products(resolved)
     return resolved
+
+
+def memory_bytes(device: torch.device) -> int | None:
+    """Memory of a device, used or free: the GPU's own, or else the machine's; None where nothing says."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # an operating system that does not say
+        return None
 
 
 @functools.cache  # a check that raised is made again

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from aotlens.models import AttentionOnlyTransformer, count_parameters, resolve_device
+from aotlens.models.device import memory_bytes
 from aotlens.train.distributed import describe
 from aotlens.train.loop import add_gradients, update_weights
 from aotlens.train.objectives import OBJECTIVES
@@ -93,11 +94,14 @@ def dry_run(recipe: Recipe, *, device: str = "auto") -> DryRun:
     """Count and measure what `recipe` would take on `device`; nothing is read and nothing written.
 
     The vocabulary has the recipe's d_vocab. Takes some tens of seconds for a model of 100M parameters on a CPU, and
-    its memory. Raises `ValueError` for a device that there is not.
+    its memory. Raises `ValueError` for a device that there is not, and for a model whose weights, gradients and moments
+    alone have no room in the device's memory.
     """
     target = resolve_device(device)
     torch.manual_seed(recipe.seed)
-    model = AttentionOnlyTransformer(OBJECTIVES[recipe.objective].model_config(recipe)).to(target)
+    cfg = OBJECTIVES[recipe.objective].model_config(recipe)
+    _check_room(recipe, count_parameters(cfg), target)
+    model = AttentionOnlyTransformer(cfg).to(target)
     model.recompute_activations = recipe.recompute_activations
     optimiser = make_optimiser(model, recipe)
     stage = recipe.stages[-1]
@@ -120,12 +124,28 @@ def dry_run(recipe: Recipe, *, device: str = "auto") -> DryRun:
         table_4_parameters=count_parameters(model, "table_4"),
         rows_measured=rows,
         rows_of_a_pass=rows_of_a_pass,
-        state_bytes=(2 + _MOMENTS[recipe.optimiser]) * sum(p.numel() * p.element_size() for p in model.parameters()),
+        state_bytes=_state_bytes(recipe, count_parameters(model)),
         activation_bytes=activation_bytes * rows_of_a_pass // rows,
         peak_bytes=torch.cuda.max_memory_allocated(target) if target.type == "cuda" else None,
         pass_seconds=sorted(passes)[_TIMED_PASSES // 2],
         optimiser_seconds=optimiser_seconds,
     )
+
+
+def _state_bytes(recipe: Recipe, parameters: int) -> int:
+    """Weights, gradients and the optimiser's moments, in float32."""
+    return (2 + _MOMENTS[recipe.optimiser]) * 4 * parameters
+
+
+def _check_room(recipe: Recipe, parameters: int, device: torch.device) -> None:
+    """Raise `ValueError`, before anything is allocated, where the state is larger than the device's memory."""
+    state, memory = _state_bytes(recipe, parameters), memory_bytes(device)
+    if memory is not None and state > memory:
+        raise ValueError(
+            f"{recipe.name}: {parameters:,} parameters take {state / _GIB:,.1f} GiB for weights, gradients and moments "
+            f"alone, and {describe(device)} has {memory / _GIB:,.1f} GiB. Try it on a larger machine, or take fewer "
+            "layers, heads or tokens of vocabulary."
+        )
 
 
 def _first_pass(model: AttentionOnlyTransformer, recipe: Recipe, stage: Stage, rows: int) -> tuple[int, float]:
