@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -207,12 +208,14 @@ def test_a_dry_run_counts_and_measures(changes: dict[str, object]):
 
 
 def test_a_dry_run_of_a_model_without_room_is_refused_at_once(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("aotlens.train.dry_run.memory_bytes", lambda device: 24 * 2**30)
+    monkeypatch.setattr(sys.modules[dry_run.__module__], "memory_bytes", lambda device: 24 * 2**30)
     model = {"n_layers": 96, "d_model": 6144, "n_heads": 96, "d_head": 64, "n_ctx": 1024}
     stage = Stage(tokens=10_000, batch_size=1, sequence_length=1024)
     recipe = _recipe(corpus=CorpusRecipe(d_vocab=256_000), model=model, stages=(stage,))
     parameters = count_parameters(recipe.model_config(256_000))
-    with pytest.raises(ValueError, match=rf"x: {parameters:,} parameters take 26\d\.\d GiB .* has 24.0 GiB.* larger machine"):
+    with pytest.raises(
+        ValueError, match=rf"x: {parameters:,} parameters take 26\d\.\d GiB .* has 24.0 GiB.* larger machine"
+    ):
         dry_run(recipe, device="cpu")
 
 
