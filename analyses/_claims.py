@@ -35,7 +35,7 @@ class Claim:
     def cells(self) -> tuple[str, str, str, str, str]:
         """Expected, measured and tolerance in words, and what the last column of its table is and says."""
         seed = "none" if self.seed is None else str(self.seed)
-        return _number(self.expected), _number(self.measured), f"{self.tolerance:.2g}", "seed", seed
+        return _number(self.expected), _number(self.measured), _tolerance(self.tolerance), "seed", seed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class Finding:
     expected: str
     """What the paper says of the number, in words."""
     bounds: tuple[float, float]
-    """What is counted as that."""
+    """The least and the greatest number that count as what the paper says."""
     measured: tuple[float, ...] = ()
     """One number a seed (or a prompt, or a model, as the claim says)."""
     printed: tuple[float, float, float, int] | None = None
@@ -78,6 +78,8 @@ class Finding:
         tolerance = f"{low} to {high}"
         if math.isinf(self.bounds[0]) or math.isinf(self.bounds[1]):
             tolerance = f"≤ {high}" if math.isinf(self.bounds[0]) else f"≥ {low}"
+        elif self.bounds[0] == self.bounds[1]:
+            tolerance = f"exactly {low}"
         return self.expected, summary, tolerance, "n", str(n)
 
 
@@ -187,6 +189,10 @@ def plain(value: Any) -> str:
 
 def _number(value: float | int) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+
+
+def _tolerance(value: float | int) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.2g}"
 
 
 def verdicts_table(verdicts: Sequence[Verdict]) -> str:

@@ -1,8 +1,7 @@
 """What the analyses of *nonlinearity* share: findings over seeds, and where they are written.
 
 Each writes NAME.json (findings, settings, seeds, command, seconds, curves), NAME.md (what it prints) and its plots into
---out, and, with --page, its section of docs/nonlinearity.md (`python -m analyses.nonlinearity_page` writes those of all
-that have been run).
+--out, and, with --page, its section of a page; what --store keeps is written by `python -m analyses.evidence`.
 """
 
 from __future__ import annotations

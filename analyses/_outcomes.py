@@ -146,6 +146,7 @@ def _printed_claim(header: list[str], row: list[str]) -> Stated:
         numbers = [float(number) for number in re.findall(r"[-+]?[0-9][0-9.e+-]*", measured)]
         mean, least, greatest = numbers if len(numbers) == 3 else numbers * 3
         bounds = [float(number) for number in re.findall(r"-?[0-9][0-9.e+-]*", tolerance)]
+        bounds = bounds * 2 if "exactly" in tolerance else bounds
         low, high = (-np.inf, *bounds) if "≤" in tolerance else (*bounds, np.inf) if "≥" in tolerance else bounds
         made = Finding(claim=claim, expected=expected, bounds=(low, high), printed=(mean, least, greatest, int(last)))
     if made.holds != (holds == "yes"):

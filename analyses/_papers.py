@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +29,8 @@ from analyses._outcomes import FOLDER, Outcome, load, names
 PAPERS_FOLDER = Path(__file__).parent / "papers"
 #: In the order of the design.
 PAPERS = ("structures", "nonlinearity", "aot", "in-context-denoising")
+#: A number with a decimal point, as a reason prints what was measured.
+_DECIMAL = r"(?<![\w.])\d+\.\d+(?![\w.])"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +96,7 @@ class Evidence:
         if self.item.not_run:
             return self.item.not_run
         reasons = [getattr(claim, "because", "") for _, claim in self.answers if not claim.holds]
-        why = self.item.because or "; ".join(dict.fromkeys(filter(None, reasons)))
+        why = self.item.because or "; ".join(_folded(filter(None, reasons)))
         return "; ".join(filter(None, (why if self.failed else "", self.item.lacks)))
 
     @property
@@ -102,6 +104,17 @@ class Evidence:
         """What makes its claims again, or runs its tests."""
         tests = (f"pytest {' '.join(self.item.tests)}",) if self.item.tests else ()
         return (*dict.fromkeys(outcome.command for outcome, _ in self.answers), *tests)
+
+
+def _folded(reasons: Iterable[str]) -> Iterator[str]:
+    """Each reason once; of reasons that differ in their numbers alone one, with the least and greatest of each."""
+    alike: dict[tuple[str, ...], list[list[str]]] = {}
+    for reason in reasons:
+        alike.setdefault(tuple(re.split(_DECIMAL, reason)), []).append(re.findall(_DECIMAL, reason))
+    for words, rows in alike.items():
+        numbers = [(min(column, key=float), max(column, key=float)) for column in zip(*rows, strict=True)]
+        ranges = [least if least == greatest else f"{least} to {greatest}" for least, greatest in numbers]
+        yield "".join(word + number for word, number in zip(words, [*ranges, ""], strict=True))
 
 
 def load_paper(name: str) -> Paper:

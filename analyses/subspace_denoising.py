@@ -178,7 +178,8 @@ def of_trained_models(results: Mapping[str, DenoisingAudit]) -> list[Verdict]:
                 paper="U_kᵀ U_j ≈ 0",
                 ours=f"overlap {of_random:.2f} times that of random subspaces, {of_weights:.2f} times that of random "
                 f"weights behind the same norms; {read.room}",
-                because=f"they share directions; the norms' gains alone make it {of_random / of_weights:.2f} times",
+                because="heads of a layer share directions more than random subspaces do; the norms' gains alone "
+                f"multiply the overlap by {of_random / of_weights:.2f}",
                 measured=(of_random,),
                 bounds=(0, 0.5),
             )

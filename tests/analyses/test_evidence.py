@@ -13,9 +13,9 @@ import pytest
 
 from analyses import evidence, statements
 from analyses.__main__ import analyses
-from analyses._claims import Claim, Finding, Stated
+from analyses._claims import Claim, Finding, Stated, Verdict
 from analyses._outcomes import ROOT, load, parse
-from analyses._papers import PAPERS, Item, load_paper, outcomes
+from analyses._papers import PAPERS, Evidence, Item, load_paper, outcomes
 from analyses._papers import evidence as evidence_of
 
 DOCS = ROOT / "docs"
@@ -27,6 +27,8 @@ def test_docs_follow_from_what_is_stored() -> None:
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
+    (tmp_path / "analyses").mkdir()
+    shutil.copy(ROOT / "analyses" / "README.md", tmp_path / "analyses")
     return Path(
         shutil.copytree(DOCS, tmp_path / "docs", ignore=shutil.ignore_patterns("_build", "auto_gallery", "*.png"))
     )
@@ -39,6 +41,7 @@ def copy(tmp_path: Path) -> Path:
         ("nonlinearity.md", "0.051 (0.0435 to 0.0633)", "0.051 (0.0435 to 0.0632)"),
         ("evidence/structures.md", "19 reproduced", "21 reproduced"),
         ("papers.md", "[reproduced](evidence/aot.md#eq-2)", "[differs](evidence/aot.md#eq-2)"),
+        ("../analyses/README.md", "46 of 51 claims hold", "51 of 51 claims hold"),
     ],
 )
 def test_a_number_that_was_changed_by_hand_is_found(copy: Path, page: str, before: str, after: str) -> None:
@@ -101,8 +104,8 @@ def test_every_stored_claim_answers_an_item_and_every_outcome_names_its_analysis
 NUMBERED = {
     "structures": {"": range(1, 29), "Figure": range(1, 2), "Table": range(1, 2)},
     "nonlinearity": {"Figure": range(1, 11)},
-    "aot": {"Figure": range(1, 8), "Table": range(1, 6), "Eq": range(1, 20)},
-    "in-context-denoising": {"Figure": range(1, 9), "Proposition": range(1, 7), "Eq": range(1, 18)},
+    "aot": {"Figure": range(1, 8), "Table": range(1, 6), "Eq": range(1, 36)},
+    "in-context-denoising": {"Figure": range(1, 9), "Proposition": range(1, 7), "Eq": range(1, 18), "A": range(1, 20)},
 }
 
 
@@ -111,11 +114,42 @@ def test_every_numbered_item_of_a_paper_is_listed(name: str) -> None:
     listed = ", ".join(item.id for item in load_paper(name).items)
     for kind, numbers in NUMBERED[name].items():
         found: set[int] = set()
-        word = rf"{kind}[a-z]*\.? " if kind else r"(?:[A-Z][a-z]+ |, )"
-        for match in re.finditer(rf"{word}(\d+)(?![.\d])(?: (to|and) (\d+)(?![.\d]))?", listed):
+        word = rf"{kind}[a-z]*\.? ?" if kind else r"(?:[A-Z][a-z]+ |, )"
+        for match in re.finditer(rf"{word}(\d+)(?![.\d])(?: (to|and) (?:A\.)?(\d+)(?![.\d]))?", listed):
             first, last = int(match[1]), int(match[3] or match[1])
             found |= set(range(first, last + 1)) if match[2] == "to" else {first, last}
         assert set(numbers) <= found, f"{name}, {kind or 'numbered'}: {sorted(set(numbers) - found)}"
+
+
+def test_the_overview_lists_what_differs_with_its_reason() -> None:
+    stored = outcomes()
+    papers = [(paper := load_paper(name), evidence_of(paper, stored)) for name in PAPERS]
+    text = evidence.pages(stored)["evidence/index.md"]
+    for verdict, heading in (("differs", "What differs"), ("reproduced in part", "Reproduced in part")):
+        listed = re.search(rf"^## {heading}\n(.*?)^(?:##|:::)", text, re.MULTILINE | re.DOTALL)
+        assert listed is not None
+        links = re.findall(r"\]\(([\w-]+)\.md#([\w-]+)\)", listed[1])
+        of_papers = [(paper, each) for paper, found in papers for each in found if each.verdict == verdict]
+        assert links == [(paper.name, each.item.anchor) for paper, each in of_papers] and len(links) > 2
+        assert all(each.because.split("docs/")[0] in listed[1] for _, each in of_papers)
+        assert f"](#{heading.lower().replace(' ', '-')})" in text
+
+
+def test_reasons_that_differ_in_a_number_are_one_with_a_range() -> None:
+    answers = [
+        Verdict(claim=f"claim {n}", paper="1", ours="2", because=because)
+        for n, because in enumerate(["it grows 1.51 times", "of v2.0", "it grows 0.9 times", "it grows 1.50 times"])
+    ]
+    outcome = load("statements")
+    item = Item(id="Eq. 1", says="something", claims=("statements:",))
+    assert Evidence(item, tuple((outcome, each) for each in answers)).because == "it grows 0.9 to 1.51 times; of v2.0"
+
+
+def test_pages_are_named_by_their_titles() -> None:
+    for name, text in evidence.pages(outcomes()).items():
+        for words, link in re.findall(r"\[([^]]+)\]\(\.\./(\w+\.md)\)", text):
+            title = (DOCS / link).read_text(encoding="utf-8").splitlines()[0]
+            assert title == f"# {words}" or (name == "evidence/index.md" and not words.startswith("docs/")), words
 
 
 def test_an_item_without_an_answer_is_refused() -> None:

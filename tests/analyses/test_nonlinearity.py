@@ -18,7 +18,6 @@ from analyses import (
     head_patterns,
     mask_similarity,
     masked_language_modeling,
-    nonlinearity_page,
     value_norms,
 )
 from analyses._nonlinearity import Clock, Finding, Results, kept, options, publish
@@ -216,17 +215,6 @@ def test_windows_are_held_out_text(corpus: str, masked: str) -> None:
     assert len(_texts.sentences(open_corpus(corpus), 10, 0)) == 10
     with pytest.raises(ValueError, match="at least 10000 sentences"):
         _texts.sentences(open_corpus(corpus), 10000, 0)
-
-
-def test_the_page_is_filled_from_what_was_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("<!-- one -->\n<!-- /one -->\nbetween\n<!-- two_3 -->\nkept\n<!-- /two_3 -->\n")
-    (tmp_path / "one.md").write_text("a | b\n")
-    assert nonlinearity_page.main(["--out", str(tmp_path), "--page", str(page)]) == 0
-    assert (
-        page.read_text() == "<!-- one -->\n\na | b\n\n<!-- /one -->\nbetween\n<!-- two_3 -->\nkept\n<!-- /two_3 -->\n"
-    )
-    assert capsys.readouterr().out == "written: one; not run: two_3\n"
 
 
 def test_the_page_has_a_place_for_every_analysis() -> None:

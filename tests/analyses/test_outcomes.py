@@ -19,6 +19,7 @@ CLAIMS = (
 FINDINGS = (
     Finding(claim="rises", expected="above 1", bounds=(1, math.inf), measured=(1.25, 2.0, 4.0)),
     Finding(claim="falls", expected="below 0", bounds=(-math.inf, 0), measured=(0.5,)),
+    Finding(claim="is five", expected="5", bounds=(5, 5), measured=(5.0, 6.0)),
     Finding(claim="is not there", expected="something", bounds=(0, 1), measured=(math.nan,)),
 )
 VERDICTS = (
@@ -27,14 +28,14 @@ VERDICTS = (
 )
 
 
-@pytest.mark.parametrize("stated", [*CLAIMS, *FINDINGS[:2], *VERDICTS])
+@pytest.mark.parametrize("stated", [*CLAIMS, *FINDINGS[:3], *VERDICTS])
 def test_a_claim_comes_back(stated: Claim | Finding | Verdict) -> None:
     content = json.loads(json.dumps(stored(stated), allow_nan=False))
     assert restored(content) == stated and restored(content).holds == stated.holds
 
 
 def test_what_is_no_number_comes_back_as_none() -> None:
-    back = restored(stored(FINDINGS[2]))
+    back = restored(stored(FINDINGS[3]))
     assert isinstance(back, Finding) and math.isnan(back.measured[0]) and not back.holds
     with pytest.raises(ValueError, match="expected a claim of kind claim, finding, verdict, got 'guess'"):
         restored({"kind": "guess"})
@@ -52,12 +53,13 @@ def test_an_outcome_writes_its_section_and_is_read_again(tmp_path: Path) -> None
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- both -->\n<!-- /both -->\nafter\n", encoding="utf-8")
     table = "a | b\n--- | ---\n1 \\| 2 | `x`"
-    made = of_run("both", "python -m analyses both", "docs/page.md", [CLAIMS, "Text.", FINDINGS[:2], VERDICTS, table])
+    made = of_run("both", "python -m analyses both", "docs/page.md", [CLAIMS, "Text.", FINDINGS[:3], VERDICTS, table])
     made.publish(page, store=False)
     assert made.text.endswith(table) and "falls | below 0 | 0.5 | ≤ 0 | **NO** | 1" in made.text
+    assert "is five | 5 | 5.5 (5 to 6) | exactly 5 | **NO** | 2" in made.text
     made.save(tmp_path)
     again = load("both", tmp_path)
-    assert again == made and again.text == made.text and again.claims == (*CLAIMS, *FINDINGS[:2], *VERDICTS)
+    assert again == made and again.text == made.text and again.claims == (*CLAIMS, *FINDINGS[:3], *VERDICTS)
     assert "before" in page.read_text("utf-8") and made.text in page.read_text("utf-8")
     with pytest.raises(ValueError, match="no outcome neither is stored; there are both"):
         load("neither", tmp_path)
@@ -66,7 +68,7 @@ def test_an_outcome_writes_its_section_and_is_read_again(tmp_path: Path) -> None
 def test_a_page_is_taken_over_with_its_digits(tmp_path: Path) -> None:
     docs = tmp_path / "docs"
     docs.mkdir()
-    made = of_run("both", "c", "docs/page.md", ["`c` (30 s). Seeds 0.", CLAIMS, FINDINGS[:2], VERDICTS])
+    made = of_run("both", "c", "docs/page.md", ["`c` (30 s). Seeds 0.", CLAIMS, FINDINGS[:3], VERDICTS])
     (docs / "page.md").write_text("<!-- both -->\n<!-- /both -->\n", encoding="utf-8")
     made.publish(docs / "page.md", store=False)
     over = taken_over("both", "c", "docs/page.md", tmp_path)

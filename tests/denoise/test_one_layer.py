@@ -125,6 +125,22 @@ def test_a_transform_of_the_prompts_is_undone() -> None:
         torch.testing.assert_close(estimate, expected, rtol=1e-8, atol=1e-9)
 
 
+def test_targets_that_are_transformed_too_are_found_without_undoing_it() -> None:
+    """A.13: Σ_t Y_t ⟨A⁻¹Y_t, A⁻¹Ỹ⟩ ÷ L is linear attention with W_KQ = (AAᵀ)⁻¹, and A times the plain estimate."""
+    task = LinearSubspaces(n=5, d=2)
+    generator = torch.Generator().manual_seed(5)
+    matrix = torch.eye(5, dtype=torch.float64) + 0.4 * torch.randn(5, 5, generator=generator, dtype=torch.float64)
+    plain, turned = task.sample(30, 12, seed=3), task.sample(30, 12, seed=3, transform=matrix)
+    identity, inverse = torch.eye(5, dtype=torch.float64), torch.linalg.inv(matrix)
+    estimate = attend(turned.context, turned.query, 0.4 * torch.linalg.inv(matrix @ matrix.T).T, identity, "linear")
+    for prompt in range(30):
+        y = turned.query[prompt]
+        terms = [Y * torch.dot(inverse @ Y, inverse @ y) for Y in turned.context[prompt]]
+        torch.testing.assert_close(estimate[prompt], 0.4 * sum(terms) / len(terms), rtol=1e-8, atol=1e-9)
+    expected = attend(plain.context, plain.query, 0.4 * identity, identity, "linear") @ matrix.T
+    torch.testing.assert_close(estimate, expected, rtol=1e-8, atol=1e-9)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [({"batch_size": 30}, "multiple"), ({"n_epochs": 0}, "n_epochs=0"), ({"learning_rate": 0.0}, "positive")],

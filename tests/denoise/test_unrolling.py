@@ -82,6 +82,23 @@ def test_exact_layers_end_where_a_ratio_leaves_the_rate(mixture) -> None:
     assert frame.ratio[3] == pytest.approx(1.3) and math.isnan(frame.ratio[0])
 
 
+def test_exact_layers_are_those_of_the_proof(mixture) -> None:
+    """Eqs. 30 to 35 of *aot*: tokens attend to themselves in their subspace, and their signal alone has grown."""
+    result = unroll_mixture(mixture, 0.5, "thresholded_softmax", 0.6, 12)
+    own = mixture.bases[mixture.labels]
+    signal = (own @ (own.mT @ mixture.tokens[:, :, None]))[:, :, 0]
+    noise = mixture.tokens - signal
+    for layer in range(result.exact_layers + 1):
+        torch.testing.assert_close(result.tokens[layer], 1.3**layer * signal + noise, rtol=1e-9, atol=1e-12)
+        weights = memberships(result.tokens[layer], mixture.bases, "softmax", None)
+        as_proved = []
+        for cluster in range(3):
+            itself = torch.diag(mixture.labels == cluster)
+            as_proved.append(torch.equal(weights[cluster] > 0.6, itself))  # Eqs. 32 and 34
+            assert torch.equal(result.memberships(cluster)[layer] == 0.6, itself) == as_proved[-1]  # Eq. 30
+        assert all(as_proved) == (layer < result.exact_layers)
+
+
 def test_an_overflow_keeps_the_layers_before_it() -> None:
     sizes = {"n_clusters": 2, "rank": 4, "n_tokens": 6, "d_model": 8}
     result = unroll_mixture(sample_mixture(**sizes, noise=0.1), 1e200, "softmax", None, 5)
