@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -95,16 +96,29 @@ def card_of(model: Any, checkpoint: str, folders: list[Path]) -> CheckpointInfo:
 
 
 class TokenBar:
-    """`progress(done, total)` in tokens (or images), as a bar on a terminal's stderr; nothing in a file or a pipe."""
+    """`progress(done, total)` in tokens (or images, cells), as a bar on a terminal's stderr.
 
-    def __init__(self, counted: str = "tokens") -> None:
+    In a file or a pipe it prints nothing, or with `lines` a line whenever more is done: for work that is done in few
+    steps of minutes each.
+    """
+
+    def __init__(self, counted: str = "tokens", *, lines: bool = False) -> None:
         from tqdm import tqdm
 
         self._bar = tqdm(unit=f" {counted}", unit_scale=True, leave=False, disable=None)
+        self._counted, self._lines, self._done = counted, lines and self._bar.disable, 0
 
     def __call__(self, done: int, total: int) -> None:
         self._bar.total = total
         self._bar.update(done - self._bar.n)
+        if self._lines and done > self._done:
+            self.say(f"{done} of {total} {self._counted}")
+        self._done = done
+
+    def say(self, message: str) -> None:
+        """A line on stderr, above the bar where there is one."""
+        self._bar.write(printable(message), file=sys.stderr)
+        sys.stderr.flush()
 
     def __enter__(self) -> TokenBar:
         return self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
-from aotlens.commands.shared import PLAIN, TokenBar, print_text, printable, table
+from aotlens.commands.shared import PLAIN, TokenBar, print_text, printable, several, table
 
 MOST_JOBS = 1024
 
@@ -49,7 +49,8 @@ def run(
     """Run what is not done yet, and write one table of all: results.csv, results.parquet.
 
     A cell that raises or is killed is a failed cell, and the rest goes on; the next call tries it again. Ctrl-C loses
-    none that is done. Without --dask, as many cells run at a time as this machine has cores for.
+    none that is done. Without --dask, as many cells run at a time as this machine has cores for. How many there are and
+    where they run is said on stderr, then a bar, or in a file or a pipe a line for each cell that has ended.
     """
     from aotlens.sweeps import load_sweep, run_sweep
 
@@ -59,8 +60,10 @@ def run(
         raise ValueError("--jobs is of this machine; a Dask cluster has as many as its workers have threads.")
     n_jobs = None if dask is not None else jobs or max(1, (os.cpu_count() or 1) // loaded.threads)
     try:
-        with _cluster(dask), TokenBar("cells") as bar:
-            status = run_sweep(loaded, folder, n_jobs=n_jobs, progress=bar)
+        with TokenBar("cells", lines=True) as bar, _cluster(dask, bar.say):
+            if n_jobs is not None:
+                bar.say(f"cells run on this machine, {n_jobs} at a time")
+            status = run_sweep(loaded, folder, n_jobs=n_jobs, progress=bar, announce=bar.say)
     except KeyboardInterrupt:
         typer.echo(printable(f"{folder}: stopped. What is done is kept, and the same command goes on."), err=True)
         raise
@@ -85,7 +88,8 @@ def _folder(sweep: Path, out: Path | None) -> Path:
 
 
 @contextmanager
-def _cluster(address: str | None) -> Iterator[None]:
+def _cluster(address: str | None, say: Callable[[str], None]) -> Iterator[None]:
+    """The Dask cluster as the place where joblib runs cells, once it has a worker; without an address, nothing."""
     if address is None:
         yield
         return
@@ -100,6 +104,12 @@ def _cluster(address: str | None) -> Iterator[None]:
     except (OSError, ValueError) as error:
         raise ValueError(f"--dask {address}: no Dask scheduler answers there ({error}).") from error
     with client, joblib.parallel_config("dask", client=client):
+        if not client.ncores():
+            say(f"waiting for workers of {address}; `dask worker {address}` starts one, Ctrl-C stops waiting")
+            client.wait_for_workers(1)
+        threads = client.ncores()
+        workers = several(len(threads), "Dask worker")
+        say(f"cells run on {workers} of {address}, {sum(threads.values())} at a time")
         yield
 
 

@@ -65,7 +65,8 @@ def run_sweep(
     A cell is named by the hash of all that decides its result (versions, weights, analysis, settings, seed, text,
     device, threads): one that is done is not run again. `progress(done, total)` counts cells; to stop a sweep, raise in
     it (or Ctrl-C): what is done is kept, and cells that run on this machine are ended. On a cluster, those that run go
-    on to their end, and are run again by the next call.
+    on to their end, and are run again by the next call. `announce` gets, before any cell runs, the name of each
+    checkpoint that is read, and how many cells there are and are done already.
 
     Raises `ValueError`, before any work, for models, analyses and settings that are not there, and where another sweep
     runs in the folder.
@@ -79,7 +80,10 @@ def run_sweep(
         if not alone:
             raise ValueError(f"{out}: another sweep runs in this folder. Wait for it, or choose another (--out).")
         store.save_plan([*first, *planned.jobs], planned.waiting)
-        report = _Report(len(first) + len(planned.jobs) + planned.waiting, progress)
+        n_cells = len(first) + len(planned.jobs) + planned.waiting
+        n_done = sum(store.is_done(job.key) for job in (*first, *planned.jobs))
+        announce(f"cells to run: {n_cells - n_done}; done already: {n_done}")
+        report = _Report(n_cells, progress)
         _run(first, store, n_jobs, report)
         if planned.waiting:
             planned = analyses(sweep, store, first, announce)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import joblib
 import pandas as pd
 import pytest
+
+from aotlens.commands.sweep import _cluster
 
 from .conftest import Run
 
@@ -23,7 +26,13 @@ def test_it_runs_and_says_what_came_of_it(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "rates.toml"
     path.write_text(TOML, encoding="utf-8")
     code, text, error = run("sweep", str(path))
-    assert code == 1 and error == ""  # a cell failed
+    assert code == 1  # a cell failed
+    *said, first, last = error.splitlines()
+    assert said[0].startswith("cells run on this machine, ") and said[1:] == [
+        "reading small",
+        "cells to run: 2; done already: 0",
+    ]
+    assert [first, last] == ["1 of 2 cells", "2 of 2 cells"]
     assert "1 done, 1 failed, 0 to do." in text and "heads 7.7" in text and "ValueError" in text
     table = pd.read_csv(tmp_path / "rates" / "results.csv", dtype={"heads": str})
     again = pd.read_parquet(tmp_path / "rates" / "results.parquet")
@@ -32,6 +41,30 @@ def test_it_runs_and_says_what_came_of_it(run: Run, tmp_path: Path) -> None:
     assert set(table.model) == {"small"} and set(table.heads) == {"0.1"}
     code, text, error = run("sweep", "status", str(path))
     assert code == 0 and "1 done, 1 failed, 0 to do." in text and "7.7" in text and error == ""
+    code, text, error = run("sweep", str(path), "--jobs", "1")
+    assert code == 1 and "cells run on this machine, 1 at a time\n" in error
+    assert error.endswith("cells to run: 1; done already: 1\n1 of 2 cells\n2 of 2 cells\n")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning")
+def test_it_waits_for_the_workers_of_a_cluster_and_says_so() -> None:
+    distributed = pytest.importorskip("distributed")
+    said: list[str] = []
+    with distributed.LocalCluster(n_workers=0, processes=False, dashboard_address=None, protocol="tcp") as cluster:
+
+        def say(message: str) -> None:
+            if not said:
+                cluster.scale(1)
+            said.append(message)
+
+        address = cluster.scheduler_address
+        cluster.new_spec["options"]["nthreads"] = 2
+        with _cluster(address, say):
+            assert joblib.effective_n_jobs() == 2
+    assert said == [
+        f"waiting for workers of {address}; `dask worker {address}` starts one, Ctrl-C stops waiting",
+        f"cells run on 1 Dask worker of {address}, 2 at a time",
+    ]
 
 
 def test_what_cannot_be_run_is_said(run: Run, tmp_path: Path) -> None:
