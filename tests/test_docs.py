@@ -22,6 +22,7 @@ from PIL import Image
 import aotlens
 from aotlens.checkpoints import bundled_folder
 from aotlens.cli import main
+from aotlens.sweeps import load_sweep
 from aotlens.train import list_recipes
 from tests.test_structure import ROOT
 
@@ -149,7 +150,13 @@ def files(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "2.bias": torch.zeros(2),
     }
     save_file(linear, tmp_path / "FFN.safetensors")
-    written = [block for page in PAGES for block in blocks(page, "toml")]
+    written = []
+    for block in (block for page in PAGES for block in blocks(page, "toml")):
+        named = re.match(r"# (\S+\.toml)\n", block)
+        if named:
+            (tmp_path / named[1]).write_text(block, encoding="utf-8")
+        else:
+            written.append(block)
     (recipe,) = (block for block in written if "[[stages]]" in block)
     (sweep,) = (block for block in written if "[[analyses]]" in block)
     (tmp_path / "SWEEP.toml").write_text(sweep, encoding="utf-8")
@@ -194,6 +201,11 @@ def test_slow_commands_name_what_there_is(command: str, files: Path, capsys: pyt
     text = capsys.readouterr().out
     assert all(option in text for option in options if option.startswith("--"))
     assert what in {path.name for path in bundled_folder().iterdir()} | set(list_recipes()) or Path(what).is_file()
+
+
+def test_the_sweeps_shown_are_sweeps(files: Path) -> None:
+    shown = [path for path in files.glob("*.toml") if "[[analyses]]" in path.read_text(encoding="utf-8")]
+    assert {load_sweep(path).n_cells for path in shown} >= {3, 9, 16} and len(shown) >= 3
 
 
 @pytest.mark.long
