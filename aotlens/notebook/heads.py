@@ -60,6 +60,7 @@ class HeadGrid:
     """The same as they are drawn."""
 
     def __init__(self, model: AttentionOnlyTransformer, prompt: Tensor | str, head: HeadLike, *, live: bool) -> None:
+        require_ours(model, "show")
         self._model = model
         self._live = live and importlib.util.find_spec("anywidget") is not None
         self._widget: LiveHeads | None = None
@@ -191,5 +192,4 @@ def show(
     patterns that are not finite, and for more than 4 million entries, layers × heads × pos², which a notebook would
     have to carry.
     """
-    require_ours(model, "show")
     return HeadGrid(model, text, (0, 0) if head is None else head, live=live)

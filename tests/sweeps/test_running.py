@@ -135,6 +135,7 @@ def _is_zombie(pid: int) -> bool:
         return False
 
 
+@pytest.mark.long
 def test_recipes_are_trained_first_and_their_checkpoints_analysed(home: Path):
     errors = {"name": "evaluate.regression_errors", "settings": {"n_prompts": 32}}  # of the card's task
     values = of(errors) | {"models": [{"recipe": str(home / "recipe.toml"), "seeds": [4]}]}
