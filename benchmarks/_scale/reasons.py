@@ -25,4 +25,8 @@ REASONS: dict[tuple[str, str], str] = {
         "the 200 operations an entry that the law counts. From 512 to 1,024 tokens the time grows 4.8 times, as n² "
         "does."
     ),
+    ("distillation", "tokens"): (
+        "the law counts what a token costs and leaves out the patterns that make the heads' outputs, n² a window: up "
+        "to 512 tokens the time grows in proportion and slower, and the last doubling takes 3.0 times."
+    ),
 }

@@ -48,14 +48,8 @@ def test_every_disagreement_with_a_law_has_its_reason(points: Points) -> None:
     assert set(REASONS) == set(disagreements(points))
 
 
-#: Their series are still to be measured; the page says so.
-OWED = {"distillation", "long_rows"}
-
-
 def test_every_headline_analysis_was_measured(points: Points) -> None:
     for name, headline in HEADLINES.items():
-        if name in OWED:
-            continue
         for axis in headline.axes:
             known = [shape for shape in headline.series(axis) if points.measured(key_of(name, shape))]
             assert len(known) >= 5, (name, axis)
