@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from analyses._claims import Claim, Finding, Stated, Verdict, claims_table, markdown, restored, stored, verdicts_table
-from analyses._docs import read_section, write_section
+from aotlens.files import read_section, write_section
 
 FOLDER = Path(__file__).parent / "outcomes"
 ROOT = Path(__file__).parents[1]

@@ -16,10 +16,10 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from analyses._docs import read_section, write_section
 from analyses._evidence_pages import analysis_of, index, overview, paper_page
 from analyses._outcomes import ROOT, Outcome
 from analyses._papers import PAPERS, evidence, load_paper, outcomes
+from aotlens.files import read_section, write_section
 
 
 def pages(stored: Mapping[str, Outcome]) -> dict[str, str]:

@@ -40,7 +40,7 @@ def test_path_expansion(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> N
 
 
 def test_a_page_without_the_marks_is_left_alone(tmp_path: Path) -> None:
-    from analyses._docs import write_section
+    from aotlens.files import write_section
 
     page = tmp_path / "page.md"
     page.write_text("<!-- name -->\n", encoding="utf-8")
