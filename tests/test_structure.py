@@ -9,6 +9,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,8 @@ def modules(*folders: str) -> list[Path]:
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
-def imports(path: Path) -> Iterator[Import]:
+@cache
+def imports(path: Path) -> tuple[Import, ...]:
     """Every import of a module, those inside functions included."""
     package = path.relative_to(ROOT).with_suffix("").parts[:-1]
 
@@ -85,7 +87,7 @@ def imports(path: Path) -> Iterator[Import]:
         for child in ast.iter_child_nodes(node):
             yield from visit(child, type_checking)
 
-    yield from visit(ast.parse(path.read_text(encoding="utf-8"), filename=str(path)), False)
+    return tuple(visit(ast.parse(path.read_text(encoding="utf-8"), filename=str(path)), False))
 
 
 def unit_of_path(path: Path) -> str:
@@ -224,11 +226,12 @@ def test_what_is_imported_is_declared():
     distributions = {"sklearn": "scikit-learn", "PIL": "pillow", "markdown_it": "markdown-it-py"}
     ours = {"aotlens", "tests", *OUTSIDE_THE_LIBRARY}
     undeclared = []
+    known = declared().keys()
     for path in modules("aotlens", *OUTSIDE_THE_LIBRARY):
         for found in imports(path):
             top = found.module.partition(".")[0]
             if top in ours or top in sys.stdlib_module_names:
                 continue
-            if canonicalize_name(distributions.get(top, top)) not in declared():
+            if canonicalize_name(distributions.get(top, top)) not in known:
                 undeclared.append(str(found))
     assert not undeclared, "\n".join(undeclared)
