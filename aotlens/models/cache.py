@@ -44,7 +44,7 @@ class ActivationCache(Mapping[Any, Tensor]):
         if key in self.cache_dict:
             return self.cache_dict[key]  # type: ignore[index]
         name, layer, part = (*([key] if isinstance(key, str) else key), None, None)[:3]
-        if isinstance(layer, int) and layer < 0:
+        if layer is not None and layer < 0:
             layer += self.model.cfg.n_layers
         full_name = hook_names.activation(str(name), layer, part)
         try:
