@@ -126,7 +126,7 @@ class FactoredMatrix:
 
 def _kept(item: Any, size: int) -> Any:
     """An index of rows or columns that leaves a matrix: the place of one becomes a slice of length 1."""
-    if isinstance(item, bool) or not hasattr(item, "__index__") or getattr(item, "ndim", 0):
+    if isinstance(item, bool) or not hasattr(item, "__index__") or getattr(item, "ndim", None):
         return item
     place = item.__index__()
     if not -size <= place < size:
