@@ -147,7 +147,10 @@ def _positions(pos_slice: PosSlice) -> Any:
         return pos_slice
     if isinstance(pos_slice, tuple):
         return slice(*pos_slice)
-    positions = torch.as_tensor(pos_slice)
+    try:
+        positions = torch.as_tensor(pos_slice)
+    except (TypeError, ValueError, RuntimeError):
+        positions = torch.empty(())  # of no integers: refused below
     if positions.ndim > 1 or positions.is_floating_point():
         raise ValueError(f"pos_slice: expected positions, a tuple as of slice(), or None, got {pos_slice!r}.")
     return positions if positions.ndim else positions[None]

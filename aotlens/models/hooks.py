@@ -166,10 +166,8 @@ class HookedRootModule(nn.Module):
 
     def _points(self, names: NamesFilter, argument: str) -> list[HookPoint]:
         """The hook points that are meant, in the model's order. Raises `ValueError` for a name that none has."""
-        if names is None:
-            return list(self.hook_dict.values())
-        if callable(names):
-            return [point for name, point in self.hook_dict.items() if names(name)]
+        if names is None or callable(names):
+            return [point for name, point in self.hook_dict.items() if names is None or names(name)]
         wanted = [names] if isinstance(names, str) else list(names)
         for name in wanted:
             if name not in self.hook_dict:

@@ -182,21 +182,21 @@ def step(name: str, *args: Any, **kwargs: Any) -> Step:
     return name, args, kwargs
 
 
-def play_both(steps: list[Step]) -> list[Any]:
-    """The notes, which are the same for both."""
+def play_both(steps: list[Step]) -> None:
+    """Take each step with both; what they noted of it is the same."""
     players = [Player(ours()), Player(theirs())]
     for name, args, kwargs in steps:
         for player in players:
             player.notes.clear()
             player.play(name, *args, **kwargs)
         assert_same(players[0].notes, players[1].notes, f"{name} {args} {kwargs}")
-    return players[0].notes
 
 
 def assert_same(found: Any, expected: Any, where: str) -> None:
     assert type(found) is type(expected), where
     if isinstance(expected, Tensor):
         assert torch.equal(found, expected), f"{where}: {found} is not {expected}"
+        assert found.requires_grad == expected.requires_grad, where
     elif isinstance(expected, dict):
         assert list(found) == list(expected), where
         for name in expected:
@@ -386,6 +386,7 @@ WRONG: dict[str, tuple[Callable[[Any], Any], list[str]]] = {
     "hook": (lambda module: module.run_with_hooks(X, fwd_hooks=[(Z, X)]), [Z, "function"]),
     "batch": (lambda module: module.run_with_cache(X.expand(3, -1, -1), remove_batch_dim=True), ["batch", "3 rows"]),
     "positions": (lambda module: module.run_with_cache(X, pos_slice=[0.5]), ["pos_slice", "0.5"]),
+    "a word": (lambda module: module.run_with_cache(X, pos_slice="last"), ["pos_slice", "'last'"]),
     "no gradient": (
         lambda module: module.requires_grad_(False).run_with_cache(X, incl_bwd=True),
         ["incl_bwd", "gradient", "[]", "loss"],
