@@ -14,7 +14,7 @@ help:
 	@echo 'make app                  serve the app on http://127.0.0.1:8050'
 	@echo 'make test                 the whole suite, browser tests included where there is a Chromium'
 	@echo 'make test-long            the tests that are too slow for make test, and all with checked shapes'
-	@echo 'make test-shapes          tests with shapes and types checked at every call; ARGS=tests/circuits for some'
+	@echo 'make test-shapes          tests of the packages that changed, with shapes and types checked at every call'
 	@echo 'make durations            the whole suite, storing what each test takes in tests/durations.json'
 	@echo 'make lint                 ruff (rules and format), and mypy on aotlens/'
 	@echo 'make docs                 the site, in docs/_build/html: it opens from disk, without a server or a network'
@@ -88,10 +88,12 @@ test: setup
 
 test-long: setup
 	@$(PYTEST) -m long $(ARGS)
-	@$(PYTEST) $(PARALLEL) --check-shapes
+	@$(PYTEST) $(PARALLEL) --check-shapes $(ARGS)
 
 test-shapes: setup
-	@$(PYTEST) $(PARALLEL) --check-shapes $(ARGS)
+	@tests='$(or $(ARGS),$(shell .venv/bin/python -m tests.changed))'; \
+	if [ -z "$$tests" ]; then echo 'No package has changed.'; exit 0; fi; \
+	$(PYTEST) $(PARALLEL) --check-shapes -m 'not long and not slow and not browser' $$tests
 
 durations: setup
 	@$(PYTEST) $(PARALLEL) --store-durations $(ARGS)

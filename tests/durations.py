@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import statistics
+import sys
 from collections import defaultdict
 from collections.abc import Generator, Sequence
 from pathlib import Path
@@ -20,6 +21,8 @@ FILE = Path(__file__).with_name("durations.json")
 ROOT = FILE.parents[1]
 #: A test that takes more processor time than this has the marker `slow` or `long`, or fails.
 LIMIT_SECONDS = 5.0
+#: Modules that a large library brings along at least.
+_A_LIBRARY = 100
 #: Tests from this on are stored one by one.
 _STORED_SECONDS = 0.5
 
@@ -75,20 +78,27 @@ class Recorder:
 
 
 class Limit:
-    """Fails a test without a marker that took more than `LIMIT_SECONDS` of processor time, fixtures aside.
+    """Fails a test without a marker that took more than some seconds of processor time, fixtures aside.
 
     Processor time of this process and of those that it has waited for: other work on the machine does not count, nor
-    does a browser.
+    does a browser. A test that happens to be the first to import a large library is not judged.
     """
+
+    def __init__(self, seconds: float = LIMIT_SECONDS) -> None:
+        self.seconds = seconds
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, None, None]:
-        started = _processor_seconds()
+        started, n_modules = _processor_seconds(), len(sys.modules)
         yield
         took = _processor_seconds() - started
-        if took > LIMIT_SECONDS and not any(item.get_closest_marker(name) for name in ("slow", "long")):
+        if (
+            took > self.seconds
+            and len(sys.modules) < n_modules + _A_LIBRARY
+            and not any(item.get_closest_marker(name) for name in ("slow", "long"))
+        ):
             pytest.fail(
-                f"took {took:.1f} s of processor time, more than {LIMIT_SECONDS:g}: make it smaller, or mark it "
+                f"took {took:.1f} s of processor time, more than {self.seconds:g}: make it smaller, or mark it "
                 "`slow` if it earns its seconds, or `long` for make test-long (docs/testing.md).",
                 pytrace=False,
             )
