@@ -1,9 +1,9 @@
 """Prints the folders of tests to run with checked shapes after a change: `python -m tests.changed [SINCE]`.
 
 `aotlens/NAME/` and `tests/NAME/` both ask for `tests/NAME`; a module in `aotlens/` itself asks for every package, and
-so does a commit that git does not know. Without SINCE it is the last commit that is a day older than the newest, so that a
-clone of main checks what the latest work touched. Imports are not followed, and the app is left out: `make test-long`
-checks everything.
+so does a commit that git does not know. Without SINCE it is the last commit that is a day older than the newest, so
+that a clone of main checks what the latest work touched. Imports are not followed, and the app is left out:
+`make test-long` checks everything.
 """
 
 from __future__ import annotations
