@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,12 @@ import pandas as pd
 import pytest
 from playwright.sync_api import expect
 
-from aotlens.checkpoints.catalog import bundled_folder  # the fixtures' own patch comes after this import
 from app.core import head_maps
 from app.core.inference import PromptResult
 from app.core.own_texts import key_of
 from app.core.settings import Settings
 from app.factory import create_app
 from app.pages import PAGES
-from app.pages.atlas.service_path import CHECKPOINT
 from app.pages.checkpoints.address import CheckpointsState
 from app.pages.checkpoints.ids import ids as checkpoints
 from app.pages.circuits import figures as circuit_figures
@@ -56,7 +53,7 @@ from app.shell.checking import components
 from app.shell.page import Page
 from app.shell.python import lines
 from tests.app.atlas import numbers as atlas
-from tests.app.atlas.conftest import stored_atlases
+from tests.app.atlas.conftest import save_path_checkpoint, stored_atlases
 from tests.app.conftest import TEXT as LONG
 from tests.app.conftest import head_drawn, save_images, save_regression, save_tiny, serve, wait
 from tests.app.distillation.conftest import distil
@@ -325,7 +322,7 @@ def at_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
     save_regression(home / "checkpoints", "regression-tiny")
     save_regression(home / "checkpoints", "regression-tied", attention="mssa")
     save_tiny(home / "checkpoints", "tiny-mssa", n_layers=3, n_heads=2, attention="mssa")
-    shutil.copytree(bundled_folder() / CHECKPOINT, home / "checkpoints" / CHECKPOINT)
+    save_path_checkpoint(home / "checkpoints")
     distil(home / "distillations", "tiny-mhsa", home / "checkpoints", [0, 4], costs=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AOTLENS_HOME", str(home))

@@ -8,13 +8,17 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from app.__main__ import address, main
 from app.core.settings import Settings
+from app.server import make_server
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,29 +29,60 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
-def test_it_prints_its_address_and_nothing_alarming(checkpoints: Path, tmp_path: Path, stop: signal.Signals):
+def status(port: int) -> int:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(f"http://127.0.0.1:{port}/") as page:
+        code: int = page.status
+    return code
+
+
+def test_it_prints_its_address_and_nothing_alarming(checkpoints: Path, tmp_path: Path):
     port = free_port()
     process = subprocess.Popen(
         [sys.executable, "-m", "app", "--checkpoints", str(checkpoints), "--port", str(port), "--device", "cpu"],
         cwd=ROOT, env={**os.environ, "AOTLENS_HOME": str(tmp_path)},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        # A suite that a shell runs in the background ignores interrupts, and so would its children.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
         assert re.search(rf"http://127\.0\.0\.1:{port} \(\d+ checkpoints\), for this machine alone\. ", line), line
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"http://127.0.0.1:{port}/") as page:
-            assert page.status == 200
+        assert status(port) == 200
     finally:
-        process.send_signal(stop)
+        process.send_signal(signal.SIGTERM)
         rest, errors = process.communicate(timeout=90)
     assert process.returncode == 0
     assert rest.strip() == ""
     assert errors == ""
+
+
+def test_an_interrupt_stops_it(checkpoints: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    """In this process, whose main thread gets what Ctrl+C sends."""
+    port, answered, made = free_port(), [], []
+    for warm_up in ("app.core.compression.warm_up", "app.__main__._warm_up"):
+        monkeypatch.setattr(warm_up, lambda *_: None)
+    monkeypatch.setattr("app.server.make_server", lambda *given: made.append(make_server(*given)) or made[0])
+
+    def interrupt() -> None:
+        deadline = time.monotonic() + 60
+        while not answered and time.monotonic() < deadline:
+            time.sleep(0.02)
+            with suppress(OSError):  # it does not accept yet
+                answered.append(status(port))
+        os.kill(os.getpid(), signal.SIGINT)
+
+    # A suite that a shell runs in the background ignores interrupts.
+    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        threading.Thread(target=interrupt, daemon=True).start()
+        assert main(["--checkpoints", str(checkpoints), "--port", str(port), "--device", "cpu"]) == 0
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for server in made:
+            server.drain(0)  # a process that ends closes what it has open
+    printed = capsys.readouterr()
+    assert answered == [200] and printed.err == "" and len(printed.out.splitlines()) <= 2
 
 
 def test_a_missing_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
@@ -268,7 +269,7 @@ def test_rows_that_are_folded_are_in_the_file(more: Trigrams):
     model = more.core.catalog.load("tiny-one").model
     whole = skip_trigrams(model, (0, 1), k=more.settings.folded_rows, background=np.ones(300)).to_frame()
     groups = whole.groupby(["destination_id", "out_id"], sort=False)
-    expected = [group["effect"].tolist() for _, group in list(groups)[:7]]
+    expected = [group["effect"].tolist() for _, group in islice(groups, 7)]
     shown = {"choice": wanted.to_dict(), "reading": None, "rows": 7, "checked": False}
     found = pd.read_csv(io.BytesIO(make_file(more, shell.export(ids.ROWS, "csv"), shown).content))
     assert found["group"].unique().tolist() == list(range(1, 8)) and len(found) > 20
