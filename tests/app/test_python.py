@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -11,6 +14,7 @@ import pandas as pd
 import pytest
 from playwright.sync_api import expect
 
+import aotlens
 from app.core import head_maps
 from app.core.inference import PromptResult
 from app.core.own_texts import key_of
@@ -358,6 +362,11 @@ def test_the_lines_give_what_is_shown(at_home: App, panel: str):
     page = next(one for one in PAGES if one.name == shell.page_of(panel))
     state = STATES.get(page.name, page.address.parse(None))
     written = lines(at_home, page.name, panel, page.address.format(state).partition("?")[2])
+    for name in re.findall(r"(?<!from )(?<!import )\baotlens[\w.]*\w", written):
+        # A package brings its own packages; a module is there only once somebody has imported it, as this suite has.
+        objects = accumulate(name.split(".")[1:], lambda holder, part: getattr(holder, part, None), initial=aotlens)
+        modules = [each for each in objects if isinstance(each, ModuleType)]
+        assert all(hasattr(module, "__path__") for module in modules), f"{name}: its module is not imported"
     space: dict[str, Any] = {"print": lambda *_: None}
     exec(written, space)
     same(space["result"], EXPECTED[panel](at_home, state))
