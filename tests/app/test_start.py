@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -19,6 +18,7 @@ import pytest
 from app.__main__ import address, main
 from app.core.settings import Settings
 from app.server import make_server
+from tests.messages import says
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -46,7 +46,7 @@ def test_it_prints_its_address_and_nothing_alarming(checkpoints: Path, tmp_path:
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        assert re.search(rf"http://127\.0\.0\.1:{port} \(\d+ checkpoints\), for this machine alone\. ", line), line
+        says(line, f"http://127.0.0.1:{port} ", " checkpoints", "this machine alone")
         assert status(port) == 200
     finally:
         process.send_signal(signal.SIGTERM)
@@ -87,7 +87,7 @@ def test_an_interrupt_stops_it(checkpoints: Path, capsys: pytest.CaptureFixture[
 
 def test_a_missing_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     assert main(["--checkpoints", str(tmp_path / "nowhere")]) == 2
-    assert "there is no such folder" in capsys.readouterr().err
+    says(capsys.readouterr().err, tmp_path / "nowhere", "no such folder")
 
 
 def test_what_is_no_distillation(capsys: pytest.CaptureFixture[str], checkpoints: Path, tmp_path: Path):

@@ -28,6 +28,7 @@ from app.pages.circuits.ids import ids
 from app.pages.circuits.service import Choice, Circuits
 from app.shell import ids as shell
 from tests.app.conftest import save_tiny
+from tests.messages import says
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "tiny-plain": {"norm": None, "positions": "qk", "n_layers": 1},
@@ -167,7 +168,7 @@ def test_earlier_heads_are_sides(more: Circuits):
 
 def test_a_fixed_pattern_has_no_qk_circuit_and_says_so(more: Circuits):
     found = more.describe(CircuitsState(checkpoint="tiny-fixed-two", head=(1, 0)))
-    assert "no queries and no keys" in found.problem
+    says(found.problem, "no queries", "keys")
     assert ask(more, "tiny-fixed-two", kind="ov").right == "logits"
     around = structure.around(more, "tiny-fixed-two", (1, 0))
     assert {edge.mode for edge in around.edges} == {"v"}
@@ -245,7 +246,7 @@ def test_a_block_is_that_of_the_whole_matrix(more: Circuits):
     choice = ask(more, "tiny-mhsa", head=(0, 1))
     matrix = dense(more, choice)
     whole = figures.overview(more, choice, "extreme")
-    assert "10 × 10 of the 300 × 300" in whole.caption
+    says(whole.caption, "10 × 10", "300 × 300")
     found = figures.block(more, choice, [2, 29])
     part = matrix[20:30, 290:300]
     np.testing.assert_allclose(found.map.values, part, rtol=1e-9)
@@ -260,7 +261,8 @@ def test_a_block_is_that_of_the_whole_matrix(more: Circuits):
 def test_a_small_circuit_is_shown_whole(more: Circuits):
     choice = ask(more, "tiny-mhsa", left="bias", right="positions")
     whole = figures.overview(more, choice, "extreme")
-    assert whole.overview.values.shape == (1, 24) and "1 × 2 of the 1 × 48" in whole.caption
+    assert whole.overview.values.shape == (1, 24)
+    says(whole.caption, "1 × 2", "1 × 48")
     assert figures.entries(more, choice).values.shape[0] == 1
     assert len(more.row(choice, 0).largest.values) == 20
 
