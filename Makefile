@@ -14,7 +14,7 @@ help:
 	@echo 'make app                  serve the app on http://127.0.0.1:8050'
 	@echo 'make test                 the whole suite, browser tests included where there is a Chromium'
 	@echo 'make test-shapes          the packages that changed since SINCE (HEAD~1), with shapes checked at every call'
-	@echo 'make test-long            the tests that are too slow for make test; then all but the app with shapes checked'
+	@echo 'make test-long            the tests that are too slow for make test; then all others with shapes checked'
 	@echo 'make durations            the whole suite, and how long each test took, into tests/durations.json'
 	@echo 'make lint                 ruff (rules and format), and mypy on aotlens/'
 	@echo 'make docs                 the site, in docs/_build/html: it opens from disk, without a server or a network'
@@ -93,7 +93,7 @@ test-shapes: setup
 
 test-long: setup
 	@$(PYTEST) -m long $(ARGS)
-	@$(PYTEST) -n auto --check-shapes --ignore=tests/app --ignore=tests/docs $(ARGS)
+	@$(PYTEST) -n auto --check-shapes $(ARGS)
 
 durations: setup
 	@$(PYTEST) -n auto --record-durations $(ARGS)

@@ -1,8 +1,8 @@
 """Prints the folders of tests to run with checked shapes after a change: `python -m tests.changed HEAD~1`.
 
-`aotlens/NAME/` and `tests/NAME/` both ask for `tests/NAME`; what is in `aotlens/` itself, or is shared by all tests, asks for
-every package. Imports are not followed: `make test-long` checks all packages. The app and the site are never in it: they
-call annotated functions through packages that have tests of their own.
+`aotlens/NAME/` and `tests/NAME/` both ask for `tests/NAME`; a module in `aotlens/` itself and `tests/small_models.py` ask
+for every package, and so does a commit that git does not know. Imports are not followed, and the app is left out:
+`make test-long` checks everything.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ def pytest_runtest_setup() -> None:
 
 
 def processor_time() -> float:
-    """Seconds of this process and of the children that it has waited for; another program's load hardly changes them."""
+    """Seconds of this process and of of children that it has waited for; the machine's load hardly changes them."""
     return sum(os.times()[:4])
 
 
@@ -165,9 +165,9 @@ def pytest_runtest_makereport(
     if limit and call.when == "call" and report.passed and not marked and item.stash[PROCESSOR] > limit:
         report.outcome = "failed"
         report.longrepr = (
-            f"It passed, but took {item.stash[PROCESSOR]:.1f} s of processor time, and the limit is {limit:g} s. Take a "
-            "smaller model or fewer processes; or mark it `slow` where it earns its seconds, or `long` where `make test` "
-            "can do without it (docs/testing.md)."
+            f"It passed, but took {item.stash[PROCESSOR]:.1f} s of processor time, and the limit is {limit:g} s. "
+            "Take a smaller model or fewer processes; or mark it `slow` where it earns its seconds, or `long` where "
+            "`make test` can do without it (docs/testing.md)."
         )
     if report.failed:
         report.sections.append(("seed", f"AOTLENS_SEED={SEED}"))

@@ -1,4 +1,4 @@
-"""How long each test file, and each test above a second, took: read to run the longest first, written by `make durations`.
+"""How long each test file, and each test above a second, took: `make durations` writes it, and `make test` reads it.
 
 `tests/durations.json` has one line a file (all its tests) and one line a test above `LONG`, in seconds of wall time.
 `groups` makes the units that a worker runs as a whole: a file, whose fixtures are then set up once; or, of a file that
