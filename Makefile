@@ -13,7 +13,7 @@ PIP_INSTALL := .venv/bin/python -m pip install --quiet --quiet --disable-pip-ver
 help:
 	@echo 'make app                  serve the app on http://127.0.0.1:8050'
 	@echo 'make test                 the whole suite, browser tests included where there is a Chromium'
-	@echo 'make test-shapes          the packages that changed since SINCE (HEAD~1), with shapes checked at every call'
+	@echo 'make test-shapes          the packages that changed (since SINCE=COMMIT), with shapes checked at every call'
 	@echo 'make test-long            the tests that are too slow for make test; then all others with shapes checked'
 	@echo 'make durations            the whole suite, and how long each test took, into tests/durations.json'
 	@echo 'make lint                 ruff (rules and format), and mypy on aotlens/'
@@ -84,9 +84,7 @@ PYTEST := NO_PROXY=127.0.0.1,localhost .venv/bin/python -m pytest
 test: setup
 	@$(PYTEST) -n auto --limit 5 $(ARGS)
 
-# The folders of tests whose package, or which themselves, have changed since SINCE. Where that commit is not there
-# (the first commit, a shallow clone), and where what all tests share has changed, it is all of them.
-SINCE ?= HEAD~1
+# tests/changed.py says which folders of tests a change since the commit SINCE asks for, and what SINCE is unless given.
 test-shapes: setup
 	@folders=`.venv/bin/python -m tests.changed '$(SINCE)'` || exit 1; \
 	if [ -n "$$folders" ]; then $(PYTEST) -n auto --check-shapes $$folders $(ARGS); fi

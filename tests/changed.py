@@ -1,8 +1,9 @@
-"""Prints the folders of tests to run with checked shapes after a change: `python -m tests.changed HEAD~1`.
+"""Prints the folders of tests to run with checked shapes after a change: `python -m tests.changed [SINCE]`.
 
-`aotlens/NAME/` and `tests/NAME/` both ask for `tests/NAME`; a module in `aotlens/` itself and `tests/small_models.py` ask
-for every package, and so does a commit that git does not know. Imports are not followed, and the app is left out:
-`make test-long` checks everything.
+`aotlens/NAME/` and `tests/NAME/` both ask for `tests/NAME`; a module in `aotlens/` itself and `tests/small_models.py`
+ask for every package, and so does a commit that git does not know. Without SINCE it is where the branch left
+`origin/main`, or on `origin/main` itself the commit before (of a merge: all that was merged). Imports are not followed,
+and the app is left out: `make test-long` checks everything.
 """
 
 from __future__ import annotations
@@ -30,12 +31,18 @@ def _shared(parts: tuple[str, ...]) -> bool:
     return parts[0] == "aotlens" or parts[1] == "small_models.py"
 
 
-def main(since: str = "HEAD~1") -> None:
-    """Where git does not know the commit, everything counts as changed."""
-    command = ["git", "diff", "--name-only", since, "--"]
-    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    paths = answer.stdout.splitlines() if answer.returncode == 0 else ["aotlens/__init__.py"]
-    print(*folders(paths))
+def git(*arguments: str) -> str | None:
+    """What git prints, or None where it fails."""
+    answer = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    return answer.stdout.strip() if answer.returncode == 0 else None
+
+
+def main(since: str = "") -> None:
+    if not since:
+        fork = git("merge-base", "HEAD", "origin/main")
+        since = fork if fork and fork != git("rev-parse", "HEAD") else "HEAD~1"
+    changes = git("diff", "--name-only", since, "--")
+    print(*folders(["aotlens/__init__.py"] if changes is None else changes.splitlines()))
 
 
 if __name__ == "__main__":
