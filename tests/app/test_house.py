@@ -63,16 +63,16 @@ def test_callbacks_that_fit_start(settings, services: Core):
 
 
 @pytest.mark.parametrize(
-    ("output", "given", "message"),
+    ("output", "given", "parts"),
     [
-        (Output("small-lnk", "href"), Input("small-number", "value"), "'small-lnk', which is in no layout"),
-        (Output("small-link", "href"), Input("small-nmber", "value"), "'small-nmber', which is in no layout"),
-        (Output("small-link", "hrfe"), Input("small-number", "value"), "small-link.hrfe, and a Link has no such"),
-        (Output("small-link", "href"), Input("small-number", "valu"), "small-number.valu, and a Input has no such"),
+        (Output("small-lnk", "href"), Input("small-number", "value"), ("'small-lnk'", "no layout")),
+        (Output("small-link", "href"), Input("small-nmber", "value"), ("'small-nmber'", "no layout")),
+        (Output("small-link", "hrfe"), Input("small-number", "value"), ("small-link.hrfe", "a Link has no")),
+        (Output("small-link", "href"), Input("small-number", "valu"), ("small-number.valu", "a Input has no")),
     ],
 )
-def test_a_mistyped_id_or_property_stops_the_start(settings, services: Core, output, given, message: str):
-    with pytest.raises(ValueError, match=re.escape(message)):
+def test_a_mistyped_id_or_property_stops_the_start(settings, services: Core, output, given, parts: tuple[str, ...]):
+    with refused(*parts):
         create_app(settings, services, pages=[calling(output, given)])
 
 

@@ -35,6 +35,7 @@ def status(port: int) -> int:
     return code
 
 
+@pytest.mark.slow  # all that a user's own start imports
 def test_it_prints_its_address_and_nothing_alarming(checkpoints: Path, tmp_path: Path):
     port = free_port()
     process = subprocess.Popen(
