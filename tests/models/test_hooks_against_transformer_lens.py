@@ -6,6 +6,7 @@ step; the two notes are equal.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import random
 from collections.abc import Callable
@@ -348,3 +349,24 @@ def test_threads_get_what_transformer_lens_gives_to_one() -> None:
             found = list(threads.map(ask, [module] * 4, range(4)))
             assert_same(found, expected, "threads")
     assert not module.list_hooks() and module.context_level == 0
+
+
+def test_a_copys_hooks_are_its_own() -> None:
+    module = ours()
+    points: list[Any] = []
+    module.add_hook(PATTERN, lambda pattern, hook: points.append(hook), is_permanent=True)
+    duplicate = copy.deepcopy(module)
+    module.reset_hooks(including_permanent=True)
+    module(X)
+    duplicate(X)
+    assert points == [duplicate.hook_dict[PATTERN]]
+    assert [list(duplicate.list_hooks()), list(module.list_hooks())] == [[PATTERN], []]
+    duplicate.reset_hooks(including_permanent=True)
+    duplicate(X)
+    assert len(points) == 1
+
+
+def test_a_hook_point_knows_its_layer() -> None:
+    module, other = ours(), theirs()
+    assert module.hook_dict.keys() == other.hook_dict.keys() == set(NAMES)
+    assert all(module.hook_dict[name].layer() == other.hook_dict[name].layer() for name in NAMES[1:-1])
