@@ -10,6 +10,7 @@ import sys
 import pytest
 
 import aotlens
+from tests.messages import refused
 
 PRIVATE = {"cli", "commands", "files", "untrusted", "__main__"}
 PUBLIC = sorted({module.name for module in pkgutil.iter_modules(aotlens.__path__)} - PRIVATE)
@@ -46,5 +47,5 @@ def test_packages_load_on_first_use() -> None:
 
 
 def test_a_name_that_is_not_there_lists_those_that_are() -> None:
-    with pytest.raises(AttributeError, match=r"no attribute 'head'; it has .*heads"):
+    with refused("'head'", "heads", error=AttributeError):
         _ = aotlens.head

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from aotlens.files import load_run, replacing_file, save_run
+from tests.messages import refused
 
 KILLED = """
 import os, signal, sys
@@ -59,11 +60,11 @@ def test_a_run_resumes_from_its_own_state_only(tmp_path: Path) -> None:
     assert progress == {"step": 4}
     for name, tensor in tensors.items():
         torch.testing.assert_close(loaded[name], tensor, rtol=0, atol=0)
-    with pytest.raises(ValueError, match="the run was started with another device, seed; resume it as it was"):
+    with refused("device, seed"):
         load_run(path, {"seed": 1, "heads": [(0, 1)], "device": "cpu"}, "the run", "resume it as it was")
     whole = path.read_bytes()
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    with pytest.raises(ValueError, match="damaged: its contents are not what was saved"):
+    with refused("damaged"):
         load_run(path, {"seed": 0, "heads": [(0, 1)]}, "the run", "resume it as it was")
-    with pytest.raises(ValueError, match="expected the state of the run, found what cannot be read"):
+    with refused("state of the run"):
         load_run(tmp_path / "none", {}, "the run", "resume it as it was")

@@ -34,6 +34,7 @@ from aotlens.heads.reader import HeadReader
 from aotlens.interop import to_transformer_lens
 from aotlens.paths import direct_logit_attribution, expand, patch_edge, patch_edges, term_importance
 from aotlens.trigrams import count_bigrams, ensemble_check, evidence, read_ids, score_triples, zero_layer
+from tests.messages import refused
 from tests.small_models import SMALL, maker
 
 SENTENCE = "the cat sat on the mat, the rat sat on the cat, and that was that "
@@ -175,7 +176,7 @@ def test_keys_are_marked_in_a_text() -> None:
 
 def test_a_bridge_without_a_tokenizer_and_an_empty_list_are_named() -> None:
     bare = to_transformer_lens(maker()())
-    with pytest.raises(ValueError, match="needs a model with a tokenizer; give token ids"):
+    with refused("tokenizer", "token ids"):
         attention_to(bare, "a text")
     with pytest.raises(ValueError, match="empty list"):
         HeadReader.of(MODEL).require_ids([])

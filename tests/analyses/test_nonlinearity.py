@@ -24,6 +24,7 @@ from analyses._nonlinearity import Clock, Finding, Results, kept, options, publi
 from aotlens.checkpoints import CheckpointInfo, save_checkpoint
 from aotlens.data import Tokenizer, open_corpus
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
+from tests.messages import refused
 
 pytestmark = pytest.mark.usefixtures("real_bundled_folder")
 
@@ -210,7 +211,7 @@ def test_windows_are_held_out_text(corpus: str, masked: str) -> None:
         assert rows.shape == (20, 12) and (rows[:, 0] == model.tokenizer.eot_id).all()
         for row in rows:  # the last of a document runs on into the next
             assert all(part in text for part in model.tokenizer.decode(row[1:]).split("<|endoftext|>"))
-    with pytest.raises(ValueError, match="expected text for 300 windows of 100 tokens, got"):
+    with refused("300 windows", "100 tokens", "got"):
         _texts.windows(model, open_corpus(corpus), 100, 100, 3)
     assert len(_texts.sentences(open_corpus(corpus), 10, 0)) == 10
     with pytest.raises(ValueError, match="at least 10000 sentences"):

@@ -17,6 +17,7 @@ import torch
 from aotlens.checkpoints import CheckpointError, CheckpointInfo, layout, load_folder, save_checkpoint, verify
 from aotlens.models import AttentionOnlyTransformer
 from tests.checkpoints.killing import DIE_AT
+from tests.messages import refused
 
 ROOT = Path(__file__).parents[2]
 
@@ -155,7 +156,7 @@ def test_a_real_limit_of_the_operating_system(copy: Path, model: AttentionOnlyTr
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:
-        with pytest.raises(CheckpointError, match=r"could not be written: File too large.*is whole"):
+        with refused("File too large", "whole", error=CheckpointError):
             save_checkpoint(copy, model, CheckpointInfo(name="other"))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -174,5 +175,5 @@ def test_nothing_is_left_of_a_save_that_fails_otherwise(copy: Path, tmp_path: Pa
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path, model: AttentionOnlyTransformer) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(CheckpointError, match=r"file.m: the checkpoint could not be written: Not a directory"):
+    with refused("file.m", "could not be written", "Not a directory", error=CheckpointError):
         save_checkpoint(tmp_path / "file" / "m", model, CheckpointInfo(name="m"))

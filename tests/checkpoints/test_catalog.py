@@ -18,6 +18,7 @@ from aotlens.checkpoints import (
     list_checkpoints,
     verify,
 )
+from tests.messages import refused
 
 ROOT = Path(__file__).parents[2]
 
@@ -112,7 +113,7 @@ def test_unknown_names(places: dict[str, Path], name: str, expected: str) -> Non
 
 
 def test_a_given_folder_that_does_not_exist(places: dict[str, Path]) -> None:
-    with pytest.raises(CheckpointError, match="nowhere: expected a checkpoint or a folder of checkpoints"):
+    with refused("nowhere", "folder of checkpoints", error=CheckpointError):
         list_checkpoints([places["work"] / "nowhere"])
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from aotlens.checkpoints import CheckpointError, export_checkpoint, import_checkpoint, layout, verify
 from tests.checkpoints.killing import DIE_AT
+from tests.messages import refused
 
 ROOT = Path(__file__).parents[2]
 
@@ -80,7 +81,7 @@ def test_killed_at_any_system_call(kind: str, step: int, saved: Path, tmp_path: 
 def test_two_at_once_do_not_undo_each_other(saved: Path, tmp_path: Path) -> None:
     with layout.replacing(tmp_path / "m") as incoming:
         (incoming / "card.md").write_text("half way")
-        with pytest.raises(CheckpointError, match="another process is saving, importing or exporting there"):
+        with refused("another process", error=CheckpointError):
             import_checkpoint(saved, name="m", into=tmp_path)
         assert (incoming / "card.md").read_text() == "half way"
         for file in layout.FILES:

@@ -13,6 +13,7 @@ import pytest
 from aotlens.data import Document, TokenFile, Tokenizer, documents_sha256
 from aotlens.data import token_file as token_file_module
 from aotlens.data import tokenizer as tokenizer_module
+from tests.messages import refused
 
 DOCUMENTS = [
     Document("one", "the cat sat on the mat — 😀\n" * 30),
@@ -111,7 +112,7 @@ def test_large_vocabularies_take_four_bytes(tokenizer: Tokenizer, tmp_path: Path
 
 
 def test_nothing_to_build_from(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="expected documents to encode, got none"):
+    with refused("documents", "none"):
         TokenFile.build([], tokenizer, tmp_path / "tokens.bin")
     with pytest.raises(ValueError, match="lone surrogate"):
         TokenFile.build([Document("bad", "\ud800")], tokenizer, tmp_path / "tokens.bin")
@@ -141,7 +142,7 @@ def test_a_disk_without_room_leaves_the_old_file(tokenizer: Tokenizer, tmp_path:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))  # the kernel refuses larger files, as if full
     try:
-        with pytest.raises(OSError, match=r"while writing; nothing was replaced: .*tokens\.bin") as raised:
+        with refused("nothing was replaced", "tokens.bin", error=OSError) as raised:
             TokenFile.build([Document("large", "x" * 200_000)], tokenizer, path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -167,7 +168,7 @@ def test_damaged_files_are_refused(tokenizer: Tokenizer, tmp_path: Path) -> None
         with pytest.raises(ValueError, match=re.escape(str(path)) + ": .*" + message):
             TokenFile.open(path)
     path.unlink()
-    with pytest.raises(ValueError, match="expected a token file, found none"):
+    with refused("token file", "none"):
         TokenFile.open(path)
 
 
@@ -177,5 +178,5 @@ def test_ids_out_of_range_are_counted_as_an_error(tokenizer: Tokenizer, tmp_path
     data = bytearray(path.read_bytes())
     data[66:68] = (4321).to_bytes(2, "little")
     path.write_bytes(data)
-    with pytest.raises(ValueError, match="expected token ids below d_vocab = 280, got 4321"):
+    with refused("d_vocab = 280", 4321):
         TokenFile.open(path).counts()

@@ -18,6 +18,7 @@ from tokenizers import models, pre_tokenizers
 from aotlens.data import END_OF_TEXT, Tokenizer
 from aotlens.data import tokenizer as tokenizer_module
 from aotlens.data.byte_level import byte_of_character, escape_invalid_utf8
+from tests.messages import refused
 
 SENTENCES = [
     "the cat sat on the mat and the other cat sat there too, then they slept.\n",
@@ -127,7 +128,7 @@ def test_escapes_equal_pythons_own_up_to_spelling(data: bytes) -> None:
 def test_lone_surrogate_names_its_position(tokenizer: Tokenizer) -> None:
     with pytest.raises(ValueError, match=r"U\+D83D at character 3: .*Remove it"):
         tokenizer.encode("ab \ud83d")
-    with pytest.raises(ValueError, match="text 1 holds a lone surrogate, U\\+DC00 at character 0"):
+    with refused("text 1", "U+DC00", "character 0"):
         tokenizer.encode_batch(["ok", "\udc00"])
     with pytest.raises(ValueError, match="text 1 holds a lone surrogate"):
         Tokenizer.train(["ok", "\udc00"], 257)
@@ -148,7 +149,7 @@ def test_id_out_of_range(tokenizer: Tokenizer, bad: int) -> None:
 
 @pytest.mark.parametrize("bad", [torch.zeros(2, 3, dtype=torch.long), torch.tensor(3)])
 def test_a_batch_or_a_number_is_refused(tokenizer: Tokenizer, bad: torch.Tensor) -> None:
-    with pytest.raises(ValueError, match="one sequence of token ids"):
+    with refused("one sequence"):
         tokenizer.str_tokens(bad)
 
 
@@ -158,7 +159,7 @@ def test_vocabulary_size(tokenizer: Tokenizer) -> None:
     with pytest.raises(ValueError, match=r"at least 257 .* got 256"):
         Tokenizer.train(SENTENCES, 256)
     # there is nothing to merge beyond "ab", "abc" and " abc", however often they occur
-    with pytest.raises(ValueError, match="only 260 tokens; ask for d_vocab=260"):
+    with refused("260 tokens", "d_vocab=260"):
         Tokenizer.train(["abc " * 50], 1000)
     assert Tokenizer.train(["abc " * 50], 260).encode("abc abc") == [258, 259]
 
@@ -183,11 +184,11 @@ def test_saved_and_read_again(tokenizer: Tokenizer, tmp_path: Path) -> None:
 def test_unusable_files_are_named(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_text('{"model": ')
-    with pytest.raises(ValueError, match=r"tokenizer\.json: expected a tokenizer's JSON"):
+    with refused("tokenizer.json", "JSON"):
         Tokenizer.from_file(path)
     words = tokenizers.Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))
     words.save(str(path))
-    with pytest.raises(ValueError, match="expected a byte-level BPE tokenizer, got model 'WordLevel'"):
+    with refused("byte-level BPE", "'WordLevel'"):
         Tokenizer.from_file(path)
     bare = tokenizers.Tokenizer(models.BPE())
     bare.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -221,14 +222,14 @@ def test_broken_gpt2_files(tokenizer: Tokenizer, tmp_path: Path) -> None:
     good = bpe.read_text(encoding="utf-8")
     for line in ("three parts here", "qqq zzz"):
         bpe.write_text(f"{good}{line}\n", encoding="utf-8")
-        with pytest.raises(ValueError, match=r"encoder\.json and .*vocab\.bpe: expected GPT-2's two files"):
+        with refused("encoder.json", "vocab.bpe"):
             Tokenizer.from_gpt2_files(encoder, bpe)
     bpe.write_text("#version: 0.2\n", encoding="utf-8")
     encoder.write_text("{}")
-    with pytest.raises(ValueError, match=r"encoder\.json: expected tokens and ids with '<\|endoftext\|>'"):
+    with refused("encoder.json", "'<|endoftext|>'"):
         Tokenizer.from_gpt2_files(encoder, bpe)
     encoder.write_text("{")
-    with pytest.raises(ValueError, match=r"encoder\.json and .*vocab\.bpe: expected GPT-2's two files"):
+    with refused("encoder.json", "vocab.bpe"):
         Tokenizer.from_gpt2_files(encoder, bpe)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from aotlens.data.zero_shot import ON_THE_HUB, open_cbt, open_lambada, open_ptb, open_wikitext
+from tests.messages import refused
 
 WIKITEXT = (
     " \n = Robert Boulter = \n \n Robert Boulter is an English film , television and theatre actor . \n"
@@ -70,7 +71,7 @@ def test_cbt_from_a_file_and_from_its_folder(tmp_path: Path):
     assert questions[1].context.endswith(" . ` The") and questions[1].rest == " sat , ' he said ."
     assert open_cbt(str(tmp_path), "CN", "test") == questions
     assert [q.answer for q in open_cbt(str(tmp_path), "CN", "validation")] == [0]
-    with pytest.raises(ValueError, match=r"expected one file cbtest_NE_test_\*.txt below it, got 0"):
+    with refused("cbtest_NE_test_*.txt", "got 0"):
         open_cbt(str(tmp_path), "NE", "test")
 
 
@@ -136,13 +137,13 @@ def test_what_is_no_cbt_is_refused(tmp_path: Path, change: tuple[str, str], mess
     with pytest.raises(ValueError, match=message):
         open_cbt(str(path), "CN", "test")
     path.write_text(cbt_text().rpartition("\n21 ")[0])
-    with pytest.raises(ValueError, match="the last question has 20 lines, expected 21"):
+    with refused("20 lines", 21):
         open_cbt(str(path), "CN", "test")
 
 
 def test_files_that_are_not_there(tmp_path: Path):
     for opens in (open_lambada, open_wikitext, open_ptb):
-        with pytest.raises(ValueError, match="there is no such file; give the file's path, or hf:NAME"):
+        with refused("no such file", "hf:NAME"):
             opens(str(tmp_path / "none"))
     (tmp_path / "blank").write_text(" \n \n")
     for opens in (open_wikitext, open_ptb):

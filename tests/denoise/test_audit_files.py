@@ -13,6 +13,7 @@ from aotlens.checkpoints import find_checkpoint
 from aotlens.denoise import AuditRecord, audit, load_audit, save_audit, stored_audit
 from aotlens.denoise.audit_files import bundled_audits_folder
 from aotlens.files import read_tensors, write_record, write_tensors
+from tests.messages import refused
 from tests.small_models import SMALL, maker
 
 BUNDLED = (
@@ -76,7 +77,7 @@ def test_the_bundled_audits_are_small_and_listed() -> None:
     paths = sorted(bundled_audits_folder().iterdir())
     assert sum(path.stat().st_size for path in paths) <= 300_000
     assert tuple(path.name.removesuffix(".safetensors") for path in paths) == BUNDLED
-    with pytest.raises(ValueError, match="no audit of 'mine' is bundled; there are: code-2l-mhsa, novels-12l"):
+    with refused("'mine'", "code-2l-mhsa, novels-12l"):
         stored_audit("mine")
 
 
@@ -101,11 +102,11 @@ def test_files_that_are_something_else_are_refused(record: AuditRecord, tmp_path
     with pytest.raises(ValueError, match="expected an audit of a model"):
         load_audit(path)
     write_tensors(path, {"W": torch.zeros(2)}, {})
-    for refused in (lambda: load_audit(path), lambda: save_audit(path, record)):
+    for handle in (lambda: load_audit(path), lambda: save_audit(path, record)):
         with pytest.raises(ValueError, match="schema version 2"):
-            refused()
+            handle()
     write_record(path, "audit", {"null_snr": torch.zeros(2)}, {"schema_version": 1})  # beside turned subspaces only
-    with pytest.raises(ValueError, match=r"file\.safetensors: expected an audit of a model of schema version 2; make"):
+    with refused("file.safetensors", "schema version 2"):
         load_audit(path)
     path.unlink()
     save_audit(path, record)

@@ -11,6 +11,7 @@ from aotlens.denoise.bayes import predict
 from aotlens.denoise.descent import ENERGIES, descend, energy_on_plane
 from aotlens.denoise.one_layer import attend
 from aotlens.denoise.tasks import GaussianMixtures, LinearSubspaces, Spheres
+from tests.messages import refused
 
 CIRCLE = Spheres(n=2, d=1, radius=1.0, noise_variance=0.2)
 
@@ -72,7 +73,7 @@ def test_the_plane_is_the_energy_at_each_of_its_points(energy) -> None:
 
 def test_an_unknown_energy_is_refused() -> None:
     prompts = CIRCLE.sample(1, 3)
-    with pytest.raises(ValueError, match="energy='ising': expected one of 'memory', 'hopfield'"):
+    with refused("energy='ising'", "'memory', 'hopfield'"):
         descend(CIRCLE, prompts, energy="ising", alpha=1.0, beta=1.0)
     with pytest.raises(ValueError, match="energy='ising'"):
         energy_on_plane(prompts.context[0], torch.zeros(1), torch.zeros(1), energy="ising", alpha=1.0, beta=1.0)

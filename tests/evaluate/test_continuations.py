@@ -9,6 +9,7 @@ import torch
 from aotlens.data import Tokenizer
 from aotlens.evaluate import score_continuations
 from aotlens.models import AttentionOnlyTransformer
+from tests.messages import refused
 from tests.small_models import maker, small_tokenizer
 
 CONTEXTS = ["the cat", "", "the rat sat on the cat, and that was", "on the mat, the", "the cat", " that that that that"]
@@ -78,7 +79,7 @@ def test_what_exceeds_the_context_is_cut_behind_the_start_token(tokenizer: Token
     scores = score_continuations(model, [long], [" the cat"])
     losses, _ = _naive(model, tokenizer.encode(long), tokenizer.encode(" the cat"))
     np.testing.assert_allclose(scores.token_losses, losses, atol=1e-10)
-    with pytest.raises(ValueError, match=r"continuation 0: its 20 tokens do not fit into the model's n_ctx of 8"):
+    with refused("continuation 0", "20 tokens", "n_ctx of 8"):
         score_continuations(model, [[1]], [[2] * 20])
 
 

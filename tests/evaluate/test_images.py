@@ -10,6 +10,7 @@ import torch
 from aotlens.data.images import ImageProcessor, ImageSet
 from aotlens.evaluate import ImageEvaluation, evaluate_images
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
+from tests.messages import refused
 
 CLASSES = ("a", "b", "c")
 RNG = np.random.default_rng(0)
@@ -75,9 +76,9 @@ def test_calibration_of_a_model_that_knows_what_it_knows():
 def test_what_cannot_be_evaluated_is_named():
     model = network()
     other = ImageSet(images=IMAGES.images, labels=IMAGES.labels, classes=("a", "b", "d"))
-    with pytest.raises(ValueError, match="expected images of the model's classes, a, b, c, got a, b, d"):
+    with refused("a, b, c", "a, b, d"):
         evaluate_images(model, other)
-    with pytest.raises(ValueError, match="at least one labelled image"):
+    with refused("labelled image"):
         evaluate_images(model, IMAGES.take(torch.tensor([], dtype=torch.long)))
     model.image_processor = None
     with pytest.raises(ValueError, match="no image processor"):

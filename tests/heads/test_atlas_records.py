@@ -13,6 +13,7 @@ import aotlens
 from aotlens.checkpoints import bundled_folder, find_checkpoint
 from aotlens.heads import AtlasRecord, ablate, atlas, attention_to, load_atlas, motif_scores, save_atlas, stored_atlas
 from aotlens.heads.atlas_records import bundled_atlases_folder
+from tests.messages import refused
 from tests.small_models import SMALL, maker, small_tokenizer
 
 make = maker({**SMALL, "d_vocab": 270, "n_ctx": 16, "norm": "layernorm"})
@@ -56,7 +57,7 @@ def test_what_is_no_atlas_is_refused(record: AtlasRecord, tmp_path: Path) -> Non
         save_atlas(path, record)
     with pytest.raises(ValueError, match="expected an atlas"):
         load_atlas(find_checkpoint("novels-1l-mhsa").path / "model.safetensors")  # type: ignore[operator]
-    with pytest.raises(ValueError, match=r"no atlas of 'small' is bundled; there are: code-2l-mhsa, novels-12l-mssa"):
+    with refused("'small'", "code-2l-mhsa, novels-12l-mssa"):
         stored_atlas("small")
 
 

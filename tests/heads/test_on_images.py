@@ -10,6 +10,7 @@ import torch
 from aotlens import circuits, heads
 from aotlens.models import hook_names
 from tests.image_models import make, random_images
+from tests.messages import refused
 
 
 @pytest.mark.parametrize("how", ["zero", "mean", "position_mean", "uniform", "fixed_pattern", "resample"])
@@ -52,7 +53,7 @@ def test_circuits_between_patches_add_up_to_the_scores() -> None:
     W_pos = bare.W_pos.detach()
     expected = (W_pos @ bare.W_Q[0, 1]) @ (W_pos @ bare.W_K[0, 1]).T * bare.cfg.score_scale
     torch.testing.assert_close(own, expected.detach())
-    with pytest.raises(ValueError, match="W_E: this model reads patches, not tokens"):
+    with refused("W_E", "patches", "tokens"):
         circuits.qk_circuit(model, "0.1")
 
 

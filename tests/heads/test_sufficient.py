@@ -11,6 +11,7 @@ import torch
 from aotlens.heads import ablate, sufficient_heads
 from aotlens.models import AttentionOnlyTransformer
 from tests.heads.hand_built import induction, repeated
+from tests.messages import refused
 from tests.small_models import SMALL, maker
 
 M = 6
@@ -115,7 +116,7 @@ def test_no_effect_on_the_other_sequences_is_refused_too() -> None:
         effect = logits[:, -2].gather(1, targets[:, -2:-1].clamp(min=0)).squeeze(1)
         return torch.where(targets[:, 0] == 1, 0.0, effect)
 
-    with pytest.raises(ValueError, match="over 4 held-out sequences, so that no set"):
+    with refused("4 held-out sequences", "no set"):
         sufficient_heads(model, tokens, targets, right)
     assert sufficient_heads(model, tokens, targets, right, held_out=0).heads
 

@@ -11,6 +11,7 @@ import torch
 from aotlens.heads import attention_by_place, attention_patterns, mask_similarity, value_norms
 from aotlens.heads.reader import HeadReader
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
+from tests.messages import refused
 
 CFG = ModelConfig(n_layers=2, d_model=12, n_heads=3, d_head=4, n_ctx=8, d_vocab=20, seed=2, causal=False)
 TOKENS = torch.from_numpy(np.random.default_rng(0).integers(0, 20, (5, 8)))
@@ -94,8 +95,5 @@ def test_bert_through_a_bridge_is_as_hugging_face_has_it(tiny_bert: Path) -> Non
 
 
 def test_other_objects_are_refused() -> None:
-    with pytest.raises(
-        ValueError,
-        match="value norms: expected an AttentionOnlyTransformer or a TransformerLens TransformerBridge, got Linear",
-    ):
+    with refused("value norms", "AttentionOnlyTransformer", "TransformerBridge", "Linear"):
         HeadReader.of(torch.nn.Linear(2, 2), "value norms")

@@ -7,6 +7,7 @@ import torch
 
 from aotlens.interop import from_transformer_lens, to_transformer_lens
 from aotlens.interop.tokenizers import from_hugging_face, to_hugging_face
+from tests.messages import refused
 
 TEXTS = ["the cat", "", "<|endoftext|> typed", "naïve 🧵\x00", "  \n\t x"]
 
@@ -56,7 +57,7 @@ def test_another_kind_of_tokenizer_is_left_behind_with_a_warning(model, tokenize
     words = PreTrainedTokenizerFast(tokenizer_object=Backend(WordLevel({"a": 0, "?": 1}, unk_token="?")))
     with pytest.raises(ValueError, match="byte-level BPE"):
         from_hugging_face(words)
-    with pytest.raises(ValueError, match="fast Hugging Face tokenizer, got int"):
+    with refused("Hugging Face", "int"):
         from_hugging_face(3)
     bridge = to_transformer_lens(model)
     bridge.tokenizer = words

@@ -11,6 +11,7 @@ import transformer_lens
 from transformer_lens.utilities import get_act_name
 
 from aotlens.models import ActivationCache, hook_names
+from tests.messages import refused
 
 OF_LAYERS = ["resid_pre", "attn_out", "mlp_out", "q", "k", "v", "z", "attn_scores", "pattern", "result", "pre", "post"]
 ALONE = ["embed", "pos_embed", "scale", "normalized", "k1", "pattern0", "scale4ln1", "pre5", "hook_embed",
@@ -68,7 +69,7 @@ def test_a_batch_of_two_keeps_its_dimension(make, tokens) -> None:
 
 def test_the_way_to_transformer_lenss_methods_is_named_and_leaves_the_cache(caches) -> None:
     ours, _ = caches
-    with pytest.raises(AttributeError, match=r"to_transformer_lens\(\)\.decompose_resid"):
+    with refused("to_transformer_lens().decompose_resid", error=AttributeError):
         ours.decompose_resid()
     names = list(ours)
     converted = ours.to_transformer_lens()

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from aotlens.models import ModelConfig
+from tests.messages import refused
 
 SIZES = {"n_layers": 1, "d_model": 4, "n_heads": 2, "d_head": 2, "n_ctx": 3, "d_vocab": 5}
 
@@ -95,9 +96,9 @@ def test_to_json_and_back(fields):
 
 
 def test_unknown_and_missing_keys_are_named():
-    with pytest.raises(ValueError, match=r"unknown model configuration keys: colour, dropout. Known: act_fn,"):
+    with refused("colour, dropout", "act_fn"):
         ModelConfig.from_dict({**SIZES, "dropout": 0.1, "colour": "red"})
-    with pytest.raises(ValueError, match=r"missing model configuration keys: d_head, n_layers."):
+    with refused("d_head, n_layers"):
         ModelConfig.from_dict({k: v for k, v in SIZES.items() if k not in ("d_head", "n_layers")})
 
 

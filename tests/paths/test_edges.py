@@ -16,6 +16,7 @@ import aotlens
 from aotlens.heads import ablate
 from aotlens.models import AttentionOnlyTransformer, hook_names
 from aotlens.paths import expand, patch_edge, patch_edges
+from tests.messages import refused
 from tests.paths.conftest import KINDS
 from tests.small_models import MakeModel
 
@@ -185,7 +186,7 @@ def test_bad_edges_are_refused(make: MakeModel, tokens: Tensor) -> None:
             patch_edge(model, tokens, *arguments)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="norm='half'"):
         patch_edge(model, tokens, (0, 0), (1, 1), norm="half")
-    with pytest.raises(ValueError, match="has no queries or keys"):
+    with refused("queries or keys"):
         patch_edge(make(**KINDS["fixed"]), tokens, (0, 0), (1, 1), "k")
     with pytest.raises(ValueError, match="one prompt"):
         patch_edge(model, tokens.expand(2, -1), (0, 0), (1, 1))

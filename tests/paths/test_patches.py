@@ -12,6 +12,7 @@ from torch import Tensor
 from aotlens.models import AttentionOnlyTransformer, folded_norm, hook_names
 from aotlens.paths import patch_contributions
 from tests.image_models import MEAN_POOLED, make, random_images
+from tests.messages import refused
 from tests.small_models import SMALL, maker
 
 KINDS = {
@@ -156,13 +157,13 @@ def _linear_map(model: AttentionOnlyTransformer, image: Tensor, at: int) -> Tens
 
 def test_what_has_no_paths_is_refused_by_name() -> None:
     images = random_images()
-    with pytest.raises(ValueError, match="patch contributions: expected a model of images; this one reads tokens"):
+    with refused("patch contributions", "tokens"):
         patch_contributions(maker(SMALL)(), images)
-    with pytest.raises(ValueError, match="reads classes out of an image as a whole"):
+    with refused("classes"):
         patch_contributions(make(pooling=None), images)
-    with pytest.raises(ValueError, match="target 4: expected an output 0 to 3"):
+    with refused("target 4", "0 to 3"):
         patch_contributions(make(), images, [4])
-    with pytest.raises(ValueError, match="120 classes are more than 100; name some"):
+    with refused("120 classes", 100):
         patch_contributions(make(d_out=120), images)
-    with pytest.raises(ValueError, match=r"class 3: its logit was not taken apart; there are \(0, 1\)"):
+    with refused("class 3", "(0, 1)"):
         patch_contributions(make(), images, [0, 1]).of_class([0, 1, 3])

@@ -15,6 +15,7 @@ from aotlens.paths import Path, expand
 from aotlens.paths.bounds import bound_longer, prepare, read_heads, row_norms, spectral_norm_bound
 from aotlens.paths.streams import root_gradient
 from aotlens.paths.target import direction, whole_number
+from tests.messages import refused
 from tests.small_models import MakeModel
 
 DEEP: dict[str, Any] = {"n_layers": 4, "n_heads": 4, "bias": True}
@@ -297,7 +298,7 @@ def test_what_overflows_or_vanishes_proves_nothing(
 def test_a_path_that_is_infinite_is_refused() -> None:
     expansion = expand(scaled([1.0] * 4, torch.float32), torch.arange(8))
     object.__setattr__(expansion.frozen, "W_O", expansion.frozen.W_O * 1e38)
-    with pytest.raises(ValueError, match=r"contribution is .* in torch.float32; use model.double()"):
+    with refused("contribution", "torch.float32", "model.double()"):
         expansion.top(5, 7, 3)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from aotlens.plots import Edge, composition_graph, eigenvalue_plane, matrix_map
+from tests.messages import refused
 
 WORDS = {"quantity": "nats", "row_title": "destination token", "column_title": "source token"}
 
@@ -45,7 +46,7 @@ def test_many_rows_are_labelled_sparsely(n: int, all_of_them: bool):
 
 
 def test_labels_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match="expected 1 × 2 values for these labels, got 2 × 2"):
+    with refused("1 × 2", "2 × 2"):
         matrix_map(np.zeros((2, 2)), ["a"], ["b", "c"], **WORDS)
 
 

@@ -15,6 +15,7 @@ from aotlens.plots.distillation import (
     learning_curves,
     width_profiles,
 )
+from tests.messages import refused
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -72,7 +73,7 @@ def test_costs_have_a_band_for_random_orders():
     assert list(band.x) == [1, 2, 4, 4, 2, 1] and list(band.y) == [1, 4, 3, 3, 2, 0]
     np.testing.assert_allclose(line.y, [0.1, 0.2, 3.0], rtol=1e-6)
     assert "nats" in figure.layout.yaxis.title.text
-    with pytest.raises(ValueError, match="by error: expected 3 values, got 2"):
+    with refused("by error", 3, 2):
         cost_curves([Costs(name="m", sizes=[1, 2, 4], curves={"by error": np.zeros(2)}, random=rows[:, :2])])
 
 

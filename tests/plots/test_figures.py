@@ -13,6 +13,7 @@ from aotlens.plots import attention_map, describe, glyphs, training_curve
 from aotlens.plots.attention import span_of
 from aotlens.plots.colours import lookup, stops
 from aotlens.plots.labels import axis_labels
+from tests.messages import refused
 
 
 def test_a_map_goes_out_as_float32_and_not_as_a_list(rng: np.random.Generator):
@@ -44,7 +45,7 @@ def test_a_map_of_nothing_is_a_figure():
 
 
 def test_a_map_of_the_wrong_size_is_refused():
-    with pytest.raises(ValueError, match=r"expected 3 × 3 values for 3 tokens, got \(2, 2\)"):
+    with refused("3 × 3", "3 tokens", "(2, 2)"):
         attention_map(np.ones((2, 2), dtype=np.float32), ["a", "b", "c"])
 
 

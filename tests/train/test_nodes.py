@@ -20,6 +20,7 @@ from torch.distributed.run import get_args_parser
 
 from aotlens.checkpoints import read_info
 from aotlens.train.distributed import World
+from tests.messages import refused
 from tests.test_structure import ROOT
 from tests.train import agents
 from tests.train.conftest import RECIPE
@@ -54,7 +55,7 @@ def _logs(homes: tuple[Path, Path]) -> str:
 
 def test_batches_that_do_not_divide_are_refused_before_any_step():
     World(rank=0, size=3).require_equal_shares([9, 6])
-    with pytest.raises(ValueError, match="a batch of 8 rows does not divide over 3 processes: choose a batch_size"):
+    with refused("8 rows", "3 processes", "batch_size"):
         World(rank=0, size=3).require_equal_shares([9, 8])
 
 

@@ -9,6 +9,7 @@ import torch
 from aotlens.data import TokenFile, Tokenizer, open_corpus
 from aotlens.heads import ablate, attention_patterns
 from aotlens.trigrams import evidence, score_triples, skip_trigrams
+from tests.messages import refused
 
 
 @pytest.fixture
@@ -210,7 +211,7 @@ def test_sources_of_text_agree(make, text, tmp_path) -> None:
 
 def test_tables_of_another_model_are_refused(make) -> None:
     table = score_triples(make(d_vocab=40, n_heads=3), (0, 2), [1], [39], [3])
-    with pytest.raises(ValueError, match="token 39, but this model's are 0 to 22"):
+    with refused("token 39", "0 to 22"):
         evidence(make(n_heads=3), table, np.array([1, 2]), run_model=False)
     with pytest.raises(ValueError, match=r"head 0\.2"):
         evidence(make(d_vocab=40), table, np.array([1, 2]), run_model=False)

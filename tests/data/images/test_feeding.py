@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 
 from aotlens.data.images import ImageProcessor, ImageSampler, ImageSet
+from tests.messages import refused
 
 RNG = np.random.default_rng(0)
 
@@ -123,7 +124,7 @@ def test_another_size_is_cut_and_scaled():
     [torch.zeros(2, 1, 4, 4), torch.zeros(2, 2, 4, 4, dtype=torch.uint8), torch.zeros(4, 4, dtype=torch.uint8)],
 )
 def test_other_pixels_are_refused(pixels: torch.Tensor):
-    with pytest.raises(ValueError, match=r"expected images \[image, 1 or 3 channels, height, width\] of uint8"):
+    with refused("[image, 1 or 3 channels, height, width]", "uint8"):
         processor(1).encode(pixels)
 
 

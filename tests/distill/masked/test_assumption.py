@@ -9,6 +9,7 @@ from scipy.spatial.distance import pdist
 from aotlens.distill import check_assumption, distinguish_mask, masked_lm
 from tests.distill.compile.networks import unchecked_shapes
 from tests.distill.masked.sequences import masked_sequences
+from tests.messages import refused
 
 
 def test_what_it_finds():
@@ -56,10 +57,10 @@ def test_violations_are_named(which, message, use):
 
 def test_which_token_is_the_mask():
     X, _, positions, mask = masked_sequences(12, seed=3)
-    with pytest.raises(ValueError, match=r"6 tokens are in every sequence.*give mask="):
+    with refused("6 tokens", "mask="):
         check_assumption(X[:1])
     assert check_assumption(X[:1], mask).positions.tolist() == positions[:1].tolist()
-    with pytest.raises(ValueError, match=r"sequences 8 do not have \[MASK\]"):
+    with refused("sequences 8", "[MASK]"):
         check_assumption(broken("unmasked"), mask)
     with pytest.raises(ValueError, match=r"mask: expected \[5\], got \[4\]"):
         check_assumption(X, mask[:4])
@@ -76,7 +77,7 @@ def test_many_violations_are_counted():
 def test_other_shapes_are_refused():
     with unchecked_shapes():
         for X in (torch.ones(6, 5), torch.ones(5), torch.ones(1, 1, 6, 5)):
-            with pytest.raises(ValueError, match=r"expected vectors \[sequence, position, d_model\] of floats"):
+            with refused("[sequence, position, d_model]", "floats"):
                 check_assumption(X)
 
 
@@ -84,7 +85,7 @@ def test_other_shapes_are_refused():
 @pytest.mark.parametrize("use", [check_assumption, lambda X: masked_lm(X, torch.arange(12), 0.1)])
 def test_tokens_whose_products_float64_loses(scale, use):
     X, _, _, _ = masked_sequences(12, seed=3)
-    with pytest.raises(ValueError, match=r"whose largest coordinate is 1e-100 … 1e\+100 .* Multiply X by a number"):
+    with refused("1e-100", "1e+100", "Multiply X"):
         use(X * scale)
 
 
@@ -93,5 +94,5 @@ def test_minus_zero_is_zero():
     X[2] = X[1].flip(0)
     other = int((check_assumption(X[1:2], mask).positions[0] + 1) % 6)
     X[1, other, 0], X[2, 5 - other, 0] = 0.0, -0.0
-    with pytest.raises(ValueError, match=r"condition 3 .* is violated by sequences 1, 2 "):
+    with refused("condition 3", "sequences 1, 2"):
         check_assumption(X)

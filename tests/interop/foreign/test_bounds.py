@@ -25,6 +25,7 @@ from aotlens.interop.foreign.archive import read_pickled, read_plain
 from tests.interop.foreign.conftest import NanoGPT, write_nanogpt
 from tests.interop.foreign.test_threats import FLOATS, stored, zipped
 from tests.interop.test_legacy import legacy_state
+from tests.messages import refused
 
 #: Thirty tuples, each of the one before, twice: a billion parts where it is printed or hashed.
 LAUGHS = b"\x80\x02)q\x00" + b"".join(
@@ -79,7 +80,7 @@ def test_programs_of_many_small_objects(tmp_path: Path, monkeypatch: pytest.Monk
         read_pickled(file(b"\x80\x02](" + b"\x8f" * 20_000 + b"e."))
     monkeypatch.setattr(pickled, "_MAX_CLASSES", 50)
     named = b"".join(b"ca\n%d\n" % i for i in range(60))
-    with pytest.raises(ValueError, match="it names more than 50 classes"):
+    with refused("50 classes"):
         read_pickled(file(b"\x80\x02](" + named + b"e."))
     same = read_pickled(file(b"\x80\x02](" + b"ca\nb\n" * 60 + b"e."))
     assert len(same) == 60 and len(set(map(id, same))) == 1
@@ -97,15 +98,15 @@ def test_instructions_that_take_memory_by_a_number(tmp_path: Path) -> None:
 def test_parts_of_an_archive_that_should_be_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archive, "MAX_PROGRAM_BYTES", 1_000)
     long = b"\x80\x02X" + struct.pack("<I", 2_000) + b"a" * 2_000 + b"."
-    with pytest.raises(ValueError, match=r"its data.pkl has 2,008 bytes, more than 1,000"):
+    with refused("data.pkl", "2,008 bytes", "1,000"):
         read_pickled(zipped(tmp_path / "w.pt", long))
     for read in (read_pickled, read_plain):
-        with pytest.raises(ValueError, match=r"it is longer than 1,000 bytes"):
+        with refused("1,000 bytes"):
             read(old_file(tmp_path / "old.pt", long) if read is read_pickled else _written(tmp_path / "p.pkl", long))
     with zipfile.ZipFile(tmp_path / "b.pt", "w", zipfile.ZIP_STORED) as file:
         file.writestr("archive/data.pkl", b"\x80\x02}.")
         file.writestr("archive/byteorder", bytes(500))
-    with pytest.raises(ValueError, match=r"its byteorder has 500 bytes, more than 16"):
+    with refused("byteorder", "500 bytes", 16):
         read_pickled(tmp_path / "b.pt")
 
 
@@ -126,7 +127,7 @@ def test_old_files_are_held_to_their_bytes(tmp_path: Path) -> None:
     ):
         with pytest.raises(ValueError, match=message):
             read_pickled(old_file(tmp_path / "w.pt", program, *storages))
-    with pytest.raises(ValueError, match=r"neither a zip nor what PyTorch wrote before 1.6"):
+    with refused("zip", "1.6"):
         read_pickled(_written(tmp_path / "n.pt", pickle.dumps(7)))
 
 
@@ -137,7 +138,7 @@ def test_a_storage_that_begins_elsewhere(tmp_path: Path) -> None:
     header = data.index(b"PK\x03\x04", data.index(FLOATS) - 60)
     data[header + 28 : header + 30] = b"\xff\xff"
     path.write_bytes(data)
-    with pytest.raises(ValueError, match="it has a storage that ends beyond the file"):
+    with refused("storage"):
         read_pickled(path)
 
 
@@ -146,7 +147,7 @@ def test_tensors_that_share_their_numbers(tmp_path: Path) -> None:
     one = torch.randn(4, 1_000, 1_000)
     state = {f"blocks.{i}.attn.W_Q": one for i in range(1_000)} | {"embed.W_E": one[0], "blocks.0.attn.W_O": one}
     torch.save(state, tmp_path / "w.pt")
-    with pytest.raises(ValueError, match="its tensors share so much that they amount to 16,020,000,000 bytes"):
+    with refused("16,020,000,000 bytes"):
         aotlens.load(tmp_path / "w.pt")
 
 
@@ -154,11 +155,11 @@ def test_layers_that_are_only_said(tmp_path: Path) -> None:
     """Each layer would be built before its tensors are missed: a billion of them never end."""
     state = legacy_state("LN")
     torch.save(state | {"blocks.999999999.attn.W_Q": torch.zeros(1)}, tmp_path / "w.pt")
-    with pytest.raises(ValueError, match="expected tensors of each of 1,000,000,000 layers, found"):
+    with refused("1,000,000,000 layers"):
         aotlens.load(tmp_path / "w.pt", config={"positional_embedding_type": "standard"})
     torch.save(state, tmp_path / "model.pth")
     (tmp_path / "config.json").write_text(json.dumps({"n_layers": 10**9}))
-    with pytest.raises(ValueError, match="expected tensors of each of 1,000,000,000 layers, found"):
+    with refused("1,000,000,000 layers"):
         aotlens.load(tmp_path / "model.pth")
 
 
@@ -169,11 +170,11 @@ def test_names_that_fill_the_memory(tmp_path: Path, save_module: Any) -> None:
     module: Any = HookedTransformer(_config(), legacy_state("LN"))
     module._modules = OrderedDict({"a" * 2_000: module.blocks})
     save_module(module, tmp_path / "m.pt")
-    with pytest.raises(ValueError, match="names of modules and tensors of up to 1,000 letters"):
+    with refused("1,000 letters"):
         aotlens.load(tmp_path / "m.pt")
     for name in ("a" * 2_000, 7):
         torch.save({name: torch.ones(2)}, tmp_path / "w.pt")
-        with pytest.raises(ValueError, match="expected tensors by names of up to 1,000 letters"):
+        with refused("1,000 letters"):
             aotlens.load(tmp_path / "w.pt")
 
 
@@ -196,7 +197,7 @@ def test_a_module_whose_parts_are_of_other_kinds(tmp_path: Path, save_module: An
 def test_a_name_that_is_given_twice(tmp_path: Path) -> None:
     state = legacy_state("LN")
     torch.save(state | {"module.embed.W_E": state["embed.W_E"] + 1}, tmp_path / "w.pt")
-    with pytest.raises(ValueError, match=r"embed.W_E is given twice, the second time as module.embed.W_E"):
+    with refused("embed.W_E", "twice", "module.embed.W_E"):
         aotlens.load(tmp_path / "w.pt")
 
 
@@ -205,7 +206,7 @@ def test_settings_larger_than_any_file(tmp_path: Path) -> None:
     with sparse.open("wb") as file:
         file.truncate(10**8)
     torch.save(legacy_state("LN"), tmp_path / "model.pth")
-    with pytest.raises(ValueError, match=r"config.json: expected at most 4 MB, found 100.0 MB"):
+    with refused("config.json", "4 MB", "100.0 MB"):
         aotlens.load(tmp_path, "cpu")
 
 
@@ -232,7 +233,7 @@ def test_a_bert_that_is_larger_than_its_files(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").unlink()
     with zipfile.ZipFile(tmp_path / "pytorch_model.bin", "w", zipfile.ZIP_DEFLATED) as bomb:
         bomb.writestr("archive/data.pkl", bytes(1_000_000))
-    with pytest.raises(ValueError, match=r"compresses nothing; here 'archive/data.pkl' is compressed"):
+    with refused("'archive/data.pkl'", "compressed"):
         aotlens.load(tmp_path, "cpu")
 
 
@@ -257,7 +258,7 @@ def test_any_settings_and_any_shapes_are_a_model_or_a_sentence(tmp_path: Path, s
     rng = random.Random(seed)
     sources = ((legacy_state("LN"), {"positional_embedding_type": "standard"}), _source(tmp_path))
     (tmp_path / "ckpt.pt").unlink()
-    refused = 0
+    n_refused = 0
     for state, said in sources * 15:
         tensors = {name: tensor.clone() for name, tensor in state.items()}
         for name in rng.sample(sorted(tensors), 2) if rng.random() < 0.6 else ():
@@ -275,6 +276,6 @@ def test_any_settings_and_any_shapes_are_a_model_or_a_sentence(tmp_path: Path, s
                 warnings.simplefilter("ignore")
                 aotlens.load(tmp_path, "cpu")
         except ValueError as error:
-            refused += 1
+            n_refused += 1
             assert str(tmp_path) in str(error), error
-    assert 5 < refused < 30
+    assert 5 < n_refused < 30

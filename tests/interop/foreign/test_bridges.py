@@ -43,6 +43,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
     return answers
 
 
+@pytest.mark.slow
 def test_what_takes_a_bridge_works(said: dict[str, dict[str, str]]) -> None:
     assert said["works"] == dict.fromkeys(said["works"], "ok")
     assert len(said["works"]) == 16

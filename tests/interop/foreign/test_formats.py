@@ -26,6 +26,7 @@ from tests.interop.foreign.conftest import (
     write_nanogpt,
 )
 from tests.interop.test_legacy import legacy_logits, legacy_state
+from tests.messages import refused
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*`loss_type=None`.*")
 
@@ -91,7 +92,7 @@ def test_a_sharded_gpt2(gpt2, tmp_path):
     assert len(list(tmp_path.glob("*.safetensors"))) > 1
     same(aotlens.load(tmp_path, "cpu")(TOKENS), gpt2(TOKENS).logits)
     next(tmp_path.glob("model-00001*.safetensors")).unlink()
-    with pytest.raises(ValueError, match=r"names model-00001-of-.*, not found in this folder. Fetch the rest"):
+    with refused("model-00001-of-", "not found"):
         aotlens.load(tmp_path)
 
 
@@ -172,7 +173,7 @@ def test_a_state_dict_alone(tmp_path, norm, shortformer):
 def test_what_else_is_asked_for(tmp_path):
     state = {name: t for name, t in legacy_state("LN", d_mlp=5).items() if not name.endswith(".mask")}
     torch.save(state, tmp_path / "m.pth")
-    with pytest.raises(ValueError, match=r"attention_dir \('causal' or 'bidirectional'\); act_fn \(one of gelu"):
+    with refused("attention_dir", "'causal' or 'bidirectional'", "act_fn", "gelu"):
         aotlens.load(tmp_path / "m.pth", config={"positional_embedding_type": "standard"})
 
 
@@ -301,21 +302,19 @@ def test_maps_that_do_not_fit(tmp_path, changes, message):
 
 def test_names_that_nobody_knows(tmp_path):
     torch.save(Plain().state_dict(), tmp_path / "plain.pt")
-    with pytest.raises(
-        ValueError, match=r"looked for tensors named embed.W_E, .* or wte.weight, .*; found scale, .*map="
-    ):
+    with refused("embed.W_E", "wte.weight", "scale", "map="):
         aotlens.load(tmp_path / "plain.pt")
-    with pytest.raises(ValueError, match="key_map= says what other names mean in ours, so it needs config="):
+    with refused("key_map=", "config="):
         aotlens.load(tmp_path / "plain.pt", key_map=KEY_MAP)
     torch.save({"step": 1, "a": Plain().state_dict(), "b": Plain().state_dict()}, tmp_path / "two.pt")
-    with pytest.raises(ValueError, match=r"looked for named tensors, .*found 'step': int, 'a': dict"):
+    with refused("named tensors", "'step': int, 'a': dict"):
         aotlens.load(tmp_path / "two.pt")
     torch.save([1, 2], tmp_path / "list.pt")
-    with pytest.raises(ValueError, match=r"found a list\. Save model.state_dict\(\)"):
+    with refused("list", "model.state_dict()"):
         aotlens.load(tmp_path / "list.pt")
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "notes.bin").mkdir()
-    with pytest.raises(ValueError, match=r"looked for an aotlens checkpoint and for weights .*; found notes.bin"):
+    with refused("aotlens checkpoint", "notes.bin"):
         aotlens.load(tmp_path / "empty")
 
 
@@ -337,8 +336,8 @@ def test_a_bert_comes_as_a_bridge(tmp_path):
     same(cache["pattern", 1], theirs(TOKENS, output_attentions=True).attentions[1])
     assert motif_scores(bridge, half_length=3)["induction"].shape == (2, 2)
     (tmp_path / "model.safetensors").write_bytes(b"cut")
-    with pytest.raises(ValueError, match=r"numbers, and the weights have 3 bytes. Fetch the folder again"):
+    with refused("3 bytes"):
         aotlens.load(Path(tmp_path))
     (tmp_path / "model.safetensors").write_bytes(b"cut" * 10_000)
-    with pytest.raises(ValueError, match="expected a whole BERT of Hugging Face's, found"):
+    with refused("BERT"):
         aotlens.load(Path(tmp_path))

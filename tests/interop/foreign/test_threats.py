@@ -19,6 +19,7 @@ from aotlens.interop.foreign.archive import read_pickled
 from aotlens.interop.foreign.modules import module_state
 from tests.interop.foreign.conftest import HookedTransformer, HookedTransformerConfig
 from tests.interop.test_legacy import legacy_state
+from tests.messages import refused
 
 
 class Calls:
@@ -90,11 +91,11 @@ def test_what_we_give_cannot_be_changed(tmp_path):
     with pytest.raises(ValueError, match=r"it changes a function"):
         read_pickled(zipped(tmp_path / "a.pt", builder))
     of_class = b"\x80\x02cos\nsystem\n}X\x08\x00\x00\x00__call__K\x01sb."
-    with pytest.raises(ValueError, match=r"damaged, or no file of torch.save"):
+    with refused("damaged"):
         read_pickled(zipped(tmp_path / "b.pt", of_class))
     instance = read_pickled(zipped(tmp_path / "c.pt", b"\x80\x02cos\nsystem\n)\x81}X\x01\x00\x00\x00xK\x01sb."))
     assert instance.state == {"x": 1}
-    with pytest.raises(Exception, match=r"it sets state of os.system"):
+    with refused("os.system", error=Exception):
         instance.state = {}
 
 
@@ -105,7 +106,7 @@ def test_a_zip_bomb_is_not_unpacked(tmp_path):
             data = source.read(entry)
             bomb.writestr(entry.filename, bytes(10_000_000) if entry.filename.endswith("data/0") else data)
     assert (tmp_path / "b.pt").stat().st_size < 100_000
-    with pytest.raises(ValueError, match=r"compresses nothing; here '.*' is compressed, .*Nothing was read"):
+    with refused("compressed", "Nothing was read"):
         aotlens.load(tmp_path / "b.pt")
 
 
@@ -160,7 +161,7 @@ def test_files_of_before_zips_are_held_to_the_same(tmp_path):
     repeated = {"embed.W_E": torch.ones(1).expand(10**6, 10**6), "x": torch.ones(2)}
     for is_zip in (True, False):
         torch.save(repeated, tmp_path / "w.pt", _use_new_zipfile_serialization=is_zip)
-        with pytest.raises(ValueError, match=r"it makes a tensor \[1000000, 1000000\] of a storage of 1 numbers"):
+        with refused("[1000000, 1000000]", "1 numbers"):
             aotlens.load(tmp_path / "w.pt")
         torch.save({"W_E": torch.eye(3).to_sparse()}, tmp_path / "s.pt", _use_new_zipfile_serialization=is_zip)
         with pytest.raises(
@@ -196,7 +197,7 @@ def test_memory_that_a_pickle_asks_for(tmp_path):
     """The memo of the interpreter in C has room for the largest number that is put: here 2³¹ places."""
     program = b"\x80\x02}r\xff\xff\xff\x7f."
     assert read_pickled(zipped(tmp_path / "w.pt", program)) == {}
-    with pytest.raises(ValueError, match=r"damaged, or no file of torch.save"):
+    with refused("damaged"):
         read_pickled(zipped(tmp_path / "s.pt", b"\x80\x02X\xff\xff\xff\x7fa."))  # one letter of a text of 2 GB
 
 
@@ -204,7 +205,7 @@ def test_modules_that_contain_themselves(tmp_path, save_module):
     module: Any = HookedTransformer(_config(), legacy_state("LN"))
     module.blocks._modules["2"] = module
     save_module(module, tmp_path / "m.pt")
-    with pytest.raises(ValueError, match="found more than 50,000 modules or 30 within each other"):
+    with refused("50,000 modules", 30):
         module_state(read_pickled(tmp_path / "m.pt"))
 
 

@@ -18,6 +18,7 @@ from aotlens.heads import image_maps
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.paths import patch_contributions
 from tests.interop.foreign.conftest import noisy, write_json
+from tests.messages import refused
 
 _PIXELS = {"do_normalize": True, "do_rescale": True, "rescale_factor": 1 / 255, "image_mean": [0.4, 0.5, 0.6],
            "image_std": [0.2, 0.3, 0.4]}  # fmt: skip
@@ -117,7 +118,7 @@ def test_what_is_outside_the_family_is_refused_by_name(tmp_path: Path, settings:
 
 def test_a_vit_without_classes_is_refused_by_name(tmp_path: Path) -> None:
     transformers.ViTModel(config()).save_pretrained(tmp_path)
-    with pytest.raises(CheckpointError, match=r"no classifier\.weight \(a ViTForImageClassification has it\)"):
+    with refused("classifier.weight", error=CheckpointError):
         aotlens.load(tmp_path)
 
 
@@ -125,7 +126,7 @@ def test_what_no_shape_tells_is_asked_for(tmp_path: Path) -> None:
     theirs = save(tmp_path)
     (tmp_path / "config.json").unlink()
     file = tmp_path / "model.safetensors"
-    with pytest.raises(CheckpointError, match=r"num_attention_heads .* hidden_act"):
+    with refused("num_attention_heads", "hidden_act", error=CheckpointError):
         aotlens.load(file)
     model = aotlens.load(file, config={"num_attention_heads": 3, "hidden_act": "gelu", "layer_norm_eps": 1e-3})
     images = torch.randn(1, 3, 9, 9)
