@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
@@ -165,16 +165,55 @@ def new_page(chromium: Browser, **options: Any) -> Iterator[Page]:
     context.close()
 
 
+class Tabs:
+    """The tab that a worker's tests share, since each load parses megabytes of scripts; and what went wrong in it."""
+
+    def __init__(self, chromium: Browser) -> None:
+        self.chromium = chromium
+        self.trouble: list[str] = []
+        self._open: tuple[str, Page, AbstractContextManager[Page]] | None = None
+
+    def at(self, address: str) -> Page:
+        """The one that is open, if it is of this app; else a new one."""
+        if self._open is not None and self._open[0] == address and not self._open[1].is_closed():
+            return self._open[1]
+        self.close()
+        opening = new_page(self.chromium, viewport={"width": 1440, "height": 900}, color_scheme="light")
+        page = opening.__enter__()
+        self._open = address, page, opening
+        note = self.trouble.append
+        page.on("console", lambda m: note(m.text) if m.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: note(f"{error}\n{error.stack}"))
+        page.on("requestfailed", lambda request: note(f"{request.url}: {request.failure}"))
+        page.on("request", lambda request: None if _own(request.url, address) else note(request.url))
+        return page
+
+    def close(self) -> None:
+        """The next test gets a new one."""
+        if self._open is not None:
+            self._open[2].__exit__(None, None, None)
+            self._open = None
+
+
+@pytest.fixture(scope="session")
+def tabs(chromium: Browser) -> Iterator[Tabs]:
+    tabs = Tabs(chromium)
+    yield tabs
+    tabs.close()
+
+
 @pytest.fixture(scope="module")
-def tab(chromium: Browser, address: str) -> Iterator[tuple[Page, list[str]]]:
-    """One tab for all tests of a module, since each load parses megabytes of scripts; and what went wrong in it."""
-    trouble: list[str] = []
-    with new_page(chromium, viewport={"width": 1440, "height": 900}, color_scheme="light") as page:
-        page.on("console", lambda m: trouble.append(m.text) if m.type in ("error", "warning") else None)
-        page.on("pageerror", lambda error: trouble.append(f"{error}\n{error.stack}"))
-        page.on("requestfailed", lambda request: trouble.append(f"{request.url}: {request.failure}"))
-        page.on("request", lambda request: trouble.append(request.url) if not _own(request.url, address) else None)
-        yield page, trouble
+def forgotten(tabs: Tabs, address: str) -> None:
+    """A module finds nothing in the browser that another one has left there."""
+    page = tabs.at(address)
+    if page.url.startswith(address):
+        page.evaluate("() => { localStorage.clear(); sessionStorage.clear(); }")
+
+
+@pytest.fixture
+def tab(tabs: Tabs, forgotten: None, address: str) -> tuple[Page, list[str]]:
+    """A tab of the app at `address`, and what goes wrong in it."""
+    return tabs.at(address), tabs.trouble
 
 
 #: What a page that is left still had under way isn't an error, nor are Chromium's remarks on how fast plotly's pictures
@@ -187,13 +226,17 @@ def _own(url: str, address: str) -> bool:
 
 
 @pytest.fixture
-def open_page(tab: tuple[Page, list[str]], address: str) -> Iterator[Callable[..., Page]]:
+def open_page(
+    tabs: Tabs, tab: tuple[Page, list[str]], address: str, request: pytest.FixtureRequest
+) -> Iterator[Callable[..., Page]]:
     """Goes to an address of the app, as a link inside it does, or (`load=True`) as a copied one does.
 
-    At the end there must have been no error or warning in the console, no failed request and none to elsewhere.
+    At the end there must have been no error or warning in the console, no failed request and none to elsewhere. What a
+    test that failed has left in the tab is the next one's no more.
     """
     page, trouble = tab
     trouble.clear()
+    failures = request.session.testsfailed
 
     def open_at(path: str, *, width: int = 1440, scheme: Any = "light", load: bool = False) -> Page:
         page.set_viewport_size({"width": width, "height": 900})
@@ -208,9 +251,15 @@ def open_page(tab: tuple[Page, list[str]], address: str) -> Iterator[Callable[..
         return page
 
     yield open_at
-    if page.url.startswith(address):
-        settled(page)  # so that what goes wrong late is this test's, and the next one starts from rest
-    assert [one for one in trouble if not any(harmless in one for harmless in _HARMLESS)] == []
+    try:
+        if page.url.startswith(address):
+            settled(page)  # so that what goes wrong late is this test's, and the next one starts from rest
+        assert [one for one in trouble if not any(harmless in one for harmless in _HARMLESS)] == []
+    except BaseException:
+        tabs.close()
+        raise
+    if request.session.testsfailed > failures:
+        tabs.close()
 
 
 def query(page: Page) -> dict[str, str]:
@@ -256,6 +305,8 @@ def head_drawn(page: Page, title: str) -> None:
 
 def pointed(page: Page, panel: str, query: int, key: int) -> Locator:
     """Moves the pointer to an entry of a head's map until its number is said, and gives the box that says it."""
+    from playwright.sync_api import TimeoutError
+
     from app.shell import ids
 
     tip = page.locator(f"#{ids.tip(panel)}")
@@ -272,7 +323,8 @@ def pointed(page: Page, panel: str, query: int, key: int) -> Locator:
             [panel, query, key],
         )
         page.mouse.move(*place)
-        page.evaluate("() => new Promise(done => setTimeout(done, 500))")
+        with suppress(TimeoutError):
+            tip.wait_for(timeout=500)
     return tip
 
 

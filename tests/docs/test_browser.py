@@ -76,9 +76,9 @@ def test_the_theme_is_the_readers(chromium: Browser, site: Path, theme: str) -> 
     context.close()
 
 
-@pytest.mark.parametrize("width", [800, 1440])
-def test_no_page_is_wider_than_the_window(reader: Reader, site: Path, width: int) -> None:
-    reader.page.set_viewport_size({"width": width, "height": 900})
-    for name in ("index", "guide", "heads", "reference/aotlens.paths", "benchmarks"):
-        reader.open(site / f"{name}.html")
-        assert reader.page.evaluate("document.documentElement.scrollWidth") <= width, name
+@pytest.mark.parametrize("name", ["index", "guide", "heads", "reference/aotlens.paths", "benchmarks"])
+def test_no_page_is_wider_than_the_window(reader: Reader, site: Path, name: str) -> None:
+    reader.open(site / f"{name}.html")
+    for width in (1440, 800):
+        reader.page.set_viewport_size({"width": width, "height": 900})
+        assert reader.page.evaluate("document.documentElement.scrollWidth") <= width, width
