@@ -372,9 +372,6 @@ def test_the_lines_give_what_is_shown(at_home: App, panel: str):
     same(space["result"], EXPECTED[panel](at_home, state))
 
 
-# ── in the browser ──────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.fixture(scope="module")
 def address(at_home: App) -> Iterator[str]:
     with serve(at_home) as address:

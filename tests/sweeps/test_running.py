@@ -93,6 +93,7 @@ def test_a_killed_cell_is_one_failed_cell(home: Path):
     assert "killed by SIGKILL" in str(failed.error) and "memory" in str(failed.error)
 
 
+@pytest.mark.slow
 def test_a_stopped_sweep_keeps_what_is_done_and_leaves_no_process(home: Path):
     def stop(done: int, total: int) -> None:
         if done:

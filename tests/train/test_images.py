@@ -119,6 +119,7 @@ def test_a_loaded_model_can_be_fed(trained: Path, data: ImageTrainingData):
     assert found.accuracy == model.card.metrics["test_accuracy"]
 
 
+@pytest.mark.slow
 def test_interrupted_and_resumed_it_ends_with_the_same_weights(
     recipe: Recipe, data: ImageTrainingData, trained: Path, tmp_path: Path
 ):

@@ -103,6 +103,7 @@ def test_it_learns_and_its_card_says_what_it_read(trained: Path) -> None:
     assert listed.problem is None and listed.losses[0] == metrics["regression_error"]
 
 
+@pytest.mark.slow
 def test_interrupted_in_the_curriculum_it_ends_with_the_same_weights(
     recipe: Recipe, trained: Path, tmp_path: Path
 ) -> None:

@@ -12,7 +12,10 @@ import pytest
 import transformers
 
 #: Public methods that take a model for their own use.
-NOT_ASKED = {"ModelConfig.of_model": "a configuration that remembers whose it is"}
+NOT_ASKED = {
+    "ModelConfig.of_model": "a configuration that remembers whose it is",
+    "ActivationCache": "what a model's run_with_cache makes",
+}
 _REFUSAL = r"ValueError: [\w. ]+: expected a model of aotlens, got a TransformerBridge;"
 #: They refuse what is no model of theirs in words of their own: a bridge around a ViT is one for the first two.
 OWN_WORDS = {
