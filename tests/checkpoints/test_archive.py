@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aotlens.checkpoints import CheckpointError, export_checkpoint, import_checkpoint, verify
+from aotlens.untrusted import MOST_BYTES
 from tests.messages import refused
 
 FORMATS = ["x.tar", "x.tar.gz", "x.tgz", "x.tar.xz", "x.zip", "x"]
@@ -248,3 +249,9 @@ def test_archives_that_are_no_files(tmp_path: Path) -> None:
     assert "expected a regular file, found a pipe" in refusal(tmp_path / "x.tar", tmp_path / "into")
     (tmp_path / "y.tar").symlink_to("/dev/zero")
     assert "expected a regular file, found a device" in refusal(tmp_path / "y.tar", tmp_path / "into")
+
+
+@pytest.mark.parametrize("file", ["card.md", "metrics.jsonl", "tokenizer.json", "config.json"])
+def test_a_folder_with_a_huge_file_is_not_copied(copy: Path, tmp_path: Path, file: str) -> None:
+    os.truncate(copy / file, MOST_BYTES[file] + 1)
+    assert file in refusal(copy, tmp_path / "into")

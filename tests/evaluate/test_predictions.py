@@ -61,3 +61,8 @@ def test_the_table(model: AttentionOnlyTransformer):
 def test_what_is_refused(model: AttentionOnlyTransformer, tokens: torch.Tensor, position: int, k: int, message: str):
     with pytest.raises(ValueError, match=message):
         next_token_predictions(model, tokens, position, k)
+
+
+def test_the_headline_is_of_the_likeliest(model: AttentionOnlyTransformer):
+    found = next_token_predictions(model, TOKENS, -1, k=3)
+    assert repr(found.str_tokens[0]) in found.headline and f"{found.probabilities[0]:.3g}" in found.headline

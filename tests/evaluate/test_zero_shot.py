@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -229,6 +230,10 @@ def test_what_the_suite_cannot_do_is_refused(model: AttentionOnlyTransformer, so
         evaluate_zero_shot({"model": model})
     with pytest.raises(ValueError, match="limit=0"):
         evaluate_zero_shot({"model": model}, **sources, limit=0)
+    for changes in ({"read_out": "classes", "d_out": 3}, {"causal": False}):
+        other = AttentionOnlyTransformer(replace(model.cfg, **changes), model.tokenizer)
+        with refused("causal", "tokens"):
+            evaluate_zero_shot({"other": other}, **sources)
     blind = AttentionOnlyTransformer(model.cfg)
     with pytest.raises(ValueError, match="needs a model with a tokenizer"):
         evaluate_zero_shot({"model": blind}, **sources)

@@ -79,6 +79,7 @@ def test_the_table_and_the_sentences(made) -> None:
     for name in ("label", "x_punctuation", "constancy", "loss_zero", "loss_fixed_pattern_low", "reads", "offset"):
         assert name in frame
     assert (frame["loss_zero_low"] <= frame["loss_zero"]).all() and "6 heads" in made.headline
+    assert all(label in made.headline for row in made.motifs.labels() for label in row)
     for head in made.heads:
         said = made.sentence(head)
         assert "onstancy" in said and "loss changes by" in said and "nan" not in said

@@ -11,7 +11,7 @@ from aotlens.data import Tokenizer
 from aotlens.data.windows import start_id
 from aotlens.heads import PLACES, Inputs, Motif, attention_to, motif_scores
 from aotlens.heads.inputs import special_ids, vocabulary
-from aotlens.heads.motifs import offset
+from aotlens.heads.motifs import MOTIFS, offset
 from aotlens.heads.reader import HeadReader
 from aotlens.interop import to_transformer_lens
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
@@ -216,3 +216,27 @@ def test_tokenizers_of_others_say_their_special_tokens() -> None:
     assert special_ids(gpt2) == {7} and start_id(gpt2) == 7
     assert special_ids(bert) == {1, 2} and start_id(bert) == 1
     assert vocabulary(bert, 5) == (" the", "\n", "##s", "", "")
+
+
+def test_what_depends_on_positions_alone_says_so() -> None:
+    """The keys of such a motif are the same whatever the tokens are, and of the others they are not."""
+    tokenizer = Tokenizer.train(["(the cat sat.)\n  it sat; the cat"], 262)
+    words = vocabulary(tokenizer, 262)
+    generator = torch.Generator().manual_seed(0)
+    texts = [torch.randint(0, 262, (4, 12), generator=generator) for _ in range(2)]
+    texts = [text.index_fill(1, torch.tensor([3]), tokenizer.eot_id) for text in texts]
+    texts[1][:, 5] = tokenizer.eot_id
+    for name, motif in MOTIFS.items():
+        if motif.mask is not None and "tokens" in motif.reads:
+            said = {"later_keys": True, "special_ids": special_ids(tokenizer), "vocabulary": words}
+            keys = [motif.mask(Inputs(tokens=text, **said)).keys for text in texts]
+            assert (torch.equal(*keys) and bool(keys[0].any())) == motif.by_position, name
+
+
+def test_sequences_of_three_tokens_are_long_enough() -> None:
+    assert motif_scores(_model(), torch.tensor([[0, 1, 1]]), motifs=["previous_token"])["previous_token"].shape == (
+        2,
+        3,
+    )
+    with refused("3 tokens", "got 2"):
+        motif_scores(_model(), torch.tensor([[0, 1]]), motifs=["previous_token"])

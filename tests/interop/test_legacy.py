@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -305,3 +306,10 @@ def test_what_cannot_be_found(monkeypatch, tmp_path):
         load_legacy("hf:someone/model")
     with refused("nowhere", "nothing"):
         load_legacy(tmp_path / "nowhere")
+
+
+def test_what_a_script_keeps_beside_the_weights_does_not_matter(tmp_path: Path) -> None:
+    log = defaultdict(list, loss=[2.5, 2.25])
+    torch.save({"model": legacy_state("LN"), "log": log}, tmp_path / "kept.pth")
+    said = {"positional_embedding_type": "standard", "attention_dir": "causal"}
+    assert load_legacy(tmp_path / "kept.pth", device="cpu", config=said).cfg.norm == "layernorm"

@@ -18,6 +18,7 @@ from aotlens.trigrams import (
     [
         ({}, {"score": "best"}, "expected one of 'effect'"),
         ({}, {"k": 0}, "at least 1"),
+        ({}, {"k": True}, "whole number"),
         ({}, {"sources": (number for number in [2.9])}, "token ids or strings, got 2.9"),
         ({}, {"sources": [True]}, "got True"),
         ({}, {"normaliser": np.full(23, np.nan)}, "some that are not"),
@@ -38,6 +39,11 @@ from aotlens.trigrams import (
 def test_bad_input_is_named(make, changes: dict, arguments: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         skip_trigrams(make(**changes), (0, 0), **arguments)
+
+
+def test_half_a_row_is_no_number_of_rows(make) -> None:
+    with pytest.raises(ValueError, match=r"k=2\.5"):
+        skip_trigrams(make(), (0, 0), k=2.5)
 
 
 def test_wrong_types_are_named_where_nothing_checks_them() -> None:

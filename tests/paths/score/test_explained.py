@@ -61,3 +61,10 @@ def test_bad_questions_are_refused(make: MakeModel, tokens: Tensor) -> None:
         explained_variance(expansion, (1, 0), 2).explained(5)
     one = explained_variance(expand(make(), tokens[:1]), (1, 0), 2)  # one key: nothing varies
     assert one.variance == pytest.approx(0) and torch.isfinite(torch.tensor(one.r2)).all()
+
+
+def test_the_first_group_alone_is_the_first_of_many(make: MakeModel, tokens: Tensor) -> None:
+    expansion = expand(make(**KINDS["mhsa"]), tokens)
+    alone, many = (explained_variance(expansion, (2, 0), k) for k in (1, 5))
+    assert len(alone.r2) == 1 and alone.groups == many.groups[:1]
+    assert alone.explained(1) == pytest.approx(many.explained(1))
