@@ -1,0 +1,150 @@
+"""Mutants of the library against the tests of their lines: `make mutants`.
+
+    make mutants ARGS=--cover                    # record which test runs which line (as long as the suite, and half again)
+    make mutants ARGS="--sample 300 --seed 0"    # run the sample of tests/mutants/seed0.jsonl; draw it where there is none
+    make mutants ARGS=--check-shapes             # those that lived, once more with shapes and types checked at every call
+
+Prints each mutant's outcome, then a table by package. With outcomes of an earlier run beside the patches
+(`seed0-results.jsonl`; `--store` replaces them) a mutant is first tried with the test that killed it then, and the exit
+status is 1 where one that died lives. A run that was interrupted goes on where it was; `--afresh` forgets it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from tests.mutants.covering import Covering
+from tests.mutants.draw import Mutant, draw
+from tests.mutants.run import Outcome, Plan, Tree, killers_that_fail_anyway, preload, read_outcomes
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+COVERAGE_FLAGS = ("--cov=aotlens", "--cov=app/core", "--cov-context=test", "--cov-report=")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__.partition("\n")[0])
+    parser.add_argument("--sample", type=int, default=300, help="how many mutants are drawn where none are kept")
+    parser.add_argument("--seed", type=int, default=0, help="which sample")
+    parser.add_argument("--cover", action="store_true", help="record which test runs which line, and end")
+    parser.add_argument("--draw", action="store_true", help="draw the sample anew, and end")
+    parser.add_argument("--check-shapes", action="store_true", help="the survivors, with shapes and types checked")
+    parser.add_argument("--only", nargs="*", metavar="ID", help="these mutants alone")
+    parser.add_argument("--tree", type=Path, default=ROOT, help="the tree that is mutated and tested")
+    parser.add_argument("--coverage", type=Path, help="contexts of its tests (default: those of --cover)")
+    parser.add_argument("--durations", type=Path, help="JSON: seconds of each test (default: tests/durations.json)")
+    parser.add_argument("--out", type=Path, default=ROOT / "out" / "mutants", help="where outcomes are noted")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--budget", type=float, default=60.0, help="seconds of processor time for one mutant")
+    parser.add_argument("--afresh", action="store_true", help="forget an interrupted run's outcomes")
+    parser.add_argument("--store", action="store_true", help="keep the outcomes beside the patches")
+    args = parser.parse_args(argv)
+    args.out.mkdir(parents=True, exist_ok=True)
+    coverage = args.coverage or args.out / ".coverage"
+    if args.cover:
+        command = [sys.executable, "-m", "pytest", "-q", "-n", str(args.workers), *COVERAGE_FLAGS]
+        return subprocess.call(command, cwd=args.tree, env={**os.environ, "COVERAGE_FILE": str(coverage)})
+    patches, stored = HERE / f"seed{args.seed}.jsonl", HERE / f"seed{args.seed}-results.jsonl"
+    if args.draw or not patches.exists():
+        drawn = draw(args.tree, args.sample, args.seed)
+        patches.write_text("".join(json.dumps(asdict(mutant)) + "\n" for mutant in drawn), "utf-8")
+        print(f"{len(drawn)} mutants are in {patches.relative_to(ROOT)}.")
+        if args.draw:
+            return 0
+    mutants = [Mutant(**json.loads(line)) for line in patches.read_text("utf-8").splitlines()]
+    if not coverage.exists():
+        raise SystemExit(f"{coverage}: expected a record of which test runs which line; make mutants ARGS=--cover")
+    durations = args.durations or args.tree / "tests" / "durations.json"
+    seconds = json.loads(durations.read_text("utf-8")) if durations.exists() else {}
+    earlier = read_outcomes(stored)
+    if args.check_shapes:
+        lived = read_outcomes(args.out / "outcomes.jsonl") or earlier
+        mutants = [mutant for mutant in mutants if mutant.id in lived and lived[mutant.id].outcome == "survived"]
+    if args.only:
+        mutants = [mutant for mutant in mutants if mutant.id in args.only]
+    journal = args.out / ("outcomes-shapes.jsonl" if args.check_shapes else "outcomes.jsonl")
+    if args.afresh:
+        journal.unlink(missing_ok=True)
+    preload()
+    outcomes = run(args, mutants, Covering(coverage, seconds), earlier, journal)
+    print(table(mutants, outcomes))
+    if args.store:
+        stored.write_text("".join(json.dumps(asdict(outcomes[mutant.id])) + "\n" for mutant in mutants), "utf-8")
+    lives = [name for name, was in earlier.items() if was.died and name in outcomes and not outcomes[name].died]
+    gone = [name for name in lives if outcomes[name].outcome == "gone"]
+    for name in gone:
+        print(f"{name} died before, and its code is gone.")
+    for name in sorted(set(lives) - set(gone)):
+        print(f"{name} died before, by {earlier[name].by}, and lives.")
+    return int(len(lives) > len(gone))
+
+
+def run(
+    args: argparse.Namespace, mutants: list[Mutant], covering: Covering, earlier: dict[str, Outcome], journal: Path
+) -> dict[str, Outcome]:
+    """The outcome of each mutant; each is noted when it is known."""
+    tree = Tree(args.tree, args.out / "trees" / "first", check_shapes=args.check_shapes)
+    known = tree.collected()
+    print(f"{len(known)} tests, {len(mutants)} mutants, {args.workers} at a time.", flush=True)
+    first = {name: outcome.by for name, outcome in earlier.items()}
+    refused: set[str] = set()
+    while True:
+        outcomes = {
+            name: outcome for name, outcome in read_outcomes(journal).items() if not (outcome.died and outcome.by in refused)
+        }
+        plan = Plan(source=args.tree, covering=covering, known=known, first=first, refused=refused, budget=args.budget)
+        todo = [mutant for mutant in mutants if mutant.id not in outcomes]
+        context = multiprocessing.get_context("fork")
+        with context.Pool(args.workers, _start_worker, (plan, args)) as pool, journal.open("a") as lines:
+            for outcome in pool.imap_unordered(_one, todo):
+                outcomes[outcome.id] = outcome
+                lines.write(json.dumps(asdict(outcome)) + "\n")
+                lines.flush()
+                print(f"{len(outcomes):4} {outcome.id:16} {outcome.outcome:9} {outcome.seconds:6.1f} s  {outcome.by}", flush=True)
+        failing = killers_that_fail_anyway(tree, list(outcomes.values()), covering.seconds) - refused
+        if not failing:
+            return outcomes
+        print("Without a mutant these fail too, and do not count:", *sorted(failing), sep="\n  ")
+        refused |= failing
+
+
+_worker: tuple[Plan, Tree] | None = None
+
+
+def _start_worker(plan: Plan, args: argparse.Namespace) -> None:
+    global _worker
+    folder = args.out / "trees" / multiprocessing.current_process().name
+    _worker = plan, Tree(args.tree, folder, check_shapes=args.check_shapes)
+
+
+def _one(mutant: Mutant) -> Outcome:
+    assert _worker is not None
+    plan, tree = _worker
+    return plan.outcome(tree, mutant)
+
+
+def table(mutants: list[Mutant], outcomes: dict[str, Outcome]) -> str:
+    """Rows by package, as Markdown."""
+    kinds = ("killed", "timeout", "survived", "uncovered", "gone")
+    rows = ["| package | mutants | " + " | ".join(kinds) + " |", "|---" * (len(kinds) + 2) + "|"]
+    packages = dict.fromkeys(mutant.id.rpartition("-")[0] for mutant in mutants)
+    for package in [*packages, ""]:
+        some = [outcomes[mutant.id] for mutant in mutants if mutant.id.startswith(package)]
+        counts = Counter(outcome.outcome for outcome in some)
+        cells = [package or "all", str(len(some)), *(str(counts[kind]) for kind in kinds)]
+        rows.append("| " + " | ".join(cells) + " |")
+    seconds = sum(outcome.seconds for outcome in outcomes.values())
+    return "\n".join([*rows, "", f"{seconds / 60:.0f} minutes of processor time."])
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,75 @@
+"""Which tests execute the lines of a mutant, in the order in which they are tried."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.mutants.patches import Change
+
+
+class Covering:
+    """Contexts that coverage recorded for each test (`--cov-context=test`), and seconds that each test takes."""
+
+    def __init__(self, coverage_file: Path, seconds: Mapping[str, float]) -> None:
+        from coverage import CoverageData
+
+        self.data = CoverageData(str(coverage_file))
+        self.data.read()
+        self.seconds = seconds
+
+    def tests(self, root: Path, change: Change, known: set[str]) -> list[str]:
+        """The tests among `known` that execute the changed statements, nearest and cheapest first.
+
+        Of a test with parameters one comes before the next test's second, so that different tests are tried early.
+        What runs at import only (a constant, a dataclass's field, a default) is left to every test of the module.
+        """
+        path = next((path for path in self.data.measured_files() if path.endswith(f"/{change.file}")), None)
+        if path is None:
+            return []
+        by_line = {
+            line: {context.partition("|")[0] for context in contexts if context}
+            for line, contexts in self.data.contexts_by_lineno(path).items()
+        }
+        lines = executed_lines((root / change.file).read_text("utf-8"), change.lines)
+        names = set().union(*(by_line.get(line, set()) for line in lines or by_line)) & known
+        stem, package = Path(change.file).stem, change.file.split("/")[1 if change.file.startswith("aotlens") else 0]
+
+        def distance(name: str) -> int:
+            file = name.partition("::")[0]
+            return 0 if stem in Path(file).stem else 1 if file.startswith(f"tests/{package}/") else 2
+
+        position: dict[str, int] = {}
+        seen: dict[str, int] = {}
+        for name in sorted(names, key=lambda name: (self.seconds.get(name, 1.0), name)):
+            function = name.partition("[")[0]
+            position[name] = seen[function] = seen.get(function, -1) + 1
+        return sorted(names, key=lambda name: (position[name] > 2, distance(name), position[name],
+                                               self.seconds.get(name, 1.0), name))  # fmt: skip
+
+
+def executed_lines(source: str, changed: range) -> list[int]:
+    """Lines of the innermost statement around the changed ones, without its body; of a function whose head changes, all.
+    Empty for a statement outside every function: it runs when the module is imported."""
+    innermost: ast.stmt | None = None
+    in_function = False
+
+    def visit(node: ast.AST, within: bool) -> None:
+        nonlocal innermost, in_function
+        within = within or isinstance(node, ast.FunctionDef)
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.stmt) and child.lineno <= changed.start and changed.stop - 1 <= child.end_lineno:
+                innermost, in_function = child, within
+            visit(child, within)
+
+    visit(ast.parse(source), False)
+    if innermost is None:
+        return []
+    if isinstance(innermost, ast.FunctionDef):
+        return list(range(innermost.lineno, innermost.end_lineno + 1))
+    if not in_function:
+        return []
+    body = getattr(innermost, "body", None)
+    end = body[0].lineno - 1 if body and changed.start < body[0].lineno else innermost.end_lineno
+    return list(range(innermost.lineno, max(end, innermost.lineno) + 1))

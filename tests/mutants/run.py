@@ -1,0 +1,260 @@
+"""Each mutant against the tests of its lines, in a copy of the tree and a process of its own.
+
+The process that starts them has imported what everything here stands on (torch, numpy, pandas, ...) and nothing of the
+project, and is forked for each few tests: a mutant pays for the project's own imports only. Tests come in batches of 3,
+12 and 45 seconds, until one fails. A test that takes more than four times its usual processor time and 20 s besides is
+stopped: its mutant died of time. A test that fails without any mutant too, alone in such a process, proves nothing, and
+`killers_that_fail_anyway` finds those.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.mutants.covering import Covering
+from tests.mutants.draw import PACKAGES, Mutant
+from tests.mutants.patches import locate
+
+PRELOADED = (
+    "torch", "numpy", "pandas", "scipy.stats", "sklearn.linear_model", "plotly.graph_objects", "plotly.io", "jaxtyping",
+    "beartype", "hypothesis.extra.numpy", "pytest", "transformers", "transformer_lens", "safetensors.torch", "tokenizers",
+    "joblib", "jinja2", "markdown_it", "typer", "dash", "dash_ag_grid", "dash_mantine_components", "flask",
+)  # fmt: skip
+BATCHES = (3.0, 12.0, 45.0)  # seconds of tests that are tried in one process
+WALL_LIMIT = 600.0
+SELECTED = "not browser and not long and not gpu and not network"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """killed, timeout (both by a test, or by the import of the tests), survived, uncovered (no test), or gone."""
+
+    id: str
+    outcome: str
+    by: str = ""
+    tests: int = 0
+    seconds: float = 0.0
+    """Of processor time."""
+
+    @property
+    def died(self) -> bool:
+        return self.outcome in ("killed", "timeout")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """What became of some tests in one process."""
+
+    status: str
+    """passed, failed, timeout, or import: the tests could not be collected."""
+    by: str
+    seconds: float
+
+
+def preload() -> None:
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = "1"
+    for module in PRELOADED:
+        try:
+            importlib.import_module(module)
+        except ImportError:
+            print(f"{module} is not here, and is not imported beforehand.")
+    importlib.import_module("torch").set_num_threads(1)
+
+
+class Tree:
+    """A copy of a tree, in which mutants are put one after another and tests run."""
+
+    def __init__(self, source: Path, folder: Path, *, check_shapes: bool) -> None:
+        self.root, self.scratch, self.check_shapes = folder / "tree", folder / "tmp", check_shapes
+        shutil.rmtree(folder, ignore_errors=True)
+        hidden = shutil.ignore_patterns(".*", "__pycache__", "out", "runs", "_build", "auto_gallery")
+        shutil.copytree(source, self.root, ignore=hidden)
+
+    def run(self, names: Sequence[str], seconds: dict[str, float], options: Sequence[str] = ("-x",)) -> Batch:
+        """The tests, in this order, in a fork of this process."""
+        journal = self.root.parent / "journal"
+        journal.write_text("")
+        started = time.monotonic()
+        child = os.fork()
+        if child == 0:
+            try:
+                os.setsid()
+                self._in_child(names, seconds, options, journal)
+            finally:
+                os._exit(70)
+        while True:
+            pid, status, usage = os.wait4(child, os.WNOHANG)
+            if pid:
+                break
+            if time.monotonic() - started > WALL_LIMIT:
+                os.killpg(child, signal.SIGKILL)
+            time.sleep(0.02)
+        _end_group(child)
+        spent = usage.ru_utime + usage.ru_stime
+        last, failed = "", ""
+        for line in journal.read_text().splitlines():
+            kind, _, name = line.partition(" ")
+            last, failed = (name, failed) if kind == "start" else (last, failed or name)
+        if os.WIFSIGNALED(status):
+            stopped = os.WTERMSIG(status) in (signal.SIGPROF, signal.SIGKILL)
+            return Batch(status="timeout" if stopped else "failed", by=last, seconds=spent)
+        code = os.WEXITSTATUS(status)
+        word = {0: "passed", 1: "failed", 4: "unknown", 5: "unknown"}.get(code, "failed" if failed else "import")
+        return Batch(status=word, by=failed or last, seconds=spent)
+
+    def _in_child(self, names: Sequence[str], seconds: dict[str, float], options: Sequence[str], journal: Path) -> None:
+        import pytest
+
+        log = os.open(self.root.parent / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for name in [name for name in sys.modules if name.partition(".")[0] in ("tests", "aotlens", "app")]:
+            del sys.modules[name]
+        outside = [entry for entry in sys.path if entry and not (Path(entry) / "aotlens").is_dir()]
+        sys.path[:] = [str(self.root), *outside]
+        os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:1] + os.environ.get("PYTHONPATH", "").split(os.pathsep)[1:])
+        os.chdir(self.root)
+        if not self.check_shapes:
+            importlib.import_module("jaxtyping").install_import_hook = lambda *args, **kwargs: None
+        if "check-shapes" in (self.root / "tests" / "conftest.py").read_text("utf-8") and self.check_shapes:
+            options = (*options, "--check-shapes")
+        with journal.open("a", buffering=1) as lines:
+            watch = _Watch(lines, seconds)
+            os._exit(
+                pytest.main(
+                    ["-q", "-p", "no:cacheprovider", f"--basetemp={self.scratch}", "-m", SELECTED, *options, *names],
+                    plugins=[watch],
+                )
+            )
+
+    def collected(self) -> set[str]:
+        """Every test that may be chosen."""
+        self.run(["--collect-only"], {}, ())
+        return {
+            line.partition(" ")[2] for line in (self.root.parent / "journal").read_text().splitlines()
+        }
+
+    def mutate(self, file: str, text: str) -> None:
+        path = self.root / file
+        for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
+            compiled.unlink()  # one of the same second and size would be taken for the new text's
+        path.write_text(text, "utf-8")
+
+
+class _Watch:
+    """Notes in a file which test starts and which fails, and limits each test's processor time."""
+
+    def __init__(self, lines, seconds: dict[str, float]) -> None:
+        self.lines, self.seconds = lines, seconds
+
+    def pytest_collection_finish(self, session) -> None:
+        if session.config.option.collectonly:
+            self.lines.writelines(f"test {item.nodeid}\n" for item in session.items)
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self.lines.write(f"start {nodeid}\n")
+        signal.setitimer(signal.ITIMER_PROF, 20 + 4 * self.seconds.get(nodeid, 1.0))
+
+    def pytest_runtest_logreport(self, report) -> None:
+        if report.failed:
+            self.lines.write(f"failed {report.nodeid}\n")
+
+
+def _end_group(child: int) -> None:
+    """What a test has started and left behind goes too."""
+    try:
+        os.killpg(child, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What stays the same over all mutants of a run."""
+
+    source: Path
+    covering: Covering
+    known: set[str]
+    first: dict[str, str]
+    """For mutants that have been run before: the test that killed them."""
+    refused: set[str]
+    """Tests that fail without any mutant."""
+    budget: float
+
+    def outcome(self, tree: Tree, mutant: Mutant) -> Outcome:
+        others = (path for package in PACKAGES for path in sorted((self.source / package).rglob("*.py")))
+        change = locate(self.source, mutant, others)
+        if change is None:
+            return Outcome(id=mutant.id, outcome="gone")
+        names = self.covering.tests(self.source, change, self.known - self.refused)
+        before = self.first.get(mutant.id)
+        if before in self.known - self.refused:
+            names = [before, *(name for name in names if name != before)]
+        if not names:
+            return Outcome(id=mutant.id, outcome="uncovered")
+        original = (tree.root / change.file).read_text("utf-8")
+        tree.mutate(change.file, change.text)
+        try:
+            return self._tried(tree, mutant, names, before)
+        finally:
+            tree.mutate(change.file, original)
+
+    def _tried(self, tree: Tree, mutant: Mutant, names: list[str], before: str | None) -> Outcome:
+        spent, tried = 0.0, 0
+        for some in batches(names, self.covering.seconds, alone=names[0] == before):
+            batch = tree.run(some, self.covering.seconds)
+            if batch.status == "unknown":  # a parameter is gone with the mutant: that alone fails no test
+                functions = list(dict.fromkeys(name.partition("[")[0] for name in some))
+                batch = tree.run(functions, self.covering.seconds)
+            spent, tried = spent + batch.seconds, tried + len(some)
+            if batch.status != "passed":
+                died = "timeout" if batch.status == "timeout" else "killed"
+                by = batch.by if batch.status in ("failed", "timeout") else "import"
+                return Outcome(id=mutant.id, outcome=died, by=by or "import", tests=tried, seconds=round(spent, 1))
+            if spent > self.budget:
+                break
+        return Outcome(id=mutant.id, outcome="survived", tests=tried, seconds=round(spent, 1))
+
+
+def batches(names: list[str], seconds: dict[str, float], *, alone: bool) -> Iterator[list[str]]:
+    """The tests in processes of 3, 12 and 45 seconds; the first one alone where it is known to kill."""
+    rest = list(names)
+    if alone:
+        yield [rest.pop(0)]
+    for limit in BATCHES:
+        some: list[str] = []
+        total = 0.0
+        while rest and (not some or total + seconds.get(rest[0], 1.0) <= limit):
+            total += seconds.get(rest[0], 1.0)
+            some.append(rest.pop(0))
+        if some:
+            yield some
+
+
+def killers_that_fail_anyway(tree: Tree, outcomes: Sequence[Outcome], seconds: dict[str, float]) -> set[str]:
+    """Of the tests that killed: those that fail in the tree without a mutant."""
+    names = sorted({outcome.by for outcome in outcomes if outcome.died and outcome.by not in ("", "import")})
+    if not names:
+        return set()
+    tree.run(names, seconds, ())
+    journal = (tree.root.parent / "journal").read_text()
+    return set(re.findall(r"^failed (.*)$", journal, re.MULTILINE))
+
+
+def read_outcomes(path: Path) -> dict[str, Outcome]:
+    if not path.exists():
+        return {}
+    records = map(json.loads, path.read_text("utf-8").splitlines())
+    return {record["id"]: Outcome(**record) for record in records}
