@@ -1,8 +1,8 @@
 """Mutants of the library against the tests of their lines: `make mutants`.
 
-    make mutants ARGS=--cover                    # record which test runs which line (as long as the suite, and half again)
-    make mutants ARGS="--sample 300 --seed 0"    # run the sample of tests/mutants/seed0.jsonl; draw it where there is none
-    make mutants ARGS=--check-shapes             # those that lived, once more with shapes and types checked at every call
+    make mutants ARGS=--cover                    # record which test runs which line (half again as long as the suite)
+    make mutants ARGS="--sample 300 --seed 0"    # run the sample kept in seed0.jsonl; draw it where there is none
+    make mutants ARGS=--check-shapes             # those that lived, once more with shapes and types checked
 
 Prints each mutant's outcome, then a table by package. With outcomes of an earlier run beside the patches
 (`seed0-results.jsonl`; `--store` replaces them) a mutant is first tried with the test that killed it then, and the exit
@@ -19,6 +19,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from pathlib import Path
 
@@ -98,19 +99,21 @@ def run(
     first = {name: outcome.by for name, outcome in earlier.items()}
     refused: set[str] = set()
     while True:
-        outcomes = {
-            name: outcome for name, outcome in read_outcomes(journal).items() if not (outcome.died and outcome.by in refused)
-        }
+        noted = read_outcomes(journal)
+        outcomes = {name: was for name, was in noted.items() if not (was.died and was.by in refused)}
         plan = Plan(source=args.tree, covering=covering, known=known, first=first, refused=refused, budget=args.budget)
         todo = [mutant for mutant in mutants if mutant.id not in outcomes]
         context = multiprocessing.get_context("fork")
-        with context.Pool(args.workers, _start_worker, (plan, args)) as pool, journal.open("a") as lines:
-            for outcome in pool.imap_unordered(_one, todo):
+        pool = ProcessPoolExecutor(args.workers, context, _start_worker, (plan, args))
+        with pool, journal.open("a", encoding="utf-8") as lines:
+            for future in as_completed([pool.submit(_one, mutant) for mutant in todo]):
+                outcome = future.result()
                 outcomes[outcome.id] = outcome
                 lines.write(json.dumps(asdict(outcome)) + "\n")
                 lines.flush()
-                print(f"{len(outcomes):4} {outcome.id:16} {outcome.outcome:9} {outcome.seconds:6.1f} s  {outcome.by}", flush=True)
-        failing = killers_that_fail_anyway(tree, list(outcomes.values()), covering.seconds) - refused
+                number = f"{len(outcomes):4} {outcome.id:16}"
+                print(f"{number} {outcome.outcome:9} {outcome.seconds:6.1f} s  {outcome.by}", flush=True)
+            failing = pool.submit(_failing, list(outcomes.values())).result() - refused
         if not failing:
             return outcomes
         print("Without a mutant these fail too, and do not count:", *sorted(failing), sep="\n  ")
@@ -130,6 +133,12 @@ def _one(mutant: Mutant) -> Outcome:
     assert _worker is not None
     plan, tree = _worker
     return plan.outcome(tree, mutant)
+
+
+def _failing(outcomes: list[Outcome]) -> set[str]:
+    assert _worker is not None
+    plan, tree = _worker
+    return killers_that_fail_anyway(tree, outcomes, plan.covering.seconds)
 
 
 def table(mutants: list[Mutant], outcomes: dict[str, Outcome]) -> str:

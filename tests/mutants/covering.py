@@ -28,12 +28,13 @@ class Covering:
         path = next((path for path in self.data.measured_files() if path.endswith(f"/{change.file}")), None)
         if path is None:
             return []
-        by_line = {
-            line: {context.partition("|")[0] for context in contexts if context}
-            for line, contexts in self.data.contexts_by_lineno(path).items()
-        }
+        by_line = self.data.contexts_by_lineno(path)
         lines = executed_lines((root / change.file).read_text("utf-8"), change.lines)
-        names = set().union(*(by_line.get(line, set()) for line in lines or by_line)) & known
+        contexts = {context for line in lines or by_line for context in by_line.get(line, ()) if context}
+        names = {context.partition("|")[0] for context in contexts} & known
+        # A fixture's lines are noted for the first test that asks for it; the others may be what holds its values.
+        files = {context.partition("::")[0] for context in contexts if context.endswith("|setup")}
+        names |= {name for name in known if name.partition("::")[0] in files}
         stem, package = Path(change.file).stem, change.file.split("/")[1 if change.file.startswith("aotlens") else 0]
 
         def distance(name: str) -> int:
@@ -50,7 +51,7 @@ class Covering:
 
 
 def executed_lines(source: str, changed: range) -> list[int]:
-    """Lines of the innermost statement around the changed ones, without its body; of a function whose head changes, all.
+    """Lines of the innermost statement around the changed ones, without its body; where it is a function, with it.
     Empty for a statement outside every function: it runs when the module is imported."""
     innermost: ast.stmt | None = None
     in_function = False

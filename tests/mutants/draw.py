@@ -1,11 +1,11 @@
 """Mutants by mutmut's operators, drawn with a seed and kept as patches.
 
-A package's share of the sample is its share of the lines. In it a file is drawn in proportion to its lines, in the file a
-place that some operator can change, and of that place's mutants one: a call with eight arguments, of which mutmut makes
-sixteen mutants, counts as one place. Three of five change a number, an operator, a comparison or a condition; the others
-drop an argument or put None in its place, or in an assignment's, which mostly ends in an exception at once. What changes
-nothing that is computed is drawn again: annotations, decorators, docstrings, the words of an error or a sentence,
-`__all__`, names of type variables, and arguments such as `strict` and `encoding`.
+A package's share of the sample is its share of the lines. In it a file is drawn in proportion to its lines, in the
+file a place that some operator can change, and of that place's mutants one: a call with eight arguments, of which
+mutmut makes sixteen mutants, counts as one place. Three of five change a number, an operator, a comparison or a
+condition; the others drop an argument or put None in its place, or in an assignment's, which mostly ends in an
+exception at once. What changes nothing that is computed is drawn again: annotations, decorators, docstrings, the words
+of an error or a sentence, `__all__`, names of type variables, and arguments such as `strict` and `encoding`.
 """
 
 from __future__ import annotations

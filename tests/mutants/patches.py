@@ -8,8 +8,7 @@ from pathlib import Path
 
 from tests.mutants.draw import Mutant
 
-MIN_CONTEXT = 1
-ELSEWHERE_CONTEXT = 3  # lines of context that a place in another file must share
+CONTEXT = 3  # lines before and after the change, as in the patches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,11 +23,11 @@ class Change:
 def locate(root: Path, mutant: Mutant, others: Iterable[Path] = ()) -> Change | None:
     """Where the patch's lines are now: in its file, with as much of its context as is still there; else, with all of
     it, in one of the `others`. None where the code is gone, or is there several times with nothing to tell which."""
-    for context in range(3, MIN_CONTEXT - 1, -1):
+    for context in range(CONTEXT, -1, -1):
         place = _locate_in(root / mutant.file, root, mutant, context)
         if place is not None:
             return place
-    places = [_locate_in(path, root, mutant, ELSEWHERE_CONTEXT) for path in others]
+    places = [_locate_in(path, root, mutant, CONTEXT) for path in others]
     found = [place for place in places if place is not None]
     return found[0] if len(found) == 1 else None
 
@@ -43,9 +42,9 @@ def _locate_in(path: Path, root: Path, mutant: Mutant, context: int) -> Change |
     after = [line[1:] for line in hunk if not line.startswith("-")]
     lines = path.read_text("utf-8").splitlines()
     starts = [start for start in range(len(lines) - len(before) + 1) if lines[start : start + len(before)] == before]
-    if len(starts) > 1:  # the nearest, as `patch` does; with little context only if it is alone
+    if len(starts) > 1:  # the nearest, as `patch` does; with one line of context or none only if it is alone
         old_start = int(header.split()[1].split(",")[0].lstrip("-"))
-        starts = sorted(starts, key=lambda start: abs(start - old_start))[: 1 if context > MIN_CONTEXT else 0]
+        starts = sorted(starts, key=lambda start: abs(start - old_start))[: 1 if context > 1 else 0]
     if not starts:
         return None
     start = starts[0]

@@ -9,6 +9,7 @@ stopped: its mutant died of time. A test that fails without any mutant too, alon
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -17,6 +18,8 @@ import shutil
 import signal
 import sys
 import time
+import traceback
+import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,11 +30,12 @@ from tests.mutants.patches import locate
 
 PRELOADED = (
     "torch", "numpy", "pandas", "scipy.stats", "sklearn.linear_model", "plotly.graph_objects", "plotly.io", "jaxtyping",
-    "beartype", "hypothesis.extra.numpy", "pytest", "transformers", "transformer_lens", "safetensors.torch", "tokenizers",
-    "joblib", "jinja2", "markdown_it", "typer", "dash", "dash_ag_grid", "dash_mantine_components", "flask",
+    "beartype", "hypothesis.extra.numpy", "pytest", "transformers", "transformer_lens", "safetensors.torch",
+    "tokenizers", "joblib", "jinja2", "markdown_it", "typer", "dash", "dash_ag_grid", "dash_mantine_components", "flask",
 )  # fmt: skip
 BATCHES = (3.0, 12.0, 45.0)  # seconds of tests that are tried in one process
-WALL_LIMIT = 600.0
+IMPORT_LIMIT = 120.0  # seconds of processor time until the first test starts
+FAILED_TO_START = 70
 SELECTED = "not browser and not long and not gpu and not network"
 
 
@@ -56,7 +60,7 @@ class Batch:
     """What became of some tests in one process."""
 
     status: str
-    """passed, failed, timeout, or import: the tests could not be collected."""
+    """passed, failed, timeout, import (a module of tests could not be imported), or unknown (a test is not there)."""
     by: str
     seconds: float
 
@@ -85,35 +89,43 @@ class Tree:
         """The tests, in this order, in a fork of this process."""
         journal = self.root.parent / "journal"
         journal.write_text("")
-        started = time.monotonic()
+        deadline = time.monotonic() + 300 + 20 * sum(seconds.get(name, 1.0) for name in names)  # for what only waits
+        sys.stdout.flush()
         child = os.fork()
         if child == 0:
             try:
                 os.setsid()
-                self._in_child(names, seconds, options, journal)
-            finally:
-                os._exit(70)
+                code = self._in_child(names, seconds, options, journal)
+            except BaseException:
+                traceback.print_exc()
+                code = FAILED_TO_START
+            sys.stdout.flush()
+            os._exit(code)
         while True:
             pid, status, usage = os.wait4(child, os.WNOHANG)
             if pid:
                 break
-            if time.monotonic() - started > WALL_LIMIT:
+            if time.monotonic() > deadline:
                 os.killpg(child, signal.SIGKILL)
             time.sleep(0.02)
         _end_group(child)
         spent = usage.ru_utime + usage.ru_stime
-        last, failed = "", ""
+        last, failed, broken = "", "", False
         for line in journal.read_text().splitlines():
             kind, _, name = line.partition(" ")
-            last, failed = (name, failed) if kind == "start" else (last, failed or name)
+            last = name if kind == "start" else last
+            failed = failed or (name if kind == "failed" else "")
+            broken = broken or kind == "broken"
         if os.WIFSIGNALED(status):
             stopped = os.WTERMSIG(status) in (signal.SIGPROF, signal.SIGKILL)
             return Batch(status="timeout" if stopped else "failed", by=last, seconds=spent)
         code = os.WEXITSTATUS(status)
-        word = {0: "passed", 1: "failed", 4: "unknown", 5: "unknown"}.get(code, "failed" if failed else "import")
-        return Batch(status=word, by=failed or last, seconds=spent)
+        if code == FAILED_TO_START:
+            raise RuntimeError((self.root.parent / "log").read_text())
+        word = {0: "passed", 4: "unknown", 5: "unknown"}.get(code, "failed" if failed else "import")
+        return Batch(status="import" if broken else word, by=failed or last, seconds=spent)
 
-    def _in_child(self, names: Sequence[str], seconds: dict[str, float], options: Sequence[str], journal: Path) -> None:
+    def _in_child(self, names: Sequence[str], seconds: dict[str, float], options: Sequence[str], journal: Path) -> int:
         import pytest
 
         log = os.open(self.root.parent / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -124,27 +136,26 @@ class Tree:
             del sys.modules[name]
         outside = [entry for entry in sys.path if entry and not (Path(entry) / "aotlens").is_dir()]
         sys.path[:] = [str(self.root), *outside]
-        os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:1] + os.environ.get("PYTHONPATH", "").split(os.pathsep)[1:])
+        others = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry in outside]
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(self.root), *others])
         os.chdir(self.root)
+        sys.modules["__main__"] = types.ModuleType("__main__")  # or processes that a test starts would import this one
         if not self.check_shapes:
             importlib.import_module("jaxtyping").install_import_hook = lambda *args, **kwargs: None
         if "check-shapes" in (self.root / "tests" / "conftest.py").read_text("utf-8") and self.check_shapes:
             options = (*options, "--check-shapes")
+        signal.setitimer(signal.ITIMER_PROF, IMPORT_LIMIT)
         with journal.open("a", buffering=1) as lines:
             watch = _Watch(lines, seconds)
-            os._exit(
-                pytest.main(
-                    ["-q", "-p", "no:cacheprovider", f"--basetemp={self.scratch}", "-m", SELECTED, *options, *names],
-                    plugins=[watch],
-                )
-            )
+            flags = ["-q", "-p", "no:cacheprovider", f"--basetemp={self.scratch}", "-m", SELECTED]
+            flags += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of plugins that are imported beforehand
+            return int(pytest.main([*flags, *options, *names], plugins=[watch]))
 
     def collected(self) -> set[str]:
         """Every test that may be chosen."""
         self.run(["--collect-only"], {}, ())
-        return {
-            line.partition(" ")[2] for line in (self.root.parent / "journal").read_text().splitlines()
-        }
+        journal = (self.root.parent / "journal").read_text()
+        return set(re.findall(r"^test (.*)$", journal, re.MULTILINE))
 
     def mutate(self, file: str, text: str) -> None:
         path = self.root / file
@@ -163,6 +174,10 @@ class _Watch:
         if session.config.option.collectonly:
             self.lines.writelines(f"test {item.nodeid}\n" for item in session.items)
 
+    def pytest_collectreport(self, report) -> None:
+        if report.failed:
+            self.lines.write(f"broken {report.nodeid}\n")
+
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self.lines.write(f"start {nodeid}\n")
         signal.setitimer(signal.ITIMER_PROF, 20 + 4 * self.seconds.get(nodeid, 1.0))
@@ -174,10 +189,8 @@ class _Watch:
 
 def _end_group(child: int) -> None:
     """What a test has started and left behind goes too."""
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,9 +261,11 @@ def killers_that_fail_anyway(tree: Tree, outcomes: Sequence[Outcome], seconds: d
     names = sorted({outcome.by for outcome in outcomes if outcome.died and outcome.by not in ("", "import")})
     if not names:
         return set()
-    tree.run(names, seconds, ())
+    batch = tree.run(names, seconds, ())
     journal = (tree.root.parent / "journal").read_text()
-    return set(re.findall(r"^failed (.*)$", journal, re.MULTILINE))
+    return set(re.findall(r"^failed (.*)$", journal, re.MULTILINE)) | (
+        {batch.by} if batch.status == "timeout" else set()
+    )
 
 
 def read_outcomes(path: Path) -> dict[str, Outcome]:
