@@ -6,7 +6,8 @@
 
 Prints each mutant's outcome, then a table by package. With outcomes of an earlier run beside the patches
 (`seed0-results.jsonl`; `--store` replaces them) a mutant is first tried with the test that killed it then, and the exit
-status is 1 where one that died lives. A run that was interrupted goes on where it was; `--afresh` forgets it.
+status is 1 where one that died lives. Outcomes are noted in out/mutants as they come, and a run goes on from there;
+delete that folder for a run from the start.
 """
 
 from __future__ import annotations
@@ -37,7 +38,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--sample", type=int, default=300, help="how many mutants are drawn where none are kept")
     parser.add_argument("--seed", type=int, default=0, help="which sample")
     parser.add_argument("--cover", action="store_true", help="record which test runs which line, and end")
-    parser.add_argument("--draw", action="store_true", help="draw the sample anew, and end")
     parser.add_argument("--check-shapes", action="store_true", help="the survivors, with shapes and types checked")
     parser.add_argument("--only", nargs="*", metavar="ID", help="these mutants alone")
     parser.add_argument("--tree", type=Path, default=ROOT, help="the tree that is mutated and tested")
@@ -45,8 +45,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--durations", type=Path, help="JSON: seconds of each test (default: tests/durations.json)")
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "mutants", help="where outcomes are noted")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--budget", type=float, default=60.0, help="seconds of processor time for one mutant")
-    parser.add_argument("--afresh", action="store_true", help="forget an interrupted run's outcomes")
     parser.add_argument("--store", action="store_true", help="keep the outcomes beside the patches")
     args = parser.parse_args(argv)
     args.out.mkdir(parents=True, exist_ok=True)
@@ -55,12 +53,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         command = [sys.executable, "-m", "pytest", "-q", "-n", str(args.workers), *COVERAGE_FLAGS]
         return subprocess.call(command, cwd=args.tree, env={**os.environ, "COVERAGE_FILE": str(coverage)})
     patches, stored = HERE / f"seed{args.seed}.jsonl", HERE / f"seed{args.seed}-results.jsonl"
-    if args.draw or not patches.exists():
+    if not patches.exists():
         drawn = draw(args.tree, args.sample, args.seed)
         patches.write_text("".join(json.dumps(asdict(mutant)) + "\n" for mutant in drawn), "utf-8")
         print(f"{len(drawn)} mutants are in {patches.relative_to(ROOT)}.")
-        if args.draw:
-            return 0
     mutants = [Mutant(**json.loads(line)) for line in patches.read_text("utf-8").splitlines()]
     if not coverage.exists():
         raise SystemExit(f"{coverage}: expected a record of which test runs which line; make mutants ARGS=--cover")
@@ -73,8 +69,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.only:
         mutants = [mutant for mutant in mutants if mutant.id in args.only]
     journal = args.out / ("outcomes-shapes.jsonl" if args.check_shapes else "outcomes.jsonl")
-    if args.afresh:
-        journal.unlink(missing_ok=True)
     preload()
     outcomes = run(args, mutants, Covering(coverage, seconds), earlier, journal)
     print(table(mutants, outcomes))
@@ -101,7 +95,7 @@ def run(
     while True:
         noted = read_outcomes(journal)
         outcomes = {name: was for name, was in noted.items() if not (was.died and was.by in refused)}
-        plan = Plan(source=args.tree, covering=covering, known=known, first=first, refused=refused, budget=args.budget)
+        plan = Plan(source=args.tree, covering=covering, known=known, first=first, refused=refused)
         todo = [mutant for mutant in mutants if mutant.id not in outcomes]
         context = multiprocessing.get_context("fork")
         pool = ProcessPoolExecutor(args.workers, context, _start_worker, (plan, args))

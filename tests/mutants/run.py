@@ -29,10 +29,12 @@ from tests.mutants.draw import PACKAGES, Mutant
 from tests.mutants.patches import locate
 
 PRELOADED = (
-    "torch", "numpy", "pandas", "scipy.stats", "sklearn.linear_model", "plotly.graph_objects", "plotly.io", "jaxtyping",
-    "beartype", "hypothesis.extra.numpy", "pytest", "transformers", "transformer_lens", "safetensors.torch",
-    "tokenizers", "joblib", "jinja2", "markdown_it", "typer", "dash", "dash_ag_grid", "dash_mantine_components", "flask",
+    "torch", "numpy", "pandas", "scipy.stats", "sklearn.linear_model", "plotly.graph_objects", "plotly.io",
+    "jaxtyping", "beartype", "hypothesis.extra.numpy", "pytest", "transformers", "transformer_lens",
+    "safetensors.torch", "tokenizers", "joblib", "jinja2", "markdown_it", "typer", "dash", "dash_ag_grid",
+    "dash_mantine_components", "flask",
 )  # fmt: skip
+BUDGET = 60.0  # seconds of processor time for a mutant, after which it has survived
 BATCHES = (3.0, 12.0, 45.0)  # seconds of tests that are tried in one process
 IMPORT_LIMIT = 120.0  # seconds of processor time until the first test starts
 FAILED_TO_START = 70
@@ -204,7 +206,6 @@ class Plan:
     """For mutants that have been run before: the test that killed them."""
     refused: set[str]
     """Tests that fail without any mutant."""
-    budget: float
 
     def outcome(self, tree: Tree, mutant: Mutant) -> Outcome:
         others = (path for package in PACKAGES for path in sorted((self.source / package).rglob("*.py")))
@@ -236,7 +237,7 @@ class Plan:
                 died = "timeout" if batch.status == "timeout" else "killed"
                 by = batch.by if batch.status in ("failed", "timeout") else "import"
                 return Outcome(id=mutant.id, outcome=died, by=by or "import", tests=tried, seconds=round(spent, 1))
-            if spent > self.budget:
+            if spent > BUDGET:
                 break
         return Outcome(id=mutant.id, outcome="survived", tests=tried, seconds=round(spent, 1))
 
