@@ -84,7 +84,7 @@ class Tree:
     def __init__(self, source: Path, folder: Path, *, check_shapes: bool) -> None:
         self.root, self.scratch, self.check_shapes = folder / "tree", folder / "tmp", check_shapes
         shutil.rmtree(folder, ignore_errors=True)
-        hidden = shutil.ignore_patterns(".*", "__pycache__", "out", "runs", "_build", "auto_gallery")
+        hidden = shutil.ignore_patterns(".git", ".venv", ".*_cache", "__pycache__", "out", "runs", "_build")
         shutil.copytree(source, self.root, ignore=hidden)
 
     def run(self, names: Sequence[str], seconds: dict[str, float], options: Sequence[str] = ("-x",)) -> Batch:
