@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.covering import executed_lines
+from tests.mutants.covering import Covering, executed_lines
 from tests.mutants.draw import PACKAGES, Mutant, draw, meaningful_patch, shares
 from tests.mutants.patches import locate
 from tests.mutants.run import Batch, Tree
@@ -113,6 +113,32 @@ def test_kept_patches_are_whole():
 )
 def test_lines_that_a_test_must_execute(line: int, lines):
     assert executed_lines(SOURCE, range(line, line + 1)) == list(lines)
+
+
+def test_tests_of_a_line_come_nearest_first_and_a_fixture_s_with_their_file(tree: Path, tmp_path: Path):
+    coverage = pytest.importorskip("coverage", reason="make mutants installs it")
+    stricter = mutant("value <= most", "value < most")
+    contexts = {
+        "tests/other/test_pages.py::test_far|run": [12],
+        "tests/circuits/test_bounds.py::test_near|run": [12],
+        "tests/circuits/test_module.py::test_nearest[a|b]|run": [11, 12],
+        "tests/circuits/test_module.py::test_elsewhere|run": [8],
+        "tests/plots/test_figures.py::test_first|setup": [12],
+    }
+    data = coverage.CoverageData(str(tmp_path / "data"))
+    for context, lines in contexts.items():
+        data.set_context(context)
+        data.add_lines({str(tree / stricter.file): lines})
+    data.write()
+    known = {context.rpartition("|")[0] for context in contexts} | {"tests/plots/test_figures.py::test_second"}
+    found = Covering(tmp_path / "data", {"tests/plots/test_figures.py::test_second": 0.1})
+    assert found.tests(tree, locate(tree, stricter), known) == [
+        "tests/circuits/test_module.py::test_nearest[a|b]",
+        "tests/circuits/test_bounds.py::test_near",
+        "tests/plots/test_figures.py::test_second",
+        "tests/other/test_pages.py::test_far",
+        "tests/plots/test_figures.py::test_first",
+    ]
 
 
 TESTS = """\

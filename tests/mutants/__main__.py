@@ -19,14 +19,14 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from pathlib import Path
 
 from tests.mutants.covering import Covering
 from tests.mutants.draw import Mutant, draw
-from tests.mutants.run import Outcome, Plan, Tree, killers_that_fail_anyway, preload, read_outcomes
+from tests.mutants.run import Job, Outcome, Tree, jobs, killers_that_fail_anyway, outcome, preload, read_outcomes
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
@@ -90,23 +90,22 @@ def run(
     tree = Tree(args.tree, args.out / "trees" / "first", check_shapes=args.check_shapes)
     known = tree.collected()
     print(f"{len(known)} tests, {len(mutants)} mutants, {args.workers} at a time.", flush=True)
-    first = {name: outcome.by for name, outcome in earlier.items()}
     refused: set[str] = set()
     while True:
         noted = read_outcomes(journal)
         outcomes = {name: was for name, was in noted.items() if not (was.died and was.by in refused)}
-        plan = Plan(source=args.tree, covering=covering, known=known, first=first, refused=refused)
         todo = [mutant for mutant in mutants if mutant.id not in outcomes]
         context = multiprocessing.get_context("fork")
-        pool = ProcessPoolExecutor(args.workers, context, _start_worker, (plan, args))
+        pool = ProcessPoolExecutor(args.workers, context, _start_worker, (args, covering.seconds))
         with pool, journal.open("a", encoding="utf-8") as lines:
-            for future in as_completed([pool.submit(_one, mutant) for mutant in todo]):
-                outcome = future.result()
-                outcomes[outcome.id] = outcome
-                lines.write(json.dumps(asdict(outcome)) + "\n")
+            planned = jobs(args.tree, todo, covering, known - refused, earlier)
+            for future in as_completed([pool.submit(_one, job) for job in planned]):
+                found = future.result()
+                outcomes[found.id] = found
+                lines.write(json.dumps(asdict(found)) + "\n")
                 lines.flush()
-                number = f"{len(outcomes):4} {outcome.id:16}"
-                print(f"{number} {outcome.outcome:9} {outcome.seconds:6.1f} s  {outcome.by}", flush=True)
+                number = f"{len(outcomes):4} {found.id:16}"
+                print(f"{number} {found.outcome:9} {found.seconds:6.1f} s  {found.by}", flush=True)
             failing = pool.submit(_failing, list(outcomes.values())).result() - refused
         if not failing:
             return outcomes
@@ -114,25 +113,25 @@ def run(
         refused |= failing
 
 
-_worker: tuple[Plan, Tree] | None = None
+_worker: tuple[Tree, Mapping[str, float]] | None = None
 
 
-def _start_worker(plan: Plan, args: argparse.Namespace) -> None:
+def _start_worker(args: argparse.Namespace, seconds: Mapping[str, float]) -> None:
     global _worker
     folder = args.out / "trees" / multiprocessing.current_process().name
-    _worker = plan, Tree(args.tree, folder, check_shapes=args.check_shapes)
+    _worker = Tree(args.tree, folder, check_shapes=args.check_shapes), seconds
 
 
-def _one(mutant: Mutant) -> Outcome:
+def _one(job: Job) -> Outcome:
     assert _worker is not None
-    plan, tree = _worker
-    return plan.outcome(tree, mutant)
+    tree, seconds = _worker
+    return outcome(tree, job, seconds)
 
 
 def _failing(outcomes: list[Outcome]) -> set[str]:
     assert _worker is not None
-    plan, tree = _worker
-    return killers_that_fail_anyway(tree, outcomes, plan.covering.seconds)
+    tree, seconds = _worker
+    return killers_that_fail_anyway(tree, outcomes, seconds)
 
 
 def table(mutants: list[Mutant], outcomes: dict[str, Outcome]) -> str:

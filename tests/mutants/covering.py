@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,10 +15,7 @@ class Covering:
     """Contexts that coverage recorded for each test (`--cov-context=test`), and seconds that each test takes."""
 
     def __init__(self, coverage_file: Path, seconds: Mapping[str, float]) -> None:
-        from coverage import CoverageData
-
-        self.data = CoverageData(str(coverage_file))
-        self.data.read()
+        self.uri = f"{coverage_file.resolve().as_uri()}?mode=ro"
         self.seconds = seconds
 
     def tests(self, root: Path, change: Change, known: set[str]) -> list[str]:
@@ -25,13 +24,13 @@ class Covering:
         Of a test with parameters one comes before the next test's second, so that different tests are tried early.
         What runs at import only (a constant, a dataclass's field, a default) is left to every test of the module.
         """
-        path = next((path for path in self.data.measured_files() if path.endswith(f"/{change.file}")), None)
-        if path is None:
-            return []
-        by_line = self.data.contexts_by_lineno(path)
         lines = executed_lines((root / change.file).read_text("utf-8"), change.lines)
-        contexts = {context for line in lines or by_line for context in by_line.get(line, ()) if context}
-        names = {context.partition("|")[0] for context in contexts} & known
+        contexts = {
+            context
+            for context, bits in self._rows(change.file)
+            if context and (not lines or any(_has(bits, line) for line in lines))
+        }
+        names = {context.rpartition("|")[0] for context in contexts} & known
         # A fixture's lines are noted for the first test that asks for it; the others may be what holds its values.
         files = {context.partition("::")[0] for context in contexts if context.endswith("|setup")}
         names |= {name for name in known if name.partition("::")[0] in files}
@@ -48,6 +47,21 @@ class Covering:
             position[name] = seen[function] = seen.get(function, -1) + 1
         return sorted(names, key=lambda name: (position[name] > 2, distance(name), position[name],
                                                self.seconds.get(name, 1.0), name))  # fmt: skip
+
+    def _rows(self, file: str) -> list[tuple[str, bytes]]:
+        """Each context of a file, and the lines that it executed. `CoverageData` would erase its file when it is used
+        in a fork of the process that opened it; this reads only."""
+        with contextlib.closing(sqlite3.connect(self.uri, uri=True)) as database:
+            return database.execute(
+                "SELECT context.context, line_bits.numbits FROM line_bits JOIN context ON context.id = context_id"
+                " JOIN file ON file.id = file_id WHERE file.path LIKE ?",
+                (f"%/{file}",),
+            ).fetchall()
+
+
+def _has(bits: bytes, line: int) -> bool:
+    """Whether a line is in coverage's set of lines: bit `line % 8` of byte `line // 8`."""
+    return line // 8 < len(bits) and bool(bits[line // 8] >> line % 8 & 1)
 
 
 def executed_lines(source: str, changed: range) -> list[int]:

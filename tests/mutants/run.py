@@ -20,13 +20,13 @@ import sys
 import time
 import traceback
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.mutants.covering import Covering
 from tests.mutants.draw import PACKAGES, Mutant
-from tests.mutants.patches import locate
+from tests.mutants.patches import Change, locate
 
 PRELOADED = (
     "torch", "numpy", "pandas", "scipy.stats", "sklearn.linear_model", "plotly.graph_objects", "plotly.io",
@@ -87,7 +87,7 @@ class Tree:
         hidden = shutil.ignore_patterns(".git", ".venv", ".*_cache", "__pycache__", "out", "runs", "_build")
         shutil.copytree(source, self.root, ignore=hidden)
 
-    def run(self, names: Sequence[str], seconds: dict[str, float], options: Sequence[str] = ("-x",)) -> Batch:
+    def run(self, names: Sequence[str], seconds: Mapping[str, float], options: Sequence[str] = ("-x",)) -> Batch:
         """The tests, in this order, in a fork of this process."""
         journal = self.root.parent / "journal"
         journal.write_text("")
@@ -127,7 +127,9 @@ class Tree:
         word = {0: "passed", 4: "unknown", 5: "unknown"}.get(code, "failed" if failed else "import")
         return Batch(status="import" if broken else word, by=failed or last, seconds=spent)
 
-    def _in_child(self, names: Sequence[str], seconds: dict[str, float], options: Sequence[str], journal: Path) -> int:
+    def _in_child(
+        self, names: Sequence[str], seconds: Mapping[str, float], options: Sequence[str], journal: Path
+    ) -> int:
         import pytest
 
         log = os.open(self.root.parent / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -169,7 +171,7 @@ class Tree:
 class _Watch:
     """Notes in a file which test starts and which fails, and limits each test's processor time."""
 
-    def __init__(self, lines, seconds: dict[str, float]) -> None:
+    def __init__(self, lines, seconds: Mapping[str, float]) -> None:
         self.lines, self.seconds = lines, seconds
 
     def pytest_collection_finish(self, session) -> None:
@@ -196,53 +198,57 @@ def _end_group(child: int) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What stays the same over all mutants of a run."""
+class Job:
+    """A mutant in the tree as it is now, and the tests that are tried on it, in this order."""
 
-    source: Path
-    covering: Covering
-    known: set[str]
-    first: dict[str, str]
-    """For mutants that have been run before: the test that killed them."""
-    refused: set[str]
-    """Tests that fail without any mutant."""
+    id: str
+    change: Change | None
+    """None where its code is gone."""
+    names: list[str]
+    alone: bool
+    """Whether the first of the tests killed it before, and is tried alone."""
 
-    def outcome(self, tree: Tree, mutant: Mutant) -> Outcome:
-        others = (path for package in PACKAGES for path in sorted((self.source / package).rglob("*.py")))
-        change = locate(self.source, mutant, others)
-        if change is None:
-            return Outcome(id=mutant.id, outcome="gone")
-        names = self.covering.tests(self.source, change, self.known - self.refused)
-        before = self.first.get(mutant.id)
-        if before in self.known - self.refused:
-            names = [before, *(name for name in names if name != before)]
-        if not names:
-            return Outcome(id=mutant.id, outcome="uncovered")
-        original = (tree.root / change.file).read_text("utf-8")
-        tree.mutate(change.file, change.text)
-        try:
-            return self._tried(tree, mutant, names, before)
-        finally:
-            tree.mutate(change.file, original)
 
-    def _tried(self, tree: Tree, mutant: Mutant, names: list[str], before: str | None) -> Outcome:
-        spent, tried = 0.0, 0
-        for some in batches(names, self.covering.seconds, alone=names[0] == before):
-            batch = tree.run(some, self.covering.seconds)
+def jobs(
+    source: Path, mutants: Sequence[Mutant], covering: Covering, allowed: set[str], earlier: Mapping[str, Outcome]
+) -> Iterator[Job]:
+    """What is to be run for each mutant, with the `allowed` tests."""
+    others = [path for package in PACKAGES for path in sorted((source / package).rglob("*.py"))]
+    for mutant in mutants:
+        change = locate(source, mutant, others)
+        names = covering.tests(source, change, allowed) if change else []
+        killer = earlier[mutant.id].by if mutant.id in earlier else ""
+        if killer in allowed:
+            names = [killer, *(name for name in names if name != killer)]
+        yield Job(id=mutant.id, change=change, names=names, alone=killer in allowed)
+
+
+def outcome(tree: Tree, job: Job, seconds: Mapping[str, float]) -> Outcome:
+    """What becomes of a mutant; the tree is afterwards what it was."""
+    if job.change is None:
+        return Outcome(id=job.id, outcome="gone")
+    original = (tree.root / job.change.file).read_text("utf-8")
+    tree.mutate(job.change.file, job.change.text)
+    spent, tried, status, by = 0.0, 0, "survived" if job.names else "uncovered", ""
+    try:
+        for some in batches(job.names, seconds, alone=job.alone):
+            batch = tree.run(some, seconds)
             if batch.status == "unknown":  # a parameter is gone with the mutant: that alone fails no test
                 functions = list(dict.fromkeys(name.partition("[")[0] for name in some))
-                batch = tree.run(functions, self.covering.seconds)
+                batch = tree.run(functions, seconds)
             spent, tried = spent + batch.seconds, tried + len(some)
             if batch.status != "passed":
-                died = "timeout" if batch.status == "timeout" else "killed"
-                by = batch.by if batch.status in ("failed", "timeout") else "import"
-                return Outcome(id=mutant.id, outcome=died, by=by or "import", tests=tried, seconds=round(spent, 1))
+                status = "timeout" if batch.status == "timeout" else "killed"
+                by = batch.by if batch.by and batch.status in ("failed", "timeout") else "import"
+                break
             if spent > BUDGET:
                 break
-        return Outcome(id=mutant.id, outcome="survived", tests=tried, seconds=round(spent, 1))
+    finally:
+        tree.mutate(job.change.file, original)
+    return Outcome(id=job.id, outcome=status, by=by, tests=tried, seconds=round(spent, 1))
 
 
-def batches(names: list[str], seconds: dict[str, float], *, alone: bool) -> Iterator[list[str]]:
+def batches(names: list[str], seconds: Mapping[str, float], *, alone: bool) -> Iterator[list[str]]:
     """The tests in processes of 3, 12 and 45 seconds; the first one alone where it is known to kill."""
     rest = list(names)
     if alone:
@@ -257,7 +263,7 @@ def batches(names: list[str], seconds: dict[str, float], *, alone: bool) -> Iter
             yield some
 
 
-def killers_that_fail_anyway(tree: Tree, outcomes: Sequence[Outcome], seconds: dict[str, float]) -> set[str]:
+def killers_that_fail_anyway(tree: Tree, outcomes: Sequence[Outcome], seconds: Mapping[str, float]) -> set[str]:
     """Of the tests that killed: those that fail in the tree without a mutant."""
     names = sorted({outcome.by for outcome in outcomes if outcome.died and outcome.by not in ("", "import")})
     if not names:
