@@ -1,8 +1,8 @@
 """Each mutant against the tests of its lines, in a copy of the tree and a process of its own.
 
 The process that starts them has imported what everything here stands on (torch, numpy, pandas, ...) and nothing of the
-project, and is forked for each few tests: a mutant pays for the project's own imports only. Tests come in batches of 3,
-12 and 45 seconds, until one fails. A test that takes more than four times its usual processor time and 20 s besides is
+project, and is forked for each few tests: a mutant pays for the project's own imports only. Tests come in batches of 1,
+8 and 31 seconds, until one fails. A test that takes more than four times its usual processor time and 20 s besides is
 stopped: its mutant died of time. A test that fails without any mutant too, alone in such a process, proves nothing, and
 `killers_that_fail_anyway` finds those.
 """
@@ -34,8 +34,8 @@ PRELOADED = (
     "safetensors.torch", "tokenizers", "joblib", "jinja2", "markdown_it", "typer", "dash", "dash_ag_grid",
     "dash_mantine_components", "flask",
 )  # fmt: skip
-BUDGET = 60.0  # seconds of processor time for a mutant, after which it has survived
-BATCHES = (3.0, 12.0, 45.0)  # seconds of tests that are tried in one process
+BUDGET = 40.0  # seconds of processor time for a mutant, after which it has survived
+BATCHES = (1.0, 8.0, 31.0)  # seconds of tests that are tried in one process
 IMPORT_LIMIT = 120.0  # seconds of processor time until the first test starts
 FAILED_TO_START = 70
 SELECTED = "not browser and not long and not gpu and not network"
@@ -249,7 +249,7 @@ def outcome(tree: Tree, job: Job, seconds: Mapping[str, float]) -> Outcome:
 
 
 def batches(names: list[str], seconds: Mapping[str, float], *, alone: bool) -> Iterator[list[str]]:
-    """The tests in processes of 3, 12 and 45 seconds; the first one alone where it is known to kill."""
+    """The tests in processes of 1, 8 and 31 seconds; the first one alone where it is known to kill."""
     rest = list(names)
     if alone:
         yield [rest.pop(0)]
