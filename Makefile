@@ -2,7 +2,7 @@
 # ARGS is passed on: make app ARGS="--port 9000", make test ARGS="tests/models -x".
 
 .DEFAULT_GOAL := help
-.PHONY: help setup app test test-long mutants lint docs bench train
+.PHONY: help setup app test test-shapes test-long durations mutants lint docs bench train
 
 # PYTHON= on the command line or in the environment chooses the interpreter of .venv.
 PYTHON_GIVEN := $(if $(filter undefined default,$(origin PYTHON)),,yes)
@@ -13,8 +13,10 @@ PIP_INSTALL := .venv/bin/python -m pip install --quiet --quiet --disable-pip-ver
 help:
 	@echo 'make app                  serve the app on http://127.0.0.1:8050'
 	@echo 'make test                 the whole suite, browser tests included where there is a Chromium'
-	@echo 'make test-long            the tests that are too slow for make test'
-	@echo 'make mutants              would the tests notice? 300 small changes of the code, against the tests of their lines'
+	@echo 'make test-shapes          the packages that changed (since SINCE=COMMIT), with shapes checked at every call'
+	@echo 'make test-long            the tests that are too slow for make test; then all others with shapes checked'
+	@echo 'make durations            the whole suite, and how long each test took, into tests/durations.json'
+	@echo 'make mutants              would a test notice? 300 small changes of the code, against the tests of their lines'
 	@echo 'make lint                 ruff (rules and format), and mypy on aotlens/'
 	@echo 'make docs                 the site, in docs/_build/html: it opens from disk, without a server or a network'
 	@echo 'make bench                the measurements that README.md reports'
@@ -78,11 +80,22 @@ setup:
 app: setup
 	@.venv/bin/python -m app $(ARGS)
 
+PYTEST := NO_PROXY=127.0.0.1,localhost .venv/bin/python -m pytest
+
 test: setup
-	@NO_PROXY=127.0.0.1,localhost .venv/bin/python -m pytest -n auto --dist loadfile $(ARGS)
+	@$(PYTEST) -n auto --limit 5 $(ARGS)
+
+# tests/changed.py says which folders of tests a change since the commit SINCE asks for, and what SINCE is unless given.
+test-shapes: setup
+	@folders=`.venv/bin/python -m tests.changed '$(SINCE)'` || exit 1; \
+	if [ -n "$$folders" ]; then $(PYTEST) -n auto --check-shapes $$folders $(ARGS); fi
 
 test-long: setup
-	@NO_PROXY=127.0.0.1,localhost .venv/bin/python -m pytest -m long $(ARGS)
+	@$(PYTEST) -m long $(ARGS)
+	@$(PYTEST) -n auto --check-shapes $(ARGS)
+
+durations: setup
+	@$(PYTEST) -n auto --record-durations $(ARGS)
 
 lint: setup
 	@.venv/bin/python -m ruff check .

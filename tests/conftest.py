@@ -1,4 +1,4 @@
-"""What every test gets: checked shapes, a seed named in failures, a browser, reasons for what is skipped."""
+"""What every test gets: a seed named in failures, a limit of its time, a browser, reasons for what is skipped."""
 
 from __future__ import annotations
 
@@ -8,18 +8,26 @@ import shutil
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import jaxtyping
 import numpy as np
 import pytest
 
+from tests import durations
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+    from xdist.scheduler import LoadScopeScheduling
 
-# Before any import of aotlens: its annotated functions check their shapes and types at every call.
-jaxtyping.install_import_hook("aotlens", "beartype.beartype")
+# Annotated functions check their shapes and types at every call. pytest reads its options only after the conftests of
+# packages, which import aotlens; so the command line is read here, and the environment tells it to xdist's workers.
+if "--check-shapes" in sys.argv:
+    os.environ["AOTLENS_CHECK_SHAPES"] = "1"
+CHECKS_SHAPES = os.environ.get("AOTLENS_CHECK_SHAPES") == "1"
+if CHECKS_SHAPES:
+    jaxtyping.install_import_hook("aotlens", "beartype.beartype")
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: one worker a core, and no more threads than cores
@@ -50,8 +58,35 @@ CHROMIUM_FLAGS = (
 )
 
 
+SECONDS: dict[str, float] = {}  # of wall time, by node id: set-up, call and tear-down
+PROCESSOR = pytest.StashKey[float]()  # seconds that a test's own fixtures and its call took of the processor
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("aotlens")
+    group.addoption("--check-shapes", action="store_true", help="check aotlens's annotated shapes at every call")
+    group.addoption("--limit", type=float, metavar="SECONDS", help="fail tests over this processor time, unless slow")
+    group.addoption("--record-durations", action="store_true", help="write tests/durations.json")
+
+
 def pytest_report_header() -> str:
-    return f"seed: {SEED} (AOTLENS_SEED={SEED})"
+    return f"seed: {SEED} (AOTLENS_SEED={SEED}), shapes: {'checked' if CHECKS_SHAPES else 'not checked'}"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    from tests.schedule import LongestFirst
+
+    return LongestFirst(config, log)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    SECONDS[report.nodeid] = SECONDS.get(report.nodeid, 0.0) + report.duration
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    if session.config.getoption("record_durations") and "PYTEST_XDIST_WORKER" not in os.environ:
+        durations.write(SECONDS)
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects by marker
@@ -97,9 +132,43 @@ def pytest_runtest_setup() -> None:
     seed_everything()
 
 
+def processor_time() -> float:
+    """Seconds of this process and of of children that it has waited for; the machine's load hardly changes them."""
+    return sum(os.times()[:4])
+
+
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_fixture_setup(fixturedef: Any, request: Any) -> Generator[None, Any, Any]:
+    """A test's own fixtures count as its time; those that others share do not, whoever comes first."""
+    start = processor_time()
+    value = yield
+    if fixturedef.scope == "function":
+        stash = request.node.stash
+        stash[PROCESSOR] = stash.get(PROCESSOR, 0.0) + processor_time() - start
+    return value
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    start = processor_time()
+    yield
+    item.stash[PROCESSOR] = item.stash.get(PROCESSOR, 0.0) + processor_time() - start
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
+    limit = item.config.getoption("limit")
+    marked = any(item.get_closest_marker(name) for name in ("slow", "long"))
+    if limit and call.when == "call" and report.passed and not marked and item.stash[PROCESSOR] > limit:
+        report.outcome = "failed"
+        report.longrepr = (
+            f"It passed, but took {item.stash[PROCESSOR]:.1f} s of processor time, and the limit is {limit:g} s. "
+            "Take a smaller model or fewer processes; or mark it `slow` where it earns its seconds, or `long` where "
+            "`make test` can do without it (docs/testing.md)."
+        )
     if report.failed:
         report.sections.append(("seed", f"AOTLENS_SEED={SEED}"))
     return report

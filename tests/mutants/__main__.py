@@ -24,6 +24,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from pathlib import Path
 
+from tests import durations
 from tests.mutants.covering import Covering
 from tests.mutants.draw import Mutant, draw
 from tests.mutants.run import Job, Outcome, Tree, jobs, killers_that_fail_anyway, outcome, preload, read_outcomes
@@ -42,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", nargs="*", metavar="ID", help="these mutants alone")
     parser.add_argument("--tree", type=Path, default=ROOT, help="the tree that is mutated and tested")
     parser.add_argument("--coverage", type=Path, help="contexts of its tests (default: those of --cover)")
-    parser.add_argument("--durations", type=Path, help="JSON: seconds of each test (default: tests/durations.json)")
+    parser.add_argument("--durations", type=Path, default=durations.STORED, help="seconds of tests, as JSON")
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "mutants", help="where outcomes are noted")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--store", action="store_true", help="keep the outcomes beside the patches")
@@ -60,8 +61,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     mutants = [Mutant(**json.loads(line)) for line in patches.read_text("utf-8").splitlines()]
     if not coverage.exists():
         raise SystemExit(f"{coverage}: expected a record of which test runs which line; make mutants ARGS=--cover")
-    durations = args.durations or args.tree / "tests" / "durations.json"
-    seconds = json.loads(durations.read_text("utf-8")) if durations.exists() else {}
     earlier = read_outcomes(stored)
     if args.check_shapes:
         lived = read_outcomes(args.out / "outcomes.jsonl") or earlier
@@ -70,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         mutants = [mutant for mutant in mutants if mutant.id in args.only]
     journal = args.out / ("outcomes-shapes.jsonl" if args.check_shapes else "outcomes.jsonl")
     preload()
-    outcomes = run(args, mutants, Covering(coverage, seconds), earlier, journal)
+    outcomes = run(args, mutants, coverage, earlier, journal)
     print(table(mutants, outcomes))
     if args.store:
         stored.write_text("".join(json.dumps(asdict(outcomes[mutant.id])) + "\n" for mutant in mutants), "utf-8")
@@ -84,11 +83,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(
-    args: argparse.Namespace, mutants: list[Mutant], covering: Covering, earlier: dict[str, Outcome], journal: Path
+    args: argparse.Namespace, mutants: list[Mutant], coverage: Path, earlier: dict[str, Outcome], journal: Path
 ) -> dict[str, Outcome]:
     """The outcome of each mutant; each is noted when it is known."""
     tree = Tree(args.tree, args.out / "trees" / "first", check_shapes=args.check_shapes)
     known = tree.collected()
+    covering = Covering(coverage, durations.estimate(known, durations.read(args.durations)))
     print(f"{len(known)} tests, {len(mutants)} mutants, {args.workers} at a time.", flush=True)
     refused: set[str] = set()
     while True:

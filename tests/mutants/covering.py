@@ -42,11 +42,14 @@ class Covering:
 
         position: dict[str, int] = {}
         seen: dict[str, int] = {}
-        for name in sorted(names, key=lambda name: (self.seconds.get(name, 1.0), name)):
+        for name in sorted(names, key=lambda name: (self.seconds[name], name)):
             function = name.partition("[")[0]
             position[name] = seen[function] = seen.get(function, -1) + 1
-        return sorted(names, key=lambda name: (position[name] > 2, distance(name), position[name],
-                                               self.seconds.get(name, 1.0), name))  # fmt: skip
+
+        def order(name: str) -> tuple[bool, int, int, float, str]:
+            return position[name] > 2, distance(name), position[name], self.seconds[name], name
+
+        return sorted(names, key=order)
 
     def _rows(self, file: str) -> list[tuple[str, bytes]]:
         """Each context of a file, and the lines that it executed. `CoverageData` would erase its file when it is used
