@@ -131,7 +131,8 @@ def test_tests_of_a_line_come_nearest_first_and_a_fixture_s_with_their_file(tree
         data.add_lines({str(tree / stricter.file): lines})
     data.write()
     known = {context.rpartition("|")[0] for context in contexts} | {"tests/plots/test_figures.py::test_second"}
-    found = Covering(tmp_path / "data", {"tests/plots/test_figures.py::test_second": 0.1})
+    seconds = dict.fromkeys(known, 1.0) | {"tests/plots/test_figures.py::test_second": 0.1}
+    found = Covering(tmp_path / "data", seconds)
     assert found.tests(tree, locate(tree, stricter), known) == [
         "tests/circuits/test_module.py::test_nearest[a|b]",
         "tests/circuits/test_bounds.py::test_near",
