@@ -10,8 +10,8 @@ import pytest
 
 from tests.mutants.covering import Covering, executed_lines
 from tests.mutants.draw import PACKAGES, Mutant, draw, meaningful_patch, shares
-from tests.mutants.patches import locate
-from tests.mutants.run import Batch, Tree
+from tests.mutants.patches import Change, locate
+from tests.mutants.run import Runner
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -156,19 +156,25 @@ def test_at_the_bound():
 """
 
 
-def test_a_mutant_is_killed_in_a_process_of_its_own_and_the_tree_is_as_before(tree: Path, tmp_path: Path):
+def test_a_mutant_is_killed_in_a_process_of_its_own(tree: Path, tmp_path: Path):
     (tree / "tests" / "test_module.py").write_text(TESTS)
     (tree / "pyproject.toml").write_text('[tool.pytest.ini_options]\nmarkers = ["browser", "long", "gpu", "network"]\n')
     stricter = mutant("value <= most", "value < most")
-    copy = Tree(tree, tmp_path / "copies", check_shapes=False)
-    known = copy.collected()
-    assert known == {"tests/test_module.py::test_of_the_empty_list", "tests/test_module.py::test_at_the_bound"}
-    killed = dict.fromkeys(known, 1.0)
-    names = sorted(known, reverse=True)
-    copy.mutate(stricter.file, locate(tree, stricter).text)
-    batch = copy.run(names, killed)
-    assert (batch.status, batch.by) == ("failed", "tests/test_module.py::test_at_the_bound")
-    copy.mutate(stricter.file, "raise ImportError\n")
-    assert copy.run(names, killed).status == "import"
-    copy.mutate(stricter.file, SOURCE)
-    assert copy.run(names, killed) == Batch(status="passed", by=names[-1], seconds=pytest.approx(0.5, abs=5))
+    runner = Runner(tree, tmp_path / "copies", check_shapes=False)
+    known = runner.collected()
+    near, far = "tests/test_module.py::test_at_the_bound", "tests/test_module.py::test_of_the_empty_list"
+    assert known == {near, far}
+
+    class EveryTest(Covering):
+        def tests(self, root: Path, change: Change, allowed: set[str]) -> list[str]:
+            return sorted(allowed, reverse=True)
+
+    covering = EveryTest(tmp_path / "none", dict.fromkeys(known, 1.0))
+    killed = runner.outcome(stricter, covering, known)
+    assert (killed.outcome, killed.by, killed.tests) == ("killed", near, 2)  # each in a batch of its own
+    assert runner.outcome(stricter, covering, {far}).outcome == "survived"  # and the tree is as before
+    assert runner.outcome(stricter, covering, set()).outcome == "uncovered"
+    broken = runner.outcome(mutant("LIMIT = 3", "LIMIT = MISSING"), covering, known)
+    assert (broken.outcome, broken.by) == ("killed", "import")
+    (tree / stricter.file).write_text("")
+    assert runner.outcome(stricter, covering, known).outcome == "gone"

@@ -19,7 +19,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from pathlib import Path
@@ -27,7 +27,7 @@ from pathlib import Path
 from tests import durations
 from tests.mutants.covering import Covering
 from tests.mutants.draw import Mutant, draw
-from tests.mutants.run import Job, Outcome, Tree, jobs, killers_that_fail_anyway, outcome, preload, read_outcomes
+from tests.mutants.run import Outcome, Runner, preload
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
@@ -67,71 +67,80 @@ def main(argv: Sequence[str] | None = None) -> int:
         mutants = [mutant for mutant in mutants if mutant.id in lived and lived[mutant.id].outcome == "survived"]
     if args.only:
         mutants = [mutant for mutant in mutants if mutant.id in args.only]
-    journal = args.out / ("outcomes-shapes.jsonl" if args.check_shapes else "outcomes.jsonl")
-    preload()
-    outcomes = run(args, mutants, coverage, earlier, journal)
+    outcomes = run(args, mutants, coverage, earlier)
     print(table(mutants, outcomes))
     if args.store:
         stored.write_text("".join(json.dumps(asdict(outcomes[mutant.id])) + "\n" for mutant in mutants), "utf-8")
-    lives = [name for name, was in earlier.items() if was.died and name in outcomes and not outcomes[name].died]
-    gone = [name for name in lives if outcomes[name].outcome == "gone"]
-    for name in gone:
-        print(f"{name} died before, and its code is gone.")
-    for name in sorted(set(lives) - set(gone)):
-        print(f"{name} died before, by {earlier[name].by}, and lives.")
-    return int(len(lives) > len(gone))
+    now = {name: outcomes[name].outcome for name, was in earlier.items() if was.died and name in outcomes}
+    for name, outcome in now.items():
+        if outcome == "gone":
+            print(f"{name} died before, and its code is gone.")
+        elif not outcomes[name].died:
+            print(f"{name} died before, by {earlier[name].by}, and lives.")
+    return int(any(outcome in ("survived", "uncovered") for outcome in now.values()))
 
 
 def run(
-    args: argparse.Namespace, mutants: list[Mutant], coverage: Path, earlier: dict[str, Outcome], journal: Path
+    args: argparse.Namespace, mutants: list[Mutant], coverage: Path, earlier: dict[str, Outcome]
 ) -> dict[str, Outcome]:
     """The outcome of each mutant; each is noted when it is known."""
-    tree = Tree(args.tree, args.out / "trees" / "first", check_shapes=args.check_shapes)
-    known = tree.collected()
+    preload()
+    first = Runner(args.tree, args.out / "trees" / "first", check_shapes=args.check_shapes)
+    known = first.collected()
     covering = Covering(coverage, durations.estimate(known, durations.read(args.durations)))
     print(f"{len(known)} tests, {len(mutants)} mutants, {args.workers} at a time.", flush=True)
+    journal = args.out / ("outcomes-shapes.jsonl" if args.check_shapes else "outcomes.jsonl")
     refused: set[str] = set()
     while True:
         noted = read_outcomes(journal)
         outcomes = {name: was for name, was in noted.items() if not (was.died and was.by in refused)}
         todo = [mutant for mutant in mutants if mutant.id not in outcomes]
         context = multiprocessing.get_context("fork")
-        pool = ProcessPoolExecutor(args.workers, context, _start_worker, (args, covering.seconds))
+        pool = ProcessPoolExecutor(args.workers, context, _start_worker, (args, covering, known - refused))
         with pool, journal.open("a", encoding="utf-8") as lines:
-            planned = jobs(args.tree, todo, covering, known - refused, earlier)
-            for future in as_completed([pool.submit(_one, job) for job in planned]):
-                found = future.result()
-                outcomes[found.id] = found
-                lines.write(json.dumps(asdict(found)) + "\n")
+            killers = {name: was.by for name, was in earlier.items()}
+            pending = [pool.submit(_outcome, mutant, killers.get(mutant.id, "")) for mutant in todo]
+            for future in as_completed(pending):
+                outcome = future.result()
+                outcomes[outcome.id] = outcome
+                lines.write(json.dumps(asdict(outcome)) + "\n")
                 lines.flush()
-                number = f"{len(outcomes):4} {found.id:16}"
-                print(f"{number} {found.outcome:9} {found.seconds:6.1f} s  {found.by}", flush=True)
-            failing = pool.submit(_failing, list(outcomes.values())).result() - refused
+                number = f"{len(outcomes):4} {outcome.id:16}"
+                print(f"{number} {outcome.outcome:9} {outcome.seconds:6.1f} s  {outcome.by}", flush=True)
+            tests = sorted({outcome.by for outcome in outcomes.values() if outcome.by in known})
+            failing = pool.submit(_failing_anyway, tests).result()
         if not failing:
             return outcomes
         print("Without a mutant these fail too, and do not count:", *sorted(failing), sep="\n  ")
         refused |= failing
 
 
-_worker: tuple[Tree, Mapping[str, float]] | None = None
+_worker: tuple[Runner, Covering, set[str]] | None = None
 
 
-def _start_worker(args: argparse.Namespace, seconds: Mapping[str, float]) -> None:
+def _start_worker(args: argparse.Namespace, covering: Covering, allowed: set[str]) -> None:
     global _worker
     folder = args.out / "trees" / multiprocessing.current_process().name
-    _worker = Tree(args.tree, folder, check_shapes=args.check_shapes), seconds
+    _worker = Runner(args.tree, folder, check_shapes=args.check_shapes), covering, allowed
 
 
-def _one(job: Job) -> Outcome:
+def _outcome(mutant: Mutant, killer: str) -> Outcome:
     assert _worker is not None
-    tree, seconds = _worker
-    return outcome(tree, job, seconds)
+    runner, covering, allowed = _worker
+    return runner.outcome(mutant, covering, allowed, killer)
 
 
-def _failing(outcomes: list[Outcome]) -> set[str]:
+def _failing_anyway(tests: list[str]) -> set[str]:
     assert _worker is not None
-    tree, seconds = _worker
-    return killers_that_fail_anyway(tree, outcomes, seconds)
+    runner, covering, _ = _worker
+    return runner.failing_anyway(tests, covering.seconds)
+
+
+def read_outcomes(path: Path) -> dict[str, Outcome]:
+    if not path.exists():
+        return {}
+    records = map(json.loads, path.read_text("utf-8").splitlines())
+    return {record["id"]: Outcome(**record) for record in records}
 
 
 def table(mutants: list[Mutant], outcomes: dict[str, Outcome]) -> str:
