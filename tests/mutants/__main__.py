@@ -27,11 +27,10 @@ from pathlib import Path
 from tests import durations
 from tests.mutants.covering import Covering
 from tests.mutants.draw import Mutant, draw
-from tests.mutants.run import Outcome, Runner, preload
+from tests.mutants.run import SELECTED, Outcome, Runner, preload
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
-COVERAGE_FLAGS = ("--cov=aotlens", "--cov=app/core", "--cov-context=test", "--cov-report=")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,10 +47,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--store", action="store_true", help="keep the outcomes beside the patches")
     args = parser.parse_args(argv)
+    args.tree, args.out = args.tree.resolve(), args.out.resolve()
     args.out.mkdir(parents=True, exist_ok=True)
     coverage = args.coverage or args.out / ".coverage"
     if args.cover:
-        command = [sys.executable, "-m", "pytest", "-q", "-n", str(args.workers), *COVERAGE_FLAGS]
+        flags = ("-n", str(args.workers), *SELECTED, "--cov", "--cov-context=test", "--cov-report=")
+        command = [sys.executable, "-m", "pytest", "-q", *flags]
         return subprocess.call(command, cwd=args.tree, env={**os.environ, "COVERAGE_FILE": str(coverage)})
     patches, stored = HERE / f"seed{args.seed}.jsonl", HERE / f"seed{args.seed}-results.jsonl"
     if not patches.exists():

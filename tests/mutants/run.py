@@ -38,8 +38,9 @@ BUDGET = 40.0  # seconds of processor time for a mutant, after which it has surv
 BATCHES = (1.0, 8.0, 31.0)  # seconds of tests that are tried in one process
 IMPORT_LIMIT = 120.0  # seconds of processor time until the first test starts
 FAILED_TO_START = 70
+SELECTED = ("-m", "not browser and not long and not gpu and not network")
 FLAGS = (
-    "-q", "-p", "no:cacheprovider", "-m", "not browser and not long and not gpu and not network",
+    "-q", "-p", "no:cacheprovider", *SELECTED,
     "-W", "ignore::pytest.PytestAssertRewriteWarning",  # of plugins that are imported beforehand
 )  # fmt: skip
 
