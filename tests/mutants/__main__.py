@@ -6,8 +6,8 @@
 
 Prints each mutant's outcome, then a table by package. With outcomes of an earlier run beside the patches
 (`seed0-results.jsonl`; `--store` replaces them) a mutant is first tried with the test that killed it then, and the exit
-status is 1 where one that died lives. Outcomes are noted in out/mutants as they come, and a run goes on from there;
-delete that folder for a run from the start.
+status is 1 where one that died lives. Outcomes are noted in out/mutants as they come, and a run that was interrupted
+goes on from there.
 """
 
 from __future__ import annotations
@@ -64,14 +64,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise SystemExit(f"{coverage}: expected a record of which test runs which line; make mutants ARGS=--cover")
     earlier = read_outcomes(stored)
     if args.check_shapes:
-        lived = read_outcomes(args.out / "outcomes.jsonl") or earlier
-        mutants = [mutant for mutant in mutants if mutant.id in lived and lived[mutant.id].outcome == "survived"]
+        survivors = {name for name, was in read_outcomes(args.out / "last.jsonl").items() if was.outcome == "survived"}
+        mutants = [mutant for mutant in mutants if mutant.id in survivors]
     if args.only:
         mutants = [mutant for mutant in mutants if mutant.id in args.only]
-    outcomes = run(args, mutants, coverage, earlier)
+    journal = args.out / ("outcomes-shapes.jsonl" if args.check_shapes else "outcomes.jsonl")
+    outcomes = run(args, mutants, coverage, earlier, journal)
     print(table(mutants, outcomes))
-    if args.store:
-        stored.write_text("".join(json.dumps(asdict(outcomes[mutant.id])) + "\n" for mutant in mutants), "utf-8")
+    journal.replace(args.out / ("last-shapes.jsonl" if args.check_shapes else "last.jsonl"))
+    if args.store and not args.check_shapes:
+        lines = (json.dumps(asdict(outcome)) + "\n" for _, outcome in sorted((earlier | outcomes).items()))
+        stored.write_text("".join(lines), "utf-8")
     now = {name: outcomes[name].outcome for name, was in earlier.items() if was.died and name in outcomes}
     for name, outcome in now.items():
         if outcome == "gone":
@@ -82,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(
-    args: argparse.Namespace, mutants: list[Mutant], coverage: Path, earlier: dict[str, Outcome]
+    args: argparse.Namespace, mutants: list[Mutant], coverage: Path, earlier: dict[str, Outcome], journal: Path
 ) -> dict[str, Outcome]:
     """The outcome of each mutant; each is noted when it is known."""
     preload()
@@ -90,7 +93,6 @@ def run(
     known = first.collected()
     covering = Covering(coverage, durations.estimate(known, durations.read(args.durations)))
     print(f"{len(known)} tests, {len(mutants)} mutants, {args.workers} at a time.", flush=True)
-    journal = args.out / ("outcomes-shapes.jsonl" if args.check_shapes else "outcomes.jsonl")
     refused: set[str] = set()
     while True:
         noted = read_outcomes(journal)
