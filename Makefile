@@ -2,7 +2,7 @@
 # ARGS is passed on: make app ARGS="--port 9000", make test ARGS="tests/models -x".
 
 .DEFAULT_GOAL := help
-.PHONY: help setup app test test-long lint docs bench train
+.PHONY: help setup app test test-long test-shapes durations lint docs bench train
 
 # PYTHON= on the command line or in the environment chooses the interpreter of .venv.
 PYTHON_GIVEN := $(if $(filter undefined default,$(origin PYTHON)),,yes)
@@ -13,7 +13,9 @@ PIP_INSTALL := .venv/bin/python -m pip install --quiet --quiet --disable-pip-ver
 help:
 	@echo 'make app                  serve the app on http://127.0.0.1:8050'
 	@echo 'make test                 the whole suite, browser tests included where there is a Chromium'
-	@echo 'make test-long            the tests that are too slow for make test'
+	@echo 'make test-long            the tests that are too slow for make test, and all with checked shapes'
+	@echo 'make test-shapes          tests of the packages that changed, with shapes and types checked at every call'
+	@echo 'make durations            the whole suite, storing what each test takes in tests/durations.json'
 	@echo 'make lint                 ruff (rules and format), and mypy on aotlens/'
 	@echo 'make docs                 the site, in docs/_build/html: it opens from disk, without a server or a network'
 	@echo 'make bench                the measurements that README.md reports'
@@ -77,11 +79,24 @@ setup:
 app: setup
 	@.venv/bin/python -m app $(ARGS)
 
+# Files go to the workers longest first, as tests/durations.json has them.
+PYTEST := NO_PROXY=127.0.0.1,localhost .venv/bin/python -m pytest
+PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
+
 test: setup
-	@NO_PROXY=127.0.0.1,localhost .venv/bin/python -m pytest -n auto --dist loadfile $(ARGS)
+	@$(PYTEST) $(PARALLEL) $(ARGS)
 
 test-long: setup
-	@NO_PROXY=127.0.0.1,localhost .venv/bin/python -m pytest -m long $(ARGS)
+	@$(PYTEST) -m long $(ARGS)
+	@$(PYTEST) $(PARALLEL) --check-shapes $(ARGS)
+
+test-shapes: setup
+	@tests='$(or $(ARGS),$(shell .venv/bin/python -m tests.changed))'; \
+	if [ -z "$$tests" ]; then echo 'No package has changed.'; exit 0; fi; \
+	$(PYTEST) $(PARALLEL) --check-shapes -m 'not long and not slow and not browser' $$tests
+
+durations: setup
+	@$(PYTEST) $(PARALLEL) --store-durations $(ARGS)
 
 lint: setup
 	@.venv/bin/python -m ruff check .

@@ -32,10 +32,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformer_lens import FactoredMatrix
 
 import aotlens
-from aotlens.circuits import qk_circuit, search_entries, top_entries, top_per_row
+from aotlens.circuits import FactoredMatrix, qk_circuit, search_entries, top_entries, top_per_row
 from benchmarks import _common
 from benchmarks.cache_memory import forget_peak, peak_bytes, resident_bytes
 

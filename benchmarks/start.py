@@ -1,14 +1,16 @@
-"""How long it takes until a script or the command can begin, beside a Python that imports nothing.
+"""How long it takes until a script or the command can begin, beside `import torch`.
 
     python -m benchmarks.start [--quick] [--pairs 7] [--json PATH]
 
-Each runs in a process of its own, in turn with `python -c pass`; medians over pairs. `import aotlens`, `import
-aotlens.plots` and `aotlens --help` load neither PyTorch nor TransformerLens. `import aotlens.heads` loads both;
-`import torch` and `import transformer_lens` stand beside it, to say whose the time is.
+Each runs in a process of its own, in turn with `python -c "import torch"`; processor seconds, medians over pairs.
+`import aotlens`, `import aotlens.plots` and `aotlens --help` load no PyTorch; `import aotlens.models`, `.circuits` and
+`.heads` do, and nothing else that is heavy; `import transformer_lens` is what they cost when they loaded that.
 """
 
 from __future__ import annotations
 
+import os
+import statistics
 import subprocess
 import sys
 from typing import Any
@@ -19,14 +21,19 @@ STARTS = {
     "import aotlens": ("-c", "import aotlens"),
     "import aotlens.plots": ("-c", "import aotlens.plots"),
     "aotlens --help": ("-m", "aotlens", "--help"),
-    "import torch": ("-c", "import torch"),
-    "import transformer_lens": ("-c", "import transformer_lens"),
+    "import aotlens.models": ("-c", "import aotlens.models"),
+    "import aotlens.circuits": ("-c", "import aotlens.circuits"),
     "import aotlens.heads": ("-c", "import aotlens.heads"),
+    "import transformer_lens": ("-c", "import transformer_lens"),
 }
 
 
-def _run(*arguments: str) -> None:
+def _processor_seconds(*arguments: str) -> float:
+    """Of a Python with these arguments, its own and its children's."""
+    before = os.times()
     subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+    after = os.times()
+    return after.children_user - before.children_user + after.children_system - before.children_system
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -34,8 +41,10 @@ def main(argv: list[str] | None = None) -> int:
     pairs = chosen.pairs or (1 if chosen.quick else 7)
     rows: list[dict[str, Any]] = []
     for name, arguments in STARTS.items():
-        timing = _common.time_in_turn(lambda arguments=arguments: _run(*arguments), lambda: _run("-c", "pass"), pairs)
-        rows.append({"start": name, "seconds": timing.first, "÷ bare Python": timing.ratio, "pairs": timing.pairs})
+        measured = [(_processor_seconds(*arguments), _processor_seconds("-c", "import torch")) for _ in range(pairs)]
+        seconds = statistics.median(ours for ours, _ in measured)
+        ratio = statistics.median(ours / torch for ours, torch in measured)
+        rows.append({"start": name, "seconds": seconds, "÷ import torch": ratio, "pairs": pairs})
     _common.report("start", rows, chosen.json)
     return 0
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.threads [--quick] [--pairs 2000] [--json PATH]
 
-`without` is the model's class with PyTorch's own `__call__` and TransformerLens's own `hooks()`. Calls are of one
+`without` is the model's class with PyTorch's own `__call__` and a lock that does nothing. Calls are of one
 sequence, so that the lock is as large a share as it can be: of a model as small as a test's (2 layers, d_model 12,
 8 tokens), and of one of 12 layers with d_model 768 and 128 tokens. Single calls alternate, with and without; medians
 over pairs (a hundredth as many for the large model).
@@ -19,17 +19,29 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformer_lens.HookedRootModule import HookedRootModule
 
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
+from aotlens.models.run_lock import RunLock
 from benchmarks import _common
+
+
+class NoLock(RunLock):
+    """What everybody holds at any time."""
+
+    def begin_hooked(self) -> None:
+        """Nobody waits."""
+
+    end_hooked = begin_hooked
 
 
 class Unlocked(AttentionOnlyTransformer):
     """The same model as it would be if it belonged to one thread."""
 
     __call__ = nn.Module.__call__
-    hooks = HookedRootModule.hooks
+
+    def __init__(self, cfg: ModelConfig) -> None:
+        super().__init__(cfg)
+        self._run_lock = NoLock()
 
 
 @torch.inference_mode()

@@ -1,4 +1,4 @@
-"""What every test gets: checked shapes, a seed named in failures, a browser, reasons for what is skipped."""
+"""What every test gets: a seed named in failures, an order, a browser, reasons for what is skipped."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
-import jaxtyping
 import numpy as np
 import pytest
 
+from tests import durations
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-
-# Before any import of aotlens: its annotated functions check their shapes and types at every call.
-jaxtyping.install_import_hook("aotlens", "beartype.beartype")
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: one worker a core, and no more threads than cores
@@ -50,13 +48,32 @@ CHROMIUM_FLAGS = (
 )
 
 
-def pytest_report_header() -> str:
-    return f"seed: {SEED} (AOTLENS_SEED={SEED})"
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("aotlens")
+    group.addoption("--check-shapes", action="store_true", help="check annotated shapes and types at every call")
+    group.addoption("--store-durations", action="store_true", help="store what tests took in tests/durations.json")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("check_shapes"):
+        import jaxtyping
+
+        jaxtyping.install_import_hook("aotlens", "beartype.beartype")  # before any import of aotlens
+    elif sys.gettrace() is None:  # neither checks, coverage nor a debugger count against a test
+        config.pluginmanager.register(durations.Limit())
+    if config.getoption("store_durations") and "PYTEST_XDIST_WORKER" not in os.environ:
+        config.pluginmanager.register(durations.Recorder())
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    checked = ", shapes checked" if config.getoption("check_shapes") else ""
+    return f"seed: {SEED} (AOTLENS_SEED={SEED}){checked}"
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects by marker
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what opens the browser; skip what this machine or this run cannot do, with the way to run it."""
+    """Order by stored durations; mark what opens the browser; skip what this machine or run cannot do, saying how."""
+    durations.longest_first(items)
     for item in items:
         if "chromium" in getattr(item, "fixturenames", ()):
             item.add_marker("browser")

@@ -36,6 +36,8 @@ def test_packages_load_on_first_use() -> None:
         "assert not {'aotlens.heads', 'torch', 'plotly'} & sys.modules.keys()\n"
         "aotlens.plots.attention_map\n"
         "assert 'aotlens.plots' in sys.modules and 'torch' not in sys.modules\n"
+        "aotlens.models.AttentionOnlyTransformer\n"
+        "assert not {'transformer_lens', 'transformers', 'scipy', 'sklearn', 'pandas'} & sys.modules.keys()\n"
         "aotlens.heads.motif_scores\n"
         "assert 'aotlens.heads' in sys.modules and 'transformer_lens.model_bridge' not in sys.modules\n"
     )

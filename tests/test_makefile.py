@@ -82,11 +82,11 @@ def calls(project: Path) -> list[str]:
 def test_setup_happens_once_and_then_the_command_runs(project: Path):
     first = make(project, "test", "ARGS=-x")
     assert first.returncode == 0 and first.stderr == ""
-    assert "ran: -m pytest -n auto --dist loadfile -x" in first.stdout
+    assert "ran: -m pytest -n auto --dist loadfile --no-loadscope-reorder -x" in first.stdout
     assert calls(project) == ["venv", "pip", "pip"]
 
     again = make(project, "test")
-    assert again.stdout == "ran: -m pytest -n auto --dist loadfile\n"
+    assert again.stdout == "ran: -m pytest -n auto --dist loadfile --no-loadscope-reorder\n"
     assert calls(project) == []
 
 

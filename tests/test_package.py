@@ -78,6 +78,7 @@ def run(scripts: Path, name: str, *arguments: str) -> subprocess.CompletedProces
     )
 
 
+@pytest.mark.parametrize("installed", ["without Dash"], indirect=True)
 def test_the_library_and_its_data_are_installed(installed: tuple[Path, bool], tmp_path: Path) -> None:
     scripts, _ = installed
     listed = run(scripts, "aotlens", "checkpoints", "list")

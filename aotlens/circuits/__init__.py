@@ -1,6 +1,7 @@
 """QK and OV circuits: what each head looks for and what it writes, read from the weights alone.
 
-circuit.py   the factored matrix that every function here takes and gives
+factored.py  a matrix kept as a product of two thin ones, which every function here takes
+circuit.py   such a matrix with what its rows and columns are, which most give
 labelled.py  entries as tables, with the names of rows and columns
 sides.py     what a head can read: tokens, positions, biases, a prompt, another head's output
 qk_ov.py     `qk_circuit`, `ov_circuit`
@@ -20,6 +21,7 @@ rows.py      mean, log-mean-exp and spread of every row; the rank of its diagona
 from aotlens.circuits.circuit import Circuit, Side, sum_of_circuits
 from aotlens.circuits.composition import Composition, all_compositions, composition
 from aotlens.circuits.copying import CopyingRate, copying_rate
+from aotlens.circuits.factored import FactoredMatrix
 from aotlens.circuits.labelled import CircuitTable
 from aotlens.circuits.overview import Overview, block_overview, exact_block
 from aotlens.circuits.qk_ov import ov_circuit, qk_circuit
@@ -43,6 +45,7 @@ __all__ = [
     "CopyingRate",
     "Ends",
     "EntrySearch",
+    "FactoredMatrix",
     "Overview",
     "RowStatistics",
     "Side",

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from transformer_lens import FactoredMatrix
 
+from aotlens.circuits.factored import FactoredMatrix
 from aotlens.circuits.labelled import CircuitTable, entries_table, labels, line_table
 from aotlens.conventions import Head
 

@@ -42,7 +42,6 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import torch
 from jaxtyping import Bool, Float64, Int64
-from scipy.stats import false_discovery_control
 from torch import Tensor
 
 from aotlens.circuits.random_rotation import TIED, rotation_mean, rotation_std, squared_corners
@@ -185,6 +184,8 @@ def _compositions(
     seed: int,
     written: tuple[Tensor, int] | None,
 ) -> list[Composition]:
+    from scipy.stats import false_discovery_control
+
     cfg, folded = model.cfg, folded or written is not None
     moments, n_positions = written or (None, None)
     pair = _is_pair(cfg.n_layers, cfg.n_heads)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from transformer_lens import FactoredMatrix
 
 from aotlens.circuits import bounds
 from aotlens.circuits.exact import CHUNK_BYTES, dot_products
+from aotlens.circuits.factored import FactoredMatrix
 
 #: A factor's largest number at most, and a row's largest at least unless it is 0: so that neither an entry, its square
 #: nor a scaled one leaves float64's range. Float32 numbers are all within it.

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from jaxtyping import Float32, Float64, Int
 from torch import Tensor
-from transformer_lens import FactoredMatrix
 
+from aotlens.circuits.factored import FactoredMatrix
 from aotlens.circuits.factors import check
 from aotlens.results import Result
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
-from transformer_lens import FactoredMatrix
 
 from aotlens.circuits.circuit import Circuit
+from aotlens.circuits.factored import FactoredMatrix
 from aotlens.circuits.factors import Factors, check, prepare
 from aotlens.circuits.tiles import Tiles, tile_sizes
 from aotlens.circuits.topk import MAX_BYTES

@@ -24,11 +24,10 @@ from typing import Literal, TypeAlias, cast
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from transformer_lens import ActivationCache
 
 from aotlens.circuits.circuit import Side, SideName
 from aotlens.conventions import HEAD_NAME, Head, HeadLike, as_head
-from aotlens.models import AttentionOnlyTransformer, FoldedNorm, folded_norm, hook_names, widened
+from aotlens.models import ActivationCache, AttentionOnlyTransformer, FoldedNorm, folded_norm, hook_names, widened
 
 #: One of `_READABLE`, an earlier head, or ("positions", an earlier head): positions as it moves them. A wrong word gets
 #: an error that lists the right ones.

@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from jaxtyping import Complex128, Float64, Int64
 from torch import Tensor
-from transformer_lens import FactoredMatrix
 
+from aotlens.circuits.factored import FactoredMatrix
 from aotlens.models.weights import double
 from aotlens.results import Result
 
@@ -124,7 +124,7 @@ def spectrum(circuit: FactoredMatrix, k: int = 10, *, n_vectors: int = 10) -> Sp
     A, B = _factors(circuit)
     eigenvalues, score, why = _eigenvalues(circuit, A, B)
     because = getattr(circuit, "psd_because", "") if score is not None else ""
-    U, S, V = _svd(A, B)
+    U, S, V = FactoredMatrix(A, B).svd()
     n_vectors = min(n_vectors, len(S))
     U, V = U[:, :n_vectors], V[:, :n_vectors]
     largest = U.abs().argmax(0)
@@ -161,8 +161,7 @@ def _eigenvalues(circuit: FactoredMatrix, A: Tensor, B: Tensor) -> tuple[np.ndar
         return None, None, f"rows are {sides[0]}, columns are {sides[1]}: no eigenvalues between different things."
     if rows != columns:
         return None, None, f"{rows} rows and {columns} columns: only a square matrix has eigenvalues."
-    small = B @ A if A.shape[1] <= rows else A @ B
-    values = torch.linalg.eigvals(small).numpy()
+    values = FactoredMatrix(A, B).eigenvalues.numpy()
     values = values[np.lexsort((-values.imag, -values.real, -np.abs(values)))]
     size = np.abs(values).sum()
     # What rounding leaves of a product of factors that cancel is no score.
@@ -170,14 +169,6 @@ def _eigenvalues(circuit: FactoredMatrix, A: Tensor, B: Tensor) -> tuple[np.ndar
     if size <= rounding:
         return values, None, "every eigenvalue is 0 (up to rounding): nothing is copied or suppressed."
     return values, float(values.real.sum() / size), ""
-
-
-def _svd(A: Tensor, B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """U `[rows, rank]`, S `[rank]`, V `[columns, rank]` with A B = U diag(S) Vᵀ."""
-    Q, R = torch.linalg.qr(A)
-    P, T = torch.linalg.qr(B.mT)
-    U, S, Vh = torch.linalg.svd(R @ T.mT, full_matrices=False)
-    return Q @ U, S, P @ Vh.mT
 
 
 def _ends(vectors: np.ndarray, k: int) -> Ends:

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from jaxtyping import Float64, Int64
 from torch import Tensor
-from transformer_lens import FactoredMatrix
 
 from aotlens.circuits.circuit import Circuit
+from aotlens.circuits.factored import FactoredMatrix
 from aotlens.circuits.rows import above_row_level
 from aotlens.circuits.topk import top_per_row
 from aotlens.results import describe

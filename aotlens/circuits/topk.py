@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
-from transformer_lens import FactoredMatrix
 
+from aotlens.circuits.factored import FactoredMatrix
 from aotlens.circuits.factors import check, prepare
 from aotlens.circuits.per_row import best_per_row
 from aotlens.circuits.whole import EntrySearch, TopEntries, best_of_all

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Float
-from scipy.special import ndtri
 from torch import Tensor
 
 from aotlens.data.sampler import uniform_words
@@ -206,5 +205,7 @@ def _skewed(
 
 def standard_normal(seed: int, stream: int, step: int, shape: tuple[int, int]) -> Float[np.ndarray, "row column"]:
     """Normal numbers from the words of (seed, stream, step), by the inverse of the distribution function."""
+    from scipy.special import ndtri
+
     words = uniform_words(seed, stream, step, shape)
     return ndtri(((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53)

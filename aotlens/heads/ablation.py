@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import scipy.stats
 import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
@@ -83,6 +82,8 @@ class Ablation(Result):
         """
         if len(self.changes) < 2:
             return float("nan"), float("nan")
+        import scipy.stats
+
         reach = scipy.stats.t.ppf((1 + confidence) / 2, len(self.changes) - 1) * scipy.stats.sem(self.changes)
         return self.change - float(reach), self.change + float(reach)
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.stats
 import torch
 from jaxtyping import Float64
 from torch import Tensor
@@ -47,6 +46,8 @@ class EachHead(Result):
         n = len(self.clean)
         if n < 2:
             return np.full((len(self.heads), 2), np.nan)
+        import scipy.stats
+
         reach = scipy.stats.t.ppf((1 + confidence) / 2, n - 1) * scipy.stats.sem(self.ablated - self.clean, axis=1)
         return np.stack([self.changes - reach, self.changes + reach], axis=1)
 

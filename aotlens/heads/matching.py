@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 from jaxtyping import Float64
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from aotlens.conventions import Head
@@ -104,6 +103,8 @@ class HeadMatching(Result):
 
     def _assigned(self) -> HeadMatching:
         """The same with the pairs whose similarities have the largest sum."""
+        from scipy.optimize import linear_sum_assignment
+
         rows, columns = linear_sum_assignment(self.similarity, maximize=True)
         pairs = tuple((self.left[i], self.right[j]) for i, j in zip(rows.tolist(), columns.tolist(), strict=True))
         return replace(self, pairs=pairs)

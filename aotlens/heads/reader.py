@@ -11,6 +11,7 @@ Both come from hook points, so they are what the model really used, other hooks'
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -45,9 +46,8 @@ class _Done(Exception):
 
 
 def _is_bridge(model: Any) -> bool:
-    from transformer_lens.model_bridge import TransformerBridge
-
-    return isinstance(model, TransformerBridge)
+    bridges = sys.modules.get("transformer_lens.model_bridge")  # who has one has imported it
+    return bridges is not None and isinstance(model, bridges.TransformerBridge)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

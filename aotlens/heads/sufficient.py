@@ -25,7 +25,6 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
-import scipy.stats
 import torch
 from jaxtyping import Float64
 from torch import Tensor
@@ -197,6 +196,8 @@ def _rows(batch: Batch, rows: Tensor) -> Batch:
 
 def _require_effect(sets: _Sets, heads: list[Head], unit: str, which: str) -> None:
     """Raise `ValueError` where replacing all heads changes nothing that can be told from 0."""
+    import scipy.stats
+
     effects = sets.numbers(frozenset(heads)) - sets.numbers(frozenset())
     reach = scipy.stats.t.ppf(0.975, len(effects) - 1) * effects.std(ddof=1) / len(effects) ** 0.5
     if abs(effects.mean()) <= reach or effects.mean() == 0:

@@ -16,17 +16,21 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from transformer_lens.model_bridge import TransformerBridge
 
 from aotlens.interop.bridge_out import query_factor
 from aotlens.interop.tokenizers import from_hugging_face
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from aotlens.models.config import ACTIVATIONS
 from aotlens.models.count import build_on_meta
+
+if TYPE_CHECKING:
+    from transformer_lens.model_bridge import TransformerBridge
+else:  # who makes or reads a bridge imports it: that takes as long as PyTorch
+    TransformerBridge = Any
 
 _ACTIVATIONS = {**{name: name for name in ACTIVATIONS}, "swish": "silu"}
 _LAYERS_BIASES = ("b_Q", "b_K", "b_V", "b_O", "b_in", "b_out")
@@ -44,6 +48,8 @@ def from_transformer_lens(bridge: TransformerBridge) -> AttentionOnlyTransformer
     Raises `ValueError`, naming every reason, for what our family does not contain: bridges around other
     libraries' models, rotary positions, grouped keys, RMS norms, gated MLPs, other activations, soft caps.
     """
+    from transformer_lens.model_bridge import TransformerBridge
+
     if not isinstance(bridge, TransformerBridge):
         raise ValueError(f"from_transformer_lens: expected a TransformerBridge, got a {type(bridge).__name__}.")
     reasons = _cannot_express(bridge)

@@ -13,16 +13,18 @@ ways:
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, Any
 
 import torch
-from transformer_lens.config import TransformerBridgeConfig
-from transformer_lens.model_bridge import TransformerBridge
-from transformer_lens.model_bridge.sources.native import boot
-from transformer_lens.utilities.tl_checkpoint_conversion import convert_tl_checkpoint
 
 from aotlens.data import Tokenizer
 from aotlens.interop.tokenizers import to_hugging_face
 from aotlens.models import PHIS, AttentionOnlyTransformer, ModelConfig, require_ours
+
+if TYPE_CHECKING:
+    from transformer_lens.model_bridge import TransformerBridge
+else:  # who makes or reads a bridge imports it: that takes as long as PyTorch
+    TransformerBridge = Any
 
 
 @torch.no_grad()
@@ -37,6 +39,9 @@ def to_transformer_lens(model: AttentionOnlyTransformer) -> TransformerBridge:
     Raises `ValueError`, naming every reason, where a native bridge cannot express the model: φ other than
     softmax, positions in queries and keys only, an `attn_mask`, or anything but tokens in, tokens or classes out.
     """
+    from transformer_lens.model_bridge.sources.native import boot
+    from transformer_lens.utilities.tl_checkpoint_conversion import convert_tl_checkpoint
+
     require_ours(model, "to_transformer_lens")
     cfg = model.cfg
     reasons = _cannot_express(cfg)
@@ -80,7 +85,9 @@ def _cannot_express(cfg: ModelConfig) -> list[str]:
     return reasons
 
 
-def _bridge_config(cfg: ModelConfig) -> TransformerBridgeConfig:
+def _bridge_config(cfg: ModelConfig) -> Any:
+    from transformer_lens.config import TransformerBridgeConfig
+
     assert cfg.d_vocab is not None
     return TransformerBridgeConfig(
         n_layers=cfg.n_layers,

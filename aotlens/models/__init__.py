@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from aotlens.models.cache import ActivationCache
 from aotlens.models.config import ModelConfig
 from aotlens.models.count import count_parameters
 from aotlens.models.device import resolve_device
 from aotlens.models.folding import FoldedNorm, folded_norm
 from aotlens.models.generation import fill, generate
+from aotlens.models.hooks import HookPoint
 from aotlens.models.ours import require_ours
 from aotlens.models.phi import PHIS, Phi
 from aotlens.models.transformer import AttentionOnlyTransformer
@@ -14,8 +16,10 @@ from aotlens.models.weights import widened
 
 __all__ = [
     "PHIS",
+    "ActivationCache",
     "AttentionOnlyTransformer",
     "FoldedNorm",
+    "HookPoint",
     "ModelConfig",
     "Phi",
     "count_parameters",

@@ -16,9 +16,9 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformer_lens.hook_points import HookPoint
 
 from aotlens.models.config import ModelConfig
+from aotlens.models.hooks import HookPoint
 from aotlens.models.phi import PHIS, apply_phi
 
 

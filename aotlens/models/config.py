@@ -265,6 +265,11 @@ class ModelConfig:
         model = self._model()
         return None if model is None else model.dtype
 
+    @property
+    def n_key_value_heads(self) -> None:
+        """None: every head has keys and values of its own."""
+        return None
+
     def of_model(self, model: Any) -> ModelConfig:
         """The same configuration, whose `device` and `dtype` are those of `model`."""
         own = copy.copy(self)

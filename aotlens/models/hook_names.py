@@ -6,6 +6,8 @@ drift apart.
 
 from __future__ import annotations
 
+import re
+
 EMBED = "hook_embed"  # [batch, pos, d_model]
 POS_EMBED = "hook_pos_embed"  # [batch, pos, d_model], positions added to the stream
 FINAL_SCALE = "ln_final.hook_scale"  # [batch, pos, 1]
@@ -13,6 +15,28 @@ FINAL_SCALE = "ln_final.hook_scale"  # [batch, pos, 1]
 Q, K, V, Z = "hook_q", "hook_k", "hook_v", "hook_z"  # [batch, pos, head, d_head]
 SCORES, PATTERN = "hook_attn_scores", "hook_pattern"  # [batch, head, query, key]
 RESULT = "hook_result"  # [batch, pos, head, d_model]
+PER_HEAD = (Q, K, V, Z, RESULT)  # whose positions are the third dimension from the right
+_PARTS = dict.fromkeys((*PER_HEAD, SCORES, PATTERN), "attn") | dict.fromkeys(("hook_pre", "hook_post"), "mlp")
+
+
+def activation(name: str, layer: int | None = None, part: str | None = None) -> str:
+    """The hook point that a short name means, as TransformerLens's `get_act_name` has it (but for its synonyms).
+
+    `("pattern", 0)` and `"pattern0"` are `blocks.0.attn.hook_pattern`; `("scale", 0, "ln1")` and `"scale0ln1"`
+    `blocks.0.ln1.hook_scale`; `"scale"` `ln_final.hook_scale`; `"embed"` `hook_embed`. A full name stays as it is.
+    """
+    if layer is None and part is None:
+        if "." in name or name.startswith("hook_"):
+            return name
+        joined = re.match(r"([a-z]+)(\d+)([a-z]?.*)", name)
+        if joined:
+            name, layer, part = joined[1], int(joined[2]), joined[3]
+    hook = f"hook_{name}"
+    part = _PARTS.get(hook, part)
+    if layer is None and name in ("scale", "normalized"):
+        part = "ln_final"
+    where = [] if layer is None else ["blocks", str(layer)]
+    return ".".join([*where, *([part] if part else []), hook])
 
 
 def block(layer: int, name: str) -> str:

@@ -8,10 +8,10 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformer_lens.hook_points import HookPoint
 
 from aotlens.models.attention import make_attention
 from aotlens.models.config import ModelConfig
+from aotlens.models.hooks import HookPoint
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,

@@ -6,17 +6,11 @@ another thread makes meanwhile: its cache and its logits would be wrong, silentl
 
 from __future__ import annotations
 
-import copy
-import logging
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
-
-import torch
-from transformer_lens.HookedRootModule import HookedRootModule
 
 
 class RunLock:
@@ -93,78 +87,11 @@ class RunLock:
             self._changed.notify_all()
 
 
-class ThreadSafeHooks(HookedRootModule):
-    """A `HookedRootModule` that several threads may use at once.
-
-    `run_with_cache`, `run_with_hooks` and the `hooks()` context have the model to themselves: a call of the model in
-    another thread waits until they end, and they wait until calls in progress have ended. Calls wait for nothing
-    else. Within one thread nothing waits.
-
-    A hook, or the body of `with model.hooks(…)`, must not wait for another thread that uses the model: neither would
-    ever go on. Hooks left by `add_hook`, or with `reset_hooks_end=False`, apply to the calls of every thread, as in
-    TransformerLens. A function compiled around the model calls it without waiting; `model.compile()` and
-    `torch.compile(model)` wait.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._run_lock = RunLock()
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():  # a lock cannot be traced, and would break the graph around the model
-            return super().__call__(*args, **kwargs)
-        self._run_lock.begin_plain()
-        try:
-            return super().__call__(*args, **kwargs)
-        finally:
-            self._run_lock.end_plain()
-
-    @contextmanager
-    def hooks(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
-        """TransformerLens's context of temporary hooks; calls of the model in other threads wait until it ends."""
-        _run_calls_uncompiled()
-        self._run_lock.begin_hooked()
-        try:
-            with super().hooks(*args, **kwargs) as hooked_model:
-                yield hooked_model
-        finally:
-            self._run_lock.end_hooked()
-
-    def run_with_hooks(
-        self,
-        *model_args: Any,
-        fwd_hooks: Sequence[Any] = (),
-        bwd_hooks: Sequence[Any] = (),
-        reset_hooks_end: bool = True,
-        clear_contexts: bool = False,
-        **model_kwargs: Any,
-    ) -> Any:
-        """TransformerLens's, by a call of the model: it calls `forward`, past what is registered for calls.
-
-        `aotlens.heads.without` is, so that without this every measurement through hooks would fail inside it.
-        """
-        if bwd_hooks and reset_hooks_end:
-            logging.warning(
-                "run_with_hooks: backward hooks are gone before a backward pass; set reset_hooks_end=False."
-            )
-        with self.hooks(list(fwd_hooks), list(bwd_hooks), reset_hooks_end, clear_contexts) as hooked_model:
-            return hooked_model(*model_args, **model_kwargs)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        duplicate = memo[id(self)] = type(self).__new__(type(self))
-        self._run_lock.begin_plain()  # or the copy would keep the hooks of another thread's run
-        try:
-            duplicate.__setstate__(copy.deepcopy(self.__getstate__(), memo))
-        finally:
-            self._run_lock.end_plain()
-        return duplicate
-
-
-def _run_calls_uncompiled() -> None:
-    """Let `torch.compile(model)` compile what is inside `__call__` but not `__call__` itself, so that it waits.
+def let_compiled_calls_wait(call: Callable[..., Any]) -> None:
+    """Let `torch.compile(model)` compile what is inside a model's `__call__`, but not this itself, so that it waits.
 
     Until a model has run with hooks there is nothing to wait for, and where nothing is compiled nothing is imported.
     """
     compiler = sys.modules.get("torch._dynamo.eval_frame")
     if compiler is not None:
-        compiler.skip_code(ThreadSafeHooks.__call__.__code__)
+        compiler.skip_code(call.__code__)

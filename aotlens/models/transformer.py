@@ -15,18 +15,17 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from transformer_lens import ActivationCache
-from transformer_lens.hook_points import HookPoint
 
 from aotlens.conventions import IGNORED
 from aotlens.models import attention, hook_names, loss
+from aotlens.models.cache import ActivationCache
 from aotlens.models.config import ModelConfig
 from aotlens.models.ends import PositionEmbedding, Unembed, make_embedding
 from aotlens.models.generation import generate
+from aotlens.models.hooks import HookedRootModule, HookPoint
 from aotlens.models.images import ImageInterface
 from aotlens.models.initialise import initialise
 from aotlens.models.layers import Block, LayerNorm
-from aotlens.models.run_lock import ThreadSafeHooks
 from aotlens.models.text import TextInterface, TextTokenizer
 from aotlens.models.weights import StackedWeights
 
@@ -35,12 +34,12 @@ _ALL_BUT_THE_LAST = (slice(None), slice(None, -1))
 _NOWHERE = (slice(None), slice(0))
 
 
-class AttentionOnlyTransformer(StackedWeights, TextInterface, ImageInterface, ThreadSafeHooks):
+class AttentionOnlyTransformer(StackedWeights, TextInterface, ImageInterface, HookedRootModule):
     """A hooked transformer described by a `ModelConfig`.
 
     `tokenizer` turns text into ids (optional); `pattern [n_layers, n_heads, n_ctx, n_ctx]` (or what
     broadcasts to it) is needed for `fixed_pattern="given"` and refused elsewhere. Weights are a function of
-    `cfg.seed`. Threads may share a model; see `ThreadSafeHooks` for who waits for whom.
+    `cfg.seed`. Threads may share a model; see `HookedRootModule` for who waits for whom.
     """
 
     card: Any = None
@@ -124,6 +123,7 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ImageInterface, Th
         start_at_layer: int = 0,
         resid_pre: Tensor | None = None,
         logits_at: Tensor | None = None,
+        stop_at_layer: int | None = None,
     ) -> Any:
         """Logits `[batch, pos, d_vocab]` (classes: `[batch, d_out]`, without pooling `[batch, pos, d_out]`; vectors:
         `[batch, pos, width]`) or loss.
@@ -148,6 +148,9 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ImageInterface, Th
         `logits_at`, bool `[batch, pos]`, asks for the logits of these positions alone, row by row: `[n, d_vocab]`. The
         others are never computed, which in a small model with a large vocabulary is most of the work.
 
+        With `stop_at_layer` the output is the stream `[batch, pos, d_model]` before that layer, whatever `return_type`:
+        −1 is before the last layer, `n_layers` after it. Neither that layer nor what follows runs.
+
         Raises `ValueError` for ids out of range, sequences longer than `n_ctx`, wrong shapes, another floating-point
         type than the weights', or empty input.
         """
@@ -169,6 +172,8 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ImageInterface, Th
             )
         if attention_mask is not None:
             attention_mask = attention_mask.to(device=inputs.device, dtype=torch.bool)
+        if stop_at_layer is not None:
+            return self._stream(inputs, attention_mask, start, self._last_layer(stop_at_layer, start_at_layer))
         if logits_at is not None:
             self._check_logits_at(inputs, logits_at, return_type)
             return self._logits(inputs, attention_mask, logits_at.to(inputs.device), start)
@@ -189,6 +194,17 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ImageInterface, Th
             return logits if return_type else None
         losses = self._loss(logits, inputs, targets, attention_mask, loss_per_token, label_smoothing)
         return losses if return_type == "loss" else (logits, losses)
+
+    def _last_layer(self, stop_at_layer: int, start_at_layer: int) -> int:
+        """`stop_at_layer` counted from the front."""
+        n_layers = self.cfg.n_layers
+        layer = stop_at_layer + n_layers if stop_at_layer < 0 else stop_at_layer
+        if not start_at_layer <= layer <= n_layers:
+            raise ValueError(
+                f"stop_at_layer={stop_at_layer}: expected a layer from {start_at_layer} to {n_layers}, or from "
+                f"{start_at_layer - n_layers} to -1 counted from the end."
+            )
+        return layer
 
     def _check_dtype(self, x: Tensor) -> None:
         """Vectors and images have the weights' type; autocast converts by itself."""
@@ -229,6 +245,15 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ImageInterface, Th
         wanted: Tensor | tuple[slice, slice] | None = None,
         start: tuple[int, Tensor] | None = None,
     ) -> Tensor:
+        stream = self.ln_final(self._stream(x, attention_mask, start, self.cfg.n_layers))
+        if self.cfg.read_out == "classes":
+            stream = self.unembed.pool(stream, attention_mask)
+        if wanted is not None:
+            stream = stream[wanted]  # [wanted positions, d_model], or [batch, pos − 1, d_model]
+        return self.unembed(stream, tied=self.embed.W_E if self.cfg.tied_embeddings else None)
+
+    def _stream(self, x: Tensor, attention_mask: Tensor | None, start: tuple[int, Tensor] | None, stop: int) -> Tensor:
+        """The residual stream `[batch, pos, d_model]` before layer `stop`."""
         first, stream = (0, self.embed(x)) if start is None else start
         if stream is x and self.hook_embed.has_hooks():
             stream = x.clone()  # vectors read as they are: an in-place hook would edit the caller's
@@ -247,18 +272,13 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ImageInterface, Th
         causal_only = self.cfg.causal and self.cfg.attn_mask is None and attention_mask is None
         if not causal_only or any(block.attn._needs_pattern() for block in self.blocks):
             visible = self.visible_keys(n_pos, attention_mask, stream.device)
-        for block in self.blocks[first:]:
+        for block in self.blocks[first:stop]:
             arguments = (stream, qk_positions, visible, causal_only)
             if self.recompute_activations and torch.is_grad_enabled():
                 stream = checkpoint(block, *arguments, use_reentrant=False, preserve_rng_state=False)
             else:
                 stream = block(*arguments)
-        stream = self.ln_final(stream)
-        if self.cfg.read_out == "classes":
-            stream = self.unembed.pool(stream, attention_mask)
-        if wanted is not None:
-            stream = stream[wanted]  # [wanted positions, d_model], or [batch, pos − 1, d_model]
-        return self.unembed(stream, tied=self.embed.W_E if self.cfg.tied_embeddings else None)
+        return stream
 
     def _add_positions(self, stream: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """The stream with positions added, and what is added to queries' and keys' inputs."""
@@ -313,25 +333,23 @@ class AttentionOnlyTransformer(StackedWeights, TextInterface, ImageInterface, Th
         return self(x, return_type="loss", loss_per_token=True, **kwargs)
 
     def run_with_cache(self, *args: Any, return_cache_object: bool = True, **kwargs: Any) -> Any:
-        """The output and an `ActivationCache` (or a dict, with `return_cache_object=False`).
+        """The output and an `ActivationCache` (or a dict, with `return_cache_object=False`), read as
+        `cache["pattern", 0]`.
 
-        Takes TransformerLens's arguments (`names_filter`, `device`, `remove_batch_dim`, …); read it as
-        `cache["pattern", 0]`. Without a `names_filter` everything is cached but `hook_result`
-        `[batch, pos, head, d_model]`, the one that costs n_heads residual streams a layer:
-        `cache.stack_head_results()` computes it, a `names_filter` caches it.
+        Takes the arguments of `HookedRootModule.run_with_cache`. Without a `names_filter` everything is cached but
+        `hook_result` `[batch, pos, head, d_model]`, the one that costs n_heads residual streams a layer:
+        `cache.to_transformer_lens().stack_head_results()` computes it, a `names_filter` caches it.
         """
         if kwargs.get("names_filter") is None:
             kwargs["names_filter"] = lambda name: not name.endswith(hook_names.RESULT)
-        remove_batch_dim = kwargs.pop("remove_batch_dim", False)
-        out, cache_dict = super().run_with_cache(*args, **kwargs)
-        cache = ActivationCache(cache_dict, self, has_batch_dim=True)
-        if remove_batch_dim:
-            cache.remove_batch_dim()
-        return out, cache if return_cache_object else cache.cache_dict
+        out, cache = super().run_with_cache(*args, **kwargs)
+        if not return_cache_object:
+            return out, cache
+        return out, ActivationCache(cache, self, has_batch_dim=not kwargs.get("remove_batch_dim", False))
 
     generate = generate
 
-    # What ActivationCache asks of a model
+    # What TransformerLens's ActivationCache asks of a model
 
     def tokens_to_residual_directions(self, tokens: str | int | Tensor) -> Tensor:
         """The column of W_U of a token, or one for each of a tensor of tokens: `[..., d_model]`."""

@@ -23,9 +23,9 @@ import numpy as np
 import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
-from transformer_lens import FactoredMatrix
 
 from aotlens.circuits import ov_circuit, top_entries, top_per_row
+from aotlens.circuits.factored import FactoredMatrix
 from aotlens.conventions import Head, HeadLike, Progress, as_heads
 from aotlens.models import AttentionOnlyTransformer, folded_norm, require_ours, widened
 from aotlens.models.phi import PHIS, apply_phi

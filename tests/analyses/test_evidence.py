@@ -181,6 +181,7 @@ def close(new: Stated, old: Stated) -> bool:
     return all(math.isclose(a, b, rel_tol=0.01, abs_tol=1e-6) for a, b in zip(new.spread, old.spread, strict=True))
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("real_bundled_folder")
 def test_statements_that_are_run_again_are_those_that_are_stored() -> None:
     run = [claim for of_paper in statements.claims(quick=True).values() for claim in of_paper]

@@ -27,6 +27,7 @@ from app.pages.paths.address import PathsState
 from app.pages.paths.service import Paths
 from tests.app.conftest import TEXT, serve
 from tests.interop.foreign.conftest import noisy
+from tests.messages import says
 
 
 @pytest.fixture(scope="module")
@@ -67,9 +68,9 @@ def test_ids_are_a_prompt(services: Core) -> None:
 def test_what_a_model_with_mlps_leaves_out_is_said(services: Core) -> None:
     expanded = Paths(services).expand("gpt2", "The captain bowed")
     assert expanded.residual.within_tolerance and expanded.expansion.source_names[2:4] == ("mlp_0", "mlp_1")
-    assert "This model has MLPs (d_mlp = 64)." in expanded.notes[0]
+    says(expanded.notes[0], "MLPs (d_mlp = 64)")
     choice = Choice(checkpoint="gpt2", layer=1, head=0, kind="qk", left="tokens", right="tokens", biases=False)
-    assert "an MLP stands before layer 1" in Circuits(services).circuit(choice).circuit.relative
+    says(Circuits(services).circuit(choice).circuit.relative, "MLP", "layer 1")
 
 
 def test_ids_in_the_browser(open_page) -> None:

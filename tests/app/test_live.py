@@ -17,6 +17,7 @@ from app.__main__ import StartError
 from app.core import Core
 from app.core.settings import Settings
 from app.live import Served
+from tests.messages import refused
 from tests.small_models import SMALL, maker, small_tokenizer
 
 TEXT = "the cat sat on the mat"
@@ -76,7 +77,7 @@ def test_it_serves_and_stops(served: Served) -> None:
 def test_what_is_no_model_is_refused(services: Core) -> None:
     with pytest.raises(ValueError, match="empty mapping"):
         serve({})
-    with pytest.raises(ValueError, match="expected a model of aotlens, got a str"):
+    with refused("model of aotlens", "got a str"):
         serve({"x": "novels-2l-mhsa"})  # type: ignore[dict-item]
 
 
@@ -84,5 +85,5 @@ def test_without_dash_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -
     import app
 
     monkeypatch.setattr("app.missing", lambda: ["dash"])
-    with pytest.raises(ImportError, match=r"needs dash: pip install 'aotlens\[app\]'"):
+    with refused("dash", "pip install 'aotlens[app]'", error=ImportError):
         _ = app.__getattr__("serve")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
+import re
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -12,14 +14,13 @@ import pandas as pd
 import pytest
 from playwright.sync_api import expect
 
-from aotlens.checkpoints.catalog import bundled_folder  # the fixtures' own patch comes after this import
+import aotlens
 from app.core import head_maps
 from app.core.inference import PromptResult
 from app.core.own_texts import key_of
 from app.core.settings import Settings
 from app.factory import create_app
 from app.pages import PAGES
-from app.pages.atlas.service_path import CHECKPOINT
 from app.pages.checkpoints.address import CheckpointsState
 from app.pages.checkpoints.ids import ids as checkpoints
 from app.pages.circuits import figures as circuit_figures
@@ -56,7 +57,7 @@ from app.shell.checking import components
 from app.shell.page import Page
 from app.shell.python import lines
 from tests.app.atlas import numbers as atlas
-from tests.app.atlas.conftest import stored_atlases
+from tests.app.atlas.conftest import save_path_checkpoint, stored_atlases
 from tests.app.conftest import TEXT as LONG
 from tests.app.conftest import head_drawn, save_images, save_regression, save_tiny, serve, wait
 from tests.app.distillation.conftest import distil
@@ -325,7 +326,7 @@ def at_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
     save_regression(home / "checkpoints", "regression-tiny")
     save_regression(home / "checkpoints", "regression-tied", attention="mssa")
     save_tiny(home / "checkpoints", "tiny-mssa", n_layers=3, n_heads=2, attention="mssa")
-    shutil.copytree(bundled_folder() / CHECKPOINT, home / "checkpoints" / CHECKPOINT)
+    save_path_checkpoint(home / "checkpoints")
     distil(home / "distillations", "tiny-mhsa", home / "checkpoints", [0, 4], costs=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AOTLENS_HOME", str(home))
@@ -361,6 +362,11 @@ def test_the_lines_give_what_is_shown(at_home: App, panel: str):
     page = next(one for one in PAGES if one.name == shell.page_of(panel))
     state = STATES.get(page.name, page.address.parse(None))
     written = lines(at_home, page.name, panel, page.address.format(state).partition("?")[2])
+    for name in re.findall(r"(?<!from )(?<!import )\baotlens[\w.]*\w", written):
+        # A package brings its own packages; a module is there only once somebody has imported it, as this suite has.
+        objects = accumulate(name.split(".")[1:], lambda holder, part: getattr(holder, part, None), initial=aotlens)
+        modules = [each for each in objects if isinstance(each, ModuleType)]
+        assert all(hasattr(module, "__path__") for module in modules), f"{name}: its module is not imported"
     space: dict[str, Any] = {"print": lambda *_: None}
     exec(written, space)
     same(space["result"], EXPECTED[panel](at_home, state))

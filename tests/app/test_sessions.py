@@ -12,6 +12,7 @@ from app.pages.distillation.ids import ids
 from app.shell import ids as shell
 from app.shell.app import App
 from tests.app.conftest import wait
+from tests.messages import says
 
 HOST = {"Host": "localhost"}
 STOP, TIMER = shell.stop(ids.FORM), shell.timer(ids.FORM)
@@ -65,7 +66,7 @@ def test_a_stop_ends_the_work_of_its_own_browser_only(app: App):
     assert going.wait(120)
     seen = click(app, bob, STOP, None)
     assert not job.stop and seen[STOP] == {"className": "hidden"} and WATCHED not in seen
-    assert "For somebody else: Distilling tiny-mhsa" in json.dumps(seen[PROGRESS])
+    says(json.dumps(seen[PROGRESS]), "somebody else", "Distilling tiny-mhsa")
     assert seen[TIMER] == {"disabled": False}  # and goes on to look
 
     shared = jobs.start("endless", "Distilling tiny-mhsa", endless, session=session(bob))
@@ -73,7 +74,8 @@ def test_a_stop_ends_the_work_of_its_own_browser_only(app: App):
     seen = click(app, bob, TIMER, "endless")
     assert seen[STOP] == {"className": ""} and "somebody" not in json.dumps(seen[PROGRESS])
     seen = click(app, bob, STOP, "endless")
-    assert not job.stop and "For somebody else" in json.dumps(seen[PROGRESS])
+    assert not job.stop
+    says(json.dumps(seen[PROGRESS]), "somebody else")
     click(app, ann, STOP, "endless")
     assert wait(job).state == "stopped"
-    assert "nothing of it is kept" in json.dumps(click(app, ann, TIMER, "endless")[PROGRESS])
+    says(json.dumps(click(app, ann, TIMER, "endless")[PROGRESS]), "nothing", "kept")

@@ -19,6 +19,7 @@ from app.factory import create_app
 from app.shell.app import App
 from tests.app.test_app import page_request
 from tests.app.test_server import running
+from tests.messages import refused, says
 
 TOKEN = "correct-horse-battery"  # short enough to be guessed at
 HOST = {"Host": "localhost"}
@@ -168,7 +169,8 @@ def test_health_says_why_not_to_those_who_may_know(
     assert client(app).get("/healthz", headers=HOST).text == "ready\n"
     monkeypatch.setattr(type(services.catalog), "list", lambda self: [])
     told, kept = (client(one).get("/healthz", headers=HOST) for one in (app, guarded))
-    assert (told.status_code, told.text) == (503, "not ready: no checkpoint can be opened\n")
+    assert told.status_code == 503
+    says(told.text, "not ready", "no checkpoint")
     assert (kept.status_code, kept.text) == (503, "not ready\n")
 
 
@@ -217,13 +219,13 @@ def test_too_many_guesses_are_said_on_the_page(settings: Settings, services: Cor
         ([], "none", "for this machine alone"),
         (["--host", "localhost"], "none", "for this machine alone"),
         (["--host", "::1"], "none", "for this machine alone"),
-        (["--token", TOKEN], TOKEN, "for whoever has the token on this machine"),
-        (["--host", "192.168.1.5"], "made", "for whoever has this address or its token"),
-        (["--host", "0.0.0.0"], "made", "this machine's name or address in place of the host"),
+        (["--token", TOKEN], TOKEN, "the token on this machine"),
+        (["--host", "192.168.1.5"], "made", "this address or its token"),
+        (["--host", "0.0.0.0"], "made", "this machine's name or address"),
         (["--trusted-host", "lens.example"], "made", "others use lens.example"),
-        (["--host", "192.168.1.5", "--token", TOKEN], TOKEN, "for whoever has this address or its token"),
-        (["--host", "192.168.1.5", "--no-token"], "none", "for everybody who can reach it: no token is asked for"),
-        (["--trusted-host", "a.example", "--no-token"], "none", "for everybody who can reach it"),
+        (["--host", "192.168.1.5", "--token", TOKEN], TOKEN, "this address or its token"),
+        (["--host", "192.168.1.5", "--no-token"], "none", "no token is asked for"),
+        (["--trusted-host", "a.example", "--no-token"], "none", "for everybody"),
     ],
 )
 def test_a_shared_app_has_a_token_or_somebody_said_not(arguments: list[str], token: str, said: str):
@@ -244,12 +246,12 @@ def test_the_token_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("AOTLENS_TOKEN", "short")
     with pytest.raises(SystemExit):
         _parse([])
-    assert "AOTLENS_TOKEN: expected a token of 8 to 200" in capsys.readouterr().err
+    says(capsys.readouterr().err, "AOTLENS_TOKEN", "8 to 200")
 
 
 def test_an_app_made_by_a_program_is_not_shared_by_accident(settings: Settings, services: Core):
     for shared in (replace(settings, host="0.0.0.0"), replace(settings, trusted_hosts=("lens.example",))):
-        with pytest.raises(ValueError, match="expected a token in its settings"):
+        with refused("token", "settings"):
             create_app(shared, services)
 
 
@@ -259,7 +261,7 @@ def test_an_app_made_by_a_program_is_not_shared_by_accident(settings: Settings, 
 def test_a_token_that_cannot_stand_in_an_address(token: str, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit):
         _parse(["--token", token])
-    assert "expected a token of 8 to 200 letters, digits" in capsys.readouterr().err
+    says(capsys.readouterr().err, "--token", "8 to 200 letters")
     with pytest.raises(ValueError, match="expected a token"):
         Settings(token=token)
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from app.__main__ import address, main
 from app.core.settings import Settings
+from app.server import make_server
+from tests.messages import says
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,34 +28,68 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
-def test_it_prints_its_address_and_nothing_alarming(checkpoints: Path, tmp_path: Path, stop: signal.Signals):
+def status(port: int) -> int:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(f"http://127.0.0.1:{port}/") as page:
+        code: int = page.status
+    return code
+
+
+@pytest.mark.slow  # all that a user's own start imports
+def test_it_prints_its_address_and_nothing_alarming(checkpoints: Path, tmp_path: Path):
     port = free_port()
     process = subprocess.Popen(
         [sys.executable, "-m", "app", "--checkpoints", str(checkpoints), "--port", str(port), "--device", "cpu"],
         cwd=ROOT, env={**os.environ, "AOTLENS_HOME": str(tmp_path)},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        # A suite that a shell runs in the background ignores interrupts, and so would its children.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        assert re.search(rf"http://127\.0\.0\.1:{port} \(\d+ checkpoints\), for this machine alone\. ", line), line
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"http://127.0.0.1:{port}/") as page:
-            assert page.status == 200
+        says(line, f"http://127.0.0.1:{port} ", " checkpoints", "this machine alone")
+        assert status(port) == 200
     finally:
-        process.send_signal(stop)
+        process.send_signal(signal.SIGTERM)
         rest, errors = process.communicate(timeout=90)
     assert process.returncode == 0
     assert rest.strip() == ""
     assert errors == ""
 
 
+def test_an_interrupt_stops_it(checkpoints: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    """In this process, whose main thread gets what Ctrl+C sends."""
+    port, answered, made, ended = free_port(), [], [], threading.Event()
+    for warm_up in ("app.core.compression.warm_up", "app.__main__._warm_up"):
+        monkeypatch.setattr(warm_up, lambda *_: None)
+    monkeypatch.setattr("app.server.make_server", lambda *given: made.append(make_server(*given)) or made[0])
+
+    def interrupt() -> None:
+        while not answered and not ended.wait(0.02):
+            with suppress(OSError):  # it does not accept yet
+                answered.append(status(port))
+        if not ended.is_set():
+            os.kill(os.getpid(), signal.SIGINT)
+
+    # A suite that a shell runs in the background ignores interrupts.
+    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        threading.Thread(target=interrupt, daemon=True).start()
+        code = main(["--checkpoints", str(checkpoints), "--port", str(port), "--device", "cpu"])
+    except KeyboardInterrupt:
+        pytest.fail("an interrupt passes through")  # and would end the suite
+    finally:
+        ended.set()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for server in made:
+            server.drain(0)  # a process that ends closes what it has open
+    printed = capsys.readouterr()
+    assert code == 0 and answered == [200] and printed.err == "" and len(printed.out.splitlines()) <= 2
+
+
 def test_a_missing_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     assert main(["--checkpoints", str(tmp_path / "nowhere")]) == 2
-    assert "there is no such folder" in capsys.readouterr().err
+    says(capsys.readouterr().err, tmp_path / "nowhere", "no such folder")
 
 
 def test_what_is_no_distillation(capsys: pytest.CaptureFixture[str], checkpoints: Path, tmp_path: Path):

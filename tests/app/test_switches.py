@@ -18,6 +18,7 @@ from app.core.switches import HOWS, NEEDS, How
 from app.shell.choices import head_switch_buttons
 from app.shell.token_strip import token_strip
 from tests.app.conftest import TEXT as PARAGRAPH
+from tests.messages import refused, says
 
 TEXT = "The captain bowed to the captain."
 OFF = ((0, 1), (1, 2))
@@ -92,12 +93,12 @@ def test_a_model_that_was_let_go_and_loaded_again_is_switched_too(settings: Sett
 
 
 def test_what_cannot_be_is_refused(core: Core):
-    with pytest.raises(RequestError, match=r"no head 2\.0 to switch off"):
+    with refused("head 2.0", error=RequestError):
         core.inference.analyse("tiny-mhsa", TEXT, off=((2, 0),))
     for how in NEEDS:
         with pytest.raises(RequestError, match="choose a corpus"):
             core.inference.analyse("tiny-mhsa", TEXT, off=OFF, how=how)
-    with pytest.raises(RequestError, match="No text is called 'nowhere'"):
+    with refused("'nowhere'", error=RequestError):
         core.inference.analyse("tiny-mhsa", TEXT, off=OFF, how="mean", corpus="nowhere")
 
 
@@ -106,7 +107,7 @@ def test_a_corpus_without_such_a_window_is_named(settings: Settings, services: C
     core = Core.start(
         Settings(checkpoints=settings.checkpoints, device="cpu", corpora=(f"file:{tmp_path / 'short.txt'}",))
     )
-    with pytest.raises(RequestError, match=r"short\.txt has no window as long as this prompt"):
+    with refused("short.txt", "no window", error=RequestError):
         core.inference.analyse("tiny-mhsa", PARAGRAPH[:60], off=OFF, how="mean", corpus="short.txt")
 
 
@@ -125,9 +126,8 @@ def test_a_set_of_heads_stands_in_an_address(services: Core):
     assert declared.parse("?off=1.0,x").off == () and declared.parse("?off=").off == ()
     found, said = declared.read("?left=tiny-mhsa&off=1.0,2.0", services)
     assert found.off == ((1, 0),)
-    assert said == [
-        "off=1.0,2.0: expected heads of 2 layers of 3 heads, the first of which is 0.0. 1.0 was taken instead."
-    ]
+    (sentence,) = said
+    says(sentence, "off=1.0,2.0", "2 layers of 3 heads", "1.0 was taken")
 
 
 def test_tokens_are_shaded_by_their_losses():

@@ -8,9 +8,16 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from transformer_lens import FactoredMatrix
 
-from aotlens.circuits import diagonal_rank, plain, row_statistics, top_entries, top_per_column, top_per_row
+from aotlens.circuits import (
+    FactoredMatrix,
+    diagonal_rank,
+    plain,
+    row_statistics,
+    top_entries,
+    top_per_column,
+    top_per_row,
+)
 
 
 class Live(TorchDispatchMode):

@@ -7,9 +7,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformer_lens import FactoredMatrix
 
-from aotlens.circuits import block_overview, exact_block
+from aotlens.circuits import FactoredMatrix, block_overview, exact_block
 
 
 def factored(rows: int, columns: int, inner: int = 3, seed: int = 0) -> FactoredMatrix:

@@ -7,9 +7,8 @@ from itertools import product
 
 import pytest
 import torch
-from transformer_lens import FactoredMatrix
 
-from aotlens.circuits import Circuit, copying_rate, ov_circuit, qk_circuit, sum_of_circuits
+from aotlens.circuits import Circuit, FactoredMatrix, copying_rate, ov_circuit, qk_circuit, sum_of_circuits
 from aotlens.models import AttentionOnlyTransformer
 
 Make = Callable[..., AttentionOnlyTransformer]

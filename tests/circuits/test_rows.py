@@ -6,9 +6,17 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given, settings
-from transformer_lens import FactoredMatrix
 
-from aotlens.circuits import Circuit, Side, above_row_level, diagonal_rank, row_statistics, top_entries, top_per_row
+from aotlens.circuits import (
+    Circuit,
+    FactoredMatrix,
+    Side,
+    above_row_level,
+    diagonal_rank,
+    row_statistics,
+    top_entries,
+    top_per_row,
+)
 
 
 def _factors(n_rows: int, n_columns: int, inner: int, seed: int = 0, scale: float = 1.0) -> FactoredMatrix:

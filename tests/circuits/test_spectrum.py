@@ -7,9 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from transformer_lens import FactoredMatrix
 
-from aotlens.circuits import ov_circuit, qk_circuit, sum_of_circuits
+from aotlens.circuits import FactoredMatrix, ov_circuit, qk_circuit, sum_of_circuits
 from aotlens.circuits.spectrum import spectrum
 from aotlens.models import AttentionOnlyTransformer
 

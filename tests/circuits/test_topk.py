@@ -10,9 +10,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from torch import Tensor
-from transformer_lens import FactoredMatrix
 
 from aotlens.circuits import (
+    FactoredMatrix,
     bounds,
     diagonal_rank,
     plain,

@@ -22,6 +22,7 @@ grid = { heads = ["0.1", "7.7"] }
 """
 
 
+@pytest.mark.slow
 def test_it_runs_and_says_what_came_of_it(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "rates.toml"
     path.write_text(TOML, encoding="utf-8")

@@ -202,6 +202,7 @@ def test_the_bridges_tools_work_on_an_export(make, tokens):
     _, ours = model.run_with_cache(tokens)
     _, theirs = bridge.run_with_cache(tokens)
     torch.testing.assert_close(ours["pattern", 1], theirs["pattern", 1], **TOLERANCE)
+    ours = ours.to_transformer_lens()
     torch.testing.assert_close(ours.get_full_resid_decomposition(), theirs.get_full_resid_decomposition(), **TOLERANCE)
 
 

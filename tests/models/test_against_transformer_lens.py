@@ -1,4 +1,4 @@
-"""MHSA, hooks and `ActivationCache` against TransformerLens's native bridge, built here from plain weights.
+"""MHSA, hooks and caches against TransformerLens's native bridge, built here from plain weights.
 
 The bridge is filled through its state dict with no help from `aotlens.interop`, so that an error there cannot
 hide one here.
@@ -108,6 +108,7 @@ def test_the_caches_answer_alike(pair, tokens):
     _, theirs = bridge.run_with_cache(tokens)
     has_norm = model.cfg.norm is not None
     torch.testing.assert_close(ours["pattern", 0], theirs["pattern", 0], **TOLERANCE)
+    ours = ours.to_transformer_lens()
     same_labelled(ours.stack_head_results(return_labels=True), theirs.stack_head_results(return_labels=True))
     for apply_ln in {False, has_norm}:
         for ask in (
@@ -140,7 +141,7 @@ def same_labelled(ours: tuple[Tensor, list[str]], theirs: tuple[Tensor, list[str
 def test_the_logit_lens_ends_at_the_logits(make, tokens, fields):
     model = make(**fields)
     logits, cache = model.run_with_cache(tokens)
-    lens = cache.logit_lens(positions=None)
+    lens = cache.to_transformer_lens().logit_lens(positions=None)
     assert lens.labels == ["0_pre", "1_pre", "final_post"]
     torch.testing.assert_close(lens.values[-1], logits, **TOLERANCE)
 
@@ -152,7 +153,7 @@ def test_the_decomposition_sums_to_the_stream(make, tokens, attention, positions
     """Whatever the operator: positions that never enter the stream are no part of it."""
     model = make(torch.float64, attention=attention, positions=positions, bias=True)
     _, cache = model.run_with_cache(tokens)
-    parts, labels = cache.get_full_resid_decomposition(return_labels=True)
+    parts, labels = cache.to_transformer_lens().get_full_resid_decomposition(return_labels=True)
     torch.testing.assert_close(parts.sum(0), cache["resid_post", 1])
     assert ("pos_embed" in labels) == (positions == "learned")
 

@@ -208,23 +208,23 @@ def test_images_that_are_given_are_shown_as_the_model_sees_them(tmp_path: Path) 
 
 def test_images_that_are_none_and_models_that_read_none_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"GIF89a")
+    model = aotlens.load("fashion-mhsa")
     for file, words in (
         ("a.png", "expected a whole image"),
         ("b.png", "no such file"),
         (".", "expected a whole image"),
     ):
         with pytest.raises(ValueError, match=words):
-            make_report("fashion-mhsa", images=[tmp_path / file], sections=["maps"])
+            make_report(model, images=[tmp_path / file], sections=["maps"])
     with pytest.raises(ValueError, match="reads tokens, not images"):
         make_report(trained(), images=[tmp_path / "a.png"])
     with pytest.raises(ValueError, match="reads vectors, not images"):
         make_report(maker({**SMALL, **VECTORS})(), images=[tmp_path / "a.png"])
     with pytest.raises(ValueError, match="at most 12 images for one file, got 13"):
-        make_report("fashion-mhsa", images=[tmp_path / "a.png"] * 13)
-    without = aotlens.load("fashion-mhsa")
-    without.image_processor = None
+        make_report(model, images=[tmp_path / "a.png"] * 13)
+    model.image_processor = None
     with pytest.raises(ValueError, match="says nothing of the pixels"):
-        make_report(without, images=[tmp_path / "a.png"])
+        make_report(model, images=[tmp_path / "a.png"])
 
 
 def test_more_maps_of_images_than_a_file_carries_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ MOTIFS = {"name": "heads.motif_scores", "seeds": [1], "settings": {"n_sequences"
 LONG = {"name": "circuits.composition", "settings": {"n_random": 1_000_000}}
 
 
+@pytest.mark.slow
 def test_cells_give_what_the_functions_give_and_are_not_run_again(
     small: AttentionOnlyTransformer, home: Path, monkeypatch: pytest.MonkeyPatch
 ):

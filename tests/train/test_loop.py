@@ -11,6 +11,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +21,7 @@ import torch
 
 import aotlens
 from aotlens.checkpoints import verify
+from aotlens.cli import main
 from aotlens.data import validation_windows
 from aotlens.evaluate import BigramModel, validation_loss
 from aotlens.train import TrainingData, TrainingError, load_recipe, loop, prepare, run_recipe, train
@@ -35,18 +38,25 @@ def _environment(home: Path) -> dict[str, str]:
     return os.environ | {"AOTLENS_HOME": str(home), "OMP_NUM_THREADS": "1"}
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """As in the subprocesses: a sum's order depends on the number of threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 def _weights(folder: Path) -> dict[str, torch.Tensor]:
     return aotlens.load(folder, device="cpu").state_dict()
 
 
 @pytest.fixture(scope="module")
 def unbroken(recipe_path: Path, data: TrainingData, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as in the subprocesses: a sum's order depends on the number of threads
-    try:
+    with one_thread():
         return train(load_recipe(recipe_path), data, tmp_path_factory.mktemp("run") / "tiny", device="cpu")
-    finally:
-        torch.set_num_threads(threads)
 
 
 def test_a_run_learns_and_says_what_it_did(unbroken: Path, data: TrainingData) -> None:
@@ -67,7 +77,13 @@ def test_a_run_learns_and_says_what_it_did(unbroken: Path, data: TrainingData) -
 
 
 def test_killed_and_resumed_a_run_ends_with_the_same_weights(
-    recipe_path: Path, corpus: str, home: Path, data: TrainingData, unbroken: Path, tmp_path: Path
+    recipe_path: Path,
+    corpus: str,
+    home: Path,
+    data: TrainingData,
+    unbroken: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     out = tmp_path / "tiny"
     arguments = _command(recipe_path, corpus, out)[2:]
@@ -93,10 +109,10 @@ def test_killed_and_resumed_a_run_ends_with_the_same_weights(
     assert process.wait() == -signal.SIGKILL, "the run ended before it could be killed"
     assert aotlens.load(out, device="cpu").card.tokens_seen < N_STEPS * 256
 
-    done = subprocess.run(
-        _command(recipe_path, corpus, out, "--resume"), env=_environment(home), capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    monkeypatch.setenv("AOTLENS_HOME", str(home))
+    with pytest.raises(SystemExit) as ended, one_thread():
+        main([*arguments[1:], "--resume"])
+    assert not ended.value.code
     expected, found = _weights(unbroken), _weights(out)
     assert expected.keys() == found.keys()
     for name in expected:

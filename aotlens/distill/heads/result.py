@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.stats
 import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
@@ -150,6 +149,8 @@ class Distillation(Result):
     def interval(self, width: int | None = None, confidence: float = 0.95) -> Float64[np.ndarray, "head 2"]:
         """Of `mean_error`, over text and seeds: the variances of the jackknife over blocks of held-out windows and of
         the seeds' mean, added; Student's t with the blocks' degrees of freedom."""
+        import scipy.stats
+
         index = self.width_index(width)
         blocks, baseline = self.block_error[:, index].mean(1), self.block_baseline
         n = baseline.shape[1]
@@ -168,6 +169,8 @@ class Distillation(Result):
 
         Raises `ValueError` for a single head.
         """
+        import scipy.stats
+
         errors = self.mean_error(width)
         if len(errors) < 2:
             raise ValueError("an interval over heads needs at least 2 heads, got 1.")

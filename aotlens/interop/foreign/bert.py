@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
-
-from transformer_lens.model_bridge import TransformerBridge
+from typing import TYPE_CHECKING, Any
 
 from aotlens.interop.foreign.archive import check_zip
 from aotlens.interop.foreign.material import read_json
 from aotlens.interop.foreign.plan import require_sizes
+
+if TYPE_CHECKING:
+    from transformer_lens.model_bridge import TransformerBridge
+else:  # who makes or reads a bridge imports it: that takes as long as PyTorch
+    TransformerBridge = Any
 
 
 def is_bert(config: dict[str, Any]) -> bool:

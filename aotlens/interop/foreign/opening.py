@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from transformer_lens.model_bridge import TransformerBridge
 
 from aotlens.data import SymbolTokenizer, Tokenizer
 from aotlens.interop.foreign import bert, gpt2, hub, transformer_lens, vit
@@ -22,6 +21,11 @@ from aotlens.interop.tokenizers import read_hugging_face
 from aotlens.models import AttentionOnlyTransformer, ModelConfig, resolve_device
 from aotlens.models.config import REQUIRED_SIZES
 from aotlens.models.count import build_on_meta
+
+if TYPE_CHECKING:
+    from transformer_lens.model_bridge import TransformerBridge
+else:  # who makes or reads a bridge imports it: that takes as long as PyTorch
+    TransformerBridge = Any
 
 
 class _Format(NamedTuple):

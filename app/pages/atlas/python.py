@@ -24,9 +24,10 @@ def python(core: Core, service: Atlases, state: AtlasState, panel: str) -> list[
     made = service.of(state.checkpoint, state.corpus)
     lines = _atlas(core, made)
     if panel in LISTS:
-        where = f"[aotlens.heads.head_search.rows_where(frame, {state.where!r})]" if state.where else ""
+        where = f"[rows_where(frame, {state.where!r})]" if state.where and panel == ids.TABLE else ""
         columns = f"[['layer', 'head', {state.x!r}, {state.y!r}]]" if panel == ids.SCATTER else ""
-        return [*lines, "frame = made.to_frame()", f"result = frame{where if panel == ids.TABLE else ''}{columns}"]
+        search = ["from aotlens.heads.head_search import rows_where"] if where else []
+        return [*search, *lines, "frame = made.to_frame()", f"result = frame{where}{columns}"]
     head = state.head or (0, 0)
     if panel == ids.EXAMPLES:
         place = chosen_bin(made, head, state.bin)

@@ -264,9 +264,8 @@ class Circuits:
 
     def _both_ends(self, shown: Shown, rows: Sequence[int], columns: Sequence[int]) -> Ends:
         import torch
-        from transformer_lens import FactoredMatrix
 
-        from aotlens.circuits import above_row_level, top_entries
+        from aotlens.circuits import FactoredMatrix, above_row_level, top_entries
 
         circuit = shown.circuit
         device = circuit.A.device
@@ -306,9 +305,8 @@ def _make(key: str, choice: Choice, loaded: LoadedModel) -> Shown:
 
 def _statistics(shown: Shown, rows: Sequence[int]) -> RowStatistics:
     import torch
-    from transformer_lens import FactoredMatrix
 
-    from aotlens.circuits import row_statistics
+    from aotlens.circuits import FactoredMatrix, row_statistics
 
     A = shown.circuit.A
     return row_statistics(FactoredMatrix(A[torch.tensor(list(rows)).to(A.device)], shown.circuit.B))

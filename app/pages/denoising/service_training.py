@@ -90,7 +90,7 @@ class Trainings:
         for task, attention, transformed in BUNDLED:
             if path == bundled_path(task, attention, transformed):
                 return f"aotlens.denoise.stored({task!r}, {attention!r}, transformed={transformed})"
-        folder = "aotlens.checkpoints.catalog.home_folder().parent / 'denoisers'"
+        folder = "aotlens.checkpoints.home_folder().parent / 'denoisers'"
         return f"aotlens.denoise.load_training({folder} / {path.name!r})"
 
     def landscape(self, name: str) -> Landscape:

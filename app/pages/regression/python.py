@@ -29,7 +29,11 @@ def python(core: Core, service: Regressions, state: RegressionState, panel: str)
     points = service.n_points(asked.checkpoint)
     lines.append(f"prompts = task.sample({n_prompts}, {points}, {asked.seed})")
     if panel == ids.MOTIFS:
-        return [*lines, "result = aotlens.heads.prompts.attention_in_prompts(model, prompts.tokens).chance_frame()"]
+        return [
+            "from aotlens.heads.prompts import attention_in_prompts",
+            *lines,
+            "result = attention_in_prompts(model, prompts.tokens).chance_frame()",
+        ]
     if panel == ids.WITHOUT:
         call = (
             f"aotlens.heads.ablate_each(model, prompts.tokens, {state.how!r}, targets=prompts.targets, batch_size=64)"

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
 import aotlens
-from aotlens.checkpoints import find_checkpoint
+from aotlens.checkpoints import CheckpointInfo, find_checkpoint, save_checkpoint
 from aotlens.heads import AtlasRecord, atlas, save_atlas
 from aotlens.heads.atlas_records import bundled_atlas_path
 from app.pages.atlas.service_path import CHECKPOINT
+from tests.heads.hand_built import induction, repeated
+
+
+def save_path_checkpoint(checkpoints: Path) -> None:
+    """A circuit of induction heads that was built by hand, under the name of the checkpoint that the path is about."""
+    model = induction(12, 8.0, decoys=2).float()
+    save_checkpoint(checkpoints / CHECKPOINT, model, CheckpointInfo(name=CHECKPOINT, description="Built by hand."))
 
 
 def stored_atlases(folder: Path, patch: pytest.MonkeyPatch) -> None:
-    """As if an atlas of the tiny checkpoint were bundled, beside that of the path's."""
-    stored = bundled_atlas_path(CHECKPOINT)
+    """As if atlases of the tiny checkpoint and of the path's were bundled."""
     folder.mkdir()
-    shutil.copy(stored, folder)
     patch.setattr("aotlens.heads.atlas_records.bundled_atlases_folder", lambda: folder)
-    info, model = find_checkpoint("tiny-mhsa"), aotlens.load("tiny-mhsa", device="cpu")
-    tokens = torch.randint(0, 300, (6, 24), generator=torch.Generator().manual_seed(0))
-    made = atlas(model, tokens, hows=("position_mean",), n_ablated=4, cache=None)
-    save_atlas(
-        bundled_atlas_path("tiny-mhsa"),
-        AtlasRecord(atlas=made, checkpoint="tiny-mhsa", weights_sha256=info.weights_sha256, corpus="", documents=(),
-                    command=""),
-    )  # fmt: skip
+    texts = {
+        "tiny-mhsa": torch.randint(0, 300, (6, 24), generator=torch.Generator().manual_seed(0)),
+        CHECKPOINT: repeated(12, 8)[0],
+    }
+    for name, tokens in texts.items():
+        info, model = find_checkpoint(name), aotlens.load(name, device="cpu")
+        made = atlas(model, tokens, hows=("position_mean",), n_ablated=4, cache=None)
+        record = AtlasRecord(
+            atlas=made, checkpoint=name, weights_sha256=info.weights_sha256, corpus="", documents=(), command=""
+        )
+        save_atlas(bundled_atlas_path(name), record)

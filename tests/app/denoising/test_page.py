@@ -21,6 +21,7 @@ from app.pages.denoising.callbacks import make_file
 from app.pages.denoising.ids import ids
 from app.pages.denoising.service import Denoising, from_dict, from_form, to_dict
 from app.shell import ids as shell
+from tests.messages import says
 
 State = DenoisingState
 TASKS = {
@@ -93,7 +94,7 @@ def test_errors_are_means_over_many_prompts(service: Denoising):
     bayes = float((predict(task, prompts) - prompts.target).square().sum(1).mean())
     assert figure.layout.shapes[1].y0 == pytest.approx(bayes)
     said = " ".join(words.meaning(state, service.plane(state), service.descent(state)))
-    assert f"{mean[1]:.3g} after one step of attention" in said and f"{bayes:.3g} by Bayes" in said
+    says(said, f"{mean[1]:.3g} after one step", f"{bayes:.3g} by Bayes")
 
 
 def test_the_best_scales_lose_no_more_than_others(service: Denoising):

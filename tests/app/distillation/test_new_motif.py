@@ -14,8 +14,10 @@ from app.pages.distillation import words
 from app.pages.distillation.address import DistillationState
 from app.pages.distillation.service import Distillations
 from app.pages.heads.head_grid import motif_labels
+from tests.messages import says
 
 NAME = "up_to_here"
+SENTENCE = "It attends up to here."
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -28,7 +30,7 @@ def motif() -> Iterator[None]:
         return pattern.sum(-1).mean(-1)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(MOTIFS, NAME, Motif(name=NAME, badge="upto", sentence="It attends up to here.", score=score))
+        patch.setitem(MOTIFS, NAME, Motif(name=NAME, badge="upto", sentence=SENTENCE, score=score))
         yield
 
 
@@ -39,7 +41,7 @@ def test_it_is_in_the_scores_and_a_badge_of_the_heads_page(distilled: Distillati
     np.testing.assert_allclose(scores[NAME], 1, atol=1e-5)
     shown = motif_labels(distilled.inference.motifs("tiny-mhsa"))
     assert set(shown["badges"].values()) == {"upto"}
-    assert shown["says"]["0.0"] == "upto: up to here, 1.00. It attends up to here."
+    says(shown["says"]["0.0"], "upto", "1.00", SENTENCE)
     assert shown["scores"][NAME]["0.0"] == pytest.approx(1, abs=1e-5)
 
 
@@ -47,7 +49,8 @@ def test_it_is_on_the_distillation_page(distilled: Distillations) -> None:
     shown, problems = distilled.describe(DistillationState(across=NAME, width=4))
     assert shown is not None and shown.across == NAME and not [one for one in problems if "motif" in one]
     assert {"value": NAME, "label": "attention: up to here"} in words.across_options()
-    assert (NAME, "up to here", "Score: It attends up to here.") in words.motif_columns(distilled, shown)
+    (column,) = [column for column in words.motif_columns(distilled, shown) if column[0] == NAME]
+    assert column[1] == "up to here" and SENTENCE in column[2]
     found = distilled.record("tiny-mhsa").distillation
     rows = [row for row in pictures.table_rows(distilled, shown) if row["result"] == "tiny-mhsa"]
     np.testing.assert_allclose([row[NAME] for row in rows], found.attending.to(NAME))
@@ -64,7 +67,7 @@ def test_the_command_prints_it(distilled: Distillations, capsys: pytest.CaptureF
     with pytest.raises(SystemExit) as end:
         main(["motifs", str(path), "--motif", NAME, "--sequences", "2"])
     out = capsys.readouterr().out
-    assert end.value.code in (0, None) and "head  up to here  label" in out
+    assert end.value.code in (0, None) and out.splitlines()[2].split() == ["head", "up", "to", "here", "label"]
     assert out.splitlines()[3].split() == ["0.0", "1.000", "up", "to", "here"]
 
 
@@ -75,9 +78,9 @@ def test_results_measured_without_it_say_so(distilled: Distillations, monkeypatc
     monkeypatch.setitem(MOTIFS, "later", Motif(name="later", badge="late", sentence="It is new.", mask=offset(-3)))
     shown, problems = distilled.describe(DistillationState(across="later", width=4))
     assert shown is not None and shown.across == "later"
-    assert "tiny-mhsa: attention to later was not measured: the distillation was made before" in " ".join(problems)
+    says(" ".join(problems), "tiny-mhsa", "later was not measured", "made before")
     assert "later" not in [name for name, _, _ in words.motif_columns(distilled, shown)]
     shown, problems = distilled.describe(DistillationState(across="next_token", width=4))
-    assert "attention to next token was not measured: no query of these sequences sees such a key" in problems[0]
+    says(problems[0], "next token was not measured", "no query")
     shown, problems = distilled.describe(DistillationState(across="nowhere", width=4))
     assert shown is not None and shown.across == "first_token" and "no motif nowhere" in problems[0]

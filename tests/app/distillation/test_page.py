@@ -26,6 +26,7 @@ from app.pages.distillation.service import Distillations, Order, Shown, heads_of
 from app.pages.distillation.tables import error_chips
 from app.shell import ids as shell
 from tests.app.conftest import TEXT, wait
+from tests.messages import says
 
 BOTH = ("tiny-mhsa", "tiny-mssa")
 PROMPT = {"text": "The captain bowed to the captain."}
@@ -48,7 +49,8 @@ def test_results_are_found_and_what_is_wrong_is_said(distilled: Distillations):
     assert "bad can't be read" in problems[0] and "/" not in problems[0].partition("found")[0]
     assert "'nobody'" in problems[1] and "tiny-mhsa" in problems[1]
     shown, problems = page.describe(DistillationState(results=BOTH, width=2))
-    assert shown is not None and shown.results == ("tiny-mssa",) and "tiny-mhsa has no FFNs of 2" in problems[0]
+    assert shown is not None and shown.results == ("tiny-mssa",)
+    says(problems[0], "tiny-mhsa", "FFNs of 2")
     shown, problems = page.describe(DistillationState(results=("tiny-mhsa",), of="tiny-mhsa", head=(9, 9)))
     assert shown is not None and "9.9" in problems[0]
     assert page.describe(DistillationState(results=("nobody",)))[0] is None
@@ -135,7 +137,7 @@ def test_rows_words_and_the_learning_curve(distilled: Distillations):
     said = words.head(page, shown)
     assert f"error {found.mean_error(4)[place]:.3f}" in said and "Replaced alone" in said and "linear map" in said
     said = words.data(page, "tiny-mhsa", 4)
-    assert "MHSA, 2 × 3 heads" in said and "a text" in said and "seeds 0–1" in said and "a test" in said
+    says(said, "MHSA", "2 × 3 heads", "a text", "seeds 0–1", "a test")
     figure = views.curve_figure(page, shown, "light")
     assert figure is not None and [trace.name for trace in figure.data][:2] == ["seed 0", "seed 1"]
     assert figure.data[2].name.startswith("linear map (held out)")
@@ -160,7 +162,8 @@ def test_errors_on_a_text_are_the_librarys(distilled: Distillations):
     # Of the linear map nothing was kept but its errors: the FFN of width 4 stands in, and that is said.
     shown = describe(distilled, results=("tiny-mhsa",), width=0)
     errors, width, _ = page.on_text(shown, PROMPT["text"])
-    assert width == 4 and "Only FFNs of 4 hidden units were kept" in words.on_text(shown, errors, width)
+    assert width == 4
+    says(words.on_text(shown, errors, width), "Only", "4 hidden units")
     tokens = result.patterns.tokens.tolist()
     chips = error_chips(tokens, result.patterns.str_tokens, own.relative.tolist(), own.movement.tolist())
     assert len(chips) == result.patterns.n_pos

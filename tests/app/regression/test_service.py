@@ -22,6 +22,7 @@ from app.pages.regression.address import ADDRESS, RegressionState
 from app.pages.regression.files import make_file
 from app.pages.regression.ids import ids
 from app.pages.regression.service import Asked, Regressions, position_names
+from tests.messages import refused, says
 
 State = RegressionState
 #: A state of the first model that reads three numbers.
@@ -49,7 +50,8 @@ def test_errors_are_the_librarys_on_the_task_that_sliders_say(service: Regressio
     averaging = baseline_errors("averaging", task, n_prompts=320, n_points=7, seed=4)
     np.testing.assert_array_equal(results["averaging"].errors, averaging.errors)
     said = words.of_errors(asked, list(results.values()))
-    assert f"three-mssa {results['three-mssa'].mean[6]:.3f}" in said[0] and "2 coordinates of the 3" in said[1]
+    says(said[0], f"three-mssa {results['three-mssa'].mean[6]:.3f}")
+    says(said[1], "2 coordinates", "of the 3")
     lines = {trace.name: trace for trace in figures.errors_figure(service, asked, "linear", "light").data}
     np.testing.assert_allclose(lines["three-mssa"].y, results["three-mssa"].mean)
 
@@ -85,7 +87,7 @@ def test_a_prompt_is_one_of_those_that_are_measured(service: Regressions, regres
     assert error == pytest.approx(measured.errors[5, 6], rel=1e-3)
     said = words.of_map(result, prompts, 5, (1, 2), 12)
     best = int(result.patterns.pattern[1, 2, 12].argmax())
-    assert f"at x7, after 6 examples, the model says {float(result.logits[12, 0]):+.3f}" in said
+    says(said, "at x7", "6 examples", f"the model says {float(result.logits[12, 0]):+.3f}")
     assert f"head 1.2 attends to {result.patterns.str_tokens[best]}" in said
     assert "nothing is asked there" in words.of_map(result, prompts, 5, (1, 2), 3)
 
@@ -117,7 +119,7 @@ def test_motifs_layers_and_the_support(service: Regressions) -> None:
     assert f"layer 1: {'least squares' if readings.nearest[2][0] == 'least squares' else ''}" in words.of_layers(
         asked, readings
     )
-    with pytest.raises(RequestError, match="Set Nonzero weights below the dimension"):
+    with refused("Nonzero weights", error=RequestError):
         service.support(asked)
     sparse = service.asked_of(THREE(nonzero=1))
     said = words.of_support(sparse, service.support(sparse))
@@ -167,5 +169,5 @@ def test_the_catalog_says_which_page_shows_a_checkpoint(regression_core: Core) -
 def test_without_models_it_says_where_they_come_from(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AOTLENS_HOME", str(tmp_path))
     monkeypatch.setattr("aotlens.checkpoints.catalog.bundled_folder", lambda: tmp_path / "none")
-    with pytest.raises(RequestError, match="aotlens train regression-5d-mhsa"):
+    with refused("aotlens train regression-5d-mhsa", error=RequestError):
         Regressions(Core.start(Settings(device="cpu"))).asked_of(State())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,6 +28,7 @@ from app.pages.trigrams.service_occurrences import _address, occurrences
 from app.shell import ids as shell
 from tests.app.conftest import TEXT, wait
 from tests.app.trigrams.conftest import READING, choice
+from tests.messages import refused, says
 
 # ── evidence ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -156,7 +158,8 @@ def test_what_rows_force_is_listed(more: Trigrams, checked: Choice):
     found, bugs = trigrams.evidence(checked, READING), trigrams.bugs(checked, READING)
     assert found is not None and bugs is not None and len(bugs) == 0
     assert table_rows.forced_rows(trigrams, checked, READING) == []
-    assert "no two have one source" in words.forced(bugs, 1) and "not been held" in words.forced(None, 0)
+    says(words.forced(bugs, 1), "no two", "one source")
+    says(words.forced(None, 0), "not been held")
     assert trigrams.bugs(checked, None) is None and table_rows.forced_rows(trigrams, checked, None) == []
     model = more.core.catalog.load("tiny-one").model
     assert model.tokenizer is not None
@@ -177,7 +180,7 @@ def test_what_rows_force_is_listed(more: Trigrams, checked: Choice):
         assert row["forced"].split(" → ")[1] == row["other"].split(" → ")[1]
         assert (row["judgement"] == "false") == false
     json.dumps(rows, allow_nan=False)
-    assert f"2 triples forced by pairs of 7 confirmed rows: {int(bugs.false.sum())} false" in words.forced(bugs, 7)
+    says(words.forced(bugs, 7), "2 triples", "7 confirmed rows", f"{int(bugs.false.sum())} false")
 
 
 def test_frequent_tokens_only(more: Trigrams):
@@ -185,16 +188,16 @@ def test_frequent_tokens_only(more: Trigrams):
     asked = TrigramsState(checkpoint=counted, head=(0, 1), k=30, least=250, fold="none")
     wanted, shape = more.describe(asked)
     assert wanted.least == 250 and shape.counted
-    assert "at least 250 training counts" in words.table(wanted, 1000)
+    says(words.table(wanted, 1000), "at least 250")
     table = wait(more.search(wanted)).result.table
     assert len(table) == 30 and min(*table.source, *table.destination, *table.out) >= 249  # counts are id + 1
     uncounted, shape = more.describe(TrigramsState(checkpoint="tiny-one", least=250))
     assert uncounted.least == 0 and not shape.counted
-    assert "no token is left out for being rare" in words.rare(250, shape)
+    says(words.rare(250, shape), "no token is left out")
     # Where no token was seen so often, none is left out, and that is said.
     everything, shape = more.describe(TrigramsState(checkpoint=counted, least=9999))
     assert everything.least == 0 and shape.most_count == 300
-    assert "No token was seen 9,999 times in training" in words.rare(9999, shape)
+    says(words.rare(9999, shape), "No token", "9,999 times")
 
 
 @pytest.mark.parametrize("fold", ["similar", "sources"])
@@ -223,7 +226,7 @@ def test_folded_rows(more: Trigrams, fold: Any):
     json.dumps(listed, allow_nan=False)
     assert table_rows.unfolded(frame, more, choice(), [1]) == []
     said = words.table(wanted, more.settings.folded_rows)
-    assert "the first 12 that differ from every better one in more than the source" in said
+    says(said, "first 12", "more than the source")
 
 
 # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -233,7 +236,7 @@ def test_folded_rows(more: Trigrams, fold: Any):
 @pytest.mark.parametrize("reading", [None, READING.to_dict()], ids=["bare", "checked"])
 def test_every_export_is_a_file(more: Trigrams, checked: Choice, entry: str, reading: Any):
     if entry == shell.export(ids.FORCED, "csv") and reading is None:
-        with pytest.raises(RequestError, match="not been held against text"):
+        with refused("not been held", error=RequestError):
             make_file(more, entry, {"choice": checked.to_dict(), "reading": None, "rows": 40, "checked": False})
         return
     file = make_file(more, entry, {"choice": checked.to_dict(), "reading": reading, "rows": 40, "checked": True})
@@ -268,7 +271,7 @@ def test_rows_that_are_folded_are_in_the_file(more: Trigrams):
     model = more.core.catalog.load("tiny-one").model
     whole = skip_trigrams(model, (0, 1), k=more.settings.folded_rows, background=np.ones(300)).to_frame()
     groups = whole.groupby(["destination_id", "out_id"], sort=False)
-    expected = [group["effect"].tolist() for _, group in list(groups)[:7]]
+    expected = [group["effect"].tolist() for _, group in islice(groups, 7)]
     shown = {"choice": wanted.to_dict(), "reading": None, "rows": 7, "checked": False}
     found = pd.read_csv(io.BytesIO(make_file(more, shell.export(ids.ROWS, "csv"), shown).content))
     assert found["group"].unique().tolist() == list(range(1, 8)) and len(found) > 20

@@ -1,0 +1,117 @@
+"""How long tests take: stored seconds order the next run, and a test that takes long says so by a marker.
+
+`make durations` writes `durations.json`: wall seconds of every file, and of its tests above half a second, on a machine
+that does nothing else. Files are handed to the workers longest first (`--dist loadfile`), so that none is left with a
+long one at the end; a file that is not stored yet counts as the median.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Generator, Sequence
+from pathlib import Path
+
+import pytest
+
+FILE = Path(__file__).with_name("durations.json")
+ROOT = FILE.parents[1]
+#: A test that takes more processor time than this has the marker `slow` or `long`, or fails.
+LIMIT_SECONDS = 5.0
+#: Modules that a large library brings along at least.
+_A_LIBRARY = 100
+#: Tests from this on are stored one by one.
+_STORED_SECONDS = 0.5
+
+
+def longest_first(items: list[pytest.Item]) -> None:
+    """Order tests by the stored seconds of their files; within a file they stay as they are."""
+    seconds = {name: entry["seconds"] for name, entry in stored().items()}
+    unknown = statistics.median(seconds.values()) if seconds else 0.0
+    items.sort(key=lambda item: (-seconds.get(_file(item.nodeid), unknown), _file(item.nodeid)))
+
+
+def stored() -> dict[str, dict]:
+    """File → its seconds and those of its longer tests; empty where nothing was stored."""
+    return json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+
+
+def slowest(n: int) -> list[tuple[float, str]]:
+    """The n longest stored tests: seconds and id."""
+    tests = [
+        (seconds, f"{name}::{test}") for name, entry in stored().items() for test, seconds in entry["tests"].items()
+    ]
+    return sorted(tests, reverse=True)[:n]
+
+
+def _file(nodeid: str) -> str:
+    return nodeid.partition("::")[0]
+
+
+class Recorder:
+    """Adds up what every test of a run took, and stores it; files that were not run keep what they had."""
+
+    def __init__(self) -> None:
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.seconds[report.nodeid] += report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        run: dict[str, dict] = {}
+        for nodeid, seconds in self.seconds.items():
+            entry = run.setdefault(_file(nodeid), {"seconds": 0.0, "tests": {}})
+            entry["seconds"] += seconds
+            if seconds >= _STORED_SECONDS:
+                entry["tests"][nodeid.partition("::")[2]] = round(seconds, 1)
+        for entry in run.values():
+            entry["seconds"] = round(entry["seconds"], 1)
+        kept = {name: entry for name, entry in (stored() | run).items() if (ROOT / name).exists()}
+        lines = [
+            f"{json.dumps(name)}: {json.dumps(entry, ensure_ascii=False, sort_keys=True)}"
+            for name, entry in sorted(kept.items())
+        ]
+        FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+class Limit:
+    """Fails a test without a marker that took more than some seconds of processor time, fixtures aside.
+
+    Processor time of this process and of those that it has waited for: other work on the machine does not count, nor
+    does a browser. A test that happens to be the first to import a large library is not judged.
+    """
+
+    def __init__(self, seconds: float = LIMIT_SECONDS) -> None:
+        self.seconds = seconds
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, None, None]:
+        started, n_modules = _processor_seconds(), len(sys.modules)
+        yield
+        took = _processor_seconds() - started
+        if (
+            took > self.seconds
+            and len(sys.modules) < n_modules + _A_LIBRARY
+            and not any(item.get_closest_marker(name) for name in ("slow", "long"))
+        ):
+            pytest.fail(
+                f"took {took:.1f} s of processor time, more than {self.seconds:g}: make it smaller, or mark it "
+                "`slow` if it earns its seconds, or `long` for make test-long (docs/testing.md).",
+                pytrace=False,
+            )
+
+
+def _processor_seconds() -> float:
+    return sum(os.times()[:4])
+
+
+def table(rows: Sequence[tuple[float, str]]) -> str:
+    """A table of tests in Markdown, for docs/testing.md."""
+    return "\n".join(["| seconds | test |", "|---|---|", *(f"| {seconds} | `{test}` |" for seconds, test in rows)])
+
+
+if __name__ == "__main__":
+    print(table(slowest(50)))

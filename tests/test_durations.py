@@ -1,0 +1,77 @@
+"""Files run longest first, what tests took is stored, and a test that takes long says so or fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests import changed, durations
+
+pytest_plugins = ["pytester"]
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(durations, "FILE", tmp_path / "durations.json")
+    monkeypatch.setattr(durations, "ROOT", tmp_path)
+    return tmp_path / "durations.json"
+
+
+def record(**seconds: float) -> None:
+    recorder = durations.Recorder()
+    for name, took in seconds.items():
+        for part in (0.25 * took, 0.75 * took):  # set-up and call
+            report: Any = SimpleNamespace(nodeid=f"{name[0]}.py::test_{name}", duration=part)
+            recorder.pytest_runtest_logreport(report)
+    recorder.pytest_sessionfinish()
+
+
+def test_what_is_stored_orders_files_and_keeps_what_was_not_run(file: Path) -> None:
+    for name in "abc":
+        (file.parent / f"{name}.py").touch()
+    record(a1=0.2, a2=1.0, b1=4.0, gone=9.0)
+    assert durations.stored() == {
+        "a.py": {"seconds": 1.2, "tests": {"test_a2": 1.0}},
+        "b.py": {"seconds": 4.0, "tests": {"test_b1": 4.0}},
+    }
+    record(c1=0.1)
+    assert list(durations.stored()) == ["a.py", "b.py", "c.py"]
+    assert durations.slowest(1) == [(4.0, "b.py::test_b1")]
+    items: list[Any] = [SimpleNamespace(nodeid=f"{name}.py::test_{i}") for name in "acbz" for i in range(2)]
+    durations.longest_first(items)
+    # z.py is not stored: the median.
+    assert [item.nodeid[0] for item in items] == list("bbaazzcc")
+    assert items[0].nodeid.endswith("0")
+
+
+def test_a_long_test_fails_unless_it_says_so(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nmarkers = slow: said")
+    pytester.makepyfile(
+        """
+        import pytest, subprocess, sys
+
+        BUSY = "import time\\nwhile time.process_time() < 0.2: pass"
+
+        def test_quick(): pass
+        def test_idle(): __import__("time").sleep(0.1)
+        def test_busy(): sum(range(10_000_000))
+        def test_busy_child(): subprocess.run([sys.executable, "-c", BUSY])
+        @pytest.mark.slow
+        def test_said(): sum(range(10_000_000))
+        """
+    )
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", plugins=[durations.Limit(0.05)])
+    result.assert_outcomes(passed=3, failed=2)
+    result.stdout.fnmatch_lines(["*processor time*slow*long*"])
+
+
+def test_folders_follow_from_changed_files() -> None:
+    assert changed.folders(["aotlens/circuits/topk.py", "docs/circuits.md", "tests/paths/test_search.py"]) == [
+        "tests/circuits",
+        "tests/paths",
+    ]
+    assert changed.folders(["aotlens/statistics.py"]) == [f"tests/{name}" for name in changed.PACKAGES]
+    assert changed.folders(["app/core/jobs.py", "README.md"]) == []
