@@ -147,13 +147,12 @@ def _positions(material: Material, config: dict[str, Any], is_described: bool) -
 
 
 def _direction(material: Material, config: dict[str, Any], is_described: bool) -> Any:
-    """Causal or not, as the settings say. A mask that hides later keys says nothing: a bidirectional
-    `HookedTransformer` keeps the same one and leaves it unused."""
+    """Causal or not: as said, or as the mask has it that a `HookedTransformer` keeps."""
     if config.get("attention_dir") is not None:
         return config["attention_dir"]
     mask = material.tensors.get("blocks.0.attn.mask")
-    if mask is not None and mask.ndim == 2 and bool(mask.bool().triu(1).any()):
-        return "bidirectional"
+    if mask is not None and mask.ndim == 2:
+        return "bidirectional" if bool(mask.bool().triu(1).any()) else "causal"
     return "causal" if is_described else "?"
 
 
