@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from itertools import combinations, product
 
 import numpy as np
 import pytest
 import torch
-from sklearn.linear_model import LassoLars, Ridge
+from sklearn.linear_model import Lasso, LassoLars, Ridge
 from sklearn.neighbors import KNeighborsRegressor
 
 from aotlens.data import RegressionTask
@@ -58,6 +59,37 @@ def test_the_lasso_is_the_minimiser() -> None:
     for x, y, said in zip(prompts.inputs.numpy(), prompts.labels.numpy(), every.numpy(), strict=True):
         expected = [x[i] @ exact.fit(x[:i], y[:i]).coef_ for i in range(1, 22)]
         np.testing.assert_allclose(said[1:], expected, atol=1e-6)
+
+
+def test_the_lasso_of_columns_that_are_nearly_collinear_is_the_minimiser() -> None:
+    """Where coordinate descent creeps; of two examples every support and sign can be tried."""
+    task = RegressionTask(d=10, n_nonzero=3)
+    prompts = task.sample(400, 3, dtype=torch.float64)
+    said = estimates("lasso", prompts, task)
+    descent = Lasso(alpha=LASSO_ALPHA, fit_intercept=False, tol=1e-10, max_iter=20_000)
+    hard = 0
+    for x, y, estimate in zip(prompts.inputs.numpy(), prompts.labels.numpy(), said.numpy(), strict=True):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            descent.fit(x[:2], y[:2])
+        if caught:
+            hard += 1
+            assert estimate[2] == pytest.approx(float(x[2] @ _least_lasso_weights(x[:2], y[:2])), abs=1e-8)
+    assert hard > 0
+
+
+def _least_lasso_weights(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The least of ‖y − X w‖²/4 + α‖w‖₁ over all w of two nonzero coordinates with given signs, or of one, or none."""
+    best, weights = float(y @ y) / 4, np.zeros(x.shape[1])
+    for support in (*combinations(range(x.shape[1]), 1), *combinations(range(x.shape[1]), 2)):
+        columns = x[:, support]
+        for signs in product((-1, 1), repeat=len(support)):
+            w = np.linalg.solve(columns.T @ columns, columns.T @ y - 2 * LASSO_ALPHA * np.array(signs))
+            loss = np.square(y - columns @ w).sum() / 4 + LASSO_ALPHA * np.abs(w).sum()
+            if loss < best:
+                best, weights = loss, np.zeros(x.shape[1])
+                weights[list(support)] = w
+    return weights
 
 
 def test_the_lasso_that_does_not_converge_is_refused() -> None:
