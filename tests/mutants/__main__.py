@@ -35,7 +35,7 @@ HERE = Path(__file__).resolve().parent
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__.partition("\n")[0])
-    parser.add_argument("--sample", type=int, default=300, help="how many mutants are drawn where none are kept")
+    parser.add_argument("--sample", type=int, default=300, help="how many are run; drawn where none are kept")
     parser.add_argument("--seed", type=int, default=0, help="which sample")
     parser.add_argument("--cover", action="store_true", help="record which test runs which line, and end")
     parser.add_argument("--check-shapes", action="store_true", help="the survivors, with shapes and types checked")
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         drawn = draw(args.tree, args.sample, args.seed)
         patches.write_text("".join(json.dumps(asdict(mutant)) + "\n" for mutant in drawn), "utf-8")
         print(f"{len(drawn)} mutants are in {patches.relative_to(ROOT)}.")
-    mutants = [Mutant(**json.loads(line)) for line in patches.read_text("utf-8").splitlines()]
+    mutants = [Mutant(**json.loads(line)) for line in patches.read_text("utf-8").splitlines()][: args.sample]
     if not coverage.exists():
         raise SystemExit(f"{coverage}: expected a record of which test runs which line; make mutants ARGS=--cover")
     earlier = read_outcomes(stored)

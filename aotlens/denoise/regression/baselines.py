@@ -151,8 +151,7 @@ def bayes(inputs: Inputs, labels: Labels, task: RegressionTask) -> Tensor:
     """
     if not task.noise_std:
         raise ValueError("Bayes: expected a task with noise_std above 0, got 0; without noise, see least squares.")
-    n_dims = task.d if task.n_dims is None else task.n_dims
-    n_supports = _n_supports(task)
+    n_dims, n_supports = _n_dims(task), _n_supports(task)
     if n_supports > MOST_SUPPORTS:
         raise ValueError(
             f"Bayes: expected at most {MOST_SUPPORTS:,} supports, got {n_supports:,} ({task.n_relevant} of {n_dims} "
@@ -198,7 +197,11 @@ def shown_baselines(task: RegressionTask) -> tuple[str, ...]:
 
 
 def _n_supports(task: RegressionTask) -> int:
-    return math.comb(task.d if task.n_dims is None else task.n_dims, task.n_relevant)
+    return math.comb(_n_dims(task), task.n_relevant)
+
+
+def _n_dims(task: RegressionTask) -> int:
+    return task.d if task.n_dims is None else task.n_dims
 
 
 def baseline_errors(
