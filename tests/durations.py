@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import sys
 from collections import defaultdict
 from collections.abc import Generator, Sequence
 from pathlib import Path
@@ -19,10 +18,8 @@ import pytest
 
 FILE = Path(__file__).with_name("durations.json")
 ROOT = FILE.parents[1]
-#: A test that takes more processor time than this has the marker `slow` or `long`, or fails.
+#: A test that takes longer has the marker `slow`, `long` or `browser`, or fails.
 LIMIT_SECONDS = 5.0
-#: Modules that a large library brings along at least.
-_A_LIBRARY = 100
 #: Tests from this on are stored one by one.
 _STORED_SECONDS = 0.5
 
@@ -96,28 +93,26 @@ class Recorder:
 
 
 class Limit:
-    """Fails a test without a marker that took more than some seconds of processor time, fixtures aside.
+    """Fails a test without a marker that takes more than some seconds.
 
-    Processor time of this process and of those that it has waited for: other work on the machine does not count, nor
-    does a browser. A test that happens to be the first to import a large library is not judged.
+    What counts are its stored seconds, so that the same tests fail on every machine, browser tests aside: their time is
+    that of their page. A test that is not stored yet is judged by a third of its processor time (that of this process
+    and of those that it has waited for), since beside other work a test takes up to three times as long.
     """
 
     def __init__(self, seconds: float = LIMIT_SECONDS) -> None:
         self.seconds = seconds
+        self.stored = {f"{file}::{test}": s for file, entry in stored().items() for test, s in entry["tests"].items()}
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, None, None]:
-        started, n_modules = _processor_seconds(), len(sys.modules)
+        started = _processor_seconds()
         yield
-        took = _processor_seconds() - started
-        if (
-            took > self.seconds
-            and len(sys.modules) < n_modules + _A_LIBRARY
-            and not any(item.get_closest_marker(name) for name in ("slow", "long"))
-        ):
+        takes = self.stored.get(item.nodeid, (_processor_seconds() - started) / 3)
+        if takes > self.seconds and not any(item.get_closest_marker(name) for name in ("slow", "long", "browser")):
             pytest.fail(
-                f"took {took:.1f} s of processor time, more than {self.seconds:g}: make it smaller, or mark it "
-                "`slow` if it earns its seconds, or `long` for make test-long (docs/testing.md).",
+                f"takes {takes:.1f} s, more than {self.seconds:g}: make it smaller, or mark it `slow` if it earns its "
+                "seconds, or `long` for make test-long (docs/testing.md). make durations stores what it takes.",
                 pytrace=False,
             )
 

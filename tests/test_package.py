@@ -79,6 +79,7 @@ def run(scripts: Path, name: str, *arguments: str) -> subprocess.CompletedProces
 
 
 @pytest.mark.parametrize("installed", ["without Dash"], indirect=True)
+@pytest.mark.slow
 def test_the_library_and_its_data_are_installed(installed: tuple[Path, bool], tmp_path: Path) -> None:
     scripts, _ = installed
     listed = run(scripts, "aotlens", "checkpoints", "list")
@@ -110,6 +111,7 @@ def test_the_library_and_its_data_are_installed(installed: tuple[Path, bool], tm
     assert made.returncode == 0 and "drawHeadMaps" in out.read_text(encoding="utf-8"), made.stderr
 
 
+@pytest.mark.slow
 def test_the_app_starts_or_says_what_to_install(installed: tuple[Path, bool]) -> None:
     scripts, with_dash = installed
     done = run(scripts, "aotlens-app", "--help")

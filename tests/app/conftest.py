@@ -204,10 +204,11 @@ def tabs(chromium: Browser) -> Iterator[Tabs]:
 
 @pytest.fixture(scope="module")
 def forgotten(tabs: Tabs, address: str) -> None:
-    """A module finds nothing in the browser that another one has left there."""
+    """A module finds nothing in the browser that another one has left there, and begins with a load."""
     page = tabs.at(address)
     if page.url.startswith(address):
         page.evaluate("() => { localStorage.clear(); sessionStorage.clear(); }")
+        page.goto("about:blank")
 
 
 @pytest.fixture

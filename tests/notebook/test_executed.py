@@ -34,6 +34,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> list[list[Any]]:
     return execute(tmp_path_factory.mktemp("notebook"), *CELLS)
 
 
+@pytest.mark.slow
 def test_a_figure_is_plotlys_own_and_offers_no_cloud(outputs: list[list[Any]]) -> None:
     (output,) = outputs[1]
     figure = output["data"][PLOTLY]

@@ -71,6 +71,7 @@ def test_cells_give_what_the_functions_give_and_are_not_run_again(
     assert sweep_status(home / "out").headline == "3 done, 1 failed, 0 to do"
 
 
+@pytest.mark.slow
 def test_a_killed_cell_is_one_failed_cell(home: Path):
     killed = threading.Event()
 

@@ -42,7 +42,7 @@ def test_errors_are_the_librarys_on_the_task_that_sliders_say(service: Regressio
     )  # fmt: skip
     assert asked.task == task
     results = {each.name: each for each in service.errors(asked)}
-    assert list(results) == ["three-mhsa", "three-mssa", "least squares", "averaging", "3 nearest"]
+    assert list(results) == ["three-mhsa", "three-mssa", "least squares", "averaging", "3 nearest", "ridge", "Bayes"]
     model = regression_core.catalog.load("three-mssa").model
     np.testing.assert_allclose(
         results["three-mssa"].errors, regression_errors(model, task, n_prompts=320, seed=4).errors
