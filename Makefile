@@ -2,7 +2,7 @@
 # ARGS is passed on: make app ARGS="--port 9000", make test ARGS="tests/models -x".
 
 .DEFAULT_GOAL := help
-.PHONY: help setup app test test-long test-shapes durations lint docs bench train
+.PHONY: help setup app test test-long test-shapes durations mutants lint docs bench train
 
 # PYTHON= on the command line or in the environment chooses the interpreter of .venv.
 PYTHON_GIVEN := $(if $(filter undefined default,$(origin PYTHON)),,yes)
@@ -16,6 +16,7 @@ help:
 	@echo 'make test-long            the tests that are too slow for make test, and all with checked shapes'
 	@echo 'make test-shapes          tests of the packages that changed, with shapes and types checked at every call'
 	@echo 'make durations            the whole suite, storing what each test takes in tests/durations.json'
+	@echo 'make mutants              would a test notice? 300 small changes of the code; ARGS=--cover once before that'
 	@echo 'make lint                 ruff (rules and format), and mypy on aotlens/'
 	@echo 'make docs                 the site, in docs/_build/html: it opens from disk, without a server or a network'
 	@echo 'make bench                the measurements that README.md reports'
@@ -87,13 +88,13 @@ test: setup
 	@$(PYTEST) $(PARALLEL) $(ARGS)
 
 test-long: setup
-	@$(PYTEST) -m long $(ARGS)
+	@$(PYTEST) -m long $(ARGS) || [ $$? -eq 5 ]  # no test of ARGS is long
 	@$(PYTEST) $(PARALLEL) --check-shapes $(ARGS)
 
 test-shapes: setup
-	@tests='$(or $(ARGS),$(shell .venv/bin/python -m tests.changed))'; \
-	if [ -z "$$tests" ]; then echo 'No package has changed.'; exit 0; fi; \
-	$(PYTEST) $(PARALLEL) --check-shapes -m 'not long and not slow and not browser' $$tests
+	@tests=`.venv/bin/python -m tests.changed` || exit 1; \
+	if [ -n "$(strip $(ARGS))" ]; then tests=; elif [ -z "$$tests" ]; then echo 'No package has changed.'; exit 0; fi; \
+	$(PYTEST) $(PARALLEL) --check-shapes -m 'not long and not slow and not browser' $$tests $(ARGS)
 
 durations: setup
 	@$(PYTEST) $(PARALLEL) --store-durations $(ARGS)
@@ -103,17 +104,25 @@ lint: setup
 	@.venv/bin/python -m ruff format --check --quiet . || { echo 'Not formatted; run .venv/bin/python -m ruff format .' >&2; exit 1; }
 	@.venv/bin/python -m mypy
 
-# What the site is built with is installed over .venv when docs/requirements.txt or .venv has changed; the marker
-# lies in .venv, and goes with it.
-docs: setup
-	@checksum=`cat requirements.txt docs/requirements.txt | cksum`; \
-	if [ "`cat .venv/.installed-docs 2>/dev/null`" != "$$checksum" ]; then \
-	    echo 'Installing the packages of docs/requirements.txt into .venv ...'; \
-	    $(PIP_INSTALL) -r requirements.txt -r docs/requirements.txt || exit 1; \
-	    echo "$$checksum" > .venv/.installed-docs; \
+# What the site is built with, and what mutants are drawn with, is installed over .venv when its requirements.txt or
+# .venv has changed; the marker lies in .venv, and goes with it.
+define INSTALL_OVER
+	@checksum=`cat requirements.txt $(1)/requirements.txt | cksum`; marker=.venv/.installed-$(notdir $(1)); \
+	if [ "`cat $$marker 2>/dev/null`" != "$$checksum" ]; then \
+	    echo 'Installing the packages of $(1)/requirements.txt into .venv ...'; \
+	    $(PIP_INSTALL) -r requirements.txt -r $(1)/requirements.txt || exit 1; \
+	    echo "$$checksum" > $$marker; \
 	fi
+endef
+
+docs: setup
+	$(call INSTALL_OVER,docs)
 	@.venv/bin/python -m sphinx -W --keep-going -q -b html $(ARGS) docs docs/_build/html
 	@echo 'The site is docs/_build/html/index.html.'
+
+mutants: setup
+	$(call INSTALL_OVER,tests/mutants)
+	@NO_PROXY=127.0.0.1,localhost .venv/bin/python -m tests.mutants $(ARGS)
 
 bench: setup
 	@.venv/bin/python -m benchmarks $(ARGS)

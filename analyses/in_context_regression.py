@@ -24,6 +24,7 @@ from analyses._outcomes import of_run
 from aotlens.checkpoints import bundled_folder
 from aotlens.data import RegressionTask
 from aotlens.denoise.regression import (
+    ESTIMATORS,
     LayerReadings,
     baseline_errors,
     counted_steps,
@@ -32,6 +33,7 @@ from aotlens.denoise.regression import (
     one_step_paired,
     paired_tokens,
     read_layers,
+    shown_baselines,
     support_scores,
 )
 from aotlens.evaluate import RegressionErrors, points_of, regression_errors, regression_estimates
@@ -40,8 +42,6 @@ from aotlens.heads.prompts import attention_in_prompts
 from aotlens.models import AttentionOnlyTransformer, count_parameters
 from aotlens.plots import layer_curves, regression_curves
 from aotlens.plots.display import DISPLAY
-
-_SHOWN_BASELINES = ("least squares", "averaging", "3 nearest")
 
 
 def models() -> dict[str, AttentionOnlyTransformer]:
@@ -107,7 +107,7 @@ def figure_6(loaded: dict[str, AttentionOnlyTransformer], *, quick: bool) -> tup
                 cost = f"{card.tokens_seen // 64:,} steps, {card.seconds / 60:.1f} min"
                 result = regression_errors(model, task, n_prompts=n_prompts, name=name)
                 measured.append((name, result, f"{count_parameters(model):,}", cost))
-        for name in (*_SHOWN_BASELINES, *(("lasso",) if task.n_nonzero else ())):
+        for name in (*shown_baselines(task), *(("lasso",) if task.n_nonzero else ())):
             measured.append((name, baseline_errors(name, task, n_prompts=n_prompts), "", ""))
         for name, result, parameters, cost in measured:
             cells = [_with_band(result, examples) for examples in (task.d // 2, task.d, 2 * task.d)]
@@ -233,7 +233,7 @@ def main(argv: list[str] | None = None) -> int:
         for task in {result.task for result in results}:
             own = [result for result in results if result.task == task]
             sparse = f"_{task.n_nonzero}_nonzero" if task.n_nonzero else ""
-            figures[f"figure_6_{task.d}d{sparse}"] = regression_curves(own, quiet=(*_SHOWN_BASELINES, "lasso"))
+            figures[f"figure_6_{task.d}d{sparse}"] = regression_curves(own, quiet=tuple(ESTIMATORS))
         for name, figure in figures.items():
             figure.write_html(chosen.html / f"{name}.html", include_plotlyjs="directory", config=DISPLAY)
     command = "python -m analyses in_context_regression"

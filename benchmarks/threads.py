@@ -26,7 +26,7 @@ from benchmarks import _common
 
 
 class NoLock(RunLock):
-    """What everybody holds at any time."""
+    """A lock that never makes anybody wait."""
 
     def begin_hooked(self) -> None:
         """Nobody waits."""

@@ -60,9 +60,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
         jaxtyping.install_import_hook("aotlens", "beartype.beartype")  # before any import of aotlens
     elif sys.gettrace() is None:  # neither checks, coverage nor a debugger count against a test
-        config.pluginmanager.register(durations.Limit())
+        config.pluginmanager.register(durations.Limit(), "limit-of-seconds")
     if config.getoption("store_durations") and "PYTEST_XDIST_WORKER" not in os.environ:
         config.pluginmanager.register(durations.Recorder())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """`-n auto` is half as many workers again as cores: tests with a browser wait more than they compute."""
+    return round(1.5 * len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def pytest_report_header(config: pytest.Config) -> str:

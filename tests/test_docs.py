@@ -91,6 +91,7 @@ def test_the_pages_show_commands() -> None:
 
 
 @pytest.mark.parametrize("page", [example_page(page) for page in PAGES])
+@pytest.mark.slow
 def test_the_examples_run(page: Path, files: Path) -> None:
     """Each example goes on from the one before it."""
     namespace: dict[str, Any] = {"__name__": page.stem, **_given(page)}
@@ -196,6 +197,7 @@ def _words(command: str) -> list[str]:
     "command",
     [pytest.param(c, marks=[pytest.mark.long] * (c in LONG)) for c in OURS if not c.startswith(TRAINING)],
 )
+@pytest.mark.slow
 def test_commands_run(command: str, files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(_words(command))

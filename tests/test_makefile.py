@@ -40,8 +40,9 @@ def project(tmp_path: Path) -> Path:
     (folder / "fake" / "bin").mkdir(parents=True)
     for name in ("Makefile", "requirements.txt", "pyproject.toml"):
         shutil.copy(ROOT / name, folder)
-    (folder / "docs").mkdir()
-    shutil.copy(ROOT / "docs" / "requirements.txt", folder / "docs")
+    for name in ("docs", "tests/mutants"):
+        (folder / name).mkdir(parents=True)
+        shutil.copy(ROOT / name / "requirements.txt", folder / name)
     interpreter = folder / "fake" / "bin" / "python3"
     interpreter.write_text(INTERPRETER)
     interpreter.chmod(0o755)
@@ -98,16 +99,22 @@ def test_folders_named_like_targets_hide_nothing(project: Path):
     assert "ran: -m app --port 9000" in make(project, "app", "ARGS=--port 9000").stdout
 
 
-def test_the_site_s_packages_are_installed_over_the_others_once(project: Path):
-    first = make(project, "docs")
-    assert "ran: -m sphinx -W --keep-going -q -b html docs docs/_build/html" in first.stdout
+@pytest.mark.parametrize(
+    ("target", "folder", "command"),
+    [("docs", "docs", "sphinx -W --keep-going -q -b html"), ("mutants", "tests/mutants", "tests.mutants")],
+)
+def test_packages_of_one_command_are_installed_over_the_others_once(
+    project: Path, target: str, folder: str, command: str
+):
+    first = make(project, target)
+    assert f"ran: -m {command}" in first.stdout
     assert calls(project) == ["venv", "pip", "pip", "pip"]
-    assert make(project, "docs").returncode == 0 and calls(project) == []
+    assert make(project, target).returncode == 0 and calls(project) == []
 
-    requirements = project / "docs" / "requirements.txt"
+    requirements = project / folder / "requirements.txt"
     requirements.write_text(requirements.read_text() + "another==1.0\n")
-    assert make(project, "docs", PIP_FAILS="1").returncode != 0
-    assert make(project, "docs").returncode == 0
+    assert make(project, target, PIP_FAILS="1").returncode != 0
+    assert make(project, target).returncode == 0
     assert calls(project) == ["pip", "pip"]  # the first of which failed
 
 

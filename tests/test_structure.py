@@ -207,17 +207,18 @@ def repository_files() -> list[Path]:
     return [path for path in paths if path.is_file()]
 
 
-def declared(*, site: bool = False) -> dict[str, Requirement]:
-    """The requirements of the project and its extras; or, of the extra `docs` alone, what the site is built with."""
+def declared(extra: str | None = None) -> dict[str, Requirement]:
+    """The requirements of the project and its extras; or those of one extra that has a requirements.txt of its own."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = dict(project["optional-dependencies"])
-    lines = extras.pop("docs")
-    if not site:
-        lines = [*project["dependencies"], *(line for extra in extras.values() for line in extra)]
+    apart = {name: extras.pop(name) for name in ("docs", "mutants")}
+    lines = (
+        apart[extra] if extra else [*project["dependencies"], *(line for lines in extras.values() for line in lines)]
+    )
     return {canonicalize_name(requirement.name): requirement for requirement in map(Requirement, lines)}
 
 
-@pytest.mark.parametrize("file", ["requirements.txt", "docs/requirements.txt"])
+@pytest.mark.parametrize("file", ["requirements.txt", "docs/requirements.txt", "tests/mutants/requirements.txt"])
 def test_requirements_pin_what_pyproject_allows(file: str):
     lines = [
         line for line in (ROOT / file).read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")
@@ -225,7 +226,7 @@ def test_requirements_pin_what_pyproject_allows(file: str):
     inexact = [line for line in lines if not re.fullmatch(r"[\w.-]+==[\w.]+( ; .+)?", line)]
     assert not inexact, f"exact pins without a local build, please: {inexact}"
     pins = {canonicalize_name(line.partition("==")[0]): line.partition("==")[2].split()[0] for line in lines}
-    for name, requirement in declared(site=file.startswith("docs")).items():
+    for name, requirement in declared(Path(file).parent.name or None).items():
         assert name in pins, f"{name} has no pin"
         assert requirement.specifier.contains(pins[name]), f"{requirement}: pinned {pins[name]}"
 

@@ -36,7 +36,7 @@ class FactoredMatrix:
 
     @property
     def ndim(self) -> int:
-        """2 and the number of leading dimensions."""
+        """The number of dimensions, leading ones included."""
         return len(self.shape)
 
     @property
@@ -60,14 +60,16 @@ class FactoredMatrix:
     def __matmul__(self, other: Tensor | FactoredMatrix) -> Any:
         if isinstance(other, FactoredMatrix):
             return (self @ other.A) @ other.B
-        if other.shape[-2 if other.ndim > 1 else 0] != self.rdim:
+        if not isinstance(other, Tensor):
+            return NotImplemented
+        if other.ndim == 0 or other.shape[-2 if other.ndim > 1 else 0] != self.rdim:
             raise ValueError(_mismatch("@", self.shape, other.shape))
         if other.ndim == 1:
             return (self.A @ (self.B @ other[:, None]))[..., 0]
         return FactoredMatrix(self.A, self.B @ other) if self.rdim > self.mdim else FactoredMatrix(self.AB, other)
 
     def __rmatmul__(self, other: Tensor) -> Any:
-        if other.shape[-1] != self.ldim:
+        if other.ndim == 0 or other.shape[-1] != self.ldim:
             raise ValueError(_mismatch("@", other.shape, self.shape))
         if other.ndim == 1:
             return ((other[None] @ self.A) @ self.B)[..., 0, :]
@@ -86,7 +88,7 @@ class FactoredMatrix:
             at = next(i for i, each in enumerate(items) if each is Ellipsis)
             items[at : at + 1] = [slice(None)] * (self.ndim - len(items) + 1)
         n_leading = self.ndim - 2
-        if len(items) > self.ndim or any(each is None for each in items):
+        if len(items) > self.ndim or any(each is None or isinstance(each, bool) for each in items):
             raise IndexError(f"expected at most {self.ndim} indices and no new axes, got {index!r}.")
         leading, (rows, columns) = tuple(items[:n_leading]), (*items[n_leading:], slice(None), slice(None))[:2]
         A, B = self.A[leading], self.B[leading]
@@ -97,8 +99,7 @@ class FactoredMatrix:
 
         Half precision is computed in float32. Time: O((rows + columns) · inner²).
         """
-        Q, R = torch.linalg.qr(_single(self.A))
-        P, T = torch.linalg.qr(_single(self.B.mT))
+        (Q, R), (P, T) = (torch.linalg.qr(_single(factor)) for factor in (self.A, self.B.mT))
         U, S, Vh = torch.linalg.svd(R @ T.mT, full_matrices=False)
         return Q @ U, S, P @ Vh.mT
 
@@ -108,7 +109,8 @@ class FactoredMatrix:
 
     @property
     def eigenvalues(self) -> Complex[Tensor, "... k"]:
-        """Those of a square matrix, k = min(inner, rows) of them: the others are 0. Raises `ValueError` otherwise."""
+        """The eigenvalues of a square matrix, k = min(inner, rows) of them: the others are 0. Raises `ValueError` for
+        a matrix that is not square."""
         small = self.BA if self.mdim <= self.ldim else self.AB
         return torch.linalg.eigvals(_single(small))
 
@@ -126,7 +128,7 @@ class FactoredMatrix:
 
 def _kept(item: Any, size: int) -> Any:
     """An index of rows or columns that leaves a matrix: the place of one becomes a slice of length 1."""
-    if isinstance(item, bool) or not hasattr(item, "__index__") or getattr(item, "ndim", None):
+    if not hasattr(item, "__index__") or getattr(item, "ndim", None):
         return item
     place = item.__index__()
     if not -size <= place < size:

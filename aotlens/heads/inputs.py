@@ -14,7 +14,7 @@ from aotlens.data import SymbolTokenizer, Tokenizer
 from aotlens.heads.patch_grid import PatchGrid
 from aotlens.heads.reader import HeadReader, Rows, TokenSequences
 
-T = TypeVar("T")
+Known = TypeVar("Known")
 #: What a motif is about.
 Reads: TypeAlias = Literal["tokens", "images", "prompts"]
 
@@ -85,7 +85,7 @@ class Inputs:
             return "images"
         return "prompts" if self.tokens.is_floating_point() else "tokens"
 
-    def need(self, value: T | None, what: str) -> T:
+    def need(self, value: Known | None, what: str) -> Known:
         """`value`, one of the fields that may be None. Raises `Missing`, naming it as `what`, where it is."""
         if value is None:
             raise Missing(f"it needs {what}, which these inputs lack (a model without a tokenizer has none)")

@@ -43,9 +43,13 @@ class ActivationCache(Mapping[Any, Tensor]):
         """The activation of a hook point; raises `KeyError` for one that was not cached."""
         if key in self.cache_dict:
             return self.cache_dict[key]  # type: ignore[index]
+        if not isinstance(key, str | tuple):
+            raise KeyError(f"{key!r}: expected a hook point's name, or a short one and a layer, as ('pattern', 0).")
         name, layer, part = (*([key] if isinstance(key, str) else key), None, None)[:3]
-        if layer is not None and layer < 0:
-            layer += self.model.cfg.n_layers
+        n_layers = self.model.cfg.n_layers
+        if layer is not None and not -n_layers <= layer < n_layers:
+            raise KeyError(f"{key!r}: expected a layer from {-n_layers} to {n_layers - 1}.")
+        layer = None if layer is None else layer % n_layers
         full_name = hook_names.activation(str(name), layer, part)
         try:
             return self.cache_dict[full_name]

@@ -267,7 +267,7 @@ class ModelConfig:
 
     @property
     def n_key_value_heads(self) -> None:
-        """None: every head has keys and values of its own."""
+        """None: every head has keys and values of its own. TransformerLens's `patching` asks for it."""
         return None
 
     def of_model(self, model: Any) -> ModelConfig:

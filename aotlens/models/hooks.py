@@ -28,7 +28,7 @@ from aotlens.models.run_lock import RunLock, let_compiled_calls_wait
 
 Direction: TypeAlias = Literal["fwd", "bwd"]
 Directions: TypeAlias = Literal["fwd", "bwd", "both"]
-#: Which hook points are meant: all (None), one or several by name, or those whose name the function says True to.
+#: Which hook points are meant: all (None), one or several by name, or those for whose name the function returns True.
 NamesFilter: TypeAlias = str | Sequence[str] | Callable[[str], bool] | None
 #: A hook point's name, or a function of names, and what is called there.
 NamedHooks: TypeAlias = Iterable[tuple[str | Callable[[str], bool], HookFunction]]
@@ -168,13 +168,13 @@ class HookedRootModule(nn.Module):
         """The hook points that are meant, in the model's order. Raises `ValueError` for a name that none has."""
         if names is None or callable(names):
             return [point for name, point in self.hook_dict.items() if names is None or names(name)]
+        if not isinstance(names, Iterable):
+            raise ValueError(f"{argument}: expected names or a function of names, got {names!r}.")
         wanted = [names] if isinstance(names, str) else list(names)
         for name in wanted:
             if name not in self.hook_dict:
-                nearest = ", ".join(get_close_matches(str(name), self.hook_dict, cutoff=0.3))
-                raise ValueError(
-                    f"{argument}: no hook point {name!r}; expected a name of hook_dict, such as {nearest}."
-                )
+                nearest = ", ".join(get_close_matches(str(name), self.hook_dict, cutoff=0.3)) or "hook_dict's"
+                raise ValueError(f"{argument}: no hook point {name!r}; expected a name such as {nearest}.")
         return [point for name, point in self.hook_dict.items() if name in wanted]
 
     def add_hook(
@@ -186,7 +186,7 @@ class HookedRootModule(nn.Module):
         level: int | None = None,
         prepend: bool = False,
     ) -> None:
-        """`HookPoint.add_hook` at the hook point of a name, or at all whose name a function says True to.
+        """`HookPoint.add_hook` at the hook point of a name, or at all for whose name a function returns True.
 
         The hook stays until `reset_hooks`, a permanent one until `reset_hooks(including_permanent=True)`. Raises
         `ValueError` also for a name that no hook point has.
@@ -285,7 +285,7 @@ class HookedRootModule(nn.Module):
         """The model's output, and by name the activations, detached, at the hook points that `names_filter` means.
 
         - `incl_bwd` runs the output, a scalar, backward, and caches gradients too, as `NAME_grad`.
-        - `device` is where they are kept; None is where they are.
+        - `device` is where they are kept; None leaves them where they are.
         - `remove_batch_dim` takes the first dimension off a batch of one.
         - `pos_slice` keeps some positions (of queries, in scores and patterns); a single one keeps its dimension.
 

@@ -175,5 +175,5 @@ def test_nothing_is_left_of_a_save_that_fails_otherwise(copy: Path, tmp_path: Pa
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path, model: AttentionOnlyTransformer) -> None:
     (tmp_path / "file").write_text("")
-    with refused("file.m", "could not be written", "Not a directory", error=CheckpointError):
+    with refused("m:", "could not be written", "Not a directory", error=CheckpointError):
         save_checkpoint(tmp_path / "file" / "m", model, CheckpointInfo(name="m"))

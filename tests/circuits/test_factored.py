@@ -104,6 +104,12 @@ def test_what_does_not_fit_is_refused_with_both_shapes() -> None:
         ours @ torch.zeros(4, 3, dtype=torch.float64)
     with refused("[3, 5]", "[4, 5]"):
         torch.zeros(3, 5, dtype=torch.float64) @ ours
+    with refused("[4, 5]", "[]"):
+        ours @ torch.tensor(2.0)
+    with pytest.raises(TypeError):
+        ours @ 3
+    with refused("new axes", "True", error=IndexError):
+        ours[True]
     with refused("number", "[2]"):
         ours * torch.ones(2)
     with refused("as many rows as columns", "[4, 5]"):

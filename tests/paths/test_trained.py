@@ -19,6 +19,7 @@ TEXT = "It was on a dreary night that Mr. Henry Lambert came home. His sister Ma
 
 @pytest.mark.parametrize("name", ["novels-1l-mhsa", "novels-2l-mhsa", "novels-6l-mhsa", "novels-12l-mssa"])
 @torch.no_grad()
+@pytest.mark.slow
 def test_paths_of_a_trained_model_add_up_and_the_largest_are_proven(name: str) -> None:
     model = aotlens.load(name, device="cpu")
     expansion = expand(model, TEXT)

@@ -77,6 +77,7 @@ def trained(recipe: Recipe, data: ImageTrainingData, tmp_path_factory: pytest.Te
     return train(recipe, data, tmp_path_factory.mktemp("digits") / "digits", device="cpu")
 
 
+@pytest.mark.slow
 def test_it_learns_and_its_card_says_what_it_read(trained: Path, data: ImageTrainingData):
     model = aotlens.load(trained, device="cpu")
     metrics = model.card.metrics

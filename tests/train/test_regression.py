@@ -76,6 +76,7 @@ def trained(path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_recipe(str(path), out=tmp_path_factory.mktemp("line") / "line", device="cpu")
 
 
+@pytest.mark.slow
 def test_it_learns_and_its_card_says_what_it_read(trained: Path) -> None:
     model = aotlens.load(trained, device="cpu")
     metrics = model.card.metrics

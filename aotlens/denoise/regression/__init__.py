@@ -1,6 +1,6 @@
 """In-context regression: what models are held against, and what their layers do (*aot* §4.2.2, Figure 6).
 
-baselines.py    least squares, averaging, three nearest neighbours, the lasso
+baselines.py    least squares, averaging, three nearest neighbours, lasso, ridge, Bayes
 descent.py      steps of gradient descent and of a preconditioned one, for every prefix of a prompt
 layers.py       the answer read off after each layer, beside these
 support.py      whether heads single out the coordinates on which a sparse prompt's labels depend
@@ -12,7 +12,7 @@ Prompts are `aotlens.data`'s, errors `aotlens.evaluate`'s; both are named here a
 from __future__ import annotations
 
 from aotlens.data import Curriculum, RegressionPrompts, RegressionTask, interleave
-from aotlens.denoise.regression.baselines import ESTIMATORS, baseline_errors, estimates
+from aotlens.denoise.regression.baselines import ESTIMATORS, baseline_errors, estimates, shown_baselines
 from aotlens.denoise.regression.descent import ALGORITHMS, FittedDescent, Spectra, fit_descent
 from aotlens.denoise.regression.hand_built import one_step, one_step_interleaved, one_step_paired, paired_tokens
 from aotlens.denoise.regression.layers import LayerReadings, counted_steps, read_layers
@@ -41,5 +41,6 @@ __all__ = [
     "paired_tokens",
     "read_layers",
     "regression_errors",
+    "shown_baselines",
     "support_scores",
 ]

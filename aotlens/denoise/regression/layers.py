@@ -114,7 +114,7 @@ def read_layers(
         names += [(algorithm, steps) for steps in range(1, n_steps + 1)]
         said += list(by_steps)
     names.append(("least squares", 1))
-    said.append(estimates("least squares", held))
+    said.append(estimates("least squares", held, task))
     algorithms = torch.stack(said)
 
     def error(estimated: Tensor) -> Float64[np.ndarray, "*rows example"]:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from aotlens.denoise.regression import ESTIMATORS
 from aotlens.plots import Theme, head_points, layer_curves, matrix_map, regression_curves, support_points
-from app.pages.regression.service import BASELINES, Asked, Regressions
+from app.pages.regression.service import Asked, Regressions
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 def errors_figure(service: Regressions, asked: Asked, axis: str, theme: Theme) -> go.Figure:
     """Errors by the number of examples, of models with bands and of baselines."""
-    figure = regression_curves(service.errors(asked), quiet=BASELINES, log=axis == "log", theme=theme)
+    figure = regression_curves(service.errors(asked), quiet=tuple(ESTIMATORS), log=axis == "log", theme=theme)
     return _named(figure, "In-context regression")
 
 

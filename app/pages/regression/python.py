@@ -5,7 +5,7 @@ from __future__ import annotations
 from app.core import Core
 from app.pages.regression.address import N_SHOWN, RegressionState
 from app.pages.regression.ids import ids
-from app.pages.regression.service import BASELINES, N_HEADS, N_PROMPTS, N_READ, N_SUPPORT, Asked, Regressions
+from app.pages.regression.service import N_HEADS, N_PROMPTS, N_READ, N_SUPPORT, Asked, Regressions
 from app.shell.python import loading, python_of
 
 _VIEWS = {"attention": "patterns.pattern", "weighted": "patterns.value_weighted()", "scores": "patterns.scores"}
@@ -53,12 +53,12 @@ def _errors(service: Regressions, asked: Asked) -> list[str]:
     of_prompts = f"task, n_prompts={N_PROMPTS}, seed={asked.seed}"
     return [
         "import aotlens",
-        "from aotlens.denoise.regression import baseline_errors, regression_errors",
+        "from aotlens.denoise.regression import baseline_errors, regression_errors, shown_baselines",
         "",
         *_task(asked),
         f"models = {{name: aotlens.load(name) for name in {list(asked.models)!r}}}",
         f"errors = {{name: regression_errors(model, {of_prompts}) for name, model in models.items()}}",
-        f"for name in {list(BASELINES)!r}:",
+        "for name in shown_baselines(task):",
         f"    errors[name] = baseline_errors(name, {of_prompts}, n_points={points})",
         "result = {name: each.to_frame() for name, each in errors.items()}",
     ]

@@ -24,7 +24,6 @@ T = TypeVar("T")
 #: Prompts over which errors are averaged; on which layers are read off, and as many others that the probes are fitted
 #: on; on which heads are left out and motifs are measured; of the support's scores.
 N_PROMPTS, N_READ, N_HEADS, N_SUPPORT = 320, 200, 128, 256
-BASELINES = ("least squares", "averaging", "3 nearest")
 NO_MODEL = (
     "No checkpoint here regresses in context. Train one (aotlens train regression-5d-mhsa), or start the app with "
     "--checkpoints DIR, a folder that has one."
@@ -108,7 +107,7 @@ class Regressions:
 
     def errors(self, asked: Asked) -> list[RegressionErrors]:
         """Of each model, then of each baseline, on the same prompts."""
-        from aotlens.denoise.regression import baseline_errors
+        from aotlens.denoise.regression import baseline_errors, shown_baselines
 
         n_points = max(self.n_points(name) for name in asked.models)
         baselines = [
@@ -118,7 +117,7 @@ class Regressions:
                     name, asked.task, n_prompts=N_PROMPTS, n_points=n_points, seed=asked.seed
                 ),
             )
-            for name in BASELINES
+            for name in shown_baselines(asked.task)
         ]  # fmt: skip
         return [*(self.error(asked, name) for name in asked.models), *baselines]
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aotlens.denoise.regression import counted_steps
+from aotlens.denoise.regression import ESTIMATORS, counted_steps
 from app.core.inference import PromptResult
 from app.core.switches import HOWS, How
-from app.pages.regression.service import BASELINES, N_PROMPTS, Asked
+from app.pages.regression.service import N_PROMPTS, Asked
 
 if TYPE_CHECKING:
     from aotlens.data import RegressionPrompts
@@ -28,7 +28,7 @@ def of_errors(asked: Asked, results: Sequence[RegressionErrors]) -> list[str]:
     told = []
     for result in results:
         low, high = result.bands[after]
-        band = "" if result.name in BASELINES else f" ({low:.3f} to {high:.3f})"
+        band = "" if result.name in ESTIMATORS else f" ({low:.3f} to {high:.3f})"
         told.append(f"{result.name} {result.mean[after]:.3f}{band}")
     said = (
         f"After {after} examples the squared error ÷ the zero predictor's is: {'; '.join(told)}. Bands are 95% "

@@ -55,6 +55,7 @@ def caption(page: Page, panel: str) -> Any:
     return page.locator(f"#{shell.caption(panel)}")
 
 
+@pytest.mark.slow
 def test_sliders_move_the_prompts_and_models_are_of_one_width(open_page, service: Regressions) -> None:
     page = open_page("/regression", load=True)
     says(page, service)
