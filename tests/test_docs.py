@@ -9,6 +9,7 @@ import importlib
 import io
 import re
 import shlex
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -131,12 +132,19 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def files(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def files(named: Path, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the files that the commands name, and they run there."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AOTLENS_HOME", str(home))
+    return Path(shutil.copytree(named, tmp_path, dirs_exist_ok=True))
+
+
+@pytest.fixture(scope="module")
+def named(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what the commands name: a novel, a corpus with held-out documents, a network, a recipe."""
     from safetensors.torch import save_file
 
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("AOTLENS_HOME", str(home))
+    tmp_path = tmp_path_factory.mktemp("named")
     (tmp_path / "NOVEL.txt").write_text(SENTENCES * 60, encoding="utf-8")
     folder = tmp_path / "PATH"
     folder.mkdir()

@@ -35,7 +35,7 @@ MODEL = maker({**SMALL, "norm": None, "bias": True})()
 @pytest.fixture(scope="module")
 def distillation() -> Any:
     texts = (TOKENS.repeat(4, 1), TOKENS.flip(1))
-    return distill_heads(MODEL, texts, 0, seeds=1, neighbours=0)
+    return distill_heads(MODEL, texts, 0, seeds=1, neighbours=0, wide=None)
 
 
 def logits_without(head: Any) -> Any:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.messages import says
+
 ROOT = Path(__file__).resolve().parents[1]
 
 #: Stands in for Python, and for the .venv/bin/python that it "makes". Notes in `calls` what it is asked for.
@@ -208,14 +210,14 @@ def test_python_is_honoured(project: Path, by: str):
 def test_an_old_python_gets_the_remedy(project: Path):
     done = make(project, "app", TOO_OLD="1")
     assert done.returncode != 0
-    assert "needs Python 3.11 or newer; 'python3' is Python 3.9.2" in done.stderr
+    says(done.stderr, "Python 3.11 or newer", "'python3'", "Python 3.9.2")
     assert "make PYTHON=" in done.stderr
     assert calls(project) == []
 
 
 def test_a_missing_python_gets_the_remedy(project: Path):
     done = make(project, "app", "PYTHON=no-such-python")
-    assert "'no-such-python' is not here or does not run" in done.stderr
+    says(done.stderr, "'no-such-python'", "not here")
 
 
 def test_a_missing_venv_module_gets_the_remedy(project: Path):

@@ -24,7 +24,7 @@ from analyses._nonlinearity import Clock, Finding, Results, kept, options, publi
 from aotlens.checkpoints import CheckpointInfo, save_checkpoint
 from aotlens.data import Tokenizer, open_corpus
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
-from tests.messages import refused
+from tests.messages import refused, says
 
 pytestmark = pytest.mark.usefixtures("real_bundled_folder")
 
@@ -71,7 +71,7 @@ def test_findings_hold_only_where_every_seed_does(tmp_path: Path, capsys: pytest
     assert publish(results, chosen, "python -m analyses.both", 3.0) == 0
     captured = capsys.readouterr()
     assert "bad | small | 0.8 (0.5 to 1.1) | 0 to 1 | **NO** | 2" in captured.out
-    assert "1 of 2 claims do not reproduce" in captured.err
+    says(captured.err, "1 of 2 claims")
     text = page.read_text(encoding="utf-8")
     assert text.startswith("before") and text.endswith("after\n") and "what was there" not in text and "**NO**" in text
     assert [f["holds"] for f in written(tmp_path, "both")["findings"]] == [True, False]

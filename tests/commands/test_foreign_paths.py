@@ -18,6 +18,7 @@ from aotlens.denoise import load_audit
 from aotlens.distill import load_record
 from aotlens.models import AttentionOnlyTransformer
 from tests.interop.foreign.conftest import noisy
+from tests.messages import says
 
 Run = Callable[..., tuple[int, str, str]]
 SENTENCE = "the cat sat on the mat, the rat sat on the cat, and that was that "
@@ -66,7 +67,7 @@ def test_ids_are_a_prompt(run: Run, gpt2: str) -> None:
     assert (code, out) == (0, f"{model.to_string(model.generate(ids, 2, temperature=0)[0])}\n"), err
     assert run("ablate", gpt2, "--ids", "3 4 1", "--head", "0.1")[0] == 0
     assert "got both" in run("generate", gpt2, "--ids", "3", "--text", "the")[2]
-    assert "--text TEXT or --ids IDS" in run("generate", gpt2)[2]
+    says(run("generate", gpt2)[2], "--text", "--ids")
     assert "--ids 'x': expected whole numbers" in run("generate", gpt2, "--ids", "x")[2]
 
 

@@ -14,6 +14,7 @@ from aotlens.checkpoints import CheckpointInfo, load, save_checkpoint
 from aotlens.data import open_corpus
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.trigrams import evidence, fold_rows, skip_trigram_bugs, skip_trigrams
+from tests.messages import says
 
 Run = Callable[..., tuple[int, str, str]]
 TEXT = "the cat sat on the mat, and the rat sat on the cat. " * 20
@@ -68,11 +69,12 @@ def test_of_training_text_the_documents_held_out_are_read(
         return int(line.split()[0].replace(",", ""))
 
     usual, named, every = last(), last("--document", "two"), last("--all-documents")
-    assert f"of the 1 document in {texts} that trained was not trained on (--all-documents reads all)" in usual
+    says(usual, f"1 document in {texts}", "trained was not trained on", "--all-documents")
     assert f"two in {texts}" in named and count(usual) == count(named)
     assert "not trained on" not in every and 2.9 * count(usual) < count(every) < 3.1 * count(usual)
     code, _, err = run(*arguments, "--document", "two", "--all-documents")
-    assert code == 2 and "choose one of the two" in err
+    assert code == 2
+    says(err, "--document", "--all-documents")
 
 
 def test_the_table(run: Run, counted: str) -> None:
@@ -123,7 +125,7 @@ def test_what_the_rows_force(run: Run, counted: str, text: str, tmp_path: Path) 
     held = evidence(model, table, corpus, max_tokens=900)
     forced = skip_trigram_bugs(model, held, corpus, max_tokens=900, only_confirmed=False)
     lines = out.splitlines()
-    assert lines[-1] == f"{len(forced)} triples forced by pairs of rows; false: {int(forced.false.sum())}."
+    says(lines[-1], f"{len(forced)} triples forced", f"false: {int(forced.false.sum())}.")
     assert len(forced) == 6 and lines[2].split()[-1] == "false" and lines[3].split()[0] == '"'
     assert lines[3].startswith('" the"') and lines[3].split()[-1] in ("yes", "no")
     least = run(
@@ -132,9 +134,8 @@ def test_what_the_rows_force(run: Run, counted: str, text: str, tmp_path: Path) 
     rows = pd.read_csv(tmp_path / "a.csv")
     assert least[0] == 0 and rows[["source_id", "destination_id", "out_id"]].min().min() >= 259  # counts are id + 1
     short = run("trigrams", counted, "--head", "0.0", "--k", "3", *options[2:], "--bugs", "confirmed")
-    assert (
-        short[0] == 0 and "0 triples forced by pairs of confirmed rows" in short[1] and "nothing is forced" in short[1]
-    )
+    assert short[0] == 0
+    says(short[1], "0 triples forced", "confirmed rows", "nothing is forced")
     file = tmp_path / "bugs.csv"
     assert run("trigrams", counted, "--head", "0.0", *options, "--bugs", "all", "--csv", str(file))[0] == 0
     written = pd.read_csv(file, keep_default_na=False, na_values=[""])
@@ -188,4 +189,5 @@ def test_folded_rows_are_the_librarys(run: Run, counted: str, text: str, tmp_pat
     np.testing.assert_array_equal(held["out_id"], both.groups.out[:4])
     assert {"verdict", "other_sources", "other_destinations"} <= set(held.columns)
     code, _, err = run(*arguments, "--fold", "word")
-    assert code != 0 and "expected one or more of 'source'" in err
+    assert code != 0
+    says(err, "expected one or more of", "'source'")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aotlens.train.run import _Bar
+from tests.messages import says
 
 
 def test_it_says_when_training_is_over_but_measuring_is_not(capsys: pytest.CaptureFixture[str]):
@@ -14,4 +15,4 @@ def test_it_says_when_training_is_over_but_measuring_is_not(capsys: pytest.Captu
         bar.say_loss(0.5)
         bar(100, 100)
     last = capsys.readouterr().err.strip().split("\r")[-1]
-    assert "small, trained; measuring on what was held out: 100%" in last and "loss 0.500" in last
+    says(last, "small", "held out: 100%", "loss 0.500")

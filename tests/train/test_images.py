@@ -19,7 +19,7 @@ from aotlens.evaluate import class_share_loss, evaluate_images
 from aotlens.models import AttentionOnlyTransformer, count_parameters, presets
 from aotlens.train import OBJECTIVES, ImageTrainingData, Recipe, dry_run, load_recipe, train
 from aotlens.train.optimiser import Lion, make_optimiser
-from tests.messages import refused
+from tests.messages import refused, says
 
 RECIPE = """
 name = "digits"
@@ -194,7 +194,7 @@ def test_resumed_with_lion_too(recipe: Recipe, data: ImageTrainingData, tmp_path
 
 def test_a_dry_run_counts_images(recipe: Recipe):
     run = dry_run(recipe, device="cpu")
-    assert "training: 9,600 images in 300 steps; a step of the last stage is 32 images in 1 pass" in run.text
+    says(run.text, "9,600 images in 300 steps", "32 images in 1 pass")
     assert "images a second" in run.text and "tokens" not in run.text.split("token embedding)")[1]
     assert dry_run(dataclasses.replace(recipe, optimiser="lion")).state_bytes == run.state_bytes * 3 // 4
 

@@ -16,19 +16,20 @@ from aotlens.distill import compile_ffn, read_ffn
 from aotlens.distill.compile.layers import stream_width
 from aotlens.distill.compile.roles import heads_needed
 from tests.distill.compile.networks import mlp, networks, uniform
-from tests.messages import refused
+from tests.messages import refused, says
 
 CONSTRUCTIONS = ("lean", "narrow", "paper")
 GAP = 0.27846454276107380  # W(1/e): scipy.special.lambertw(1 / math.e)
 
 
-def compile_within_reach(network, **kwargs):
-    """At the tolerance asked, or, where float64 cannot reach it, at the one that the refusal names."""
-    try:
-        return compile_ffn(network, **kwargs)
-    except ValueError as refusal:
-        words = str(refusal).split()
-        return compile_ffn(network, **{**kwargs, "tolerance": float(words[words.index("least") + 1].rstrip(","))})
+def compile_within_reach(network, *, tolerance, **kwargs):
+    """At the tolerance asked, or, where float64 cannot reach it, at the first that it can, doubling."""
+    for doubled in range(200):
+        try:
+            return compile_ffn(network, tolerance=tolerance * 2.0**doubled, **kwargs)
+        except ValueError as refusal:
+            says(str(refusal), "tolerance=", "float64")
+    raise AssertionError("no tolerance is within reach")
 
 
 @settings(max_examples=40)
