@@ -77,13 +77,14 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects by marker
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Order by stored durations; mark what opens the browser; skip what this machine or run cannot do, saying how."""
     durations.longest_first(items)
     for item in items:
         if "chromium" in getattr(item, "fixturenames", ()):
             item.add_marker("browser")
-    reasons = {"gpu": _no_gpu(items), "network": _no_network()}
+    checked = "types are checked in this run" if config.getoption("check_shapes") else None
+    reasons = {"gpu": _no_gpu(items), "network": _no_network(), "unchecked": checked}
     for item in items:
         for name, reason in reasons.items():
             if reason and item.get_closest_marker(name):

@@ -91,7 +91,7 @@ def test_other_etas_have_their_own_bound_which_holds(construction):
     assert proven[1] < proven[2] < proven[3] and first.with_etas(first.etas).proven_error == first.proven_error
     for etas, why in (
         ([0.1], "expected 3"),
-        ([0.1, 0, 0.1], "layer 1"),
+        ([0.1, 0.0, 0.1], "layer 1"),
         ([0.1, 0.1, math.inf], "layer 2"),
         ([1e302] * 3, "hold"),
     ):
@@ -99,7 +99,7 @@ def test_other_etas_have_their_own_bound_which_holds(construction):
             first.with_etas(etas)
     silu = compile_ffn(with_activation(small(), "silu"), bound=1.0, tolerance=1e-9)
     with pytest.raises(ValueError, match="SiLU"):
-        silu.with_etas([0.1, 1, 1])
+        silu.with_etas([0.1, 1.0, 1.0])
 
 
 # ── roles ────────────────────────────────────────────────────────────────────────────────────────────────────
