@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Int64
 
 
 class Line(NamedTuple):
@@ -102,66 +102,74 @@ def bootstrap_interval(
     return float(low), float(high)
 
 
-#: Units from which a percentile bootstrap of sums without long tails covers what it says; of fewer it is too short.
-_ENOUGH_TO_RESAMPLE = 30
+#: Clusters below which an interval over clusters says nothing beyond the clusters at hand.
+LEAST_CLUSTERS = 3
 
 
 def ratio_intervals(
     sums: Float[np.ndarray, "row n"],
     counts: Float[np.ndarray, "row n"] | Float[np.ndarray, " n"],
+    clusters: Int[np.ndarray, " n"] | None = None,
     *,
     confidence: float = 0.95,
-    n_resamples: int = 1000,
-    seed: int = 0,
 ) -> Float[np.ndarray, "row 2"]:
-    """Intervals of Σ sums ÷ Σ counts, one a row, over the same n independent units.
+    """Intervals of r = Σ sums ÷ Σ counts, one a row, over the same n units: a mean where all counts are 1.
 
-    A score that is a mean over the queries of several sequences is such a ratio. From 30 units on whose counts are not
-    0 it is the percentile bootstrap: all rows share the draws, and draws whose counts are 0 are left out. Of fewer, on
-    which that is too short (two units: a 95% interval that covers in half of all cases), it is Student's t of the
-    linearised ratio r = S ÷ C: r ± t √(m ÷ (m − 1) Σ (sᵢ − r cᵢ)²) ÷ |C|, m being the units with counts. NaN where m is
-    below 2. Either is too short for sums with long tails, such as squared errors
-    (`aotlens.evaluate.RegressionErrors.bands` says by how much).
+    `clusters` gives the cluster of each unit, such as the document of a window: units of one cluster may depend on each
+    other in any way, clusters do not. None: units are independent. With S_g, C_g the sums over cluster g, C = Σ C_g:
+
+        s_g = S_g − r C_g,   p_g = |C_g| ÷ Σ |C_h|,   V = Σ s_g² ÷ (1 − p_g) ÷ C²,   r ± t_df √V
+        df = (tr K)² ÷ ‖K‖²_F,   K = diag(a)(diag c − c cᵀ ÷ Σc) diag(a),   c_g = |C_g|, a_g = (1 − p_g)^−½
+
+    which is CR2, the bias-reduced linearisation, with Satterthwaite's degrees of freedom (Bell and McCaffrey 2002;
+    Pustejovsky and Tipton 2018) of a mean weighted by counts; of independent units that count alike it is Student's t
+    with n − 1. Counts below 0 (an effect in the denominator) enter by their size.
+
+    NaN below 2 independent units or `LEAST_CLUSTERS` (3) clusters that count. Simulated (`tests/test_statistics.py`),
+    60 windows of 5 documents or 3, a share of 0 to .9 of the variance being between documents: nominal 95% covers 94 to
+    96%, and with 50, 3, 3, 2 and 2 windows 95 to 99%; windows taken as independent cover 95% at a share of 0, 75 to 83%
+    at .1 (60% of the unequal ones) and 25 to 54% at .5. Sums with long tails, such as squared errors, are covered less
+    often (`aotlens.evaluate.RegressionErrors.bands` says by how much).
     """
     import scipy.stats
 
-    n, each = sums.shape[1], np.broadcast_to(counts, sums.shape)
-    known = (each != 0).sum(1)
-    short = _linearised_intervals(sums, each, known, confidence)
-    if n < _ENOUGH_TO_RESAMPLE or known.max(initial=0) < _ENOUGH_TO_RESAMPLE:
-        return short
-
-    def ratios(drawn: np.ndarray, axis: int) -> np.ndarray:
-        times = np.zeros((len(drawn), n))
-        np.add.at(times, (np.arange(len(drawn))[:, None], drawn), 1.0)
-        totals = counts @ times.T
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.where(totals > 0, (sums @ times.T) / totals, np.nan)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # scipy's own interval is NaN, with a warning, where a draw is
-        result = scipy.stats.bootstrap(
-            (np.arange(n),), ratios, n_resamples=n_resamples, vectorized=True, axis=-1, batch=max(1, 2_000_000 // n),
-            method="percentile", rng=np.random.default_rng(seed),
-        )  # fmt: skip
-        ends = ((1 - confidence) / 2, (1 + confidence) / 2)
-        resampled = np.nanquantile(result.bootstrap_distribution, ends, axis=-1).T
-    return np.where((known >= _ENOUGH_TO_RESAMPLE)[:, None], resampled, short)
-
-
-def _linearised_intervals(
-    sums: Float[np.ndarray, "row n"],
-    counts: Float[np.ndarray, "row n"],
-    known: Int[np.ndarray, " row"],
-    confidence: float,
-) -> Float[np.ndarray, "row 2"]:
-    """Student's t of the first-order residuals sᵢ − r cᵢ; NaN below two units."""
-    import scipy.stats
-
+    each = np.broadcast_to(counts, sums.shape)
+    least = 2
+    if clusters is not None:
+        groups, least = np.unique(clusters, return_inverse=True)[1], LEAST_CLUSTERS
+        of_group = np.equal.outer(groups, np.arange(groups.max(initial=-1) + 1)).astype(np.float64)
+        sums, each = sums @ of_group, each @ of_group
     with np.errstate(invalid="ignore", divide="ignore"):
-        total = counts.sum(1)
-        ratio = sums.sum(1) / total
-        squares = np.square(sums - ratio[:, None] * counts).sum(1) * known / (known - 1.0)
-        reach = scipy.stats.t.ppf((1 + confidence) / 2, np.maximum(known - 1, 1)) * np.sqrt(squares) / abs(total)
-    reach = np.where((known >= 2) & np.isfinite(ratio), reach, np.nan)
-    return np.stack([ratio - reach, ratio + reach], axis=1)
+        total, sizes = each.sum(1, keepdims=True), np.abs(each)
+        ratio = sums.sum(1, keepdims=True) / total
+        whole = sizes.sum(1, keepdims=True)
+        left = 1 - sizes / whole
+        variance = (np.square(sums - ratio * each) / left).sum(1, keepdims=True) / np.square(total)
+        lever = np.square(sizes) / whole / left
+        frobenius = np.square(sizes) + lever * (lever.sum(1, keepdims=True) - lever)
+        degrees = np.square(whole) / frobenius.sum(1, keepdims=True)
+        reach = scipy.stats.t.ppf((1 + confidence) / 2, degrees) * np.sqrt(variance)
+    known = (sizes > 0).sum(1, keepdims=True) >= least
+    return np.where(known & np.isfinite(ratio), ratio + reach * np.array([-1.0, 1.0]), np.nan)
+
+
+def mean_interval(
+    values: Float[np.ndarray, " n"], clusters: Int[np.ndarray, " n"] | None = None, *, confidence: float = 0.95
+) -> tuple[float, float]:
+    """`ratio_intervals` of the mean of independent or clustered values."""
+    low, high = ratio_intervals(values[None], np.ones(len(values)), clusters, confidence=confidence)[0]
+    return float(low), float(high)
+
+
+def as_clusters(clusters: Iterable[Hashable] | None, n: int, of: str = "sequences") -> Int64[np.ndarray, " n"] | None:
+    """Numbers from 0 for the clusters of n units, given as names or numbers; None stays.
+
+    Raises `ValueError` for another number of them.
+    """
+    if clusters is None:
+        return None
+    names = [each.item() if hasattr(each, "item") else each for each in clusters]
+    if len(names) != n:
+        raise ValueError(f"clusters: expected one for each of {n} {of}, got {len(names)}.")
+    numbers = {name: place for place, name in enumerate(dict.fromkeys(names))}
+    return np.array([numbers[name] for name in names], dtype=np.int64)

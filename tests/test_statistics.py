@@ -9,13 +9,16 @@ import pytest
 import scipy.stats
 
 from aotlens.statistics import (
+    as_clusters,
     bootstrap_interval,
     fit_line,
     mcnemar_p,
+    mean_interval,
     rank_correlation,
     ratio_intervals,
     wilson_interval,
 )
+from tests.messages import refused
 
 
 def test_rank_correlation_is_pearsons_of_ranks() -> None:
@@ -103,3 +106,67 @@ def test_one_unit_with_counts_has_no_interval() -> None:
     reach = scipy.stats.t.ppf(0.975, 1) * math.sqrt(2 * (0.5**2 + 0.5**2)) / 20  # Student's t by hand
     np.testing.assert_allclose(intervals[1], [0.15 - reach, 0.15 + reach])
     assert ratio_intervals(np.zeros((0, 5)), np.zeros(5)).shape == (0, 2)
+
+
+def cr2(y: np.ndarray, groups: np.ndarray) -> tuple[float, float]:
+    """Of the mean of y, by matrices: the variance Σ M Xᵀ_g A_g e_g e_gᵀ A_g X_g M with A_g = (I − H_gg)^−½, and
+    Satterthwaite's degrees of freedom from the vectors p_g = (I − H)ᵀ_g A_g X_g M of units that are alike."""
+    n = len(y)
+    H = np.full((n, n), 1 / n)
+    residuals = y - y.mean()
+    variance, vectors = 0.0, []
+    for group in np.unique(groups):
+        own = groups == group
+        values, basis = np.linalg.eigh(np.eye(own.sum()) - H[np.ix_(own, own)])
+        A = basis @ np.diag(values**-0.5) @ basis.T
+        weights = A @ np.ones(own.sum()) / n
+        variance += float(weights @ residuals[own]) ** 2
+        vectors.append((np.eye(n) - H)[:, own] @ weights)
+    gram = np.array(vectors) @ np.array(vectors).T
+    return variance, np.trace(gram) ** 2 / np.trace(gram @ gram)
+
+
+@pytest.mark.parametrize("sizes", [(4, 4, 4), (1, 1, 1, 1, 1), (9, 2, 1, 3), (20, 1, 1)])
+def test_clustered_intervals_are_cr2_with_satterthwaites_degrees(sizes: tuple[int, ...]) -> None:
+    groups = np.repeat(np.arange(len(sizes)), sizes)
+    y = np.random.default_rng(1).gamma(2.0, size=sum(sizes)) + groups
+    variance, degrees = cr2(y, groups)
+    reach = scipy.stats.t.ppf(0.975, degrees) * variance**0.5
+    low, high = mean_interval(y, groups)
+    np.testing.assert_allclose([low, high], [y.mean() - reach, y.mean() + reach], rtol=1e-10)
+    order = np.random.default_rng(2).permutation(len(y))  # whatever the order of units and the names of clusters
+    np.testing.assert_allclose(mean_interval(y[order], 7 * groups[order] - 3), (low, high), rtol=1e-10)
+
+
+def test_independent_units_have_students_t() -> None:
+    y = np.random.default_rng(3).normal(size=11)
+    theirs = scipy.stats.ttest_1samp(y, 0).confidence_interval(0.9)
+    np.testing.assert_allclose(mean_interval(y, confidence=0.9), (theirs.low, theirs.high))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "shared", "least", "most"),
+    [
+        ((12,) * 5, 0.0, 0.93, 0.97), ((12,) * 5, 0.1, 0.93, 0.97), ((12,) * 5, 0.9, 0.93, 0.97),
+        ((50, 3, 3, 2, 2), 0.0, 0.97, 1.0), ((50, 3, 3, 2, 2), 0.5, 0.93, 0.98), ((50, 3, 3, 2, 2), 0.9, 0.93, 0.98),
+        ((20,) * 3, 0.0, 0.93, 0.97), ((20,) * 3, 0.5, 0.93, 0.97),
+    ],
+)  # fmt: skip
+def test_intervals_over_documents_cover(sizes: tuple[int, ...], shared: float, least: float, most: float) -> None:
+    """4,000 draws of windows of which a share of the variance is their document's; intervals over windows are short."""
+    rng, groups = np.random.default_rng(0), np.repeat(np.arange(len(sizes)), sizes)
+    documents = rng.normal(size=(4000, len(sizes)))[:, groups]
+    y = shared**0.5 * documents + (1 - shared) ** 0.5 * rng.normal(size=(4000, len(groups)))
+    low, high = ratio_intervals(y, np.ones(len(groups)), groups).T
+    assert least <= np.mean((low <= 0) & (high >= 0)) <= most
+    low, high = ratio_intervals(y, np.ones(len(groups))).T
+    assert (np.mean((low <= 0) & (high >= 0)) < 0.9) == (shared > 0)
+
+
+def test_two_documents_have_no_interval_and_clusters_are_one_for_each_unit() -> None:
+    assert np.isnan(mean_interval(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0, 0, 1, 1]))).all()
+    assert np.isfinite(mean_interval(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0, 0, 1, 2]))).all()
+    named = as_clusters(["b", "a", "b"], 3)
+    assert named is not None and named.tolist() == [0, 1, 0] and as_clusters(None, 3) is None
+    with refused("clusters", "one for each of 3", "got 2"):
+        as_clusters([0, 1], 3)

@@ -74,14 +74,15 @@ def compare_command(
 def _summary(model: AttentionOnlyTransformer, windows: Any) -> dict[str, str]:
     """A line each of what a model's heads are."""
     from aotlens.evaluate import validation_loss
-    from aotlens.heads import motif_scores, subspaces
+    from aotlens.heads import head_labels, motif_scores, subspaces
 
     cfg = model.cfg
     lines = {"attention": cfg.attention.upper() + ("" if cfg.attn_only else " and MLPs")}
     lines["heads"] = f"{cfg.n_layers} × {cfg.n_heads}"
     if windows is not None and not model.sees_later_keys:
         lines["loss, nats"] = f"{validation_loss(model, windows.to(model.device)):.3f}"
-    labels = Counter(label for row in motif_scores(model, windows).labels() for label in row)
+    names = head_labels(motif_scores(model), motif_scores(model, windows)).names
+    labels = Counter(label for row in names for label in row)
     lines["labels"] = ", ".join(f"{n} {label.replace('_', ' ')}" for label, n in labels.most_common())
     found = subspaces(model, n_random=100)
     if found.bases.shape[1] > 1:

@@ -21,7 +21,7 @@ from aotlens.data.sources import open_corpus
 from aotlens.data.symbols import SymbolTokenizer, tokenizer_from_json
 from aotlens.data.token_file import TokenFile
 from aotlens.data.tokenizer import END_OF_TEXT, MASK, Tokenizer
-from aotlens.data.windows import Encoding, spread_windows, validation_windows
+from aotlens.data.windows import Encoding, Windows, spread_windows, validation_windows, windows_with_documents
 
 __all__ = [
     "END_OF_TEXT",
@@ -40,6 +40,7 @@ __all__ = [
     "TailHeldOut",
     "TokenFile",
     "Tokenizer",
+    "Windows",
     "documents_sha256",
     "hold_out",
     "interleave",
@@ -49,4 +50,5 @@ __all__ = [
     "spread_windows",
     "tokenizer_from_json",
     "validation_windows",
+    "windows_with_documents",
 ]

@@ -114,11 +114,14 @@ class BatchSampler:
 
 
 def repeated_random_tokens(
-    d_vocab: int, batch_size: int, half_length: int, seed: int, *, eot_id: int | None = 0
+    d_vocab: int, batch_size: int, half_length: int, seed: int, *, eot_id: int | None = 0, distances: bool = False
 ) -> Int64[Tensor, "batch pos"]:
     """Rows of the separator, then ``half_length`` uniformly random other tokens, then the same ones again.
 
-    The standard probe for induction: in the second half every token is known from the first.
+    The standard probe for induction: in the second half every token is known from the first. With ``distances`` the
+    rows, as long, differ in how far apart the two are, evenly from a half to one and a half of ``half_length``: then no
+    head finds what followed by looking a fixed number of tokens back. Of a row at distance d the first min(d, n − d) of
+    its n tokens come again at d, and all others come once.
     """
     if d_vocab < 2 or batch_size < 1 or half_length < 1:
         raise ValueError(
@@ -127,6 +130,14 @@ def repeated_random_tokens(
         )
     if eot_id is not None and not 0 <= eot_id < d_vocab:
         raise ValueError(f"expected a separator from 0 to {d_vocab - 1}, got eot_id={eot_id}")
+    if distances:
+        length, nearest = 2 * half_length, max(half_length // 2, 1)
+        rows = _random_tokens(uniform_words(seed, _REPEATED_STREAM, 0, (batch_size, length)), d_vocab, eot_id)
+        for place, row in enumerate(rows):
+            distance = nearest + place * (length - 2 * nearest) // max(batch_size - 1, 1)
+            again = min(distance, length - distance)
+            row[distance : distance + again] = row[:again]
+        return torch.from_numpy(with_start(rows, eot_id))
     half = _random_tokens(uniform_words(seed, _REPEATED_STREAM, 0, (batch_size, half_length)), d_vocab, eot_id)
     return torch.from_numpy(with_start(np.concatenate([half, half], axis=1), eot_id))
 

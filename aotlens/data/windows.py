@@ -2,7 +2,7 @@
 
 `windows_of_documents`   every token once, anew at each document: to count what stands in a text
 `spread_windows`         as many as are wanted, spread evenly over a corpus, of which only those are encoded: to measure
-                         a model on text, and to distil
+                         a model on text, and to distil; `windows_with_documents` says which document each is from
 `validation_windows`     a token file without overlap, or some of its windows, spread evenly: to validate in training
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -124,9 +124,25 @@ def _by_document(blocks: Iterable[np.ndarray], separator: int | None) -> Iterato
             yield document, part[int(i > 0) :]
 
 
+class Windows(NamedTuple):
+    """Windows of a corpus and where each is from."""
+
+    ids: Int64[Tensor, "windows pos"]
+    documents: Int64[np.ndarray, " windows"]
+    """The place, among the documents that were read, of the one that a window begins in: the clusters of an interval
+    over windows (`aotlens.statistics.ratio_intervals`)."""
+
+
 def spread_windows(
     corpus: Corpus, names: tuple[str, ...], encoding: Encoding, n_windows: int, length: int
 ) -> Int64[Tensor, "windows pos"]:
+    """The windows of `windows_with_documents`, without their documents."""
+    return windows_with_documents(corpus, names, encoding, n_windows, length).ids
+
+
+def windows_with_documents(
+    corpus: Corpus, names: tuple[str, ...], encoding: Encoding, n_windows: int, length: int
+) -> Windows:
     """Up to `n_windows` windows, whose beginnings are spread evenly over the documents' characters.
 
     A window is the start token and `length − 1` tokens (of a model that sees later tokens: `length − 2`, and the
@@ -139,31 +155,31 @@ def spread_windows(
         raise ValueError(f"expected at least one window of text beside its start and end, got {n_windows} of {length}.")
     total = sum(len(document.text) + 1 for document in corpus.documents(names))
     stride = max(total / n_windows, _characters_a_token(corpus, names, encoding) * width)
-    rows: list[list[int]] = []
-    open_rows: list[list[int]] = []
+    rows: list[tuple[int, list[int]]] = []
+    open_rows: list[tuple[int, list[int]]] = []
     offset, following = 0, 0  # characters before this document; the next window's number
-    for document in corpus.documents(names):
+    for place, document in enumerate(corpus.documents(names)):
         text = document.text
-        for row in open_rows:
+        for _, row in open_rows:
             row.append(encoding.separator)
             row.extend(_first_tokens(encoding, text, 0, width - len(row)))
         while following * stride < offset + len(text) and following < n_windows:
             at = _next_space(text, max(0, int(following * stride) - offset))
-            open_rows.append(_first_tokens(encoding, text, at, width))
+            open_rows.append((place, _first_tokens(encoding, text, at, width)))
             following += 1
-        rows += [row[:width] for row in open_rows if len(row) >= width]
-        open_rows = [row for row in open_rows if len(row) < width]
+        rows += [(begun, row[:width]) for begun, row in open_rows if len(row) >= width]
+        open_rows = [(begun, row) for begun, row in open_rows if len(row) < width]
         offset += len(text) + 1
     if not rows:
         raise ValueError(
             f"{corpus.spec}: expected text for a window of {length} tokens, got {total:,} characters; give more text "
             "or a shorter sequence_length."
         )
-    ids = torch.tensor(rows, dtype=torch.int64)
+    ids = torch.tensor([row for _, row in rows], dtype=torch.int64)
     parts = [torch.full((len(ids), 1), encoding.start, dtype=torch.int64), ids]
     if encoding.end is not None:
         parts.append(torch.full((len(ids), 1), encoding.end, dtype=torch.int64))
-    return torch.cat(parts, dim=1)
+    return Windows(torch.cat(parts, dim=1), np.array([begun for begun, _ in rows], dtype=np.int64))
 
 
 def _characters_a_token(corpus: Corpus, names: tuple[str, ...], encoding: Encoding) -> float:

@@ -5,6 +5,7 @@ motifs.py     what a head may attend to: previous token, first token, induction,
     image_motifs.py   neighbours, border and foreground of images
 inputs.py     what a motif may know of the sequences, or images
 attention_to.py   the attention of every head to motifs, beside chance (tally.py: the sums)
+labels.py     one label a head, from random tokens and text together
 scores.py     motif scores on repeated random tokens, attention by place, attention to chosen keys
 prompts.py    attention in prompts of in-context regression: label to input, input to labels
 source_code.py   keys that words decide: punctuation, open brackets, indentation, earlier uses of a word
@@ -28,7 +29,7 @@ sufficient.py  a small set of heads that does what the model does
 
 from __future__ import annotations
 
-from aotlens.heads.ablation import Ablation, ablate
+from aotlens.heads.ablation import Ablation, Metric, ablate
 from aotlens.heads.atlas import Atlas, atlas
 from aotlens.heads.atlas_records import AtlasRecord, load_atlas, save_atlas, stored_atlas
 from aotlens.heads.attention_to import MotifScores, attention_to
@@ -39,6 +40,7 @@ from aotlens.heads.examples import Example, HeadExamples
 from aotlens.heads.image_maps import ImageMaps, image_maps
 from aotlens.heads.induction import InductionCircuit, induction_circuit
 from aotlens.heads.inputs import Inputs, Targets
+from aotlens.heads.labels import HeadLabels, head_labels
 from aotlens.heads.masks import MaskSimilarity, mask_similarity
 from aotlens.heads.matching import HeadMatching, match_heads
 from aotlens.heads.motifs import MOTIFS, PLACES, Motif, motifs_of
@@ -60,6 +62,7 @@ __all__ = [
     "EachHead",
     "Example",
     "HeadExamples",
+    "HeadLabels",
     "HeadMatching",
     "HeadSubspaces",
     "HeadSwitches",
@@ -67,6 +70,7 @@ __all__ = [
     "InductionCircuit",
     "Inputs",
     "MaskSimilarity",
+    "Metric",
     "Motif",
     "MotifScores",
     "PatternConstancy",
@@ -82,6 +86,7 @@ __all__ = [
     "attention_by_place",
     "attention_patterns",
     "attention_to",
+    "head_labels",
     "image_maps",
     "induction_circuit",
     "load_atlas",

@@ -16,25 +16,38 @@ layers, later means are those of the clean run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from aotlens.conventions import Head, HeadLike, Progress, as_heads
 from aotlens.heads.replacement import Batch, Replacement
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
+from aotlens.statistics import as_clusters, mean_interval
 
 if TYPE_CHECKING:
     import pandas as pd
 
 #: Logits of a batch and its targets (None where there are none) → a number for each sequence.
-Metric: TypeAlias = Callable[[Tensor, Tensor | None], Tensor]
+Measure: TypeAlias = Callable[[Tensor, Tensor | None], Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """A `Measure` that declares its unit and which way is better, so that results can say which head is missed."""
+
+    measure: Measure
+    unit: str
+    higher_is_better: bool
+
+    def __call__(self, logits: Tensor, targets: Tensor | None) -> Tensor:
+        return self.measure(logits, targets)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -53,6 +66,8 @@ class Ablation(Result):
     clean_loss_per_token: Float[Tensor, ...] | None
     """The loss of each target, a row a sequence, 0 where ignored or padding; None with a metric."""
     ablated_loss_per_token: Float[Tensor, ...] | None
+    clusters: Int64[np.ndarray, " sequence"] | None = None
+    """The document of each sequence, or another cluster, numbered from 0; None where sequences are independent."""
 
     @property
     def clean_mean(self) -> float:
@@ -75,17 +90,10 @@ class Ablation(Result):
         return float(self.changes.mean())
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
-        """(low, high) of `change`: Student's t of the paired differences, the sequence being the unit.
-
-        It assumes sequences that are independent of each other, which windows of one document are not, and enough of
-        them that their mean is about normal. NaN for one sequence.
-        """
-        if len(self.changes) < 2:
-            return float("nan"), float("nan")
-        import scipy.stats
-
-        reach = scipy.stats.t.ppf((1 + confidence) / 2, len(self.changes) - 1) * scipy.stats.sem(self.changes)
-        return self.change - float(reach), self.change + float(reach)
+        """(low, high) of `change`: of the paired differences, over clusters where they are known, else over sequences,
+        which are then taken as independent; windows of one document are not (`aotlens.statistics.ratio_intervals`).
+        NaN for one sequence, and for fewer than 3 clusters."""
+        return mean_interval(self.changes, self.clusters, confidence=confidence)
 
     @property
     def headline(self) -> str:
@@ -95,10 +103,11 @@ class Ablation(Result):
         return f"{what} changes by {self.change:+.4f}{interval} {self.unit}, from {self.clean_mean:.3f}"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a sequence: sequence, clean, ablated, change."""
+        """One row a sequence: sequence, clean, ablated, change, and its cluster where that is known."""
         import pandas as pd
 
         columns = {"clean": self.clean, "ablated": self.ablated, "change": self.changes}
+        columns |= {} if self.clusters is None else {"cluster": self.clusters}
         return pd.DataFrame({"sequence": range(len(self.clean)), **columns})
 
 
@@ -110,10 +119,11 @@ def ablate(
     how: str = "zero",
     *,
     targets: Tensor | None = None,
-    metric: Metric | None = None,
+    metric: Metric | Measure | None = None,
     unit: str | None = None,
     attention_mask: Tensor | None = None,
     reference: Tensor | str | list[str] | None = None,
+    clusters: Iterable[Hashable] | None = None,
     seed: int = 0,
     batch_size: int = 8,
     progress: Progress | None = None,
@@ -122,14 +132,18 @@ def ablate(
 
     `inputs` is what the model reads: a text or texts, ids `[pos]` or `[sequence, pos]`, vectors, images; texts of
     different lengths are padded, which `attention_mask` says of ids. `how` and `reference` (sequences of one length)
-    are explained at the head of this module; `seed` chooses whose z a sequence gets by `"resample"`.
+    are explained at the head of this module; `seed` chooses whose z a sequence gets by `"resample"`. `clusters` names
+    the document of each sequence, so that the interval is over documents.
 
     Measured is the loss, as the model's own forward has it: of the next token, or of `targets`, labels in place of the
     next tokens: ids `[sequence, pos]` (−100 is ignored), classes `[sequence]`, or vectors. (They are not the `target`
     of `aotlens.paths`, one output whose logit is taken apart.) `metric(logits, targets)` measures another thing, a
-    number for each sequence, in `unit` (by default the function's name), such as a difference of two logits:
+    number for each sequence, in `unit` (by default its own, or the function's name), such as a difference of two
+    logits:
 
-        ablate(model, tokens, "1.0", metric=lambda logits, _: logits[:, -1, right] - logits[:, -1, wrong])
+        margin = Metric(measure=lambda logits, _: logits[:, -1, right] - logits[:, -1, wrong], unit="logits",
+                        higher_is_better=True)
+        ablate(model, tokens, "1.0", metric=margin)
 
     Cost: two forward passes, three where each sequence is left out of a mean, four with `"resample"` (less what the
     reference saves); memory: the logits and, of the heads' layers, z or patterns of `batch_size` sequences.
@@ -139,7 +153,7 @@ def ablate(
     """
     require_ours(model, "ablate")
     batch = Batch.of(model, inputs, attention_mask, targets)
-    pairs = as_heads(heads, model.cfg)
+    pairs, groups = as_heads(heads, model.cfg), as_clusters(clusters, len(batch))
     others = None if reference is None else Batch.of(model, reference)
     replacement = Replacement(model, pairs, how, batch, others, seed=seed, batch_size=batch_size)
     numbers: list[list[np.ndarray]] = [[], []]
@@ -163,18 +177,19 @@ def ablate(
         ablated=ablated,
         clean_loss_per_token=clean_losses,
         ablated_loss_per_token=ablated_losses,
+        clusters=groups,
     )
 
 
-def unit_of(model: AttentionOnlyTransformer, metric: Metric | None) -> str:
+def unit_of(model: AttentionOnlyTransformer, metric: Metric | Measure | None) -> str:
     """What the loss, or a metric, is measured in."""
     if metric is not None:
-        return getattr(metric, "__name__", "metric")
+        return metric.unit if isinstance(metric, Metric) else getattr(metric, "__name__", "metric")
     return "squared error" if model.cfg.read_out == "vectors" else "nats"
 
 
 def measured(
-    model: AttentionOnlyTransformer, logits: Tensor, part: Batch, first: int, metric: Metric | None
+    model: AttentionOnlyTransformer, logits: Tensor, part: Batch, first: int, metric: Metric | Measure | None
 ) -> tuple[Float64[np.ndarray, " sequence"], Tensor | None]:
     """The loss, or the metric, of each sequence of `part`, whose first one has the number `first`; and the loss of each
     token, None with a metric. Raises `ValueError` as `ablate`."""
@@ -202,7 +217,7 @@ def _losses(
     return np.array(means), loss(slice(None), True)
 
 
-def _by_metric(metric: Metric, logits: Tensor, part: Batch) -> Float64[np.ndarray, " sequence"]:
+def _by_metric(metric: Metric | Measure, logits: Tensor, part: Batch) -> Float64[np.ndarray, " sequence"]:
     """The metric's number of each sequence."""
     values: Any = metric(logits, part.targets)
     numbers = torch.as_tensor(values).detach().cpu().double().numpy()

@@ -11,20 +11,20 @@ patterns show; `missing` says why the rest is not there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from aotlens.checkpoints import home_folder
 from aotlens.circuits import all_compositions, copying_rate, ov_circuit, spectrum
 from aotlens.conventions import Head, HeadLike, Progress, as_head
-from aotlens.data import Corpus, Encoding, open_corpus, spread_windows
+from aotlens.data import Corpus, Encoding, open_corpus, windows_with_documents
 from aotlens.data.windows import spread
 from aotlens.heads.ablation import Ablation, ablate
 from aotlens.heads.atlas_file import Stage, Stages, Steps, identity
@@ -34,12 +34,14 @@ from aotlens.heads.each_head import EachHead, ablate_each
 from aotlens.heads.examples import ExampleTally, HeadExamples
 from aotlens.heads.head_search import rows_where
 from aotlens.heads.inputs import Inputs
+from aotlens.heads.labels import HeadLabels, head_labels
 from aotlens.heads.motifs import MOTIFS, as_motifs, motifs_of, row_entropy
 from aotlens.heads.reader import HeadReader, Model
 from aotlens.heads.replacement import HOWS
 from aotlens.heads.scores import motif_scores
 from aotlens.heads.tally import MotifTally
 from aotlens.results import Result
+from aotlens.statistics import as_clusters
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,10 +99,12 @@ class Atlas(Result):
 
     @property
     def headline(self) -> str:
-        labels = np.array(self.motifs.labels()).ravel()
-        names, counts = np.unique(labels, return_counts=True)
-        order = np.argsort(-counts, kind="stable")
-        return f"{len(labels)} heads of {self.model}: " + ", ".join(f"{counts[i]} {names[i]}" for i in order[:6])
+        return f"{len(self.heads)} heads of {self.model}: {self.labels.headline}"
+
+    @property
+    def labels(self) -> HeadLabels:
+        """Every head's label, from the text and the random tokens together."""
+        return head_labels(self.random, self.motifs)
 
     @property
     def heads(self) -> tuple[Head, ...]:
@@ -129,19 +133,10 @@ class Atlas(Result):
     def sentence(self, head: HeadLike) -> str:
         """What a head does, made from its scores: its label or strongest motif, chance, constancy, and its cost."""
         layer, number = as_head(head)
-        label = self.motifs.labels()[layer][number]
-        scores, at = self.motifs, (layer, number)
-        if label in MOTIFS:
-            place = scores.motifs.index(label)
-            of_keys = scores.chance is not None and MOTIFS[label].score is None  # even attention is all alike
-            chance = f" (chance {scores.chance[(place, *at)]:.2f})" if of_keys else ""  # type: ignore[index]
-            said = [f"{MOTIFS[label].sentence[:-1]}: {scores[label][at]:.2f}{chance}."]
-        else:
-            excess = np.nan_to_num(scores.excess[:, layer, number], nan=-np.inf)
-            best = int(excess.argmax())
-            said = [f"It has no one motif; most beyond chance is {scores.motifs[best]} ({excess[best]:+.2f})."]
+        at, labels = (layer, number), self.labels
+        said = [labels.sentence(at)]
         induction = self.random["induction"][at] if "induction" in self.random.motifs else np.nan
-        if induction >= MOTIFS["induction"].threshold and label != "induction":
+        if induction >= MOTIFS["induction"].threshold and labels.names[layer][number] != "induction":
             said.append(f"On random tokens that come twice it does induction ({induction:.2f}).")
         constancy = self.constancy.values[at]
         said.append("Its pattern is even." if np.isnan(constancy) else f"Constancy over texts {constancy:.2f}.")
@@ -161,14 +156,16 @@ class Atlas(Result):
         return tuple(head for head, is_found in zip(self.heads, found, strict=True) if is_found)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head: label and margin, scores and their excess (`x_…`), shape, copying, its first partner in each
-        direction, the change of the loss by each replacement with its interval, and the error of a feed-forward network
-        of 16 hidden units (or of the most that were distilled) in its place."""
+        """One row a head: label, whether it rests on the first token otherwise, and the margin on text, scores and
+        their excess (`x_…`), shape, copying, its first partner in each direction, the change of the loss by each
+        replacement with its interval, and the error of a feed-forward network of 16 hidden units (or of the most that
+        were distilled) in its place."""
         import pandas as pd
 
         layers, heads = np.array(self.heads).T
         scores = self.motifs
-        columns: dict[str, Any] = {"layer": layers, "head": heads, "label": np.ravel(scores.labels())}
+        columns: dict[str, Any] = {"layer": layers, "head": heads, "label": np.ravel(self.labels.names)}
+        columns["resting"] = self.labels.resting.ravel()
         columns["margin"] = scores.margins().ravel()
         for place, name in enumerate(scores.motifs):
             if name not in scores.reasons:
@@ -208,6 +205,7 @@ def atlas(
     model: Model,
     corpus: Corpus | str | Tensor,
     *,
+    clusters: Iterable[Hashable] | None = None,
     distillation: Any = None,
     skip_trigrams: Any = None,
     n_tokens: int = 200_000,
@@ -224,9 +222,10 @@ def atlas(
 
     `corpus` is a `Corpus`, its name as `open_corpus` takes it, or ids `[sequence, pos]`. Of a corpus, windows of
     `length` tokens (None: the context, at most 512) are spread over the documents that the model was not trained on,
-    over all where it saw none of them. `distillation` (of `aotlens.distill`) and `skip_trigrams` (tables by head) are
-    shown beside the rest. `hows` are the replacements (`aotlens.heads.ablation`; `()` for none), with means over the
-    other windows.
+    over all where it saw none of them. Intervals are over these documents, and of ids over their `clusters`, the
+    document of each sequence, where these are given. `distillation` (of `aotlens.distill`) and `skip_trigrams` (tables
+    by head) are shown beside the rest. `hows` are the replacements (`aotlens.heads.ablation`; `()` for none), with
+    means over the other windows.
 
     What is done is kept in the folder `cache` ("home": `$AOTLENS_HOME/atlases`; None: nowhere) under a hash of model,
     ids and settings; a second call reads it, and one after an interruption goes on with the stage that it was in.
@@ -242,19 +241,22 @@ def atlas(
     reader = HeadReader.of(model, "an atlas")
     if unknown := [how for how in hows if how not in HOWS]:
         raise ValueError(f"hows: expected some of {', '.join(HOWS)}, got {unknown[0]!r}.")
-    tokens, about = _windows(reader, corpus, n_tokens, length)
+    tokens, about, documents = _windows(reader, corpus, n_tokens, length, clusters)
     motifs = list(motifs_of("tokens"))
     settings = {"motifs": motifs, "hows": None, "n_ablated": n_ablated, "examples": n_examples, "seed": seed}
+    settings["clusters"] = None if documents is None else documents.tolist()
     folder = None if cache is None else home_folder().parent / "atlases" if cache == "home" else Path(cache)
     stages = Stages(None if folder is None else folder / f"{identity(model, tokens, settings)}.safetensors")
     missing = _missing(reader)
     chosen = () if "ablations" in missing else tuple(hows)
-    ablated = tokens[spread(len(tokens), n_ablated)].to(reader.device)
+    places = spread(len(tokens), n_ablated)
+    ablated, theirs = tokens[places].to(reader.device), None if documents is None else documents[places.numpy()]
     runs = reader.n_layers * reader.n_heads * -(-len(ablated) // batch_size)
     steps = Steps(len(tokens) + len(chosen) * runs, progress=progress)
 
     patterns = stages.get(
-        "patterns", lambda: _patterns(reader, tokens, n_examples, seed, batch_size, steps.within(len(tokens)))
+        "patterns",
+        lambda: _patterns(reader, tokens, documents, n_examples, seed, batch_size, steps.within(len(tokens))),
     )
     steps.done(len(tokens))
     random = stages.get("random", lambda: {"scores": motif_scores(model, seed=seed, batch_size=batch_size)})
@@ -264,10 +266,11 @@ def atlas(
     own: Any = model  # of aotlens, where there is anything to ablate
     for how in chosen:
         each = stages.get(f"each {how}", lambda: {"each": ablate_each(
-            own, ablated, how, seed=seed, batch_size=batch_size, progress=steps.within(runs))})  # fmt: skip # noqa: B023
+            own, ablated, how, clusters=theirs, seed=seed, batch_size=batch_size,  # noqa: B023
+            progress=steps.within(runs))})  # fmt: skip
         all_heads = reader.require_heads(None)
         both = stages.get(f"together {how}", lambda: {"together": _without_tokens(
-            ablate(own, ablated, all_heads, how, seed=seed, batch_size=batch_size))})  # fmt: skip # noqa: B023
+            ablate(own, ablated, all_heads, how, clusters=theirs, seed=seed, batch_size=batch_size))})  # fmt: skip # noqa: B023
         ablations[how], together[how] = each["each"], both["together"]
         steps.done(runs)
     return Atlas(
@@ -297,19 +300,28 @@ def _name(model: Any) -> str:
 
 
 def _windows(
-    reader: HeadReader, corpus: Corpus | str | Tensor, n_tokens: int, length: int | None
-) -> tuple[Tensor, str]:
-    """The ids that are read, and what they are in words."""
+    reader: HeadReader,
+    corpus: Corpus | str | Tensor,
+    n_tokens: int,
+    length: int | None,
+    clusters: Iterable[Hashable] | None,
+) -> tuple[Tensor, str, Int64[np.ndarray, " sequence"] | None]:
+    """The ids that are read, what they are in words, and the document of each sequence where it is known."""
     if isinstance(corpus, Tensor):
         tokens = reader.require_ids(corpus, "corpus", at_least=5)
-        return tokens, f"{len(tokens)} sequences of {tokens.shape[1]} tokens that were given"
+        about = f"{len(tokens)} sequences of {tokens.shape[1]} tokens that were given"
+        return tokens, about, as_clusters(clusters, len(tokens))
+    if clusters is not None:
+        raise ValueError("clusters: expected none beside a corpus, whose documents are known.")
     source = open_corpus(corpus) if isinstance(corpus, str) else corpus
     length = min(reader.n_ctx, 512) if length is None else length
     card = getattr(reader.model, "card", None)
     names = (() if card is None else card.held_out(source.names())) or source.names()
     encoding = Encoding.of(reader.model.tokenizer, causal=reader.causal)
-    tokens = reader.require_ids(spread_windows(source, tuple(names), encoding, -(-n_tokens // length), length))
-    return tokens, f"{len(tokens)} windows of {tokens.shape[1]} tokens of {len(names)} documents"
+    windows = windows_with_documents(source, tuple(names), encoding, -(-n_tokens // length), length)
+    tokens = reader.require_ids(windows.ids)
+    about = f"{len(tokens)} windows of {tokens.shape[1]} tokens of {len(names)} documents"
+    return tokens, about, as_clusters(windows.documents, len(tokens))
 
 
 def _missing(reader: HeadReader) -> dict[str, str]:
@@ -326,16 +338,22 @@ def _missing(reader: HeadReader) -> dict[str, str]:
 def _without_tokens(result: Ablation) -> Ablation:
     return Ablation(
         heads=result.heads, how=result.how, unit=result.unit, clean=result.clean, ablated=result.ablated,
-        clean_loss_per_token=None, ablated_loss_per_token=None,
+        clean_loss_per_token=None, ablated_loss_per_token=None, clusters=result.clusters,
     )  # fmt: skip
 
 
 def _patterns(
-    reader: HeadReader, tokens: Tensor, n_examples: int, seed: int, batch_size: int, progress: Progress | None
+    reader: HeadReader,
+    tokens: Tensor,
+    clusters: Int64[np.ndarray, " sequence"] | None,
+    n_examples: int,
+    seed: int,
+    batch_size: int,
+    progress: Progress | None,
 ) -> Stage:
     """Everything that patterns show, in one pass."""
     inputs = Inputs.of(reader, tokens)
-    motifs = MotifTally(reader, inputs, as_motifs(None), others=True, by_distance=True)
+    motifs = MotifTally(reader, inputs, as_motifs(None), others=True, by_distance=True, clusters=clusters)
     constancy = ConstancyTally(reader, inputs.n_pos)
     examples = ExampleTally(reader, tokens, n_examples, seed)
     entropy = torch.zeros(reader.n_layers, reader.n_heads, dtype=torch.float64)

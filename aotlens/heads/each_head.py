@@ -6,20 +6,21 @@ for L layers about half of what `ablate` would cost head by head.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from jaxtyping import Float64
+from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from aotlens.conventions import Head, HeadLike, Progress, as_heads
-from aotlens.heads.ablation import Metric, measured, unit_of
+from aotlens.heads.ablation import Measure, Metric, measured, unit_of
 from aotlens.heads.replacement import Batch, Replacement
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
+from aotlens.statistics import as_clusters, ratio_intervals
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,6 +36,11 @@ class EachHead(Result):
     unit: str
     clean: Float64[np.ndarray, " sequence"]
     ablated: Float64[np.ndarray, "head sequence"]
+    clusters: Int64[np.ndarray, " sequence"] | None = None
+    """As in `Ablation`."""
+    higher_is_better: bool | None = False
+    """Whether the model does better the higher the numbers are; None for a measure that does not declare it
+    (`aotlens.heads.ablation.Metric`)."""
 
     @property
     def changes(self) -> Float64[np.ndarray, " head"]:
@@ -42,20 +48,22 @@ class EachHead(Result):
         return (self.ablated - self.clean).mean(1)
 
     def intervals(self, confidence: float = 0.95) -> Float64[np.ndarray, "head 2"]:
-        """Of `changes`: Student's t of the paired differences, the sequence being the unit; NaN for one sequence."""
-        n = len(self.clean)
-        if n < 2:
-            return np.full((len(self.heads), 2), np.nan)
-        import scipy.stats
+        """Of `changes`, as `Ablation.interval`."""
+        differences = self.ablated - self.clean
+        return ratio_intervals(differences, np.ones(differences.shape[1]), self.clusters, confidence=confidence)
 
-        reach = scipy.stats.t.ppf((1 + confidence) / 2, n - 1) * scipy.stats.sem(self.ablated - self.clean, axis=1)
-        return np.stack([self.changes - reach, self.changes + reach], axis=1)
+    @property
+    def harm(self) -> Float64[np.ndarray, " head"]:
+        """`changes` signed so that the head that is missed most has the largest; their size, where no direction is
+        declared."""
+        return np.abs(self.changes) if self.higher_is_better is None else self.changes * (1 - 2 * self.higher_is_better)
 
     @property
     def headline(self) -> str:
-        top = int(self.changes.argmax())
+        top = int(self.harm.argmax())
         layer, head = self.heads[top]
-        return f"{self.how}: head {layer}.{head} is missed most ({self.changes[top]:+.4f} {self.unit})"
+        what = "changes it most" if self.higher_is_better is None else "is missed most"
+        return f"{self.how}: head {layer}.{head} {what} ({self.changes[top]:+.4f} {self.unit})"
 
     def to_frame(self) -> pd.DataFrame:
         """One row a head: layer, head, change, low, high."""
@@ -74,9 +82,10 @@ def ablate_each(
     *,
     heads: HeadLike | Iterable[HeadLike] | None = None,
     targets: Tensor | None = None,
-    metric: Metric | None = None,
+    metric: Metric | Measure | None = None,
     attention_mask: Tensor | None = None,
     reference: Tensor | str | list[str] | None = None,
+    clusters: Iterable[Hashable] | None = None,
     seed: int = 0,
     batch_size: int = 8,
     progress: Progress | None = None,
@@ -90,6 +99,7 @@ def ablate_each(
     require_ours(model, "ablate_each")
     batch = Batch.of(model, inputs, attention_mask, targets)
     everything = [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
+    groups = as_clusters(clusters, len(batch))
     chosen = tuple(everything) if heads is None else tuple(sorted(as_heads(heads, model.cfg)))
     others = None if reference is None else Batch.of(model, reference)
     replacement = Replacement(model, chosen, how, batch, others, seed=seed, batch_size=batch_size)
@@ -113,4 +123,6 @@ def ablate_each(
         unit=unit_of(model, metric),
         clean=np.concatenate(clean),
         ablated=np.stack([np.concatenate(parts) for parts in ablated]),
+        clusters=groups,
+        higher_is_better=False if metric is None else getattr(metric, "higher_is_better", None),
     )

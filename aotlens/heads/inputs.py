@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from aotlens.data import SymbolTokenizer, Tokenizer
@@ -29,6 +29,35 @@ class Targets(NamedTuple):
     keys: Bool[Tensor, "batch query key"]
     queries: Bool[Tensor, "batch query"]
     """The queries that count: attention is averaged over these."""
+
+
+class KeyClasses(NamedTuple):
+    """Which keys are alike to a motif of content: its target is the class that a query asks for."""
+
+    keys: Int64[Tensor, "batch key"]
+    """The class of each key; −1 for a key of none."""
+    queries: Int64[Tensor, "batch query"]
+    """The class that each query asks for."""
+    own: bool
+    """Whether the key at the query's own position may be among its targets."""
+
+    def targets(self) -> Bool[Tensor, "batch query key"]:
+        """The keys of the class that a query asks for, at or before it."""
+        return self._asked_for().tril(0 if self.own else -1)
+
+    def _asked_for(self) -> Bool[Tensor, "batch query key"]:
+        return (self.queries[:, :, None] == self.keys[:, None, :]).tril()
+
+    def matched(self) -> Float[Tensor, "batch query key"]:
+        """Weights for which Σ attention · weight is what the m targets of a query would get by chance: the mean share
+        of the *other* classes that have as many of the keys that it sees, n, times m ÷ n. (n is m, or m + 1 where the
+        query's own key is of the class and no target.) Rows of 0 for queries without such a class."""
+        seen = (self.keys >= 0)[:, None, :].expand(-1, self.keys.shape[1], -1).tril()
+        alike = (self.keys[:, :, None] == self.keys[:, None, :]).float()  # [batch, key, other]
+        size = seen.float() @ alike  # how many of the keys that the query sees are of this key's class
+        asked_for = self._asked_for()
+        others = (seen & ~asked_for & (size == asked_for.sum(-1, keepdim=True))).float()
+        return others * (self.targets().sum(-1, keepdim=True) / others.sum(-1, keepdim=True).clamp(min=1))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -5,7 +5,7 @@
     next_token        i + 1
     first_token       0, a start token or [CLS]
     last_token        n − 1, [SEP] where a sequence ends in one
-    fixed_offset      i − δ, for the δ from 2 to n ÷ 4 that gets most (and i + δ where later keys are seen)
+    fixed_offset      i − δ > 0, for the δ from 2 on that gets most (and i + δ where later keys are seen)
     broadcast         all alike: the entropy of the row ÷ that of even attention
     induction         every j + 1 ≤ i where an earlier token t_j (1 ≤ j < i) equals t_i (Olsson et al. 2022)
     duplicate_token   every j < i with t_j = t_i, j ≥ 1
@@ -47,11 +47,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from aotlens.heads.image_motifs import border, foreground, neighbour
-from aotlens.heads.inputs import Inputs, Missing, Reads, Targets
+from aotlens.heads.inputs import Inputs, KeyClasses, Missing, Reads, Targets
 from aotlens.heads.prompt_motifs import all_inputs, all_labels, last_label, own_input
 from aotlens.heads.source_code import last_same_word, open_bracket, punctuation, same_indentation
 
 Mask: TypeAlias = Callable[[Inputs], Targets]
+Classes: TypeAlias = Callable[[Inputs], KeyClasses]
 PatternScore: TypeAlias = Callable[[Float[Tensor, "batch head query key"]], Float[Tensor, "batch head"]]
 Offsets: TypeAlias = Callable[[Inputs], Sequence[int]]
 
@@ -68,13 +69,16 @@ class Motif:
     """What a head with a high score does."""
     mask: Mask | None = None
     """The keys of each query, and the queries that count: the score is their mean attention to those keys."""
+    classes: Classes | None = None
+    """In place of `mask`, for what compares tokens: the score is the mean attention to the class of keys that a query
+    asks for, and chance what other classes of as many keys get from the same query."""
     score: PatternScore | None = None
     """For what the pattern alone shows: a number a sequence and head, averaged over sequences."""
     offsets: Offsets | None = None
     """Offsets (key − query), not 0, of which each head's best counts: the score is the mean attention to it."""
     by_position: bool = False
-    """Whether its keys depend on positions alone: chance is then even attention, and otherwise what the head's mean
-    pattern over other sequences would score."""
+    """Whether its keys depend on positions alone: chance is then even attention, and otherwise, without `classes`, what
+    the head's mean pattern over other sequences would score."""
     reads: tuple[Reads, ...] = ("tokens",)
     """What it can be measured on."""
     on_text: bool = False
@@ -87,11 +91,18 @@ class Motif:
             raise ValueError(f"name={self.name!r}: expected lower-case letters, digits and underscores.")
         if not 1 <= len(self.badge) <= 4:
             raise ValueError(f"{self.name}: badge={self.badge!r}: expected one to four letters.")
-        given = [kind for kind in ("mask", "score", "offsets") if getattr(self, kind) is not None]
+        given = [kind for kind in ("mask", "classes", "score", "offsets") if getattr(self, kind) is not None]
         if len(given) != 1:
             raise ValueError(
-                f"{self.name}: expected one of mask, score and offsets, got {' and '.join(given) or 'none of them'}."
+                f"{self.name}: expected one of mask, classes, score and offsets, got "
+                f"{' and '.join(given) or 'none of them'}."
             )
+
+    def targets(self, inputs: Inputs) -> Targets | None:
+        """The pairs of its `mask` or `classes`; None where it has neither. Raises `Missing`."""
+        if self.classes is not None:
+            return inputs.targets(self.classes(inputs).targets())
+        return None if self.mask is None else self.mask(inputs)
 
     @property
     def title(self) -> str:
@@ -128,11 +139,11 @@ def first(inputs: Inputs) -> Targets:
     return position(0)(inputs)
 
 
-def after_earlier(inputs: Inputs) -> Targets:
-    """What followed each earlier occurrence of the query's token, the start token's aside."""
-    same = (inputs.tokens[:, :, None] == inputs.tokens[:, None, :]).tril(-1)  # [batch, query, key]
-    same[:, :, 0] = False
-    return inputs.targets(torch.nn.functional.pad(same[:, :, :-1], (1, 0)))
+def by_token_before(inputs: Inputs) -> KeyClasses:
+    """Keys by the token that they follow, the start token aside; a query asks for those that followed its own token."""
+    keys = torch.full_like(inputs.tokens, -1)
+    keys[:, 2:] = inputs.tokens[:, 1:-1]
+    return KeyClasses(keys=keys, queries=inputs.tokens, own=True)
 
 
 def special(inputs: Inputs) -> Targets:
@@ -143,11 +154,11 @@ def special(inputs: Inputs) -> Targets:
     return inputs.targets(keys[:, None, :].expand(-1, inputs.n_pos, -1))
 
 
-def earlier_same(inputs: Inputs) -> Targets:
-    """Every earlier occurrence of the query's token, the start token's aside."""
-    same = (inputs.tokens[:, :, None] == inputs.tokens[:, None, :]).tril(-1)
-    same[:, :, 0] = False
-    return inputs.targets(same)
+def by_token(inputs: Inputs) -> KeyClasses:
+    """Keys by their token, the start token aside; a query asks for the earlier ones of its own."""
+    keys = inputs.tokens.clone()
+    keys[:, 0] = -1
+    return KeyClasses(keys=keys, queries=inputs.tokens, own=False)
 
 
 def of_strings(keys: Callable[[Sequence[str]], Bool[Tensor, "query key"]]) -> Mask:
@@ -165,11 +176,11 @@ def of_strings(keys: Callable[[Sequence[str]], Bool[Tensor, "query key"]]) -> Ma
 
 
 def distant_offsets(inputs: Inputs) -> list[int]:
-    """From two tokens back to a quarter of the sequence, and as far ahead where later keys are seen.
+    """From two tokens back, as far as an eighth of all queries see such a key; as far ahead where later keys are seen.
 
-    Repeated random tokens come again after half a sequence: there an induction head has a fixed offset too.
+    Key 0 is no target, so that attention to the first position is none to an offset.
     """
-    back = list(range(-2, -(inputs.n_pos // 4) - 1, -1))
+    back = list(range(-2, -(inputs.n_pos - 1 - inputs.n_pos // 8) - 1, -1))
     return back + [-offset for offset in back] if inputs.later_keys else back
 
 
@@ -212,7 +223,7 @@ MOTIFS: dict[str, Motif] = {
             by_position=True,
         ),
         Motif(
-            name="induction", badge="ind", mask=after_earlier,
+            name="induction", badge="ind", classes=by_token_before,
             sentence="It attends to what followed an earlier occurrence of the query's token.",
         ),
         Motif(
@@ -228,7 +239,7 @@ MOTIFS: dict[str, Motif] = {
             threshold=0.9, reads=("tokens", "images"),
         ),
         Motif(
-            name="duplicate_token", badge="dup", mask=earlier_same,
+            name="duplicate_token", badge="dup", classes=by_token,
             sentence="It attends to earlier occurrences of the query's token.",
         ),
         Motif(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -32,21 +32,29 @@ def motif_scores(
     n_sequences: int = 16,
     half_length: int = 50,
     start: int | Literal["own"] | None = "own",
+    clusters: Iterable[Hashable] | None = None,
     seed: int = 0,
     batch_size: int = 8,
     progress: Progress | None = None,
 ) -> MotifScores:
-    """Score every head for `motifs` (all by default) on `tokens`, or on sequences of twice the same random tokens.
+    """Score every head for `motifs` (all by default) on `tokens`, or on random tokens that come twice.
 
     Chance stands beside every score (`MotifScores.chance`; definitions in `aotlens.heads.attention_to`), with intervals
     of the excess over it. On random tokens, motifs that mean something on text alone are left out unless named.
 
-    `tokens` are ids `[batch, pos]`, a text, or texts of equally many tokens. The `n_sequences` random ones are the
-    start token, then `half_length` tokens drawn uniformly (fewer where the context is shorter), then the same again.
-    `start` is the id of the start token, None for none; by default it is
-    the tokenizer's, or 0 for a model without one. `MotifScores.start` and `.about` say what was used. The induction
-    score is then the usual one: attention from the second occurrence of a token to what followed the first (Olsson et
-    al. 2022). Definitions in `aotlens.heads.motifs`; cost, memory and progress as in `attention_to`.
+    `tokens` are ids `[batch, pos]`, a text, or texts of equally many tokens; `clusters` names the document of each, so
+    that intervals are over documents. The `n_sequences` random ones are the start token, then tokens drawn uniformly of
+    which some come again, `half_length` later on average (less where the context is shorter) and at another distance in
+    each sequence (`aotlens.data.repeated_random_tokens` with `distances`), so that an interval over sequences is one
+    over distances and a head that looks a fixed number of tokens back does no induction. `start` is the id of the start
+    token, None for none; by default it is the tokenizer's, or 0 for a model without one. `MotifScores.start` and
+    `.about` say what was used. The induction score is attention from the second occurrence of a token to what followed
+    the first (Olsson et al. 2022, whose tokens all come again at one distance).
+
+    A head of the first layer sees tokens, not what came before them: where it has an induction score, it has it by
+    where keys stand, or since tokens that come again stand in a context that does.
+
+    Definitions in `aotlens.heads.motifs`; cost, memory and progress as in `attention_to`.
 
     Raises `ValueError` for sequences shorter than 3 tokens or longer than the model's context, for a start token that
     is given beside `tokens` or that the model does not have, and for a model that does not read tokens.
@@ -64,14 +72,18 @@ def motif_scores(
             motifs = [motif for motif in as_motifs(None) if not motif.on_text]
         chosen = probe_start(reader.model.tokenizer) if start == "own" else start
         half_length = min(half_length, (reader.n_ctx - (chosen is not None)) // 2)
-        tokens = repeated_random_tokens(reader.d_vocab, n_sequences, half_length, seed, eot_id=chosen)
+        tokens = repeated_random_tokens(reader.d_vocab, n_sequences, half_length, seed, eot_id=chosen, distances=True)
         begin = "without a start token" if chosen is None else f"the start token {chosen}, then"
-        about = f"{n_sequences} sequences: {begin} twice the same {half_length} random tokens (seed {seed})"
+        about = (
+            f"{n_sequences} sequences: {begin} {2 * half_length} random tokens, of which some come again after "
+            f"{half_length} on average (seed {seed})"
+        )
     if tokens.shape[-1] < 3:
         raise ValueError(f"expected sequences of at least 3 tokens, got {tokens.shape[-1]}.")
     scores = attention_to(
-        model, tokens, motifs, others=others, intervals=True, batch_size=batch_size, progress=progress
-    )
+        model, tokens, motifs, others=others, intervals=True, clusters=clusters, batch_size=batch_size,
+        progress=progress,
+    )  # fmt: skip
     return dataclasses.replace(scores, start=chosen, about=about)
 
 

@@ -14,32 +14,36 @@ the smaller set wins:
 
 A head of the set may be necessary in two senses, which are two columns: within the set (without it the set falls below
 `keep`), and in the whole model (all heads but this one do). With two circuits that do the same, no head of either is
-necessary in the whole model.
+necessary in the whole model. Either is said of a head only where the interval of that faithfulness is wholly on one
+side of `keep`, and "undecided" otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Float64
+from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from aotlens.conventions import Head, Progress
-from aotlens.heads.ablation import Metric, measured, unit_of
+from aotlens.heads.ablation import Measure, Metric, measured, unit_of
 from aotlens.heads.replacement import Batch, Replacement
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
-from aotlens.statistics import ratio_intervals
+from aotlens.statistics import as_clusters, mean_interval, ratio_intervals
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Kept: TypeAlias = frozenset[Head]
+Verdict: TypeAlias = Literal["necessary", "not necessary", "undecided"]
+#: Of the intervals of a result.
+_CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -59,11 +63,16 @@ class SufficientHeads(Result):
     """The set's faithfulness on the sequences of the search."""
     faithfulness: float
     interval: tuple[float, float]
-    """Of the faithfulness: 95%, the sequence being the unit (`aotlens.statistics.ratio_intervals`)."""
+    """Of the faithfulness: 95%, over clusters where they were given, else over sequences
+    (`aotlens.statistics.ratio_intervals`)."""
     within: Float64[np.ndarray, " head"]
     """The faithfulness of the set without each of its heads."""
+    within_intervals: Float64[np.ndarray, "head 2"]
+    """Of `within`, as `interval`, right for all heads of the set at once in 95% of cases: each at Šidák's .95^(1/n)."""
     without: Float64[np.ndarray, " head"]
     """The faithfulness of all heads of the model but this one."""
+    without_intervals: Float64[np.ndarray, "head 2"]
+    """Of `without`, as `within_intervals`."""
     search: Literal["backward", "forward"]
     """Which search the set is from; `backward` where both found as many heads."""
     sizes: tuple[int, int]
@@ -76,14 +85,14 @@ class SufficientHeads(Result):
     """Sets of heads that were tried."""
 
     @property
-    def necessary_within(self) -> tuple[Head, ...]:
-        """Heads without which the set falls below `keep`."""
-        return tuple(head for head, value in zip(self.heads, self.within, strict=True) if value < self.keep)
+    def necessary_within(self) -> tuple[Verdict, ...]:
+        """Of each head, whether the set falls below `keep` without it."""
+        return _verdicts(self.within_intervals, self.keep)
 
     @property
-    def necessary_in_model(self) -> tuple[Head, ...]:
-        """Heads without which the whole model falls below `keep`."""
-        return tuple(head for head, value in zip(self.heads, self.without, strict=True) if value < self.keep)
+    def necessary_in_model(self) -> tuple[Verdict, ...]:
+        """Of each head, whether the whole model falls below `keep` without it."""
+        return _verdicts(self.without_intervals, self.keep)
 
     @property
     def headline(self) -> str:
@@ -92,18 +101,25 @@ class SufficientHeads(Result):
         where = "held-out sequences" if self.n_held_out else "the searched sequences"
         low, high = self.interval
         reach = "" if np.isnan(low) else f" (95% {low:.3f} to {high:.3f})"
-        return f"{names} keep {self.faithfulness:.3f}{reach} on {where}"
+        least = f" at least {self.keep:g}:" if low >= self.keep else ""
+        return f"{names} keep{least} {self.faithfulness:.3f}{reach} on {where}"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head of the set: layer, head, `within` and `without`, and whether it is necessary in each sense."""
+        """One row a head of the set: layer, head, and for `within` and `without` the faithfulness, its interval (_low,
+        _high) and whether the head is necessary in that sense (necessary_within, necessary_in_model)."""
         import pandas as pd
 
-        frame = pd.DataFrame(list(self.heads), columns=["layer", "head"]).assign(
-            within=self.within, without=self.without
-        )
-        return frame.assign(
-            necessary_within=self.within < self.keep, necessary_in_model=self.without < self.keep
-        ).reset_index(drop=True)
+        frame = pd.DataFrame(list(self.heads), columns=["layer", "head"])
+        for name in ("within", "without"):
+            low, high = getattr(self, f"{name}_intervals").T
+            frame = frame.assign(**{name: getattr(self, name), f"{name}_low": low, f"{name}_high": high})
+        return frame.assign(necessary_within=self.necessary_within, necessary_in_model=self.necessary_in_model)
+
+
+def _verdicts(intervals: Float64[np.ndarray, "head 2"], keep: float) -> tuple[Verdict, ...]:
+    return tuple(
+        "necessary" if high < keep else "not necessary" if low >= keep else "undecided" for low, high in intervals
+    )
 
 
 @torch.no_grad()
@@ -111,12 +127,13 @@ def sufficient_heads(
     model: AttentionOnlyTransformer,
     tokens: Tensor | str | list[str],
     targets: Tensor | None = None,
-    metric: Metric | None = None,
+    metric: Metric | Measure | None = None,
     keep: float | int = 0.9,
     how: str = "position_mean",
     reference: Tensor | str | list[str] | None = None,
     held_out: float | int = 0.5,
     *,
+    clusters: Iterable[Hashable] | None = None,
     seed: int = 0,
     batch_size: int = 16,
     progress: Progress | None = None,
@@ -125,14 +142,15 @@ def sufficient_heads(
 
     Measured is the loss, on next tokens or `targets`, or `metric(logits, targets)`, as in `ablate`; so are `how` and
     `reference`. Without a reference, means are those of the searched sequences (each left out of its own). The share
-    `held_out` of the sequences, drawn from `seed`, is kept out of the search and checks its result.
+    `held_out` of the sequences, drawn from `seed`, is kept out of the search and checks its result. `clusters` names
+    the prompt or document that each sequence is from, where several are from one: intervals are then over these.
 
     Time: a forward pass over the searched sequences for each set that is tried: at most n(n + 1) / 2 backward for n
     heads, and about n²/2 for each forward move. Memory: for each searched sequence what replaces every head (z, or
     patterns for `"fixed_pattern"`); `progress(done, total)` counts sets, `total` being a bound.
 
     Raises `ValueError` for `keep` outside (0, 1], for too few sequences, where the interval of m(all) − m(∅) over the
-    searched or over the other sequences (95%, Student's t) holds 0, since then there is nothing to be faithful to, and
+    searched or over the other sequences (95%) holds 0, since then there is nothing to be faithful to, and
     as `ablate`.
     """
     require_ours(model, "sufficient_heads")
@@ -141,6 +159,7 @@ def sufficient_heads(
     if not 0 <= held_out < 1:
         raise ValueError(f"held_out={held_out}: expected a share of the sequences from 0 to below 1.")
     batch = Batch.of(model, tokens, None, targets)
+    groups = as_clusters(clusters, len(batch))
     order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(seed))
     n_held_out = round(held_out * len(batch))
     n_searched = len(batch) - n_held_out
@@ -158,8 +177,9 @@ def sufficient_heads(
     if n_held_out:
         means = searched_part if others is None else others
         checked = _Sets(model, heads, _rows(batch, check_rows), means, how, metric, seed, batch_size)
-    for part, rows in ((searched, "searched"), (checked, "held-out")):
-        _require_effect(part, heads, unit_of(model, metric), rows)
+    for part, rows, which in ((searched, search_rows, "searched"), (checked, check_rows, "held-out")):
+        part.clusters = None if groups is None else groups[rows.numpy()]
+        _require_effect(part, heads, unit_of(model, metric), which)
 
     found: dict[Literal["backward", "forward"], Kept] = {"backward": _backward(searched, frozenset(heads), keep)}
     found["forward"] = _forward(searched, heads, keep, len(found["backward"]))
@@ -167,6 +187,8 @@ def sufficient_heads(
     search = min(reached, key=lambda name: len(found[name]))
     kept = found[search]
     members = tuple(sorted(kept))
+    within, without = [kept - {head} for head in members], [frozenset(heads) - {head} for head in members]
+    for_all = _CONFIDENCE ** (1 / max(len(members), 1))
     return SufficientHeads(
         heads=members,
         keep=keep,
@@ -176,9 +198,11 @@ def sufficient_heads(
         empty=float(checked.numbers(frozenset()).mean()),
         searched=searched.faithfulness(kept),
         faithfulness=checked.faithfulness(kept),
-        interval=checked.interval(kept),
-        within=np.array([checked.faithfulness(kept - {head}) for head in members]),
-        without=np.array([checked.faithfulness(frozenset(heads) - {head}) for head in members]),
+        interval=tuple(checked.intervals([kept], _CONFIDENCE)[0].tolist()),
+        within=np.array([checked.faithfulness(each) for each in within]),
+        within_intervals=checked.intervals(within, for_all),
+        without=np.array([checked.faithfulness(each) for each in without]),
+        without_intervals=checked.intervals(without, for_all),
         search=search,
         sizes=(len(found["backward"]), len(found["forward"])),
         n_searched=n_searched,
@@ -196,20 +220,20 @@ def _rows(batch: Batch, rows: Tensor) -> Batch:
 
 def _require_effect(sets: _Sets, heads: list[Head], unit: str, which: str) -> None:
     """Raise `ValueError` where replacing all heads changes nothing that can be told from 0."""
-    import scipy.stats
-
     effects = sets.numbers(frozenset(heads)) - sets.numbers(frozenset())
-    reach = scipy.stats.t.ppf(0.975, len(effects) - 1) * effects.std(ddof=1) / len(effects) ** 0.5
-    if abs(effects.mean()) <= reach or effects.mean() == 0:
+    low, high = mean_interval(effects, sets.clusters, confidence=_CONFIDENCE)
+    if low <= 0 <= high or effects.mean() == 0:
         raise ValueError(
-            f"expected replacing all heads to change the measure; it changes by {-effects.mean():.4g} ± {reach:.2g} "
-            f"{unit} over {len(effects)} {which} sequences, so that no set of heads keeps anything; give "
-            "another measure or more text."
+            f"expected replacing all heads to change the measure; it changes by {-effects.mean():.4g} ± "
+            f"{(high - low) / 2:.2g} {unit} over {len(effects)} {which} sequences, so that no set of heads keeps "
+            "anything; give another measure or more text."
         )
 
 
 class _Sets:
     """The measure of the model with only some heads left, each set once."""
+
+    clusters: Int64[np.ndarray, " sequence"] | None = None
 
     def __init__(
         self,
@@ -218,7 +242,7 @@ class _Sets:
         batch: Batch,
         reference: Batch | None,
         how: str,
-        metric: Metric | None,
+        metric: Metric | Measure | None,
         seed: int,
         batch_size: int,
         progress: Progress | None = None,
@@ -259,12 +283,12 @@ class _Sets:
     def faithfulness(self, kept: Kept) -> float:
         return float(self._effects(kept).mean() / self._effects(self.heads).mean())
 
-    def interval(self, kept: Kept) -> tuple[float, float]:
-        """Of the faithfulness, over sequences."""
+    def intervals(self, sets: Sequence[Kept], confidence: float) -> Float64[np.ndarray, "set 2"]:
+        """Of the faithfulness of each set."""
         whole = self._effects(self.heads)
         sign = np.sign(whole.mean())
-        low, high = ratio_intervals((sign * self._effects(kept))[None], sign * whole)[0]
-        return float(low), float(high)
+        effects = np.array([sign * self._effects(kept) for kept in sets]).reshape(len(sets), len(whole))
+        return ratio_intervals(effects, sign * whole, self.clusters, confidence=confidence)
 
     def best(self, sets: Iterable[Kept]) -> Kept:
         """The most faithful of some sets; among equals the first."""

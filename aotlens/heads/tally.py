@@ -1,13 +1,14 @@
 """What every head's patterns add up to, motif by motif and sequence by sequence, in one pass of the model.
 
-Sequences are kept apart as units of the bootstrap: up to `MAX_UNITS` of them, and more in as many groups (sequence s in
-group s mod `MAX_UNITS`), so that memory does not grow with the text.
+Sequences are kept apart as the units of intervals, or their documents, where these are known: up to `MAX_UNITS` of
+them, and more in as many groups (number n in group n mod `MAX_UNITS`), so that memory does not grow with the text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
@@ -34,9 +35,18 @@ class MotifTally:
     even: Float64[Tensor, "unit motif layer head"]
     """The same of even attention over the keys that a query sees."""
     others: Float64[Tensor, "unit motif layer head"] | None
-    """The same of the head's mean pattern over the other sequences; 0 for motifs of position."""
+    """The same of the head's mean pattern over the other sequences; of motifs with classes `compared` − `matched` of
+    it, and 0 for motifs of position."""
     counts: Float64[Tensor, "unit motif"]
     """How many queries (sequences, for a score of the pattern and for offsets)."""
+    with_classes: list[int]
+    """The motifs that have `classes`; the next three are of these."""
+    compared: Float64[Tensor, "unit class_motif layer head"]
+    """`own`, over the queries that see another class of as many keys."""
+    matched: Float64[Tensor, "unit class_motif layer head"]
+    """Their mean attention to such classes."""
+    compared_counts: Float64[Tensor, "unit class_motif"]
+    """How many queries these are."""
     best_offsets: dict[str, Int64[Tensor, "layer head"]]
     """Of each motif of offsets, the offset (key − query) that each head attends to most."""
     reasons: dict[str, str]
@@ -50,9 +60,12 @@ class MotifTally:
         *,
         others: bool = False,
         by_distance: bool = False,
+        clusters: Int64[np.ndarray, " sequence"] | None = None,
     ) -> None:
         self.inputs, self.motifs = inputs, tuple(motifs)
-        self.n_units = min(len(inputs), MAX_UNITS)
+        self.clustered = clusters is not None
+        self.units = (torch.arange(len(inputs)) if clusters is None else torch.from_numpy(clusters)) % MAX_UNITS
+        self.n_units = int(self.units.max()) + 1 if len(inputs) else 0
         self.reasons, self.best_offsets, self.others = {}, {}, None
         heads, n_pos = (reader.n_layers, reader.n_heads), inputs.n_pos
         visible = reader.visible_keys(n_pos).double()
@@ -61,11 +74,15 @@ class MotifTally:
         self.own = torch.zeros(self.n_units, len(self.motifs), *heads, dtype=torch.float64)
         self.even = torch.zeros_like(self.own)
         self.counts = torch.zeros(self.n_units, len(self.motifs), dtype=torch.float64)
+        self.with_classes = [index for index, motif in enumerate(self.motifs) if motif.classes is not None]
+        self.compared = torch.zeros(self.n_units, len(self.with_classes), *heads, dtype=torch.float64)
+        self.matched = torch.zeros_like(self.compared)
+        self.compared_counts = torch.zeros(self.n_units, len(self.with_classes), dtype=torch.float64)
         self.content = [
             index for index, motif in enumerate(self.motifs) if motif.mask is not None and not motif.by_position
         ]
         self.total: Tensor | None = None
-        if others and self.content and len(inputs) > 1:
+        if others and (self.content or self.with_classes) and len(inputs) > 1:
             exact = torch.float32 if reader.device.type == "mps" else torch.float64  # MPS has no float64
             self.total = torch.zeros(*heads, n_pos, n_pos, dtype=exact, device=reader.device)
         self.offsets = {
@@ -73,6 +90,8 @@ class MotifTally:
             for index, motif in enumerate(self.motifs)
             if motif.offsets is not None and inputs.kind in motif.reads
         }
+        #: Offsets are chosen on every other sequence and scored on the rest; of one sequence both on itself.
+        self.chosen_on = {index: torch.zeros(len(each), *heads) for index, each in self.offsets.items()}
         self.at_offset = {index: torch.zeros(self.n_units, len(each), *heads) for index, each in self.offsets.items()}
         self.by_distance = by_distance
         self.at_distance = torch.zeros(*heads, 2 * n_pos - 1, dtype=torch.float64)
@@ -81,9 +100,12 @@ class MotifTally:
     def batch(self, batch: Inputs, first: int) -> Add:
         """What `HeadReader.listen_to_patterns` calls for `batch`, whose first sequence has the number `first`."""
         masks, counts = self._masks(batch, range(len(self.motifs)))
-        units = torch.arange(first, first + len(batch)) % self.n_units
+        units = self.units[first : first + len(batch)]
         self.counts.index_add_(0, units, counts.T.double())
         pairs = masks.flatten(2)  # [motif, batch, query · key]
+        matched = self._matched(batch, masks)
+        self.compared_counts.index_add_(0, units, matched[0].any(-1).sum(-1).T.double())
+        matched = [each.flatten(2) for each in matched]
         even = torch.einsum("mbp,hp->bmh", pairs.float(), self.even_pattern.flatten(1).float()).double()
         for index, motif in enumerate(self.motifs):
             if motif.score is not None:
@@ -96,25 +118,59 @@ class MotifTally:
         def add(layer: int, pattern: Tensor) -> None:
             nonlocal weights
             if weights is None:
-                weights = pairs.permute(1, 2, 0).to(pattern)  # [batch, query · key, motif]
-            sums = torch.bmm(pattern.flatten(2), weights).transpose(1, 2).double().cpu()  # [batch, motif, head]
+                weights = torch.cat([pairs.float(), *matched]).permute(1, 2, 0).to(pattern)  # [batch, query · key, …]
+            sums = torch.bmm(pattern.flatten(2), weights).transpose(1, 2).double().cpu()
+            sums, compared, shares = sums.split([len(pairs), *map(len, matched)], 1)  # each [batch, motif, head]
+            self.compared[:, :, layer].index_add_(0, units, compared)
+            self.matched[:, :, layer].index_add_(0, units, shares)
             for index, motif in enumerate(self.motifs):
                 if motif.score is not None:
                     sums[:, index] = motif.score(pattern).double().cpu()
             self.own[:, :, layer].index_add_(0, units, sums)
             if self.by_distance or self.offsets:
-                self._add_distances(layer, by_distance(pattern), units)
+                self._add_distances(layer, pattern, units, first)
             if self.total is not None:
                 self.total[layer] += pattern.sum(0).to(self.total)
 
         return add
 
-    def _add_distances(self, layer: int, attention: Float[Tensor, "batch head distance"], units: Tensor) -> None:
+    def _matched(
+        self, batch: Inputs, masks: Bool[Tensor, "motif batch query key"]
+    ) -> list[Float[Tensor, "class_motif batch query key"]]:
+        """Of each motif with classes its targets, for queries that see another class of as many keys, and the weights
+        that take such classes' mean share."""
+        targets, weights = torch.zeros(2, len(self.with_classes), len(batch), batch.n_pos, batch.n_pos)
+        for place, index in enumerate(self.with_classes):
+            classes = self.motifs[index].classes
+            if classes is None or not masks[index].any():
+                continue
+            found = classes(batch).matched()
+            queries = (masks[index].any(-1) & (found > 0).any(-1))[..., None]
+            targets[place], weights[place] = masks[index] & queries, found * queries
+        return [targets, weights]
+
+    def _add_distances(
+        self, layer: int, pattern: Float[Tensor, "batch head query key"], units: Tensor, first: int
+    ) -> None:
+        attention = by_distance(pattern)
         if self.by_distance:
             self.at_distance[layer] += attention.sum(0).double().cpu()
         for index, offsets in self.offsets.items():
-            chosen = attention[..., (offsets + self.inputs.n_pos - 1).to(attention.device)]
-            self.at_offset[index][:, :, layer].index_add_(0, units, chosen.transpose(1, 2).float().cpu())
+            found = self._at_offsets(attention, pattern, offsets).transpose(1, 2).float().cpu()
+            chooses = (torch.arange(first, first + len(found)) % 2 == 0) & (len(self.inputs) > 1)
+            scored = ~chooses
+            self.chosen_on[index][:, layer] += found[chooses if len(self.inputs) > 1 else scored].sum(0)
+            self.at_offset[index][:, :, layer].index_add_(0, units[scored], found[scored])
+
+    def _at_offsets(
+        self,
+        attention: Float[Tensor, "*rows distance"],
+        pattern: Float[Tensor, "*rows query key"],
+        offsets: Int64[Tensor, " offset"],
+    ) -> Float[Tensor, "*rows offset"]:
+        """Attention at each offset, summed over queries, without that to key 0."""
+        to_first = torch.where(offsets < 0, 1.0, 0.0).to(pattern) * pattern[..., offsets.clamp(max=0).abs(), 0]
+        return attention[..., (offsets + self.inputs.n_pos - 1).to(attention.device)] - to_first
 
     def _masks(
         self, batch: Inputs, indices: Sequence[int]
@@ -127,14 +183,15 @@ class MotifTally:
             if batch.kind not in motif.reads:
                 self.reasons[motif.name] = f"it is about {' and '.join(motif.reads)}, and this model reads {batch.kind}"
                 continue
-            if motif.mask is None:
-                counts[place] = int(motif.score is not None)
-                continue
             try:
-                keys, queries = motif.mask(batch)
+                targets = motif.targets(batch)
             except Missing as error:
                 self.reasons[motif.name] = str(error)
                 continue
+            if targets is None:
+                counts[place] = int(motif.score is not None)
+                continue
+            keys, queries = targets
             masks[place] = keys & queries[..., None]
             counts[place] = queries.sum(-1)
         return masks, counts
@@ -147,29 +204,33 @@ class MotifTally:
             else:
                 self.reasons[self.motifs[index].name] = f"sequences of {self.inputs.n_pos} tokens are too short for one"
         if self.total is not None:
-            self.others = torch.zeros_like(self.own)
+            self.others, chosen = torch.zeros_like(self.own), [*self.content, *self.with_classes]
             for start in range(0, len(self.inputs), batch_size):
                 batch = self.inputs[start : start + batch_size]
-                pairs = self._masks(batch, self.content)[0].flatten(2).to(self.total.device)
-                sums = torch.einsum("mbp,lhp->bmlh", pairs.float(), self.total.flatten(2).float()).double().cpu()
-                units = torch.arange(start, start + len(batch)) % self.n_units
-                for place, index in enumerate(self.content):
+                masks = self._masks(batch, range(len(self.motifs)))[0]
+                targets, weights = self._matched(batch, masks)
+                pairs = torch.cat([masks[self.content].float(), targets - weights]).flatten(2).to(self.total.device)
+                sums = torch.einsum("mbp,lhp->bmlh", pairs, self.total.flatten(2).float()).double().cpu()
+                units = self.units[start : start + len(batch)]
+                for place, index in enumerate(chosen):
                     self.others[:, index].index_add_(0, units, sums[:, place])
-            own = self.own[:, self.content]
-            self.others[:, self.content] = (self.others[:, self.content] - own) / (len(self.inputs) - 1)
+            own = torch.cat([self.own[:, self.content], self.compared - self.matched], 1)
+            self.others[:, chosen] = (self.others[:, chosen] - own) / (len(self.inputs) - 1)
         for motif, n in zip(self.motifs, self.counts.sum(0).tolist(), strict=True):
             if n == 0:
                 self.reasons.setdefault(motif.name, "no query of these sequences sees such a key")
 
     def _choose_offset(self, index: int, offsets: Int64[Tensor, " offset"]) -> None:
-        """The offset with the most attention of the queries that see such a key, over all sequences."""
-        n_queries = (self.inputs.n_pos - offsets.abs()).double()
+        """The offset with the most attention of the queries that see such a key, over the sequences that choose."""
+        n_queries = (self.inputs.n_pos - offsets.abs() - (offsets < 0).long()).double()
+        choice = (self.chosen_on[index].double() / n_queries[:, None, None]).argmax(0)  # of [offset, layer, head]
         share = self.at_offset[index].double() / n_queries[:, None, None]  # [unit, offset, layer, head]
-        choice = share.sum(0).argmax(0)
-        even = by_distance(self.even_pattern[None])[0][:, offsets + self.inputs.n_pos - 1] / n_queries  # [head, offset]
+        even = (
+            self._at_offsets(by_distance(self.even_pattern), self.even_pattern, offsets) / n_queries
+        )  # [head, offset]
         even = even.expand(choice.shape[1], -1).gather(1, choice.T).T  # [layer, head]
-        units = torch.arange(len(self.inputs)) % self.n_units
-        n_sequences = torch.bincount(units, minlength=self.n_units).double()
+        scored = self.units[1::2] if len(self.inputs) > 1 else self.units
+        n_sequences = torch.bincount(scored, minlength=self.n_units).double()
         self.counts[:, index] = n_sequences
         self.own[:, index] = share.gather(1, choice.expand(len(share), 1, -1, -1))[:, 0]
         self.even[:, index] = even * n_sequences[:, None, None]

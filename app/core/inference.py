@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from aotlens.evaluate import NextTokenPredictions
-    from aotlens.heads import AttentionPatterns, MotifScores
+    from aotlens.heads import AttentionPatterns, HeadLabels, MotifScores
     from aotlens.models import AttentionOnlyTransformer
     from app.core.corpora import Text
 
@@ -151,6 +151,20 @@ class Inference:
         loaded = self._catalog.load(checkpoint)
         return self._motifs.get(loaded.key, lambda: self._score(loaded))
 
+    def labels(self, checkpoint: str | None) -> HeadLabels:
+        """What each head does, in a word: from the stored atlas, where there is one of these weights, as the Atlas page
+        says it; else from `motifs`."""
+        from aotlens.heads import head_labels, stored_atlas
+
+        info = self._catalog.info(checkpoint)
+        try:
+            record = stored_atlas(info.name)
+        except ValueError:  # none, or none that can be read: the Atlas page says which
+            record = None
+        if record is not None and record.belongs_to(info):
+            return record.atlas.labels
+        return head_labels(self.motifs(checkpoint))
+
     def token_limit(self, loaded: LoadedModel) -> int:
         """The longest prompt for a model: its context, the app's limit, and what patterns fit in memory."""
         cfg = loaded.model.cfg
@@ -224,4 +238,4 @@ class Inference:
         from aotlens.heads import motif_scores
 
         with loaded.exclusive:
-            return motif_scores(loaded.model, n_sequences=8)
+            return motif_scores(loaded.model)

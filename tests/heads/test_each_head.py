@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from aotlens.heads import ablate, ablate_each
+from aotlens.heads import Metric, ablate, ablate_each
 from aotlens.heads.replacement import HOWS
-from tests.messages import refused
+from tests.messages import refused, says
 from tests.small_models import SMALL, maker
 
 make = maker({**SMALL, "n_layers": 3, "norm": "layernorm", "bias": True}, dtype=torch.float64)
@@ -49,7 +49,15 @@ def test_targets_padding_metrics_and_some_heads() -> None:
 
     by_metric = ablate_each(model, TOKENS, metric=last)
     np.testing.assert_allclose(by_metric.ablated[4], ablate(model, TOKENS, "1.1", metric=last).ablated)
-    assert by_metric.unit == "last" and "missed most" in by_metric.headline
+    assert by_metric.unit == "last" and "changes it most" in by_metric.headline  # which way is better is not said
+    changes = dict(zip(by_metric.heads, by_metric.changes, strict=True))
+    for higher, missed in (
+        (True, min(changes, key=changes.__getitem__)),
+        (False, max(changes, key=changes.__getitem__)),
+    ):
+        metric = Metric(measure=last, unit="logits", higher_is_better=higher)
+        signed = ablate_each(model, TOKENS, metric=metric)
+        says(signed.headline, f"head {missed[0]}.{missed[1]} is missed most", f"{changes[missed]:+.4f} logits")
     with pytest.raises(ValueError, match=r"head 3\.0"):
         ablate_each(model, TOKENS, heads="3.0")
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from aotlens.data import Tokenizer
+from aotlens.data import Tokenizer, repeated_random_tokens
 from aotlens.data.windows import start_id
 from aotlens.heads import PLACES, Inputs, Motif, attention_to, motif_scores
 from aotlens.heads.inputs import special_ids, vocabulary
@@ -83,11 +83,13 @@ def test_heads_that_are_motifs_score_one() -> None:
     induction[torch.arange(11, n), torch.arange(2, n - 9)] = 1.0
     pattern = torch.stack([previous, current, first, induction])[None]
     model = _model(n_layers=1, n_heads=4, n_ctx=n, d_vocab=5000, phi="fixed", fixed_pattern="given", pattern=pattern)
-    scores = motif_scores(model, motifs=SEEN, n_sequences=3, half_length=10)
+    scores = motif_scores(model, repeated_random_tokens(5000, 3, 10, 0), SEEN)
     np.testing.assert_allclose(scores.values[:, 0], np.eye(4), atol=0.02)
-    assert scores.labels() == [list(SEEN)] and scores.best("induction") == ((0, 3), pytest.approx(1))
+    assert scores.best("induction") == ((0, 3), pytest.approx(1))
     frame = scores.to_frame()
     assert list(frame.columns) == ["layer", "head", *SEEN] and len(frame) == 4
+    drawn = motif_scores(model, motifs=SEEN, n_sequences=9, half_length=10)  # at nine distances, of which one is 10
+    assert 0.05 < drawn["induction"][0, 3] < 0.2 and drawn.labels() == [[*SEEN[:3], "mixed"]]
 
 
 def test_the_start_token_is_what_was_asked_for_and_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +103,8 @@ def test_the_start_token_is_what_was_asked_for_and_is_said(monkeypatch: pytest.M
         tokens = read.pop()
         assert scores.start == expected and not read
         half = tokens[:, 1:] if expected is not None else tokens
-        assert torch.equal(half[:, :7], half[:, 7:]) and half.shape == (4, 14)
+        for row, distance, again in zip(half, (3, 5, 8, 11), (3, 5, 6, 3), strict=True):
+            assert torch.equal(row[:again], row[distance : distance + again]) and len(row) == 14
         if expected is None:
             assert "without a start token" in scores.about
         else:
@@ -124,11 +127,11 @@ def test_what_the_inputs_lack_is_nan_with_the_reason() -> None:
     scores = motif_scores(_model(), torch.tensor([[0, 1, 2, 3, 4]]))
     assert np.isnan(scores["induction"]).all() and np.isfinite(scores["previous_token"]).all()
     unseen, of_words = ("next_token", "last_token", "induction", "duplicate_token"), ("separator", *OF_WORDS)
-    assert scores.reasons.keys() == {*unseen, *of_words, "fixed_offset"}
-    assert all("strings" in scores.reasons[name] for name in OF_WORDS) and "short" in scores.reasons["fixed_offset"]
+    assert scores.reasons.keys() == {*unseen, *of_words}
+    assert all("strings" in scores.reasons[name] for name in OF_WORDS)
     assert "ids of special tokens" in scores.reasons["separator"] and "tokenizer" in scores.reasons["separator"]
     assert "no query" in scores.reasons["induction"] and scores.best("induction") is None
-    counted = {"previous_token": 3, "current_token": 3, "first_token": 3, "broadcast": 1}
+    counted = {"previous_token": 3, "current_token": 3, "first_token": 3, "broadcast": 1, "fixed_offset": 1}
     assert scores.n_queries.tolist() == [counted.get(name, 0) for name in scores.motifs]
 
 

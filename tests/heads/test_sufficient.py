@@ -39,14 +39,14 @@ def test_exactly_the_two_heads_of_an_induction_circuit(decoys: int) -> None:
     tokens, targets = repeated(M, 12)
     found = sufficient_heads(model, tokens, targets, how="position_mean")
     assert found.heads == ((0, decoys), (1, decoys))
-    assert found.necessary_within == found.necessary_in_model == found.heads
+    assert found.necessary_within == found.necessary_in_model == ("necessary", "necessary")
     assert found.faithfulness > 0.95 and found.n_searched == found.n_held_out == 6
     low, high = found.interval
     assert low <= found.faithfulness <= high
     for head in found.heads:
         assert ablate(model, tokens, head, "position_mean", targets=targets).change > 0.5  # copying is gone
     frame = found.to_frame()
-    assert list(frame["necessary_in_model"]) == [True, True] and "keep" in found.headline
+    assert list(frame["necessary_in_model"]) == ["necessary", "necessary"] and "keep at least 0.9" in found.headline
 
 
 def test_two_circuits_that_do_the_same_are_necessary_in_the_set_alone() -> None:
@@ -54,7 +54,7 @@ def test_two_circuits_that_do_the_same_are_necessary_in_the_set_alone() -> None:
     tokens, targets = repeated(M, 12)
     found = sufficient_heads(model, tokens, targets)
     assert len(found.heads) == 2 and {head for _, head in found.heads} in ({1}, {2})
-    assert found.necessary_within == found.heads and found.necessary_in_model == ()
+    assert found.necessary_within == ("necessary",) * 2 and "necessary" not in found.necessary_in_model
     assert (found.without > 0.9).all() and (found.within < 0.5).all()
 
 

@@ -171,7 +171,7 @@ def _register_views(app: App, core: Core) -> None:
         checkpoint = prompt["checkpoint"]
         if shown is None or (known is not None and known["checkpoint"] == checkpoint):
             raise PreventUpdate
-        labels = motif_labels(core.inference.motifs(checkpoint))
+        labels = motif_labels(core.inference.motifs(checkpoint), core.inference.labels(checkpoint))
         options = [{"value": motif, "label": motif.replace("_", " ")} for motif in labels["scores"]]
         return {"motifs": {"checkpoint": checkpoint, **labels}, "options": options}
 

@@ -11,7 +11,7 @@ from app.pages.heads.ids import ids
 from app.shell.drawn import drawn
 
 if TYPE_CHECKING:
-    from aotlens.heads import MotifScores
+    from aotlens.heads import HeadLabels, MotifScores
 
 
 def head_grid() -> html.Div:
@@ -43,7 +43,7 @@ def head_cells(n_layers: int, n_heads: int) -> list[html.Button]:
     return cells
 
 
-def motif_labels(scores: MotifScores) -> dict[str, Any]:
+def motif_labels(scores: MotifScores, labels: HeadLabels) -> dict[str, Any]:
     """For the browser, by "layer.head": scores of each motif that the model can show; the badge of a head's strongest
     motif, if any, and a sentence that explains it.
     """
@@ -54,11 +54,11 @@ def motif_labels(scores: MotifScores) -> dict[str, Any]:
         finite = {_name(at): float(value) for at, value in np.ndenumerate(scores[motif]) if np.isfinite(value)}
         if finite:
             by_motif[motif] = finite
-    for at, label in np.ndenumerate(np.array(scores.labels())):
+    for at, label in np.ndenumerate(np.array(labels.names)):
         motif = MOTIFS.get(str(label))
         if motif is not None:
             badges[_name(at)] = motif.badge
-            says[_name(at)] = f"{motif.badge}: {motif.title}, {scores[motif.name][at]:.2f}. {motif.sentence}"
+            says[_name(at)] = f"{motif.badge}: {motif.title}. {labels.sentence(at)}"
     return {"badges": badges, "says": says, "scores": by_motif}
 
 

@@ -39,9 +39,9 @@ def test_it_is_in_the_scores_and_a_badge_of_the_heads_page(distilled: Distillati
 
     scores = motif_scores(distilled.catalog.load("tiny-mhsa").model, n_sequences=2)
     np.testing.assert_allclose(scores[NAME], 1, atol=1e-5)
-    shown = motif_labels(distilled.inference.motifs("tiny-mhsa"))
+    shown = motif_labels(distilled.inference.motifs("tiny-mhsa"), distilled.inference.labels("tiny-mhsa"))
     assert set(shown["badges"].values()) == {"upto"}
-    says(shown["says"]["0.0"], "upto", "1.00", SENTENCE)
+    says(shown["says"]["0.0"], "upto", "1.00", SENTENCE[:-1])
     assert shown["scores"][NAME]["0.0"] == pytest.approx(1, abs=1e-5)
 
 

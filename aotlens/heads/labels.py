@@ -1,0 +1,107 @@
+"""One label for each head, by one rule, from all that is known of it; every page, table and command takes it from here.
+
+    1  a motif that compares tokens (`Motif.classes`: induction, duplicate token), if the head has it on random tokens
+       that come twice: text repeats with its context, and its topic, random tokens do not
+    2  else the label on text (`MotifScores.labels`), where the first position, on which heads rest, is set aside
+    3  else, without a text, the label on random tokens
+
+`resting` is read off the text, or off the random tokens where there is none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Bool
+
+from aotlens.conventions import HeadLike, as_head
+from aotlens.heads.attention_to import MIXED, MotifScores
+from aotlens.heads.motifs import MOTIFS
+from aotlens.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: What a label of the first layer cannot mean.
+OF_THE_FIRST_LAYER = (
+    "A head of the first layer sees no token before a key: it does this by where keys stand, or by what else repeats."
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HeadLabels(Result):
+    """What every head does, in a word."""
+
+    names: tuple[tuple[str, ...], ...]
+    """For each layer and head a motif's name, or "mixed"."""
+    resting: Bool[np.ndarray, "layer head"]
+    """Heads that do this with what they do not spend on the first position."""
+    random: MotifScores | None
+    """On random tokens that come twice."""
+    text: MotifScores | None
+
+    @property
+    def headline(self) -> str:
+        names, counts = np.unique(np.ravel(self.names), return_counts=True)
+        order = np.argsort(-counts, kind="stable")
+        return ", ".join(f"{counts[i]} {names[i]}" for i in order[:6])
+
+    def source(self, head: HeadLike) -> MotifScores:
+        """The scores that a head's label is from."""
+        layer, number = as_head(head)
+        compares = _compares_tokens(self.names[layer][number])
+        known = (self.random, self.text) if compares and self.random is not None else (self.text, self.random)
+        scores = next(each for each in known if each is not None)
+        return scores
+
+    def sentence(self, head: HeadLike) -> str:
+        """What the head does, with its score and chance; what a label of its layer cannot mean."""
+        layer, number = as_head(head)
+        name, scores, at = self.names[layer][number], self.source(head), (layer, number)
+        if name == MIXED:
+            excess = np.nan_to_num(scores.excess[:, layer, number], nan=-np.inf)
+            best = int(excess.argmax())
+            return f"It has no one motif; most beyond chance is {scores.motifs[best]} ({excess[best]:+.2f})."
+        motif, place = MOTIFS.get(name), scores.motifs.index(name)
+        of_keys = scores.chance is not None and (motif is None or motif.score is None)  # even attention is all alike
+        chance = f" (chance {scores.chance[(place, *at)]:.2f})" if of_keys else ""  # type: ignore[index]
+        where = " on random tokens that come twice" if scores is self.random and self.text is not None else ""
+        said = f"{name.replace('_', ' ')}." if motif is None else motif.sentence
+        said = f"{said[:-1]}{where}: {scores[name][at]:.2f}{chance}."
+        if self.resting[at]:
+            first = (self.text or scores)["first_token"][at]
+            said += f" Otherwise it rests on the first token ({first:.2f})."
+        if layer == 0 and name == "induction":
+            said += f" {OF_THE_FIRST_LAYER}"
+        return said
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a head: layer, head, label, resting."""
+        import pandas as pd
+
+        layers, heads = np.indices(self.resting.shape)
+        columns = {"layer": layers.ravel(), "head": heads.ravel(), "label": np.ravel(self.names)}
+        return pd.DataFrame(columns | {"resting": self.resting.ravel()})
+
+
+def head_labels(random: MotifScores | None = None, text: MotifScores | None = None) -> HeadLabels:
+    """The label of every head from its scores on random tokens that come twice (`motif_scores(model)`) and on text.
+
+    The rule is at the head of this module. Raises `ValueError` where neither is given.
+    """
+    known = text if text is not None else random
+    if known is None:
+        raise ValueError("expected scores on random tokens, on text, or both; got neither.")
+    names, resting = np.array(known.labels(), dtype=object), known.resting()
+    if random is not None and text is not None:
+        repeats = np.array(random.labels(), dtype=object)
+        compares = np.vectorize(_compares_tokens, otypes=[bool])(repeats)
+        names = np.where(compares, repeats, names)
+        resting = np.where(compares, text.rests(), resting)
+    return HeadLabels(names=tuple(map(tuple, names.tolist())), resting=resting, random=random, text=text)
+
+
+def _compares_tokens(name: str) -> bool:
+    return name in MOTIFS and MOTIFS[name].classes is not None
