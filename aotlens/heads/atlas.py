@@ -162,11 +162,8 @@ class Atlas(Result):
         were distilled) in its place."""
         import pandas as pd
 
-        layers, heads = np.array(self.heads).T
         scores = self.motifs
-        columns: dict[str, Any] = {"layer": layers, "head": heads, "label": np.ravel(self.labels.names)}
-        columns["resting"] = self.labels.resting.ravel()
-        columns["margin"] = scores.margins().ravel()
+        columns: dict[str, Any] = dict(self.labels.to_frame())
         for place, name in enumerate(scores.motifs):
             if name not in scores.reasons:
                 columns |= {name: scores.values[place].ravel(), f"x_{name}": scores.excess[place].ravel()}

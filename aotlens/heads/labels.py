@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Float64
 
 from aotlens.conventions import HeadLike, as_head
 from aotlens.heads.attention_to import MIXED, MotifScores
@@ -38,6 +38,8 @@ class HeadLabels(Result):
     """For each layer and head a motif's name, or "mixed"."""
     resting: Bool[np.ndarray, "layer head"]
     """Heads that do this with what they do not spend on the first position."""
+    margins: Float64[np.ndarray, "layer head"]
+    """By how much each label beats the next best, in the scores that it is from (`MotifScores.margins`)."""
     random: MotifScores | None
     """On random tokens that come twice."""
     text: MotifScores | None
@@ -78,12 +80,12 @@ class HeadLabels(Result):
         return said
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head: layer, head, label, resting."""
+        """One row a head: layer, head, label, resting, margin."""
         import pandas as pd
 
         layers, heads = np.indices(self.resting.shape)
         columns = {"layer": layers.ravel(), "head": heads.ravel(), "label": np.ravel(self.names)}
-        return pd.DataFrame(columns | {"resting": self.resting.ravel()})
+        return pd.DataFrame(columns | {"resting": self.resting.ravel(), "margin": self.margins.ravel()})
 
 
 def head_labels(random: MotifScores | None = None, text: MotifScores | None = None) -> HeadLabels:
@@ -94,13 +96,15 @@ def head_labels(random: MotifScores | None = None, text: MotifScores | None = No
     known = text if text is not None else random
     if known is None:
         raise ValueError("expected scores on random tokens, on text, or both; got neither.")
-    names, resting = np.array(known.labels(), dtype=object), known.resting()
+    names, resting, margins = np.array(known.labels(), dtype=object), known.resting(), known.margins()
     if random is not None and text is not None:
         repeats = np.array(random.labels(), dtype=object)
         compares = np.vectorize(_compares_tokens, otypes=[bool])(repeats)
         names = np.where(compares, repeats, names)
         resting = np.where(compares, text.rests(), resting)
-    return HeadLabels(names=tuple(map(tuple, names.tolist())), resting=resting, random=random, text=text)
+        margins = np.where(compares, random.margins(), margins)
+    of_layers = tuple(map(tuple, names.tolist()))
+    return HeadLabels(names=of_layers, resting=resting, margins=margins, random=random, text=text)
 
 
 def _compares_tokens(name: str) -> bool:

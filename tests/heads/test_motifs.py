@@ -236,6 +236,15 @@ def test_what_depends_on_positions_alone_says_so() -> None:
             assert (torch.equal(*keys) and bool(keys[0].any())) == motif.by_position, name
 
 
+def test_a_separator_is_no_word_that_comes_again() -> None:
+    tokenizer = Tokenizer.train(["the cat sat on the mat"], 262)
+    assert tokenizer.eot_id is not None
+    tokens = torch.tensor([[tokenizer.eot_id, *tokenizer.encode("the cat"), tokenizer.eot_id, *tokenizer.encode(" the")]])
+    tokens = torch.cat([tokens, torch.tensor([[tokenizer.eot_id]])], 1)
+    scores = attention_to(_model(d_vocab=262, tokenizer=tokenizer), tokens, "same_word")
+    assert scores.n_queries.tolist() == [1]  # the second "the"
+
+
 def test_sequences_of_three_tokens_are_long_enough() -> None:
     assert motif_scores(_model(), torch.tensor([[0, 1, 1]]), motifs=["previous_token"])["previous_token"].shape == (
         2,

@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import expect
 
 from app.core import Core
+from app.core.errors import RequestError
 from app.core.inference import PromptResult
 from app.core.settings import Settings
 from app.core.switches import How
@@ -73,6 +74,13 @@ def test_both_texts_are_the_librarys(core: Core, how: How):
     assert content["off"] == ["0.1", "1.2"] and content["without"]["tokens"] == made.runs[1]
     pieces = service.pieces(made, 1)
     assert [is_new for _, is_new in pieces] == [False, True] and pieces[0][0] == SHORT
+
+
+def test_the_head_after_the_last_is_none(core: Core):
+    cfg = core.catalog.load("tiny-mhsa").model.cfg
+    for layer, head in ((0, cfg.n_heads), (cfg.n_layers, 0)):
+        with pytest.raises(RequestError, match=f"no head {layer}.{head} .*heads 0 to {cfg.n_heads - 1}"):
+            result_of(core, off=((layer, head),))
 
 
 def test_a_continuation_is_made_once_and_ends_at_its_stop_token(core: Core):
