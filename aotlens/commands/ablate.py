@@ -57,14 +57,15 @@ def ablate_command(
     device: Device = "auto",
     folders: Folders = [],  # noqa: B006
 ) -> None:
-    """Measure the next-token loss with and without a head: the change in nats, and its 95% interval over windows.
+    """Measure the next-token loss with and without a head: the change in nats, and its 95% interval over documents.
 
     Without --head, every head is left out alone. Windows leave themselves out of the means that stand in for a head,
-    unless --text is measured against the means of --corpus.
+    unless --text is measured against the means of --corpus. Windows of one document depend on each other; of fewer than
+    three documents there is no interval, and the change is of these texts.
     """
     import pandas as pd
 
-    from aotlens.data import Encoding, open_corpus, spread_windows
+    from aotlens.data import Encoding, open_corpus, windows_with_documents
     from aotlens.heads import ablate
 
     check_csv(csv, force)
@@ -73,25 +74,26 @@ def ablate_command(
     source = None if corpus is None else open_corpus(corpus)
     model = load_ours("ablate", checkpoint, device, folders)
     tokens = prompt(model, text, ids)
-    windows, which = None, "the prompt"
+    windows, clusters, which = None, None, "the prompt"
     if source is not None:
         documents, read = documents_to_read(model, source, str(corpus), document, all_documents)
         width = model.cfg.n_ctx if tokens is None else tokens.shape[1]
         encoding = Encoding.of(model.tokenizer)
-        windows = spread_windows(source, documents or source.names(), encoding, sequences, width)
+        windows, clusters = windows_with_documents(source, documents or source.names(), encoding, sequences, width)
         which = f"{several(len(windows), 'window')} of {windows.shape[1]} tokens of {read}"
         which = which if tokens is None else f"the prompt, against {which}"
-    inputs, reference = (windows, None) if tokens is None else (tokens, windows)
+    inputs, reference, clusters = (windows, None, clusters) if tokens is None else (tokens, windows, None)
     assert inputs is not None
     n_layers, n_heads = model.cfg.n_layers, model.cfg.n_heads
     each = [[f"{layer}.{number}"] for layer in range(n_layers) for number in range(n_heads)]
     results = {
-        " + ".join(names): ablate(model, inputs, names, how, reference=reference, seed=seed)
+        " + ".join(names): ablate(model, inputs, names, how, reference=reference, clusters=clusters, seed=seed)
         for names in ([head] if head else each)
     }
     if csv is not None:
         frames = [result.to_frame().assign(head=name) for name, result in results.items()]
-        write_csv(pd.concat(frames)[["head", "sequence", "clean", "ablated", "change"]], csv)
+        table_of_all = pd.concat(frames)
+        write_csv(table_of_all[["head", *table_of_all.columns.drop("head")]], csv)
         return
     lines: list[tuple[str, ...]] = [("without", "loss", "change", "95% from", "to")]
     for name, result in results.items():

@@ -17,9 +17,10 @@ TEXT = "the cat sat"
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> str:
-    path = tmp_path / "text.txt"
-    path.write_text("the cat sat on the mat, the rat sat on the cat, and that was that. " * 20)
-    return f"file:{path}"
+    for place, name in enumerate(("one", "two", "three")):
+        text = "the cat sat on the mat, the rat sat on the cat, and that was that. " * (3 + place)
+        (tmp_path / f"{name}.txt").write_text(text[7 * place :])
+    return f"dir:{tmp_path}"
 
 
 def test_a_prompt_without_heads(run: Run) -> None:
@@ -31,15 +32,19 @@ def test_a_prompt_without_heads(run: Run) -> None:
 
 
 def test_every_head_alone_on_a_corpus(run: Run, corpus: str, tmp_path: Path) -> None:
-    code, out, _ = run("ablate", "small", "--corpus", corpus, "--how", "position_mean", "--sequences", "5")
+    code, out, _ = run("ablate", "small", "--corpus", corpus, "--how", "position_mean", "--sequences", "9")
     rows = [line.split() for line in out.splitlines()[3:]]
-    assert code == 0 and "5 windows of 6 tokens" in out and [row[0] for row in rows] == ["0.0", "0.1", "1.0", "1.1"]
+    assert code == 0 and "9 windows of 6 tokens" in out and [row[0] for row in rows] == ["0.0", "0.1", "1.0", "1.1"]
     assert all(float(row[3]) <= float(row[2]) <= float(row[4]) for row in rows)
     csv = tmp_path / "out.csv"
-    arguments = ("--corpus", corpus, "--how", "position_mean", "--sequences", "5", "--csv", str(csv))
+    arguments = ("--corpus", corpus, "--how", "position_mean", "--sequences", "9", "--csv", str(csv))
     assert run("ablate", "small", *arguments)[0] == 0
     frame = pd.read_csv(csv, dtype={"head": str})
-    assert len(frame) == 20 and frame.groupby("head").change.mean()["1.0"] == pytest.approx(float(rows[2][2]), abs=1e-4)
+    assert (
+        len(frame) == 36
+        and frame.cluster.nunique() == 3
+        and frame.groupby("head").change.mean()["1.0"] == pytest.approx(float(rows[2][2]), abs=1e-4)
+    )
 
 
 def test_a_prompt_against_the_means_of_a_corpus(run: Run, corpus: str) -> None:

@@ -239,7 +239,9 @@ def test_what_depends_on_positions_alone_says_so() -> None:
 def test_a_separator_is_no_word_that_comes_again() -> None:
     tokenizer = Tokenizer.train(["the cat sat on the mat"], 262)
     assert tokenizer.eot_id is not None
-    tokens = torch.tensor([[tokenizer.eot_id, *tokenizer.encode("the cat"), tokenizer.eot_id, *tokenizer.encode(" the")]])
+    tokens = torch.tensor(
+        [[tokenizer.eot_id, *tokenizer.encode("the cat"), tokenizer.eot_id, *tokenizer.encode(" the")]]
+    )
     tokens = torch.cat([tokens, torch.tensor([[tokenizer.eot_id]])], 1)
     scores = attention_to(_model(d_vocab=262, tokenizer=tokenizer), tokens, "same_word")
     assert scores.n_queries.tolist() == [1]  # the second "the"

@@ -34,7 +34,7 @@ class Measure(NamedTuple):
     unit: str
     """`nats a token`, `nats a byte`, `nats a word`, or `share`."""
     low: float
-    """End of the 95% interval: Wilson's of a share, bootstrapped over the units of a loss; NaN where there is none."""
+    """End of the 95% interval: Wilson's of a share, over the units of a loss; NaN where there is none."""
     high: float
     standard_error: float
     """Over seeds, of a loss on random windows; NaN elsewhere."""
@@ -53,7 +53,7 @@ class PairedDifference(NamedTuple):
     difference: float
     """The left model's figure less the right one's."""
     low: float
-    """End of the 95% interval, bootstrapped over units that both share; NaN for accuracies."""
+    """End of the 95% interval, over units that both share; NaN for accuracies."""
     high: float
     p: float
     """McNemar's exact p-value of an accuracy, for this pair alone; NaN for losses."""

@@ -28,7 +28,7 @@ SCATTER = about(
 )
 DOSSIER = about(
     "What the head does, in a sentence made from its scores: the motif, its share of the attention beside chance, how "
-    "constant the pattern is over texts, and what the loss rises by without it, with the 95% interval over windows.",
+    "constant the pattern is over texts, and what the loss rises by without it, with the 95% interval over documents.",
 )
 EXAMPLES = about(
     "Of every query, what its attention has away from the start token (key 0) is cut in ten equal bins. Of each bin "
@@ -56,14 +56,15 @@ PARTNERS = about(
 )
 LOSSES = about(
     "What the loss rises by, in nats a token, with this head’s output or pattern replaced, all other heads as they "
-    "are; 95% interval over windows (Student’s t of paired differences). Beside it: all heads at once. A head whose "
-    "mean pattern costs nothing does the same on every text.",
+    "are; 95% interval over documents (CR2; over windows where they are not known). Beside it: all heads at once. A "
+    "head whose mean pattern costs nothing does the same on every text.",
     source="aotlens.heads.ablate_each; the practical test of where contextual patterns are needed: Non-linearity in "
     "attention, §5",
 )
 MOTIFS = about(
     "Attention to each motif’s keys, mean over queries that have such a key, beside chance; the interval is that of "
-    "the difference (percentile bootstrap over windows).",
+    "the difference, over documents. Beside induction and duplicate tokens stands what other tokens that occurred as "
+    "often get from the same query.",
 )
 PATH = about(
     "Six views, in order, that find the circuit by which a small model continues what it has read before. Every number "

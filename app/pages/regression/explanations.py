@@ -8,7 +8,7 @@ from app.shell.panel import about
 ERRORS = about(
     "A prompt x1, y1, x2, y2, … labels random inputs by one random linear function; at every x the model says what its "
     f"label is. A line is the mean squared error over {N_PROMPTS} prompts by the number of labelled examples before "
-    "the query, divided by what saying 0 gets; its band is a 95% bootstrap interval over prompts, and says nothing of "
+    "the query, divided by what saying 0 gets; its band is a 95% interval over prompts, and says nothing of "
     "other trainings. Dashed: least squares, averaging (the mean of y·x as weights) and the mean label of the 3 "
     "nearest inputs, on the same prompts; a linear axis cuts them off where they rise above all models. Sliders move "
     "prompts away from those that the models were trained on. A skew s makes the i-th eigenvalue of the inputs' "
