@@ -17,13 +17,18 @@ it is and spreads T three to four times wider.) R turns the later head as a whol
 one matrix, a tied output) are kept. `aotlens.circuits.random_rotation` derives mean and variance of T and draws its
 tails. R acts on D dimensions: d_model, or d_model − 1 where a norm's centring leaves one out (`folded`).
 
-**What it does not say.** A stream that all heads share (an embedding whose variance lies in few directions, say)
-rejects this null for many pairs; the rank among the later head's partners tells which of them stand out. Where the
-later head is turned at random, p ≤ .05 in 5 to 6% of pairs, whatever the earlier one's moments (low rank, drifting
-text); where all heads, drawn independently, share a stream of 32 dimensions whose variances fall as 1 ÷ rank^¼, in 13%,
-as 1 ÷ √rank in 44%, and as 1 ÷ rank in 99%. A score far
-below its null is no absence of composition: the head reads mostly something else, and still reads this. Neither score
-nor z sees size: a head that writes next to nothing can have the score of a strong one, so look at the product's norm.
+**The second null, which decides.** A stream that all heads share rejects rotations for many pairs: where all heads,
+drawn independently, share a stream of 32 dimensions whose variances fall as 1 ÷ √rank, rotations are rejected at p ≤
+.05 in 44% of pairs, as 1 ÷ rank in 99%. So the later head's directions are also flipped, each by a fair coin, in the
+eigenbasis of the covariance of the stream that it reads (`aotlens.circuits.sign_flips`, which derives mean and
+variance): that keeps what every direction carries. The stream is that of a text, with `data`, and otherwise that of the
+embeddings, tokens and positions taken as equally likely. `edges` are the pairs with `z_signs` of `EDGE_Z` (3) or more.
+Simulated (6,912 pairs each), independent heads of streams that fall as 1 ÷ √rank, 1 ÷ rank and 1 ÷ rank² reach it in
+.5%, .4% and .1% of pairs, and z of 3 against rotations in 6%, 51% and 87%.
+
+**What neither says.** A score far below its null is no absence of composition: the head reads mostly something else,
+and still reads this. Neither score nor z sees size: a head that writes next to nothing can have the score of a strong
+one, so look at the product's norm.
 
 **On a text.** Weights say what a head could write. With `data`, W_OV^e is replaced by what e did write there: with M
 the covariance over positions of the rows C r / s (r its result, s the later layer's scale), T = tr(M N), N the later
@@ -45,7 +50,9 @@ from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
 from aotlens.circuits.random_rotation import TIED, rotation_mean, rotation_std, squared_corners
-from aotlens.circuits.written import written_moments
+from aotlens.circuits.sign_flips import Heads, eigenbasis, sign_moments
+from aotlens.circuits.written import Written, written_moments
+from aotlens.conventions import Progress
 from aotlens.models import AttentionOnlyTransformer, folded_norm, require_ours
 from aotlens.models.weights import double
 from aotlens.results import Result
@@ -56,10 +63,10 @@ if TYPE_CHECKING:
 Mode = Literal["q", "k", "v"]
 _MODES: tuple[Mode, ...] = ("q", "k", "v")
 
-#: Share of false edges among `Composition.edges` that is accepted on average (Benjamini and Hochberg 1995).
-FALSE_DISCOVERY_RATE = 0.05
-#: Rotations at least, and rotations for each pair, so that the smallest p-value can pass as the only edge of all pairs.
-LEAST_ROTATIONS, ROTATIONS_PER_PAIR = 2000, 20
+#: `Composition.z_signs` from which a pair is an edge.
+EDGE_Z = 3.0
+#: The z against rotations for which p-values are drawn: below it nobody asks, above it hardly a rotation reaches.
+BAND = (0.0, 8.0)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -82,8 +89,15 @@ class Composition(Result):
     z: Float64[np.ndarray, "layer head layer head"]
     """(norms² − random_mean) / random_std: of the square, which is skewed, so no p-value can be read off it. NaN also
     where no rotation changes the product."""
+    z_signs: Float64[np.ndarray, "layer head layer head"]
+    """The same against flipped signs, (norms² − signs_mean) / signs_std; NaN also where no flip changes the product."""
+    signs_mean: Float64[np.ndarray, "layer head layer head"]
+    """The mean of the squared norm over flips of signs, exactly."""
+    signs_std: Float64[np.ndarray, "layer head layer head"]
+    """Its standard deviation, exactly."""
     p_above: Float64[np.ndarray, "layer head layer head"]
-    """(1 + rotations that reach norms²) / (1 + n_random): one-sided, small where the pair composes."""
+    """(1 + rotations that reach norms²) / (1 + n_random): one-sided, small where the pair composes. NaN where none were
+    drawn: without `n_random`, and for pairs whose z lies outside `BAND`, of which it says enough."""
     p_below: Float64[np.ndarray, "layer head layer head"]
     """The same for rotations that stay at or below norms²: small where the two heads avoid each other."""
     random_mean: Float64[np.ndarray, "layer head layer head"]
@@ -91,18 +105,18 @@ class Composition(Result):
     random_std: Float64[np.ndarray, "layer head layer head"]
     """Its standard deviation, exactly; NaN where no rotation changes the product."""
     edges: Bool[np.ndarray, "layer head layer head"]
-    """Pairs above their null: Benjamini and Hochberg on `p_above` over all pairs, at a false discovery rate of 5%."""
+    """Pairs whose `z_signs` is `EDGE_Z` or more."""
     random_rms: float | int
     """Root mean square of `values` over rotations: 1/√D, whatever the two heads."""
     n_random: int
-    """The rotations drawn for `p_above` and `p_below`; all pairs share them."""
+    """The rotations drawn for `p_above` and `p_below`, which all pairs share; 0 for none."""
     n_positions: int | None = None
     """Of the text that the earlier heads wrote on; None where their weights stand for them."""
 
     @property
     def headline(self) -> str:
         n_pairs = int(_is_pair(*self.values.shape[:2]).sum())
-        return f"{int(self.edges.sum())} of {n_pairs} pairs of heads are above random rotations"
+        return f"{int(self.edges.sum())} of {n_pairs} pairs of heads have z ≥ {EDGE_Z:g} against flipped signs"
 
     def to_frame(self) -> pd.DataFrame:
         """One row a pair, the highest score first; no rows for a model of one layer."""
@@ -111,9 +125,10 @@ class Composition(Result):
         pair = _is_pair(*self.values.shape[:2])
         names = ("earlier_layer", "earlier_head", "later_layer", "later_head")
         columns = dict(zip(names, np.nonzero(pair), strict=True)) | {"composition": self.values[pair]}
-        columns |= {"rank": self.rank[pair], "edge": self.edges[pair], "z": self.z[pair]}
+        columns |= {"rank": self.rank[pair], "edge": self.edges[pair], "z_signs": self.z_signs[pair], "z": self.z[pair]}
         columns |= {"p_above": self.p_above[pair], "p_below": self.p_below[pair], "norm": self.norms[pair]}
-        columns |= {"random_mean": self.random_mean[pair], "random_std": self.random_std[pair]}
+        for name in ("random_mean", "random_std", "signs_mean", "signs_std"):
+            columns[name] = getattr(self, name)[pair]
         return pd.DataFrame(columns).sort_values("composition", ascending=False, kind="stable", ignore_index=True)
 
 
@@ -124,8 +139,9 @@ def composition(
     folded: bool = False,
     data: Tensor | str | list[str] | None = None,
     about_mean: bool = True,
-    n_random: int | None = None,
+    n_random: int = 0,
     seed: int = 0,
+    progress: Progress | None = None,
 ) -> Composition:
     """The q, k or v composition of every pair of heads in different layers, and how far it is from chance.
 
@@ -139,20 +155,20 @@ def composition(
     what their weights could, and implies `folded`: their covariance over positions, or with `about_mean=False` their
     second moment, in which a constant that a head writes everywhere counts. One forward pass more.
 
-    `n_random` is the number of rotations drawn from `seed`, by default 20 for each pair and at least 2,000: with fewer
-    than 20 a pair, no single pair can pass as the only edge.
+    Both z are exact. `n_random` rotations, drawn from `seed`, give p-values of the pairs whose z lies in `BAND`.
+    `progress(done, total)` counts later layers.
 
     A model of one layer has no pairs: zeros, and an empty `to_frame()`.
 
-    Time: O(pairs · d_model · d_head²) in float64 on the CPU, and O(n_random · (d_head³ + heads · d_head² +
-    pairs · d_head)) for the rotations. Memory: one layer's heads against another's, and some 64 MB of rotations.
+    Time: O(pairs · d_model²) in float64 on the CPU, and O(n_random · (d_head³ + heads · d_head² + pairs · d_head)) for
+    rotations. Memory: 64 rows of a d_model × d_model matrix a head, and some 64 MB of rotations.
 
-    Raises `ValueError` for another mode, for q and k where `phi="fixed"` leaves no queries and keys, for fewer than one
-    rotation, and for weights that are not finite.
+    Raises `ValueError` for another mode, for q and k where `phi="fixed"` leaves no queries and keys, for fewer than no
+    rotations, and for weights that are not finite.
     """
     require_ours(model, "composition")
     written = None if data is None else written_moments(model, data, about_mean)
-    return _compositions(model, [_checked_mode(model, mode)], folded, n_random, seed, written)[0]
+    return _compositions(model, [_checked_mode(model, mode)], folded, n_random, seed, written, progress)[0]
 
 
 def all_compositions(
@@ -161,8 +177,9 @@ def all_compositions(
     folded: bool = False,
     data: Tensor | str | list[str] | None = None,
     about_mean: bool = True,
-    n_random: int | None = None,
+    n_random: int = 0,
     seed: int = 0,
+    progress: Progress | None = None,
 ) -> dict[Mode, Composition]:
     """`composition` in every mode that the model has (v alone where `phi="fixed"`), by mode.
 
@@ -172,7 +189,7 @@ def all_compositions(
     require_ours(model, "all_compositions")
     modes = [mode for mode in _MODES if mode == "v" or model.cfg.has_query_key]
     written = None if data is None else written_moments(model, data, about_mean)
-    return dict(zip(modes, _compositions(model, modes, folded, n_random, seed, written), strict=True))
+    return dict(zip(modes, _compositions(model, modes, folded, n_random, seed, written, progress), strict=True))
 
 
 @torch.no_grad()
@@ -180,37 +197,36 @@ def _compositions(
     model: AttentionOnlyTransformer,
     modes: Sequence[Mode],
     folded: bool,
-    n_random: int | None,
+    n_random: int,
     seed: int,
-    written: tuple[Tensor, int] | None,
+    written: Written | None,
+    progress: Progress | None,
 ) -> list[Composition]:
-    from scipy.stats import false_discovery_control
-
     cfg, folded = model.cfg, folded or written is not None
-    moments, n_positions = written or (None, None)
+    if n_random < 0:
+        raise ValueError(f"n_random={n_random}: expected a number of rotations, or 0 for none.")
     pair = _is_pair(cfg.n_layers, cfg.n_heads)
-    n_pairs = int(pair.sum())
-    n_rotations = max(LEAST_ROTATIONS, ROTATIONS_PER_PAIR * n_pairs) if n_random is None else n_random
-    if n_rotations < 1:
-        raise ValueError(f"n_random={n_random}: expected at least 1 rotation, or None for 20 a pair.")
     width = cfg.d_model - 1 if folded and cfg.norm and cfg.d_model > 1 else cfg.d_model
-    measured = [_Pairs(model, mode, folded, moments) for mode in modes]
-    nulls = (
-        _tail_counts(measured, width, n_rotations, seed)
-        if n_pairs
-        else [torch.zeros(2, *pair.shape, dtype=torch.float64)] * len(modes)
-    )
+    measured = [_Pairs(model, mode, folded, None if written is None else written.moments) for mode in modes]
+    signs = _sign_moments(model, measured, folded, written, progress)
     results = []
-    for mode, pairs, counts in zip(modes, measured, nulls, strict=True):
+    nulls = []
+    for pairs in measured:
         s, t = (values[..., : min(cfg.d_head, width)] for values in (pairs.earlier, pairs.later))
         mean, std = (
             torch.stack([moment(s[:, :, j], t[j], width) for j in range(cfg.n_layers)], 2).numpy()
             for moment in (rotation_mean, rotation_std)
         )
-        above, below = np.where(pair, (1 + counts.numpy()) / (1 + n_rotations), np.nan)
-        edges = np.zeros_like(pair)
-        if n_pairs:
-            edges[pair] = false_discovery_control(above[pair]) <= FALSE_DISCOVERY_RATE
+        nulls.append((mean, std, np.where(pair, (pairs.norms.numpy() ** 2 - mean) / std, np.nan)))
+    near = [np.isnan(z) | ((z >= BAND[0]) & (z <= BAND[1])) for *_, z in nulls]
+    counts = _tail_counts(measured, width, n_random, seed) if n_random and pair.any() else [None] * len(modes)
+    for mode, pairs, (mean, std, z), drawn, band, (signs_mean, signs_std) in zip(
+        modes, measured, nulls, counts, near, signs, strict=True
+    ):
+        above = below = np.full(pair.shape, np.nan)
+        if drawn is not None:
+            above, below = np.where(pair & band, (1 + drawn.numpy()) / (1 + n_random), np.nan)
+        z_signs = (pairs.norms.numpy() ** 2 - signs_mean) / signs_std
         results.append(
             Composition(
                 mode=mode,
@@ -218,18 +234,69 @@ def _compositions(
                 values=pairs.values.numpy(),
                 norms=pairs.norms.numpy(),
                 rank=_ranks(pairs.values, pair),
-                z=np.where(pair, (pairs.norms.numpy() ** 2 - mean) / std, np.nan),
+                z=z,
+                z_signs=z_signs,
+                signs_mean=signs_mean,
+                signs_std=signs_std,
                 p_above=above,
                 p_below=below,
                 random_mean=np.where(pair, mean, np.nan),
                 random_std=np.where(pair, std, np.nan),
-                edges=edges,
+                edges=np.nan_to_num(z_signs, nan=-np.inf) >= EDGE_Z,
                 random_rms=width**-0.5,
-                n_random=n_rotations,
-                n_positions=n_positions,
+                n_random=n_random,
+                n_positions=None if written is None else written.n_positions,
             )
         )
     return results
+
+
+def _sign_moments(
+    model: AttentionOnlyTransformer,
+    measured: Sequence[_Pairs],
+    folded: bool,
+    written: Written | None,
+    progress: Progress | None,
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Mean and standard deviation over flips of signs, `[layer, head, layer, head]` for each of `measured`; NaN for no
+    pair. Later layers that read one stream are taken at once: all of them, where there is no text."""
+    n_layers, n_heads = model.cfg.n_layers, model.cfg.n_heads
+    shape = (n_layers, n_heads, n_layers, n_heads)
+    results = [(np.full(shape, np.nan), np.full(shape, np.nan)) for _ in measured]
+    bases = _stream_bases(model, folded, written)
+    every = range(1, n_layers)
+    groups = [every] if written is None else [range(layer, layer + 1) for layer in every]
+    for group in groups if n_layers > 1 else ():
+        basis, last = bases[group[-1]], group[-1]
+        earlier = Heads.of(measured[0].writes[:last] @ basis, measured[0].moments[:last, :, last])
+        asked = [(place, layer) for place in range(len(measured)) for layer in group]
+        later = [
+            (layer * n_heads, Heads.of(measured[place].F[layer].mT @ basis, measured[place].grams_S[layer]))
+            for place, layer in asked
+        ]
+        for (place, layer), both in zip(asked, sign_moments(earlier, later), strict=True):
+            for target, each in zip(results[place], both, strict=True):
+                target[:layer, :, layer] = each.view(layer, n_heads, n_heads).numpy()
+        if progress is not None:
+            progress(last, n_layers - 1)
+    return results
+
+
+def _stream_bases(
+    model: AttentionOnlyTransformer, folded: bool, written: Written | None
+) -> Float64[Tensor, "layer d_model d_model"]:
+    """Eigenvectors, as columns, of the covariance of the stream that each layer reads, centred where `folded`; any
+    for a model without embeddings."""
+    if written is not None:
+        return torch.stack([eigenbasis(stream) for stream in written.streams])
+    d_model = model.cfg.d_model
+    covariance = torch.zeros(d_model, d_model, dtype=torch.float64)
+    for part in (model.embed, model.pos_embed if model.cfg.positions == "learned" else None):
+        for weight in part.parameters() if part is not None else ():
+            if weight.shape[-1] == d_model and len(weight) > 1:
+                rows = folded_norm(model, None).centre(double(weight)) if folded else double(weight)
+                covariance += torch.cov(rows.reshape(-1, d_model).T, correction=0).reshape(d_model, d_model)
+    return eigenbasis(covariance).expand(model.cfg.n_layers, -1, -1)
 
 
 def _checked_mode(model: AttentionOnlyTransformer, mode: str) -> Mode:
@@ -261,6 +328,13 @@ class _Pairs:
     later: Float64[Tensor, "layer head singular"]
     """Those of the matrix that a head, as the later one, reads with."""
 
+    writes: Float64[Tensor, "layer head d_head d_model"]
+    moments: Float64[Tensor, "layer head later d_head d_head"]
+    """AᵀA of the matrix A that a head writes with is writesᵀ moments writes."""
+    F: Float64[Tensor, "layer head d_model d_head"]
+    grams_S: Float64[Tensor, "layer head d_head d_head"]
+    """BBᵀ of the matrix B that a head reads with is F grams_S Fᵀ."""
+
     def __init__(self, model: AttentionOnlyTransformer, mode: Mode, folded: bool, moments: Tensor | None) -> None:
         _check_finite(model, mode)
         W_V, W_O = _reads(model, "W_V", folded), _writes(model, folded)
@@ -283,6 +357,7 @@ class _Pairs:
             for j in range(i + 1, n_layers):
                 X = W_O[i][:, None] @ F[j]  # [earlier head, later head, d_head, d_head]
                 squares[i, :, j] = ((moments[i, :, j][:, None] @ X) * (X @ grams_S[j])).sum((-2, -1))
+        self.writes, self.moments, self.F, self.grams_S = W_O, moments, F, grams_S
         self.norms = squares.clamp(min=0).sqrt()  # rounding can leave −1e-16 where nothing is read
         scale = self.earlier.norm(dim=-1)[..., None] * self.later.norm(dim=-1)
         self.values = torch.where(scale > 0, self.norms / scale, 0.0)

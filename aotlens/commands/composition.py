@@ -48,6 +48,9 @@ def composition_command(
     ] = 16,
     document: Documents = [],  # noqa: B006 (Typer copies it)
     all_documents: AllDocuments = False,
+    random: Annotated[
+        int, typer.Option("--random", min=0, max=MOST_ROWS, metavar="N", help="Rotations for p-values; 0 for none.")
+    ] = 0,
     csv: Csv = None,
     force: Force = False,
     folders: Folders = [],  # noqa: B006 (Typer copies it)
@@ -55,13 +58,13 @@ def composition_command(
     """List the pairs of heads in which the later one reads most of what the earlier one writes.
 
     Pairs are sorted by their Frobenius ratio. Beside it: the earlier head's place among all that the later head can
-    read; whether the pair lies above its null (the same two heads, one of them turned at random against the other) at
-    a false discovery rate of 5% over all pairs; the share of such rotations that reach the product's norm (p above) or
-    stay at or below it (p below); how many standard deviations the norm's square lies above its mean over rotations
-    (z); the norm; and that mean and standard deviation. With --data, the covariance over positions of what the earlier
-    head wrote there takes the place of its weights.
+    read; whether the pair lies above its null, z of 3 or more; how many standard deviations the norm's square lies
+    above its mean over flips of signs in the stream's own directions (z), and over random rotations of one of the two
+    heads (z turned), which any two heads of a trained stream exceed; the norm; and mean and standard deviation of its
+    square over rotations. --random draws rotations for p-values of the pairs that are near. With --data, the covariance
+    over positions of what the earlier head wrote there takes the place of its weights.
     """
-    from aotlens.circuits import composition
+    from aotlens.circuits.composition import EDGE_Z, composition
     from aotlens.data import Encoding, open_corpus, spread_windows
 
     check_csv(csv, force)
@@ -75,7 +78,7 @@ def composition_command(
         encoding = Encoding.of(model.tokenizer)
         windows = spread_windows(source, documents or source.names(), encoding, sequences, model.cfg.n_ctx)
         which = f", of what was written on {several(len(windows), 'window')} of {windows.shape[1]} tokens of {read}"
-    result = composition(model, mode, folded=folded, data=windows, about_mean=not second_moment)
+    result = composition(model, mode, folded=folded, data=windows, about_mean=not second_moment, n_random=random)
     frame = result.to_frame()
     if csv is not None:
         write_csv(frame, csv)
@@ -88,16 +91,17 @@ def composition_command(
         f" (and {other} composition: MSSA has one matrix for both)" if model.cfg.attention == "mssa" and other else ""
     )
     print_text(
-        f"{mode} composition{same}{which}. {result.edges.sum()} of {several(len(frame), 'pair')} above their null, the "
-        f"same two heads turned at random ({result.n_random:,} rotations; false discovery rate 5%). Turned at random, "
-        f"every pair has a root mean square of {result.random_rms:.4f}.\n"
+        f"{mode} composition{same}{which}. {result.edges.sum()} of {several(len(frame), 'pair')} above their null, "
+        f"z ≥ {EDGE_Z:g}. Turned at random, every pair has a root mean square of {result.random_rms:.4f}.\n"
     )
-    titles = ("composition", "place", "above null", "p above", "p below", "z", "norm", "norm² turned: mean", "sd")
+    tails = ("p above", "p below") if random else ()
+    titles = ("composition", "place", "above null", "z", "z turned", *tails, "norm", "norm² turned: mean", "sd")
     lines: list[tuple[str, ...]] = [("earlier", "later", *titles)]
     for row in frame.head(top).itertuples():
         pair = (f"{row.earlier_layer}.{row.earlier_head}", f"{row.later_layer}.{row.later_head}")
         place = f"{row.rank} of {row.later_layer * model.cfg.n_heads}"
-        tails = (f"{row.p_above:.2g}", f"{row.p_below:.2g}", f"{row.z:.1f}")
+        z = [f"{row.z_signs:.1f}", f"{row.z:.1f}"]
+        p = [f"{value:.2g}" if value == value else "" for value in (row.p_above, row.p_below)] if random else []
         sizes = (f"{row.norm:.3g}", f"{row.random_mean:.3g}", f"{row.random_std:.2g}")
-        lines.append((*pair, f"{row.composition:.4f}", place, "yes" if row.edge else "no", *tails, *sizes))
+        lines.append((*pair, f"{row.composition:.4f}", place, "yes" if row.edge else "no", *z, *p, *sizes))
     print_text(table(lines))

@@ -60,7 +60,7 @@ class Partner(NamedTuple):
     value: float
     """The composition score, with norms folded in."""
     z: float
-    """Standard deviations of its square above random rotations."""
+    """Standard deviations of its square above flipped signs (`aotlens.circuits.sign_flips`)."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -394,7 +394,6 @@ def _circuits(model: Any) -> Stage:
         rates[head] = copying_rate(model, head).top1
         score = spectrum(ov_circuit(model, head), k=1, n_vectors=1).copying_score
         scores[head] = np.nan if score is None else score
-    # z is exact, whatever the number of rotations, which p-values alone are drawn from.
-    made = all_compositions(model, folded=True, n_random=1, seed=0)
+    made = all_compositions(model, folded=True)
     parts = {f"composition {mode}": each.values for mode, each in made.items()}
-    return {"copying": rates, "copying_score": scores, **parts, **{f"z {mode}": e.z for mode, e in made.items()}}
+    return {"copying": rates, "copying_score": scores, **parts, **{f"z {mode}": e.z_signs for mode, e in made.items()}}

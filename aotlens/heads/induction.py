@@ -5,11 +5,11 @@ al. 2021; Olsson et al. 2022). It can, since its keys read an earlier head that 
 place that followed the first occurrence, the key then says "the token before me was this one". Five claims follow, each
 with a number of its own (`InductionCircuit.checks`):
 
-    1  on random tokens that come twice, the heads attend to what followed the first occurrence
-    2  their keys read an earlier head most beyond random rotations, and that head attends to the token before
-    3  the weights match: of W_E W_QK (W_E W_OV of the earlier head)ᵀ, a token's row is highest at that same token
-    4  they write what they attend to: tokens → logits is highest at the same token
-    5  without either part, what the model gains from the repetition is gone
+    1  on random tokens that come twice, the heads attend to what followed the first occurrence 2  their keys read an
+    earlier head most beyond flipped signs (`aotlens.circuits.sign_flips`), and that head attends to the token before 3
+    the weights match: of W_E W_QK (W_E W_OV of the earlier head)ᵀ, a token's row is highest at that same token 4  they
+    write what they attend to: tokens → logits is highest at the same token 5  without either part, what the model gains
+    from the repetition is gone
 
 Claims 1, 2 and 4 are the atlas's; 3 is read from the weights, and 5 from runs.
 """
@@ -39,7 +39,7 @@ from aotlens.results import Result
 if TYPE_CHECKING:
     import pandas as pd
 
-#: What claims 2 to 5 ask at least: standard deviations above random rotations, shares of tokens, share of the gain.
+#: What claims 2 to 5 ask at least: standard deviations above flipped signs, shares of tokens, share of the gain.
 LEAST_Z, LEAST_MATCHING, LEAST_COPYING, LEAST_LOST = 3.0, 0.5, 0.1, 0.5
 
 
@@ -61,7 +61,7 @@ class InductionCircuit(Result):
     induction: Float64[np.ndarray, " head"]
     """That score."""
     previous: tuple[Head, ...]
-    """For each, the earlier head that its keys read most beyond random rotations."""
+    """For each, the earlier head that its keys read most beyond flipped signs."""
     z: Float64[np.ndarray, " head"]
     """By how many standard deviations."""
     previous_token: Float64[np.ndarray, " head"]

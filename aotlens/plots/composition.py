@@ -128,7 +128,7 @@ def _add_points(
         curves = [_curve(where[edge.earlier], where[edge.later], bend) for edge in chosen]
         text = [
             f"{_name(edge.earlier)} → {_name(edge.later)}, {name}<br><b>{edge.value:.3f}</b>, place {edge.rank} among "
-            f"what {_name(edge.later)} reads<br>z {edge.z:.1f} of its square, against random rotations"
+            f"what {_name(edge.later)} reads<br>z {edge.z:.1f} of its square, against flipped signs"
             for edge in chosen
         ]
         if len(edges) <= _LABELLED:

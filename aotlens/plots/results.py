@@ -151,7 +151,7 @@ def each_head(result: EachHead, *, theme: Theme = "light") -> go.Figure:
 
 
 def composition(result: Composition, *, head: HeadLike, above_null: bool = True, theme: Theme = "light") -> go.Figure:
-    """The heads that one head reads, and those that read it: pairs above random rotations, or all pairs."""
+    """The heads that one head reads, and those that read it: pairs above flipped signs, or all pairs."""
     shape = result.values.shape[:2]
     chosen = _head(head, shape)
     edges = []
@@ -161,7 +161,7 @@ def composition(result: Composition, *, head: HeadLike, above_null: bool = True,
         pair = (*other, *chosen) if other[0] < chosen[0] else (*chosen, *other)
         if above_null and not result.edges[pair]:
             continue
-        value, z, rank = float(result.values[pair]), float(result.z[pair]), int(result.rank[pair])
+        value, z, rank = float(result.values[pair]), float(result.z_signs[pair]), int(result.rank[pair])
         edges.append(Edge(earlier=pair[:2], later=pair[2:], mode=result.mode, value=value, z=z, rank=rank))
     return composition_graph(edges, chosen, *shape, theme=theme)
 

@@ -109,11 +109,12 @@ def run_long_rows(model: AttentionOnlyTransformer, ids: Tensor) -> None:
 
 
 def run_composition(model: AttentionOnlyTransformer, ids: Tensor) -> None:
-    all_compositions(model, n_random=1)
+    all_compositions(model)
 
 
 def run_composition_null(model: AttentionOnlyTransformer, ids: Tensor) -> dict[str, int]:
-    return {"rotations": all_compositions(model)["q"].n_random}
+    pairs = model.cfg.n_layers * (model.cfg.n_layers - 1) // 2 * model.cfg.n_heads**2
+    return {"rotations": all_compositions(model, n_random=max(2000, 20 * pairs))["q"].n_random}
 
 
 def run_atlas(model: AttentionOnlyTransformer, ids: Tensor) -> None:

@@ -30,7 +30,7 @@ def pairs(s: Shape) -> float:
 
 
 def rotations(s: Shape) -> float:
-    """As many as `all_compositions` draws by default."""
+    """As many as `run_composition_null` draws."""
     return max(2000, 20 * pairs(s))
 
 

@@ -84,7 +84,7 @@ def partner_table(
             circuit = dcc.Link("circuit", href=links.to("circuits", checkpoint=checkpoint, head=later, **through))
             rows.append((relation, _head_button(one.head), words.MODES[one.mode], f"{one.z:.1f}", circuit))
     if not rows:
-        return html.P("No other head is read or fed beyond random rotations.", className="quiet")
+        return html.P("No other head is read or fed beyond flipped signs.", className="quiet")
     return small_table(("", "head", "by its" if found["reads"] else "by", "z", ""), rows, numbers=(3,))
 
 

@@ -42,7 +42,7 @@ WEIGHTS = about(
     "Read from the weights alone. Among the 512 most frequent tokens, those rows of the head’s full circuits whose "
     "largest entry stands out most, and these entries. Looks for: which keys a query token scores highest, above the "
     "level of its row. Through another head: the same where keys (or queries) are what that head writes; it is shown "
-    "where the head reads one beyond random rotations (z ≥ 3). Writes: which next tokens attending to a token makes "
+    "where the head reads one beyond flipped signs (z ≥ 3). Writes: which next tokens attending to a token makes "
     "likelier.",
     formula="QK: W_E W_QK W_Eᵀ − log-mean-exp of the row, nats;  OV: W_E W_OV W_U − mean of the row, logits",
     source=_FRAMEWORK,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 #: Tokens before a query and before a key that a passage has, and the least attention of a key that is told.
 _BEFORE_QUERY, _BEFORE_KEY, _LEAST = 14, 4, 0.05
-#: From how many standard deviations above random rotations a head's circuit is shown through another one.
+#: From how many standard deviations above flipped signs a head's circuit is shown through another one.
 _LEAST_Z = 3.0
 #: Motifs that are listed of a head, those most beyond chance first.
 _N_MOTIFS = 6
@@ -143,7 +143,7 @@ def _of(service: Atlases, made: Made, head: Head, kind: str, through: Head | Non
 
 
 def partners(made: Made, head: Head) -> dict[str, tuple[Partner, ...]]:
-    """Whom a head reads and feeds most beyond random rotations."""
+    """Whom a head reads and feeds most beyond flipped signs."""
     return {"reads": made.atlas.reads(head, 4), "feeds": made.atlas.feeds(head, 4)}
 
 

@@ -93,7 +93,7 @@ def steps(service: Atlases) -> list[Step]:
         Step(
             title="How does it know where to look?",
             look=f"The lines into {name}, and the strongest of them.",
-            means=f"Its keys read head {before}, {circuit.z[best]:.0f} standard deviations beyond random rotations; "
+            means=f"Its keys read head {before}, {circuit.z[best]:.0f} standard deviations beyond flipped signs; "
             f"and {before} gives {circuit.previous_token[best]:.2f} of its attention to the token before{by_chance}. "
             "So each key tells which token stood before it.",
             links=(

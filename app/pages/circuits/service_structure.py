@@ -84,7 +84,7 @@ def all_edges(compositions: Mapping[str, Composition], head: Head, *, one_matrix
             for index in range(n_heads):
                 earlier, later = ((layer, index), head) if layer < head[0] else (head, (layer, index))
                 pair = (*earlier, *later)
-                value, z, rank = float(found.values[pair]), float(found.z[pair]), int(found.rank[pair])
+                value, z, rank = float(found.values[pair]), float(found.z_signs[pair]), int(found.rank[pair])
                 edges.append(Edge(earlier=earlier, later=later, mode=name, value=value, z=z, rank=rank))
     return sorted(edges, key=lambda edge: -edge.value)
 
@@ -127,9 +127,8 @@ def edge_records(edges: list[Edge], head: Head, compositions: Mapping[str, Compo
                 "value": edge.value,
                 "rank": edge.rank,
                 "above_null": "yes" if found.edges[pair] else "no",
-                "p_above": float(found.p_above[pair]),
-                "p_below": float(found.p_below[pair]),
                 "z": edge.z if math.isfinite(edge.z) else None,
+                "z_turned": float(found.z[pair]) if math.isfinite(found.z[pair]) else None,
                 "norm": float(found.norms[pair]),
                 "random_mean": float(found.random_mean[pair]),
                 "random_std": float(found.random_std[pair]) if math.isfinite(found.random_std[pair]) else None,

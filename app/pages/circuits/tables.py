@@ -101,9 +101,14 @@ def singular_table(shown: Shown, records: list[dict[str, Any]]) -> html.Table:
 def edge_columns() -> list[dict[str, Any]]:
     """Composition of the chosen head with the others."""
     turned = "of the product's squared norm over random rotations of the same two heads"
-    above = "Whether the pair lies above its null, at a false discovery rate of 5% over all pairs of the model"
-    p_above = "Share of random rotations of the same two heads that reach this product's norm"
-    z = f"Standard deviations {turned}, from their mean. Skewed, and blind to size: p and the norm stand beside it"
+    above = "Whether the pair lies above its null: z of 3 or more"
+    z = (
+        "Standard deviations of the product's squared norm from its mean, over flips of signs in the directions in "
+        "which the stream varies. Skewed, and blind to size: the norm stands beside it"
+    )
+    z_turned = (
+        f"Standard deviations {turned}, from their mean: large for any two heads of a stream that few directions fill"
+    )
     return [
         {"field": "relation", "headerName": "this head"},
         {"field": "head", "headerName": "head", "cellClass": "mono pick",
@@ -114,8 +119,8 @@ def edge_columns() -> list[dict[str, Any]]:
         number("value", "composition", ".3f", "‖W_first W_second‖ / (‖W_first‖ ‖W_second‖), 0 to 1"),
         number("rank", "place", "d", "Of the earlier head among all heads that the later one can read, by composition"),
         {"field": "above_null", "headerName": "above null", "headerTooltip": above},
-        number("p_above", "p", ".2g", p_above),
         number("z", "z", "+.1f", z),
+        number("z_turned", "z, turned", "+.1f", z_turned),
         number("norm", "norm", ".3g", "‖W_first W_second‖: how much the later head reads"),
         {"field": "turned", "headerName": "norm², turned", "type": "rightAligned",
          "headerTooltip": f"Mean ± standard deviation {turned}"},

@@ -197,13 +197,15 @@ def singular(shown: Shown, found: Spectrum) -> str:
 
 def composed(around: Around, z: float) -> str:
     """How many pairs lie above their null, and what the null is."""
+    from aotlens.circuits.composition import EDGE_Z
+
     n = sum(edge.z >= z for edge in around.above_null)
     found = next(iter(around.compositions.values()))
     same = " Queries and keys are one matrix here (MSSA), so q and k composition are one number." if around.mssa else ""
     cut = f" The strongest {MAX_EDGES} are drawn." if n > MAX_EDGES else ""
-    level = f" and at least {z:g} of its standard deviations from its mean" if z else ""
+    level = f" and at least z = {z:g}" if z > EDGE_Z else ""
     return (
-        f"{n} of {len(around.edges)} pairs lie above their null{level}: the same two heads, one of them turned at "
-        f"random ({found.n_random:,} rotations; false discovery rate 5% over all pairs of the model). So turned, every "
-        f"pair has a root mean square of {found.random_rms:.3f}.{cut}{same}"
+        f"{n} of {len(around.edges)} pairs lie above their null{level}: z ≥ {EDGE_Z:g} where the directions in which "
+        f"the stream varies are kept, and which of them the two heads share is drawn. Turned freely, every pair has a "
+        f"root mean square of {found.random_rms:.3f}.{cut}{same}"
     )

@@ -289,7 +289,7 @@ def test_composition_is_the_librarys_and_told_once_for_mssa(more: Circuits):
     assert [edge.value for edge in around.edges] == sorted((edge.value for edge in around.edges), reverse=True)
     pair = (*first.earlier, *first.later)
     (record, *_) = structure.edge_records(around.edges, (1, 0), around.compositions)
-    assert (record["rank"], record["p_above"]) == (found.rank[pair], found.p_above[pair])
+    assert (record["rank"], record["z"], record["z_turned"]) == (found.rank[pair], found.z_signs[pair], found.z[pair])
     assert (record["norm"], record["random_mean"]) == (found.norms[pair], found.random_mean[pair])
     kept = sum(int(one.edges[:, :, 1, 0].sum()) for mode, one in around.compositions.items() if mode != "k")
     assert len(around.above_null) == kept
