@@ -92,7 +92,9 @@ class Heads:
 
     def __init__(self, found: Distillation) -> None:
         index = found.width_index(WIDTH)
-        self.label = np.array(found.attending.label)
+        #: Heads that rest on the first position count as heads on it, whatever they do besides.
+        rests = found.attending.scores.rests()[tuple(np.array(found.attending.heads).T)]
+        self.label = np.where(rests, FIRST, np.array(found.attending.label, dtype=object))
         self.special = _special(found.attending)
         self.constancy = found.attending.constancy
         self.error = found.error[:, index].mean(1)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -61,9 +60,14 @@ def mean_of(scores: list[MotifScores]) -> MotifScores:
     return dataclasses.replace(scores[0], values=np.mean([one.values for one in scores], axis=0))
 
 
+def heads_on_places(scores: MotifScores) -> dict[str, int]:
+    """How many heads give each place half their attention."""
+    return {place: int((np.nan_to_num(scores[place]) >= THRESHOLD).sum()) for place in PLACES}
+
+
 def findings_of(name: str, found: list[MotifScores], bidirectional: bool) -> Iterator[Finding]:
-    counts = [Counter(label for row in one.labels(THRESHOLD) for label in row) for one in found]
-    repeated = [max((n for label, n in count.items() if label in PLACES), default=0) for count in counts]
+    counts = [heads_on_places(one) for one in found]
+    repeated = [max(count.values()) for count in counts]
     yield Finding(claim=f"{name}: heads that share the commonest pattern", expected="several", bounds=(2, INF),
                   measured=tuple(map(float, repeated)))  # fmt: skip
     wanted = ("next_token", "first_token", "last_token") if bidirectional else ("first_token",)
@@ -109,7 +113,7 @@ def main(argv: list[str] | None = None) -> int:
         bidirectional = name == chosen.bert or model.sees_later_keys
         findings += findings_of(name, found, bidirectional)
         mean = mean_of(found)
-        labels = Counter(label for row in mean.labels(THRESHOLD) for label in row)
+        labels = heads_on_places(mean)
         shown = [
             "not seen" if place in mean.reasons else f"{mean[place].max():.2f} ({labels[place]})" for place in PLACES
         ]

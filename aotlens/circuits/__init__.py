@@ -6,7 +6,9 @@ labelled.py  entries as tables, with the names of rows and columns
 sides.py     what a head can read: tokens, positions, biases, a prompt, another head's output
 qk_ov.py     `qk_circuit`, `ov_circuit`
 overview.py  a whole circuit in one small picture, and exact pieces of it
-composition.py  what later heads read of what earlier ones write, beside the same heads turned at random
+composition.py  what later heads read of what earlier ones write, beside two nulls
+    head_pairs.py           the products of all pairs, by their factors; written.py: what heads wrote on a text
+    sign_flips.py           flipped directions of the stream that they share: the null that decides
     random_rotation.py      what turning one matrix against another at random does to their product
 spectrum.py  eigenvalues, singular pairs, the copying score
 copying.py   how often a head, or a sum of heads, raises a token's own logit most
