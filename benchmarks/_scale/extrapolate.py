@@ -11,6 +11,7 @@ were measured apart, add up as squares of distances in logarithms.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -60,6 +61,17 @@ class Estimate(NamedTuple):
     value: float
     low: float
     high: float
+
+    def needs(self, measured: float) -> float:
+        """By how much the interval must grow, in logarithms, to hold what was measured; at most 1 where it does."""
+        reach = self.high / self.value if measured > self.value else self.value / self.low
+        return abs(math.log(measured / self.value)) / max(math.log(reach), 1e-9)
+
+    def widened(self, factor: float) -> Estimate:
+        """The interval with both ends that much further away, in logarithms."""
+        return Estimate(
+            self.value, self.value * (self.low / self.value) ** factor, self.value * (self.high / self.value) ** factor
+        )
 
 
 def axis_fit(points: Points, headline: Headline, axis: str, figure: str) -> AxisFit:

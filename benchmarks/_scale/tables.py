@@ -101,6 +101,7 @@ def section(points: Points) -> str:
         _table(_trained(points)),
         "### All axes at once",
         _table(_corner(points)),
+        _held(points),
         *[block for name, target in TARGETS.items() for block in (
             f"### Extrapolated: {name}", f"{_sizes(target)}.", _table(_target(points, target)))],
     ]  # fmt: skip
@@ -203,6 +204,36 @@ def _corner(points: Points) -> list[dict[str, Any]]:
     return rows
 
 
+def _needs(points: Points, found: Callable[..., Estimate | None]) -> list[float]:
+    """Of every point that changes all axes at once, what its interval needs (`Estimate.needs`); time and memory."""
+    needs = []
+    for name, headline in HEADLINES.items():
+        figures = points.measured(key_of(name, CORNER))
+        for figure in (points.clock, "bytes") if figures is not None and headline.axes else ():
+            estimate = found(points, name, CORNER, figure)
+            needs += [] if estimate is None else [estimate.needs(figures[figure])]
+    return needs
+
+
+def _widening(points: Points) -> float:
+    """By how much the law's intervals are widened: what would have held every point that they had not seen."""
+    return max([1.0, *_needs(points, from_law)])
+
+
+def _held(points: Points) -> str:
+    """How many of the unseen points the intervals hold."""
+    law, axes = _needs(points, from_law), _needs(points, from_axes)
+    if not law:
+        return ""
+    held = [sum(need <= 1 for need in each) for each in (law, axes)]
+    return (
+        f"The law's intervals hold {held[0]} of these {len(law)} points, those of the axes {held[1]}: they say how well "
+        f"the points of an analysis fix its rates, and are no 95% intervals of a new shape. Below, those of the law are "
+        f"{_widening(points):.1f} times as wide, in logarithms, which would have held all {len(law)}: a new shape is "
+        f"expected to fit in {len(law)} of {len(law) + 1} cases, if it is like these."
+    )
+
+
 def _target(points: Points, target: Shape) -> list[dict[str, Any]]:
     rows = []
     for name, headline in HEADLINES.items():
@@ -213,7 +244,8 @@ def _target(points: Points, target: Shape) -> list[dict[str, Any]]:
             (points.clock, "time", words.seconds),
             ("bytes", "memory", words.size),
         ):
-            row[f"{unit}, from the law"] = _with_interval(from_law(points, name, target, figure), said)
+            law = from_law(points, name, target, figure)
+            row[f"{unit}, from the law"] = _with_interval(law and law.widened(_widening(points)), said)
             axes = from_axes(points, name, target, figure)
             row[f"{unit}, from the axes"] = "–" if axes is None else said(axes.value)
         rows.append(row)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks._scale.extrapolate import Estimate
 from benchmarks._scale.figure import draw
 from benchmarks._scale.headline import HEADLINES
 from benchmarks._scale.reasons import REASONS
@@ -36,6 +37,13 @@ def test_the_page_follows_from_the_points(points: Points) -> None:
     made = section(points).strip()
     assert re.sub(r"[\d.,]+", "", stored) == re.sub(r"[\d.,]+", "", made)
     assert numbers(stored) == pytest.approx(numbers(made), rel=0.12, abs=0.011)
+
+
+def test_an_interval_grows_until_it_holds_what_was_measured() -> None:
+    estimate = Estimate(value=10.0, low=5.0, high=40.0)
+    assert estimate.needs(20.0) == pytest.approx(0.5) and estimate.needs(5.0) == pytest.approx(1)
+    wider = estimate.widened(estimate.needs(1.25))
+    assert wider.value == 10 and wider.low == pytest.approx(1.25) and wider.high == pytest.approx(640)
 
 
 def test_the_picture_has_every_point(points: Points) -> None:
