@@ -64,7 +64,7 @@ def _of_heads(model: AttentionOnlyTransformer, tokens: torch.Tensor) -> Iterator
     several = torch.randint(279, (6, 12), generator=torch.Generator().manual_seed(0))
     yield heads.ablate_each(model, several)
     made = heads.atlas(model, several, hows=("zero",), cache=None)
-    yield from (made, made.examples, heads.stored_atlas("novels-1l-mhsa"))
+    yield from (made, made.labels, made.examples, heads.stored_atlas("novels-1l-mhsa"))
     built, (repeats, _) = induction(8, 8.0), repeated(8, 6)
     yield heads.induction_circuit(built, heads.atlas(built, repeats, hows=(), cache=None), n_sequences=4, half_length=8)
     yield heads.sufficient_heads(model, several, model(several).argmax(-1), how="zero")

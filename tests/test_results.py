@@ -19,6 +19,7 @@ PACKAGES = ("circuits", "denoise", "distill", "evaluate", "heads", "paths", "tri
 #: Frozen dataclasses that packages export and that no analysis returns: settings, and names of things.
 NOT_RESULTS = {
     "Inputs",
+    "Metric",
     "Motif",
     "Settings",
     "Path",

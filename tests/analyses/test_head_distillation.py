@@ -72,8 +72,13 @@ def test_heads_are_compared_within_a_checkpoint() -> None:
     label = np.array(["first_token"] * 6 + ["current_token"] * 10)
     error = np.where(label == "first_token", 0.2, 0.5) + 0.01 * generator.standard_normal(16)
     shares = {"first_token": generator.random(16), "separator": generator.random(16)}
-    scores = SimpleNamespace(motifs=tuple(shares), n_queries=np.array([40, 10]))
-    attending = SimpleNamespace(label=tuple(label), to=shares.__getitem__, scores=scores, constancy=1 - error**2)
+    scores = SimpleNamespace(
+        motifs=tuple(shares), n_queries=np.array([40, 10]), rests=lambda: (label == "first_token")[None]
+    )
+    attending = SimpleNamespace(
+        label=("previous_token",) * 16, heads=tuple((0, head) for head in range(16)), to=shares.__getitem__,
+        scores=scores, constancy=1 - error**2,
+    )  # fmt: skip
     found = SimpleNamespace(
         attending=attending,
         width_index=lambda width: 0,
