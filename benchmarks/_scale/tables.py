@@ -226,11 +226,12 @@ def _held(points: Points) -> str:
     if not law:
         return ""
     held = [sum(need <= 1 for need in each) for each in (law, axes)]
+    n = len(law)
     return (
-        f"The law's intervals hold {held[0]} of these {len(law)} points, those of the axes {held[1]}: they say how well "
-        f"the points of an analysis fix its rates, and are no 95% intervals of a new shape. Below, those of the law are "
-        f"{_widening(points):.1f} times as wide, in logarithms, which would have held all {len(law)}: a new shape is "
-        f"expected to fit in {len(law)} of {len(law) + 1} cases, if it is like these."
+        f"The law's intervals hold {held[0]} of these {n} points, those of the axes {held[1]}: they say how well the "
+        "points of an analysis fix its rates, and are no 95% intervals of a new shape. Below, those of the law are "
+        f"{_widening(points):.1f} times as wide, in logarithms, which would have held all {n}: a new shape is expected "
+        f"to fit in {n} of {n + 1} cases, if it is like these."
     )
 
 
