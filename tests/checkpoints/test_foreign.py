@@ -106,12 +106,11 @@ def test_what_cannot_be_compared_says_why(tmp_path, command):
     torch.save(legacy_state("LN"), tmp_path / "toy.pth")
     said = options(unsaid(positional_embedding_type="shortformer"))
     _, out, _ = command("checkpoints", "import", tmp_path / "toy.pth", *said)
-    assert "Not compared: TransformerLens's native bridge has no shortformer positions" in out
+    assert "UNCHECKED: TransformerLens's native bridge has no shortformer positions" in out
     sizes: dict[str, Any] = {"n_layer": 1, "n_head": 2, "n_embd": 8, "block_size": 8, "vocab_size": 11, "bias": True}
     write_nanogpt(tmp_path / "ckpt.pt", NanoGPT(**sizes), **sizes)
     assert (
-        "Not compared: the code of nanoGPT is not installed."
-        in command("checkpoints", "import", tmp_path / "ckpt.pt")[1]
+        "UNCHECKED: the code of nanoGPT is not installed." in command("checkpoints", "import", tmp_path / "ckpt.pt")[1]
     )
 
 

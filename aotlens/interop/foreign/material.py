@@ -3,13 +3,14 @@ them."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from aotlens.interop.foreign.archive import read_pickled
 from aotlens.interop.foreign.modules import MAX_NAME, is_module, module_state
@@ -83,6 +84,28 @@ def read_material(source: Path, weights: str | None = None) -> Material:
         return Material(path=path, tensors=_safetensors(path), configs=configs)
     tensors, inside = _unwrapped(read_pickled(path), path)
     return Material(path=path, tensors=tensors, configs={**configs, **inside})
+
+
+def of_module(module: nn.Module) -> Material:
+    """The tensors of a module in memory, and the settings that a model of `transformers` has.
+
+    Raises `ValueError` for a model that needs no opening, and for tensors without numbers.
+    """
+    kind = type(module).__name__
+    path = Path(f"<{kind}>", "state_dict()")  # no folder, so that nothing beside it is read
+    if kind in ("AttentionOnlyTransformer", "TransformerBridge"):
+        raise ValueError(
+            f"{path}: it is open already"
+            + ("; aotlens.interop.from_transformer_lens makes a native bridge one of ours." * (kind[0] == "T") or ".")
+        )
+    tensors = module.state_dict()
+    empty = [name for name, tensor in tensors.items() if tensor.is_meta or tensor.layout != torch.strided]
+    if empty:
+        raise ValueError(f"{path}: {empty[0]}: expected a tensor with numbers, found one that is sparse or on meta.")
+    as_json = getattr(getattr(module, "config", None), "to_json_string", None)
+    return Material(
+        path=path, tensors=tensors, configs={} if as_json is None else {"config.json": json.loads(as_json())}
+    )
 
 
 def read_json(path: Path) -> dict[str, Any]:

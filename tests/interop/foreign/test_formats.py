@@ -285,8 +285,11 @@ def test_names_mapped_to_ours(tmp_path, as_fields):
     theirs = noisy(Plain())
     torch.save(theirs.state_dict(), tmp_path / "plain.pt")
     config: Any = CONFIG if as_fields else ModelConfig(**CONFIG)
-    model = aotlens.load(tmp_path / "plain.pt", "cpu", config=config, key_map=KEY_MAP)
+    check = (TOKENS, theirs(TOKENS))
+    model = aotlens.load(tmp_path / "plain.pt", "cpu", config=config, key_map=KEY_MAP, check=check)
     same(model(TOKENS), theirs(TOKENS))
+    with pytest.warns(UserWarning, match=r"UNCHECKED: .*check=\(tokens, logits\)"):
+        aotlens.load(tmp_path / "plain.pt", "cpu", config=config, key_map=KEY_MAP)
 
 
 @torch.no_grad()

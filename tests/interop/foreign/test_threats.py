@@ -174,10 +174,7 @@ def test_files_of_before_zips_are_held_to_the_same(tmp_path):
 def test_files_of_before_zips_are_read(tmp_path):
     torch.save(legacy_state("LN"), tmp_path / "old.pth", _use_new_zipfile_serialization=False)
     torch.save(legacy_state("LN"), tmp_path / "new.pth")
-    old, new = (
-        aotlens.load(tmp_path / f"{name}.pth", "cpu", config=unsaid())
-        for name in ("old", "new")
-    )
+    old, new = (aotlens.load(tmp_path / f"{name}.pth", "cpu", config=unsaid()) for name in ("old", "new"))
     for name, tensor in old.state_dict().items():
         torch.testing.assert_close(tensor, new.state_dict()[name], rtol=0, atol=0)
 
