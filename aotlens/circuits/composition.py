@@ -262,7 +262,6 @@ class _Pairs:
     """Those of the matrix that a head, as the later one, reads with."""
 
     def __init__(self, model: AttentionOnlyTransformer, mode: Mode, folded: bool, moments: Tensor | None) -> None:
-        _check_finite(model, mode)
         W_V, W_O = _reads(model, "W_V", folded), _writes(model, folded)
         if mode == "v":
             F, S = W_V, W_O.mT  # the later head's product is F Sᵀ
@@ -333,14 +332,6 @@ def _ranks(values: Tensor, pair: np.ndarray) -> np.ndarray:
         scores = values[:j, :, j].flatten(0, 1).numpy()  # [earlier layer · head, later head]
         ranks[:j, :, j] = (1 + (scores[:, None] < scores).sum(1)).reshape(j, *values.shape[1::2])
     return np.where(pair, ranks, 0)
-
-
-def _check_finite(model: AttentionOnlyTransformer, mode: Mode) -> None:
-    for name in ("W_V", "W_O") if mode == "v" else ("W_V", "W_O", "W_Q", "W_K"):
-        wrong = (~getattr(model, name).isfinite()).flatten(2).any(-1).nonzero()
-        if len(wrong):
-            heads = ", ".join(f"{layer}.{head}" for layer, head in wrong.tolist())
-            raise ValueError(f"{name}: expected finite weights, got others in head {heads}; did its training diverge?")
 
 
 def _reads(model: AttentionOnlyTransformer, name: str, folded: bool) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,17 +18,6 @@ else:  # who makes or reads a bridge imports it: that takes as long as PyTorch
 def is_bert(config: dict[str, Any]) -> bool:
     """Whether Hugging Face's configuration is one of BERT."""
     return config.get("model_type") == "bert"
-
-
-def in_memory(model: Any, device: str) -> TransformerBridge:
-    """A copy of a `BertForMaskedLM` as a `TransformerBridge`. Raises `ValueError` for BERT with another head."""
-    from transformer_lens.model_bridge.sources._bridge_builder import build_bridge_from_module
-
-    if type(model).__name__ != "BertForMaskedLM":
-        raise ValueError(f"<{type(model).__name__}>: expected a BertForMaskedLM; save it, and load the folder.")
-    model = copy.deepcopy(model).eval().requires_grad_(False)
-    model.set_attn_implementation("eager")  # others compute no patterns
-    return build_bridge_from_module(model, "BertForMaskedLM", hf_config=model.config, tokenizer=None, device=device)
 
 
 def as_bridge(folder: Path, device: str) -> TransformerBridge:

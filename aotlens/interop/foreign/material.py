@@ -3,7 +3,6 @@ them."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -87,25 +86,17 @@ def read_material(source: Path, weights: str | None = None) -> Material:
 
 
 def of_module(module: nn.Module) -> Material:
-    """The tensors of a module in memory, and the settings that a model of `transformers` has.
-
-    Raises `ValueError` for a model that needs no opening, and for tensors without numbers.
-    """
+    """The tensors of a module in memory. Raises `ValueError` for a model that is open already, and for meta tensors."""
     kind = type(module).__name__
     path = Path(f"<{kind}>", "state_dict()")  # no folder, so that nothing beside it is read
     if kind in ("AttentionOnlyTransformer", "TransformerBridge"):
-        raise ValueError(
-            f"{path}: it is open already"
-            + ("; aotlens.interop.from_transformer_lens makes a native bridge one of ours." * (kind[0] == "T") or ".")
-        )
+        advice = "; aotlens.interop.from_transformer_lens makes a native bridge one of ours" * (kind[0] == "T")
+        raise ValueError(f"{path}: it is open already{advice}.")
     tensors = module.state_dict()
     empty = [name for name, tensor in tensors.items() if tensor.is_meta or tensor.layout != torch.strided]
     if empty:
         raise ValueError(f"{path}: {empty[0]}: expected a tensor with numbers, found one that is sparse or on meta.")
-    as_json = getattr(getattr(module, "config", None), "to_json_string", None)
-    return Material(
-        path=path, tensors=tensors, configs={} if as_json is None else {"config.json": json.loads(as_json())}
-    )
+    return Material(path=path, tensors=tensors)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -91,22 +92,22 @@ def open_foreign(
     Raises `ValueError`: what was looked for, what was found, and what to do.
     """
     target = resolve_device(device)
-    name = str(source) if isinstance(source, str | PathLike) else ""
     if isinstance(source, nn.Module):
-        material = of_module(source)
-        described, folder = material.configs.get("config.json", {}), material.folder
-    elif not name:
-        raise ValueError(f"expected a name, a path or a model in memory, got {type(source).__name__} {source!r}.")
+        material, name = of_module(source), ""
+        if hasattr(source, "save_pretrained"):
+            return _as_saved(source, config=config, key_map=key_map, check=check, device=device)
     else:
-        folder = hub.fetch(name.removeprefix("hf:"), weights) if name.startswith("hf:") else Path(name).expanduser()
+        if not isinstance(source, str | PathLike):
+            raise ValueError(f"expected a name, a path or a model in memory, got {type(source).__name__} {source!r}.")
+        name = str(source)
+        folder = hub.fetch(name.removeprefix("hf:"), weights) if name.startswith("hf:") else Path(source).expanduser()
         if not folder.exists():
             raise ValueError(f"{folder}: looked for a file or a folder, found nothing there.")
         described = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
-    if bert.is_bert(described) and config is None:
-        bridge = bert.as_bridge(folder, str(target)) if name else bert.in_memory(source, str(target))
-        opened = Opened(model=bridge, format="BERT, as a TransformerBridge", path=folder, config=described)
-        return _checked(opened, check)
-    if name:
+        if bert.is_bert(described) and config is None:
+            bridge = bert.as_bridge(folder, str(target))
+            opened = Opened(model=bridge, format="BERT, as a TransformerBridge", path=folder, config=described)
+            return _checked(opened, check)
         material = read_material(folder, weights)
     plan, settings = _plan(material, config, key_map, check is not None)
     _require_layers(material, plan.cfg)
@@ -129,6 +130,17 @@ def open_foreign(
     if key_map is not None and check is None:
         warnings.warn(f"{material.path}: {UNCHECKED.format('a key_map can fit another model')}", stacklevel=3)
     return _checked(opened, check)
+
+
+def _as_saved(model: Any, **options: Any) -> Opened:
+    """A model of `transformers`, opened as the folder that it writes: names in memory and in files are not the same."""
+    with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        try:
+            model.save_pretrained(folder)
+            return open_foreign(folder, **options)
+        except (ValueError, RuntimeError, NotImplementedError) as error:  # a model inside a bridge cannot be saved
+            message = str(error)[:2000].replace(repr(folder), "FOLDER").replace(folder, f"<{type(model).__name__}>")
+            raise ValueError(message) from error
 
 
 def _checked(opened: Opened, check: Check | None) -> Opened:
