@@ -39,11 +39,11 @@ def require_weights(model: nn.Module, purpose: str) -> None:
     A tensor is read when it is new or was changed in place since, as PyTorch's version counters say; what goes around
     them (`tensor.data`) is not seen.
     """
-    named = list(model.named_parameters())
     # Tensors of inference mode have no counter, and are read each time.
-    state = [(id(tensor), -1 if tensor.is_inference() else tensor._version) for _, tensor in named]
+    state = [(id(tensor), -1 if tensor.is_inference() else tensor._version) for tensor in model.parameters()]
     if _found_good.get(model) == state and all(version >= 0 for _, version in state):
         return
+    named = list(model.named_parameters())
     for name, tensor in named:
         if tensor.is_meta:
             raise ValueError(

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -134,9 +135,17 @@ def test_any_names_by_a_map_in_a_file(tmp_path, command):
         "norm": None,
     }
     map_file = ("--key-map", tmp_path / "names.json")
-    code, _, err = command("checkpoints", "import", tmp_path / "other.pt", *options(sizes), *map_file)
-    assert code == 0, err
     expected = legacy_logits(legacy_state(None), TOKENS, norm=None, shortformer=False)
+    np.savez(tmp_path / "check.npz", tokens=TOKENS.numpy(), logits=expected.numpy())
+    said = [tmp_path / "other.pt", *options(sizes), *map_file]
+    code, out, err = command("checkpoints", "import", *said, "--check", tmp_path / "check.npz")
+    assert code == 0 and "largest difference to the logits of the source is" in out, err
+    code, out, err = command("checkpoints", "import", *said, "--name", "unchecked")
+    assert code == 0 and "UNCHECKED: " in out and not err
+    assert "UNCHECKED: " in command("checkpoints", "show", "unchecked")[1]
+    np.savez(tmp_path / "check.npz", tokens=TOKENS.numpy(), logits=expected.numpy() + np.arange(9))
+    code, out, err = command("checkpoints", "import", *said, "--check", tmp_path / "check.npz", "--name", "wrong")
+    assert code == 2 and "largest difference" in err and "pos_embed.W_pos[2:]" in err
     torch.testing.assert_close(aotlens.load("other", "cpu")(TOKENS), expected, rtol=1e-5, atol=1e-5)
     (tmp_path / "names.json").write_text("[]")
     code, _, err = command("checkpoints", "import", tmp_path / "other.pt", "--key-map", tmp_path / "names.json")

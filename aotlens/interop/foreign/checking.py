@@ -53,7 +53,7 @@ def unchecked(reason: str) -> Comparison:
 @torch.no_grad()
 def compared(model: Any, inputs: Tensor, logits: Tensor, code: str, what: str) -> Comparison:
     """The logits of `model` beside `logits`, which `code` computed on `what`. Raises `ValueError` for another shape."""
-    ours, theirs = model(inputs.to(next(model.parameters()).device)).float().cpu(), logits.detach().float().cpu()
+    ours, theirs = model(inputs.to(next(model.parameters()).device)).float().cpu(), logits.float().cpu()
     if ours.shape != theirs.shape:
         raise ValueError(f"{code}: expected logits {list(ours.shape)} on {what}, got {list(theirs.shape)}.")
     differences = (ours - theirs).abs()
@@ -74,7 +74,7 @@ def compared_with(model: Any, check: Check) -> Comparison:
     """
     if not isinstance(check, tuple | list) or len(check) != 2:
         raise ValueError(f"check: expected (tokens, logits), got a {type(check).__name__}.")
-    inputs, logits = (torch.as_tensor(part) for part in check)
+    inputs, logits = (torch.as_tensor(part).detach() for part in check)
     n_dims = 2 if getattr(model.cfg, "read_in", "tokens") == "tokens" else 4 if model.cfg.read_in == "patches" else 3
     if inputs.ndim == n_dims - 1:
         inputs, logits = inputs[None], logits[None]

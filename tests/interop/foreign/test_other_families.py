@@ -57,7 +57,7 @@ def test_a_llama_is_refused_with_its_reasons_and_the_line_that_opens_it_as_a_bri
     tokens = torch.randint(30, (4, 8), generator=torch.Generator().manual_seed(0))
     assert len(atlas(bridge, tokens).to_frame()) == 8
     with torch.enable_grad():
-        assert distill_heads(bridge, (tokens, tokens.flip(1)), 0, seeds=1, neighbours=0).headline
+        assert distill_heads(bridge, (tokens, tokens.flip(1)), 0, seeds=1, neighbours=0, wide=None).headline
     found = value_norms(bridge, [(tokens, torch.zeros_like(tokens))], ["text"]).norms[0, :, 0]
     layer = theirs.model.layers[0]
     values = layer.self_attn.v_proj(layer.input_layernorm(theirs.model.embed_tokens(tokens)))
