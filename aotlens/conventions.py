@@ -55,7 +55,8 @@ IGNORED: Final = -100
 
 #: (layer, head), from 0.
 Head: TypeAlias = tuple[int, int]
-#: A head as an argument: (1, 0), whole numbers of any type, or "1.0", as results and pages print it (`as_head`).
+#: A head as an argument: (1, 0) or [1, 0], whole numbers of any type, or "1.0", as results and pages print it
+#: (`as_head`). Two numbers are one head also where several are taken; one head in a list is [(1, 0)] or ["1.0"].
 HeadLike: TypeAlias = Any
 #: `progress(done, total)`, which long work calls as it goes: how much is done and how much there is in all, in the unit
 #: that the function names. `total` is an upper bound where the end is not known before, as for text that is encoded
@@ -100,7 +101,7 @@ class HasHeads(Protocol):
 
 
 def as_head(head: HeadLike, sizes: HasHeads | None = None) -> Head:
-    """The head that `(1, 0)` or `"1.0"` names. Every function that takes a head takes these.
+    """The head that `(1, 0)`, `[1, 0]` or `"1.0"` names. Every function that takes a head takes these.
 
     Raises `ValueError` for anything else, and for a head that is not among the model's, of `sizes`.
     """
@@ -120,7 +121,8 @@ def as_head(head: HeadLike, sizes: HasHeads | None = None) -> Head:
 
 
 def as_heads(heads: HeadLike | Iterable[HeadLike], sizes: HasHeads, *, at_least: int = 1) -> tuple[Head, ...]:
-    """One head, or several, each once and in the order given.
+    """One head, or several, each once and in the order given: `(1, 0)` and `[1, 0]` are head 1.0, not two of something;
+    `[(1, 0)]` and `["1.0"]` are lists of one.
 
     Raises `ValueError` as `as_head` does, and for fewer than `at_least`.
     """

@@ -127,6 +127,7 @@ def test_several_heads_are_each_taken_once_in_their_order() -> None:
     sizes = MODEL.cfg
     assert as_heads(["1.0", (0, 2), (1, 0)], sizes) == ((1, 0), (0, 2))
     assert as_heads("1.0", sizes) == as_heads((1, 0), sizes) == as_heads(iter([(1, 0)]), sizes) == ((1, 0),)
+    assert as_heads([1, 0], sizes) == as_heads(np.array([1, 0]), sizes) == as_heads([[1, 0]], sizes) == ((1, 0),)
     assert as_heads([], sizes, at_least=0) == ()
     with pytest.raises(ValueError, match="at least 1"):
         as_heads([], sizes)

@@ -28,7 +28,7 @@ from aotlens.checkpoints.catalog import (
     load,
 )
 from aotlens.checkpoints.errors import CheckpointError
-from aotlens.checkpoints.foreign import Imported, import_foreign, read_key_map
+from aotlens.checkpoints.foreign import Imported, import_foreign, read_check, read_key_map
 from aotlens.checkpoints.info import CheckpointInfo, read_info
 from aotlens.checkpoints.reading import load_folder, verify
 from aotlens.checkpoints.writing import save_checkpoint
@@ -47,6 +47,7 @@ __all__ = [
     "list_checkpoints",
     "load",
     "load_folder",
+    "read_check",
     "read_info",
     "read_key_map",
     "render_card",

@@ -27,7 +27,9 @@ from aotlens.untrusted import without_control
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
 
+    from aotlens.interop.foreign.checking import Check
     from aotlens.models import AttentionOnlyTransformer, ModelConfig
 
 #: How long a place may say nothing before it counts as gone.
@@ -88,13 +90,14 @@ def find_checkpoint(name_or_path: str | Path, folders: Iterable[str | Path] = ()
 
 
 def load(
-    source: str | Path,
+    source: str | Path | nn.Module,
     device: str | torch.device = "auto",
     *,
     folders: Iterable[str | Path] = (),
     weights: str | None = None,
     config: ModelConfig | Mapping[str, Any] | None = None,
     key_map: Mapping[str, str | None] | None = None,
+    check: Check | None = None,
 ) -> AttentionOnlyTransformer:
     """The model of that name or at that path (see `find_checkpoint`), or one that somebody else saved.
 
@@ -105,19 +108,27 @@ def load(
     - a folder or file of TransformerLens's old format, with or without config.json, or a pickled `HookedTransformer`
     - a folder of Hugging Face's GPT-2 or ViT, and nanoGPT's ckpt.pt
     - a state dict of any names, with `config=` (a `ModelConfig` or its fields) and `key_map=` ({their name: our name};
-      `*` for layers, `.T` behind ours where theirs is `[out, in]`, `attn.W_QKV` for all three side by side, None to
-      leave out)
+      `*` for layers, `.T` behind ours where theirs is `[out, in]`, `attn.W_QKV` for all three side by side, `[2:]` for
+      some rows of theirs, None to leave out)
     - a folder of Hugging Face's BERT, which comes as a `TransformerBridge`
     - `hf:OWNER/NAME`, the same from the hub or its cache
+    - a model of `transformers` or a `torch.nn.Module` in memory, as the folder or state dict that it would save
 
     `config=` also says what shapes do not tell, in the format's own words ({"n_head": 12}); `weights` names the file in
-    a folder of several.
+    a folder of several. `check=(tokens, logits)`, a few of the source's logits, is compared with the model's in
+    float32; without it a model that `key_map=` describes comes with a warning.
 
     Raises CheckpointError for an unknown name and for whatever is wrong with the files: what was looked for, what was
-    found, and what to do.
+    found, and what to do; for logits that differ from the source's by more than 1e-4 of the largest; and for a `check`
+    of one of our own checkpoints.
     """
-    if not (weights is None and config is None and key_map is None) or is_foreign(source, folders):
-        return load_foreign(source, device, weights=weights, config=config, key_map=key_map)
+    is_given = not (weights is None and config is None and key_map is None)
+    if is_given or not isinstance(source, str | os.PathLike) or is_foreign(source, folders):
+        return load_foreign(source, device, weights=weights, config=config, key_map=key_map, check=check)
+    if check is not None:
+        raise CheckpointError(
+            f"{source}: check= is for models that others saved; a checkpoint has its weights' SHA-256."
+        )
     info = find_checkpoint(source, folders)
     assert info.path is not None
     model = load_folder(info.path, device)

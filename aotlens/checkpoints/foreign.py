@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import warnings
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +17,10 @@ from aotlens.checkpoints.writing import save_checkpoint
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
 
     from aotlens.interop import Comparison, Opened
+    from aotlens.interop.foreign.checking import Check
     from aotlens.models import ModelConfig
     from aotlens.models.text import TextTokenizer
 
@@ -32,7 +36,7 @@ class Imported:
     format: str
     n_parameters: int
     comparison: Comparison
-    """The logits beside those of the source's own code."""
+    """The logits beside those that were given, or those of the source's own code."""
     dropped: tuple[str, ...]
     """Tensors of the source that the model does not have."""
     absent: tuple[str, ...]
@@ -40,18 +44,40 @@ class Imported:
 
 
 def load_foreign(
-    source: str | Path,
+    source: str | Path | nn.Module,
     device: str | torch.device = "auto",
     *,
     weights: str | None = None,
     config: ModelConfig | Mapping[str, Any] | None = None,
     key_map: Mapping[str, str | None] | None = None,
+    check: Check | None = None,
 ) -> Any:
-    """The model that `aotlens.load` describes, with a card that says where it is from. Raises CheckpointError."""
-    opened = _open(source, device, weights, config, key_map)
+    """The model that `aotlens.load` describes, with a card that says where it is from, and how it was checked.
+
+    Raises CheckpointError.
+    """
+    from aotlens.interop.foreign.checking import unchecked
+
+    opened = _open(source, device, weights, config, key_map, check)
     if hasattr(opened.model, "card"):
-        opened.model.card = _info(_name(source), source, opened)
+        comparison = opened.comparison or unchecked("it was not compared when it was opened")
+        opened.model.card = _info(_name(source), source, opened, comparison)
     return opened.model
+
+
+def read_check(path: Path) -> Check:
+    """Tokens (or images) and the source's logits of them, from an .npz file. Raises CheckpointError."""
+    import numpy as np
+
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            inputs = next(name for name in ("tokens", "images") if name in file)
+            return file[inputs], file["logits"]
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, StopIteration, zipfile.BadZipFile) as error:
+        raise CheckpointError(
+            f"{path}: expected an .npz file of arrays named tokens (or images) and logits, found: "
+            f"{error or 'other names'}. numpy.savez(FILE, tokens=…, logits=…) writes one."
+        ) from error
 
 
 def read_key_map(path: Path) -> dict[str, str | None]:
@@ -74,12 +100,15 @@ def import_foreign(
     config: ModelConfig | Mapping[str, Any] | None = None,
     key_map: Mapping[str, str | None] | None = None,
     tokenizer: TextTokenizer | None = None,
+    check: Check | None = None,
 ) -> Imported:
     """Makes the checkpoint ``into/name`` (the home folder, the source's name) of a model that somebody else saved.
 
-    `tokenizer` takes the place of the one that the source has. Its logits are compared with those of the source's own
-    code, where that is installed. Raises CheckpointError for a name that is taken, for what `aotlens.load` refuses, and
-    for a model that comes as a bridge: nothing is written.
+    `tokenizer` takes the place of the one that the source has. Its logits are compared with those of `check`, or else
+    with those of the source's own code, where that is installed; where neither is there, the card says UNCHECKED.
+
+    Raises CheckpointError for a name that is taken, for what `aotlens.load` refuses, for logits that differ by more
+    than 1e-4 of the largest, and for a model that comes as a bridge: nothing is written.
     """
     from aotlens.interop import compare_with_source
     from aotlens.models import AttentionOnlyTransformer
@@ -87,7 +116,9 @@ def import_foreign(
     folder = place(_name(source).split(".")[0] if name is None else name, into)
     if folder.exists():
         raise CheckpointError(f"{folder}: exists already. Give another name, or remove it first.")
-    opened = _open(source, "cpu", weights, config, key_map)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*UNCHECKED")  # its own sentence follows
+        opened = _open(source, "cpu", weights, config, key_map, check)
     model = opened.model
     if not isinstance(model, AttentionOnlyTransformer):
         raise CheckpointError(
@@ -97,8 +128,12 @@ def import_foreign(
         )
     if tokenizer is not None:
         model.tokenizer = tokenizer
-    comparison = compare_with_source(opened)
-    info = save_checkpoint(folder, model, _info(folder.name, source, opened))
+    comparison = opened.comparison or compare_with_source(opened)
+    try:
+        comparison.require_agreement(source)
+    except ValueError as error:
+        raise CheckpointError(str(error)) from error
+    info = save_checkpoint(folder, model, _info(folder.name, source, opened, comparison))
     return Imported(
         info=info,
         format=opened.format,
@@ -109,28 +144,31 @@ def import_foreign(
     )
 
 
-def _open(source: str | Path, device: Any, weights: Any, config: Any, key_map: Any) -> Opened:
+def _open(source: Any, device: Any, weights: Any, config: Any, key_map: Any, check: Any) -> Opened:
     from aotlens.interop import open_foreign
 
     try:
-        return open_foreign(source, weights=weights, config=config, key_map=key_map, device=device)
+        return open_foreign(source, weights=weights, config=config, key_map=key_map, check=check, device=device)
     except CheckpointError:
         raise
     except ValueError as error:
         raise CheckpointError(str(error)) from error
 
 
-def _name(source: str | Path) -> str:
-    """The last part of the source's name."""
+def _name(source: str | Path | nn.Module) -> str:
+    """The last part of the source's name, or what kind of model it is."""
+    if not isinstance(source, str | Path):
+        return type(source).__name__
     name = str(source).removeprefix("hf:")
     return name.rsplit("/", 1)[-1] if str(source).startswith("hf:") else Path(name).resolve().name
 
 
-def _info(name: str, source: str | Path, opened: Opened) -> CheckpointInfo:
+def _info(name: str, source: Any, opened: Opened, comparison: Comparison) -> CheckpointInfo:
     where = str(source) if str(source).startswith("hf:") else _name(source)
     sentences = [f"Imported from {where} ({opened.format})."]
     if opened.absent:
         sentences.append(f"The source lacks {_some(opened.absent)}: biases are read as zero, gains as 1.")
+    sentences.append(comparison.sentence)
     return CheckpointInfo(name=name, description=" ".join(sentences), model=opened.model.cfg.to_dict())
 
 

@@ -65,7 +65,7 @@ def save_checkpoint(
     """
     from aotlens.models import require_ours  # imports torch, which reading a card need not wait for
 
-    require_ours(model, "save_checkpoint")
+    require_ours(model, "save_checkpoint", weights=False)  # they are checked as they are stored
     folder = Path(folder)
     _check_target(folder)
     dtype = _dtype_name(weights_dtype)

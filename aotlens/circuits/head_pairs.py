@@ -33,7 +33,6 @@ class HeadPairs:
     """BBᵀ of the matrix B that a head reads with is F grams_S Fᵀ."""
 
     def __init__(self, model: AttentionOnlyTransformer, mode: Mode, folded: bool, moments: Tensor | None) -> None:
-        _check_finite(model, mode)
         W_V, W_O = _reads(model, "W_V", folded), _writes(model, folded)
         if mode == "v":
             F, S = W_V, W_O.mT  # the later head's product is F Sᵀ
@@ -64,14 +63,6 @@ def _singular_values(left: Tensor, right: Tensor) -> Tensor:
     """Those of every left rightᵀ, falling: min(d_model, d_head) of them, from the small side."""
     triangles = [torch.linalg.qr(factor, mode="r").R for factor in (left, right)]
     return torch.linalg.svdvals(triangles[0] @ triangles[1].mT)
-
-
-def _check_finite(model: AttentionOnlyTransformer, mode: Mode) -> None:
-    for name in ("W_V", "W_O") if mode == "v" else ("W_V", "W_O", "W_Q", "W_K"):
-        wrong = (~getattr(model, name).isfinite()).flatten(2).any(-1).nonzero()
-        if len(wrong):
-            heads = ", ".join(f"{layer}.{head}" for layer, head in wrong.tolist())
-            raise ValueError(f"{name}: expected finite weights, got others in head {heads}; did its training diverge?")
 
 
 def _reads(model: AttentionOnlyTransformer, name: str, folded: bool) -> Tensor:

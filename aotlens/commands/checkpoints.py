@@ -16,6 +16,7 @@ from aotlens.checkpoints import (
     import_foreign,
     is_foreign,
     list_checkpoints,
+    read_check,
     read_key_map,
     verify,
 )
@@ -111,6 +112,13 @@ def import_command(
         Path | None,
         typer.Option(metavar="FILE", help="JSON: their tensors' names to ours, with --config for every size."),
     ] = None,
+    check: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.npz",
+            help="Arrays tokens (or images) and logits: a few of the source's logits to compare with.",
+        ),
+    ] = None,
     symbols: Annotated[
         str | None, typer.Option(metavar="NAMES", help="What the token ids are, from 0: '0 1 2 3 + ='.")
     ] = None,
@@ -120,15 +128,16 @@ def import_command(
 ) -> None:
     """Bring in a checkpoint, or a model that others saved. It is checked first, and nothing is overwritten.
 
-    Of a model that others saved it prints the parameters, the largest difference of its logits to those of the source's
-    own code, where that is installed, and what was left out. Nothing in its files is executed.
+    Of a model that others saved it prints the parameters, the largest difference of its logits to those of --check or
+    of the source's own code, where that is installed, and what was left out; UNCHECKED where neither is there. A
+    difference beyond rounding is refused. Nothing in its files is executed.
     """
     from aotlens.data import SymbolTokenizer
 
     if start is not None and symbols is None:
         raise ValueError(f"--start {start}: expected --symbols beside it, of which it is one.")
     settings = dict(map(_setting, config))
-    if not (settings or key_map or weights or is_foreign(source)):
+    if not (settings or key_map or weights or check or is_foreign(source)):
         info = import_checkpoint(source, name=name, into=into)
         print_text(f"{info.name}: imported to {info.path}")
         return
@@ -141,6 +150,7 @@ def import_command(
         config=settings or None,
         key_map=names,
         tokenizer=None if symbols is None else SymbolTokenizer(symbols.split(), start),
+        check=None if check is None else read_check(check),
     )
     print_text(f"{made.info.name}: imported to {made.info.path} ({made.format}), {made.n_parameters:,} parameters.")
     print_text(made.comparison.sentence)

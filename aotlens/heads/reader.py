@@ -24,6 +24,7 @@ from aotlens.conventions import Head, HeadLike, as_heads
 from aotlens.data.windows import Encoding
 from aotlens.heads.patch_grid import PatchGrid
 from aotlens.models import AttentionOnlyTransformer, folded_norm, hook_names
+from aotlens.models.ours import require_weights
 from aotlens.models.text import unequal_lengths
 
 if TYPE_CHECKING:
@@ -71,7 +72,8 @@ class HeadReader:
     def of(cls, model: Any, purpose: str = "reading heads", *, images: bool | None = False) -> HeadReader:
         """Read `model`'s heads, for `purpose` (named in errors), which takes tokens, `images`, or (None) either.
 
-        Raises `ValueError` for a model that is neither kind, reads something else, or has no heads to hook.
+        Raises `ValueError` for a model that is neither kind, has weights that are not finite, reads something else, or
+        has no heads to hook.
         """
         cfg = getattr(model, "cfg", None)
         if isinstance(model, AttentionOnlyTransformer):
@@ -85,6 +87,7 @@ class HeadReader:
                 f"{purpose}: expected an AttentionOnlyTransformer or a TransformerLens TransformerBridge, got "
                 f"{type(model).__name__}."
             )
+        require_weights(model, purpose)
         if (images is not None and reads != ("patches" if images else "tokens")) or reads == "vectors":
             expected = {True: "images", False: "tokens", None: "tokens or images"}[images]
             raise ValueError(f"{purpose}: expected a model of {expected}; this one reads {reads}.")

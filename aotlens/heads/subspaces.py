@@ -189,10 +189,7 @@ def subspaces(
     if n_random < 1 or n_weights < 1:
         raise ValueError(f"n_random={n_random}, n_weights={n_weights}: expected at least 1 rotation and 1 draw.")
     cfg = model.cfg
-    matrix = "U" if cfg.attention == "mssa" else "W_V"
     weights = double(model.W_V)
-    if not weights.isfinite().all():
-        raise ValueError(f"{matrix}: expected finite weights; did the training diverge?")
     folded = torch.stack([folded_norm(model, layer).into(weight) for layer, weight in enumerate(weights)])
     width = cfg.d_model - 1 if cfg.norm and cfg.d_model > 1 else cfg.d_model
     left, singular, _ = torch.linalg.svd(folded, full_matrices=False)
@@ -211,7 +208,7 @@ def subspaces(
     behind_gain = _behind_gain(model, ranks, n_weights, seed)
     random_largest, p_largest = _largest_cosines(cosines[..., 0].numpy(), ranks.numpy(), width, n_random, seed)
     return HeadSubspaces(
-        matrix=matrix,
+        matrix="U" if cfg.attention == "mssa" else "W_V",
         width=width,
         bases=bases.numpy(),
         singular_values=singular.numpy(),

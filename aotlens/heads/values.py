@@ -66,7 +66,8 @@ def value_norms(
 ) -> ValueNorms:
     """Mean norms of value vectors, over batches of (tokens, class of each token: its index in `names`, −1 for none).
 
-    Sequences of a batch have one length, without padding. Cost: a forward pass. Raises `ValueError` for no batches,
+    Sequences of a batch have one length, without padding. Heads that share keys and values (grouped keys, of a bridge)
+    have the norms of those that they share. Cost: a forward pass. Raises `ValueError` for no batches,
     classes of another shape or out of range, and a model that doesn't read tokens.
     """
     reader = HeadReader.of(model, "value norms")
@@ -84,7 +85,8 @@ def value_norms(
 
         def add(layer: int, v: Tensor, member: Tensor = member) -> None:
             norms = v.detach().float().cpu().double().norm(dim=-1).flatten(0, 1)  # [token, head]
-            totals[layer] += (member @ norms).T
+            shared = norms.repeat_interleave(n_heads // norms.shape[1], 1)  # grouped keys: each serves heads in turn
+            totals[layer] += (member @ shared).T
 
         reader.listen(tokens, lambda layer: hook_names.attn(layer, hook_names.V), add)
     if not counts.any():

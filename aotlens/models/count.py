@@ -35,7 +35,7 @@ def count_parameters(model: AttentionOnlyTransformer | ModelConfig, convention: 
         raise ValueError(f"convention={convention!r}: expected one of {expected}.")
     if isinstance(model, ModelConfig):
         model = build_on_meta(model)
-    require_ours(model, "count_parameters")
+    require_ours(model, "count_parameters", weights=False)
     named = {name: parameter.numel() for name, parameter in model.named_parameters()}
     if convention == "table_4":
         return sum(count for name, count in named.items() if _is_matrix(name))

@@ -1,15 +1,25 @@
-"""Whether a model is one of ours: bridges around other people's models are read by some functions, not by all."""
+"""Which models an analysis can read: ours or a bridge around another's, with weights that are numbers."""
 
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import nn
+
+#: Which tensors of a model were found good, by identity and by how often each had been changed in place.
+_found_good: WeakKeyDictionary[nn.Module, list[tuple[int, int]]] = WeakKeyDictionary()
 
 
-def require_ours(model: Any, purpose: str) -> None:
-    """Raise `ValueError`, naming the purpose, for a model that is no `AttentionOnlyTransformer`."""
+def require_ours(model: Any, purpose: str, *, weights: bool = True) -> None:
+    """Raise `ValueError`, naming the purpose, for a model that is no `AttentionOnlyTransformer`, and as
+    `require_weights` does unless the purpose reads no `weights`."""
     from aotlens.models.transformer import AttentionOnlyTransformer  # whose `generate` asks this too
 
     if isinstance(model, AttentionOnlyTransformer):
+        if weights:
+            require_weights(model, purpose)
         return
     kind = type(model).__name__
     bridge = kind == "TransformerBridge"
@@ -20,3 +30,31 @@ def require_ours(model: Any, purpose: str) -> None:
         else "aotlens.load(source) opens one."
     )
     raise ValueError(f"{purpose}: expected a model of aotlens, got a {kind}; {advice}")
+
+
+@torch.no_grad()
+def require_weights(model: nn.Module, purpose: str) -> None:
+    """Raise `ValueError`, naming the purpose and the tensor, for weights on the meta device or that are not finite.
+
+    A tensor is read when it is new or was changed in place since, as PyTorch's version counters say; what goes around
+    them (`tensor.data`) is not seen.
+    """
+    # Tensors of inference mode have no counter, and are read each time.
+    state = [(id(tensor), -1 if tensor.is_inference() else tensor._version) for tensor in model.parameters()]
+    if _found_good.get(model) == state and all(version >= 0 for _, version in state):
+        return
+    named = list(model.named_parameters())
+    for name, tensor in named:
+        if tensor.is_meta:
+            raise ValueError(
+                f"{purpose}: {name} of this model is on the meta device, which holds shapes and no numbers. Load its "
+                "weights first."
+            )
+    bounds = [torch.stack(tensor.aminmax()) for _, tensor in named if tensor.is_floating_point() and tensor.numel()]
+    if not all(bool(bound.isfinite().all()) for bound in bounds):
+        names = [name for name, tensor in named if tensor.is_floating_point() and not bool(tensor.isfinite().all())]
+        raise ValueError(
+            f"{purpose}: {', '.join(names[:3])} of this model holds numbers that are not finite, so that nothing that "
+            "is read from it means anything. Load its weights again."
+        )
+    _found_good[model] = state

@@ -79,7 +79,14 @@ key_map = {
     "out.weight": "blocks.0.attn.W_O.T", "out.bias": "blocks.0.attn.b_O",
     "head.weight": "unembed.W_U.T", "head.bias": "unembed.b_U",
 }  # fmt: skip
-model = aotlens.load(folder / "theirs.pt", config=config, key_map=key_map)
+
+# %%
+# ``check`` holds the model against a few logits of the source: a wrong orientation or order of heads, or norms in
+# another place, may fit in shape and would not survive it.
+tokens = torch.randint(0, D_VOCAB, (8, N_CTX))
+with torch.no_grad():
+    check = (tokens, theirs(tokens))
+model = aotlens.load(folder / "theirs.pt", config=config, key_map=key_map, check=check)
 print(
     f"{model.cfg.n_layers} layer of {model.cfg.n_heads} heads, {sum(p.numel() for p in model.parameters()):,} weights"
 )
@@ -87,8 +94,7 @@ print(
 # %%
 # Is it the same?
 # ---------------
-# The proof is in the logits, on random tokens: a wrong orientation or order of heads would not survive it.
-tokens = torch.randint(0, D_VOCAB, (8, N_CTX))
+# A difference of more than 1e-4 of the largest logit would have been refused; this is how large it is.
 with torch.no_grad():
     difference = float((theirs(tokens) - model(tokens)).abs().max())
 print(f"largest difference of the logits: {difference:.1e}")
@@ -106,9 +112,9 @@ aotlens.plot(aotlens.heads.attention_patterns(model, tokens[0]))
 # -------
 # Brought in as a checkpoint it has a name, which every command and the app take. Without ``into`` it goes to your
 # own folder of checkpoints, ``~/.cache/aotlens``; on the command line ``aotlens checkpoints import theirs.pt --name
-# mine`` does the same.
+# mine`` does the same. Without ``check`` its card says UNCHECKED.
 imported = aotlens.checkpoints.import_foreign(
-    folder / "theirs.pt", name="mine", into=folder, config=config, key_map=key_map
+    folder / "theirs.pt", name="mine", into=folder, config=config, key_map=key_map, check=check
 )
 again = aotlens.load("mine", folders=[folder])
 print(imported.info.name, sorted(path.name for path in (folder / "mine").iterdir()))

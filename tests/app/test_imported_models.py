@@ -19,6 +19,7 @@ from app.core.errors import RequestError
 from app.core.settings import Settings
 from app.factory import create_app
 from app.pages.atlas.address import ADDRESS as ATLAS
+from app.pages.checkpoints.address import ADDRESS as CHECKPOINTS
 from app.pages.circuits.service import Choice, Circuits
 from app.pages.heads.address import ADDRESS as HEADS
 from app.pages.heads.address import HeadsState
@@ -45,6 +46,8 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Core]:
         noisy(transformers.GPT2LMHeadModel(sizes)).save_pretrained(folder / "gpt2")
         (folder / "gpt2" / "tokenizer.json").write_text(Tokenizer.train([TEXT * 3], 300).to_json(), encoding="utf-8")
         import_foreign(folder / "gpt2", name="gpt2")
+        torch.save(AttentionOnlyTransformer(cfg).state_dict(), folder / "mapped.pt")
+        import_foreign(folder / "mapped.pt", name="mapped", config=cfg, key_map={})
         yield Core.start(Settings(device="cpu"))
 
 
@@ -71,6 +74,13 @@ def test_what_a_model_with_mlps_leaves_out_is_said(services: Core) -> None:
     says(expanded.notes[0], "MLPs (d_mlp = 64)")
     choice = Choice(checkpoint="gpt2", layer=1, head=0, kind="qk", left="tokens", right="tokens", biases=False)
     says(Circuits(services).circuit(choice).circuit.relative, "MLP", "layer 1")
+
+
+def test_an_import_that_nothing_was_compared_with_says_so_in_the_browser(open_page) -> None:
+    page = open_page(CHECKPOINTS.to(checkpoint="mapped"))
+    expect(page.locator("body")).to_contain_text("UNCHECKED: ")
+    page = open_page(CHECKPOINTS.to(checkpoint="gpt2"))
+    expect(page.locator("body")).to_contain_text("largest difference to the logits of transformers")
 
 
 def test_ids_in_the_browser(open_page) -> None:

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -19,7 +20,7 @@ from app.core.cache import Memory
 from app.core.catalog import Catalog
 from app.core.settings import Settings
 from tests.interop.foreign.conftest import TOKENS, NanoGPT, noisy, write_nanogpt
-from tests.interop.test_legacy import legacy_logits, legacy_state
+from tests.interop.test_legacy import legacy_logits, legacy_state, unsaid
 from tests.messages import refused
 
 
@@ -47,6 +48,11 @@ def gpt2_folder(folder: Path) -> transformers.GPT2LMHeadModel:
     theirs = noisy(transformers.GPT2LMHeadModel(config))
     theirs.save_pretrained(folder)
     return theirs
+
+
+def options(settings: dict[str, Any]) -> list[str]:
+    """Settings as the command takes them."""
+    return [part for name, value in settings.items() for part in ("--config", f"{name}={value}")]
 
 
 def difference(printed: str) -> float:
@@ -88,7 +94,7 @@ def test_a_difference_is_measured_not_assumed(tmp_path, home):
 def test_transformer_lenses_old_format_is_brought_in_and_compared(tmp_path, command, home, norm):
     state = legacy_state(norm)
     torch.save(state, tmp_path / "toy.pth")
-    said = ["--config", f"normalization_type={norm}", "--config", "positional_embedding_type=standard"]
+    said = options(unsaid(normalization_type=norm))
     code, out, err = command("checkpoints", "import", tmp_path / "toy.pth", *said)
     assert code == 0 and difference(out) < 1e-5, (out, err)
     assert "Left out: blocks.0.attn.IGNORE, blocks.0.attn.mask, blocks.1.attn.IGNORE, blocks.1.attn.mask." in out
@@ -99,15 +105,13 @@ def test_transformer_lenses_old_format_is_brought_in_and_compared(tmp_path, comm
 
 def test_what_cannot_be_compared_says_why(tmp_path, command):
     torch.save(legacy_state("LN"), tmp_path / "toy.pth")
-    _, out, _ = command(
-        "checkpoints", "import", tmp_path / "toy.pth", "--config", "positional_embedding_type=shortformer"
-    )
-    assert "Not compared: TransformerLens's native bridge has no shortformer positions" in out
+    said = options(unsaid(positional_embedding_type="shortformer"))
+    _, out, _ = command("checkpoints", "import", tmp_path / "toy.pth", *said)
+    assert "UNCHECKED: TransformerLens's native bridge has no shortformer positions" in out
     sizes: dict[str, Any] = {"n_layer": 1, "n_head": 2, "n_embd": 8, "block_size": 8, "vocab_size": 11, "bias": True}
     write_nanogpt(tmp_path / "ckpt.pt", NanoGPT(**sizes), **sizes)
     assert (
-        "Not compared: the code of nanoGPT is not installed."
-        in command("checkpoints", "import", tmp_path / "ckpt.pt")[1]
+        "UNCHECKED: the code of nanoGPT is not installed." in command("checkpoints", "import", tmp_path / "ckpt.pt")[1]
     )
 
 
@@ -130,12 +134,18 @@ def test_any_names_by_a_map_in_a_file(tmp_path, command):
         "bias": True,
         "norm": None,
     }
-    settings = [part for name, value in sizes.items() for part in ("--config", f"{name}={value}")]
-    code, _, err = command(
-        "checkpoints", "import", tmp_path / "other.pt", *settings, "--key-map", tmp_path / "names.json"
-    )
-    assert code == 0, err
+    map_file = ("--key-map", tmp_path / "names.json")
     expected = legacy_logits(legacy_state(None), TOKENS, norm=None, shortformer=False)
+    np.savez(tmp_path / "check.npz", tokens=TOKENS.numpy(), logits=expected.numpy())
+    said = [tmp_path / "other.pt", *options(sizes), *map_file]
+    code, out, err = command("checkpoints", "import", *said, "--check", tmp_path / "check.npz")
+    assert code == 0 and "largest difference to the logits of the source is" in out, err
+    code, out, err = command("checkpoints", "import", *said, "--name", "unchecked")
+    assert code == 0 and "UNCHECKED: " in out and not err
+    assert "UNCHECKED: " in command("checkpoints", "show", "unchecked")[1]
+    np.savez(tmp_path / "check.npz", tokens=TOKENS.numpy(), logits=expected.numpy() + np.arange(9))
+    code, out, err = command("checkpoints", "import", *said, "--check", tmp_path / "check.npz", "--name", "wrong")
+    assert code == 2 and "largest difference" in err and "pos_embed.W_pos[2:]" in err
     torch.testing.assert_close(aotlens.load("other", "cpu")(TOKENS), expected, rtol=1e-5, atol=1e-5)
     (tmp_path / "names.json").write_text("[]")
     code, _, err = command("checkpoints", "import", tmp_path / "other.pt", "--key-map", tmp_path / "names.json")
@@ -145,10 +155,10 @@ def test_any_names_by_a_map_in_a_file(tmp_path, command):
 
 def test_symbols_of_an_import(tmp_path, command):
     torch.save(legacy_state("LN"), tmp_path / "toy.pth")
-    said = ["--config", "positional_embedding_type=standard", "--symbols", "0 1 2 3 4 5 6 + ="]
+    said = [*options(unsaid()), "--symbols", "0 1 2 3 4 5 6 + ="]
     assert command("checkpoints", "import", tmp_path / "toy.pth", *said, "--start", "=")[0] == 0
     assert aotlens.load("toy", "cpu").to_tokens("1+2").tolist() == [[8, 1, 7, 2]]
-    code, _, err = command("checkpoints", "import", tmp_path / "toy.pth", *said[:3], "0 1", "--name", "two")
+    code, _, err = command("checkpoints", "import", tmp_path / "toy.pth", *said[:-1], "0 1", "--name", "two")
     assert code == 2 and "expected as many tokens as the model's d_vocab=9, got 2" in err
     assert "expected --symbols beside it" in command("checkpoints", "import", tmp_path / "toy.pth", "--start", "=")[2]
 
@@ -178,9 +188,7 @@ def test_a_bert_is_no_checkpoint(tmp_path, home):
 
 def test_nothing_is_left_of_what_is_refused(tmp_path, command, home):
     torch.save({**legacy_state("LN"), "embed.W_E": torch.full((9, 6), torch.nan)}, tmp_path / "toy.pth")
-    code, _, err = command(
-        "checkpoints", "import", tmp_path / "toy.pth", "--config", "positional_embedding_type=standard"
-    )
+    code, _, err = command("checkpoints", "import", tmp_path / "toy.pth", *options(unsaid()))
     assert code == 2 and "embed.W_E holds numbers that are not finite" in err
     assert not home.exists() or list(home.iterdir()) == []
 

@@ -28,6 +28,11 @@ SIZES = {"n_layers": 2, "d_model": 6, "d_head": 4, "n_heads": 2, "n_ctx": 7, "d_
 TOKENS = torch.tensor([[3, 1, 4, 1, 5], [0, 8, 2, 6, 7]])
 
 
+def unsaid(**more: Any) -> dict[str, Any]:
+    """What a state dict of `legacy_state` does not tell of itself, in TransformerLens's words, and `more`."""
+    return {"positional_embedding_type": "standard", "attention_dir": "causal", **more}
+
+
 def legacy_state(norm: str | None, d_mlp: int | None = None) -> dict[str, Tensor]:
     """A state dict with every tensor that an old attention-only model had, buffers included."""
     generator = torch.Generator().manual_seed(0)

@@ -59,7 +59,7 @@ def test_logits_that_are_no_distribution_are_refused_at_every_temperature(make, 
             sample(torch.tensor([[0.0, 1.0, 2.0], row]), temperature, top_k, None)
     model = make()
     with torch.no_grad():
-        model.unembed.W_U[:, 3] = float("nan")
+        model.unembed.W_U.fill_(3e38)  # finite, and its logits are not
     with refused("next token"):
         model.generate(tokens[:, :3], 2, temperature=temperature, top_k=top_k)
     hidden = torch.tensor([[-infinite, 2.0, -infinite]])

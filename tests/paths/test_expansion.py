@@ -282,7 +282,7 @@ def test_b_out_is_in_the_mlp_and_not_in_the_biases(make: MakeModel, tokens: Tens
 
 def test_what_is_not_finite_is_refused(make: MakeModel, tokens: Tensor) -> None:
     model = make()
-    model.W_E[4, 2] = torch.nan
+    model.W_U.fill_(torch.finfo(model.dtype).max)  # finite, and its logits are not
     with pytest.raises(ValueError, match="expected finite logits"):
         expand(model, tokens)
     with pytest.raises(ValueError, match="expected finite logits"):

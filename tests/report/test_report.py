@@ -164,7 +164,7 @@ def test_a_damaged_training_log_costs_itself_alone_and_names_no_folder(
 def test_attention_that_is_not_finite_is_said() -> None:
     model = trained()
     with torch.no_grad():
-        model.blocks[1].attn.W_Q[2] = torch.inf
+        model.blocks[1].attn.W_Q[2] = 3e38  # finite, and its scores are not
     html = (report := make_report(model, sections=["maps", "card"])).to_html()
     (said,) = report.sections[0].parts
     assert said.text.startswith("The attention of head 1.2 is not finite on this prompt") and "<canvas" not in html

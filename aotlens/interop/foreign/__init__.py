@@ -6,7 +6,9 @@ transformer_lens.py  TransformerLens's old format
 gpt2.py              Hugging Face's GPT-2 and nanoGPT
 vit.py               vision transformers of Hugging Face
 bert.py              BERT, as a bridge
+checking.py          an opened model beside logits of its source
 comparing.py         an imported model beside its own code
+outside.py           signs of what our family lacks
 key_map.py           other people's names and shapes as ours
 material.py          the tensors and the settings in a file or a folder
 archive.py           files of torch.save: the values in them, with tensors made from their bytes
@@ -17,7 +19,8 @@ hub.py               repositories of the Hugging Face hub, cached or downloaded
 
 from __future__ import annotations
 
-from aotlens.interop.foreign.comparing import Comparison, compare_with_source
+from aotlens.interop.foreign.checking import Comparison
+from aotlens.interop.foreign.comparing import compare_with_source
 from aotlens.interop.foreign.opening import Opened, open_foreign
 
 __all__ = ["Comparison", "Opened", "compare_with_source", "open_foreign"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from aotlens.interop.foreign import vit
+from aotlens.interop.foreign.checking import Comparison, compared, unchecked
 from aotlens.interop.foreign.material import read_material
 from aotlens.interop.foreign.opening import Opened
 from aotlens.models import AttentionOnlyTransformer
@@ -17,23 +18,13 @@ _N_TOKENS = 64
 _CLASSES = {"Hugging Face's GPT-2": "GPT2LMHeadModel", vit.FORMAT: "ViTForImageClassification"}
 
 
-class Comparison(NamedTuple):
-    """The largest difference of two models' logits on the same random tokens, or a random image."""
-
-    difference: float | None
-    """None where there was nothing to compare with."""
-    largest: float
-    """The largest logit in size, which the difference is to be seen beside."""
-    sentence: str
-
-
 @torch.no_grad()
 def compare_with_source(opened: Opened) -> Comparison:
     """Logits of `opened.model` beside those of the source's own code, on up to 64 random tokens or an image of noise,
     in float32.
 
     Hugging Face's GPT-2 and ViT are run by `transformers`, TransformerLens's old format by its native bridge. Of other
-    formats, and of models that those do not express, the sentence says why nothing was compared.
+    formats, and of models that those do not express, the sentence says UNCHECKED, and why nothing was compared.
     """
     model = opened.model
     if not isinstance(model, AttentionOnlyTransformer):
@@ -47,24 +38,17 @@ def compare_with_source(opened: Opened) -> Comparison:
         inputs = torch.randint(model.cfg.d_vocab, (1, n_tokens), generator=generator)
         what = f"{n_tokens} random tokens"
     else:
-        return Comparison(None, 0.0, f"Not compared: the model reads {model.cfg.read_in}.")
+        return unchecked(f"the model reads {model.cfg.read_in}")
     try:
         if opened.format in _CLASSES:
             theirs, code = _transformers(opened, inputs), "transformers"
         elif opened.format == "TransformerLens's old format":
             theirs, code = _transformer_lens(opened, inputs), "TransformerLens"
         else:
-            return Comparison(None, 0.0, f"Not compared: the code of {opened.format} is not installed.")
+            return unchecked(f"the code of {opened.format} is not installed")
     except (ValueError, OSError, RuntimeError, NotImplementedError) as error:
-        reason = " ".join(str(error).split())[:200]
-        return Comparison(None, 0.0, f"Not compared: {reason}")
-    ours = model(inputs.to(model.device)).cpu()
-    difference, largest = float((ours - theirs).abs().max()), float(theirs.abs().max())
-    sentence = (
-        f"The largest difference to the logits of {code} is {difference:.1e}, on {what}, where the largest logit is "
-        f"{largest:.3g}."
-    )
-    return Comparison(difference, largest, sentence)
+        return unchecked(" ".join(str(error).split())[:200])
+    return compared(model, inputs, theirs, code, what)
 
 
 def _transformers(opened: Opened, inputs: Tensor) -> Tensor:

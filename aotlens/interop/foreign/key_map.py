@@ -7,6 +7,8 @@ already need no line. A target is a name of our state dict, and may be followed 
 
     .T      theirs is `[out, in]`, as `torch.nn.Linear` has it; ours is `[in, out]`
     _QKV    (`attn.W_QKV`, `attn.b_QKV`) theirs are queries, keys and values side by side, all heads of each in turn
+    [a:b]   at the end: only rows a to b of theirs become ours, as in Python, without negative numbers:
+            `pos_embed.W_pos[2:]` where their first position is row 2 (OPT)
 
 Heads may be apart, `[head, d_model, d_head]`, or side by side, `[d_model, head · d_head]`: the shape tells. So it does
 of a convolution that reads patches, `[d_model, channel, row, column]`, and of dimensions of 1 before all others.
@@ -25,6 +27,7 @@ from aotlens.models import ModelConfig
 from aotlens.models.count import build_on_meta
 
 KeyMap = Mapping[str, str | None]
+_SLICE = re.compile(r"([^\[\]]+)\[(\d{0,9}):(\d{0,9})\]", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,14 +61,15 @@ def renamed(
     for name, target in targets.items():
         if target is None:
             continue
-        for ours, tensor in _parts(tensors[name], target, f"{where}: {name}"):
+        rows, target = _rows(tensors[name], target, f"{where}: {name}")
+        for ours, tensor in _parts(rows, target, f"{where}: {name}"):
             if ours.removesuffix(".T") not in expected:
                 unknown.append(name if ours == name else f"{name} (as {ours})")
                 continue
             key, plain = ours.removesuffix(".T"), not ours.endswith(".T")
             if key in state:
                 raise ValueError(f"{where}: {key} is given twice, the second time by {name}.")
-            state[key] = _shaped(tensor, expected[key], plain, f"{where}: {name}")
+            state[key] = _shaped(tensor, expected[key], plain, f"{where}: {name}", key)
     if unknown:
         raise ValueError(
             f"{where}: unknown tensors {_some(unknown)}. Does the configuration describe this model? A key_map says "
@@ -101,6 +105,21 @@ def _target(name: str, rules: list[tuple[re.Pattern[str], str, str | None]]) -> 
     return name
 
 
+def _rows(tensor: Tensor, target: str, where: str) -> tuple[Tensor, str]:
+    """The rows of a tensor that its target asks for, and the target without them. Raises `ValueError` for none."""
+    if not target.endswith("]"):
+        return tensor, target
+    match = _SLICE.fullmatch(target)
+    if match is None:
+        raise ValueError(f"{where}: key_map: {target}: expected rows behind our name as [2:], [:64] or [2:66].")
+    name, first, last = match.groups()
+    n_rows = len(tensor) if tensor.ndim else 0
+    start, stop = int(first or 0), int(last or n_rows)
+    if not start < stop <= n_rows:
+        raise ValueError(f"{where}: key_map: {target}: expected some of {n_rows} rows.")
+    return tensor[start:stop], name
+
+
 def _parts(tensor: Tensor, target: str, where: str) -> list[tuple[str, Tensor]]:
     """A tensor, or the three that stand side by side in it."""
     if "_QKV" not in target:
@@ -113,13 +132,13 @@ def _parts(tensor: Tensor, target: str, where: str) -> list[tuple[str, Tensor]]:
     ]
 
 
-def _shaped(tensor: Tensor, shape: torch.Size, plain: bool, where: str) -> Tensor:
+def _shaped(tensor: Tensor, shape: torch.Size, plain: bool, where: str, name: str) -> Tensor:
     """A copy in float32 and in our shape. Raises `ValueError` where it does not fit or is not finite."""
     flat = _flat(tensor, len(shape))
     ours = _view(flat if plain else flat.mT, shape) if flat.ndim >= 2 or plain else None
     if ours is None:
         theirs = f"{list(tensor.shape)}" + ("" if plain else ", transposed")
-        raise ValueError(f"{where}: expected {list(shape)}, found {theirs}.")
+        raise ValueError(f"{where}: expected {list(shape)}, found {theirs}.{_advice(tensor, shape, name)}")
     if not tensor.is_floating_point():
         raise ValueError(f"{where}: expected floating-point numbers, found {tensor.dtype}.")
     copied = torch.empty(shape, dtype=torch.float32)
@@ -127,6 +146,14 @@ def _shaped(tensor: Tensor, shape: torch.Size, plain: bool, where: str) -> Tenso
     if copied.numel() and not all(bound.isfinite() for bound in copied.aminmax()):  # no mask of the weights' size
         raise ValueError(f"{where} holds numbers that are not finite.")
     return copied
+
+
+def _advice(tensor: Tensor, shape: torch.Size, name: str) -> str:
+    """What to try for positions of which theirs has some more: a first position in a later row."""
+    more = len(tensor) - shape[0] if tensor.ndim == len(shape) == 2 and tensor.shape[1] == shape[1] else 0
+    if name != "pos_embed.W_pos" or more <= 0:
+        return ""
+    return f' Where their first position is row {more} (OPT\'s is row 2), the map says "{name}[{more}:]".'
 
 
 def _flat(tensor: Tensor, n_dims: int) -> Tensor:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from aotlens.interop.foreign.archive import read_pickled
 from aotlens.interop.foreign.modules import MAX_NAME, is_module, module_state
@@ -83,6 +83,20 @@ def read_material(source: Path, weights: str | None = None) -> Material:
         return Material(path=path, tensors=_safetensors(path), configs=configs)
     tensors, inside = _unwrapped(read_pickled(path), path)
     return Material(path=path, tensors=tensors, configs={**configs, **inside})
+
+
+def of_module(module: nn.Module) -> Material:
+    """The tensors of a module in memory. Raises `ValueError` for a model that is open already, and for meta tensors."""
+    kind = type(module).__name__
+    path = Path(f"<{kind}>", "state_dict()")  # no folder, so that nothing beside it is read
+    if kind in ("AttentionOnlyTransformer", "TransformerBridge"):
+        advice = "; aotlens.interop.from_transformer_lens makes a native bridge one of ours" * (kind[0] == "T")
+        raise ValueError(f"{path}: it is open already{advice}.")
+    tensors = module.state_dict()
+    empty = [name for name, tensor in tensors.items() if tensor.is_meta or tensor.layout != torch.strided]
+    if empty:
+        raise ValueError(f"{path}: {empty[0]}: expected a tensor with numbers, found one that is sparse or on meta.")
+    return Material(path=path, tensors=tensors)
 
 
 def read_json(path: Path) -> dict[str, Any]:

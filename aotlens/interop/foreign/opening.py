@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from torch import nn
 
 from aotlens.data import SymbolTokenizer, Tokenizer
 from aotlens.interop.foreign import bert, gpt2, hub, transformer_lens, vit
 from aotlens.interop.foreign.archive import read_plain
+from aotlens.interop.foreign.checking import UNCHECKED, Check, Comparison, compared_with
 from aotlens.interop.foreign.key_map import KeyMap, renamed
-from aotlens.interop.foreign.material import Material, read_json, read_material
+from aotlens.interop.foreign.material import Material, of_module, read_json, read_material
+from aotlens.interop.foreign.outside import other_family, require_family
 from aotlens.interop.foreign.plan import Plan, build_config
 from aotlens.interop.tokenizers import read_hugging_face
 from aotlens.models import AttentionOnlyTransformer, ModelConfig, resolve_device
@@ -61,36 +65,51 @@ class Opened:
     """Tensors of the source that the model does not have: masks, a read-out that is tied."""
     absent: tuple[str, ...] = ()
     """Tensors of the model that the source lacks: biases read as zero, gains as 1."""
+    comparison: Comparison | None = None
+    """Its logits beside those that were given as `check`; None without them."""
 
 
 def open_foreign(
-    source: str | PathLike[str],
+    source: str | PathLike[str] | nn.Module,
     *,
     weights: str | None = None,
     config: ModelConfig | Mapping[str, Any] | None = None,
     key_map: KeyMap | None = None,
+    check: Check | None = None,
     device: str | torch.device = "auto",
 ) -> Opened:
-    """The model in a folder, in a file, or in a repository of the hub (`hf:OWNER/NAME`); see `aotlens.load`.
+    """The model in a folder, in a file, in a repository of the hub (`hf:OWNER/NAME`), or in memory; see `aotlens.load`.
 
     `weights` names the file in a folder of several. `config` says what the source does not, in the source's own words
     ({"n_head": 4}), or describes the model in ours (a `ModelConfig` or its fields); with the latter, `key_map` may say
     what the tensors' names mean (`key_map.py`). The model comes in float32, in evaluation mode, without gradients.
     Nothing in a file is executed.
 
+    `check`, tokens (or images, or vectors) and the source's logits of them, is compared with the model's logits in
+    float32: a difference of more than 1e-4 of the largest logit is refused. Without it a model that
+    `key_map` describes comes with a warning, since tensors that fit in shape may make another model.
+
     Raises `ValueError`: what was looked for, what was found, and what to do.
     """
     target = resolve_device(device)
-    name = str(source)
-    folder = hub.fetch(name.removeprefix("hf:"), weights) if name.startswith("hf:") else Path(source).expanduser()
-    if not folder.exists():
-        raise ValueError(f"{folder}: looked for a file or a folder, found nothing there.")
-    described = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
-    if bert.is_bert(described) and config is None:
-        bridge = bert.as_bridge(folder, str(target))
-        return Opened(model=bridge, format="BERT, as a TransformerBridge", path=folder, config=described)
-    material = read_material(folder, weights)
-    plan, settings = _plan(material, config, key_map)
+    if isinstance(source, nn.Module):
+        material, name = of_module(source), ""
+        if hasattr(source, "save_pretrained"):
+            return _as_saved(source, config=config, key_map=key_map, check=check, device=device)
+    else:
+        if not isinstance(source, str | PathLike):
+            raise ValueError(f"expected a name, a path or a model in memory, got {type(source).__name__} {source!r}.")
+        name = str(source)
+        folder = hub.fetch(name.removeprefix("hf:"), weights) if name.startswith("hf:") else Path(source).expanduser()
+        if not folder.exists():
+            raise ValueError(f"{folder}: looked for a file or a folder, found nothing there.")
+        described = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
+        if bert.is_bert(described) and config is None:
+            bridge = bert.as_bridge(folder, str(target))
+            opened = Opened(model=bridge, format="BERT, as a TransformerBridge", path=folder, config=described)
+            return _checked(opened, check)
+        material = read_material(folder, weights)
+    plan, settings = _plan(material, config, key_map, check is not None)
     _require_layers(material, plan.cfg)
     tensors = _renamed(material, plan)
     model = build_on_meta(plan.cfg)
@@ -100,7 +119,7 @@ def open_foreign(
     biases = [name for name in tensors.absent if name.rsplit(".", 1)[-1].startswith("b_")]
     if biases:
         warnings.warn(f"{material.path} comes without {', '.join(biases)}: read as zero.", stacklevel=3)
-    return Opened(
+    opened = Opened(
         model=model.to(target).eval().requires_grad_(False),
         format=plan.format,
         path=material.path,
@@ -108,14 +127,38 @@ def open_foreign(
         dropped=tensors.dropped,
         absent=tensors.absent,
     )
+    if key_map is not None and check is None:
+        warnings.warn(f"{material.path}: {UNCHECKED.format('a key_map can fit another model')}", stacklevel=3)
+    return _checked(opened, check)
+
+
+def _as_saved(model: Any, **options: Any) -> Opened:
+    """A model of `transformers`, opened as the folder that it writes: names in memory and in files are not the same."""
+    with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        try:
+            model.save_pretrained(folder)
+            return open_foreign(folder, **options)
+        except (ValueError, RuntimeError, NotImplementedError) as error:  # a model inside a bridge cannot be saved
+            message = str(error)[:2000].replace(repr(folder), "FOLDER").replace(folder, f"<{type(model).__name__}>")
+            raise ValueError(message) from error
+
+
+def _checked(opened: Opened, check: Check | None) -> Opened:
+    """With the comparison to the logits that were given. Raises `ValueError` where they disagree."""
+    if check is None:
+        return opened
+    comparison = compared_with(opened.model, check)
+    comparison.require_agreement(opened.path)
+    return replace(opened, comparison=comparison)
 
 
 def _plan(
-    material: Material, config: ModelConfig | Mapping[str, Any] | None, key_map: KeyMap | None
+    material: Material, config: ModelConfig | Mapping[str, Any] | None, key_map: KeyMap | None, is_checked: bool
 ) -> tuple[Plan, dict[str, Any]]:
     """What the model is, and the settings that it was read from."""
     ours = _in_our_words(config, material)
     if ours is not None:
+        require_family(material, ours.norm is not None, is_checked)
         return Plan(format="tensors by name", cfg=ours, key_map=key_map or {}), ours.to_dict()
     if key_map is not None:
         raise ValueError(
@@ -128,6 +171,9 @@ def _plan(
             stored = next((material.configs[name] for name in each.configs if name in material.configs), {})
             settings = {**stored, **given}
             return each.plan(material, settings, bool(stored)), settings
+    other = other_family(material)
+    if other is not None:
+        raise other
     kind = material.configs.get("config.json", {}).get("model_type")
     names = ", ".join(list(material.tensors)[:6])
     raise ValueError(

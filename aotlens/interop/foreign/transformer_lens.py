@@ -147,12 +147,13 @@ def _positions(material: Material, config: dict[str, Any], is_described: bool) -
 
 
 def _direction(material: Material, config: dict[str, Any], is_described: bool) -> Any:
-    """Causal or not: as said, or as the mask has it that a `HookedTransformer` keeps."""
+    """Causal or not: as said. A mask that shows later keys is none of a causal model; a lower-triangular one tells
+    nothing, since a bidirectional `HookedTransformer` keeps it too and does not apply it."""
     if config.get("attention_dir") is not None:
         return config["attention_dir"]
     mask = material.tensors.get("blocks.0.attn.mask")
-    if mask is not None and mask.ndim == 2:
-        return "bidirectional" if bool(mask.bool().triu(1).any()) else "causal"
+    if mask is not None and mask.ndim == 2 and bool(mask.bool().triu(1).any()):
+        return "bidirectional"
     return "causal" if is_described else "?"
 
 

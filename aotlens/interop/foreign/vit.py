@@ -66,13 +66,14 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
     n_heads = config["num_attention_heads"]
     positions, inner = f"{prefix}embeddings.position_embeddings", f"{prefix}encoder.layer.0.intermediate.dense.weight"
     lacking = [name for name in ("classifier.weight", positions, inner) if name not in tensors]
-    n_patches = 0 if positions in lacking else material.shape(positions, 3)[1] - 1
+    n_special = 1 + (f"{prefix}embeddings.distillation_token" in tensors)  # [CLS], and DeiT's
+    n_patches = 0 if positions in lacking else material.shape(positions, 3)[1] - n_special
     side = math.isqrt(max(n_patches, 0))
     problems = [f"no {name} (a ViTForImageClassification has it)" for name in lacking]
     if config.get("model_type", "vit") != "vit":
         problems.append(f"model_type={config['model_type']!r}")
-    if f"{prefix}embeddings.distillation_token" in tensors:
-        problems.append("a distillation token")
+    if n_special > 1:
+        problems.append(f"a distillation token beside [CLS] and {n_patches} patches (DeiT)")
     if rows != columns or (not lacking and side * side != n_patches):
         problems.append(f"{n_patches} patches of {rows} × {columns} pixels, which are no square")
     if str(act_fn) not in ACTIVATIONS:

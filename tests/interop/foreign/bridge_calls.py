@@ -1,4 +1,5 @@
-"""What every public function that takes a model says to a bridge, and to a name in a model's place: JSON on stdout.
+"""What every public function that takes a model says to a bridge, to a name in a model's place, and to models whose
+weights are NaN or on the meta device: JSON on stdout.
 
     python -m tests.interop.foreign.bridge_calls FOLDER_OF_A_BERT FOLDER_OF_TEXTS
 
@@ -123,16 +124,22 @@ def _same_at_2(tokens: torch.Tensor) -> torch.Tensor:
 
 
 def main(folder: str, texts: str) -> None:
-    """Print {"bridge": …, "name": …, "works": …}, each what every function said."""
+    """Print {"bridge": …, "name": …, "nan": …, "meta": …, "works": …}, each what every function said."""
     warnings.simplefilter("ignore")
     bridge = aotlens.load(folder, "cpu")
     found = list(takers())
+    cfg = aotlens.ModelConfig(n_layers=1, d_model=4, n_heads=2, d_head=2, n_ctx=8, d_vocab=6)
+    nan, meta = aotlens.AttentionOnlyTransformer(cfg), aotlens.AttentionOnlyTransformer(cfg).to("meta")
+    with torch.no_grad():
+        nan.blocks[0].attn.W_V[0, 0, 0] = torch.nan
     works = working_calls(bridge, texts)
     print(
         json.dumps(
             {
                 "bridge": {n: said(with_model(f, models, bridge)) for n, f, models in found if n not in works},
                 "name": {n: said(with_model(f, models, "novels-2l-mhsa")) for n, f, models in found},
+                "nan": {n: said(with_model(f, models, nan)) for n, f, models in found},
+                "meta": {n: said(with_model(f, models, meta)) for n, f, models in found},
                 "works": {n: said(call) for n, call in works.items()},
             }
         )

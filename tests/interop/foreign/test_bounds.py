@@ -24,7 +24,7 @@ from aotlens.interop.foreign import archive, pickled
 from aotlens.interop.foreign.archive import read_pickled, read_plain
 from tests.interop.foreign.conftest import NanoGPT, write_nanogpt
 from tests.interop.foreign.test_threats import FLOATS, stored, zipped
-from tests.interop.test_legacy import legacy_state
+from tests.interop.test_legacy import legacy_state, unsaid
 from tests.messages import refused
 
 #: Thirty tuples, each of the one before, twice: a billion parts where it is printed or hashed.
@@ -156,7 +156,7 @@ def test_layers_that_are_only_said(tmp_path: Path) -> None:
     state = legacy_state("LN")
     torch.save(state | {"blocks.999999999.attn.W_Q": torch.zeros(1)}, tmp_path / "w.pt")
     with refused("1,000,000,000 layers"):
-        aotlens.load(tmp_path / "w.pt", config={"positional_embedding_type": "standard"})
+        aotlens.load(tmp_path / "w.pt", config=unsaid())
     torch.save(state, tmp_path / "model.pth")
     (tmp_path / "config.json").write_text(json.dumps({"n_layers": 10**9}))
     with refused("1,000,000,000 layers"):
@@ -189,7 +189,7 @@ def test_a_module_whose_parts_are_of_other_kinds(tmp_path: Path, save_module: An
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                aotlens.load(tmp_path / "m.pt", "cpu", config={"positional_embedding_type": "standard"})
+                aotlens.load(tmp_path / "m.pt", "cpu", config=unsaid())
             except ValueError as error:
                 assert "m.pt" in str(error)
 
@@ -256,7 +256,7 @@ def _source(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def test_any_settings_and_any_shapes_are_a_model_or_a_sentence(tmp_path: Path, seed: int) -> None:
     """Random settings, tensors of other shapes and kinds, left out or renamed: a model, or one `ValueError`."""
     rng = random.Random(seed)
-    sources = ((legacy_state("LN"), {"positional_embedding_type": "standard"}), _source(tmp_path))
+    sources = ((legacy_state("LN"), unsaid()), _source(tmp_path))
     (tmp_path / "ckpt.pt").unlink()
     n_refused = 0
     for state, said in sources * 15:

@@ -16,6 +16,13 @@ NOT_ASKED = {
     "ModelConfig.of_model": "a configuration that remembers whose it is",
     "ActivationCache": "what a model's run_with_cache makes",
 }
+#: They read no weights of a model of ours.
+NO_WEIGHTS = {
+    **NOT_ASKED,
+    "count_parameters": "shapes are enough",
+    "from_transformer_lens": "takes a bridge",
+    "save_checkpoint": "checks them as they are stored, in an error of its own",
+}
 _REFUSAL = r"ValueError: [\w. ]+: expected a model of aotlens, got a TransformerBridge;"
 #: They refuse what is no model of theirs in words of their own: a bridge around a ViT is one for the first two.
 OWN_WORDS = {
@@ -62,6 +69,14 @@ def test_everything_else_refuses_a_bridge_by_name(said: dict[str, dict[str, str]
         if name not in NOT_ASKED and not re.match(OWN_WORDS.get(name, _REFUSAL), message)
     }
     assert not wrong
+
+
+@pytest.mark.parametrize("kind", ["nan", "meta"])
+def test_weights_that_are_no_numbers_are_refused_by_name(said: dict[str, dict[str, str]], kind: str) -> None:
+    """Whatever else it is given: no analysis reads them."""
+    words = {"nan": r"W_V of this model holds numbers that are not finite", "meta": r"is on the meta device"}[kind]
+    refusal = re.compile(rf"ValueError: [\w. ]+: .*{words}")
+    assert not {n: message for n, message in said[kind].items() if n not in NO_WEIGHTS and not refusal.match(message)}
 
 
 def test_a_name_in_a_models_place_is_refused(said: dict[str, dict[str, str]]) -> None:

@@ -25,7 +25,7 @@ from tests.interop.foreign.conftest import (
     write_json,
     write_nanogpt,
 )
-from tests.interop.test_legacy import legacy_logits, legacy_state
+from tests.interop.test_legacy import legacy_logits, legacy_state, unsaid
 from tests.messages import refused
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*`loss_type=None`.*")
@@ -155,11 +155,11 @@ def test_a_checkpoint_of_nanogpt(tmp_path, bias, prefix):
 @pytest.mark.parametrize("norm", ["LN", "LNPre", None])
 @pytest.mark.parametrize("shortformer", [True, False])
 def test_a_state_dict_alone(tmp_path, norm, shortformer):
-    """Sizes come from shapes, the mask tells causal; norms that left no trace and positions are asked for by name."""
+    """Sizes come from shapes; norms that left no trace, positions and the direction are asked for by name."""
     state, path = legacy_state(norm), tmp_path / "model.pt"
     torch.save(state, path)
     positions = "shortformer" if shortformer else "standard"
-    said: dict[str, Any] = {"positional_embedding_type": positions}
+    said = unsaid(positional_embedding_type=positions)
     asked = "positional_embedding_type ('standard', or"
     if norm != "LN":
         said, asked = {**said, "normalization_type": norm}, f"normalization_type ('LN', 'LNPre' .*; {asked}"
@@ -170,9 +170,22 @@ def test_a_state_dict_alone(tmp_path, norm, shortformer):
     assert (model.cfg.n_heads, model.cfg.d_head, model.cfg.n_ctx, model.cfg.causal) == (2, 4, 7, True)
 
 
-def test_what_else_is_asked_for(tmp_path):
-    state = {name: t for name, t in legacy_state("LN", d_mlp=5).items() if not name.endswith(".mask")}
+@torch.no_grad()
+def test_a_lower_triangular_mask_tells_no_direction(tmp_path):
+    """A bidirectional `HookedTransformer` stores one too, and does not apply it."""
+    state = legacy_state("LN")
     torch.save(state, tmp_path / "m.pth")
+    with refused("attention_dir", "'causal' or 'bidirectional'"):
+        aotlens.load(tmp_path / "m.pth", config={"positional_embedding_type": "standard"})
+    everything = state | {f"blocks.{layer}.attn.mask": torch.ones(7, 7, dtype=torch.bool) for layer in range(2)}
+    expected = legacy_logits(everything, TOKENS, norm="LN", shortformer=False)
+    same(aotlens.load(tmp_path / "m.pth", "cpu", config=unsaid(attention_dir="bidirectional"))(TOKENS), expected)
+    torch.save(everything, tmp_path / "all.pth")
+    same(aotlens.load(tmp_path / "all.pth", "cpu", config={"positional_embedding_type": "standard"})(TOKENS), expected)
+
+
+def test_what_else_is_asked_for(tmp_path):
+    torch.save(legacy_state("LN", d_mlp=5), tmp_path / "m.pth")
     with refused("attention_dir", "'causal' or 'bidirectional'", "act_fn", "gelu"):
         aotlens.load(tmp_path / "m.pth", config={"positional_embedding_type": "standard"})
 
@@ -272,8 +285,11 @@ def test_names_mapped_to_ours(tmp_path, as_fields):
     theirs = noisy(Plain())
     torch.save(theirs.state_dict(), tmp_path / "plain.pt")
     config: Any = CONFIG if as_fields else ModelConfig(**CONFIG)
-    model = aotlens.load(tmp_path / "plain.pt", "cpu", config=config, key_map=KEY_MAP)
+    check = (TOKENS, theirs(TOKENS))
+    model = aotlens.load(tmp_path / "plain.pt", "cpu", config=config, key_map=KEY_MAP, check=check)
     same(model(TOKENS), theirs(TOKENS))
+    with pytest.warns(UserWarning, match=r"UNCHECKED: .*check=\(tokens, logits\)"):
+        aotlens.load(tmp_path / "plain.pt", "cpu", config=config, key_map=KEY_MAP)
 
 
 @torch.no_grad()

@@ -18,7 +18,7 @@ import aotlens
 from aotlens.interop.foreign.archive import read_pickled
 from aotlens.interop.foreign.modules import module_state
 from tests.interop.foreign.conftest import HookedTransformer, HookedTransformerConfig
-from tests.interop.test_legacy import legacy_state
+from tests.interop.test_legacy import legacy_state, unsaid
 from tests.messages import refused
 
 
@@ -174,10 +174,7 @@ def test_files_of_before_zips_are_held_to_the_same(tmp_path):
 def test_files_of_before_zips_are_read(tmp_path):
     torch.save(legacy_state("LN"), tmp_path / "old.pth", _use_new_zipfile_serialization=False)
     torch.save(legacy_state("LN"), tmp_path / "new.pth")
-    old, new = (
-        aotlens.load(tmp_path / f"{name}.pth", "cpu", config={"positional_embedding_type": "standard"})
-        for name in ("old", "new")
-    )
+    old, new = (aotlens.load(tmp_path / f"{name}.pth", "cpu", config=unsaid()) for name in ("old", "new"))
     for name, tensor in old.state_dict().items():
         torch.testing.assert_close(tensor, new.state_dict()[name], rtol=0, atol=0)
 
@@ -190,7 +187,7 @@ def test_what_training_scripts_keep_beside_weights(tmp_path):
 
     beside = {"loss": np.float64(1.5), "out": tmp_path, "args": argparse.Namespace(n_ctx=7), "rng": torch.Size([3])}
     saved(tmp_path / "w.pt", {"model": legacy_state("LN"), **beside})
-    assert aotlens.load(tmp_path / "w.pt", config={"positional_embedding_type": "standard"}).cfg.n_ctx == 7
+    assert aotlens.load(tmp_path / "w.pt", config=unsaid()).cfg.n_ctx == 7
 
 
 def test_memory_that_a_pickle_asks_for(tmp_path):
