@@ -60,7 +60,7 @@ def load_foreign(
 
     opened = _open(source, device, weights, config, key_map, check)
     if hasattr(opened.model, "card"):
-        comparison = opened.comparison or unchecked("it was not compared when it was opened")
+        comparison = opened.comparison or unchecked("it was not compared when it was opened, as an import is")
         opened.model.card = _info(_name(source), source, opened, comparison)
     return opened.model
 

@@ -2,7 +2,8 @@
 
 - `to_transformer_lens`: a model as a `TransformerBridge`, so that patching, SVD views and the rest work on it
 - `from_transformer_lens`: a native bridge as a model
-- `open_foreign`: a model that others saved (`aotlens.load` calls it), with what became of its file
+- `open_foreign`: a model that others saved (`aotlens.load` calls it), held against logits of its source where they are
+  given, with what became of its file
 - `compare_with_source`: its logits beside those of its own code
 """
 

@@ -181,7 +181,7 @@ def _plan(
         + (f" of a {kind!r}" if kind else "")
         + ". If the model is of our family (pre-norm or no norm, no rotary positions), say so with "
         "config=ModelConfig(…) "
-        "and key_map={their name: our name}."
+        "and key_map={their name: our name}, and check=(tokens, logits) of the source."
     )
 
 

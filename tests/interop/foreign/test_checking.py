@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import aotlens
 from aotlens.checkpoints import CheckpointError, import_foreign, read_check
+from aotlens.interop import Comparison
 from tests.interop.foreign.conftest import TOKENS, noisy, write_json
 from tests.interop.test_legacy import legacy_logits, legacy_state, unsaid
 from tests.messages import refused, says
@@ -141,7 +142,9 @@ def test_what_is_no_check_is_refused(tmp_path: Path) -> None:
 
 
 @torch.no_grad()
-def test_an_import_is_refused_where_it_disagrees_and_says_what_it_agreed_with(tmp_path: Path) -> None:
+def test_an_import_is_refused_where_it_disagrees_and_says_what_it_agreed_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     state, path = legacy_state("LN"), tmp_path / "toy.pth"
     torch.save(state, path)
     logits = legacy_logits(state, TOKENS, norm="LN", shortformer=True)
@@ -154,6 +157,11 @@ def test_an_import_is_refused_where_it_disagrees_and_says_what_it_agreed_with(tm
     checked = import_foreign(path, into=tmp_path, name="b", config=said, check=check)
     says(checked.info.card, "largest difference to the logits of the source")
     says(import_foreign(path, into=tmp_path, name="c", config=said).info.card, "UNCHECKED", "--check FILE.npz")
+    with monkeypatch.context() as patch:
+        patch.setattr(aotlens.interop, "compare_with_source", lambda _: Comparison(0.5, 2.0, "Theirs.", (0, 1, 2)))
+        with refused("Theirs.", "[0, 1, 2]", "norms", error=CheckpointError):
+            import_foreign(path, into=tmp_path, name="d", config=unsaid())
+    assert not (tmp_path / "d").exists()
     np.savez(tmp_path / "other.npz", ids=TOKENS.numpy())
     with refused("tokens", "logits", "numpy.savez", error=CheckpointError):
         read_check(tmp_path / "other.npz")
