@@ -155,7 +155,8 @@ class MotifScores(Result):
         with_keys = np.array([not self._of_pattern(name) for name in self.motifs])
         first = np.array(self.motifs) == "first_token"
         excess = np.where(with_keys[:, None, None], np.nan_to_num(self.excess, nan=-np.inf), -np.inf)
-        excess = np.where(first[:, None, None], np.where(resting, -np.inf, excess), excess / self._elsewhere(threshold))
+        elsewhere = np.where(resting, self._elsewhere(threshold), 1.0)
+        excess = np.where(first[:, None, None] & resting, -np.inf, excess / elsewhere)
         for layer, head in zip(*np.nonzero(labelled >= 0), strict=True):
             motif = labelled[layer, head]
             if with_keys[motif]:

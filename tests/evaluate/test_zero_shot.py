@@ -62,7 +62,7 @@ def _cut(model: AttentionOnlyTransformer, context: list[int], after: int) -> lis
 def test_running_text_counts_every_token_once_with_half_a_context_before_it(
     model: AttentionOnlyTransformer, tokenizer: Tokenizer
 ):
-    (losses,) = usual.running_text(ModelScorer(model), TEXT)
+    losses, alone = usual.running_text(ModelScorer(model), TEXT)
     documents = [tokenizer.encode("".join(rows)) for rows in TEXT.documents]
     ids = tokenizer.encode(TEXT.text)
     assert ids == [index for document in documents for index in document] and len(ids) > 2 * N_CTX
@@ -78,6 +78,11 @@ def test_running_text_counts_every_token_once_with_half_a_context_before_it(
     np.testing.assert_allclose(losses.nats, [part.sum() for part in parts], atol=1e-9)
     assert losses.counts["token"].tolist() == [len(document) for document in documents]
     assert losses.counts["byte"].sum() == TEXT.n_bytes
+    assert [each.measure for each in (losses, alone)] == ["loss", "loss, articles alone"]
+    for place, document in enumerate(documents):  # what the article alone has, whatever stands before it
+        (only, _) = usual.running_text(ModelScorer(model), replace(TEXT, documents=(TEXT.documents[place],)))
+        assert alone.nats[place] == pytest.approx(only.nats[0]) and len(document) == only.counts["token"][0]
+    assert alone.nats[1] != pytest.approx(losses.nats[1], abs=1e-3)
 
 
 def test_lambada_by_the_usual_protocol(model: AttentionOnlyTransformer, tokenizer: Tokenizer):

@@ -38,20 +38,40 @@ def strided_rows(ids: Ids, start: Ids, n_ctx: int) -> tuple[list[Ids], list[int]
 
 
 def running_text(scorer: Scorer, text: RunningText) -> list[Outcome]:
-    """The loss of a test split, by article."""
+    """The loss of a test split, by article: in windows over the joined articles, as perplexities are published, and of
+    each article from its own start, which no other article precedes."""
     documents = [encode(scorer, "".join(rows)) for rows in text.documents]
-    ids = [index for document in documents for index in document]
-    start = start_of(scorer)
-    losses, _ = scorer.losses(*strided_rows(ids, start, scorer.n_ctx))
-    per_token = np.concatenate([*([] if start else [np.zeros(1)]), *losses])
+    joined = [index for document in documents for index in document]
     ends = np.cumsum([len(document) for document in documents])[:-1]
-    parts = np.split(per_token, ends)
     counts = {
-        "token": np.array([len(part) for part in parts], dtype=float),
+        "token": np.array([len(document) for document in documents], dtype=float),
         "byte": np.array([len("".join(rows).encode()) for rows in text.documents], dtype=float),
     }
-    nats = np.array([part.sum() for part in parts])
-    return [Losses(data=text.name, measure="loss", over="articles", nats=nats, counts=counts)]
+    by_measure = {
+        "loss": np.split(_losses_of(scorer, [joined]), ends),
+        "loss, articles alone": np.split(_losses_of(scorer, documents), ends),
+    }
+    return [
+        Losses(data=text.name, measure=name, over="articles", nats=np.array([part.sum() for part in parts]),
+               counts=counts)
+        for name, parts in by_measure.items()
+    ]  # fmt: skip
+
+
+def _losses_of(scorer: Scorer, texts: Sequence[Ids]) -> np.ndarray:
+    """The loss of every id of every text, each read from its own start; 0 for one that nothing precedes."""
+    start = start_of(scorer)
+    rows: list[Ids] = []
+    firsts: list[int] = []
+    begins: list[int] = []
+    for ids in texts:
+        several, starts = strided_rows(ids, start, scorer.n_ctx)
+        begins.append(len(rows))
+        rows, firsts = rows + several, firsts + starts
+    losses: list[np.ndarray] = list(scorer.losses(rows, firsts)[0])
+    for place in begins if not start else ():
+        losses[place] = np.append(0.0, losses[place])
+    return np.concatenate(losses)
 
 
 def lambada(scorer: Scorer, passages: Sequence[Passage]) -> list[Outcome]:
