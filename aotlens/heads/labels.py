@@ -43,6 +43,8 @@ class HeadLabels(Result):
     random: MotifScores | None
     """On random tokens that come twice."""
     text: MotifScores | None
+    from_random: Bool[np.ndarray, "layer head"]
+    """Whose labels are from the random tokens."""
 
     @property
     def headline(self) -> str:
@@ -52,11 +54,9 @@ class HeadLabels(Result):
 
     def source(self, head: HeadLike) -> MotifScores:
         """The scores that a head's label is from."""
-        layer, number = as_head(head)
-        compares = _compares_tokens(self.names[layer][number])
-        known = (self.random, self.text) if compares and self.random is not None else (self.text, self.random)
-        scores = next(each for each in known if each is not None)
-        return scores
+        known = self.random if self.from_random[as_head(head)] else self.text
+        assert known is not None
+        return known
 
     def sentence(self, head: HeadLike) -> str:
         """What the head does, with its score and chance; what a label of its layer cannot mean."""
@@ -97,14 +97,17 @@ def head_labels(random: MotifScores | None = None, text: MotifScores | None = No
     if known is None:
         raise ValueError("expected scores on random tokens, on text, or both; got neither.")
     names, resting, margins = np.array(known.labels(), dtype=object), known.resting(), known.margins()
+    from_random = np.full(resting.shape, text is None)
     if random is not None and text is not None:
         repeats = np.array(random.labels(), dtype=object)
         compares = np.vectorize(_compares_tokens, otypes=[bool])(repeats)
-        names = np.where(compares, repeats, names)
+        names, from_random = np.where(compares, repeats, names), compares
         resting = np.where(compares, text.rests(), resting)
         margins = np.where(compares, random.margins(), margins)
     of_layers = tuple(map(tuple, names.tolist()))
-    return HeadLabels(names=of_layers, resting=resting, margins=margins, random=random, text=text)
+    return HeadLabels(
+        names=of_layers, resting=resting, margins=margins, random=random, text=text, from_random=from_random
+    )
 
 
 def _compares_tokens(name: str) -> bool:
