@@ -232,7 +232,7 @@ def test_weights_that_overflow_are_said_to(tmp_path: File, monkeypatch: pytest.M
         model.W_E.mul_(torch.inf)
     with refused("can't be listed", "contribution", "torch.float32", error=RequestError):
         paths.top(question)
-    with refused("can't be expanded", "finite logits", error=RequestError):
+    with refused("can't be expanded", "W_E", "not finite", error=RequestError):
         paths.expand("tiny-huge", "Another text")
 
 

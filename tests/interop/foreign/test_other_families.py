@@ -20,6 +20,7 @@ import aotlens
 from aotlens.checkpoints import CheckpointError
 from aotlens.distill import distill_heads
 from aotlens.heads import atlas, value_norms
+from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from tests.interop.foreign.conftest import TOKENS, NanoGPT, noisy, write_json
 from tests.interop.foreign.test_vit import config as vit_config
 from tests.messages import refused
@@ -43,6 +44,7 @@ def llama(folder: Path) -> transformers.LlamaForCausalLM:
     return model
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_a_llama_is_refused_with_its_reasons_and_the_line_that_opens_it_as_a_bridge(tmp_path: Path) -> None:
     theirs = llama(tmp_path)
@@ -130,9 +132,11 @@ def test_a_module_in_memory_is_its_state_dict() -> None:
     ("make", "parts"),
     [
         (lambda: nn.Linear(2, 3), ("<Linear>", "config=ModelConfig", "key_map=")),
-        (lambda: aotlens.load("novels-2l-mhsa", "cpu"), ("<AttentionOnlyTransformer>", "open already")),
+        (lambda: AttentionOnlyTransformer(ModelConfig(
+            n_layers=1, d_model=4, n_heads=1, d_head=4, n_ctx=4, d_vocab=5)),
+         ("<AttentionOnlyTransformer>", "open already")),
         (lambda: small("gpt2").to("meta"), ("<GPT2LMHeadModel>", "meta")),
-        (lambda: 7, ("a model in memory", "int")),
+        pytest.param(lambda: 7, ("a model in memory", "int"), marks=pytest.mark.unchecked),
         (lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(
             vocab_size=9, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2)),
          ("<LlamaForCausalLM>", "rotary positions", "boot_transformers(FOLDER)")),
