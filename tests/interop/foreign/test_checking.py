@@ -126,7 +126,6 @@ def test_what_is_no_check_is_refused(tmp_path: Path) -> None:
     torch.save(state, path)
     logits = legacy_logits(state, TOKENS, norm="LN", shortformer=False)
     wrong: tuple[tuple[Any, str], ...] = (
-        (TOKENS, "expected (tokens, logits)"),
         ((TOKENS[:, :1], logits[:, :1]), "two positions"),
         ((TOKENS, logits[:, :4]), "expected logits [2, 5, 9]"),
         ((TOKENS, torch.zeros_like(logits)), "differ among each other"),
@@ -139,6 +138,14 @@ def test_what_is_no_check_is_refused(tmp_path: Path) -> None:
     assert aotlens.load(path, config=unsaid(), check=(TOKENS[0].tolist(), logits[0].numpy())).cfg.causal
     with refused("largest difference", "causal"):
         aotlens.load(path, config=unsaid(attention_dir="bidirectional"), check=(TOKENS, logits))
+
+
+@pytest.mark.unchecked
+def test_tokens_alone_are_no_check(tmp_path: Path) -> None:
+    torch.save(legacy_state("LN"), tmp_path / "toy.pth")
+    wrong: Any = TOKENS
+    with refused("expected (tokens, logits)"):
+        aotlens.load(tmp_path / "toy.pth", config=unsaid(), check=wrong)
 
 
 @torch.no_grad()
