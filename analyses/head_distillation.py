@@ -94,7 +94,7 @@ class Heads:
         index = found.width_index(WIDTH)
         #: Heads that rest on the first position count as heads on it, whatever they do besides.
         rests = found.attending.scores.rests()[tuple(np.array(found.attending.heads).T)]
-        self.label = np.where(rests, FIRST, np.array(found.attending.label, dtype=object))
+        self.label = np.where(rests, FIRST, np.array(found.attending.attends, dtype=object))
         self.special = _special(found.attending)
         self.constancy = found.attending.constancy
         self.error = found.error[:, index].mean(1)
@@ -235,7 +235,7 @@ def tables(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) 
             assert linear is not None
             low, high = d.interval(WIDTH)[place]
             best.append(
-                [name, f"{head[0]}.{head[1]}", d.attending.label[place],
+                [name, f"{head[0]}.{head[1]}", d.attending.attends[place],
                  _interval((float(d.mean_error(WIDTH)[place]), float(low), float(high))),
                  float(linear[place]), float(d.floor[place]), float(d.attending.constancy[place])]
             )  # fmt: skip
@@ -251,7 +251,8 @@ def tables(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) 
             ["checkpoint", "heads", "error of heads on the first token − others'",
              "rank correlation with attention to the first token and separators", "the same, error without position 0",
              "rank correlation with the pattern's constancy"], by_checkpoint),
-        f"The two best and worst heads of each, {WIDTH} units (95% interval over text and seeds)": (
+        f"The two best and worst heads of each, {WIDTH} units (95% interval over stretches of the held-out text and "
+        "seeds, so of these texts alone)": (
             ["checkpoint", "head", "attends to", "error", "linear", "floor", "constancy"], best),
     }  # fmt: skip
     for name, cost in costs.items():

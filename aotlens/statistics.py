@@ -133,6 +133,19 @@ def ratio_intervals(
     """
     import scipy.stats
 
+    variance, degrees = ratio_variances(sums, counts, clusters)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratio = sums.sum(1) / np.broadcast_to(counts, sums.shape).sum(1)
+    reach = scipy.stats.t.ppf((1 + confidence) / 2, degrees) * np.sqrt(variance)
+    return ratio[:, None] + reach[:, None] * np.array([-1.0, 1.0])
+
+
+def ratio_variances(
+    sums: Float[np.ndarray, "row n"],
+    counts: Float[np.ndarray, "row n"] | Float[np.ndarray, " n"],
+    clusters: Int[np.ndarray, " n"] | None = None,
+) -> tuple[Float[np.ndarray, " row"], Float[np.ndarray, " row"]]:
+    """V and its degrees of freedom, by `ratio_intervals`' formulas; both NaN where that has no interval."""
     each = np.broadcast_to(counts, sums.shape)
     least = 2
     if clusters is not None:
@@ -148,9 +161,8 @@ def ratio_intervals(
         lever = np.square(sizes) / whole / left
         frobenius = np.square(sizes) + lever * (lever.sum(1, keepdims=True) - lever)
         degrees = np.square(whole) / frobenius.sum(1, keepdims=True)
-        reach = scipy.stats.t.ppf((1 + confidence) / 2, degrees) * np.sqrt(variance)
-    known = (sizes > 0).sum(1, keepdims=True) >= least
-    return np.where(known & np.isfinite(ratio), ratio + reach * np.array([-1.0, 1.0]), np.nan)
+    known = ((sizes > 0).sum(1, keepdims=True) >= least) & np.isfinite(ratio)
+    return tuple(np.where(known, value, np.nan)[:, 0] for value in (variance, degrees))  # type: ignore[return-value]
 
 
 def mean_interval(

@@ -133,6 +133,8 @@ def _save(out: Path, made: Atlas, info: CheckpointInfo, corpus: str, sizes: str)
 
 
 def _print_table(made: Atlas, frame: pd.DataFrame) -> None:
+    from aotlens.heads import label_words
+
     hows = list(made.ablations)
     lines: list[tuple[str, ...]] = [
         ("head", "label", "margin", "induction*", "constancy", "without 0", "distance", "copies", "reads",
@@ -145,7 +147,7 @@ def _print_table(made: Atlas, frame: pd.DataFrame) -> None:
             for how in hows
         )
         lines.append(
-            (f"{row['layer']}.{row['head']}", row["label"].replace("_", " "), _number(row["margin"], ".2f"),
+            (f"{row['layer']}.{row['head']}", label_words(row["label"], row["resting"]), _number(row["margin"], ".2f"),
              _number(row.get("induction_random"), ".2f"), _number(row["constancy"], ".2f"),
              _number(row["constancy_without_first"], ".2f"), _number(row["mean_distance"], ".0f"),
              _number(row.get("copying"), ".2f"), str(row.get("reads", "")), *losses,

@@ -93,7 +93,8 @@ def distill_command(
 
     error = sum of squared differences on held-out documents, over that of the training mean: 0 is a perfect copy, 1 no
     better than a constant. floor is the least error found by any means (networks, nearest neighbours), an estimate from
-    above of what any function of the same input could reach. Intervals: 95%, over text and seeds.
+    above of what any function of the same input could reach. Intervals: 95%, over held-out documents (fewer than
+    three: stretches of them) and seeds.
 
     With --replace, cost is the loss that the model gains with the head's widest network in its place, in nats a token.
 
@@ -206,5 +207,5 @@ def _as_text(found: Distillation, costs: SubstitutionCosts | None) -> str:
         rest = [f"{value:.3f}" for value in (found.position_error[place], found.floor[place])]
         if costs is not None:
             rest.append(f"{costs.alone[costs.heads.index(head), 0]:.4f}")
-        lines.append((f"{head[0]}.{head[1]}", found.attending.label[place], *errors, *rest))
+        lines.append((f"{head[0]}.{head[1]}", found.attending.attends[place], *errors, *rest))
     return table(lines)

@@ -40,7 +40,7 @@ from aotlens.heads.examples import Example, HeadExamples
 from aotlens.heads.image_maps import ImageMaps, image_maps
 from aotlens.heads.induction import InductionCircuit, induction_circuit
 from aotlens.heads.inputs import Inputs, Targets
-from aotlens.heads.labels import HeadLabels, head_labels
+from aotlens.heads.labels import HeadLabels, head_labels, label_words
 from aotlens.heads.masks import MaskSimilarity, mask_similarity
 from aotlens.heads.matching import HeadMatching, match_heads
 from aotlens.heads.motifs import MOTIFS, PLACES, Motif, motifs_of
@@ -89,6 +89,7 @@ __all__ = [
     "head_labels",
     "image_maps",
     "induction_circuit",
+    "label_words",
     "load_atlas",
     "mask_similarity",
     "match_heads",

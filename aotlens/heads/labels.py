@@ -110,5 +110,11 @@ def head_labels(random: MotifScores | None = None, text: MotifScores | None = No
     )
 
 
+def label_words(label: str, resting: bool) -> str:
+    """A label as tables write it: "induction, resting" for a head that does this with what it does not spend on the
+    first position."""
+    return label.replace("_", " ") + (", resting" if resting else "")
+
+
 def _compares_tokens(name: str) -> bool:
     return name in MOTIFS and MOTIFS[name].classes is not None

@@ -68,10 +68,14 @@ class Evidence(Result):
 
     @property
     def assumption(self) -> str:
-        """What the verdicts assume of this text, in a sentence."""
+        """What the verdicts assume of this text, and how many hold without it."""
         strata = f"stretches of {WINDOWS_A_STRATUM} windows are taken as independent of each other"
         if self.n_documents > 1:
-            return f"Places are compared within stretches of one document; {strata}."
+            n = self.by_document.verdicts.count(CONFIRMED)
+            return (
+                f"Places are compared within stretches of one document; {strata}. With whole documents as stretches "
+                f"{n or 'none'} of the {len(self.verdict):,} rows would be confirmed."
+            )
         return (
             f"What was read is one document, so the verdicts speak of that document alone: {strata} although one "
             "document holds them all, and whole documents cannot be held beside them."

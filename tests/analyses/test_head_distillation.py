@@ -76,7 +76,7 @@ def test_heads_are_compared_within_a_checkpoint() -> None:
         motifs=tuple(shares), n_queries=np.array([40, 10]), rests=lambda: (label == "first_token")[None]
     )
     attending = SimpleNamespace(
-        label=tuple(np.where(label == "first_token", "previous_token", label)), to=shares.__getitem__,
+        attends=tuple(np.where(label == "first_token", "previous_token", label)), to=shares.__getitem__,
         heads=tuple((0, head) for head in range(16)),
         scores=scores, constancy=1 - error**2,
     )  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -13,6 +15,8 @@ from aotlens.trigrams.counting import Counts, TrigramCounter
 from aotlens.trigrams.strata import StrataCounter, window_sums
 from aotlens.trigrams.text import Windows
 from aotlens.trigrams.verdict import associate
+
+from tests.messages import says
 
 
 def planted() -> AttentionOnlyTransformer:
@@ -207,6 +211,9 @@ def test_a_row_is_asked_what_it_says(rng) -> None:
     found = evidence(model, table, text.ravel())
     assert found.verdict[0] == "confirmed"
     assert "What was read is one document" in found.assumption and found.by_document.verdicts[0] == "too rare"
+    several = replace(found, n_documents=2)
+    says(several.assumption, "whole documents", "none of the 2 rows")
+    says(replace(several, by_document=found.association).assumption, f"{found.n_confirmed} of the 2 rows")
 
 
 def test_an_out_in_one_stratum_alone_leaves_the_lift_open() -> None:

@@ -43,17 +43,19 @@ class Attending(Result):
         return self.scores.reasons.get(motif)
 
     @property
-    def label(self) -> tuple[str, ...]:
-        """The motif of each head, `mixed` where it reaches none (`MotifScores.labels`)."""
+    def attends(self) -> tuple[str, ...]:
+        """What each head attends to most on this text, `mixed` where nothing stands out (`MotifScores.labels`).
+
+        What a head is called is `aotlens.heads.head_labels`' to say, which reads random repeats beside text."""
         labels = self.scores.labels()
         return tuple(labels[layer][head] for layer, head in self.heads)
 
     def to_frame(self) -> pd.DataFrame:
-        """layer, head, a column a motif, constancy, label."""
+        """layer, head, a column a motif, constancy, attends."""
         import pandas as pd
 
         frame = pd.DataFrame(self.heads, columns=["layer", "head"]).merge(self.scores.to_frame(), how="left")
-        return frame.assign(constancy=self.constancy, label=self.label)
+        return frame.assign(constancy=self.constancy, attends=self.attends)
 
 
 def attending(

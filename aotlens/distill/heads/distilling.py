@@ -92,7 +92,7 @@ def distill_heads(
         total.at(state.tokens_done)
 
     train(training, after_piece)
-    sums = held_out_sums(training, texts.held_out, total.add)
+    sums = held_out_sums(training, texts, total.add)
     neighbours = nearest_neighbour_errors(training, texts.held_out, total.add) if settings.neighbours else None
     result = _result(training, texts, sums, neighbours, attention)
     if checkpoint is not None:
@@ -123,7 +123,9 @@ def _texts(
     if isinstance(corpus, Corpus):
         training, judged, names = sides(reader, corpus, held_out, sequence_length)
         n_training = settings.train_tokens + settings.validation_tokens
-        return _split(training(n_training), judged(settings.held_out_tokens), settings, names)
+        held_out_text = judged(settings.held_out_tokens)
+        texts = _split(training(n_training).ids, held_out_text.ids, settings)
+        return dataclasses.replace(texts, held_out_documents=names, document_of=held_out_text.documents)
     if held_out is not None or sequence_length is not None:
         raise ValueError("held_out and sequence_length are for a corpus; windows of ids say both themselves.")
     if not isinstance(corpus, tuple) or len(corpus) not in (2, 3):
@@ -136,18 +138,18 @@ def _texts(
     if len({windows.shape[1] for windows in checked}) != 1:
         raise ValueError(f"windows: expected one length, got {[list(windows.shape) for windows in checked]}.")
     if len(checked) == 2:
-        return _split(checked[0], checked[1], settings, ())
+        return _split(checked[0], checked[1], settings)
     return Texts(train=checked[0], validation=checked[1], held_out=checked[2], held_out_documents=())
 
 
-def _split(training: Tensor, judged: Tensor, settings: Settings, documents: tuple[str, ...]) -> Texts:
+def _split(training: Tensor, judged: Tensor, settings: Settings) -> Texts:
     """Validation windows are taken evenly from the training documents, and not trained on."""
     if len(training) < 2:
         raise ValueError("expected at least 2 training windows, one of them for validation, got 1; give more text.")
     wanted = max(1, min(settings.validation_tokens // training.shape[1], len(training) // 4))
     aside = torch.zeros(len(training), dtype=torch.bool)
     aside[spread(len(training), wanted)] = True
-    return Texts(train=training[~aside], validation=training[aside], held_out=judged, held_out_documents=documents)
+    return Texts(train=training[~aside], validation=training[aside], held_out=judged, held_out_documents=())
 
 
 def held_out_windows(
@@ -160,7 +162,7 @@ def held_out_windows(
 ) -> Windows:
     """Windows `[windows, pos]` of the documents that `distill_heads` would judge by, spread evenly over them."""
     _, judged, _ = sides(HeadReader.of(model, "distillation"), corpus, held_out, sequence_length)
-    return judged(n_tokens)
+    return judged(n_tokens).ids
 
 
 def _identity(source: Source, settings: Settings, texts: Texts) -> dict[str, Any]:
@@ -229,6 +231,7 @@ def _result(training: Training, texts: Texts, sums: Sums, neighbours: Any, found
         class_counts=sums.counts.numpy(),
         block_error=stacked[1].numpy(),
         block_baseline=sums.mean_by_block.numpy(),
+        blocks_are_documents=sums.blocks_are_documents,
         position_error=_divide(sums.position_by_class.sum(1), sums.mean_by_class.sum(1)),
         neighbour_error=None if neighbours is None else neighbours[0].numpy(),
         neighbour_k=None if neighbours is None else neighbours[1].numpy(),

@@ -53,6 +53,7 @@ def save_distillation(path: str | Path, distillation: Distillation) -> None:
         **{name: getattr(distillation, name) for name in _PLAIN},
         "heads": [list(head) for head in distillation.heads],
         "held_out_documents": list(distillation.held_out_documents),
+        "blocks_are_documents": distillation.blocks_are_documents,
         "settings": dataclasses.asdict(distillation.settings),
         "motifs": list(scores.motifs),
         "reasons": dict(scores.reasons),
@@ -92,6 +93,7 @@ def _build(tensors: dict[str, Tensor], about: dict[str, Any]) -> Distillation:
         heads=heads,
         settings=settings,
         held_out_documents=tuple(about["held_out_documents"]),
+        blocks_are_documents=about.get("blocks_are_documents", False),
         attending=Attending(
             heads=heads,
             scores=MotifScores(

@@ -2,8 +2,8 @@
 
     error = Σ‖y − ŷ‖² / Σ‖y − ȳ‖²        over held-out tokens, ȳ the mean over training tokens (which scores 1)
 
-Sums are kept by kind of token and by block of consecutive windows, so that errors of a kind and intervals can be had
-afterwards. Time: one pass of the model, and of the FFNs.
+Sums are kept by kind of token and by block (`blocks_of`), so that errors of a kind and intervals can be had afterwards.
+Time: one pass of the model, and of the FFNs.
 """
 
 from __future__ import annotations
@@ -11,13 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from aotlens.distill.heads.classes import CLASSES, classes_of
 from aotlens.distill.heads.stream import Piece
+from aotlens.distill.heads.texts import Texts
 from aotlens.distill.heads.training import Training
+from aotlens.statistics import LEAST_CLUSTERS
 
 N_BLOCKS = 20
 
@@ -35,20 +38,35 @@ class Sums:
     mean_by_class: Float64[Tensor, "head class"]
     """Σ‖y − ȳ‖²: what errors are divided by."""
     mean_by_block: Float64[Tensor, "head block"]
+    blocks_are_documents: bool
     counts: Int64[Tensor, " class"]
 
 
+def blocks_of(
+    n_windows: int, document_of: Int64[np.ndarray, " window"] | None
+) -> tuple[Int64[np.ndarray, " window"], bool]:
+    """The block of each window, and whether blocks are documents: they are where an interval can be over documents
+    (`LEAST_CLUSTERS`), otherwise stretches of consecutive windows, `N_BLOCKS` where there are as many."""
+    if document_of is not None:
+        blocks = np.unique(document_of, return_inverse=True)[1]
+        if blocks.max() + 1 >= LEAST_CLUSTERS:
+            return blocks, True
+    return np.arange(n_windows) * min(N_BLOCKS, n_windows) // n_windows, False
+
+
 @torch.no_grad()
-def held_out_sums(training: Training, windows: Int64[Tensor, "held_out pos"], step: Any = None) -> Sums:
-    """Of all problems. `step(tokens)` is called after each piece."""
+def held_out_sums(training: Training, texts: Texts, step: Any = None) -> Sums:
+    """Of all problems, on `texts.held_out`. `step(tokens)` is called after each piece."""
+    windows = texts.held_out
+    block_of, blocks_are_documents = blocks_of(len(windows), texts.document_of)
     source, scaling = training.source, training.scaling
     device, dtype = source.reader.device, source.dtype
     mean = training.moments.mean().to(dtype)
     positions = training.moments.position_means().to(dtype)
     linear = training.moments.linear().to(dtype)
     kinds = classes_of(source.reader, windows)
-    n_blocks = min(N_BLOCKS, len(windows))
-    blocks = (torch.arange(len(windows)) * n_blocks // len(windows))[:, None].expand(windows.shape)
+    n_blocks = int(block_of.max()) + 1
+    blocks = torch.from_numpy(block_of)[:, None].expand(windows.shape)
     rows = max(1, 4096 // windows.shape[1])
     totals: dict[str, Any] = {}
     for start in range(0, len(windows), rows):
@@ -82,6 +100,7 @@ def held_out_sums(training: Training, windows: Int64[Tensor, "held_out pos"], st
         position_by_class=of("position", 0),
         mean_by_class=of("mean", 0),
         mean_by_block=of("mean", 1),
+        blocks_are_documents=blocks_are_documents,
         counts=torch.bincount(kinds.flatten(), minlength=len(CLASSES)),
     )
 

@@ -16,6 +16,7 @@ from aotlens.distill.heads.attending import Attending
 from aotlens.distill.heads.classes import CLASSES
 from aotlens.distill.heads.settings import Settings
 from aotlens.results import Result
+from aotlens.statistics import ratio_variances
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,8 +68,11 @@ class Distillation(Result):
     """Σ‖y − ȳ‖²."""
     class_counts: Int64[np.ndarray, " class"]
     block_error: Float64[np.ndarray, "head width seed block"]
-    """Σ‖y − ŷ‖² over blocks of consecutive held-out windows, for intervals."""
+    """Σ‖y − ŷ‖² over each block of held-out text, for intervals."""
     block_baseline: Float64[np.ndarray, "head block"]
+    blocks_are_documents: bool = False
+    """Whether a block is a document, which it is where three or more were held out; else a stretch of windows, so that
+    an interval speaks of these texts alone."""
     position_error: Float64[np.ndarray, " head"]
     """The error of the training mean at the token's position."""
     neighbour_error: Float64[np.ndarray, " head"] | None
@@ -147,22 +151,27 @@ class Distillation(Result):
         return self.error[:, self.width_index(width)].mean(1)
 
     def interval(self, width: int | None = None, confidence: float = 0.95) -> Float64[np.ndarray, "head 2"]:
-        """Of `mean_error`, over text and seeds: the variances of the jackknife over blocks of held-out windows and of
-        the seeds' mean, added; Student's t with the blocks' degrees of freedom."""
+        """Of `mean_error`, over held-out text (`text_unit`) and seeds: the variance of the ratio over blocks
+        (`aotlens.statistics.ratio_variances`) and that of the seeds' mean, added; Student's t with the degrees of
+        freedom that Welch and Satterthwaite give the sum. NaN where the text is a single block."""
         import scipy.stats
 
-        index = self.width_index(width)
-        blocks, baseline = self.block_error[:, index].mean(1), self.block_baseline
-        n = baseline.shape[1]
-        without = _ratio(
-            blocks.sum(1, keepdims=True) - blocks, baseline.sum(1, keepdims=True) - baseline
-        )  # [head, block]
-        variance = (n - 1) / n * ((without - without.mean(1, keepdims=True)) ** 2).sum(1)
-        if self.n_seeds > 1:
-            variance = variance + self.error[:, index].var(1, ddof=1) / self.n_seeds
-        reach = scipy.stats.t.ppf((1 + confidence) / 2, max(n - 1, 1)) * np.sqrt(variance)
+        index, seeds = self.width_index(width), self.n_seeds
+        variance, degrees = ratio_variances(self.block_error[:, index].mean(1), self.block_baseline)
+        if seeds > 1:
+            of_seeds = self.error[:, index].var(1, ddof=1) / seeds
+            of_text, variance = variance, variance + of_seeds
+            with np.errstate(invalid="ignore"):
+                degrees = np.square(variance) / (np.square(of_text) / degrees + np.square(of_seeds) / (seeds - 1))
+        reach = scipy.stats.t.ppf((1 + confidence) / 2, degrees) * np.sqrt(variance)
+        reach = np.where(self.baseline.sum(1) > 0, reach, 0.0)  # a head that always writes the same
         mean = self.mean_error(width)
         return np.stack([np.maximum(mean - reach, 0.0), mean + reach], axis=1)
+
+    @property
+    def text_unit(self) -> str:
+        """What `interval` varies of the text, in words."""
+        return "held-out documents" if self.blocks_are_documents else "stretches of the held-out text"
 
     def over_heads(self, width: int | None = None, confidence: float = 0.95) -> tuple[float, float, float]:
         """(mean, low, high) of `mean_error` over heads: Student's t, heads taken as independent, low at least 0.

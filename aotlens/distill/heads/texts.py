@@ -6,10 +6,11 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 from jaxtyping import Int64
 from torch import Tensor
 
-from aotlens.data import Corpus, Encoding, hold_out, spread_windows
+from aotlens.data import Corpus, Encoding, Windows, hold_out, windows_with_documents
 from aotlens.heads.reader import HeadReader
 
 _FEW = 30  # documents, of which a tenth by hash may be none
@@ -25,9 +26,11 @@ class Texts:
     held_out: Int64[Tensor, "held_out pos"]
     held_out_documents: tuple[str, ...]
     """Names; `()` where windows were given."""
+    document_of: Int64[np.ndarray, " held_out"] | None = None
+    """The document that each held-out window begins in; None where windows were given."""
 
 
-Side = Callable[[int], Int64[Tensor, "windows pos"]]
+Side = Callable[[int], Windows]
 
 
 def sides(
@@ -51,7 +54,7 @@ def sides(
             held_out = corpus.names()[-1:]
     corpus, split = hold_out(corpus, held_out)
 
-    def windows(names: tuple[str, ...], n_tokens: int) -> Int64[Tensor, "windows pos"]:
-        return spread_windows(corpus, names, encoding, -(-n_tokens // length), length)
+    def windows(names: tuple[str, ...], n_tokens: int) -> Windows:
+        return windows_with_documents(corpus, names, encoding, -(-n_tokens // length), length)
 
     return partial(windows, split.train), partial(windows, split.validation), split.validation

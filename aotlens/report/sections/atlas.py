@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from aotlens.heads import Atlas
+from aotlens.heads import Atlas, label_words
 from aotlens.plots import plot
 from aotlens.report.parts import Figure, Part, Table, Text
 from aotlens.report.subject import Subject
@@ -49,7 +49,11 @@ def atlas_parts(subject: Subject) -> list[Part]:
         parts.append(Figure(caption=caption, make=lambda theme: plot(atlas, x=x, y=y, theme=theme)))
     chosen = {name: title for name, title in _COLUMNS.items() if name in frame}
     rows = [
-        (f"{row['layer']}.{row['head']}", *(_cell(row[name]) for name in chosen)) for row in frame.to_dict("records")
+        (
+            f"{row['layer']}.{row['head']}",
+            *(label_words(row[name], row["resting"]) if name == "label" else _cell(row[name]) for name in chosen),
+        )
+        for row in frame.to_dict("records")
     ]
     parts.append(Table(caption="All heads", columns=("head", *chosen.values()), rows=rows))
     sentences = [(f"{layer}.{head}", atlas.sentence((layer, head))) for layer, head in atlas.heads]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dash import html
 
+from aotlens.heads import label_words
 from app.pages.atlas import words
 from app.shell.tables import number
 
@@ -50,7 +51,9 @@ def head_rows(frame: pd.DataFrame, listed: Sequence[str]) -> list[dict[str, Any]
         row: dict[str, Any] = {"name": record["name"], "order": layer * 10**6 + head, "goto": [layer, head]}
         for column in listed:
             value = record[column]
-            if isinstance(value, str):
+            if column == "label":
+                row[column] = label_words(value, record["resting"])
+            elif isinstance(value, str):
                 row[column] = value.replace("_", " ")
             else:
                 row[column] = None if math.isnan(value) else float(value)

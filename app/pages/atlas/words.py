@@ -12,7 +12,11 @@ if TYPE_CHECKING:
 
 #: Columns by what they are called in the table and on an axis, and what they are.
 COLUMNS: dict[str, tuple[str, str]] = {
-    "label": ("does", "The motif that its attention exceeds chance by most, or “mixed” where none is enough"),
+    "label": (
+        "does",
+        "The motif that its attention exceeds chance by most, or “mixed” where none is enough; resting: with what it "
+        "does not spend on the first token",
+    ),
     "margin": ("margin", "By how much that excess beats the next motif’s"),
     "induction_random": (
         "induction, random tokens",

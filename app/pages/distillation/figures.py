@@ -88,7 +88,7 @@ def cloud_figure(page: Distillations, shown: Shown, theme: Theme) -> go.Figure:
     clouds: list[Cloud] = []
     for key in shown.results:
         found = page.record(key).distillation
-        kinds = [label.replace("_", " ") for label in found.attending.label]
+        kinds = [label.replace("_", " ") for label in found.attending.attends]
         clouds.append(
             Cloud(
                 key=key, name=key, heads=found.heads, errors=found.mean_error(shown.width),
@@ -168,7 +168,7 @@ def table_rows(page: Distillations, shown: Shown) -> list[dict[str, Any]]:
                 "position": found.position_error[place],
                 "neighbours": None if found.neighbour_error is None else found.neighbour_error[place],
                 "wide": None if found.wide_error is None else found.wide_error[place],
-                "floor": found.floor[place], "attends": found.attending.label[place].replace("_", " "),
+                "floor": found.floor[place], "attends": found.attending.attends[place].replace("_", " "),
                 "constancy": found.attending.constancy[place],
             }  # fmt: skip
             scores = found.attending.scores

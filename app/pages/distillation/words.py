@@ -97,8 +97,8 @@ def data(page: Distillations, key: str, width: int) -> str:
 
 def cell(found: Distillation, place: int, interval: np.ndarray) -> str:
     """One head, for the hover text of the grid."""
-    said = f"95%: {interval[0]:.3f} to {interval[1]:.3f}, over text and {_count(found.n_seeds, 'seed')}"
-    said += f" · attends: {found.attending.label[place].replace('_', ' ')}"
+    said = f"95%: {interval[0]:.3f} to {interval[1]:.3f}, over {found.text_unit} and {_count(found.n_seeds, 'seed')}"
+    said += f" · attends: {found.attending.attends[place].replace('_', ' ')}"
     return said if found.linear_error is None else f"{said} · linear map {found.linear_error[place]:.3f}"
 
 
@@ -110,13 +110,13 @@ def head(page: Distillations, shown: Shown) -> str:
     low, high = found.interval(shown.width)[place]
     error = found.mean_error(shown.width)[place]
     rank = found.order(shown.width).index((shown.layer, shown.head)) + 1
-    label = found.attending.label[place]
+    label = found.attending.attends[place]
     attends = "attends to no one target" if label == "mixed" else f"attends most to: {label.replace('_', ' ')}"
     constancy = found.attending.constancy[place]
     same = "attends evenly" if constancy != constancy else f"has a pattern of constancy {constancy:.2f}"
     said = [
-        f"With {units(shown.width)}: error {error:.3f} (95% over text and seeds: {low:.3f} to {high:.3f}), number "
-        f"{rank} of {len(found.heads)} in FFN-likeness.",
+        f"With {units(shown.width)}: error {error:.3f} (95% over {found.text_unit} and seeds: {low:.3f} to "
+        f"{high:.3f}), number {rank} of {len(found.heads)} in FFN-likeness.",
         f"The head {attends}; it {same} (1: the same on every text).",
         _others(found, place),
     ]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from dash import ctx, no_update
+from dash import no_update
 
 from app.core import sessions
 from app.core.corpora import PASTED
-from app.core.errors import RequestError
 from app.core.parameters import whole_within
 from app.pages.trigrams import rows as table_rows
 from app.pages.trigrams import words
@@ -145,7 +144,7 @@ def _register_choice(app: App, trigrams: Trigrams) -> None:
 
 def _register_follow(app: App, trigrams: Trigrams) -> None:
     output = {
-        **stores(shown=ids.SHOWN),
+        **stores(shown=ids.SHOWN, heard=ids.HEARD),
         **children(relative=ids.RELATIVE, progress=shell.progress(ids.CHOICE)),
         **props("columnDefs", columns=shell.table(ids.ROWS)),
         **props("rowData", heads=shell.table(ids.ALL_HEADS)),
@@ -159,31 +158,33 @@ def _register_follow(app: App, trigrams: Trigrams) -> None:
         inputs=stores(asked=ids.ASKED, read=ids.READING)
         | props("n_intervals", ticks=shell.timer(ids.CHOICE))
         | props("n_clicks", one=ids.CHECK, every=ids.CHECK_ALL, stop=shell.stop(ids.CHOICE)),
-        state=stores(before=ids.SHOWN) | props("rowData", heads=shell.table(ids.ALL_HEADS)),
+        state=stores(before=ids.SHOWN, heard=ids.HEARD) | props("rowData", heads=shell.table(ids.ALL_HEADS)),
         output=output,
         empty={**dict.fromkeys(output, no_update), "timer": True},
     )
-    def follow(asked: Any, read: Any, before: Any, **_: Any) -> Answer:
+    def follow(asked: Any, read: Any, one: Any, every: Any, stop: Any, before: Any, heard: Any, **_: Any) -> Answer:
         nothing = {"shown": None, "heads": [], "relative": None, "progress": None, "stop": "hidden", "timer": True}
         choice, reading = chosen(asked), reading_of(read)
         if choice is None:
             return nothing
         shape = (asked["layers"], asked["heads"])
-        # A click and an answer that it waited for come as one call.
-        session, clicked = sessions.current(), set(ctx.triggered_prop_ids.values())
-        if clicked & {ids.CHECK, ids.CHECK_ALL}:
+        # Clicks are counted: of a call that waited while this one ran, Dash may name the later tick alone.
+        session, clicks = sessions.current(), [whole_within(n, 0, 0, MAX_COUNT) for n in (one, every, stop)]
+        checks_one, checks_every, stops = (now > then for now, then in zip(clicks, heard or [0, 0, 0], strict=True))
+        if checks_one or checks_every:
             if reading is None:
-                raise RequestError(_NO_TEXT if not trigrams.corpora.names else "Paste a text first, above.")
+                why = _NO_TEXT if not trigrams.corpora.names else "Paste a text first, above."
+                return {"notice": problem(why), "heard": clicks, "timer": True}
             trigrams.corpora.keep_pasted(reading.text)  # so that the address goes on to mean it
             # The chosen head first, since somebody is looking at it.
             trigrams.check(choice, reading, session=session)
-            if ids.CHECK_ALL in clicked:
+            if checks_every:
                 trigrams.check_every_head(choice, reading, shape, session=session)
-        if shell.stop(ids.CHOICE) in clicked:
+        if stops:
             trigrams.checks.stop(session)
         searching = trigrams.searching(choice)
         if searching is not None and searching.state == "failed":
-            return {**nothing, "progress": problem(searching.error)}
+            return {**nothing, "heard": clicks, "progress": problem(searching.error)}
         checking = trigrams.checking(choice, reading) if reading is not None else None
         jobs = [job for job in (searching, checking, trigrams.checks.under_way(session)) if job is not None]
         active = next((job for job in jobs if job.active), None)
@@ -207,7 +208,7 @@ def _register_follow(app: App, trigrams: Trigrams) -> None:
             }
             if before is None or before["columns"] != columns:
                 answer["columns"] = row_columns(**columns)
-        return {**answer, "shown": shown, "heads": table_rows.heads(trigrams, choice, reading)}
+        return {**answer, "heard": clicks, "shown": shown, "heads": table_rows.heads(trigrams, choice, reading)}
 
 
 def chosen(data: Any) -> Choice | None:

@@ -15,6 +15,7 @@ ids = Ids(
     "shown",  # store: {choice, reading, rows, checked}, of the table that is there
     "asked-path",  # store: {checkpoint, k, own, after, reading}, of the direct path
     "open",  # store: the ranks of the rows whose group is unfolded
+    "heard",  # store: clicks that were answered, of Check the rows, Check every head and Stop
     "row",  # store: the rank of the row that is explained, or None
 )
 

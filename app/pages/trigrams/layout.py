@@ -79,6 +79,7 @@ def layout(core: Core, service: Trigrams, state: TrigramsState) -> html.Div:
             dcc.Store(id=ids.SHOWN),
             dcc.Store(id=ids.READING),
             dcc.Store(id=ids.HEAD, data=state.head),
+            dcc.Store(id=ids.HEARD),
             dcc.Store(id=ids.ROW, data=state.row),
             dcc.Store(id=ids.OPEN, data=[]),
             dcc.Store(id=ids.ASKED_PATH),

@@ -16,13 +16,14 @@ from transformer_lens.model_bridge import TransformerBridge
 from transformer_lens.model_bridge.sources._bridge_builder import build_bridge_from_module
 
 from aotlens.checkpoints import CheckpointInfo
-from aotlens.data import Corpus, Document, Tokenizer
+from aotlens.data import Corpus, Document, Encoding, Tokenizer, windows_with_documents
 from aotlens.distill import distill_heads, held_out_windows, substitute, substitution_costs, token_errors
 from aotlens.distill.heads import CLASSES, attending
 from aotlens.distill.heads.classes import classes_of
 from aotlens.heads import motif_scores
 from aotlens.heads.reader import HeadReader
 from aotlens.interop import to_transformer_lens
+from aotlens.statistics import ratio_intervals
 from tests.messages import refused
 
 from .conftest import D_VOCAB, FAST, build, random_windows
@@ -157,8 +158,27 @@ def test_windows_are_the_documents_own_text(reading_model):
     assert found.class_counts[CLASSES.index("first")] == 5
 
 
+def test_intervals_are_over_documents_where_three_are_held_out(reading_model):
+    """The sums of each block are its document's, and the interval is the ratio's over documents."""
+    names = ("three", "four", "five")
+    corpus = Small(**Small().texts, four="the cat sat on a dog. " * 9, five="a b c the dog d e f " * 30)
+    found = distill_heads(reading_model, corpus, 0, held_out=list(names), held_out_tokens=200, **{**FAST, "seeds": 1})
+    assert found.blocks_are_documents and found.text_unit == "held-out documents"
+    encoding = Encoding.of(reading_model.tokenizer)
+    windows, document = windows_with_documents(corpus, names, encoding, -(-200 // 12), 12)
+    (x, y), _ = HeadReader.of(reading_model).read(windows, [0, 1]).values()
+    layer, head = found.heads[0]
+    wrong = (found.predict_z((layer, head), x) - y[:, :, head]).double() @ reading_model.W_O[layer, head].double()
+    expected = [float(wrong[torch.from_numpy(document == place)].square().sum()) for place in range(3)]
+    np.testing.assert_allclose(found.block_error[0, 0, 0], expected, rtol=1e-5)
+    blocks = (found.block_error[:, 0, 0], found.block_baseline, np.arange(3))
+    np.testing.assert_allclose(found.interval(), np.maximum(ratio_intervals(*blocks), [0, -np.inf]), rtol=1e-9)
+    few = distill_heads(reading_model, corpus, 0, held_out=["three", "four"], held_out_tokens=200, **FAST)
+    assert not few.blocks_are_documents and few.text_unit == "stretches of the held-out text"
+
+
 def test_a_window_runs_on_into_the_next_document(reading_model):
-    from aotlens.data.windows import Encoding, spread_windows
+    from aotlens.data import spread_windows
 
     short = Small(**{f"document {i}": f"cat {i} sat" for i in range(40)})
     windows = spread_windows(short, short.names(), Encoding.of(reading_model.tokenizer), 10**6, 12)
@@ -220,7 +240,7 @@ def test_constancy_of_patterns():
     reader = HeadReader.of(fixed)
     found = attending(reader, reader.require_heads([(0, 1), (1, 0)]), tokens)
     np.testing.assert_allclose(found.constancy, 1, atol=1e-6)
-    assert found.label == ("current_token", "current_token") and list(found.to_frame()["layer"]) == [0, 1]
+    assert found.attends == ("current_token", "current_token") and list(found.to_frame()["layer"]) == [0, 1]
     model = build(bias=True)
     reader = HeadReader.of(model)
     found = attending(reader, reader.require_heads(None), tokens)
