@@ -41,6 +41,7 @@ def create_app(settings: Settings, core: Core | None = None, *, pages: Sequence[
     for page in pages:
         page.register(app, core, app.services[page.name])
         app.asked.declare(page.sends)
+        app.asked.address(page.address)
         for entry in page.browser:
             if isinstance(entry, Browser):
                 app.wiring.register(app, page.name, entry)

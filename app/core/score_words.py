@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from aotlens.plots import describe
-from app.core.address import dotted
+from app.core.address_values import dotted
 from app.core.scores import Explained, ScoreQuestion, Scores
 
 if TYPE_CHECKING:

@@ -2,9 +2,11 @@
 
 A request of another form is refused before anything of it is done: a callback that there isn't, other inputs than it
 has, a value of another type than the component's own (Dash says those of every property), a number that is not finite.
-What a store holds has no type that Dash knows, nor are choices and bounds told. So where a callback fails, its values
-are held against what the page lays out, what the server has sent for that store, or an example of what the page's
-script puts there (`Page.sends`). What is unlike them is the caller's fault, and refused, too; the rest is a defect.
+What a store holds has no type that Dash knows: under the names of the page's address it is held against what that
+address could say, types and bounds included. Other choices and bounds are not told. So where a callback fails, its
+values are held against what the page lays out, what the server has sent for that store, or an example of what the
+page's script puts there (`Page.sends`). What is unlike them is the caller's fault, and refused, too; the rest is a
+defect.
 """
 
 from __future__ import annotations
@@ -18,11 +20,14 @@ from dash import Dash
 from dash.development.base_component import Component
 from flask import abort, g, has_request_context, request
 
+from app.core.address import Address
+from app.shell.props import components
+
 _PATH = "/_dash-update-component"
 #: How deep what a browser sends may be nested; pages send four levels.
 _DEEPEST = 16
-#: Values of different forms that are remembered of what the server sends for a store.
-_REMEMBERED = 8
+#: Values that are remembered, by their hashes, of what the server has sent for a store; the oldest go first.
+_REMEMBERED = 512
 
 #: (id, property)
 Place = tuple[str, str]
@@ -37,9 +42,14 @@ class Asked:
 
     def __init__(self) -> None:
         self._components: Mapping[str, Component] = {}
-        self._sent: dict[str, list[Any]] = {}
+        self._sent: dict[str, dict[int, None]] = {}
         self._declared: dict[str, Any] = {}
         self._same: dict[str, str] = {}
+        self._addresses: dict[str, Address[Any]] = {}
+
+    def address(self, address: Address[Any]) -> None:
+        """Notes a page's address, which must be able to say what the page's stores hold under its fields' names."""
+        self._addresses[address.name] = address
 
     def declare(self, stores: Mapping[str, Any]) -> None:
         """Notes examples of what browsers put into stores, in the words of `like`."""
@@ -50,10 +60,20 @@ class Asked:
         self._same |= dict.fromkeys(stores, store)
 
     def sent(self, store: str, value: Any) -> None:
-        """Notes what the server puts into a store."""
-        known = self._sent.setdefault(store, [])
-        if value is not None and len(known) < _REMEMBERED and not any(like(value, one) for one in known):
-            known.append(value)
+        """Notes what the server puts into a store, or offers as choices."""
+        known = self._sent.setdefault(store, {})
+        known[_hash(value)] = None
+        for one in value if isinstance(value, list) else ():
+            if isinstance(one, dict) and "value" in one:  # a choice
+                known[_hash(one["value"])] = None
+        while len(known) > _REMEMBERED:
+            known.pop(next(iter(known)), None)
+
+    def laid_out(self, tree: Any) -> None:
+        """Notes what the stores of a page hold at first, which its address may say."""
+        for one in components(tree):
+            if getattr(one, "data", None) is not None:
+                self.sent(one.id, one.data)
 
     def refuse_unlike(self, app: Dash, components: Mapping[str, Component]) -> None:
         """Answers 400 to every other request for a callback of `app`."""
@@ -97,13 +117,25 @@ class Asked:
             expected_type = _type_of(self._components.get(id), prop)
             if not fits(value, expected_type):
                 raise Unlike(f"{id}.{prop} is no {type(value).__name__}")
+            unsaid = self.unsaid(id, value) if prop == "data" else None
+            if unsaid is not None:
+                raise Unlike(f"what {id} says of {unsaid!r} could not stand in the page's address")
         return values
+
+    def unsaid(self, store: str, value: Any) -> str | None:
+        """The field of the page's address under whose name a store has what the address could not say."""
+        address = self._addresses.get(store.partition("-")[0])
+        return None if address is None else address.unsaid(value)
 
     def unlike(self, values: Mapping[Place, Any], changed: Sequence[str]) -> str | None:
         """The first place with a value that no page sends; None where all could be."""
         for (id, prop), value in values.items():
             component = self._components.get(id)
             if component is None:
+                continue
+            if value is None and prop == "value":
+                if getattr(component, "value", None) is not None:  # what is chosen from the start cannot be emptied
+                    return id
                 continue
             if value is None:
                 # A page's script asks by what it puts there; what is full from the start is never emptied.
@@ -113,7 +145,7 @@ class Asked:
                 continue
             if prop == "data" and not self._known(id, value, component):
                 return id
-            if prop == "value" and not _offered(component, value):
+            if prop == "value" and not self._offered(component, value):
                 return id
         return None
 
@@ -122,8 +154,18 @@ class Asked:
         if store in self._declared:
             return like(value, self._declared[store])
         first = getattr(self._components.get(store, component), "data", None)
-        known = [one for one in (first, *self._sent.get(store, ())) if one is not None]
-        return any(like(value, one) for one in known)
+        return (first is not None and like(value, first)) or _hash(value) in self._sent.get(store, {})
+
+    def _offered(self, component: Component, value: Any) -> bool:
+        """Whether a choice is among those that are laid out or were sent, and a number within the bounds."""
+        options, sent = getattr(component, "data", None), self._sent.get(component.id, {})
+        if isinstance(value, str) and isinstance(options, list):
+            laid_out = [one.get("value") if isinstance(one, dict) else one for one in options]
+            return value in laid_out or _hash(value) in sent
+        least, most = getattr(component, "min", None), getattr(component, "max", None)
+        if isinstance(value, int | float):
+            return (least is None or value >= least) and (most is None or value <= most)
+        return True
 
 
 def refuse_wrong_values() -> None:
@@ -195,15 +237,13 @@ def _type_of(component: Component | None, prop: str) -> Any:
     return Optional[parameter.annotation]  # noqa: UP045
 
 
-def _offered(component: Component, value: Any) -> bool:
-    """Whether a choice is among those that are laid out, and a number within the bounds."""
-    options = getattr(component, "data", None)
-    if isinstance(options, list) and options and isinstance(value, str):
-        return value in [one.get("value") if isinstance(one, dict) else one for one in options]
-    least, most = getattr(component, "min", None), getattr(component, "max", None)
-    if isinstance(value, int | float):
-        return (least is None or value >= least) and (most is None or value <= most)
-    return True
+def _hash(value: Any) -> int:
+    """Of what a browser sends back for a value: lists for tuples, 1 for 1.0."""
+    if isinstance(value, dict):
+        return hash(frozenset((str(name), _hash(part)) for name, part in value.items()))
+    if isinstance(value, list | tuple):
+        return hash(("list", *map(_hash, value)))
+    return hash((isinstance(value, bool), isinstance(value, str), value))
 
 
 def _check_numbers(value: Any, where: str, depth: int = 0) -> None:

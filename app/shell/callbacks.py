@@ -73,6 +73,7 @@ def spoken(work: Callable[[], T], name: str) -> tuple[T | None, Any]:
         return None, problem(str(error))
     except BaseException as error:  # panics of native code, too
         if isinstance(error, Exception):
+            log.info("%s failed; whether by what was asked is seen next", name, exc_info=True)
             refuse_wrong_values()
         id = logged(log, f"{name} failed")
         return None, no_memory(id) if out_of_memory(error) else defect(error, id)

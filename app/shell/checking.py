@@ -17,6 +17,7 @@ from dash.development.base_component import Component
 from app.shell import ids
 from app.shell.app import App
 from app.shell.page import Page
+from app.shell.props import components
 
 
 def check(app: App) -> Mapping[str, Component]:
@@ -35,18 +36,6 @@ def check(app: App) -> Mapping[str, Component]:
     if faults:
         raise ValueError("The app's callbacks do not fit its layouts:\n  " + "\n  ".join(dict.fromkeys(faults)))
     return by_id
-
-
-def components(tree: Any) -> Iterator[Component]:
-    """Every component with an id, wherever in a layout it is."""
-    if isinstance(tree, list | tuple):
-        for one in tree:
-            yield from components(one)
-    elif isinstance(tree, Component):
-        if isinstance(getattr(tree, "id", None), str):
-            yield tree
-        for name in tree._prop_names:
-            yield from components(getattr(tree, name, None))
 
 
 def _faults(callback: Mapping[str, Any], by_id: Mapping[str, Component]) -> Iterator[str]:

@@ -67,7 +67,7 @@ def tell_numbers(app: App, panel: str, line_of: Callable[..., dict[str, Any] | N
         at_first=False, shares_notice=True,
     )  # fmt: skip
     def tell(wanted: Any, **given: Any) -> Answer:
-        line = None if wanted is None else line_of(wanted, **given)
+        line = None if wanted is None or None in given.values() else line_of(wanted, **given)
         if line is None:
             raise PreventUpdate
         return {"line": line}

@@ -42,6 +42,7 @@ def content(app: App, pathname: str | None, search: str | None) -> Any:
         )
     state, sentences = page.address.read(search, app.core)
     shown = page.content(app.core, app.services[page.name], state)
+    app.asked.laid_out(shown)
     return [taken_instead(sentences), *shown] if sentences else shown
 
 

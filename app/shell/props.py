@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
 from dash.dependencies import DashDependency
+from dash.development.base_component import Component
 
 #: A component's id and the property; or Dash's own form, where there is more to say.
 Prop = tuple[str, str] | DashDependency
@@ -36,3 +37,15 @@ def inside(store: str, *keys: str) -> dict[str, Prop]:
 def as_role(role: type[Role], named: Props | None) -> dict[str, Any]:
     """Each as Dash's `Input`, `State` or `Output`."""
     return {key: role(*one) if isinstance(one, tuple) else one for key, one in (named or {}).items()}
+
+
+def components(tree: Any) -> Iterator[Component]:
+    """Every component with an id, wherever in a layout it is."""
+    if isinstance(tree, list | tuple):
+        for one in tree:
+            yield from components(one)
+    elif isinstance(tree, Component):
+        if isinstance(getattr(tree, "id", None), str):
+            yield tree
+        for name in tree._prop_names:
+            yield from components(getattr(tree, name, None))

@@ -102,10 +102,10 @@ def register(app: App) -> None:
             return None
 
         def written() -> str:
-            page = pages.get(ids.page_of(asked["panel"]))
+            page = pages.get(ids.page_of(str(asked["panel"])))
             if page is None:
                 raise RequestError("There is no such page, so there is no Python for it.")
-            return lines(app, page.name, asked["panel"], asked["search"])
+            return lines(app, page.name, str(asked["panel"]), asked["search"])
 
         text, said = spoken(written, "Python for a view")
         return text if said is None else said

@@ -88,7 +88,7 @@ def long_table(app: App, table: str) -> None:
     `aotlens.listRows`; sent is {number, rows, count} (static/long_table.js).
     """
     state = props("id", id=table)
-    rows = {"number": 1, "startRow": 0, "endRow": 100, "sortModel": [{"colId": "name", "sort": "asc"}], "context": None}
+    rows = {"number": 1, "startRow": 0, "endRow": 100, "sortModel": [{"colId": "name", "sort": "asc"}], "context": {}}
     app.asked.declare({ids.asked_rows(table): rows})
     asked, sent = ids.asked_rows(table), ids.sent_rows(table)
     _shell(

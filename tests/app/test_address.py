@@ -250,3 +250,23 @@ def test_the_browser_writes_what_python_writes(chromium):
         path, _, search = browser.partition("?")
         assert (path, one.read(search)) == (one.path, (state, []))
         assert parse_query(search).keys() == parse_query(one.format(state).partition("?")[2]).keys()
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [({"steps": 20}, None), ({"steps": 2**31}, "steps"), ({"steps": 2.5}, "steps"), ({"steps": True}, "steps"),
+     ({"steps": "20"}, "steps"), ({"steps": None}, None), ({"inside": [{"steps": 0}]}, "steps"), ([1, "x"], None),
+     ({"task": "nothing"}, "task"), ({"query": [0.5, 1.0]}, None), ({"query": [0.5] * 3}, "query"),
+     ({"query": ["0.5"]}, "query"), ({"query": {"x": 1}}, None), ({"noise": 1}, None), ({"noise": 1e308}, "noise")],
+)  # fmt: skip
+def test_what_json_says_under_a_fields_name_is_what_the_address_could_say(value, said):
+    from app.pages.denoising.address import ADDRESS
+
+    assert ADDRESS.unsaid(value) == said
+
+
+@pytest.mark.parametrize("field", [texts(most=2, longest=5), wholes(most=2)])
+def test_lists_are_said_in_any_order_and_within_their_number(field):
+    says = field.metadata["address"].says
+    values = ["b", "a"] if says(["a"]) else [2, 1]
+    assert says(values) and says([]) and not says([*values, values[0]]) and not says([None]) and says(3)

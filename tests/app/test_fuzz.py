@@ -8,8 +8,10 @@ The seed is AOTLENS_SEED; a failure names the request.
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +21,9 @@ from app.core.settings import Settings
 from app.factory import create_app
 from app.shell import asked
 from app.shell.app import App
-from app.shell.checking import components
+from app.shell.props import components
+
+from .session_by_hand import SessionByHand
 
 #: Wrong in some way everywhere: by type, size, range, or what the text holds.
 VALUES: tuple[Any, ...] = (
@@ -110,6 +114,104 @@ def test_three_hundred_requests_find_no_fault_of_ours(fuzzed: App, seed: int, ca
 @pytest.mark.long
 def test_three_thousand_requests_find_no_fault_of_ours(fuzzed: App, seed: int, caplog: pytest.LogCaptureFixture):
     print(fuzz(fuzzed, seed + 1, 3000, caplog))
+
+
+# ── values inside of what pages send ─────────────────────────────────────────────────────────────────────────
+
+_NUMBERS = (-1, 0, 2**31, 2**53, 10**9, 10**400, 0.5, 1e308, -1e308, float("nan"), True, "1", None)
+_NAMES = ("", "nothing", "../../etc/passwd", "x" * 5000, "\ud800", "a\x00b", "text-0123456789abcdef", 3, None)
+_MEMORY = 200 * 2**20
+
+
+def mutated(drawn: random.Random, value: Any) -> Any:
+    """The value with one thing changed somewhere inside: a number, a name, a type, what is nested and how deeply."""
+    kept = drawn.random()
+    if isinstance(value, dict) and value and kept < 0.9:
+        name = drawn.choice(list(value))
+        if kept < 0.1:
+            return {key: one for key, one in value.items() if key != name}
+        return {**value, drawn.choice((name, name, name, "nothing")): mutated(drawn, value[name])}
+    if isinstance(value, list) and value and kept < 0.9:
+        at = drawn.randrange(len(value))
+        if kept < 0.1:
+            return value[:at] + value[at + 1 :]
+        return value * 500 if kept < 0.15 else [*value[:at], mutated(drawn, value[at]), *value[at + 1 :]]
+    if kept > 0.97:
+        return [[[[{"a": value}]]]]
+    if isinstance(value, str):
+        return drawn.choice(_NAMES)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return drawn.choice((*_NUMBERS, value + 1, -value, value * 1000))
+    return drawn.choice((*_NUMBERS, *_NAMES, [], {}))
+
+
+def fuzz_inside(app: App, seed: int, count: int, caplog: pytest.LogCaptureFixture) -> Counter[int]:
+    """How many requests got which status; asserts that none found a fault of ours or filled memory, and that the app
+    said all along that it is well."""
+    session, drawn, statuses = SessionByHand(app), random.Random(seed), Counter[int]()
+    session.open()
+    callbacks, before = list(session.callbacks), resident_bytes()
+    for number in range(count):
+        body = session.body(callbacks[number % len(callbacks)])
+        for _ in range(drawn.randint(1, 2)):
+            entry = drawn.choice([*body["inputs"], *body["state"]])
+            entry["value"] = mutated(drawn, entry["value"])
+        caplog.clear()
+        try:
+            answer = session.post(body)
+        except TypeError:  # components, which are laid out and not sent
+            continue
+        statuses[answer.status_code] += 1
+        blamed = answer.status_code >= 500 or "defect of aotlens" in answer.text
+        assert not blamed, f"seed {seed}: {json.dumps(body)[:1500]}\n{answer.text[:300]}\n{caplog.text[-3000:]}"
+        if number % 25 == 0:
+            assert session.client.get("/healthz", headers={"Host": "localhost"}).status_code == 200
+            assert resident_bytes() - before < _MEMORY, f"seed {seed}: {json.dumps(body)[:1500]}"
+    return statuses
+
+
+def resident_bytes() -> int:
+    """What the process holds in memory; 0 where the system does not say it so."""
+    status = Path("/proc/self/statm")
+    return int(status.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if status.exists() else 0
+
+
+def test_three_hundred_values_inside_stores_find_no_fault_of_ours(fuzzed: App, seed: int, caplog):
+    statuses = fuzz_inside(fuzzed, seed, 300, caplog)
+    assert statuses[400] > 50 and statuses[200] > 20, statuses
+
+
+@pytest.mark.long
+def test_three_thousand_values_inside_stores_find_no_fault_of_ours(fuzzed: App, seed: int, caplog):
+    print(fuzz_inside(fuzzed, seed + 1, 3000, caplog))
+
+
+@pytest.fixture(scope="module")
+def opened(fuzzed: App) -> SessionByHand:
+    session = SessionByHand(fuzzed)
+    session.open()
+    return session
+
+
+@pytest.mark.parametrize(
+    ("page", "name", "value"),
+    [("denoising", "steps", 2**31), ("denoising", "steps", 2.5), ("denoising", "noise", "0.1"),
+     ("subspaces", "tokens", 10**9), ("subspaces", "seed", True)],
+)  # fmt: skip
+def test_what_a_store_says_of_settings_is_held_to_the_bounds_of_the_address(opened, page, name, value):
+    """Before anything is made of it, and with the other values as they were, which are answered."""
+    store = f"{page}-shown"
+    reads = {store, *opened.app.asked._same}
+    output = next(
+        output for output, one in opened.callbacks.items()
+        if any(entry["id"] in reads and entry["id"].startswith(page) for entry in one["inputs"])
+        and opened.post(opened.body(output)).status_code == 200
+    )  # fmt: skip
+    body = opened.body(output)
+    entry = next(entry for entry in body["inputs"] if entry["id"] in reads)
+    entry["value"] = {**entry["value"], name: value}
+    answer = opened.post(body)
+    assert answer.status_code == 400 and name in answer.text
 
 
 # ── requests that are no callback's ──────────────────────────────────────────────────────────────────────────

@@ -18,10 +18,10 @@ from app.shell import sign_in, static
 from app.shell.app import App
 from app.shell.browser import Browser, Link
 from app.shell.callbacks import guarded
-from app.shell.checking import components
 from app.shell.ids import Ids
 from app.shell.page import Page
 from app.shell.panel import panel
+from app.shell.props import components
 from app.shell.python import python_of
 from tests.messages import refused
 

@@ -53,8 +53,8 @@ from app.pages.trigrams.ids import ids as trigrams
 from app.pages.trigrams.service_direct import PathChoice, direct_path
 from app.shell import ids as shell
 from app.shell.app import App
-from app.shell.checking import components
 from app.shell.page import Page
+from app.shell.props import components
 from app.shell.python import lines
 from tests.app.atlas import numbers as atlas
 from tests.app.atlas.conftest import save_path_checkpoint, stored_atlases

@@ -15,7 +15,6 @@ from aotlens.trigrams.counting import Counts, TrigramCounter
 from aotlens.trigrams.strata import StrataCounter, window_sums
 from aotlens.trigrams.text import Windows
 from aotlens.trigrams.verdict import associate
-
 from tests.messages import says
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import html
 
-from app.core import Core, address
+from app.core import Core
+from app.core.address_values import dotted
 from app.core.errors import RequestError
 from app.core.files import File, json_file
 from app.core.jobs import Job
@@ -117,7 +118,7 @@ def continued_json(service: Continuations, made: Continued) -> File:
     of = made.of
     content = {
         "checkpoint": of.checkpoint,
-        "off": [address.dotted(head) for head in of.off],
+        "off": [dotted(head) for head in of.off],
         "how": of.how,
         **draws,
         **runs,

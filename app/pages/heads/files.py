@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from app.core import head_maps as views
-from app.core.address import dotted
+from app.core.address_values import dotted
 from app.core.errors import RequestError
 from app.core.files import File, csv_file, json_file, safe_name
 from app.core.head_maps import View

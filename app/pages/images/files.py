@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from app.core.address import dotted
+from app.core.address_values import dotted
 from app.core.errors import RequestError
 from app.core.files import File, csv_file, safe_name
 from app.pages.images.asking import Picked

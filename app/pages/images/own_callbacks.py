@@ -36,7 +36,7 @@ def register(app: App, core: Core) -> None:
         prevent_initial_call=True,
     )
     def change(sent: Any, remove: Any, own: list[str] | None) -> dict[str, Any]:
-        if sent is None and not remove:  # a page that is new
+        if sent is None and (not remove or ctx.triggered_id != ids.REMOVE):  # a page that is new
             raise PreventUpdate
         images = core.images.own
 

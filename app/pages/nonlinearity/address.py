@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from app.core import Core, address
+from app.core.address_values import REAL
 
 Preset = Literal["abs", "hat", "ramp", "sawtooth", "square", "sine", "random", "drawn"]
 Activation = Literal["relu", "silu"]
@@ -23,7 +24,7 @@ MAX_KNOTS = 40
 #: What a drawing starts from.
 FIRST_KNOTS = "-2,0;-1,1;0,-0.5;1,0.8;2,0"
 
-_NUMBER = address.REAL
+_NUMBER = REAL
 #: Points `x,y` with semicolons between; as many as somebody likes: too many are refused on the page, with a reason.
 _KNOTS = re.compile(rf"{_NUMBER},{_NUMBER}(;{_NUMBER},{_NUMBER}){{0,199}}", re.ASCII | re.IGNORECASE)
 #: `unit`, `random`, or the vector's numbers.

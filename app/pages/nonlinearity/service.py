@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from app.core import Core
-from app.core.address import number as parse_number
+from app.core.address_values import number as parse_number
 from app.core.cache import Cache
 from app.core.errors import RequestError
 from app.core.parameters import whole_within

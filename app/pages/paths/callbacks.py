@@ -69,14 +69,14 @@ def _register_choice(app: App, paths: Paths) -> None:
             position, target, versus = (position, asked["target"], asked["versus"]) if named else (None, None, None)
         elif before["tokens"] != tokens:
             position, target, versus = None, None, None  # a position means something in one text only
-        elif before["key"] != expanded.key or position not in (None, before["position"]):
+        elif before["run"] != expanded.key or position not in (None, before["position"]):
             target, versus = None, None  # another place, another first choice
         question = paths.question(expanded, _whole(position), _whole(target), _whole(versus), by, _k(k), through)
         values, bias = paths.sources(question)
         labels, offered = paths.labels(expanded.checkpoint), paths.choices(expanded, question.position)
         others = [token for token in offered if token != question.target]
         return {
-            "shown": {**question.to_dict(), "key": expanded.key, "tokens": tokens},
+            "shown": {**question.to_dict(), "run": expanded.key, "tokens": tokens},
             "position": question.position,
             "strip": source_strip(expanded.expansion.str_tokens, values, question.position, words.quantity(question)),
             "targets": options(labels, [question.target, *offered]),

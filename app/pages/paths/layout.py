@@ -8,7 +8,7 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 
 from app.core import Core
-from app.core.address import dotted
+from app.core.address_values import dotted
 from app.core.examples import EXAMPLES
 from app.pages.paths.address import FIRST, MAX_K, PathsState
 from app.pages.paths.ids import ids

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.core import Core
-from app.core.address import dotted
+from app.core.address_values import dotted
 from app.pages.paths.address import FIRST, PathsState
 from app.pages.paths.ids import PANELS, SCORE_PANELS, ids
 from app.pages.paths.score_service import N_PAIRS, question_of

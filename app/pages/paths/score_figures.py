@@ -9,7 +9,7 @@ from dash import html
 from aotlens.plots import Theme, matrix_map, plot
 from app.core import Core
 from app.core import score_words as words
-from app.core.address import dotted
+from app.core.address_values import dotted
 from app.core.score_words import Piece
 from app.core.scores import Explained, ScoreQuestion
 from app.pages.paths import score_service as service

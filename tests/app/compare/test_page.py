@@ -23,7 +23,7 @@ from app.pages.compare.ids import ids
 from app.pages.compare.layout import layout
 from app.pages.compare.presets import PRESETS
 from app.pages.compare.service import Compare, Panes
-from app.shell.checking import components
+from app.shell.props import components
 from tests.messages import refused, says
 
 SHORT = "The captain bowed to the captain, and the captain of a ship danced."

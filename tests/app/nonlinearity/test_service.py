@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import nn
 
-from app.core.address import number
+from app.core.address_values import number
 from app.core.errors import RequestError
 from app.pages.nonlinearity import figures as views
 from app.pages.nonlinearity import words

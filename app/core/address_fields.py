@@ -1,0 +1,288 @@
+"""The kinds of fields that an address has: how each value is read, written, and held against what is there."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from app.core import address_checks as checks
+from app.core.address_checks import Check, Unfit
+from app.core.address_values import MAX_DIGITS, dotted, number, read_pair, read_whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """How one value stands in an address. `dataclasses.field(metadata=…)` holds it."""
+
+    read: Callable[[str], Any]
+    """From the address's text; raises Unfit."""
+    write: Callable[[Any], str] = str
+    key: str | None = None
+    """Its name in the address where that isn't the field's."""
+    blank: bool = False
+    """Whether nothing, `text=`, is a value of its own."""
+    browser: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """How the browser joins a list (`join`), names what is true (`word`) or shortens numbers (`digits`)."""
+    check: Check | None = None
+    listed: bool = False
+    """Whether JSON has a list for it."""
+
+    def written(self, value: Any) -> str | None:
+        """What stands in the address; None for nothing."""
+        text = None if value is None else self.write(value)
+        return None if text == "" and not self.blank else text
+
+    def says(self, value: Any) -> bool:
+        """Whether an address could say this value, as JSON has it: of the field's type, and within its bounds.
+
+        An object is something else of that name, and so is a number where the field is a list (`layer` and `head`).
+        """
+        if isinstance(value, dict) or (self.listed and isinstance(value, int)):
+            return True
+        try:
+            given = _tuples(value)
+            text = self.write(given)
+            return given in ("", (), False) if text == "" and not self.blank else _same(self.read(text), given)
+        except (Unfit, TypeError, ValueError, AttributeError, IndexError, OverflowError):
+            return False
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def _same(read: Any, given: Any) -> bool:
+    """Sets stand in an address in an order of their own; True is no number."""
+    if isinstance(read, tuple) and isinstance(given, tuple):
+        return len(read) == len(given) and all(map(_same, sorted(read), sorted(given)))
+    return isinstance(read, bool) == isinstance(given, bool) and bool(read == given)
+
+
+def _field(default: Any, **rest: Any) -> Any:
+    return dataclasses.field(default=default, metadata={"address": Field(**rest)})
+
+
+def text(
+    default: str | None = None,
+    *,
+    most: int | None = None,
+    pattern: re.Pattern[str] | None = None,
+    expected: str = "",
+    blank: bool = False,
+    key: str | None = None,
+    check: Check | None = None,
+) -> Any:
+    """Any text; of at most so many characters, or of a form (`expected` says which)."""
+
+    def read(value: str) -> str:
+        if pattern is not None and not pattern.fullmatch(value):
+            raise Unfit(expected)
+        if most is not None and len(value) > most:
+            raise Unfit(f"a text of at most {most} characters", value[:most])
+        return value
+
+    return _field(default, read=read, blank=blank, key=key, check=check)
+
+
+def whole(
+    default: int | None = None,
+    *,
+    least: int = 0,
+    most: int = 10**MAX_DIGITS - 1,
+    words: Sequence[str] = (),
+    key: str | None = None,
+    check: Check | None = None,
+) -> Any:
+    """A whole number within bounds, or one of `words`."""
+    also = "".join(f" or {word!r}" for word in words)
+
+    def read(value: str) -> int | str:
+        if value in words:
+            return value
+        number = read_whole(value, max(len(str(most)), MAX_DIGITS))
+        if number is None:
+            raise Unfit(f"a whole number from {least:,} to {most:,}{also}")
+        if not least <= number <= most:
+            raise Unfit(f"a whole number from {least:,} to {most:,}{also}", min(max(number, least), most))
+        return number
+
+    return _field(default, read=read, key=key, check=check)
+
+
+def real(
+    default: float | None = None, *, least: float = -math.inf, most: float = math.inf, key: str | None = None
+) -> Any:
+    """A finite number, `0.001` or `1e-3`; within bounds, where they are given."""
+
+    def read(value: str) -> float:
+        number = _read_real(value)
+        if not least <= number <= most:
+            raise Unfit(f"a number from {_write_real(least)} to {_write_real(most)}", min(max(number, least), most))
+        return number
+
+    return _field(default, read=read, write=_write_real, key=key)
+
+
+def choice(choices: Sequence[str], default: str | None = None, *, key: str | None = None) -> Any:
+    """One of `choices`."""
+
+    def read(value: str) -> str:
+        if value not in choices:
+            raise Unfit(f"one of {', '.join(choices)}")
+        return value
+
+    return _field(default, read=read, key=key)
+
+
+def flag(word: str, *, key: str | None = None) -> Any:
+    """False, or, where the address says `word`, True."""
+
+    def read(value: str) -> bool:
+        if value != word:
+            raise Unfit(f"{word!r} or nothing")
+        return True
+
+    return _field(False, read=read, write=lambda value: word if value else "", key=key, browser={"word": word})
+
+
+def pair(*, key: str | None = None, check: Check | None = None, expected: str = "two whole numbers, as 1.3") -> Any:
+    """Two whole numbers: `1.3`."""
+
+    def read(value: str) -> tuple[int, int]:
+        numbers = read_pair(value)
+        if numbers is None:
+            raise Unfit(expected)
+        return numbers
+
+    return _field(None, read=read, write=dotted, key=key, check=check, browser={"join": "."}, listed=True)
+
+
+def pairs(*, most: int, key: str | None = None, check: Check | None = None, expected: str) -> Any:
+    """Distinct pairs of whole numbers in their order, at most so many: `1.0,1.3`."""
+
+    def read(value: str) -> tuple[tuple[int, int], ...]:
+        found = [read_pair(part) for part in value.split(",")]
+        distinct = tuple(sorted({one for one in found if one is not None}))
+        if None in found:
+            raise Unfit(expected)
+        if len(distinct) > most:
+            raise Unfit(f"at most {most} of them", distinct[:most])
+        return distinct
+
+    def write(value: Sequence[tuple[int, int]]) -> str:
+        return ",".join(map(dotted, value))
+
+    return _field((), read=read, write=write, key=key, check=check, browser={"join": ",", "inner": "."}, listed=True)
+
+
+def wholes(*, most: int, key: str | None = None) -> Any:
+    """Distinct whole numbers, at most so many: `12-262`."""
+
+    def read(value: str) -> tuple[int, ...]:
+        numbers = [read_whole(part) for part in value.split("-")]
+        distinct = tuple(dict.fromkeys(number for number in numbers if number is not None))
+        if None in numbers:
+            raise Unfit("whole numbers, as 12-262")
+        if len(distinct) > most:
+            raise Unfit(f"at most {most} whole numbers", distinct[:most])
+        return distinct
+
+    def write(value: Sequence[int]) -> str:
+        return "-".join(map(str, value))
+
+    return _field((), read=read, write=write, key=key, browser={"join": "-"}, listed=True)
+
+
+def reals(
+    default: tuple[float, ...] | None = None, *, most: int, key: str | None = None, check: Check | None = None
+) -> Any:
+    """Finite numbers, at most so many: `0.4,1`."""
+
+    def read(value: str) -> tuple[float, ...]:
+        parts = value.split(",")
+        if len(parts) > most:
+            raise Unfit(f"at most {most} numbers, as 0.4,1")
+        return tuple(map(_read_real, parts))
+
+    def write(value: tuple[float, ...]) -> str:
+        return ",".join(map(_write_real, value))
+
+    browser = {"join": ",", "digits": 6}
+    return _field(default, read=read, write=write, key=key, browser=browser, check=check, listed=True)
+
+
+def texts(*, most: int, longest: int, key: str | None = None, check: Check | None = None) -> Any:
+    """Distinct names, at most so many: `novels-12l-mssa,novels-2l-gpt`."""
+
+    def read(value: str) -> tuple[str, ...]:
+        names = tuple(dict.fromkeys(name[:longest] for name in value.split(",") if name))
+        if len(names) > most:
+            raise Unfit(f"at most {most} names", names[:most])
+        return names
+
+    return _field((), read=read, write=",".join, key=key, check=check, browser={"join": ","}, listed=True)
+
+
+def checkpoint(*, key: str | None = None) -> Any:
+    """A checkpoint's name."""
+    return text(check=checks.checkpoint, key=key)
+
+
+def head(*of: str, key: str | None = None) -> Any:
+    """Layer and head, `1.3`, of the state's checkpoint: what the first of the fields `of` says that says one."""
+    return pair(check=checks.head(*of), expected="a layer and a head, as 1.3", key=key)
+
+
+def prompt() -> Any:
+    """A text to run: itself, or the key under which a long one is kept (`Corpora.addressed`)."""
+    return text(blank=True, check=checks.prompt)
+
+
+def heads(*of: str, key: str | None = None) -> Any:
+    """A set of heads, `1.0,1.3`, of the checkpoint that the first of the fields `of` that says one says."""
+    return pairs(most=1024, key=key, check=checks.heads(*of), expected="layers and heads, as 1.0,1.3")
+
+
+def token() -> Any:
+    """The id of a token of the state's checkpoint."""
+    return whole(check=checks.token)
+
+
+def position(first: str) -> Any:
+    """The position of a token in the state's text, or in `first` where it has none, as its checkpoint reads it."""
+    return whole(check=checks.position(first))
+
+
+def cell(first: str) -> Any:
+    """An entry of a head's map: the positions of query and key, `18.4`, in the same text."""
+    return pair(check=checks.cell(first), expected="the positions of a query and a key, as 18.4")
+
+
+def against() -> Any:
+    """What a score is compared with: another key's position, the mean over keys, or nothing; None: what is sensible."""
+    return whole(words=("mean", "plain"))
+
+
+def corpus() -> Any:
+    """A text to read: a name that the server knows, or the key of a text of somebody's own; None: its first."""
+    return text(check=checks.corpus)
+
+
+def motif(default: str) -> Any:
+    """The name of a motif (`aotlens.heads.MOTIFS`)."""
+    return text(default, most=60, check=checks.motif)
+
+
+def _read_real(value: str) -> float:
+    result = number(value)
+    if result is None:
+        raise Unfit("a finite number, as 0.001 or 1e-3")
+    return result
+
+
+def _write_real(value: float) -> str:
+    return repr(float(value)).removesuffix(".0")
