@@ -58,9 +58,9 @@ class Partner(NamedTuple):
     mode: str
     """`q`, `k` or `v`: which input of the later head reads what the earlier one writes."""
     value: float
-    """The composition score, with norms folded in."""
+    """The composition score, of what the earlier head wrote on the text."""
     z: float
-    """Standard deviations of its square above flipped signs (`aotlens.circuits.sign_flips`)."""
+    """Standard deviations of its square above flipped signs of the text's stream (`aotlens.circuits.sign_flips`)."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -84,7 +84,7 @@ class Atlas(Result):
     copying_score: Float64[np.ndarray, "layer head"] | None
     """Σ λ ÷ Σ |λ| over the eigenvalues of tokens → logits (`aotlens.circuits.spectrum`)."""
     composition: Mapping[str, Float64[np.ndarray, "layer head layer head"]]
-    """Scores by mode, indexed [earlier, later]."""
+    """Scores by mode, indexed [earlier, later]: of what was written on the ablated windows."""
     composition_z: Mapping[str, Float64[np.ndarray, "layer head layer head"]]
     ablations: Mapping[str, EachHead]
     """By kind of replacement."""
@@ -257,10 +257,10 @@ def atlas(
     )
     steps.done(len(tokens))
     random = stages.get("random", lambda: {"scores": motif_scores(model, seed=seed, batch_size=batch_size)})
-    circuits: Stage = {} if "circuits" in missing else stages.get("circuits", lambda: _circuits(model))
+    own: Any = model  # of aotlens, where there are circuits and anything to ablate
+    circuits: Stage = {} if "circuits" in missing else stages.get("circuits", lambda: _circuits(own, ablated))
     ablations: dict[str, EachHead] = {}
     together: dict[str, Ablation] = {}
-    own: Any = model  # of aotlens, where there is anything to ablate
     for how in chosen:
         each = stages.get(f"each {how}", lambda: {"each": ablate_each(
             own, ablated, how, clusters=theirs, seed=seed, batch_size=batch_size,  # noqa: B023
@@ -387,13 +387,13 @@ def _patterns(
     }
 
 
-def _circuits(model: Any) -> Stage:
+def _circuits(model: Any, tokens: Tensor) -> Stage:
     shape = (model.cfg.n_layers, model.cfg.n_heads)
     rates, scores = np.zeros(shape), np.zeros(shape)
     for head in np.ndindex(*shape):
         rates[head] = copying_rate(model, head).top1
         score = spectrum(ov_circuit(model, head), k=1, n_vectors=1).copying_score
         scores[head] = np.nan if score is None else score
-    made = all_compositions(model, folded=True)
+    made = all_compositions(model, data=tokens)
     parts = {f"composition {mode}": each.values for mode, each in made.items()}
     return {"copying": rates, "copying_score": scores, **parts, **{f"z {mode}": e.z_signs for mode, e in made.items()}}

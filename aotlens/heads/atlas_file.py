@@ -27,7 +27,7 @@ from aotlens.heads.constancy import PatternConstancy
 from aotlens.heads.each_head import EachHead
 from aotlens.heads.examples import HeadExamples
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 _TYPES: dict[str, type] = {
     kind.__name__: kind for kind in (Ablation, EachHead, HeadExamples, MotifScores, PatternConstancy)
 }

@@ -27,7 +27,7 @@ from aotlens.results import Result
 if TYPE_CHECKING:
     from aotlens.checkpoints import CheckpointInfo
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 _ORIGIN = ("checkpoint", "weights_sha256", "corpus", "documents", "command")
 _WHOLE = (
     "model", "about", "motifs", "random", "constancy", "mean_distance", "entropy", "examples", "copying",

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Int64
+from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
 from aotlens.conventions import Head, Progress
@@ -35,7 +35,7 @@ from aotlens.heads.ablation import Measure, Metric, measured, unit_of
 from aotlens.heads.replacement import Batch, Replacement
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
-from aotlens.statistics import as_clusters, mean_interval, ratio_intervals
+from aotlens.statistics import LEAST_CLUSTERS, as_clusters, mean_interval, ratio_intervals
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -143,7 +143,9 @@ def sufficient_heads(
     Measured is the loss, on next tokens or `targets`, or `metric(logits, targets)`, as in `ablate`; so are `how` and
     `reference`. Without a reference, means are those of the searched sequences (each left out of its own). The share
     `held_out` of the sequences, drawn from `seed`, is kept out of the search and checks its result. `clusters` names
-    the prompt or document that each sequence is from, where several are from one: intervals are then over these.
+    the prompt or document that each sequence is from, where several are from one: intervals are then over these, and
+    whole ones are held out where both sides get three or more (else sequences are, and what is checked has relatives
+    among what was searched).
 
     Time: a forward pass over the searched sequences for each set that is tried: at most n(n + 1) / 2 backward for n
     heads, and about n²/2 for each forward move. Memory: for each searched sequence what replaces every head (z, or
@@ -160,15 +162,15 @@ def sufficient_heads(
         raise ValueError(f"held_out={held_out}: expected a share of the sequences from 0 to below 1.")
     batch = Batch.of(model, tokens, None, targets)
     groups = as_clusters(clusters, len(batch))
-    order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(seed))
-    n_held_out = round(held_out * len(batch))
+    aside = _held_out(len(batch), held_out, groups, seed)
+    n_held_out = int(aside.sum())
     n_searched = len(batch) - n_held_out
     if n_searched < 2 or (held_out and n_held_out < 2):
         raise ValueError(
             f"expected at least 2 sequences to search and 2 to check, got {n_searched} and {n_held_out} of "
             f"{len(batch)}; give more, or another held_out."
         )
-    search_rows, check_rows = order[n_held_out:].sort().values, order[:n_held_out].sort().values
+    search_rows, check_rows = (~aside).nonzero()[:, 0], aside.nonzero()[:, 0]
     searched_part = _rows(batch, search_rows)
     others = None if reference is None else Batch.of(model, reference)
     heads = [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
@@ -209,6 +211,20 @@ def sufficient_heads(
         n_held_out=n_held_out,
         n_runs=searched.n_runs,
     )
+
+
+def _held_out(
+    n: int, share: float, clusters: Int64[np.ndarray, " sequence"] | None, seed: int
+) -> Bool[Tensor, " sequence"]:
+    """Which sequences are kept out of the search: whole clusters, as near to `share` of the sequences as they come."""
+    units, least = (torch.arange(n), 0) if clusters is None else (torch.from_numpy(clusters), LEAST_CLUSTERS)
+    sizes = units.bincount()
+    if share and len(sizes) < 2 * least:
+        return _held_out(n, share, None, seed)
+    order = torch.randperm(len(sizes), generator=torch.Generator().manual_seed(seed))
+    taken = torch.cat([torch.zeros(1, dtype=torch.int64), sizes[order].cumsum(0)])
+    count = int((taken - round(share * n)).abs().argmin())
+    return torch.isin(units, order[: min(max(count, least), len(sizes) - least) if share else 0])
 
 
 def _rows(batch: Batch, rows: Tensor) -> Batch:

@@ -230,8 +230,8 @@ def _held(points: Points) -> str:
     return (
         f"The law's intervals hold {held[0]} of these {n} points, those of the axes {held[1]}: they say how well the "
         "points of an analysis fix its rates, and are no 95% intervals of a new shape. Below, those of the law are "
-        f"{_widening(points):.1f} times as wide, in logarithms, which would have held all {n}: a new shape is expected "
-        f"to fit in {n} of {n + 1} cases, if it is like these."
+        f"{_widening(points):.1f} times as wide, in logarithms, which would have held all {n}. They are of one "
+        "shape, and time and memory of an analysis are of one run: how shapes differ they do not say."
     )
 
 

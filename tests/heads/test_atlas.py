@@ -62,7 +62,7 @@ def test_columns_are_what_their_functions_give(model, tokens, made) -> None:
         for place, head in enumerate(made.heads):
             np.testing.assert_allclose(each.ablated[place], ablate(model, ablated, head, how).ablated, atol=1e-5)
         np.testing.assert_allclose(together.ablated, ablate(model, ablated, list(made.heads), how).ablated, atol=1e-5)
-    z = all_compositions(model, folded=True)
+    z = all_compositions(model, data=ablated)
     best = max(((z[mode].z_signs[0, i, 1, 2], mode, i) for mode in "qkv" for i in range(3)), key=lambda each: each[0])
     partner = made.reads("1.2")[0]
     assert (partner.z, partner.mode, partner.head) == (pytest.approx(best[0]), best[1], (0, best[2]))

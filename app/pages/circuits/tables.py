@@ -104,7 +104,8 @@ def edge_columns() -> list[dict[str, Any]]:
     above = "Whether the pair lies above its null: z of 3 or more"
     z = (
         "Standard deviations of the product's squared norm from its mean, over flips of signs in the directions in "
-        "which the stream varies. Skewed, and blind to size: the norm stands beside it"
+        "which the embeddings vary: a candidate, since later layers read another stream (the Atlas has it on text). "
+        "Skewed, and blind to size: the norm stands beside it"
     )
     z_turned = (
         f"Standard deviations {turned}, from their mean: large for any two heads of a stream that few directions fill"
