@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import secrets
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,26 +15,30 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+class WriteError(OSError):
+    """A file that could not be written, by its path; nothing was replaced."""
+
+
 @contextmanager
 def replacing_file(path: Path) -> Iterator[Path]:
     """Yield the path of a temporary file to write, which takes the place of `path` once the disk has all of it.
 
-    Until then, and whatever fails or is killed, `path` is what it was before. Folders above it are made. Raises
-    `OSError`, which names `path`, for a full disk.
+    Until then, and whatever fails or is killed, `path` is what it was before; of two that write it at once, the last
+    one stays. Folders above it are made. Raises `WriteError`, which names `path`, for a full disk and a folder that may
+    not be written to.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         force_to_disk(temporary)
         os.replace(temporary, path)
     except OSError as error:
-        if error.filename is None:  # a write that fails does not know its file
-            reason = f"{error.strerror} while writing; nothing was replaced"
-            raise OSError(error.errno, reason, str(path)) from error
-        raise
+        # Not every error knows its file, and the temporary one means nothing to anybody.
+        raise WriteError(error.errno, f"{error.strerror} while writing; nothing was replaced", str(path)) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # a folder that cannot be looked into
+            temporary.unlink(missing_ok=True)
 
 
 def write_section(page: Path, name: str, text: str) -> None:

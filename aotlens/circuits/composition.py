@@ -27,9 +27,9 @@ Simulated (6,912 pairs each), independent heads of streams that fall as 1 ÷ √
 .5%, .4% and .1% of pairs, and z of 3 against rotations in 6%, 51% and 87%. That holds where the basis is that of the
 stream which the heads share, and layers after the first do not read the embeddings: heads drawn independently in the
 stream that a later layer of a trained model reads reach 3 in every pair by the embeddings' basis, and in .1% to .3% by
-the text's. **So without `data`, `edges` are candidates.** With it, pairs that cannot compose, the wrong way round, still
-reach 3 in up to a tenth, in MSSA in a fifth (`python -m benchmarks composition_nulls`): heads of one model share more
-than their stream's variances.
+the text's. **So without `data`, `edges` are candidates.** With it, pairs that cannot compose, the wrong way round,
+still reach 3 in up to 2%, in MSSA in 13 and 21% (`python -m benchmarks composition_nulls`): heads of one model share
+more than their stream's variances.
 
 **What neither says.** A score far below its null is no absence of composition: the head reads mostly something else,
 and still reads this. Neither score nor z sees size: a head that writes next to nothing can have the score of a strong

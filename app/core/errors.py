@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import secrets
 
+from aotlens.files import WriteError
+
 
 class RequestError(ValueError):
     """What was asked for can't be done; the message says what was expected, what came, and what to do."""
@@ -15,6 +17,15 @@ def logged(log: logging.Logger, what: str) -> str:
     id = secrets.token_hex(4)
     log.exception("%s (error %s)", what, id)
     return id
+
+
+def not_kept(error: WriteError) -> str:
+    """What somebody at a browser is told of a full disk, or of a folder that the app may not write to."""
+    reason = (error.strerror or "").partition(" while writing")[0].lower() or "it could not be written"
+    return (
+        f"This could not be kept: {reason}. Nothing was replaced. Whoever runs the app can make room, or give it a "
+        "folder that it may write to (AOTLENS_HOME)."
+    )
 
 
 def out_of_memory(error: BaseException) -> bool:

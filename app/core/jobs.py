@@ -7,14 +7,17 @@ shares it; who stops it stops waiting, and it ends when nobody waits any more.
 from __future__ import annotations
 
 import logging
+import math
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from aotlens.files import WriteError
 from app.core.cache import Memory
-from app.core.errors import logged, out_of_memory
+from app.core.errors import logged, not_kept, out_of_memory
 from app.core.sizes import held_by
 
 State = Literal["waiting", "running", "done", "failed", "stopped"]
@@ -25,6 +28,10 @@ log = logging.getLogger("aotlens.app")
 
 class Stopped(Exception):
     """Raised inside the work when somebody has asked for its end."""
+
+
+class TookTooLong(Exception):
+    """Raised inside the work when it has had the longest time that there is for any."""
 
 
 @dataclass(kw_only=True)
@@ -44,23 +51,27 @@ class Job:
     result: Any = None
     error: str = ""
     stop: bool = False
+    ends: float = math.inf
+    """By `time.monotonic()`."""
 
     @property
     def active(self) -> bool:
         return self.state in ("waiting", "running")
 
     def report(self, done: int, total: int, phase: str) -> None:
-        """Called by the work, often. Raises Stopped where it shall end."""
+        """Called by the work, often. Raises Stopped or TookTooLong where it shall end."""
         if self.stop:
             raise Stopped
+        if time.monotonic() > self.ends:
+            raise TookTooLong
         self.done, self.total, self.phase = done, total, phase
 
 
 class Jobs:
     """Jobs by key. A key that is under way or done isn't started again; one that failed or was stopped is."""
 
-    def __init__(self, kept: int, memory: Memory) -> None:
-        self._kept, self._memory = kept, memory
+    def __init__(self, kept: int, memory: Memory, seconds: float) -> None:
+        self._kept, self._memory, self._seconds = kept, memory, seconds
         self._jobs: OrderedDict[str, Job] = OrderedDict()
         self._lock = threading.Lock()
         self._turn = threading.Lock()
@@ -134,7 +145,7 @@ class Jobs:
         with self._turn:
             try:
                 job.report(0, 0, "")
-                job.state = "running"
+                job.state, job.ends = "running", time.monotonic() + self._seconds
                 job.result = work(job.report)
                 held = held_by(job.result)
                 with self._memory.lock:  # what counts is kept, and what is done counts, whoever asks in between
@@ -142,9 +153,18 @@ class Jobs:
                     job.state = "done"
             except Stopped:
                 job.state = "stopped"
+            except TookTooLong:
+                job.error = (
+                    f"Stopped after {self._seconds / 60:,.0f} minutes, the longest that work of the app may take; "
+                    "nothing of it is kept. Ask for less, or let the command line do it (aotlens --help)."
+                )
+                job.state = "failed"
             except ValueError as error:
                 job.error = str(error)
                 job.state = "failed"
+            except WriteError as error:
+                logged(log, f"{job.label} could not write")
+                job.error, job.state = not_kept(error), "failed"
             except BaseException as error:  # a panic of native code is no Exception, and would leave the job running
                 id = logged(log, f"{job.label} failed")
                 why = "There was not enough memory" if out_of_memory(error) else f"{type(error).__name__}: {error}"

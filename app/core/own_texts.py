@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import threading
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
@@ -55,6 +56,7 @@ class OwnTexts:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._counting = threading.Lock()
 
     @property
     def folder(self) -> Path:
@@ -75,16 +77,17 @@ class OwnTexts:
         data = text.encode("utf-8", "replace")
         self._check(len(data), text)
         one = OwnText(key=key_of(text), name=plain_name(name), n_characters=len(text))
-        if self.full and self.get(one.key) is None:
-            raise RequestError(
-                f"{self._settings.own_texts} texts are kept here, and no more: delete one that you no longer need "
-                "(beside the choice of a text), and try again."
-            )
         label = json.dumps({"name": one.name, "characters": one.n_characters}, ensure_ascii=False)
-        # The text first: what is listed can be read.
-        for path, what in ((self._path(one.key, ".txt"), data), (self._path(one.key, ".json"), label.encode())):
-            with replacing_file(path) as temporary:
-                temporary.write_bytes(what)
+        with self._counting:
+            if self.full and self.get(one.key) is None:
+                raise RequestError(
+                    f"{self._settings.own_texts} texts are kept here, and no more: delete one that you no longer need "
+                    "(beside the choice of a text), and try again."
+                )
+            # The text first: what is listed can be read.
+            for path, what in ((self._path(one.key, ".txt"), data), (self._path(one.key, ".json"), label.encode())):
+                with replacing_file(path) as temporary:
+                    temporary.write_bytes(what)
         return one
 
     @property

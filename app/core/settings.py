@@ -103,6 +103,8 @@ class Settings:
     """Results of in-context regression that are kept in memory; the least recently used go first."""
     max_models: int = 4
     """Models kept in memory; the least recently used goes first."""
+    job_seconds: float = 3600.0
+    """How long work in the background may take before it is stopped, which it then says."""
     listing_seconds: float = 2.0
     """How long a listing of the checkpoints is believed before the folders are read again."""
     reading_seconds: float = 20.0

@@ -24,7 +24,8 @@ from dash import Input, Output, State, no_update
 from dash.exceptions import PreventUpdate
 
 from aotlens.checkpoints import CheckpointError
-from app.core.errors import RequestError, logged, out_of_memory
+from aotlens.files import WriteError
+from app.core.errors import RequestError, logged, not_kept, out_of_memory
 from app.shell import ids
 from app.shell.asked import refuse_wrong_values
 from app.shell.graph import EMPTY
@@ -71,6 +72,9 @@ def spoken(work: Callable[[], T], name: str) -> tuple[T | None, Any]:
         raise
     except (RequestError, CheckpointError) as error:
         return None, problem(str(error))
+    except WriteError as error:
+        logged(log, f"{name} could not write")
+        return None, problem(not_kept(error))
     except BaseException as error:  # panics of native code, too
         if isinstance(error, Exception):
             log.info("%s failed; whether by what was asked is seen next", name, exc_info=True)

@@ -11,10 +11,16 @@ import pytest
 from app.core.cache import Memory
 from app.core.jobs import Job, Jobs, Stopped
 from tests.app.conftest import wait
+from tests.messages import says
 
 
 def test_jobs_take_turns_and_each_runs_once():
-    jobs, half, release, order = Jobs(kept=4, memory=Memory(2**20)), threading.Event(), threading.Event(), []
+    jobs, half, release, order = (
+        Jobs(kept=4, memory=Memory(2**20), seconds=60),
+        threading.Event(),
+        threading.Event(),
+        [],
+    )
 
     def slow(report: Any) -> int:
         report(1, 2, "half")
@@ -34,7 +40,7 @@ def test_jobs_take_turns_and_each_runs_once():
 
 
 def test_a_job_that_is_stopped_or_fails_can_be_started_again(caplog: pytest.LogCaptureFixture):
-    jobs, going = Jobs(kept=4, memory=Memory(2**20)), threading.Event()
+    jobs, going = Jobs(kept=4, memory=Memory(2**20), seconds=60), threading.Event()
 
     def endless(report: Any) -> None:
         while True:
@@ -71,7 +77,7 @@ def test_a_job_that_is_stopped_or_fails_can_be_started_again(caplog: pytest.LogC
 
 
 def test_the_oldest_results_go():
-    jobs = Jobs(kept=2, memory=Memory(2**20))
+    jobs = Jobs(kept=2, memory=Memory(2**20), seconds=60)
     for number in range(6):
         wait(jobs.start(str(number), "", lambda report, n=number: n))
     assert jobs.get("0") is None and jobs.get("5") is not None
@@ -81,7 +87,7 @@ def test_the_oldest_results_go():
 
 def test_results_count_among_all_that_is_kept():
     memory = Memory(10_000)
-    jobs, others = Jobs(kept=16, memory=memory), memory.cache(cost=len)
+    jobs, others = Jobs(kept=16, memory=memory, seconds=60), memory.cache(cost=len)
     for number in range(6):
         wait(jobs.start(str(number), "", lambda report: bytes(3000)))
     assert [str(number) for number in range(6) if jobs.get(str(number)) is not None] == ["3", "4", "5"]
@@ -103,7 +109,7 @@ class Endless:
 
 
 def test_a_stop_ends_the_work_of_its_own_session_only():
-    jobs, first, second = Jobs(kept=4, memory=Memory(2**20)), Endless(), Endless()
+    jobs, first, second = Jobs(kept=4, memory=Memory(2**20), seconds=60), Endless(), Endless()
     ann = jobs.start("a", "Ann's", first, session="ann")
     assert first.going.wait(120)
     bob = jobs.start("b", "Bob's", second, session="bob")
@@ -118,7 +124,7 @@ def test_a_stop_ends_the_work_of_its_own_session_only():
 
 
 def test_work_that_is_shared_goes_on_until_nobody_waits():
-    jobs, work = Jobs(kept=4, memory=Memory(2**20)), Endless()
+    jobs, work = Jobs(kept=4, memory=Memory(2**20), seconds=60), Endless()
     job = jobs.start("a", "shared", work, session="ann")
     assert work.going.wait(120) and jobs.start("a", "shared", work, session="bob") is job
     jobs.stop("ann")
@@ -127,3 +133,10 @@ def test_work_that_is_shared_goes_on_until_nobody_waits():
     jobs.stop("ann")
     jobs.stop("bob")
     assert wait(job).state == "stopped" and job.sessions == {"bob"}
+
+
+def test_work_that_takes_too_long_is_stopped_and_says_so():
+    jobs, work = Jobs(kept=4, memory=Memory(2**20), seconds=0.05), Endless()
+    job = wait(jobs.start("a", "endless", work))
+    assert job.state == "failed" and work.going.is_set()
+    says(job.error, "Stopped after 0 minutes", "nothing of it is kept", "command line")

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from app.core.cache import Memory
 from app.core.corpora import Corpora
 from app.core.errors import RequestError
+from app.core.jobs import Jobs
 from app.core.own_texts import OwnTexts, is_key, key_of
 from app.core.settings import Settings
-from tests.messages import refused
+from app.shell.callbacks import spoken
+from tests.messages import refused, says
 
 
 @pytest.fixture
@@ -104,3 +112,40 @@ def test_choices_are_names_and_keys(own: OwnTexts, tmp_path: Path):
 def test_an_uploaded_text_fits_into_a_request():
     settings = Settings()
     assert settings.max_text_bytes * 4 / 3 + 1000 < settings.max_request_bytes
+
+
+def test_many_who_keep_texts_at_once_stay_within_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The same text and others, in threads: every one is kept, or refused by the limit."""
+    monkeypatch.setenv("AOTLENS_HOME", str(tmp_path / "home"))
+    own, begin = OwnTexts(Settings(own_texts=5)), threading.Barrier(16)
+
+    def keep(number: int) -> str:
+        begin.wait(60)
+        try:
+            return own.keep_text("a", "the same" if number % 2 else f"text {number}").key
+        except RequestError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(16) as pool:
+        said = list(pool.map(keep, range(16)))
+    kept = {one for one in said if is_key(one)}
+    assert len(kept) == 5 == len(own.list()) and key_of("the same") in kept
+    assert all("5 texts are kept here" in one for one in said if not is_key(one))
+    assert sorted(path.suffix for path in own.folder.iterdir()) == [".json"] * 5 + [".txt"] * 5
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES])
+def test_a_disk_that_takes_nothing_is_said_without_a_path(own: OwnTexts, monkeypatch: pytest.MonkeyPatch, number: int):
+    def full(path: Path) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr("aotlens.files.force_to_disk", full)
+    kept, said = spoken(lambda: own.keep_text("a", "a text"), "keeping")
+    assert kept is None
+    says(said.children, "could not be kept", os.strerror(number).lower(), "AOTLENS_HOME")
+    assert str(own.folder) not in said.children and "defect" not in said.children and own.list() == []
+    jobs = Jobs(kept=1, memory=Memory(2**20), seconds=60)
+    job = jobs.start("a", "a job", lambda report: own.keep_text("a", "a text"))
+    while job.active:
+        time.sleep(0.01)
+    says(job.error, "could not be kept", os.strerror(number).lower())

@@ -57,7 +57,7 @@ class Atlases:
     """Atlases by checkpoint and text, each read or made once."""
 
     def __init__(self, core: Core) -> None:
-        self.core, self.jobs = core, Jobs(kept=16, memory=core.memory)
+        self.core, self.jobs = core, Jobs(kept=16, memory=core.memory, seconds=core.settings.job_seconds)
         self._stored: Cache[tuple[str, str], Made | None] = core.memory.cache(16)
         self._frames: Cache[str, pd.DataFrame] = core.memory.cache(16)
         self._rows: Cache[tuple[Any, ...], StrongestRows] = core.memory.cache(256)

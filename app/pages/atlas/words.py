@@ -37,7 +37,11 @@ COLUMNS: dict[str, tuple[str, str]] = {
         "loss with its mean pattern", "Nats that the loss rises by with its pattern the mean over other texts"
     ),
     "ffn_error": ("error of its FFN", "Relative error of a feed-forward network of 16 hidden units in its place"),
-    "reads": ("reads most", "The earlier head that it reads most on the text beyond flipped signs, by which input, and z; from 3 on it stands out"),
+    "reads": (
+        "reads most",
+        "The earlier head that it reads most on the text beyond flipped signs, by which input, and z; from 3 on it "
+        "stands out",
+    ),
     "feeds": ("feeds most", "The later head that reads it most beyond flipped signs"),
 }  # fmt: skip
 

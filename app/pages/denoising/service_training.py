@@ -52,7 +52,7 @@ class Trainings:
     """Trainings by name, read once, and new ones in the background."""
 
     def __init__(self, core: Core) -> None:
-        self.jobs = Jobs(kept=16, memory=core.memory)
+        self.jobs = Jobs(kept=16, memory=core.memory, seconds=core.settings.job_seconds)
         self._records: Cache[tuple[str, int], DenoiserTraining] = core.memory.cache(core.settings.n_trainings)
         self._landscapes: Cache[tuple[str, int], Landscape] = core.memory.cache(core.settings.n_trainings)
 

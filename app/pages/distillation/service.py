@@ -87,7 +87,7 @@ class Distillations:
     def __init__(self, core: Core) -> None:
         self.settings, self.catalog = core.settings, core.catalog
         self.corpora, self.inference = core.corpora, core.inference
-        self.jobs = Jobs(kept=16, memory=core.memory)
+        self.jobs = Jobs(kept=16, memory=core.memory, seconds=core.settings.job_seconds)
         self._records: Cache[tuple[str, int], Record] = core.memory.cache(core.settings.n_distillations)
 
     # ── results ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -54,7 +54,7 @@ class Continuations:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self.jobs = Jobs(kept=_KEPT, memory=core.memory)
+        self.jobs = Jobs(kept=_KEPT, memory=core.memory, seconds=core.settings.job_seconds)
         self._made: Cache[str, Continued] = core.memory.cache(_KEPT)
 
     def start(self, result: PromptResult, draws: Draws, session: str) -> Job:

@@ -23,7 +23,7 @@ class Consistencies:
 
     def __init__(self, views: ImageViews) -> None:
         self._views = views
-        self.jobs = Jobs(kept=16, memory=views.core.memory)
+        self.jobs = Jobs(kept=16, memory=views.core.memory, seconds=views.core.settings.job_seconds)
 
     def start(self, asked: Asked, session: str = "") -> Job:
         """Measure every head in the background; the job that does, or did."""

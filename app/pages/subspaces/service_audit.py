@@ -56,7 +56,7 @@ class Audits:
     """The stored audits, and new ones in the background, of which the last are kept."""
 
     def __init__(self, core: Core) -> None:
-        self.core, self.jobs = core, Jobs(kept=16, memory=core.memory)
+        self.core, self.jobs = core, Jobs(kept=16, memory=core.memory, seconds=core.settings.job_seconds)
 
     def order(self, checkpoint: str | None, source: str | None, text: str | None, draws: int) -> AuditOrder:
         """What a form says. Raises RequestError for a text that can't be read."""

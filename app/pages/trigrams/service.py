@@ -113,8 +113,8 @@ class Trigrams:
 
     def __init__(self, core: Core) -> None:
         self.core, self.settings, self.corpora = core, core.settings, core.corpora
-        self._searches = Jobs(kept=256, memory=core.memory)
-        self.checks = Jobs(kept=core.settings.n_evidence, memory=core.memory)
+        self._searches = Jobs(kept=256, memory=core.memory, seconds=core.settings.job_seconds)
+        self.checks = Jobs(kept=core.settings.n_evidence, memory=core.memory, seconds=core.settings.job_seconds)
         self._copies: Cache[str, AttentionOnlyTransformer] = core.memory.cache(1)
         self._frames: Cache[str, pd.DataFrame] = core.memory.cache(16)
         self.paths: Cache[str, Any] = core.memory.cache(8)
