@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from aotlens.interop.foreign.archive import read_pickled
 from aotlens.interop.foreign.modules import MAX_NAME, is_module, module_state
-from aotlens.interop.foreign.pickled import StandIn, attributes, full_name
+from aotlens.interop.foreign.pickles.interpreter import StandIn, attributes, full_name
 from aotlens.untrusted import read_regular, strict_json
 
 #: Names of weights in a folder, best first; each is looked for before the next.

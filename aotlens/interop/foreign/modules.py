@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from aotlens.interop.foreign.pickled import StandIn, attributes
+from aotlens.interop.foreign.pickles.interpreter import StandIn, attributes
 
 _MAX_MODULES = 50_000  # and tensors
 _MAX_DEPTH = 30

@@ -3,12 +3,14 @@
 A pickle is a program: it may import any name and call it. Here no name is imported. A class that the file names
 becomes an inert stand-in that keeps the state which the file gives it; what the file calls must be among `_BUILDERS`,
 functions of ours that make plain values, or the file is refused by that name. Tensors are kept as descriptions until
-the program has ended (`archive.py` makes them).
+the program has ended (`archive.py` makes them). Nothing here imports PyTorch: the program is run by a process of its
+own (`child.py`), which begins in a few hundredths of a second and has little memory.
 
 The interpreter is Python's own in its plain form (`pickle._Unpickler`): the one in C makes room for as many memo
 entries as the file asks for, so that ten bytes could take all memory. A byte of a program may make an object of two
-hundred bytes, and a tuple of tuples takes a time that doubles with each level to hash or to print, so the length of a
-program, the number of its instructions and the size of what it uses for a key are bounded.
+hundred bytes, a call may copy what it is given a thousand times over, and a tuple of tuples takes a time that doubles
+with each level to hash. So the length of a program, the number of its instructions and the bytes that its calls make
+are bounded, and a key is a plain value or a short tuple of such.
 """
 
 from __future__ import annotations
@@ -19,27 +21,29 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-import torch
-
 #: Bytes of the pickle itself, weights apart; a module of a hundred layers has less than one million, and one that
 #: keeps its tokenizer some four.
 MAX_PROGRAM_BYTES = 16_000_000
 
-_MAX_INSTRUCTIONS = 4_000_000
+_MAX_INSTRUCTIONS = 1_500_000
+#: Bytes that calls make, in texts and in containers.
+_MAX_MADE = 32_000_000
 _MAX_CLASSES = 10_000
 _MAX_KEY_PARTS = 100
+_MAX_DEVICE = 100
 
-_DTYPES = {
-    "DoubleStorage": torch.float64,
-    "FloatStorage": torch.float32,
-    "HalfStorage": torch.float16,
-    "BFloat16Storage": torch.bfloat16,
-    "LongStorage": torch.int64,
-    "IntStorage": torch.int32,
-    "ShortStorage": torch.int16,
-    "CharStorage": torch.int8,
-    "ByteStorage": torch.uint8,
-    "BoolStorage": torch.bool,
+#: The type of a storage's numbers, as PyTorch names it, and the bytes of one.
+DTYPES = {
+    "DoubleStorage": ("float64", 8),
+    "FloatStorage": ("float32", 4),
+    "HalfStorage": ("float16", 2),
+    "BFloat16Storage": ("bfloat16", 2),
+    "LongStorage": ("int64", 8),
+    "IntStorage": ("int32", 4),
+    "ShortStorage": ("int16", 2),
+    "CharStorage": ("int8", 1),
+    "ByteStorage": ("uint8", 1),
+    "BoolStorage": ("bool", 1),
 }
 
 
@@ -79,6 +83,11 @@ class StandIn(metaclass=_Inert):
         self.entries.append(item)
 
 
+def stand_in_class(module: str, name: str) -> _Inert:
+    """The class of stand-ins for objects of that class."""
+    return _Inert(name, (StandIn,), {"__module__": module, "__qualname__": name})
+
+
 def full_name(stand_in: StandIn) -> str:
     """The name by which the file calls an object's class."""
     return f"{type(stand_in).__module__}.{type(stand_in).__qualname__}"
@@ -92,16 +101,20 @@ def attributes(value: Any) -> dict[str, Any]:
     return state if isinstance(state, dict) else {}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class StoredTensor:
-    """A tensor as the file describes it: nothing here has been checked."""
+    """A tensor as the file describes it: nothing here has been checked. As a key it is itself, whatever it holds."""
 
-    dtype: torch.dtype
+    kind: str
+    """Of `DTYPES`."""
     key: str
     numel: int
     offset: Any
     size: Any
     stride: Any
+
+    def __setstate__(self, state: Any) -> None:
+        raise Refused("it changes a tensor")
 
 
 @dataclass(frozen=True)
@@ -120,8 +133,7 @@ class _Builder:
 def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> StoredTensor:
     if not isinstance(storage, tuple) or len(storage) != 3:
         raise Refused("it makes a tensor of what is no storage")
-    dtype, key, numel = storage
-    return StoredTensor(dtype, key, numel, offset, size, stride)
+    return StoredTensor(*storage, offset, size, stride)
 
 
 class _Ordered(dict[Any, Any]):
@@ -136,22 +148,27 @@ def _ordered(items: Any = ()) -> _Ordered:
 
 
 def _key(value: Any) -> Any:
-    """A key of a dictionary, or a member of a set. Raises `Refused` for one that would take long to hash or print."""
-    pending, n_parts = [value], 0
-    while pending:
-        part = pending.pop()
-        if isinstance(part, tuple | frozenset):
-            n_parts += len(part)
-            if n_parts > _MAX_KEY_PARTS:
-                raise Refused(f"it has a key of more than {_MAX_KEY_PARTS} parts")
-            pending += part
+    """A key of a dictionary, or a member of a set: a plain value, what is itself, or a short tuple of plain values.
+
+    Raises `Refused` for another, which may take long to hash."""
+    if isinstance(value, tuple):
+        if len(value) > _MAX_KEY_PARTS:
+            raise Refused(f"it has a key of more than {_MAX_KEY_PARTS} parts")
+        if not all(isinstance(part, _PLAIN) for part in value):
+            raise Refused("it has a key of more than plain values")
+    elif not isinstance(value, (*_PLAIN, StandIn, _Inert, StoredTensor)):
+        raise Refused(f"it has a key that is a {type(value).__name__}")
     return value
 
 
+_PLAIN = (str, int, float, bytes, type(None))
+
+
 def _plain_name(*names: Any) -> str:
-    if not all(isinstance(name, str | int) for name in names):
+    said = [name for name in names if isinstance(name, str | int)]
+    if len(said) < len(names) or any(isinstance(name, str) and len(name) > _MAX_DEVICE for name in said):
         raise Refused("it names a device by what is no name")
-    return ":".join(map(str, names))
+    return ":".join("…" if isinstance(name, int) and abs(name) > 2**63 else str(name) for name in said)[:_MAX_DEVICE]
 
 
 def _latin1(text: Any, encoding: Any) -> bytes:
@@ -249,7 +266,8 @@ class Unpickler(pickle._Unpickler):  # type: ignore[name-defined, misc]
         allowed = {code: load for code, load in known.items() if code not in _NOT_NEEDED}
         self.dispatch = _Instructions(allowed)  # type: ignore[misc]
         self._classes: dict[tuple[str, str], _Inert] = {}
-        self.dtypes: dict[str, torch.dtype] = {}
+        self._made = 0
+        self.kinds: dict[str, str] = {}
         """Of every storage that the program names, by its key."""
 
     def find_class(self, module: str, name: str) -> Any:
@@ -260,20 +278,26 @@ class Unpickler(pickle._Unpickler):  # type: ignore[name-defined, misc]
         if (module, name) not in self._classes:
             if len(self._classes) >= _MAX_CLASSES:
                 raise Refused(f"it names more than {_MAX_CLASSES:,} classes")
-            made = _Inert(name, (StandIn,), {"__module__": module, "__qualname__": name})
-            self._classes[module, name] = made
+            self._classes[module, name] = stand_in_class(module, name)
         return self._classes[module, name]
 
     def persistent_load(self, pid: Any) -> Any:
         match pid:
             case ("storage", kind, str(key), _, int(numel), *more) if isinstance(kind, _Inert) and more in ([], [None]):
-                dtype = _DTYPES.get(kind.__name__)
-                if dtype is not None and numel >= 0:
-                    self.dtypes[key] = dtype
-                    return dtype, key, numel
+                if kind.__name__ in DTYPES and 0 <= numel < 2**63:
+                    self.kinds[key] = kind.__name__
+                    return kind.__name__, key, numel
             case ("module", _Inert() as kind, *_):  # before PyTorch 1.6 a class came with its source, which is not read
                 return kind
         raise Refused(f"it names a storage {reprlib.repr(pid)} of a kind that is not known")
+
+    def _load_reduce(self) -> None:
+        arguments = self.stack.pop()
+        made = self.stack[-1] = self.stack[-1](*arguments)
+        each = 1 if isinstance(made, str | bytes) else 16
+        self._made += each * len(made) if isinstance(made, str | bytes | tuple | set | frozenset | dict) else 0
+        if self._made > _MAX_MADE:
+            raise Refused(f"its calls make more than {_MAX_MADE:,} bytes")
 
     def _load_setitem(self) -> None:
         value, key = self.stack.pop(), self.stack.pop()
@@ -296,6 +320,7 @@ class Unpickler(pickle._Unpickler):  # type: ignore[name-defined, misc]
         self.append(frozenset(map(_key, self.pop_mark())))
 
     _OURS = {  # noqa: RUF012 (never changed)
+        pickle.REDUCE[0]: _load_reduce,
         pickle.SETITEM[0]: _load_setitem,
         pickle.SETITEMS[0]: _load_setitems,
         pickle.DICT[0]: _load_dict,
