@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+#: Of a file of tensors: a larger one is no result of ours.
+_MOST_BYTES = 4_000_000_000
+
+
 class WriteError(OSError):
     """A file that could not be written, by its path; nothing was replaced."""
 
@@ -120,6 +124,10 @@ def read_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, An
     from safetensors import SafetensorError, safe_open
 
     try:
+        if path.exists() and not path.is_file():  # the library opens it by its path, and would wait for a pipe
+            raise ValueError("no regular file")
+        if path.exists() and path.stat().st_size > _MOST_BYTES:
+            raise ValueError(f"more than {_MOST_BYTES / 1e9:g} GB")
         with safe_open(path, framework="pt") as file:
             metadata = {name: json.loads(value) for name, value in (file.metadata() or {}).items()}
             # Copied, since sums over memory that is aligned otherwise differ in their last bits.

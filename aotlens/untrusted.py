@@ -23,6 +23,12 @@ MOST_BYTES = {
     "metrics.jsonl": 16_000_000,
     "card.md": 4_000_000,
     "the header of weights": 4_000_000,  # about 100 bytes a tensor
+    "key map": 4_000_000,
+    "settings": 4_000_000,
+    "vocabulary": 64_000_000,
+    "record": 64_000_000,  # of a run, or what stands beside a result
+    "result": 4_000_000_000,
+    "text": 4_000_000_000,
 }
 
 #: How deep lists and dictionaries may lie in each other.
@@ -59,10 +65,20 @@ def read_regular(path: Path, inside: Path | None = None, kind: str | None = None
     """The bytes of the regular file at `path`, as `open_regular` allows it; a `ValueError` beyond `MOST_BYTES` of its
     kind, which is its name if None."""
     with open_regular(path, inside) as (file, size):
-        most = MOST_BYTES[kind or path.name]
-        if size > most:
-            raise ValueError(f"{path}: expected at most {most / 1e6:g} MB, found {size / 1e6:.1f} MB.")
+        _require_size(path, size, MOST_BYTES[kind or path.name])
         return file.read(size)
+
+
+def require_regular(path: Path, kind: str, inside: Path | None = None) -> int:
+    """The size of the regular file at `path`, for libraries that open it by its path; raises as `read_regular`."""
+    with open_regular(path, inside) as (_, size):
+        _require_size(path, size, MOST_BYTES[kind])
+        return size
+
+
+def _require_size(path: Path, size: int, most: int) -> None:
+    if size > most:
+        raise ValueError(f"{path}: expected at most {most / 1e6:g} MB, found {size / 1e6:.1f} MB.")
 
 
 def strict_json(text: str | bytes) -> Any:

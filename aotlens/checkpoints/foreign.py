@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 import zipfile
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from aotlens.checkpoints.errors import CheckpointError
 from aotlens.checkpoints.info import CheckpointInfo
 from aotlens.checkpoints.layout import place
 from aotlens.checkpoints.writing import save_checkpoint
+from aotlens.untrusted import read_regular, require_regular, strict_json
 
 if TYPE_CHECKING:
     import torch
@@ -65,11 +65,19 @@ def load_foreign(
     return opened.model
 
 
+#: Bytes of the arrays of a check.
+_CHECK_BYTES = 1_000_000_000
+
+
 def read_check(path: Path) -> Check:
     """Tokens (or images) and the source's logits of them, from an .npz file. Raises CheckpointError."""
     import numpy as np
 
     try:
+        require_regular(path, "vocabulary")
+        with zipfile.ZipFile(path) as archive:
+            if sum(entry.file_size for entry in archive.infolist()) > _CHECK_BYTES:
+                raise ValueError(f"more than {_CHECK_BYTES / 1e6:g} MB of arrays; a few sequences are enough")
         with np.load(path, allow_pickle=False) as file:
             inputs = next(name for name in ("tokens", "images") if name in file)
             return file[inputs], file["logits"]
@@ -83,8 +91,8 @@ def read_check(path: Path) -> Check:
 def read_key_map(path: Path) -> dict[str, str | None]:
     """A `key_map` from a JSON file: an object of text, or null to leave a tensor out. Raises CheckpointError."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        value = strict_json(read_regular(path, kind="key map"))
+    except (OSError, ValueError) as error:
         raise CheckpointError(f"{path}: expected JSON, found: {error}.") from error
     if not isinstance(value, dict) or not all(ours is None or isinstance(ours, str) for ours in value.values()):
         raise CheckpointError(f'{path}: expected {{"their name": "our name"}}, or null to leave a tensor out.')

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from aotlens.data.corpus import Corpus, Document
 from aotlens.data.hugging_face import HuggingFaceCorpus
+from aotlens.untrusted import read_regular
 
 _NOT_LIBRARY = frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"})
 
@@ -77,7 +78,7 @@ class TextFiles(Corpus):
         for name, path in self._paths.items():
             if name not in wanted:
                 continue
-            data = path.read_bytes()
+            data = read_regular(path, kind="text")
             try:
                 text = data.decode("utf-8")
             except UnicodeDecodeError as error:

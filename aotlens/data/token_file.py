@@ -23,8 +23,10 @@ from jaxtyping import Int64
 from aotlens.data.corpus import Document, DocumentHash
 from aotlens.data.tokenizer import Tokenizer
 from aotlens.files import replacing_file
+from aotlens.untrusted import open_regular, strict_json
 
 MAGIC = b"AOTLTOK1"
+_MOST_TRAILER = 512 * 2**20  # bytes: names of documents, and where each begins
 _PREAMBLE = struct.Struct("<8sQQQQ24x")  # magic, tokens, documents, trailer's length, bytes a token
 _BATCH_CHARACTERS = 2_000_000  # text encoded at once; its encodings take some 100 bytes a token
 
@@ -58,10 +60,9 @@ class TokenFile:
     def open(cls, path: str | os.PathLike[str]) -> TokenFile:
         """Map a token file into memory. Raises ValueError if there is none, or a damaged one."""
         path = Path(path)
-        if not path.is_file():
+        if not path.exists():
             raise ValueError(f"{path}: expected a token file, found none; make it with `TokenFile.build`")
-        size = path.stat().st_size
-        with path.open("rb") as file:
+        with open_regular(path) as (file, size):
             preamble = file.read(_PREAMBLE.size)
             if len(preamble) < _PREAMBLE.size or not preamble.startswith(MAGIC):
                 raise ValueError(f"{path}: expected a token file (beginning {MAGIC!r}), got {preamble[:8]!r}")
@@ -70,12 +71,14 @@ class TokenFile:
                 raise ValueError(f"{path}: expected 2 or 4 bytes a token, got {width}; build the file again")
             starts_at = _PREAMBLE.size + width * n_tokens
             expected = starts_at + 8 * n_documents + trailer_length
+            if max(8 * n_documents, trailer_length) > _MOST_TRAILER:
+                raise ValueError(f"{path}: expected at most {_MOST_TRAILER:,} bytes about documents; build it again")
             if size != expected:
                 raise ValueError(f"{path}: expected {expected} bytes, got {size}; build the file again")
             file.seek(starts_at)
             starts = np.frombuffer(file.read(8 * n_documents), dtype="<i8").astype(np.int64)
             try:
-                trailer = json.loads(file.read(trailer_length))
+                trailer = strict_json(file.read(trailer_length))
                 header = {key: trailer[key] for key in ("d_vocab", "eot_id", "sha256")}
                 names = tuple(trailer["document_names"])
             except (ValueError, KeyError, TypeError) as error:

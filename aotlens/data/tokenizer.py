@@ -26,7 +26,7 @@ from torch import Tensor
 
 from aotlens.data.byte_level import byte_of_character, escape_invalid_utf8, require_utf8
 from aotlens.data.tokenizer_kinds import check_byte_level
-from aotlens.untrusted import read_regular, strict_json
+from aotlens.untrusted import read_regular, require_regular, strict_json
 
 END_OF_TEXT = "<|endoftext|>"
 MASK = "<|mask|>"
@@ -112,6 +112,8 @@ class Tokenizer:
     def from_gpt2_files(cls, encoder_json: str | PathLike[str], vocab_bpe: str | PathLike[str]) -> Tokenizer:
         """GPT-2's published files: ``encoder.json`` (token to id) and ``vocab.bpe`` (merges, best first)."""
         try:
+            for path in (encoder_json, vocab_bpe):
+                require_regular(Path(path), "vocabulary")
             backend = _untrained(models.BPE.from_file(str(encoder_json), str(vocab_bpe)))
         except Exception as error:  # the library raises bare Exception
             raise ValueError(f"{encoder_json} and {vocab_bpe}: expected GPT-2's two files, got {error}") from error

@@ -15,7 +15,6 @@ WikiText-2 and WikiText-103 have one test split.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from aotlens.data.hugging_face import dataset_rows, parse_spec
+from aotlens.untrusted import read_regular, strict_json
 
 Quotes = Literal["as_is", "straight"]
 QuestionKind = Literal["CN", "NE"]
@@ -228,10 +228,10 @@ def _with_quotes(text: str, quotes: Quotes) -> str:
 def _lines(source: str) -> list[str]:
     """A file's lines without their ends; a last empty line is none."""
     path = Path(source).expanduser()
-    if not path.is_file():
+    if not path.exists():
         raise ValueError(f"{source}: there is no such file; give the file's path, or hf:NAME for the hub's.")
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path, kind="text").decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"{source}: expected UTF-8 text ({error}).") from error
     return text.removesuffix("\n").split("\n")
@@ -239,8 +239,8 @@ def _lines(source: str) -> list[str]:
 
 def _json_text(line: str, source: str, number: int) -> str:
     try:
-        return _field(json.loads(line), "text", source)
-    except json.JSONDecodeError as error:
+        return _field(strict_json(line), "text", source)
+    except ValueError as error:
         raise ValueError(f"{source}: line {number} begins with {{ and is no JSON ({error}).") from error
 
 

@@ -19,10 +19,11 @@ import torch
 
 from aotlens.checkpoints import CheckpointInfo, home_folder
 from aotlens.distill.heads import Distillation, FFNWeights, SubstitutionCosts, load_distillation, save_distillation
-from aotlens.files import replacing_file
+from aotlens.files import contents_hash, replacing_file
 from aotlens.results import Result
+from aotlens.untrusted import read_regular, strict_json
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2  # 1 had no hash
 _SUFFIX = ".safetensors"
 _COST_ARRAYS = ("alone", "error", "by_error", "reverse", "random", "by_cost")
 _ORIGIN = ("checkpoint", "weights_sha256", "corpus", "command")
@@ -81,6 +82,7 @@ def save_record(path: str | Path, record: Record) -> None:
         raise ValueError(f"{path}: expected a name that ends in {_SUFFIX}.")
     about: dict[str, Any] = {"schema_version": SCHEMA_VERSION, **{name: getattr(record, name) for name in _ORIGIN}}
     about["costs"] = None if record.costs is None else _costs_to_json(record.costs)
+    about["sha256"] = contents_hash({}, about)
     save_distillation(path, record.distillation)
     with replacing_file(path.with_suffix(".json")) as temporary:
         temporary.write_text(json.dumps(about, allow_nan=False, indent=1) + "\n", encoding="utf-8")
@@ -94,9 +96,12 @@ def load_record(path: str | Path) -> Record:
     if not beside.exists():
         return Record(distillation=distillation, checkpoint=distillation.model_name)
     try:
-        about = json.loads(beside.read_text(encoding="utf-8"))
-        if about["schema_version"] != SCHEMA_VERSION:
+        about = strict_json(read_regular(beside, kind="record"))
+        if about["schema_version"] not in (1, SCHEMA_VERSION):
             raise ValueError(f"schema version {about['schema_version']!r}, not {SCHEMA_VERSION}")
+        said = about.pop("sha256", None)
+        if about["schema_version"] != 1 and said != contents_hash({}, about):
+            raise ValueError("damaged: its contents are not what was saved")
         origin = {name: str(about[name]) for name in _ORIGIN}
         costs = None if about["costs"] is None else _costs_from_json(about["costs"])
     except (OSError, ValueError, KeyError, TypeError) as error:

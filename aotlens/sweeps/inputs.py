@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aotlens.sweeps.plan import Data
+from aotlens.untrusted import require_regular
 
 if TYPE_CHECKING:
     from aotlens.data import Corpus, RegressionTask
@@ -51,6 +52,7 @@ class Inputs:
     @classmethod
     def load(cls, path: Path) -> Inputs:
         """What `save` wrote."""
+        require_regular(path, "result")
         with np.load(path, allow_pickle=False) as file:
             labels = file.get("labels")
             return cls(inputs=file["inputs"], labels=labels, classes=tuple(map(str, file["classes"])))

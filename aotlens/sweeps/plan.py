@@ -42,7 +42,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aotlens.untrusted import check_plain, open_regular
+from aotlens.untrusted import check_plain, read_regular
 
 #: What a training's grid may change: options of `aotlens train`.
 TRAINING_OPTIONS = ("learning_rate", "tokens")
@@ -183,8 +183,7 @@ def load_sweep(path: str | Path) -> Sweep:
     """A sweep from a TOML file. Raises `ValueError`, which names the file, for what is no sweep."""
     path = Path(path)
     try:
-        with open_regular(path) as (file, _):
-            values = tomllib.load(file)
+        values = tomllib.loads(read_regular(path, kind="settings").decode("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"sweep {path}: cannot be read ({error}).") from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:

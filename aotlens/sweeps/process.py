@@ -20,6 +20,7 @@ from typing import Any
 
 from aotlens.sweeps.child import INPUTS, OUTCOME
 from aotlens.sweeps.job import Job, Outcome
+from aotlens.untrusted import read_regular, strict_json
 
 _LOG_CHARACTERS = 4000
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -134,7 +135,7 @@ def _read(folder: Path, returned: int | None, time_limit: float | None) -> dict[
     if returned is None:
         return {"error": f"it took longer than time_limit = {time_limit:g} seconds, and was ended."}
     if path.exists():
-        outcome: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        outcome: dict[str, Any] = strict_json(read_regular(path, kind="record"))
         return outcome
     if returned < 0:
         known = {each.value: each.name for each in signal.Signals}

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from aotlens.files import replacing_file
 from aotlens.sweeps.job import SCHEMA_VERSION, Job, Outcome, key_of, unpacked
+from aotlens.untrusted import read_regular, strict_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -171,8 +172,8 @@ def _write(path: Path, content: dict[str, Any]) -> None:
 def _read(path: Path) -> dict[str, Any] | None:
     """The record in a file; None for none, and for one that is damaged or of another version."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError, RecursionError):
+        content = strict_json(read_regular(path, kind="record"))
+    except (FileNotFoundError, ValueError):
         return None
     if not isinstance(content, dict) or content.get("schema_version") != SCHEMA_VERSION:
         return None

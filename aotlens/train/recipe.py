@@ -32,6 +32,7 @@ from aotlens.checkpoints.units import OBJECTIVE_WORDS
 from aotlens.models import PHIS, ModelConfig
 from aotlens.train.objectives import OBJECTIVES
 from aotlens.train.sections import CorpusRecipe, ImagesRecipe, PromptsRecipe, Stage
+from aotlens.untrusted import read_regular
 
 _LATER = ("objective", "images", "prompts", "optimiser", "label_smoothing", "rows_at_once", "recompute_activations")
 _LATER_OF_CORPUS = ("tokenizer", "n_documents")
@@ -208,14 +209,14 @@ def load_recipe(name_or_path: str | Path) -> Recipe:
         content = (resources.files("aotlens.train") / "recipes" / f"{text}.toml").read_text(encoding="utf-8")
     elif text.endswith(".toml"):
         try:
-            content = Path(text).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+            content = read_regular(Path(text), kind="settings").decode("utf-8")
+        except (OSError, ValueError) as error:
             raise ValueError(f"recipe {text}: cannot be read ({error}).") from error
     else:
         raise ValueError(f"no recipe {text!r}; expected a .toml file or one of: {', '.join(list_recipes())}.")
     try:
         values = tomllib.loads(content)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ValueError(f"recipe {text}: not valid TOML ({error}).") from error
     return Recipe.from_dict(values, where=f"recipe {text}")
 

@@ -250,6 +250,6 @@ def test_json_without_surprises() -> None:
 
 
 def test_limits_are_those_of_the_files(tmp_path: Path) -> None:
-    assert {*MOST_BYTES} - {"the header of weights"} == {*FILES} - {"model.safetensors"}
+    assert {*FILES} - {"model.safetensors"} < {*MOST_BYTES}
     with refused("regular file", "device"), open_regular(Path("/dev/null")):
         raise AssertionError("nothing is opened")

@@ -12,6 +12,8 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
+from aotlens.untrusted import require_regular
+
 if TYPE_CHECKING:
     from PIL import Image
 
@@ -48,6 +50,8 @@ def decode_image(
     source = content if isinstance(content, Path) else BytesIO(content)
     try:
         with warnings.catch_warnings():
+            if isinstance(content, Path):
+                require_regular(content, "result")
             warnings.simplefilter("ignore")  # Pillow warns of what is checked here, or of metadata
             with Image.open(source, formats=FORMATS) as opened:
                 width, height = opened.size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,16 @@ import torch
 from torch import Tensor
 
 from aotlens.data.hugging_face import dataset_classes, dataset_rows, parse_spec
-from aotlens.data.images.decoding import decode_image, pixels_of
+from aotlens.data.images.decoding import FORMATS, decode_image, pixels_of
 from aotlens.data.images.image_data import ImageData, ImageSet, held_out_images
+from aotlens.untrusted import open_regular, require_regular
 
 #: Share of the images that are the test set where a source has none of its own.
 TEST_SHARE = 0.2
 #: Bytes of an array of a NumPy file, at most.
-MAX_BYTES = 8 * 2**30
+MAX_BYTES = 4 * 2**30
+#: Of a data set.
+MOST_CLASSES = 10_000
 _SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm"})
 _EXPECTED = (
     "expected images 'digits', 'fashion-sample', 'npz:PATH', 'folder:PATH', 'openml:NAME' or "
@@ -87,11 +91,11 @@ def _drawn(spec: str, whole: ImageSet) -> ImageData:
 
 def _npz(spec: str, path: Path) -> ImageData:
     names = ("x_train", "y_train", "x_test", "y_test")
-    if not path.is_file():
+    if not path.exists() or path.is_dir():
         hint = "it is a folder: use folder:PATH" if path.is_dir() else "there is no such file"
         raise ValueError(f"{spec}: expected a NumPy file at {path.absolute()}, but {hint}.")
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_regular(path) as (file, _), zipfile.ZipFile(file) as archive:
             within = {Path(name).stem for name in archive.namelist() if name.endswith(".npy")}
             if missing := [name for name in names if name not in within]:
                 raise ValueError(
@@ -99,10 +103,15 @@ def _npz(spec: str, path: Path) -> ImageData:
                     f"{'is' if len(missing) == 1 else 'are'} missing; there are {', '.join(sorted(within)) or 'none'}."
                 )
             arrays = {name: _array(spec, archive, name) for name in (*names, "classes") if name in within}
-    except (zipfile.BadZipFile, OSError, EOFError, zipfile.LargeZipFile) as error:
+    except (ValueError, MemoryError):
+        raise
+    except Exception as error:  # whatever a damaged archive leads its readers to: KeyError, struct.error, zlib.error
         raise ValueError(f"{spec}: expected a whole NumPy file (.npz) at {path.absolute()}, but: {error}.") from error
     labels = {side: _whole_numbers(spec, f"y_{side}", arrays[f"y_{side}"]) for side in ("train", "test")}
     largest = max((int(one.max()) for one in labels.values() if len(one)), default=0)
+    n_classes = max(largest + 1, arrays["classes"].size if "classes" in arrays else 0)
+    if n_classes > MOST_CLASSES:
+        raise ValueError(f"{spec}: expected at most {MOST_CLASSES:,} classes, got {n_classes:,}.")
     classes = tuple(str(name) for name in arrays.get("classes", range(largest + 1)))
     sets = {
         side: _named_set(f"{spec}, {side}", _pixels(spec, f"x_{side}", arrays[f"x_{side}"]), labels[side], classes)
@@ -115,7 +124,7 @@ def _array(spec: str, archive: zipfile.ZipFile, name: str) -> np.ndarray:
     """One array of the archive, whose size is known before it is read; never a pickle."""
     with archive.open(f"{name}.npy") as file:
         shape, dtype = _header(spec, name, file)
-        n_bytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
+        n_bytes = int(np.prod(shape, dtype=object)) * max(dtype.itemsize, 1)
         if dtype.hasobject or n_bytes > MAX_BYTES:
             what = "Python objects" if dtype.hasobject else f"{n_bytes:,} bytes"
             raise ValueError(f"{spec}: expected {name} as plain numbers of at most {MAX_BYTES:,} bytes, got {what}.")
@@ -211,7 +220,25 @@ def _labelled(spec: str, path: Path, classes: tuple[str, ...]) -> list[tuple[Pat
 
 def _decoded(spec: str, files: list[Path], size: int | None) -> Tensor:
     """All files as one array; grey where all are grey."""
+    for file in files:
+        require_regular(file, "result")
+    if size is None and (n_bytes := _pixels_of_all(files)) > MAX_BYTES:
+        raise ValueError(
+            f"{spec}: expected images of at most {MAX_BYTES:,} bytes together, got {n_bytes:,}; give size=, to which "
+            "all are scaled."
+        )
     return _stacked(spec, ((str(file), decode_image(file, size=size)) for file in files))
+
+
+def _pixels_of_all(files: list[Path]) -> int:
+    """Bytes of all pictures as uint8 in three channels, by what each file says of itself."""
+    from PIL import Image
+
+    total = 0
+    for path in files:
+        with suppress(Exception), Image.open(path, formats=FORMATS) as opened:  # what is damaged is said by its decoder
+            total += 3 * opened.width * opened.height
+    return total
 
 
 def _stacked(spec: str, named: Iterable[tuple[str, Tensor]]) -> Tensor:

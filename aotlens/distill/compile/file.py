@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from aotlens.distill.compile.ffn import Activation, FeedForward, read_ffn
+from aotlens.untrusted import require_regular
 
 _NAME = re.compile(r"(?:(.*)\.)?(\d+)\.(weight|bias)")
 
@@ -29,9 +30,9 @@ def load_ffn(path: str | Path, activation: Activation) -> FeedForward:
     from safetensors.torch import load_file
 
     path = Path(path)
-    if not path.is_file():
-        what = "a folder" if path.is_dir() else "no such file"
-        raise FileNotFoundError(f"{path}: {what}; expected a safetensors file.")
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file; expected a safetensors file.")
+    require_regular(path, "result")
     try:
         tensors = load_file(path)
     except SafetensorError as error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from aotlens.interop.foreign.archive import check_zip
 from aotlens.interop.foreign.material import read_json
 from aotlens.interop.foreign.plan import require_sizes
+from aotlens.untrusted import require_regular
 
 if TYPE_CHECKING:
     from transformer_lens.model_bridge import TransformerBridge
@@ -18,6 +19,9 @@ else:  # who makes or reads a bridge imports it: that takes as long as PyTorch
 def is_bert(config: dict[str, Any]) -> bool:
     """Whether Hugging Face's configuration is one of BERT."""
     return config.get("model_type") == "bert"
+
+
+_TOKENIZER = ("tokenizer.json", "vocab.txt")
 
 
 def as_bridge(folder: Path, device: str) -> TransformerBridge:
@@ -32,7 +36,16 @@ def as_bridge(folder: Path, device: str) -> TransformerBridge:
     from transformer_lens.model_bridge.sources._bridge_builder import build_bridge_from_module
 
     _require_room(folder)
-    has_tokenizer = any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt"))
+    for name in (
+        "tokenizer.json",
+        "vocab.txt",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "added_tokens.json",
+    ):
+        if (folder / name).exists():
+            require_regular(folder / name, "tokenizer.json")
+    has_tokenizer = any((folder / name).is_file() for name in _TOKENIZER)
     try:
         config = transformers.BertConfig.from_pretrained(folder, local_files_only=True)
         model = transformers.BertForMaskedLM.from_pretrained(
@@ -45,6 +58,10 @@ def as_bridge(folder: Path, device: str) -> TransformerBridge:
             )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ValueError(f"{folder}: expected a whole BERT of Hugging Face's, found: {error}") from error
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # of the library of tokenizers, which is no Exception
+            raise
+        raise ValueError(f"{folder}: expected the tokenizer of a BERT, found: {error}") from error
     model.eval().requires_grad_(False)
     return build_bridge_from_module(
         model, "BertForMaskedLM", hf_config=model.config, tokenizer=tokenizer, device=device

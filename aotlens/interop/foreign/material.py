@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from aotlens.interop.foreign.archive import read_pickled
 from aotlens.interop.foreign.modules import MAX_NAME, is_module, module_state
 from aotlens.interop.foreign.pickles.interpreter import StandIn, attributes, full_name
-from aotlens.untrusted import read_regular, strict_json
+from aotlens.untrusted import open_regular, read_regular, strict_json
 
 #: Names of weights in a folder, best first; each is looked for before the next.
 WEIGHT_FILES = (
@@ -134,6 +134,8 @@ def _safetensors(path: Path) -> dict[str, Tensor]:
     from safetensors import SafetensorError, safe_open
 
     try:
+        with open_regular(path):  # the library opens it by its path, and would wait for a pipe
+            pass
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no dictionary)
     except (OSError, SafetensorError, ValueError) as error:

@@ -15,7 +15,7 @@ from torch.testing import assert_close
 from aotlens.cli import main
 from aotlens.distill.compile import compile_ffn, load_ffn
 from tests.distill.compile.networks import mlp, uniform
-from tests.messages import says
+from tests.messages import refused, says
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_files_that_are_no_network(tensors: dict[str, torch.Tensor], message: st
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="a folder; expected a safetensors file"):
+    with refused("expected a regular file, found a folder"):
         load_ffn(tmp_path, "relu")
     with pytest.raises(FileNotFoundError, match="no such file"):
         load_ffn(tmp_path / "none.safetensors", "relu")
