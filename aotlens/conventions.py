@@ -89,6 +89,9 @@ UNITS: Final[dict[str, str]] = {
     "bytes": "sizes of memory and of files; MB is 10⁶ bytes",
 }
 
+#: Draws, prompts or steps that may be asked for: more would never end.
+MOST_DRAWS: Final = 1_000_000
+
 
 @runtime_checkable
 class HasHeads(Protocol):
@@ -134,6 +137,23 @@ def as_heads(heads: HeadLike | Iterable[HeadLike], sizes: HasHeads, *, at_least:
     if len(several) < at_least:
         raise ValueError(f'heads: expected at least {at_least}, as (1, 0) or "1.0", got {len(several)}.')
     return tuple(dict.fromkeys(as_head(head, sizes) for head in several))
+
+
+def require_whole(name: str, value: Any, least: int = 0, most: int = MOST_DRAWS) -> int:
+    """A whole number from `least` to `most`, of any kind that Python counts with. Raises `ValueError` for another."""
+    try:
+        number = _whole(value)
+    except (TypeError, ValueError):
+        number = None
+    if number is None or not least <= number <= most:
+        said = f"{value!r}" if len(repr(value)) <= 60 else type(value).__name__
+        raise ValueError(f"{name}={said}: expected a whole number from {least:,} to {most:,}.")
+    return number
+
+
+def require_seed(seed: Any) -> int:
+    """A seed of random numbers. Raises `ValueError` for what is none."""
+    return require_whole("seed", seed, 0, 2**64 - 1)
 
 
 def _whole(value: Any) -> int:

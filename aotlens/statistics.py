@@ -10,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int, Int64
 
+from aotlens.conventions import require_seed
+
 
 class Line(NamedTuple):
     """y ≈ intercept + slope · x, by least squares."""
@@ -92,7 +94,7 @@ def bootstrap_interval(
         warnings.simplefilter("ignore", scipy.stats.DegenerateDataWarning)  # its own interval is NaN with a NaN draw
         result = scipy.stats.bootstrap(
             (np.arange(n),), statistic, n_resamples=n_resamples, vectorized=False, method="percentile",
-            rng=np.random.default_rng(seed),
+            rng=np.random.default_rng(require_seed(seed)),
         )  # fmt: skip
     drawn = result.bootstrap_distribution
     known = drawn[np.isfinite(drawn)]

@@ -58,7 +58,7 @@ from aotlens.circuits.head_pairs import HeadPairs, Mode
 from aotlens.circuits.random_rotation import TIED, rotation_mean, rotation_std, squared_corners
 from aotlens.circuits.sign_flips import Heads, eigenbasis, sign_moments
 from aotlens.circuits.written import Written, written_moments
-from aotlens.conventions import Progress
+from aotlens.conventions import Progress, require_whole
 from aotlens.models import AttentionOnlyTransformer, folded_norm, require_ours
 from aotlens.models.weights import double
 from aotlens.results import Result
@@ -171,6 +171,7 @@ def composition(
     Raises `ValueError` for another mode, for q and k where `phi="fixed"` leaves no queries and keys, for fewer than no
     rotations, and for weights that are not finite.
     """
+    require_whole("n_random", n_random, 0)
     require_ours(model, "composition")
     written = None if data is None else written_moments(model, data, about_mean)
     return _compositions(model, [_checked_mode(model, mode)], folded, n_random, seed, written, progress)[0]
@@ -191,6 +192,7 @@ def all_compositions(
     The rotations are drawn once for all modes, which takes about a third of the time of three calls, and gives the same
     numbers. Arguments and errors are those of `composition`.
     """
+    require_whole("n_random", n_random, 0)
     require_ours(model, "all_compositions")
     modes = [mode for mode in _MODES if mode == "v" or model.cfg.has_query_key]
     written = None if data is None else written_moments(model, data, about_mean)
@@ -208,8 +210,6 @@ def _compositions(
     progress: Progress | None,
 ) -> list[Composition]:
     cfg, folded = model.cfg, folded or written is not None
-    if n_random < 0:
-        raise ValueError(f"n_random={n_random}: expected a number of rotations, or 0 for none.")
     pair = _is_pair(cfg.n_layers, cfg.n_heads)
     width = cfg.d_model - 1 if folded and cfg.norm and cfg.d_model > 1 else cfg.d_model
     measured = [HeadPairs(model, mode, folded, None if written is None else written.moments) for mode in modes]

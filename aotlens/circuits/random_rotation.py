@@ -29,6 +29,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from aotlens.conventions import require_seed
+
 #: Bytes of one batch of corners and of what is made of them.
 BATCH_BYTES = 64 * 10**6
 #: T within this share of its mean counts as equal: corners are float32 numbers.
@@ -63,6 +65,7 @@ def corners(width: int, size: int, n: int, seed: int) -> Iterator[Float[Tensor, 
     (Bartlett 1933: Gaussian above the diagonal, χ with width − size − i degrees of freedom on it), so that time and
     memory do not depend on `width`: O(size³) a rotation.
     """
+    require_seed(seed)
     generator, chi_squares = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
     batch = max(1, BATCH_BYTES // (16 * size * max(size, min(width, 2 * size))))
     for start in range(0, n, batch):

@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
+from aotlens.conventions import require_seed
 from aotlens.data.token_file import TokenFile
 
 SHORTEST_SEGMENT = 8  # tokens in a repeated segment
@@ -144,7 +145,7 @@ def repeated_random_tokens(
 
 def uniform_words(seed: int, stream: int, step: int, shape: tuple[int, int]) -> np.ndarray:
     """Uniform 64-bit words. The counter's low words count within a step, so steps never overlap."""
-    key = np.array([seed, stream], dtype=np.uint64)
+    key = np.array([require_seed(seed), stream], dtype=np.uint64)
     counter = np.array([0, 0, step, 0], dtype=np.uint64)
     return np.random.Philox(key=key, counter=counter).random_raw(shape[0] * shape[1]).reshape(shape)
 

@@ -40,6 +40,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from aotlens.conventions import require_seed, require_whole
 from aotlens.denoise.group_snr import Principal, group_snr, mean_ratio, token_groups, within_halves
 from aotlens.denoise.subspaces import centred_frame, random_basis
 from aotlens.denoise.unrolling import theorem_rate
@@ -208,6 +209,7 @@ def audit(
     Raises `ValueError` for fewer than 2 windows (PCA needs two halves) of at least 3 tokens, texts of different
     lengths, no draws, and a model with a fixed pattern, which no token chooses.
     """
+    require_whole("n_draws", n_draws, 1)
     require_ours(model, "audit")
     if n_draws < 1:
         raise ValueError(f"n_draws={n_draws}: expected at least 1.")
@@ -218,7 +220,7 @@ def audit(
     bases = torch.from_numpy(own.bases)
     frame = centred_frame(bases.shape[2], own.width)
     streams, by_pattern = _run(model, windows, frame, n_left_out)
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(require_seed(seed))
     rotations = [random_basis(own.width, own.width, generator) for _ in range(n_draws)]
     n_layers, n_heads = bases.shape[:2]
     half = (torch.arange(len(windows)) % 2).bool().repeat_interleave(streams[0].shape[1] // len(windows))

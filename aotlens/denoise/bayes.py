@@ -17,6 +17,7 @@ from jaxtyping import Float
 from scipy import integrate, special, stats
 from torch import Tensor
 
+from aotlens.conventions import require_seed, require_whole
 from aotlens.denoise.tasks import GaussianMixtures, LinearSubspaces, Prompts, Spheres, Task
 from aotlens.results import Result
 
@@ -111,13 +112,14 @@ def bayes_loss(task: Task, *, n_prompts: int = 200_000, seed: int = 0) -> Expect
     noncentral χ² of d + 1 degrees and noncentrality R²/σ_Z², by quadrature. Mixtures: the mean over `n_prompts`
     simulated queries of the posterior variance, whose spread over prompts is smaller than the error's.
     """
+    require_whole("n_prompts", n_prompts, 1)
     if isinstance(task, LinearSubspaces):
         variance = task.signal_variance * task.noise_variance / (task.signal_variance + task.noise_variance)
         return ExpectedLoss(value=task.d * variance, standard_error=0.0, method="closed form")
     if isinstance(task, Spheres):
         return ExpectedLoss(value=_sphere_loss(task), standard_error=0.0, method="quadrature")
     if isinstance(task, GaussianMixtures):
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(require_seed(seed))
         variances = torch.cat([_posterior_variance(task, size, generator) for size in _chunks(n_prompts, 20_000)])
         error = float(variances.std() / math.sqrt(len(variances)))
         return ExpectedLoss(value=float(variances.mean()), standard_error=error, method="simulation")

@@ -19,6 +19,7 @@ from jaxtyping import Float
 from scipy import special
 from torch import Tensor
 
+from aotlens.conventions import require_seed, require_whole
 from aotlens.denoise.bayes import bessel_ratio
 from aotlens.denoise.one_layer import attend, second_moment
 from aotlens.denoise.tasks import Prompts
@@ -85,9 +86,10 @@ def fit_proposition_5(
 
     Time: O(prompts · Σ L · Σ d). Raises `ValueError` for δ outside (0, 1).
     """
+    require_whole("n_prompts", n_prompts, 1)
     if not 0 < delta < 1:
         raise ValueError(f"delta={delta}: expected a probability between 0 and 1.")
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(require_seed(seed))
     constants = torch.zeros(len(dimensions), len(n_contexts), dtype=torch.float64)
     for i, d in enumerate(dimensions):
         query = torch.randn(n_prompts, d, 1, dtype=torch.float64, generator=generator)
@@ -150,9 +152,11 @@ def check_proposition_6(
     the mean cosine, along the query. The coordinates of the second bound are those of a random basis. Raises
     `ValueError` for κ that is not positive, d below 2, and δ outside (0, 1).
     """
+    require_whole("n_context", n_context, 1)
+    require_whole("n_prompts", n_prompts, 1)
     if d < 2 or not all(0 < kappa < math.inf for kappa in kappas) or not 0 < delta < 1:
         raise ValueError("expected d of at least 2, positive finite κ, and δ between 0 and 1.")
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(require_seed(seed))
     context = torch.randn(n_prompts, n_context, d, dtype=torch.float64, generator=generator)
     context /= context.norm(dim=-1, keepdim=True)
     direction = torch.randn(n_prompts, d, 1, dtype=torch.float64, generator=generator)

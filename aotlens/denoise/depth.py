@@ -26,6 +26,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from aotlens.conventions import require_seed, require_whole
 from aotlens.denoise.one_layer import landscape
 from aotlens.denoise.tasks import Prompts, Task
 from aotlens.denoise.training import TrainingSettings, sample_test_prompts
@@ -132,6 +133,7 @@ def train_depth(
 
     Raises `ValueError` for fewer than 1 layer, an unknown `kind`, no seeds, and a loss that ceases to be finite.
     """
+    require_whole("n_layers", n_layers, 1)
     settings = settings or TrainingSettings()
     if n_layers < 1 or not len(seeds):
         raise ValueError(f"train_depth: expected at least 1 layer and 1 seed, got {n_layers} and {len(seeds)}.")
@@ -201,7 +203,7 @@ def train_depth(
 
 def with_noise(prompts: Prompts, task: Task, seed: int) -> Prompts:
     """The prompts with the query's noise on every context token."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(require_seed(seed))
     noise = torch.randn(prompts.context.shape, generator=generator, dtype=torch.float64).to(prompts.context)
     return replace(prompts, context=prompts.context + task.noise_variance**0.5 * noise)
 

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from aotlens.conventions import require_whole
 from aotlens.denoise.bayes import predict, squared_errors
 from aotlens.denoise.energies import hopfield_energy, hopfield_step, memory_energy, memory_step, trajectory
 from aotlens.denoise.tasks import Prompts, Task
@@ -115,6 +116,7 @@ def descend(
 
     Raises `ValueError` for an unknown energy, scales of 0, and steps after which a state is not finite.
     """
+    require_whole("n_steps", n_steps, 0)
     if energy not in ENERGIES:
         raise ValueError(f"energy={energy!r}: expected one of {', '.join(map(repr, ENERGIES))}.")
     model = ENERGIES[energy]

@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from aotlens.conventions import require_whole
 from aotlens.denoise.one_layer import second_moment
 
 Energy = Callable[[Tensor], Tensor]
@@ -93,6 +94,7 @@ def trajectory(
     `step` is, say, `lambda s: memory_step(s, context, alpha, beta)`. Raises `ValueError` for a negative number of
     steps and where the state ceases to be finite (a step too large).
     """
+    require_whole("n_steps", n_steps, 0)
     if n_steps < 0:
         raise ValueError(f"n_steps={n_steps}: expected at least 0.")
     states = [start]

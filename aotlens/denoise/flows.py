@@ -22,6 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from aotlens.conventions import require_seed, require_whole
 from aotlens.denoise.subspaces import centred_frame, random_basis
 from aotlens.heads.reader import TokenSequences
 from aotlens.models import AttentionOnlyTransformer, folded_norm, hook_names, require_ours
@@ -100,6 +101,7 @@ def head_asymmetry(
 
     Raises `ValueError` for a φ other than softmax, whose Jacobian this is, windows too short for a query, and no draws.
     """
+    require_whole("n_draws", n_draws, 1)
     require_ours(model, "head_asymmetry")
     cfg = model.cfg
     if not PHIS[cfg.phi].sdpa:
@@ -139,7 +141,7 @@ def _turned_products(W_O: Tensor, F_Q: Tensor, model: AttentionOnlyTransformer, 
     d_model = model.cfg.d_model
     width = d_model - 1 if model.cfg.norm else d_model
     frame = centred_frame(d_model, width)
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(require_seed(seed))
     writes, reads = W_O @ frame, frame.T @ F_Q
     turned = [writes @ random_basis(width, width, generator) @ reads for _ in range(n_draws)]
     return torch.stack([W_O @ F_Q, *turned])

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from aotlens.conventions import require_whole
 from aotlens.denoise.bayes import bayes_loss
 from aotlens.denoise.one_layer import attend, attend_linear, second_moment
 from aotlens.denoise.tasks import Task
@@ -70,6 +71,7 @@ def losses_by_context(
 
     Raises `ValueError` for no lengths, tasks of another ambient dimension, and layers with a transform.
     """
+    require_whole("n_prompts", n_prompts, 1)
     tasks = {type(layers.task).__name__: layers.task} if tasks is None else dict(tasks)
     if not len(n_contexts) or not tasks or any(task.n != layers.task.n for task in tasks.values()):
         raise ValueError(f"expected at least one context length, and tasks of n={layers.task.n} dimensions.")

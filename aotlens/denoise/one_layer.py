@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from aotlens.conventions import require_whole
 from aotlens.denoise.tasks import Prompts, Task
 from aotlens.results import Result
 
@@ -132,6 +133,7 @@ def optimal_linear_scale(task: Task, n_context: int) -> Scale:
     L ÷ ((L + d + 1)(σ_0² + σ_Z²)), below the paper's limit 1 ÷ (σ_0² + σ_Z²) as long as L is finite. Raises
     `ValueError` for a context of no token.
     """
+    require_whole("n_context", n_context, 1)
     if n_context < 1:
         raise ValueError(f"n_context={n_context}: expected at least 1.")
     signal, power = task.linear_moments(n_context)

@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from aotlens.conventions import require_seed
 from aotlens.denoise.bayes import BASELINES, ExpectedLoss, bayes_loss, squared_errors
 from aotlens.denoise.one_layer import Scale, landscape, optimal_linear_scale
 from aotlens.denoise.tasks import TASKS, GaussianMixtures, LinearSubspaces, Spheres, Task
@@ -102,7 +103,7 @@ def random_transform(n: int, seed: int = 0) -> Float[Tensor, "n n"]:
 
     The paper shows its A (Figure 8a) and gives no numbers; the condition number here is 4.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(require_seed(seed))
     left, right = torch.linalg.qr(torch.randn(2, n, n, dtype=torch.float64, generator=generator)).Q
     return left @ torch.diag(torch.logspace(-1, 1, n, base=2, dtype=torch.float64)) @ right
 

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from aotlens.conventions import require_seed, require_whole
 from aotlens.models.attention import Attention, make_attention
 from aotlens.models.config import ModelConfig
 from aotlens.models.phi import PHIS
@@ -74,7 +75,7 @@ def sample_mixture(
         raise ValueError(f"expected that {limit} to at most d_model = {d_model}, got ranks {list(ranks)}.")
     if not (math.isfinite(noise) and noise >= 0):
         raise ValueError(f"noise={noise}: expected a standard deviation of at least 0.")
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(require_seed(seed))
     bases = torch.zeros(n_clusters, d_model, max(ranks), dtype=torch.float64)
     if orthogonal:
         for basis, columns in zip(bases, random_basis(d_model, sum(ranks), generator).split(ranks, dim=1), strict=True):
@@ -140,6 +141,7 @@ def unroll(
     Raises `ValueError` for shapes that do not fit together, fewer than 1 layer, what `ModelConfig` refuses, and tokens
     that are not finite; its subclass `OverflowedTokens` where they cease to be after a layer.
     """
+    require_whole("n_layers", n_layers, 1)
     if n_layers < 1:
         raise ValueError(f"n_layers={n_layers}: expected at least 1.")
     operator = _operator(tokens, bases, step_size, phi, threshold)

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from aotlens.conventions import require_seed
 from aotlens.results import Result
 
 
@@ -107,7 +108,7 @@ class Task:
         """
         if n_prompts < 1 or n_context < 1:
             raise ValueError(f"expected at least 1 prompt and 1 context token, got {n_prompts} and {n_context}.")
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(require_seed(seed))
         tokens, drawn_from = self.draw(n_prompts, n_context + 1, generator)
         noise = torch.randn(n_prompts, self.n, dtype=torch.float64, generator=generator)
         context, target = tokens[:, :-1], tokens[:, -1]

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aotlens.conventions import Progress
+from aotlens.conventions import Progress, require_whole
 from aotlens.denoise.subspaces import sample_mixture
 from aotlens.denoise.unrolling import EXACT, theorem_rate, unroll_mixture
 from aotlens.results import Result
@@ -186,6 +186,7 @@ def denoising_rates(
     Time: O(noises · seeds · layers · clusters · N² · rank). Raises `ValueError` as `sample_mixture` and `unroll` do,
     and for an empty list of δ or seeds.
     """
+    require_whole("n_layers", n_layers, 1)
     if not len(noises) or not len(seeds):
         raise ValueError(f"expected at least one δ and one seed, got noises={list(noises)} and seeds={list(seeds)}.")
     curves = torch.full((len(noises), len(seeds), n_layers + 1, n_clusters), math.nan, dtype=torch.float64)

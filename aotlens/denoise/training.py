@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from aotlens.conventions import Progress
+from aotlens.conventions import Progress, require_seed
 from aotlens.denoise.one_layer import attend, attend_linear, second_moment
 from aotlens.denoise.tasks import Prompts, Task
 from aotlens.results import Result
@@ -205,7 +205,7 @@ def train_on(
 
     data = _Data(*map(torch.cat, zip(*map(prepare, prompts), strict=True)))
     measured, dtype = prepare(test), test.query.dtype
-    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+    generators = [torch.Generator().manual_seed(require_seed(seed)) for seed in seeds]
     bound = task.n**-0.5
     drawn = torch.stack([torch.rand(2, task.n, task.n, generator=g, dtype=dtype) for g in generators], dim=1)
     weights = ((2 * drawn - 1) * bound).requires_grad_()  # [QK or OV, run, n, n]

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from aotlens.conventions import require_whole
 from aotlens.denoise.subspaces import Mixture, OverflowedTokens, memberships, snr, unroll
 from aotlens.results import Result
 
@@ -110,6 +111,7 @@ def unroll_mixture(
     Where the tokens leave the numbers' range (scores grow with them), the layers before are kept and `overflowed`
     says so. Time and errors are those of `unroll` otherwise.
     """
+    require_whole("n_layers", n_layers, 1)
     if n_layers < 1:
         raise ValueError(f"n_layers={n_layers}: expected at least 1.")
     layers, overflowed = [mixture.tokens], False

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int, Int64
 from torch import Tensor
 
-from aotlens.conventions import Progress
+from aotlens.conventions import Progress, require_whole
 from aotlens.data import repeated_random_tokens
 from aotlens.data.windows import start_id
 from aotlens.models import AttentionOnlyTransformer, require_ours
@@ -74,6 +74,7 @@ def repeat_losses(
 
     The first token of the second half cannot be foreseen from the repetition and belongs to neither half.
     """
+    require_whole("n_sequences", n_sequences, 1)
     require_ours(model, "repeat_losses")
     if model.cfg.read_in != "tokens" or model.cfg.d_vocab is None:
         raise ValueError(f"repeated tokens need a model of tokens; this one reads {model.cfg.read_in}.")

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
+from aotlens.conventions import require_whole
 from aotlens.data import RegressionPrompts, RegressionTask
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
@@ -97,6 +98,7 @@ def regression_errors(
     `name` is the checkpoint's where there is one. Raises `ValueError` for prompts that the context does not hold and as
     `require_regression`.
     """
+    require_whole("n_prompts", n_prompts, 1)
     require_ours(model, "regression_errors")
     require_regression(model, task.d)
     n_points = points_of(model) if n_points is None else n_points

@@ -35,7 +35,7 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int, Shaped
 from torch import Tensor
 
-from aotlens.conventions import Head, Progress
+from aotlens.conventions import Head, Progress, require_seed, require_whole
 from aotlens.heads.image_maps import require_shares
 from aotlens.heads.patch_grid import PatchGrid, Query
 from aotlens.heads.reader import HeadReader, Model
@@ -122,6 +122,8 @@ def semantic_consistency(
     Raises `ValueError` for a model that reads no images, fewer than two classes with two images each, a mass that is
     not between 0 and 1, fewer than 200 permutations, and attention with negative entries.
     """
+    require_whole("n_bootstrap", n_bootstrap, 1)
+    require_whole("n_permutations", n_permutations, 1)
     import scipy.stats
 
     reader = HeadReader.of(model, "semantic consistency", images=True)
@@ -230,7 +232,7 @@ class _Pairs:
 
     @classmethod
     def draw(cls, labels: Int[Tensor, " image"], n_permutations: int, n_bootstrap: int, seed: int) -> _Pairs:
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(require_seed(seed))
         numbers = labels.unique(return_inverse=True)[1]
         n_images = len(labels)
         members = torch.nn.functional.one_hot(numbers).float()

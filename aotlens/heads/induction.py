@@ -24,7 +24,7 @@ import torch
 from jaxtyping import Float64
 
 from aotlens.circuits import diagonal_rank, qk_circuit
-from aotlens.conventions import IGNORED, Head, HeadLike, as_head
+from aotlens.conventions import IGNORED, Head, HeadLike, as_head, require_whole
 from aotlens.data import repeated_random_tokens
 from aotlens.data.windows import start_id
 from aotlens.evaluate import repeat_losses
@@ -176,6 +176,7 @@ def induction_circuit(
     Raises `ValueError` for an atlas of another shape or without circuits, and where no head behind the first layer
     reaches the induction motif's threshold.
     """
+    require_whole("n_sequences", n_sequences, 1)
     require_ours(model, "induction_circuit")
     shape = (model.cfg.n_layers, model.cfg.n_heads)
     if atlas.entropy.shape != shape:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aotlens.conventions import Head
+from aotlens.conventions import Head, require_seed
 from aotlens.models import AttentionOnlyTransformer, hook_names
 from aotlens.models.weights import double
 
@@ -90,7 +90,7 @@ class Replacement:
         self.count = 0.0
         if how in _MEANS:
             self._add_up()
-        generator = np.random.default_rng(seed)
+        generator = np.random.default_rng(require_seed(seed))
         if how == "resample" and reference is not None:
             self.donors = generator.integers(0, len(reference), len(batch))
         elif how == "resample":  # one cycle through all: nobody gets their own, everybody gives once

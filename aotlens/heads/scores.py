@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float64
 from torch import Tensor
 
-from aotlens.conventions import Progress
+from aotlens.conventions import Progress, require_whole
 from aotlens.data import repeated_random_tokens
 from aotlens.data.windows import probe_start
 from aotlens.heads.attention_to import MotifScores, attention_to
@@ -59,6 +59,7 @@ def motif_scores(
     Raises `ValueError` for sequences shorter than 3 tokens or longer than the model's context, for a start token that
     is given beside `tokens` or that the model does not have, and for a model that does not read tokens.
     """
+    require_whole("n_sequences", n_sequences, 1)
     reader = HeadReader.of(model, "motif scores")
     if tokens is not None:
         if start != "own":

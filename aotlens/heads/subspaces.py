@@ -33,6 +33,7 @@ from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
 from aotlens.circuits.random_rotation import TIED, corners, rotation_mean, rotation_std
+from aotlens.conventions import require_seed, require_whole
 from aotlens.models import AttentionOnlyTransformer, folded_norm, require_ours
 from aotlens.models.weights import double
 from aotlens.results import Result
@@ -185,6 +186,8 @@ def subspaces(
     Time: O(n_weights · heads² · d_model · d_head²) in float64 on the CPU, and O(n_random · d_head³). Memory: heads² ·
     d_head² numbers. Raises `ValueError` for weights that are not finite and fewer than one rotation or draw.
     """
+    require_whole("n_random", n_random, 0)
+    require_whole("n_weights", n_weights, 1)
     require_ours(model, "subspaces")
     if n_random < 1 or n_weights < 1:
         raise ValueError(f"n_random={n_random}, n_weights={n_weights}: expected at least 1 rotation and 1 draw.")
@@ -228,7 +231,7 @@ def _behind_gain(
     model: AttentionOnlyTransformer, ranks: Tensor, n_weights: int, seed: int
 ) -> Float64[np.ndarray, "draw layer head layer head"]:
     """Σcos² of every pair, were the heads' weights Gaussian and their norms as they are."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(require_seed(seed))
     n_layers, n_heads = ranks.shape
     most = max(int(ranks.max()), 1)
     columns = (torch.arange(most) < ranks[..., None]).double()

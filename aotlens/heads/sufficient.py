@@ -30,7 +30,7 @@ import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
-from aotlens.conventions import Head, Progress
+from aotlens.conventions import Head, Progress, require_seed
 from aotlens.heads.ablation import Measure, Metric, measured, unit_of
 from aotlens.heads.replacement import Batch, Replacement
 from aotlens.models import AttentionOnlyTransformer, require_ours
@@ -221,7 +221,7 @@ def _held_out(
     sizes = units.bincount()
     if share and len(sizes) < 2 * least:
         return _held_out(n, share, None, seed)
-    order = torch.randperm(len(sizes), generator=torch.Generator().manual_seed(seed))
+    order = torch.randperm(len(sizes), generator=torch.Generator().manual_seed(require_seed(seed)))
     taken = torch.cat([torch.zeros(1, dtype=torch.int64), sizes[order].cumsum(0)])
     count = int((taken - round(share * n)).abs().argmin())
     return torch.isin(units, order[: min(max(count, least), len(sizes) - least) if share else 0])

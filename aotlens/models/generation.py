@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from aotlens.conventions import require_seed
 from aotlens.models.ours import require_ours
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def continued(
             f"{model.cfg.n_ctx}; shorten either."
         )
     stop = _stop_id(model, stop_token) if isinstance(stop_token, str) else stop_token
-    generator = None if seed is None else torch.Generator(device=model.device).manual_seed(seed)
+    generator = None if seed is None else torch.Generator(device=model.device).manual_seed(require_seed(seed))
     stopped = torch.zeros(tokens.shape[0], dtype=torch.bool, device=model.device)
     for _ in range(max_new_tokens):
         following = sample(model(tokens)[:, -1], temperature, top_k, generator)
@@ -136,7 +137,7 @@ def filled(
     places = (tokens[0] == mask_id).nonzero()[:, 0].tolist()
     if not places:
         raise ValueError("the prompt has no mask to fill: write <|mask|> in the place of a token.")
-    generator = None if seed is None else torch.Generator(device=model.device).manual_seed(seed)
+    generator = None if seed is None else torch.Generator(device=model.device).manual_seed(require_seed(seed))
     for place in places:
         logits = model(tokens)[:, place].clone()
         logits[:, mask_id] = -torch.inf

@@ -26,7 +26,7 @@ import torch
 from jaxtyping import Bool, Float64, Int, Int64, Shaped
 from torch import Tensor
 
-from aotlens.conventions import Progress
+from aotlens.conventions import Progress, require_seed, require_whole
 from aotlens.heads.image_maps import image_maps
 from aotlens.heads.patch_grid import PatchGrid
 from aotlens.heads.reader import HeadReader
@@ -110,6 +110,9 @@ def patch_curves(
 
     Raises `ValueError` for another model, method or baseline, and for the mean of one image.
     """
+    if n_steps is not None:
+        require_whole("n_steps", n_steps, 0)
+    require_whole("n_random", n_random, 0)
     require_ours(model, "patch curves")
     reader = HeadReader.of(model, "patch curves", images=True)
     assert reader.grid is not None
@@ -129,7 +132,7 @@ def patch_curves(
     steps = min(n_steps or _STEPS, grid.n_patches)
     counts = torch.linspace(0, grid.n_patches, steps + 1).round().long()
     curves = np.empty((2, len(chosen), len(batch), len(counts)))
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(require_seed(seed))
     for index, image in enumerate(batch):
         one = image[None]
         for place, method in enumerate(chosen):

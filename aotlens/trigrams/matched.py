@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Float64, Int64
 
+from aotlens.conventions import require_seed
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.trigrams.find import Background, score_triples
 from aotlens.trigrams.normaliser import background_distribution
@@ -37,7 +38,7 @@ def matched_random(
     require_ours(model, "matched_random")
     if not len(table):
         raise ValueError("matched_random: expected a table with rows, got an empty one.")
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(require_seed(seed))
     distribution = background_distribution(model, background)
     rows = generator.integers(0, len(table), n)
     source, destination, out = (

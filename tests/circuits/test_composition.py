@@ -319,7 +319,7 @@ def test_what_cannot_be_asked() -> None:
             composition(fixed, mode)
     with pytest.raises(ValueError, match="mode='Q': expected 'q', 'k' or 'v'"):
         composition(make(), "Q")
-    with refused("n_random=-1", "or 0"):
+    with refused("n_random=-1", "expected a whole number from 0"):
         composition(make(), n_random=-1)
 
 

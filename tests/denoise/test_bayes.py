@@ -182,7 +182,7 @@ def test_a_transformed_prompt_has_the_same_answer() -> None:
         (lambda: GaussianMixtures(noise_variance=0), "noise_variance=0"),
         (lambda: LinearSubspaces(signal_variance=float("nan")), "positive finite"),
         (lambda: TASKS["spheres"].sample(0, 5), "at least 1 prompt"),
-        (lambda: optimal_linear_scale(TASKS["spheres"], 0), "at least 1"),
+        (lambda: optimal_linear_scale(TASKS["spheres"], 0), "n_context=0: expected a whole number from 1"),
         (lambda: predict(TASKS["mixtures"], TASKS["spheres"].sample(1, 1)), "not drawn from"),
     ],
 )

@@ -85,7 +85,7 @@ def test_a_layer_learns_to_denoise_and_runs_are_apart() -> None:
 
 
 def test_what_cannot_be_trained_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least 1 layer"):
+    with pytest.raises(ValueError, match="n_layers=0: expected a whole number from 1"):
         train_depth(TASK, 0)
     with pytest.raises(ValueError, match="'linear', 'softmax'"):
         train_depth(TASK, 1, kind="hardmax")

@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
+from aotlens.conventions import require_seed
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ImageSet:
@@ -135,7 +137,7 @@ class ImageData:
 
 def held_out_images(labels: Int64[Tensor, " image"], n_classes: int, share: float, seed: int) -> Tensor:
     """Which images are held out: of each class the share `share`, drawn by `seed`; bool `[image]`."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(require_seed(seed))
     held_out = torch.zeros(len(labels), dtype=torch.bool)
     for label in range(n_classes):
         members = (labels == label).nonzero().flatten()

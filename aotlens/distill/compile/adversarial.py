@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from aotlens.conventions import require_seed
 from aotlens.distill.compile.ffn import FeedForward
 
 #: |t|/η at which ReLU(t) − η SiLU(t/η) is largest: 1 + W(1/e).
@@ -29,7 +30,7 @@ def adversarial_points(
     """
     if n < 1:
         raise ValueError(f"n={n}: expected at least one point.")
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(require_seed(seed))
     d = ffn.d_in
 
     def random(count: int) -> Tensor:
@@ -73,7 +74,7 @@ def climb(
     error: _Error, points: Float[Tensor, "point d_in"], *, bound: float | int, scale: float, seed: int = 0
 ) -> Float[Tensor, "worst d_in"]:
     """The worst of `points`, moved at random by ever less as long as that makes them worse."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(require_seed(seed))
     values = error(points)
     best = points[values.argsort(descending=True)[:16]]
     for shrink in torch.logspace(0, -4, 12, dtype=torch.float64):

@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from aotlens.conventions import require_seed
 from aotlens.distill.compile.ffn import Activation, FeedForward
 
 Target = Literal["square", "sine"]
@@ -86,7 +87,7 @@ def random_network(d_in: int, *, width: int, depth: int, seed: int = 0) -> FeedF
     """ReLU, one output; normal weights of variance 2/inputs (the last: 1/inputs), normal biases of variance 1/4."""
     if min(d_in, width, depth) < 1:
         raise ValueError(f"random_network: expected numbers of at least 1, got {d_in=}, {width=}, {depth=}.")
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(require_seed(seed))
     sizes = [d_in, *[width] * depth, 1]
     layers = []
     for layer, (before, after) in enumerate(pairwise(sizes)):

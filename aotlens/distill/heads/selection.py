@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from jaxtyping import Float64
 from torch import Tensor
 
-from aotlens.conventions import Head, Progress
+from aotlens.conventions import Head, Progress, require_seed, require_whole
 from aotlens.distill.heads.result import Distillation
 from aotlens.distill.heads.substitution import replacement_hooks, substitution_hooks
 from aotlens.heads.reader import HeadReader, Hooks, Model, TokenSequences
@@ -120,6 +120,7 @@ def substitution_costs(
 
     Time: heads × 3 + sizes × (5 + n_random) passes over `tokens`. Memory: for `kl`, two batches of logits.
     """
+    require_whole("n_random", n_random, 0)
     reader = HeadReader.of(model)
     tokens = reader.require_ids(tokens)
     width = distillation.hidden[distillation.width_index(width)]
@@ -148,7 +149,7 @@ def substitution_costs(
     alone = np.array([[cost(kind, [head]) for kind in KINDS] for head in heads])
     error = distillation.mean_error(width)
     order = np.argsort(error, kind="stable")
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(require_seed(seed))
 
     def curve(kind: str, places: np.ndarray) -> list[float]:
         return [cost(kind, [heads[place] for place in places[:size]]) for size in wanted]

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from aotlens.conventions import require_seed
 from aotlens.distill.masked.assumption import MaskedSequences, check_assumption
 from aotlens.distill.masked.point_fit import PointFit, least_gap, point_fit
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
@@ -104,7 +105,7 @@ def distinguish_mask(
     if pattern is not None and method != "random":
         raise ValueError("pattern is for method='random'; the other methods make theirs.")
     data = check_assumption(X, mask)
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(require_seed(seed))
     if method == "attention":
         return _attention(data, generator, score_separation)
     return _fixed(data, generator) if method == "fixed" else _random(data, generator, pattern, seed)

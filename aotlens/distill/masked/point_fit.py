@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from aotlens.conventions import require_seed
 from aotlens.distill.compile.ffn import FeedForward
 from aotlens.distill.tensors import require_tensors
 from aotlens.results import Result
@@ -76,7 +77,7 @@ def point_fit(
         raise ValueError("expected finite points and values.")
     _refuse_equal(x)
     if direction is None:
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(require_seed(seed))
         candidates = torch.randn(_DIRECTIONS, x.shape[1], generator=generator, dtype=torch.float64)
     else:
         candidates = direction.to("cpu", torch.float64)[None]

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from aotlens.conventions import require_seed
 from aotlens.data import Encoding
 from aotlens.data.zero_shot import Cloze, Passage
 from aotlens.evaluate.zero_shot.outcomes import Hits, Outcome, SeedLosses
@@ -46,7 +47,7 @@ def random_windows(
         raise ValueError(f"{name}: expected at least 3 tokens with end tokens, got {len(ids)}.")
     means = []
     for seed in seeds:
-        begins = np.random.default_rng(seed).integers(len(ids) - width, size=n_windows)
+        begins = np.random.default_rng(require_seed(seed)).integers(len(ids) - width, size=n_windows)
         windows = [ids[begin : begin + width + 1].tolist() for begin in begins]
         losses, _ = scorer.losses(windows, [1] * n_windows)
         means.append(np.concatenate(losses).mean())

@@ -12,7 +12,7 @@ outside.py           signs of what our family lacks
 key_map.py           other people's names and shapes as ours
 material.py          the tensors and the settings in a file or a folder
 archive.py           files of torch.save: the values in them, with tensors made from their bytes
-pickled.py           the interpreter of pickles
+pickles/             the process that reads a pickle: interpreter, layout of files, answer
 modules.py           the state dict of a pickled module
 hub.py               repositories of the Hugging Face hub, cached or downloaded
 """

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from aotlens.conventions import require_seed
 from aotlens.models.weights import double
 from aotlens.results import Result
 
@@ -91,7 +92,7 @@ def polygon(n: int) -> Float[Tensor, "n 2"]:
 
 def random_features(n: int, d: int, seed: int = 0) -> Float[Tensor, "n d"]:
     """n random unit vectors in d dimensions, float64: their cosines have mean 0 and variance 1/d."""
-    drawn = torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    drawn = torch.randn(n, d, generator=torch.Generator().manual_seed(require_seed(seed)), dtype=torch.float64)
     return drawn / drawn.norm(dim=1, keepdim=True)
 
 
@@ -122,7 +123,7 @@ def train_features(
             f"train_features: expected n, d, steps ≥ 1 and 0 < probability ≤ 1, got n={n}, d={d}, steps={steps}, "
             f"probability={probability}."
         )
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(require_seed(seed))
     features = (torch.randn(n, d, generator=generator) * d**-0.5).requires_grad_()
     bias = torch.zeros(n, requires_grad=True)
     optimiser = torch.optim.Adam([features, bias], lr=learning_rate)

@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from aotlens.conventions import require_seed
 from aotlens.results import Result
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class JohnsonLindenstrauss(Result):
 
 def random_projection(dimension: int, m: int, seed: int = 0) -> Float[Tensor, "dimension m"]:
     """Independent ±1/√m, float64, so that squared lengths are right in expectation."""
-    signs = torch.randint(0, 2, (dimension, m), generator=torch.Generator().manual_seed(seed))
+    signs = torch.randint(0, 2, (dimension, m), generator=torch.Generator().manual_seed(require_seed(seed)))
     return (2 * signs - 1).double() / math.sqrt(m)
 
 
@@ -111,7 +112,7 @@ def johnson_lindenstrauss(
             f"≥ 1; got n_points={list(n_points)}, m={list(m)}, dimension={dimension}, n_trials={n_trials}."
         )
     projections: list[Projection] = []
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(require_seed(seed))
     for _ in range(n_trials):
         for n in n_points:
             points = torch.randn(n, dimension, generator=generator, dtype=torch.float64)

@@ -56,8 +56,11 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
         b"\x80\x02](" + b"".join(b"M" + struct.pack("<H", i) for i in range(5000)) + b"eq\x01"
         + b"c__builtin__\nfrozenset\nh\x01\x85R" * 20_000 + b"N.", "MB of memory",
     ),
+    "more stand-ins than whoever asked has room for": (
+        b"\x80\x02cabc\nX\nq\x010](" + b"h\x01)\x81" * 150_000 + b"e.", "more than 300,000 objects",
+    ),
     "millions of empty sets": (b"\x80\x04](" + b"\x8f" * 3_000_000 + b"e.", "MB of memory"),
-    "millions of empty dictionaries": (b"\x80\x02(" + b"}" * 1_400_000 + b"l.", "MB of memory"),
+    "millions of empty dictionaries": (b"\x80\x02(" + b"}" * 1_400_000 + b"l.", "more than 300,000 objects"),
     "a number of a million digits": (
         b"\x80\x02\x8b" + struct.pack("<i", 400_000) + b"\x7f" * 400_000 + b".", "256 bits",
     ),
@@ -131,12 +134,27 @@ def test_values_come_back_as_they_were(tmp_path: Path) -> None:
     assert math.isnan(not_a_number[0])
 
 
+def test_tuples_that_share_and_tuples_in_tuples(tmp_path: Path) -> None:
+    """Each is made once, after what it holds; made anew at each level, the deep one would take hours."""
+    inner = (1, 2)
+    found = read_pickled(_saved(tmp_path / "w.pt", (inner, (inner,), {"a": (inner, inner)})))
+    assert found == (inner, (inner,), {"a": (inner, inner)}) and found[0] is found[1][0] is found[2]["a"][1]
+    pairs = [(str(i), str(i + 1)) for i in range(50_000)]
+    assert read_pickled(_saved(tmp_path / "p.pt", pairs)) == pairs
+    levels, deep = 0, read_pickled(zipped(tmp_path / "d.pt", b"\x80\x02)" + b"\x85" * 100_000 + b"."))
+    while deep:
+        levels, (deep,) = levels + 1, deep
+    assert levels == 100_000
+
+
 def test_a_stand_in_keeps_its_class_and_its_state(tmp_path: Path) -> None:
     import argparse
 
     found = read_pickled(_saved(tmp_path / "w.pt", {"args": argparse.Namespace(a=1), "kinds": [torch.nn.Linear]}))
     assert found["args"].state == {"a": 1} and type(found["args"]).__qualname__ == "Namespace"
     assert found["kinds"][0].__module__ == "torch.nn.modules.linear"
+    both = read_pickled(_saved(tmp_path / "b.pt", [argparse.Namespace(a=1), argparse.Namespace(a=2)]))
+    assert type(both[0]) is type(both[1])
     with refused("posix.system", error=ValueError):
         read_pickled(_saved(tmp_path / "c.pt", Calls(os.system, "true")))
 

@@ -23,11 +23,13 @@ from .layout import Places
 
 _LONGEST_INT = 2**256
 _MOST_DIMENSIONS = 64
+#: Rows of the table, which whoever asked makes without a limit of memory: 300,000 take it 180 MB at most.
+_MOST_OBJECTS = 300_000
 _KINDS: dict[type, str] = {list: "l", tuple: "t", set: "s", frozenset: "z"}
 
 
 def encode(root: Any, place: Places) -> dict[str, Any]:
-    """A value and all that it holds. Raises `Refused` for a tensor of sizes that are none."""
+    """A value and all that it holds. Raises `Refused` for too many objects, and for a tensor of sizes that are none."""
     table: list[Any] = []
     places: dict[int, int] = {}
     kept: list[Any] = []  # so that no two objects have one id
@@ -45,6 +47,8 @@ def encode(root: Any, place: Places) -> dict[str, Any]:
         if isinstance(part, bytes | bytearray):
             return ["b", bytes(part).decode("latin1")]
         if id(part) not in places:
+            if len(table) >= _MOST_OBJECTS:
+                raise Refused(f"it holds more than {_MOST_OBJECTS:,} objects")
             places[id(part)] = len(table)
             kept.append(part)
             table.append(None)
@@ -97,23 +101,29 @@ def decode(answer: dict[str, Any], tensor: Callable[..., Any]) -> Any:
     """The value that was encoded; `tensor(kind, numel, offset, sizes, strides, start, n_bytes)` makes each tensor."""
     table: list[Any] = answer["table"]
     made: dict[int, Any] = {}
+    classes: dict[tuple[str, str], Any] = {}
+    readers: dict[str, Callable[[Any], Any]] = {
+        "r": made.__getitem__, "f": float, "i": lambda text: int(text, 16), "b": lambda text: text.encode("latin1"),
+    }  # fmt: skip
 
     def value(part: Any) -> Any:
-        if not isinstance(part, list):
-            return part
-        kind, what = part
-        readers: dict[str, Callable[[Any], Any]] = {
-            "r": made.__getitem__, "f": float, "i": lambda text: int(text, 16), "b": lambda text: text.encode("latin1"),
-        }  # fmt: skip
-        return readers[kind](what)
+        return readers[part[0]](part[1]) if isinstance(part, list) else part
+
+    def class_of(module: str, name: str) -> Any:  # a class takes a kilobyte: one for all of its objects
+        if (module, name) not in classes:
+            classes[module, name] = stand_in_class(module, name)
+        return classes[module, name]
 
     for at, (kind, *rest) in enumerate(table):
         if kind == "x":
             made[at] = tensor(*rest)
-        elif kind in "dlocu":
-            made[at] = {"d": dict, "l": list}.get(kind, lambda rest=rest, kind=kind: _of_class(kind, rest))()
+        elif kind in "dl":
+            made[at] = {} if kind == "d" else []
+        elif kind in "ocu":
+            stand_in = class_of(*rest[:2]) if rest else StandIn
+            made[at] = stand_in if kind == "c" else StandIn.__new__(stand_in)
     for at, (kind, *_) in enumerate(table):
-        if kind in "tsz":
+        if kind in "tsz" and at not in made:
             _freeze(table, at, made, value)
     for at, (kind, *rest) in enumerate(table):
         if kind == "d":
@@ -126,21 +136,18 @@ def decode(answer: dict[str, Any], tensor: Callable[..., Any]) -> Any:
     return value(answer["root"])
 
 
-def _of_class(kind: str, rest: list[Any]) -> Any:
-    made: Any = StandIn if kind == "u" else stand_in_class(*rest[:2])
-    return made if kind == "c" else StandIn.__new__(made)
-
-
 def _freeze(table: list[Any], at: int, made: dict[int, Any], value: Callable[[Any], Any]) -> None:
-    """Make a tuple or a set, those that it holds first; they cannot hold each other in a ring."""
-    waiting = [at]
+    """Make a tuple or a set, those that it holds first, in a time that grows as what they hold, however deep."""
+    waiting, begun = [at], set()
     while waiting:
         at = waiting[-1]
         kind, parts = table[at]
-        held = {part[1] for part in parts if isinstance(part, list) and part[0] == "r"} - made.keys()
-        if held & set(waiting):
+        held = [part[1] for part in parts if isinstance(part, list) and part[0] == "r" and part[1] not in made]
+        if held and at in begun:
             raise ValueError("tuples that hold each other")
-        if not held:
+        begun.add(at)
+        if not held and at not in made:
             made[at] = {"t": tuple, "s": set, "z": frozenset}[kind](map(value, parts))
+        if not held:
             waiting.pop()
         waiting += held
