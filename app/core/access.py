@@ -9,7 +9,7 @@ import re
 import secrets
 import threading
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 
 #: What an address holds as it is, so that the printed one can be copied.
@@ -41,31 +41,41 @@ def bits(token: str) -> float:
     return len(token) * math.log2(sum(size for kind, size in kinds if re.search(kind, token, re.ASCII)) or 1)
 
 
+#: Addresses whose guesses are counted; those that guessed longest ago go first.
+_ADDRESSES = 10_000
+
+
 class Access:
     """Tells the token from others in constant time; of a short one, only so many guesses a minute are looked at.
 
-    That limit is for all clients together, since a guesser may have many addresses. It keeps nobody out who has signed
-    in already.
+    They are counted by the address that they come from, so that a guesser keeps nobody else out; nor does the limit
+    keep anybody out who has signed in already.
     """
 
     def __init__(self, token: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._digest = _digest(checked_token(token))
         self._limited = bits(token) < _STRONG_BITS
         self._clock = clock
-        self._wrong: deque[float] = deque()
+        self._wrong: OrderedDict[str, deque[float]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def right(self, given: str) -> bool:
-        """Whether it is the token. Raises TooManyGuesses, without having looked, where there were too many wrong."""
+    def right(self, given: str, address: str | None = None) -> bool:
+        """Whether it is the token. Raises TooManyGuesses, without having looked, where too many from this address were
+        wrong."""
         with self._lock:
-            now = self._clock()
-            while self._wrong and self._wrong[0] <= now - _SECONDS:
-                self._wrong.popleft()
-            if len(self._wrong) >= _GUESSES:
-                raise TooManyGuesses(math.ceil(self._wrong[0] + _SECONDS - now))
+            now, key = self._clock(), address or ""
+            wrong = self._wrong.get(key, deque())
+            while wrong and wrong[0] <= now - _SECONDS:
+                wrong.popleft()
+            if len(wrong) >= _GUESSES:
+                raise TooManyGuesses(math.ceil(wrong[0] + _SECONDS - now))
             right = hmac.compare_digest(_digest(given), self._digest)
             if self._limited and not right:
-                self._wrong.append(now)
+                wrong.append(now)
+                self._wrong[key] = wrong
+                self._wrong.move_to_end(key)
+                while len(self._wrong) > _ADDRESSES:
+                    self._wrong.popitem(last=False)
             return right
 
 

@@ -57,11 +57,11 @@ def require_token(server: Flask, settings: Settings) -> None:
             return None if given is None else _to(_here())
         try:
             if given is not None:
-                if not access.right(given):
+                if not access.right(given, request.remote_addr):
                     return _page(_here(), "The token of this address is not this app's.", 403)
                 session[_SIGNED_IN] = True
                 return _to(_here())
-            if sent is not None and access.right(sent):
+            if sent is not None and access.right(sent, request.remote_addr):
                 return None
         except TooManyGuesses as error:
             return _page(_here(), str(error), 429, error.seconds)
@@ -78,7 +78,7 @@ def require_token(server: Flask, settings: Settings) -> None:
     def sign_in() -> Response:
         target = _own(request.form.get("next", "/"))
         try:
-            if not access.right(request.form.get("token", "").strip()):
+            if not access.right(request.form.get("token", "").strip(), request.remote_addr):
                 return _page(target, "This is not the token.", 403)
         except TooManyGuesses as error:
             return _page(target, str(error), 429, error.seconds)

@@ -183,6 +183,8 @@ def test_a_short_token_may_be_guessed_at_ten_times_a_minute():
     assert [access.right(f"guess-{number}") for number in range(10)] == [False] * 10
     with pytest.raises(TooManyGuesses, match="60 s"):
         access.right("sesame-open")  # not even the right one, which a guesser could then tell
+    assert access.right("sesame-open", "192.0.2.7")  # somebody else is not kept out
+    assert not access.right("guess-11", "192.0.2.8")
     now[0] = 60.0
     assert access.right("sesame-open")
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from aotlens.data.hugging_face import dataset_classes, dataset_rows, parse_spec
 from aotlens.data.images.decoding import FORMATS, decode_image, pixels_of
 from aotlens.data.images.image_data import ImageData, ImageSet, held_out_images
-from aotlens.untrusted import open_regular, require_regular
+from aotlens.untrusted import check_name, open_regular, require_regular
 
 #: Share of the images that are the test set where a source has none of its own.
 TEST_SHARE = 0.2
@@ -113,6 +113,8 @@ def _npz(spec: str, path: Path) -> ImageData:
     if n_classes > MOST_CLASSES:
         raise ValueError(f"{spec}: expected at most {MOST_CLASSES:,} classes, got {n_classes:,}.")
     classes = tuple(str(name) for name in arrays.get("classes", range(largest + 1)))
+    for name in classes:
+        check_name(name, f"{spec}: a class")
     sets = {
         side: _named_set(f"{spec}, {side}", _pixels(spec, f"x_{side}", arrays[f"x_{side}"]), labels[side], classes)
         for side in labels

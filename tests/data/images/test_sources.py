@@ -229,3 +229,41 @@ def test_images_are_scaled_to_one_size(tmp_path: Path):
     data = open_images(write(tmp_path / "data.npz", **arrays(x_train=flat, x_test=flat[:4])), size=3)
     assert isinstance(data, ImageData) and data.train.images.shape == (12, 1, 3, 3)
     assert set(data.train.images.flatten().tolist()) == {77}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"y_test": np.full(10, 10**12)}, "at most 10,000 classes, got 1,000,000,000,001"),
+     ({"classes": np.zeros(20_000, dtype="U1")}, "at most 10,000 classes, got 20,000"),
+     ({"classes": np.array(["a\x1b[31m", "b"])}, "expected text without control characters")],
+)  # fmt: skip
+def test_classes_that_would_fill_memory_or_a_terminal(tmp_path: Path, changes: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        open_images(write(tmp_path / "data.npz", **arrays(**changes)))
+
+
+def test_links_to_one_large_image_are_counted_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aotlens.data.images.sources.MAX_BYTES", 100_000)
+    Image.new("L", (100, 100)).save(tmp_path / "large.png")
+    for label in ("a", "b"):
+        (tmp_path / "data" / label).mkdir(parents=True)
+        for number in range(4):
+            (tmp_path / "data" / label / f"{number}.png").symlink_to(tmp_path / "large.png")
+    with refused("images of at most 100,000 bytes together, got 240,000", "give size="):
+        open_images(f"folder:{tmp_path / 'data'}")
+    assert len(open_images(f"folder:{tmp_path / 'data'}", size=8).train) == 6
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_a_flipped_archive_is_read_or_refused_by_name(tmp_path: Path, seed: int) -> None:
+    """Whatever its readers raise: one kind of error, with the file's name."""
+    path = tmp_path / "data.npz"
+    write(path, **arrays())
+    data, drawn = bytearray(path.read_bytes()), np.random.default_rng(seed)
+    for at in drawn.integers(len(data), size=6):
+        data[at] ^= 1 << int(drawn.integers(8))
+    path.write_bytes(bytes(data))
+    try:
+        assert isinstance(open_images(f"npz:{path}"), ImageData)
+    except ValueError as error:
+        assert "data.npz" in str(error)
