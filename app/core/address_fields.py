@@ -28,8 +28,8 @@ class Field:
     browser: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """How the browser joins a list (`join`), names what is true (`word`) or shortens numbers (`digits`)."""
     check: Check | None = None
-    listed: bool = False
-    """Whether JSON has a list for it."""
+    json: type | None = str
+    """What JSON has for it, where that is no number: a list, a text, true or false."""
 
     def written(self, value: Any) -> str | None:
         """What stands in the address; None for nothing."""
@@ -39,9 +39,10 @@ class Field:
     def says(self, value: Any) -> bool:
         """Whether an address could say this value, as JSON has it: of the field's type, and within its bounds.
 
-        An object is something else of that name, and so is a number where the field is a list (`layer` and `head`).
+        An object is something else of that name, and so is what is of another kind where the field is no number: `head`
+        beside `layer`, or the heads that are compared at the left.
         """
-        if isinstance(value, dict) or (self.listed and isinstance(value, int)):
+        if isinstance(value, dict) or (self.json is not None and not isinstance(value, self.json)):
             return True
         try:
             given = _tuples(value)
@@ -110,7 +111,7 @@ def whole(
             raise Unfit(f"a whole number from {least:,} to {most:,}{also}", min(max(number, least), most))
         return number
 
-    return _field(default, read=read, key=key, check=check)
+    return _field(default, read=read, key=key, check=check, json=None)
 
 
 def real(
@@ -124,7 +125,7 @@ def real(
             raise Unfit(f"a number from {_write_real(least)} to {_write_real(most)}", min(max(number, least), most))
         return number
 
-    return _field(default, read=read, write=_write_real, key=key)
+    return _field(default, read=read, write=_write_real, key=key, json=None)
 
 
 def choice(choices: Sequence[str], default: str | None = None, *, key: str | None = None) -> Any:
@@ -146,7 +147,8 @@ def flag(word: str, *, key: str | None = None) -> Any:
             raise Unfit(f"{word!r} or nothing")
         return True
 
-    return _field(False, read=read, write=lambda value: word if value else "", key=key, browser={"word": word})
+    browser = {"word": word}
+    return _field(False, read=read, write=lambda value: word if value else "", key=key, browser=browser, json=bool)
 
 
 def pair(*, key: str | None = None, check: Check | None = None, expected: str = "two whole numbers, as 1.3") -> Any:
@@ -158,7 +160,7 @@ def pair(*, key: str | None = None, check: Check | None = None, expected: str = 
             raise Unfit(expected)
         return numbers
 
-    return _field(None, read=read, write=dotted, key=key, check=check, browser={"join": "."}, listed=True)
+    return _field(None, read=read, write=dotted, key=key, check=check, browser={"join": "."}, json=list)
 
 
 def pairs(*, most: int, key: str | None = None, check: Check | None = None, expected: str) -> Any:
@@ -176,7 +178,7 @@ def pairs(*, most: int, key: str | None = None, check: Check | None = None, expe
     def write(value: Sequence[tuple[int, int]]) -> str:
         return ",".join(map(dotted, value))
 
-    return _field((), read=read, write=write, key=key, check=check, browser={"join": ",", "inner": "."}, listed=True)
+    return _field((), read=read, write=write, key=key, check=check, browser={"join": ",", "inner": "."}, json=list)
 
 
 def wholes(*, most: int, key: str | None = None) -> Any:
@@ -194,7 +196,7 @@ def wholes(*, most: int, key: str | None = None) -> Any:
     def write(value: Sequence[int]) -> str:
         return "-".join(map(str, value))
 
-    return _field((), read=read, write=write, key=key, browser={"join": "-"}, listed=True)
+    return _field((), read=read, write=write, key=key, browser={"join": "-"}, json=list)
 
 
 def reals(
@@ -212,7 +214,7 @@ def reals(
         return ",".join(map(_write_real, value))
 
     browser = {"join": ",", "digits": 6}
-    return _field(default, read=read, write=write, key=key, browser=browser, check=check, listed=True)
+    return _field(default, read=read, write=write, key=key, browser=browser, check=check, json=list)
 
 
 def texts(*, most: int, longest: int, key: str | None = None, check: Check | None = None) -> Any:
@@ -224,7 +226,7 @@ def texts(*, most: int, longest: int, key: str | None = None, check: Check | Non
             raise Unfit(f"at most {most} names", names[:most])
         return names
 
-    return _field((), read=read, write=",".join, key=key, check=check, browser={"join": ","}, listed=True)
+    return _field((), read=read, write=",".join, key=key, check=check, browser={"join": ","}, json=list)
 
 
 def checkpoint(*, key: str | None = None) -> Any:
