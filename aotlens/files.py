@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-#: Of a file of tensors: a larger one is no result of ours.
+#: Bytes of a file of tensors: a larger one is no result of ours.
 _MOST_BYTES = 4_000_000_000
+#: Of the state of a run: the weights and their two moments of a model of 8 billion parameters.
+_MOST_BYTES_OF_A_RUN = 100_000_000_000
 
 
 class WriteError(OSError):
@@ -116,18 +118,18 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
         temporary.write_bytes(data)  # save_file's files nobody else may read
 
 
-def read_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_tensors(path: Path, what: str, most: int = _MOST_BYTES) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and the metadata of a safetensors file; `what` says in errors what was expected.
 
-    Raises `ValueError` for a file that is missing, damaged or something else.
+    Raises `ValueError` for a file that is missing, of more than `most` bytes, damaged or something else.
     """
     from safetensors import SafetensorError, safe_open
 
     try:
         if path.exists() and not path.is_file():  # the library opens it by its path, and would wait for a pipe
             raise ValueError("no regular file")
-        if path.exists() and path.stat().st_size > _MOST_BYTES:
-            raise ValueError(f"more than {_MOST_BYTES / 1e9:g} GB")
+        if path.exists() and path.stat().st_size > most:
+            raise ValueError(f"more than {most / 1e9:g} GB")
         with safe_open(path, framework="pt") as file:
             metadata = {name: json.loads(value) for name, value in (file.metadata() or {}).items()}
             # Copied, since sums over memory that is aligned otherwise differ in their last bits.
@@ -184,7 +186,7 @@ def load_run(path: Path, identity: Mapping[str, Any], run: str, remedy: str) -> 
     `run` names the run in errors ("the training run") and `remedy` says what to do about a run of another identity.
     Raises `ValueError` for a file that is damaged or no such state, and for another run's, naming what differs.
     """
-    tensors, metadata = read_tensors(path, f"the state of {run}")
+    tensors, metadata = read_tensors(path, f"the state of {run}", _MOST_BYTES_OF_A_RUN)
     if not {"progress", "identity"} <= metadata.keys():
         raise ValueError(f"{path}: expected the state of {run}, found another safetensors file.")
     if metadata.pop("sha256", None) != contents_hash(tensors, metadata):

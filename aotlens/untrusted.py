@@ -29,6 +29,7 @@ MOST_BYTES = {
     "record": 64_000_000,  # of a run, or what stands beside a result
     "result": 4_000_000_000,
     "text": 4_000_000_000,
+    "held-out text": 256_000_000,  # a benchmark's test set has some megabytes
 }
 
 #: How deep lists and dictionaries may lie in each other.

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from aotlens.files import load_run, replacing_file, save_run
+from aotlens.files import load_run, read_tensors, replacing_file, save_run
 from tests.messages import refused
 
 KILLED = """
@@ -68,3 +68,13 @@ def test_a_run_resumes_from_its_own_state_only(tmp_path: Path) -> None:
         load_run(path, {"seed": 0, "heads": [(0, 1)]}, "the run", "resume it as it was")
     with refused("state of the run"):
         load_run(tmp_path / "none", {}, "the run", "resume it as it was")
+
+
+def test_a_run_of_a_large_model_is_not_too_large_to_resume(tmp_path: Path) -> None:
+    """Weights and moments of a model of 800 million parameters have 10 GB, which a result never has."""
+    with (tmp_path / "run").open("wb") as file:
+        file.truncate(10**10)
+    with refused("more than 4 GB"):
+        read_tensors(tmp_path / "run", "a result")
+    with refused("the state of the run", "header"):  # it is empty, not too large
+        load_run(tmp_path / "run", {}, "the run", "resume it")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from aotlens.checkpoints.errors import CheckpointError
 from aotlens.checkpoints.info import CheckpointInfo
 from aotlens.checkpoints.layout import place
 from aotlens.checkpoints.writing import save_checkpoint
-from aotlens.untrusted import read_regular, require_regular, strict_json
+from aotlens.untrusted import read_regular, strict_json
 
 if TYPE_CHECKING:
     import torch
@@ -71,20 +70,15 @@ _CHECK_BYTES = 1_000_000_000
 
 def read_check(path: Path) -> Check:
     """Tokens (or images) and the source's logits of them, from an .npz file. Raises CheckpointError."""
-    import numpy as np
+    from aotlens.data.npz import read_npz
 
     try:
-        require_regular(path, "vocabulary")
-        with zipfile.ZipFile(path) as archive:
-            if sum(entry.file_size for entry in archive.infolist()) > _CHECK_BYTES:
-                raise ValueError(f"more than {_CHECK_BYTES / 1e6:g} MB of arrays; a few sequences are enough")
-        with np.load(path, allow_pickle=False) as file:
-            inputs = next(name for name in ("tokens", "images") if name in file)
-            return file[inputs], file["logits"]
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, StopIteration, zipfile.BadZipFile) as error:
+        arrays = read_npz(path, ["logits"], _CHECK_BYTES, optional=["tokens", "images"])
+        return next(arrays[name] for name in ("tokens", "images") if name in arrays), arrays["logits"]
+    except (OSError, ValueError, StopIteration) as error:
         raise CheckpointError(
             f"{path}: expected an .npz file of arrays named tokens (or images) and logits, found: "
-            f"{error or 'other names'}. numpy.savez(FILE, tokens=…, logits=…) writes one."
+            f"{str(error).rstrip('.') or 'other names'}. numpy.savez(FILE, tokens=…, logits=…) writes one."
         ) from error
 
 

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from aotlens.data.byte_level import byte_of_character, escape_invalid_utf8, require_utf8
 from aotlens.data.tokenizer_kinds import check_byte_level
-from aotlens.untrusted import read_regular, require_regular, strict_json
+from aotlens.untrusted import read_regular, shown, strict_json
 
 END_OF_TEXT = "<|endoftext|>"
 MASK = "<|mask|>"
@@ -110,17 +110,27 @@ class Tokenizer:
 
     @classmethod
     def from_gpt2_files(cls, encoder_json: str | PathLike[str], vocab_bpe: str | PathLike[str]) -> Tokenizer:
-        """GPT-2's published files: ``encoder.json`` (token to id) and ``vocab.bpe`` (merges, best first)."""
+        """GPT-2's published files: ``encoder.json`` (token to id) and ``vocab.bpe`` (merges, best first).
+
+        Raises `ValueError`, which names them, for what is not that: ids are 0, 1, … without gaps.
+        """
         try:
-            for path in (encoder_json, vocab_bpe):
-                require_regular(Path(path), "vocabulary")
-            backend = _untrained(models.BPE.from_file(str(encoder_json), str(vocab_bpe)))
+            vocabulary = strict_json(read_regular(Path(encoder_json), kind="vocabulary"))
+            merges = _merges(read_regular(Path(vocab_bpe), kind="vocabulary").decode("utf-8"))
+            ids: list[Any] = list(vocabulary.values()) if isinstance(vocabulary, dict) else [None]
+            if not all(type(index) is int for index in ids) or sorted(ids) != list(range(len(ids))):
+                # The library makes room for the largest one: 4·10⁹ took it 70 seconds.
+                raise ValueError("a vocabulary whose ids are not 0, 1, … without gaps")
+            backend = _untrained(models.BPE(vocab=vocabulary, merges=merges))
         except Exception as error:  # the library raises bare Exception
             raise ValueError(f"{encoder_json} and {vocab_bpe}: expected GPT-2's two files, got {error}") from error
         if backend.token_to_id(END_OF_TEXT) is None:
             raise ValueError(f"{encoder_json}: expected tokens and ids with {END_OF_TEXT!r}")
         backend.add_special_tokens([END_OF_TEXT])
-        return cls(backend)
+        try:
+            return cls(backend)
+        except ValueError as error:
+            raise ValueError(f"{encoder_json} and {vocab_bpe}: {error}") from error
 
     def with_mask(self) -> Tokenizer:
         """The same tokenizer with ``<|mask|>`` as its last id; itself, where it has one.
@@ -234,6 +244,20 @@ def _untrained(model: models.BPE) -> tokenizers.Tokenizer:
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     return backend
+
+
+def _merges(text: str) -> list[tuple[str, str]]:
+    """The pairs of a ``vocab.bpe``, a line each, after a line with the version."""
+    lines = text.removesuffix("\n").split("\n")
+    pairs = []
+    for number, line in enumerate(lines, 1):
+        if line.startswith("#version"):
+            continue
+        parts = line.removesuffix("\r").split(" ")
+        if len(parts) != 2:
+            raise ValueError(f"line {number} of the merges, which is not two tokens: {shown(line)}")
+        pairs.append((parts[0], parts[1]))
+    return pairs
 
 
 def _checked(texts: Iterable[str]) -> Iterator[str]:

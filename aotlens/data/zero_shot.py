@@ -231,7 +231,7 @@ def _lines(source: str) -> list[str]:
     if not path.exists():
         raise ValueError(f"{source}: there is no such file; give the file's path, or hf:NAME for the hub's.")
     try:
-        text = read_regular(path, kind="text").decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+        text = read_regular(path, kind="held-out text").decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"{source}: expected UTF-8 text ({error}).") from error
     return text.removesuffix("\n").split("\n")
@@ -239,9 +239,10 @@ def _lines(source: str) -> list[str]:
 
 def _json_text(line: str, source: str, number: int) -> str:
     try:
-        return _field(strict_json(line), "text", source)
+        row = strict_json(line)
     except ValueError as error:
         raise ValueError(f"{source}: line {number} begins with {{ and is no JSON ({error}).") from error
+    return _field(row, "text", source)
 
 
 def _hub_rows(source: str, split: HeldOutSplit) -> Iterator[dict[str, Any]]:

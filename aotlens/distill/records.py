@@ -100,7 +100,7 @@ def load_record(path: str | Path) -> Record:
         if about["schema_version"] not in (1, SCHEMA_VERSION):
             raise ValueError(f"schema version {about['schema_version']!r}, not {SCHEMA_VERSION}")
         said = about.pop("sha256", None)
-        if about["schema_version"] != 1 and said != contents_hash({}, about):
+        if (said is not None or about["schema_version"] != 1) and said != contents_hash({}, about):
             raise ValueError("damaged: its contents are not what was saved")
         origin = {name: str(about[name]) for name in _ORIGIN}
         costs = None if about["costs"] is None else _costs_from_json(about["costs"])

@@ -12,6 +12,7 @@ from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
 from aotlens.conventions import require_seed
+from aotlens.untrusted import check_name
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -26,6 +27,8 @@ class ImageSet:
     """Names of the classes, in the order of their numbers."""
 
     def __post_init__(self) -> None:
+        for name in self.classes:
+            check_name(name, "a class")
         if self.images.dim() != 4 or self.images.shape[1] not in (1, 3) or self.images.dtype != torch.uint8:
             raise ValueError(
                 "expected images [image, 1 or 3 channels, height, width] of uint8, got "

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from os import PathLike
 from pathlib import Path
@@ -16,11 +15,12 @@ from torch import Tensor
 from aotlens.data.hugging_face import dataset_classes, dataset_rows, parse_spec
 from aotlens.data.images.decoding import FORMATS, decode_image, pixels_of
 from aotlens.data.images.image_data import ImageData, ImageSet, held_out_images
-from aotlens.untrusted import check_name, open_regular, require_regular
+from aotlens.data.npz import read_npz
+from aotlens.untrusted import require_regular
 
 #: Share of the images that are the test set where a source has none of its own.
 TEST_SHARE = 0.2
-#: Bytes of an array of a NumPy file, at most.
+#: Bytes of the arrays of a NumPy file, and of the pictures of a folder, at most.
 MAX_BYTES = 4 * 2**30
 #: Of a data set.
 MOST_CLASSES = 10_000
@@ -95,61 +95,20 @@ def _npz(spec: str, path: Path) -> ImageData:
         hint = "it is a folder: use folder:PATH" if path.is_dir() else "there is no such file"
         raise ValueError(f"{spec}: expected a NumPy file at {path.absolute()}, but {hint}.")
     try:
-        with open_regular(path) as (file, _), zipfile.ZipFile(file) as archive:
-            within = {Path(name).stem for name in archive.namelist() if name.endswith(".npy")}
-            if missing := [name for name in names if name not in within]:
-                raise ValueError(
-                    f"{spec}: expected the arrays {', '.join(names)}, but {', '.join(missing)} "
-                    f"{'is' if len(missing) == 1 else 'are'} missing; there are {', '.join(sorted(within)) or 'none'}."
-                )
-            arrays = {name: _array(spec, archive, name) for name in (*names, "classes") if name in within}
-    except (ValueError, MemoryError):
-        raise
-    except Exception as error:  # whatever a damaged archive leads its readers to: KeyError, struct.error, zlib.error
-        raise ValueError(f"{spec}: expected a whole NumPy file (.npz) at {path.absolute()}, but: {error}.") from error
+        arrays = read_npz(path, names, MAX_BYTES, optional=["classes"])
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{spec}: {error}") from error
     labels = {side: _whole_numbers(spec, f"y_{side}", arrays[f"y_{side}"]) for side in ("train", "test")}
     largest = max((int(one.max()) for one in labels.values() if len(one)), default=0)
     n_classes = max(largest + 1, arrays["classes"].size if "classes" in arrays else 0)
     if n_classes > MOST_CLASSES:
         raise ValueError(f"{spec}: expected at most {MOST_CLASSES:,} classes, got {n_classes:,}.")
     classes = tuple(str(name) for name in arrays.get("classes", range(largest + 1)))
-    for name in classes:
-        check_name(name, f"{spec}: a class")
     sets = {
         side: _named_set(f"{spec}, {side}", _pixels(spec, f"x_{side}", arrays[f"x_{side}"]), labels[side], classes)
         for side in labels
     }
     return ImageData(spec=spec, **sets)
-
-
-def _array(spec: str, archive: zipfile.ZipFile, name: str) -> np.ndarray:
-    """One array of the archive, whose size is known before it is read; never a pickle."""
-    with archive.open(f"{name}.npy") as file:
-        shape, dtype = _header(spec, name, file)
-        n_bytes = int(np.prod(shape, dtype=object)) * max(dtype.itemsize, 1)
-        if dtype.hasobject or n_bytes > MAX_BYTES:
-            what = "Python objects" if dtype.hasobject else f"{n_bytes:,} bytes"
-            raise ValueError(f"{spec}: expected {name} as plain numbers of at most {MAX_BYTES:,} bytes, got {what}.")
-    with archive.open(f"{name}.npy") as file:
-        try:
-            return np.lib.format.read_array(file, allow_pickle=False)
-        except ValueError as error:
-            raise ValueError(f"{spec}: {name} can't be read: {error}.") from error
-
-
-def _header(spec: str, name: str, file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    readers: dict[tuple[int, int], Callable[..., Any]] = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }
-    try:
-        version = np.lib.format.read_magic(file)
-        if version not in readers:
-            raise ValueError(f"version {version} of the format is not known")
-        shape, _, dtype = readers[version](file)
-    except ValueError as error:
-        raise ValueError(f"{spec}: {name} can't be read: {error}.") from error
-    return shape, dtype
 
 
 def _whole_numbers(spec: str, name: str, array: np.ndarray) -> Tensor:
@@ -189,13 +148,13 @@ def _folder(spec: str, path: Path, size: int | None) -> ImageData:
         cut = len(train)
         return ImageData(
             spec=spec,
-            train=ImageSet(images=images[:cut], labels=labels[:cut], classes=classes),
-            test=ImageSet(images=images[cut:], labels=labels[cut:], classes=classes),
+            train=_named_set(spec, images[:cut], labels[:cut], classes),
+            test=_named_set(spec, images[cut:], labels[cut:], classes),
         )
     classes = _below(path)
     files = _labelled(spec, path, classes)
     images, labels = _decoded(spec, [file for file, _ in files], size), torch.tensor([label for _, label in files])
-    return _drawn(spec, ImageSet(images=images, labels=labels, classes=classes))
+    return _drawn(spec, _named_set(spec, images, labels, classes))
 
 
 def _below(path: Path) -> tuple[str, ...]:
@@ -273,7 +232,7 @@ def _openml(spec: str, name: str) -> ImageData:
         )
     images = torch.from_numpy(data.astype(np.uint8)).view(-1, 1, side, side)
     classes, labels = np.unique(np.asarray(found.target), return_inverse=True)
-    images_set = ImageSet(images=images, labels=torch.from_numpy(labels), classes=tuple(map(str, classes)))
+    images_set = _named_set(spec, images, torch.from_numpy(labels), tuple(map(str, classes)))
     if len(images) != 70_000:
         return _drawn(spec, images_set)
     order = torch.arange(70_000)

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aotlens.interop.foreign.archive import check_zip
-from aotlens.interop.foreign.material import read_json
+from aotlens.interop.foreign.material import read_json, require_small
 from aotlens.interop.foreign.plan import require_sizes
-from aotlens.untrusted import require_regular
 
 if TYPE_CHECKING:
     from transformer_lens.model_bridge import TransformerBridge
@@ -32,19 +31,10 @@ def as_bridge(folder: Path, device: str) -> TransformerBridge:
     hold and settings of a model that is larger than its files.
     """
     import transformers
-    from safetensors import SafetensorError
     from transformer_lens.model_bridge.sources._bridge_builder import build_bridge_from_module
 
     _require_room(folder)
-    for name in (
-        "tokenizer.json",
-        "vocab.txt",
-        "tokenizer_config.json",
-        "special_tokens_map.json",
-        "added_tokens.json",
-    ):
-        if (folder / name).exists():
-            require_regular(folder / name, "tokenizer.json")
+    require_small(folder)
     has_tokenizer = any((folder / name).is_file() for name in _TOKENIZER)
     try:
         config = transformers.BertConfig.from_pretrained(folder, local_files_only=True)
@@ -56,8 +46,9 @@ def as_bridge(folder: Path, device: str) -> TransformerBridge:
             tokenizer = transformers.AutoTokenizer.from_pretrained(
                 folder, local_files_only=True, trust_remote_code=False
             )
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise ValueError(f"{folder}: expected a whole BERT of Hugging Face's, found: {error}") from error
+    except Exception as error:  # of many kinds, such as KeyError for a tokenizer without its added tokens
+        found = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{folder}: expected a whole BERT of Hugging Face's, found: {found}") from error
     except BaseException as error:
         if type(error).__name__ != "PanicException":  # of the library of tokenizers, which is no Exception
             raise

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from aotlens.interop.foreign import vit
 from aotlens.interop.foreign.checking import Comparison, compared, unchecked
-from aotlens.interop.foreign.material import read_material
+from aotlens.interop.foreign.material import read_material, require_small
 from aotlens.interop.foreign.opening import Opened
 from aotlens.models import AttentionOnlyTransformer
 
@@ -57,6 +57,7 @@ def _transformers(opened: Opened, inputs: Tensor) -> Tensor:
     folder = opened.path.parent
     if not (folder / "config.json").is_file():
         raise ValueError("transformers needs a config.json beside the weights.")
+    require_small(folder)
     their_class = getattr(transformers, _CLASSES[opened.format])
     theirs = their_class.from_pretrained(folder, local_files_only=True, dtype=torch.float32)
     logits: Tensor = theirs.eval()(inputs).logits

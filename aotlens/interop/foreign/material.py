@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from aotlens.interop.foreign.archive import read_pickled
 from aotlens.interop.foreign.modules import MAX_NAME, is_module, module_state
 from aotlens.interop.foreign.pickles.interpreter import StandIn, attributes, full_name
-from aotlens.untrusted import open_regular, read_regular, strict_json
+from aotlens.untrusted import open_regular, read_regular, require_regular, strict_json
 
 #: Names of weights in a folder, best first; each is looked for before the next.
 WEIGHT_FILES = (
@@ -108,6 +108,14 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"{path}: expected a JSON object, got {type(value).__name__}.")
     return value
+
+
+def require_small(folder: Path) -> None:
+    """Raise `ValueError` for settings, a vocabulary or a template that is no regular file, or larger than a
+    tokenizer.json may be: `transformers` reads them whole."""
+    for path in [*folder.iterdir(), *folder.glob("additional_chat_templates/*")]:
+        if path.suffix in (".json", ".txt", ".jinja") and not path.is_dir():
+            require_regular(path, "tokenizer.json")
 
 
 def _find_weights(folder: Path, weights: str | None) -> Path:

@@ -242,6 +242,14 @@ def test_classes_that_would_fill_memory_or_a_terminal(tmp_path: Path, changes: d
         open_images(write(tmp_path / "data.npz", **arrays(**changes)))
 
 
+def test_a_folder_whose_name_would_write_into_a_terminal(tmp_path: Path) -> None:
+    for name in ("a\x1b[31m", "b"):
+        picture(tmp_path / "data" / name / "0.png", np.zeros((4, 4), np.uint8))
+        picture(tmp_path / "data" / name / "1.png", np.zeros((4, 4), np.uint8))
+    with refused("folder:", "without control characters", r"a\x1b[31m"):
+        open_images(f"folder:{tmp_path / 'data'}")
+
+
 def test_links_to_one_large_image_are_counted_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aotlens.data.images.sources.MAX_BYTES", 100_000)
     Image.new("L", (100, 100)).save(tmp_path / "large.png")

@@ -72,13 +72,17 @@ def test_a_record_comes_back(found, model, tmp_path: Path):
     assert again.distillation.weights.keys() == {4}
     assert again.belongs_to(CheckpointInfo(name="renamed", weights_sha256="f" * 64))
     assert not again.belongs_to(CheckpointInfo(name="a", weights_sha256="0" * 64))
+    about = json.loads(path.with_suffix(".json").read_text())
+    del about["sha256"]
+    path.with_suffix(".json").write_text(json.dumps({**about, "schema_version": 1}))
+    assert load_record(path).corpus == "b"  # what was written before there was a hash
     path.with_suffix(".json").unlink()
     bare = load_record(path)
     assert bare.costs is None and bare.checkpoint == found.model_name
     assert not bare.belongs_to(CheckpointInfo(name="a")) or found.model_name == "a"
 
 
-@pytest.mark.parametrize("damage", ["{", "[]", '{"schema_version": 9}', "nan", "heads"])
+@pytest.mark.parametrize("damage", ["{", "[]", '{"schema_version": 9}', "nan", "heads", "text", "version"])
 def test_a_damaged_record_is_refused(found, model, tmp_path: Path, damage: str):
     path = tmp_path / "one.safetensors"
     costs = substitution_costs(model, found, random_windows(2), width=4, n_random=1)
@@ -90,6 +94,10 @@ def test_a_damaged_record_is_refused(found, model, tmp_path: Path, damage: str):
     elif damage == "heads":
         about["costs"]["heads"][0] = [7, 7]
         damage = json.dumps(about)
+    elif damage == "text":
+        damage = json.dumps({**about, "corpus": "another"})
+    elif damage == "version":  # its first one had no hash
+        damage = json.dumps({**about, "corpus": "another", "schema_version": 1})
     path.with_suffix(".json").write_text(damage)
     with pytest.raises(ValueError, match=r"one\.json"):
         load_record(path)

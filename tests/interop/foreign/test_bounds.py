@@ -243,6 +243,17 @@ def test_a_bert_that_is_larger_than_its_files(tmp_path: Path) -> None:
         ):
             aotlens.load(tmp_path, "cpu")
     (tmp_path / "config.json").write_text(json.dumps(settings))
+    with (tmp_path / "chat_template.jinja").open("wb") as file:
+        file.truncate(10**8)  # the library of tokenizers would read it whole
+    with refused("chat_template.jinja", "100.0 MB"):
+        aotlens.load(tmp_path, "cpu")
+    (tmp_path / "chat_template.jinja").unlink()
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
+    for content in (b"[" * 200_000, b'{"model": 1}', b"\xff"):
+        (tmp_path / "tokenizer.json").write_bytes(content)
+        with refused(tmp_path.name, "BERT"):
+            aotlens.load(tmp_path, "cpu")
+    (tmp_path / "tokenizer.json").unlink()
     (tmp_path / "model.safetensors").unlink()
     with zipfile.ZipFile(tmp_path / "pytorch_model.bin", "w", zipfile.ZIP_DEFLATED) as bomb:
         bomb.writestr("archive/data.pkl", bytes(1_000_000))

@@ -169,6 +169,8 @@ def test_an_import_is_refused_where_it_disagrees_and_says_what_it_agreed_with(
         with refused("Theirs.", "[0, 1, 2]", "norms", error=CheckpointError):
             import_foreign(path, into=tmp_path, name="d", config=unsaid())
     assert not (tmp_path / "d").exists()
+    np.savez(tmp_path / "large.npz", tokens=np.arange(256), logits=np.random.default_rng(0).random((200, 50257)))
+    assert read_check(tmp_path / "large.npz")[1].shape == (200, 50257)  # 80 MB, as GPT-2's are
     np.savez(tmp_path / "other.npz", ids=TOKENS.numpy())
     with refused("tokens", "logits", "numpy.savez", error=CheckpointError):
         read_check(tmp_path / "other.npz")
