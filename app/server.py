@@ -20,6 +20,8 @@ from app.core.settings import Settings
 
 #: Files of the process besides its connections: checkpoints, corpora, pipes, libraries.
 _OTHER_FILES = 256
+#: Seconds within which what arrives at a stop is still taken, and turns without any after which nothing is waited for.
+_ARRIVING, _QUIET_TURNS = 1.0, 3
 #: waitress may open three for a connection: its socket, and temporary files for a large request and a large answer.
 _FILES_A_CONNECTION = 3
 
@@ -60,7 +62,7 @@ class Server(TcpWSGIServer):
 
         What has not been asked whole is closed. After `seconds` the rest is closed, too.
         """
-        self._turn(0)  # what has arrived counts as asked
+        self._take_what_has_come()
         wasyncore.dispatcher.close(self)
         deadline = time.monotonic() + seconds
         while self.active_channels and time.monotonic() < deadline:
@@ -74,6 +76,14 @@ class Server(TcpWSGIServer):
         self.task_dispatcher.shutdown(timeout=0.1)
         self.trigger.close()
         return len(left)
+
+    def _take_what_has_come(self) -> None:
+        """What has arrived counts as asked: connections wait in the system to be accepted, one a turn."""
+        end, quiet = time.monotonic() + _ARRIVING, 0
+        while quiet < _QUIET_TURNS and time.monotonic() < end:
+            before = len(self.active_channels)
+            self._turn(0.02)
+            quiet = quiet + 1 if len(self.active_channels) == before else 0
 
     def _turn(self, timeout: float) -> None:
         """Once around all sockets."""

@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 import pytest
@@ -169,6 +169,23 @@ def test_a_stop_answers_what_has_been_asked_and_takes_no_more():
     thread.join(PATIENCE)
     assert answer.startswith(b"HTTP/1.1 200 OK") and len(answer) > 2**21
     assert left == [0]
+
+
+def test_what_has_come_before_a_stop_is_answered():
+    """Thirty requests that wait in the system to be accepted, at a server that has not looked at them yet."""
+
+    def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        start("200 OK", [("Content-Length", "2")])
+        return [b"ok"]
+
+    server = make_server(answer, Settings(), listen("127.0.0.1", 0))
+    with ExitStack() as opened:
+        clients = [opened.enter_context(closing(connected(server))) for _ in range(30)]
+        for client in clients:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert server.drain(PATIENCE) == 0
+        answers = [b"".join(iter(lambda client=client: client.recv(2**16), b"")) for client in clients]
+    assert all(one.startswith(b"HTTP/1.1 200 OK") and one.endswith(b"ok") for one in answers)
 
 
 def test_a_stop_does_not_wait_for_ever():
