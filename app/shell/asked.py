@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, Optional, Union, get_args, get_origin
 
@@ -46,6 +47,7 @@ class Asked:
         self._declared: dict[str, Any] = {}
         self._same: dict[str, str] = {}
         self._addresses: dict[str, Address[Any]] = {}
+        self._noting = threading.Lock()
 
     def address(self, address: Address[Any]) -> None:
         """Notes a page's address, which must be able to say what the page's stores hold under its fields' names."""
@@ -61,13 +63,15 @@ class Asked:
 
     def sent(self, store: str, value: Any) -> None:
         """Notes what the server puts into a store, or offers as choices."""
-        known = self._sent.setdefault(store, {})
-        known[_hash(value)] = None
-        for one in value if isinstance(value, list) else ():
-            if isinstance(one, dict) and "value" in one:  # a choice
-                known[_hash(one["value"])] = None
-        while len(known) > _REMEMBERED:
-            known.pop(next(iter(known)), None)
+        choices = [one["value"] for one in value if isinstance(one, dict) and "value" in one] if _lists(value) else []
+        hashes = [_hash(one) for one in (value, *choices)]
+        with self._noting:
+            known = self._sent.setdefault(store, {})
+            for one in hashes:
+                known.pop(one, None)  # it is the newest again
+                known[one] = None
+            while len(known) > _REMEMBERED:
+                del known[next(iter(known))]
 
     def laid_out(self, tree: Any) -> None:
         """Notes what the stores of a page hold at first, which its address may say."""
@@ -237,13 +241,17 @@ def _type_of(component: Component | None, prop: str) -> Any:
     return Optional[parameter.annotation]  # noqa: UP045
 
 
+def _lists(value: Any) -> bool:
+    return isinstance(value, list | tuple)
+
+
 def _hash(value: Any) -> int:
     """Of what a browser sends back for a value: lists for tuples, 1 for 1.0."""
     if isinstance(value, dict):
         return hash(frozenset((str(name), _hash(part)) for name, part in value.items()))
-    if isinstance(value, list | tuple):
+    if _lists(value):
         return hash(("list", *map(_hash, value)))
-    return hash((isinstance(value, bool), isinstance(value, str), value))
+    return hash((isinstance(value, bool), isinstance(value, str), value if value.__hash__ else repr(value)))
 
 
 def _check_numbers(value: Any, where: str, depth: int = 0) -> None:

@@ -123,6 +123,6 @@ def _register_grid(app: App, service: ImageViews) -> None:
 
 def heads_in_order(layer: int, n_heads: int, ranking: Any, asked: Asked) -> list[int]:
     """A layer's heads by number, or as they stand in a ranking of this model on these images."""
-    if not ranking or ranking["of"] != [asked.checkpoint, asked.data]:
+    if not ranking or (ranking["checkpoint"], ranking["data"]) != (asked.checkpoint, asked.data):
         return list(range(n_heads))
     return [int(head) for of, head in ranking["heads"] if of == layer]

@@ -67,7 +67,11 @@ def answer(asked: Asked, job: Job, session: str, *, anew: bool) -> dict[str, Any
     found = job.result
     return {
         **told,
-        "ranking": {"of": [asked.checkpoint, asked.data], "heads": [list(head) for head in found.ranking()]},
+        "ranking": {
+            "checkpoint": asked.checkpoint,
+            "data": asked.data,
+            "heads": [list(head) for head in found.ranking()],
+        },
         "ranked": elements.consistency_table(found),
         "caption": words.of_consistency(found, asked.data),
     }

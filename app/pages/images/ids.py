@@ -17,7 +17,7 @@ ids = Ids(
     "head",  # store: the head of the layer that is looked at
     "patch",  # store: [row, column] of the query patch, or None
     "off",  # store: [[layer, head], …] of the heads that are switched off
-    "ranking",  # store: {of, heads}: [layer, head] by consistency, the most consistent first
+    "ranking",  # store: {checkpoint, data, heads}: [layer, head] by consistency, the most consistent first
     "picked",  # store: {…shown, image, layer, head, patch, off, how, target}, what the tabs show; None for nothing
 )
 
