@@ -40,11 +40,13 @@ class Field:
         """Whether an address could say this value, as JSON has it: of the field's type, and within its bounds.
 
         An object is something else of that name, and so is what is of another kind where the field is no number: `head`
-        beside `layer`, or the heads that are compared at the left.
+        beside `layer`, or the heads that are compared at the left. A number may be its text, as choices have it.
         """
         if isinstance(value, dict) or (self.json is not None and not isinstance(value, self.json)):
             return True
         try:
+            if isinstance(value, str) and self.json is None:
+                return self.read(value) is not None
             given = _tuples(value)
             text = self.write(given)
             return given in ("", (), False) if text == "" and not self.blank else _same(self.read(text), given)

@@ -255,7 +255,8 @@ def test_the_browser_writes_what_python_writes(chromium):
 @pytest.mark.parametrize(
     ("value", "said"),
     [({"steps": 20}, None), ({"steps": 2**31}, "steps"), ({"steps": 2.5}, "steps"), ({"steps": True}, "steps"),
-     ({"steps": "20"}, "steps"), ({"steps": None}, None), ({"inside": [{"steps": 0}]}, "steps"), ([1, "x"], None),
+     ({"steps": "20"}, None), ({"steps": "2147483648"}, "steps"),
+     ({"steps": "x"}, "steps"), ({"steps": None}, None), ({"inside": [{"steps": 0}]}, "steps"), ([1, "x"], None),
      ({"task": "nothing"}, "task"), ({"query": [0.5, 1.0]}, None), ({"query": [0.5] * 3}, "query"),
      ({"query": ["0.5"]}, "query"), ({"query": {"x": 1}}, None), ({"noise": 1}, None), ({"noise": 1e308}, "noise")],
 )  # fmt: skip

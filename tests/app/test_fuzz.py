@@ -195,7 +195,7 @@ def opened(fuzzed: App) -> SessionByHand:
 
 @pytest.mark.parametrize(
     ("page", "name", "value"),
-    [("denoising", "steps", 2**31), ("denoising", "steps", 2.5), ("denoising", "noise", "0.1"),
+    [("denoising", "steps", 2**31), ("denoising", "steps", 2.5), ("denoising", "noise", "3.1"),
      ("subspaces", "tokens", 10**9), ("subspaces", "seed", True)],
 )  # fmt: skip
 def test_what_a_store_says_of_settings_is_held_to_the_bounds_of_the_address(opened, page, name, value):
