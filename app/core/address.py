@@ -131,15 +131,16 @@ class Address(Generic[State]):
         """The fields, in order."""
         return list(self._fields)
 
-    def unsaid(self, value: Any) -> str | None:
-        """The first of the fields' names under which JSON has, at any depth, what this address could not say."""
+    def unsaid(self, value: Any, *, strict: bool = False) -> str | None:
+        """The first of the fields' names under which JSON has, at any depth, what this address could not say; `strict`,
+        under which a value of another kind is nothing else of that name (`Field.says`)."""
         parts = value if isinstance(value, list) else ()
         if isinstance(value, dict):
             for name, part in value.items():
-                if name in self._fields and part is not None and not self._fields[name].says(part):
+                if name in self._fields and part is not None and not self._fields[name].says(part, strict=strict):
                     return str(name)
             parts = list(value.values())
-        return next((name for name in map(self.unsaid, parts) if name is not None), None)
+        return next((name for one in parts if (name := self.unsaid(one, strict=strict)) is not None), None)
 
     def browser(self) -> dict[str, Any]:
         """What the browser needs to write this form."""

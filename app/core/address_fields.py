@@ -36,14 +36,15 @@ class Field:
         text = None if value is None else self.write(value)
         return None if text == "" and not self.blank else text
 
-    def says(self, value: Any) -> bool:
+    def says(self, value: Any, *, strict: bool = False) -> bool:
         """Whether an address could say this value, as JSON has it: of the field's type, and within its bounds.
 
         An object is something else of that name, and so is what is of another kind where the field is no number: `head`
-        beside `layer`, or the heads that are compared at the left. A number may be its text, as choices have it.
+        beside `layer`, or the heads that are compared at the left; `strict`, that is not said either. A number may be
+        its text, as choices have it.
         """
         if isinstance(value, dict) or (self.json is not None and not isinstance(value, self.json)):
-            return True
+            return not strict
         try:
             if isinstance(value, str) and self.json is None:
                 return self.read(value) is not None

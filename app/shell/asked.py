@@ -15,6 +15,7 @@ import inspect
 import math
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal, Optional, Union, get_args, get_origin
 
 from dash import Dash
@@ -126,10 +127,10 @@ class Asked:
                 raise Unlike(f"what {id} says of {unsaid!r} could not stand in the page's address")
         return values
 
-    def unsaid(self, store: str, value: Any) -> str | None:
+    def unsaid(self, store: str, value: Any, *, strict: bool = False) -> str | None:
         """The field of the page's address under whose name a store has what the address could not say."""
         address = self._addresses.get(store.partition("-")[0])
-        return None if address is None else address.unsaid(value)
+        return None if address is None else address.unsaid(value, strict=strict)
 
     def unlike(self, values: Mapping[Place, Any], changed: Sequence[str]) -> str | None:
         """The first place with a value that no page sends; None where all could be."""
@@ -156,9 +157,11 @@ class Asked:
     def _known(self, store: str, value: Any, component: Component) -> bool:
         store = self._same.get(store, store)
         if store in self._declared:
-            return like(value, self._declared[store])
+            return like(value, self._declared[store], full=True)
         first = getattr(self._components.get(store, component), "data", None)
-        return (first is not None and like(value, first)) or _hash(value) in self._sent.get(store, {})
+        if _hash(value) in self._sent.get(store, {}):
+            return True
+        return first is not None and like(value, first) and self.unsaid(store, value, strict=True) is None
 
     def _offered(self, component: Component, value: Any) -> bool:
         """Whether a choice is among those that are laid out or were sent, and a number within the bounds."""
@@ -180,30 +183,28 @@ def refuse_wrong_values() -> None:
         abort(400, f"No page of this app sends such a request: what it says of {place} has another form.")
 
 
-def like(value: Any, example: Any) -> bool:
-    """Whether a value has the form of an example: the same keys and kinds; of a set, one of it. None is like anything.
+def like(value: Any, example: Any, *, full: bool = False) -> bool:
+    """Whether a value has the form of an example: the same keys and kinds; of a set, one of it. None is like anything;
+    `full`, only like None.
 
     A tuple is a list of that length, a list is of any length.
     """
     if value is None or example is None:
-        return True
+        return example is None or not full
     if isinstance(example, frozenset):
         return isinstance(value, str) and value in example
     if isinstance(example, bool) or isinstance(value, bool):
         return isinstance(example, bool) and isinstance(value, bool)
     if isinstance(example, int | float):
         return isinstance(value, int | float) and (isinstance(example, float) or float(value).is_integer())
+    alike = partial(like, full=full)
     if isinstance(example, dict):
-        return isinstance(value, dict) and all(key in value and like(value[key], one) for key, one in example.items())
+        return isinstance(value, dict) and all(key in value and alike(value[key], one) for key, one in example.items())
     if isinstance(example, tuple) and example:
-        return (
-            isinstance(value, list)
-            and len(value) == len(example)
-            and all(like(*pair) for pair in zip(value, example, strict=True))
-        )
+        return isinstance(value, list) and len(value) == len(example) and all(map(alike, value, example))
     if isinstance(example, list | tuple):
         return isinstance(value, list | tuple) and all(
-            any(like(one, part) for part in example or [None]) for one in value
+            any(alike(one, part) for part in example or [None]) for one in value
         )
     return isinstance(value, str)
 

@@ -7,16 +7,20 @@ The seed is AOTLENS_SEED; a failure names the request.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
+import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.core import Core
+from app.core.jobs import Jobs
 from app.core.settings import Settings
 from app.factory import create_app
 from app.shell import asked
@@ -38,8 +42,13 @@ VALUES: tuple[Any, ...] = (
 
 
 @pytest.fixture(scope="module")
-def fuzzed(settings: Settings, services: Core) -> App:
-    return create_app(settings, services)
+def fuzzed(settings: Settings, services: Core) -> Iterator[App]:
+    """Jobs that requests have started are ended with it: a thread inside PyTorch at Python's end aborts the process."""
+    yield create_app(settings, services)
+    for jobs in [one for one in gc.get_objects() if type(one) is Jobs]:
+        jobs.stop()
+        while jobs.under_way():
+            time.sleep(0.05)
 
 
 def server_callbacks(app: App) -> dict[str, Any]:
