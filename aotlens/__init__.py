@@ -28,6 +28,7 @@ Packages, each with its own `help`, for instance `help(aotlens.heads)`:
     sweeps        grids of runs, on this machine or a Dask cluster
     train         training from recipes, on one device or several
     trigrams      skip-trigrams of heads, held against text
+    views         analyses declared once: call, figure, table and sentences, for pages, commands and scripts
 
 A package is imported when it is first used (PEP 562), so that ``import aotlens`` takes no time; the first
 that reads a model imports PyTorch and TransformerLens, which takes some seconds.
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
         sweeps,
         train,
         trigrams,
+        views,
     )
     from aotlens.checkpoints import list_checkpoints, load
     from aotlens.models import AttentionOnlyTransformer, ModelConfig

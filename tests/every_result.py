@@ -191,7 +191,9 @@ def _of_denoising() -> Iterator[Any]:
     yield denoise.fit_proposition_5([2], [4], n_prompts=5)
     yield denoise.check_proposition_6([0.5], d=3, n_context=5, n_prompts=5)
     labelled = RegressionTask(d=2)
-    yield denoise.regression.baseline_errors("averaging", labelled, n_prompts=20)
+    averaging = denoise.regression.baseline_errors("averaging", labelled, n_prompts=20)
+    yield averaging
+    yield denoise.regression.RegressionComparison([averaging, averaging])
     steps = denoise.regression.one_step_interleaved(2, 4)
     yield denoise.regression.read_layers(steps, labelled, n_prompts=30, n_steps=2)
     yield denoise.regression.support_scores(steps, RegressionTask(d=2, n_nonzero=1), n_prompts=10)

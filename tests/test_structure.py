@@ -33,6 +33,7 @@ ORDER = (
     ("trigrams", "paths", "distill"),
     ("denoise",),
     ("plots",),
+    ("views",),
     ("report", "notebook", "sweeps"),
     ("commands",),
     ("cli",),

@@ -45,6 +45,7 @@ from aotlens.heads.masks import MaskSimilarity, mask_similarity
 from aotlens.heads.matching import HeadMatching, match_heads
 from aotlens.heads.motifs import MOTIFS, PLACES, Motif, motifs_of
 from aotlens.heads.patterns import AttentionPatterns, attention_patterns
+from aotlens.heads.prompts import attention_in_prompts
 from aotlens.heads.scores import TargetedAttention, attention_by_place, motif_scores, targeted_attention
 from aotlens.heads.source_code import open_bracket, previous_indentation, previous_use
 from aotlens.heads.subspaces import HeadSubspaces, subspaces
@@ -84,6 +85,7 @@ __all__ = [
     "ablate_each",
     "atlas",
     "attention_by_place",
+    "attention_in_prompts",
     "attention_patterns",
     "attention_to",
     "head_labels",

@@ -18,6 +18,7 @@ from aotlens.plots.display import NotebookFigure
 from aotlens.plots.distillation import Costs, ErrorGrid, cost_curves, error_grids
 from aotlens.plots.eigenvalues import eigenvalue_plane
 from aotlens.plots.gallery import pattern_gallery
+from aotlens.plots.head_points import head_points
 from aotlens.plots.images import consistency_points, patch_curve_lines
 from aotlens.plots.kinds import stacked_counts
 from aotlens.plots.layered import layered_graph
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from aotlens.circuits import Circuit, Composition, Overview, Spectrum
+    from aotlens.denoise.regression import RegressionComparison
     from aotlens.distill import Distillation, SubstitutionCosts
     from aotlens.distill.compile.curves import ErrorCurve, ErrorSurface
     from aotlens.heads import (
@@ -87,8 +89,16 @@ def attention(patterns: AttentionPatterns, *, head: HeadLike | None = None, them
     return pattern_gallery(maps, titles, [names] * len(heads), columns=n_heads, theme=theme)
 
 
-def motifs(scores: MotifScores, *, motif: str | None = None, theme: Theme = "light") -> go.Figure:
-    """One motif's score of every head, layers down and heads across; without a name induction, or else the first."""
+def motifs(scores: MotifScores, *, motif: str | None = None, excess: bool = False, theme: Theme = "light") -> go.Figure:
+    """One motif's score of every head, layers down and heads across; without a name induction, or else the first. With
+    `excess`, attention to all motifs beyond even attention, a row a head."""
+    if excess:
+        rows = [f"{layer}.{head}" for layer, head in np.ndindex(*scores.excess.shape[1:])]
+        columns = [name.replace("_", " ") for name in scores.motifs]
+        values = scores.excess.reshape(len(columns), -1).T
+        return matrix_map(
+            values, rows, columns, quantity="attention beyond even", row_title="head", column_title="", theme=theme
+        )
     motif = motif or ("induction" if "induction" in scores.motifs else scores.motifs[0])
     return _by_head(np.asarray(scores[motif]), f"attention: {motif.replace('_', ' ')}", theme, shares=True)
 
@@ -143,11 +153,16 @@ def matching(result: HeadMatching, *, by: str | None = None, theme: Theme = "lig
 
 
 def each_head(result: EachHead, *, theme: Theme = "light") -> go.Figure:
-    """What the model loses without each head alone, layers down and heads across; heads not left out are blank."""
+    """What the model loses without each head alone, with intervals; heads not left out are blank."""
     layers, heads = np.array(result.heads).T
-    values = np.full((layers.max() + 1, heads.max() + 1), np.nan)
-    values[layers, heads] = result.changes
-    return _by_head(values, f"change in {result.unit}, {result.how.replace('_', ' ')}", theme)
+    values = np.full((layers.max() + 1, heads.max() + 1, 3), np.nan)
+    values[layers, heads] = np.column_stack([result.changes, result.intervals()])
+    return head_points(values[..., 0], values[..., 1:], quantity=f"change in {result.unit}", theme=theme)
+
+
+def compared_regression(result: RegressionComparison, *, log: bool = False, theme: Theme = "light") -> go.Figure:
+    """Errors by the number of examples: models with their bands, baselines dashed."""
+    return regression_curves(result.errors, quiet=result.baselines, log=log, theme=theme)
 
 
 def composition(result: Composition, *, head: HeadLike, above_null: bool = True, theme: Theme = "light") -> go.Figure:
@@ -320,6 +335,7 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.circuits.spectrum.Spectrum": spectrum,
     "aotlens.denoise.audit.DenoisingAudit": audit_curves,
     "aotlens.denoise.one_layer.Landscape": loss_landscape,
+    "aotlens.denoise.regression.comparison.RegressionComparison": compared_regression,
     "aotlens.denoise.regression.layers.LayerReadings": layer_curves,
     "aotlens.denoise.regression.support.SupportScores": support_points,
     "aotlens.denoise.stored.DenoiserTraining": denoiser_curves,

@@ -17,6 +17,7 @@ another page links to it; and `ADDRESS.browser()` is what the browser needs to w
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import parse_qs, urlencode
 
@@ -130,6 +131,16 @@ class Address(Generic[State]):
     def names(self) -> list[str]:
         """The fields, in order."""
         return list(self._fields)
+
+    def state(self, data: Mapping[str, Any]) -> State:
+        """The state that JSON says by fields' names; what it does not name is as at first. Raises Unfit for a value
+        that the address could not say."""
+        values = {name: field.of_json(data[name]) for name, field in self._fields.items() if data.get(name) is not None}
+        return dataclasses.replace(self._first, **values)  # type: ignore[type-var]
+
+    def json(self, state: State) -> dict[str, Any]:
+        """What `state` reads."""
+        return dataclasses.asdict(state)  # type: ignore[call-overload, no-any-return]
 
     def unsaid(self, value: Any, *, strict: bool = False) -> str | None:
         """The first of the fields' names under which JSON has, at any depth, what this address could not say; `strict`,

@@ -36,6 +36,13 @@ class Field:
         text = None if value is None else self.write(value)
         return None if text == "" and not self.blank else text
 
+    def of_json(self, value: Any) -> Any:
+        """The value that JSON says. Raises Unfit for one that an address could not say."""
+        if not self.says(value, strict=True):
+            raise Unfit(f"what the address could say, got {value!r}")
+        text = value if isinstance(value, str) else self.write(_tuples(value))
+        return self.read(text) if text or self.blank else _tuples(value)
+
     def says(self, value: Any, *, strict: bool = False) -> bool:
         """Whether an address could say this value, as JSON has it: of the field's type, and within its bounds.
 

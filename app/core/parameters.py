@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from aotlens.views import Parameter
 from app.core import address
+
+__all__ = ["Parameter", "declared", "parameter", "parameters", "whole_within", "within"]
 
 
 def whole_within(value: Any, otherwise: int, least: int, most: int) -> int:
@@ -21,31 +23,18 @@ def whole_within(value: Any, otherwise: int, least: int, most: int) -> int:
     return min(max(int(value), least), most) if isinstance(value, int | float) else otherwise
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """A number that a slider sets: what it is called, the first value, its bounds, and the slider's steps."""
-
-    label: str
-    first: float
-    least: float
-    most: float
-    step: float = 1
-
-    def within(self, value: Any) -> Any:
-        """What a slider says, within the bounds; the first value for what is no number."""
-        number = value if isinstance(value, int | float) and not isinstance(value, bool) else self.first
-        number = min(max(number, self.least), self.most)
-        return float(number) if self.step < 1 else int(number)
-
-
 def parameter(label: str, first: float, *, least: float, most: float, step: float = 1) -> Any:
     """A field of an address that a slider sets; whole where its steps are."""
-    if step < 1:
-        field = address.real(first, least=least, most=most)
+    return declared(Parameter(label, first, least, most, step))
+
+
+def declared(parameter: Parameter) -> Any:
+    """The same of a view's parameter."""
+    if parameter.whole:
+        field = address.whole(int(parameter.first), least=int(parameter.least), most=int(parameter.most))
     else:
-        field = address.whole(int(first), least=int(least), most=int(most))
-    told = Parameter(label, first, least, most, step)
-    return dataclasses.field(default=field.default, metadata={**field.metadata, "parameter": told})
+        field = address.real(parameter.first, least=parameter.least, most=parameter.most)
+    return dataclasses.field(default=field.default, metadata={**field.metadata, "parameter": parameter})
 
 
 def parameters(state: type[Any]) -> dict[str, Parameter]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from dash import Input, Output, State, ctx, dcc, no_update, set_props
@@ -55,14 +55,13 @@ def mark_switches(app: App, switches: str, off: str) -> None:
 
 def show_values(app: App, sliders: Sequence[str]) -> None:
     """Says beside the label of each `controls.slider` what its value is."""
-    for slider in sliders:
-        _shell(
-            app,
-            "showValue",
-            # Its id as well: what depends on a value alone is not asked where another callback has left that as it was.
-            inputs=values(value=slider) | props("id", id=slider),
-            outputs=children(said=ids.value_of(slider)),
-        )
+    _shell(
+        app,
+        "showValues",
+        # An id as well: what depends on values alone is not asked where another callback has left them as they were.
+        inputs=values(**{slider: slider for slider in sliders}) | props("id", id=sliders[0]),
+        outputs=children(**{slider: ids.value_of(slider) for slider in sliders}),
+    )
 
 
 def when_seen(app: App, shown: str, panels: Sequence[str]) -> None:
@@ -71,14 +70,19 @@ def when_seen(app: App, shown: str, panels: Sequence[str]) -> None:
     The callbacks of `panels` listen to that store. A panel that has not answered yet says that it waits
     (static/waiting.js).
     """
+    pass_on(app, shown, panels)
+    for panel in panels:
+        _shell(app, "answered", inputs=children(notice=ids.notice(panel)), state=props("id", id=panel))
+
+
+def pass_on(app: App, shown: str, panels: Iterable[str]) -> None:
+    """The first half of it: who calls says when a panel has answered."""
     # With outputs, though it sets them itself: one without isn't called for a store that is full from the start. With
     # the id as an input: Dash doesn't call what depends only on a store that another callback has left as it was, and
     # the panels of an empty store would wait for good.
     own = stores(**{panel: ids.seen(panel) for panel in panels})
     app.asked.same(shown, (ids.seen(panel) for panel in panels))
     _shell(app, "passOn", inputs=stores(shown=shown) | props("id", id=shown), outputs=own)
-    for panel in panels:
-        _shell(app, "answered", inputs=children(notice=ids.notice(panel)), state=props("id", id=panel))
 
 
 def long_table(app: App, table: str) -> None:

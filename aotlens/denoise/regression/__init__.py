@@ -3,6 +3,7 @@
 baselines.py    least squares, averaging, three nearest neighbours, lasso, ridge, Bayes
 descent.py      steps of gradient descent and of a preconditioned one, for every prefix of a prompt
 layers.py       the answer read off after each layer, beside these
+comparison.py   models and baselines beside each other
 support.py      whether heads single out the coordinates on which a sparse prompt's labels depend
 hand_built.py   linear attention that performs one step of gradient descent
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from aotlens.data import Curriculum, RegressionPrompts, RegressionTask, interleave
 from aotlens.denoise.regression.baselines import ESTIMATORS, baseline_errors, estimates, shown_baselines
+from aotlens.denoise.regression.comparison import RegressionComparison
 from aotlens.denoise.regression.descent import ALGORITHMS, FittedDescent, Spectra, fit_descent
 from aotlens.denoise.regression.hand_built import one_step, one_step_interleaved, one_step_paired, paired_tokens
 from aotlens.denoise.regression.layers import LayerReadings, counted_steps, read_layers
@@ -25,6 +27,7 @@ __all__ = [
     "Curriculum",
     "FittedDescent",
     "LayerReadings",
+    "RegressionComparison",
     "RegressionErrors",
     "RegressionPrompts",
     "RegressionTask",

@@ -61,11 +61,11 @@ class LayerReadings(Result):
         return f"the last layer's answer is nearest to {told} (distance {self.distance[-1].min():.3g})"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a state: layers before it, the probe's mean error over queries with an example before, and the
-        nearest algorithm with its steps and distance."""
+        """One row a state: layers before it, the probe's mean error over queries with an example before, the nearest
+        algorithm with its steps and distance, and the probe's error after each number of examples."""
         import pandas as pd
 
-        return pd.DataFrame(
+        states = pd.DataFrame(
             {
                 "layers": range(len(self.probe_errors)),
                 "error": self.probe_errors[:, 1:].mean(1),
@@ -74,6 +74,7 @@ class LayerReadings(Result):
                 "distance": self.distance.min(1),
             }
         )
+        return pd.concat([states, pd.DataFrame(self.probe_errors).add_prefix("error_after_")], axis=1)
 
 
 def counted_steps(steps: int) -> str:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from app.pages.regression.address import ADDRESS
-from app.pages.regression.browser import BROWSER, WRITES
-from app.pages.regression.callbacks import register
+from app.pages.regression.callbacks import python, register
+from app.pages.regression.ids import BROWSER, WRITES
 from app.pages.regression.layout import layout
-from app.pages.regression.python import python
 from app.pages.regression.service import Regressions
 from app.shell.page import Page
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from aotlens.views.regression import N_SHOWN, PARAMETERS, STAND_INS
 from app.core import address
 from app.core.address_checks import Unfit
 from app.core.head_maps import View
-from app.core.parameters import parameter, parameters
-from app.core.switches import How
+from app.core.parameters import declared
 
 if TYPE_CHECKING:
     from app.core import Core
@@ -18,10 +18,6 @@ Tab = Literal["layers", "heads", "without", "motifs", "support"]
 Axis = Literal["linear", "log"]
 #: The most numbers that a prompt's inputs may have here.
 _MOST_D = 64
-#: Prompts of a task that can be looked at one by one.
-N_SHOWN = 32
-#: What may stand in a head's place: what needs no other prompts than those that are measured.
-STAND_INS: tuple[How, ...] = ("mean", "zero", "uniform", "position_mean")
 
 
 def names(core: Core) -> dict[str, int]:
@@ -65,11 +61,11 @@ class RegressionState:
     """Coordinates of the inputs that are not zero; None: as many as the models read."""
     nonzero: int | None = address.whole(least=1, most=_MOST_D)
     """Coordinates on which labels depend; None: all."""
-    noise: float = parameter("Noise of labels (std)", 0.0, least=0.0, most=2.0, step=0.05)
-    scale: float = parameter("Scale of inputs (std)", 1.0, least=0.2, most=3.0, step=0.05)
-    mean: float = parameter("Mean of inputs", 0.0, least=-2.0, most=2.0, step=0.1)
-    skew: float = parameter("Skew of their covariance", 0.0, least=0.0, most=4.0, step=0.1)
-    seed: int = parameter("Prompts (seed)", 0, least=0, most=99)
+    noise: float = declared(PARAMETERS["noise"])
+    scale: float = declared(PARAMETERS["scale"])
+    mean: float = declared(PARAMETERS["mean"])
+    skew: float = declared(PARAMETERS["skew"])
+    seed: int = declared(PARAMETERS["seed"])
     axis: Axis = address.choice(get_args(Axis), "linear")
     tab: Tab = address.choice(get_args(Tab), "layers")
     head: tuple[int, int] | None = address.pair(check=_head, expected="a layer and a head, as 1.3")
@@ -79,11 +75,8 @@ class RegressionState:
     query: int | None = address.whole(most=2 * 512)
     """The position whose row is locked; None: no row."""
     view: View = address.choice(get_args(View), "attention")
-    how: How = address.choice(STAND_INS, "mean")
+    how: str = address.choice(tuple(STAND_INS), "mean")
     """What stands in the place of a head that is left out."""
 
-
-#: The sliders with bounds of their own, in their order; those of `dims` and `nonzero` hang on the models.
-PARAMETERS = parameters(RegressionState)
 
 ADDRESS = address.Address("regression", RegressionState)

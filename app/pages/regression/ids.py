@@ -1,17 +1,41 @@
-"""Ids of the In-context regression page."""
+"""Ids of the In-context regression page, and what it does in the browser (regression.js)."""
 
 from __future__ import annotations
 
+from aotlens.views.regression import LAYERS, MOTIFS, PARAMETERS, SUPPORT, WITHOUT
+from app.shell import ids as shell
+from app.shell.browser import Browser, Link, Source
 from app.shell.ids import Ids
+from app.shell.props import inside, props, stores, values
 
 ids = Ids(
     "regression",
     "page panel models checkpoint d dims nonzero noise scale mean skew seed axis open-card",
     "errors tabs layers grid grid-picture cells map prompt query view without how motifs support",
-    "shown",  # store: what is asked (`Asked.to_dict`); None when nothing is shown
+    "shown",  # store: what is asked, by the fields of the address; None when nothing is shown
     "head",  # store: [layer, head] that is picked
     "looked",  # store: {layer, head} that the map shows
+    "drawn",  # store: what the panels' pictures are of
 )
 
-#: Panels of one model, which are asked for once they are in view.
-PANELS = (ids.LAYERS, ids.GRID, ids.MAP, ids.WITHOUT, ids.MOTIFS, ids.SUPPORT)
+#: Views of one model, which are asked for once they are in view.
+PANELS = {ids.LAYERS: LAYERS, ids.WITHOUT: WITHOUT, ids.MOTIFS: MOTIFS, ids.SUPPORT: SUPPORT}
+
+WRITES: dict[str, Source] = {
+    "models": (ids.SHOWN, "data.named"),
+    **inside(ids.SHOWN, "checkpoint", "dims", "nonzero", *PARAMETERS),
+    **values(axis=ids.AXIS, tab=ids.TABS, query=ids.QUERY, view=ids.VIEW, how=ids.HOW, prompt=ids.PROMPT),
+    **stores(head=ids.HEAD),
+}
+
+BROWSER = (
+    Browser("show", inputs=stores(shown=ids.SHOWN) | values(query=ids.QUERY)),
+    Browser(
+        "lock",
+        inputs=props("clickData", click=shell.graph(ids.MAP)),
+        state=values(query=ids.QUERY),
+        outputs=values(query=ids.QUERY),
+        at_first=False,
+    ),
+    Link("checkpoints", to=ids.OPEN_CARD, checkpoint=(ids.SHOWN, "data.checkpoint")),
+)

@@ -7,37 +7,47 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import dcc, html
 
+from aotlens.views.regression import (
+    ERRORS,
+    LAYERS,
+    MOTIFS,
+    N_SHOWN,
+    PARAMETERS,
+    STAND_INS,
+    SUPPORT,
+    WITHOUT,
+    Chosen,
+)
 from app.core import Core
 from app.core.errors import RequestError
 from app.core.head_maps import QUANTITIES
-from app.pages.regression import explanations, words
-from app.pages.regression.address import N_SHOWN, PARAMETERS, STAND_INS, RegressionState
+from app.pages.regression.address import RegressionState
 from app.pages.regression.ids import ids
-from app.pages.regression.service import NO_MODEL, Asked, Regressions
+from app.pages.regression.maps import GRID_ABOUT, MAP_ABOUT
+from app.pages.regression.service import NO_MODEL, Regressions
 from app.shell import ids as shell
 from app.shell.controls import labelled, link_button, parameter_slider, slider, switch_of
 from app.shell.drawn import drawn
-from app.shell.graph import caption, figure
+from app.shell.graph import caption
 from app.shell.head_map import head_map
 from app.shell.notices import empty
 from app.shell.panel import panel, tabs
-
-_FILES = ("png", "svg", "csv", "python")
+from app.shell.views import FILES, view_panel
 
 
 def layout(core: Core, service: Regressions, state: RegressionState) -> html.Div:
     """The page for an address; with nothing in it, all models of the narrowest inputs."""
     try:
-        asked = service.asked_of(state)
+        asked = service.chosen(state)
     except RequestError:
         asked = None  # there are no models, which the panel says
-    stores = {ids.SHOWN: None, ids.HEAD: list(state.head or (0, 0)), ids.LOOKED: None}
+    stores = {ids.SHOWN: None, ids.HEAD: list(state.head or (0, 0)), ids.LOOKED: None, ids.DRAWN: None}
     sections = {
-        "layers": ("Layers", _layers_panel()),
+        "layers": ("Layers", view_panel(ids.LAYERS, LAYERS, "graph-regression", follows=ids.SHOWN)),
         "heads": ("Heads on a prompt", html.Div([_grid_panel(state), _map_panel(state)], className="regression-maps")),
         "without": ("Without a head", _without_panel(state)),
-        "motifs": ("Motifs", _figure_panel(ids.MOTIFS, "Where heads look in prompts", explanations.MOTIFS)),
-        "support": ("Support", _figure_panel(ids.SUPPORT, "Coordinates that count", explanations.SUPPORT)),
+        "motifs": ("Motifs", view_panel(ids.MOTIFS, MOTIFS, "graph-heads", follows=ids.SHOWN)),
+        "support": ("Support", view_panel(ids.SUPPORT, SUPPORT, "graph-heads", follows=ids.SHOWN)),
     }
     return html.Div(
         [
@@ -52,7 +62,7 @@ def layout(core: Core, service: Regressions, state: RegressionState) -> html.Div
     )
 
 
-def _parameters(service: Regressions, asked: Asked | None) -> html.Section:
+def _parameters(service: Regressions, asked: Chosen | None) -> html.Section:
     by_width = service.by_width()
     d, widths = (1, []) if asked is None else (asked.d, [str(width) for width in by_width])
     models = [] if asked is None else list(by_width[asked.d])
@@ -78,27 +88,24 @@ def _parameters(service: Regressions, asked: Asked | None) -> html.Section:
     return html.Section(controls, className="panel regression-parameters", **{"aria-label": "Models and prompts"})
 
 
-def _errors_panel(core: Core, state: RegressionState, asked: Asked | None) -> html.Section:
+def _errors_panel(core: Core, state: RegressionState, asked: Chosen | None) -> html.Section:
     axis = switch_of(ids.AXIS, "Axis of errors", state.axis, {"linear": "linear", "log": "logarithmic"})
-    content = [
+    before = [
         html.Div(id=shell.body(ids.ERRORS), className="meaning", role="status"),
         *([empty(NO_MODEL)] if asked is None else []),
-        figure(ids.ERRORS, "graph-regression"),
-        html.Div(
-            [
-                labelled("Looked into below", _checkpoint(asked), size="xs"),
-                link_button(ids.OPEN_CARD, "Its card", core.links.to("checkpoints")),
-                caption(ids.ERRORS),
-            ],
-            className="regression-looked",
-        ),
     ]
-    return panel(
-        ids.ERRORS, "Error by the number of examples", explanations.ERRORS, content, controls=axis, exports=_FILES
+    looked = html.Div(
+        [
+            labelled("Looked into below", _checkpoint(asked), size="xs"),
+            link_button(ids.OPEN_CARD, "Its card", core.links.to("checkpoints")),
+            caption(ids.ERRORS),
+        ],
+        className="regression-looked",
     )
+    return view_panel(ids.ERRORS, ERRORS, "graph-regression", controls=axis, before=before, after=[looked])
 
 
-def _checkpoint(asked: Asked | None) -> dmc.Select:
+def _checkpoint(asked: Chosen | None) -> dmc.Select:
     return dmc.Select(
         id=ids.CHECKPOINT, data=[] if asked is None else list(asked.models),
         value=None if asked is None else asked.checkpoint, allowDeselect=False, size="xs", w=230,
@@ -106,28 +113,14 @@ def _checkpoint(asked: Asked | None) -> dmc.Select:
     )  # fmt: skip
 
 
-def _layers_panel() -> html.Section:
-    content = [caption(ids.LAYERS), figure(ids.LAYERS, "graph-regression")]
-    return panel(
-        ids.LAYERS, "The answer after each layer", explanations.LAYERS, content, exports=_FILES, follows=ids.SHOWN
-    )
-
-
-def _figure_panel(id: str, title: str, explanation: Any) -> html.Section:
-    content = [caption(id), figure(id, "graph-heads")]
-    return panel(id, title, explanation, content, exports=_FILES, follows=ids.SHOWN)
-
-
 def _without_panel(state: RegressionState) -> html.Section:
     how = dmc.Select(
-        id=ids.HOW, data=[{"value": name, "label": words.STAND_INS[name]} for name in STAND_INS], value=state.how,
+        id=ids.HOW, data=[{"value": name, "label": label} for name, label in STAND_INS.items()], value=state.how,
         allowDeselect=False, size="xs", w=220, **{"aria-label": "What stands in a head's place"},
     )  # fmt: skip
-    content = [caption(ids.WITHOUT), figure(ids.WITHOUT, "graph-heads")]
-    return panel(
-        ids.WITHOUT, "Without each head", explanations.WITHOUT, content,
-        controls=labelled("In its place", how, size="xs"), exports=_FILES, follows=ids.SHOWN,
-    )  # fmt: skip
+    return view_panel(
+        ids.WITHOUT, WITHOUT, "graph-heads", follows=ids.SHOWN, controls=labelled("In its place", how, size="xs")
+    )
 
 
 def _grid_panel(state: RegressionState) -> html.Section:
@@ -142,9 +135,7 @@ def _grid_panel(state: RegressionState) -> html.Section:
         html.Div(dcc.Store(id=shell.paper(ids.GRID)), className="paper-figure"),
     ]
     exports = ("png", "svg", "python")
-    return panel(
-        ids.GRID, "All heads", explanations.GRID, content, controls=prompts, exports=exports, follows=ids.SHOWN
-    )
+    return panel(ids.GRID, "All heads", GRID_ABOUT, content, controls=prompts, exports=exports, follows=ids.SHOWN)
 
 
 def _map_panel(state: RegressionState) -> html.Section:
@@ -154,4 +145,4 @@ def _map_panel(state: RegressionState) -> html.Section:
     )  # fmt: skip
     controls = [switch_of(ids.VIEW, "What the maps show", state.view, QUANTITIES), query]
     content = [caption(ids.MAP), *head_map(ids.MAP, "graph-prompt")]
-    return panel(ids.MAP, "One head", explanations.MAP, content, controls=controls, exports=_FILES, follows=ids.SHOWN)
+    return panel(ids.MAP, "One head", MAP_ABOUT, content, controls=controls, exports=FILES, follows=ids.SHOWN)

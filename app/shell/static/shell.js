@@ -231,8 +231,8 @@
             return byExample ? { prompt: next, text: chosen, example: null } : { prompt: next };
         },
 
-        // The value of a slider, beside its label.
-        showValue: ({ value }) => ({ said: plainNumber(value) }),
+        // The values of sliders, beside their labels.
+        showValues: ({ id, ...values }) => Object.fromEntries(Object.entries(values).map(([name, value]) => [name, plainNumber(value)])),
 
         // Texts of one's own (app/shell/own_texts.py). Of a file that is too large to send, the server is told the size.
         sendText: function ({ contents, file: name }) {
@@ -262,6 +262,7 @@
         // Panels that are asked for when they are seen (static/waiting.js).
         passOn: ({ shown, id }) => aotlens.passOn(id, shown),
         answered: ({ id }) => aotlens.answered(id),
+        allAnswered: ({ keys }) => Object.keys(keys || {}).forEach(aotlens.answered),
 
         // Tables of any length (static/long_table.js).
         askRows: function ({ request, id }) {

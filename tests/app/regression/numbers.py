@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from aotlens.views.regression import ERRORS
 from app.pages.regression.address import RegressionState
-from app.pages.regression.ids import ids
+from app.pages.regression.ids import PANELS, ids
 from app.shell.app import App
 
 STATE = RegressionState(
@@ -15,27 +16,23 @@ STATE = RegressionState(
 )  # fmt: skip
 
 
-def _asked(app: App, at: RegressionState) -> Any:
-    service = app.services["regression"]
-    return service, service.asked_of(at)
+def _table(panel: str) -> Any:
+    view = ERRORS if panel == ids.ERRORS else PANELS[panel]
 
+    def expected(app: App, at: RegressionState) -> Any:
+        service = app.services["regression"]
+        return view.frame(service.workshop.result(view, service.chosen(at)))
 
-def _errors(app: App, at: RegressionState) -> Any:
-    service, asked = _asked(app, at)
-    return {each.name: each.to_frame() for each in service.errors(asked)}
+    return expected
 
 
 def _maps(app: App, at: RegressionState) -> Any:
-    service, asked = _asked(app, at)
-    return service.prompt(asked, at.prompt).patterns.value_weighted()
+    service = app.services["regression"]
+    return service.prompt(service.chosen(at), at.prompt).patterns.value_weighted()
 
 
 EXPECTED: dict[str, Any] = {
-    ids.ERRORS: _errors,
-    ids.LAYERS: lambda app, at: (found := _asked(app, at))[0].readings(found[1]).probe_errors,
+    **{panel: _table(panel) for panel in (ids.ERRORS, *PANELS)},
     ids.GRID: _maps,
     ids.MAP: lambda app, at: _maps(app, at)[at.head],
-    ids.WITHOUT: lambda app, at: (found := _asked(app, at))[0].without(found[1], at.how).to_frame(),
-    ids.MOTIFS: lambda app, at: (found := _asked(app, at))[0].motifs(found[1]).chance_frame(),
-    ids.SUPPORT: lambda app, at: (found := _asked(app, at))[0].support(found[1]).to_frame(),
 }

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
+from aotlens.views.regression import ERRORS, of_task
 from app.core import Core
 from app.factory import create_app
-from app.pages.regression import words
+from app.pages.regression import maps
 from app.pages.regression.address import ADDRESS, RegressionState
-from app.pages.regression.ids import ids
+from app.pages.regression.ids import PANELS, ids
 from app.pages.regression.service import Regressions
 from app.shell import ids as shell
 from app.shell.app import App
@@ -45,8 +46,9 @@ def at(**state: Any) -> str:
 
 def says(page: Page, service: Regressions, **state: Any) -> None:
     """Waits until the page says the errors of a state, and has drawn them."""
-    asked = service.asked_of(RegressionState(**state))
-    expect(page.locator(f"#{shell.body(ids.ERRORS)} > div")).to_have_text(words.of_errors(asked, service.errors(asked)))
+    chosen = service.chosen(RegressionState(**state))
+    told = ERRORS.caption(chosen, service.workshop.result(ERRORS, chosen))
+    expect(page.locator(f"#{shell.body(ids.ERRORS)} > div")).to_have_text([told, of_task(chosen)])
     page.locator(f"#{shell.graph(ids.ERRORS)} .scatterlayer .trace").first.wait_for()
     settled(page)
 
@@ -87,12 +89,12 @@ def test_a_head_is_chosen_and_a_row_is_locked(open_page, service: Regressions) -
     page.locator(f"#{ids.CELLS} .pick-head[data-layer='1'][data-head='2']").focus()
     page.keyboard.press("ArrowLeft")
     expect(page.locator(f"#{shell.title(ids.MAP)}")).to_have_text("Head 1.1")
-    asked = service.asked_of(RegressionState(checkpoint="three-mssa"))
-    result, prompts = service.prompt(asked, 0), service.prompts(asked, 32)
+    chosen = service.chosen(RegressionState(checkpoint="three-mssa"))
+    result, prompts = service.prompt(chosen, 0), service.prompts(chosen)
     page.click(f"#{ids.QUERY}")
     page.get_by_role("option", name="x5", exact=True).click()
     written(page, "query", "8")
-    expect(caption(page, ids.MAP)).to_have_text(words.of_map(result, prompts, 0, (1, 1), 8))
+    expect(caption(page, ids.MAP)).to_have_text(maps.caption(result, prompts, 0, (1, 1), 8))
     frame = f"#{shell.graph(ids.MAP)} .shapelayer path"
     expect(page.locator(frame)).to_have_count(1)
     page.locator(f"#{ids.CELLS} .pick-head[aria-pressed=true]").focus()
@@ -111,14 +113,13 @@ def test_a_head_is_chosen_and_a_row_is_locked(open_page, service: Regressions) -
 def test_tabs_say_what_the_model_does(open_page, service: Regressions) -> None:
     page = open_page(at(checkpoint="three-mhsa", nonzero=1))
     says(page, service, checkpoint="three-mhsa", nonzero=1)
-    asked = service.asked_of(RegressionState(checkpoint="three-mhsa", nonzero=1))
-    expect(caption(page, ids.LAYERS)).to_have_text(words.of_layers(asked, service.readings(asked)))
-    opened(page, "Without a head")
-    expect(caption(page, ids.WITHOUT)).to_have_text(words.of_without(asked, service.without(asked, "mean")))
-    opened(page, "Motifs")
-    expect(caption(page, ids.MOTIFS)).to_have_text(words.of_motifs(service.motifs(asked)))
-    opened(page, "Support")
-    expect(caption(page, ids.SUPPORT)).to_have_text(words.of_support(asked, service.support(asked)))
+    chosen = service.chosen(RegressionState(checkpoint="three-mhsa", nonzero=1))
+    for tab, panel in (("Layers", ids.LAYERS), ("Without a head", ids.WITHOUT), ("Motifs", ids.MOTIFS),
+                       ("Support", ids.SUPPORT)):  # fmt: skip
+        opened(page, tab)
+        result = service.workshop.result(PANELS[panel], chosen)
+        expect(caption(page, panel)).to_have_text(PANELS[panel].caption(chosen, result))
+        expect(page.locator(f"#{panel}")).not_to_have_attribute("aria-busy", "true")
     page.locator(f"#{ids.NONZERO} [role=slider]").focus()
     page.keyboard.press("End")
     written(page, "nonzero", None)

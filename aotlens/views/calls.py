@@ -1,0 +1,206 @@
+"""Calls of the library as values: what is run for a view is what is printed as its Python.
+
+model = Load("regression-5d-mhsa")
+task = make("aotlens.data.RegressionTask", d=5).named("task")
+scores = call("aotlens.denoise.regression.support_scores", model, task, n_prompts=256, seed=0)
+scores.run()       # loads the model, calls, and returns the SupportScores
+scores.python()    # import aotlens
+                   #
+                   # model = aotlens.load('regression-5d-mhsa')
+                   # task = aotlens.data.RegressionTask(d=5)
+                   # result = aotlens.denoise.regression.support_scores(model, task, n_prompts=256, seed=0)
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+#: The longest line of what is printed; a longer call has an argument a line.
+_LINE = 110
+
+
+class Node:
+    """A value that is still to be computed. Two that are written alike are equal."""
+
+    @cached_property
+    def source(self) -> str:
+        """The value as one expression of Python."""
+        return _written(self, {})
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Node) and other.source == self.source
+
+    def __hash__(self) -> int:
+        return hash(self.source)
+
+    def run(self, workshop: Workshop | None = None) -> Any:
+        """The value. Raises what the functions raise."""
+        return _run(self, workshop or Workshop())
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The checkpoints that it reads, in their order."""
+        return tuple(dict.fromkeys(node.checkpoint for node in _within(self) if isinstance(node, Load)))
+
+    def python(self, *after: str) -> str:
+        """Lines that give the same as `result`, and then the lines `after`."""
+        alone, lines = len(self.models) == 1, []
+        names: dict[Node, str] = {}
+        for node in dict.fromkeys(_within(self)):
+            name = ("model" if alone else None) if isinstance(node, Load) else getattr(node, "called", None)
+            if name is not None and node != self:
+                lines.append(_line(name, node, names))
+                names[node] = name
+        return "\n".join(["import aotlens", "", *lines, _line("result", self, names), *after]) + "\n"
+
+    def part(self, name: str) -> Part:
+        """The attribute `name` of the value."""
+        return Part(self, name)
+
+    def item(self, place: Any) -> Part:
+        """The value's item at a place."""
+        return Part(self, place, item_of=True)
+
+    def method(self, name: str, *args: Any, **options: Any) -> Call:
+        """A method of the value, called: in no time, as what `make` gives."""
+        return Call(Part(self, name), args, options, kept=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Load(Node):
+    """A checkpoint's model."""
+
+    checkpoint: str
+
+
+@dataclass(frozen=True, eq=False)
+class Part(Node):
+    """An attribute of a value, or an item."""
+
+    of: Node
+    name: Any
+    item_of: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Call(Node):
+    """What a function gives: a dotted name of the library, or a value's method."""
+
+    function: str | Part
+    args: Sequence[Any] = ()
+    options: Mapping[str, Any] = None  # type: ignore[assignment]
+    kept: bool = True
+    """Whether it is work that is worth remembering (`Workshop.call`)."""
+    called: str | None = None
+    """The variable that it is given a line for, where it is printed."""
+
+    def named(self, name: str) -> Call:
+        """The same with a line of its own where it is printed, as the variable `name`."""
+        return replace(self, called=name)
+
+
+def call(function: str, *args: Any, **options: Any) -> Call:
+    """The call of a library function by its dotted name: work that is worth remembering."""
+    return Call(function, args, options)
+
+
+def make(function: str, *args: Any, **options: Any) -> Call:
+    """The same of what is made in no time, as a task."""
+    return Call(function, args, options, kept=False)
+
+
+class Workshop:
+    """Where calls are run: here from the user's own checkpoints, remembering nothing."""
+
+    def load(self, checkpoint: str) -> Any:
+        """The model of a checkpoint."""
+        from aotlens.checkpoints import load
+
+        return load(checkpoint)
+
+    def call(self, node: Call, work: Callable[[], Any]) -> Any:
+        """The result of a call that is worth remembering: what `work` gives. Its arguments are run inside `work`."""
+        return work()
+
+    def use(self, models: Sequence[str], function: Callable[[], Any]) -> Any:
+        """What a function gives that is handed these checkpoints' models."""
+        return function()
+
+
+def _run(value: Any, workshop: Workshop) -> Any:
+    if isinstance(value, Load):
+        return workshop.load(value.checkpoint)
+    if isinstance(value, Part):
+        whole = _run(value.of, workshop)
+        return whole[value.name] if value.item_of else getattr(whole, value.name)
+    if isinstance(value, Call):
+        return workshop.call(value, lambda: _called(value, workshop)) if value.kept else _called(value, workshop)
+    if isinstance(value, list | tuple):
+        return type(value)(_run(each, workshop) for each in value)
+    return value
+
+
+def _called(node: Call, workshop: Workshop) -> Any:
+    function = _found(node.function) if isinstance(node.function, str) else _run(node.function, workshop)
+    args = [_run(each, workshop) for each in node.args]
+    options = {name: _run(each, workshop) for name, each in (node.options or {}).items()}
+    handed = [each.checkpoint for each in _given(node) if isinstance(each, Load)]
+    return workshop.use(handed, lambda: function(*args, **options))
+
+
+def _found(name: str) -> Any:
+    module, _, function = name.rpartition(".")
+    return getattr(import_module(module), function)
+
+
+def _given(node: Call) -> list[Any]:
+    return [*node.args, *(node.options or {}).values()]
+
+
+def _within(value: Any) -> Iterator[Node]:
+    """All that a value is computed from, each after what it needs; the value itself at the end."""
+    if isinstance(value, Part):
+        yield from _within(value.of)
+    elif isinstance(value, Call):
+        yield from _within([] if isinstance(value.function, str) else value.function)
+        yield from _within(_given(value))
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _within(each)
+    if isinstance(value, Node):
+        yield value
+
+
+def _line(name: str, node: Node, names: Mapping[Node, str]) -> str:
+    line = f"{name} = {_written(node, names)}"
+    return line if len(line) <= _LINE else f"{name} = {_written(node, names, broken=True)}"
+
+
+def _written(value: Any, names: Mapping[Node, str], *, broken: bool = False) -> str:
+    """Python for a value; `broken`, an argument a line. Nodes that have names are written so."""
+    if names and isinstance(value, Node) and value in names:
+        return names[value]
+    if isinstance(value, Load):
+        return f"aotlens.load({value.checkpoint!r})"
+    if isinstance(value, Part):
+        place = ", ".join(map(repr, value.name if isinstance(value.name, tuple) else (value.name,)))
+        return f"{_written(value.of, names)}{f'[{place}]' if value.item_of else f'.{value.name}'}"
+    if isinstance(value, Call):
+        function = value.function if isinstance(value.function, str) else _written(value.function, names)
+        given = [_written(each, names, broken=broken and isinstance(each, list)) for each in value.args]
+        given += [f"{name}={_written(each, names)}" for name, each in (value.options or {}).items()]
+        return f"{function}{_brackets('()', given, broken)}"
+    if isinstance(value, list):
+        return _brackets("[]", [_written(each, names) for each in value], broken)
+    return repr(value)
+
+
+def _brackets(pair: str, parts: Sequence[str], broken: bool) -> str:
+    lines = textwrap.indent("".join(f"{part},\n" for part in parts), "    ")
+    inside = f"\n{lines}" if broken and parts else ", ".join(parts)
+    return f"{pair[0]}{inside}{pair[1]}"

@@ -1,0 +1,99 @@
+"""What a view is: one analysis, declared once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from aotlens.views.calls import Call, Workshop
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+    from aotlens.plots import Theme
+
+#: What was chosen: the values of a family's parameters, by attributes.
+Values: TypeAlias = Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """What a view shows, in sentences; the formula of its numbers; and the paper and place that it is from."""
+
+    text: str
+    formula: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A number that is chosen: what it is called, the first value, its bounds, and its steps."""
+
+    label: str
+    first: float
+    least: float
+    most: float
+    step: float = 1
+
+    @property
+    def whole(self) -> bool:
+        """Whether only whole numbers are meant."""
+        return self.step >= 1
+
+    def within(self, value: Any) -> Any:
+        """A value within the bounds; the first one for what is no number."""
+        number = value if isinstance(value, int | float) and not isinstance(value, bool) else self.first
+        number = min(max(number, self.least), self.most)
+        return int(number) if self.whole else float(number)
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """One analysis: the call that gives its result, and what is said of it. `values` are what was chosen.
+
+    The figure is `aotlens.plot(result)`, the table `result.to_frame()`, the Python the call itself: none is written
+    again for a page, a command or a report.
+    """
+
+    name: str
+    title: str
+    about: About
+    call: Callable[[Values], Call]
+    """The call for what was chosen: all that its result depends on stands in it."""
+    caption: Callable[[Values, Any], str]
+    """`caption(values, result)`: the answer, in sentences."""
+    missing: Callable[[Values], str | None] = lambda values: None
+    """Why there is no result for what was chosen, and what to do; None where there is one."""
+    drawn: Callable[[Values], Mapping[str, Any]] = lambda values: {}
+    """Options of `aotlens.plot`."""
+    table: str = "to_frame"
+    """The result's method that gives the table."""
+
+    def result(self, values: Values, workshop: Workshop | None = None) -> Any:
+        """The result. Raises ValueError where there is none, with what is missing, and what the library raises."""
+        missing = self.missing(values)
+        if missing is not None:
+            raise ValueError(missing)
+        return self.call(values).run(workshop)
+
+    def figure(self, values: Values, result: Any, theme: Theme = "light") -> go.Figure:
+        """The figure of a result."""
+        from aotlens.plots import plot
+
+        return plot(result, theme=theme, **self.drawn(values))
+
+    def frame(self, result: Any) -> pd.DataFrame:
+        """The table of a result."""
+        frame: pd.DataFrame = getattr(result, self.table)()
+        return frame
+
+    def python(self, values: Values) -> str:
+        """Lines that give the result, its table and its figure."""
+        options = "".join(f", {name}={value!r}" for name, value in self.drawn(values).items())
+        return self.call(values).python(f"table = result.{self.table}()", f"figure = aotlens.plot(result{options})")
+
+    def key(self, values: Values) -> str:
+        """What a picture of it depends on, as text."""
+        return f"{self.missing(values)}{self.call(values).source}{self.drawn(values)}"

@@ -1,0 +1,129 @@
+"""Panels that show views (`aotlens.views`): figure, caption, table and Python, from one declaration.
+
+views = {ids.LAYERS: LAYERS, ids.SUPPORT: SUPPORT}
+view_panel(ids.SUPPORT, SUPPORT, "graph-regression", follows=ids.SHOWN)       in the layout
+show_views(app, workshop, views, values, shown=ids.SHOWN, keys=ids.KEYS)      the callbacks
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dash import Input, Output, State, html, no_update
+
+from aotlens.plots import Theme
+from aotlens.views import View
+from app.core.errors import RequestError
+from app.core.files import File, csv_file
+from app.core.workshop import AppWorkshop
+from app.shell import ids
+from app.shell import panel as frames
+from app.shell.app import App
+from app.shell.browser import Browser
+from app.shell.callbacks import part, spoken
+from app.shell.graph import EMPTY, caption, figure
+from app.shell.props import Props, as_role, stores
+from app.shell.sharing import pass_on
+
+FILES = ("png", "svg", "csv", "python")
+_PARTS = ("figure", "caption", "notice")
+_NOTHING: dict[str, Any] = {"figure": EMPTY, "caption": None, "notice": None}
+
+
+def view_panel(
+    id: str, view: View, size: str, *, follows: str | None = None, controls: Any = None, before: Any = (),
+    after: Any = (),
+) -> html.Section:  # fmt: skip
+    """The panel of a view, its caption above its figure, between what else the page has there; `size` is a class."""
+    told = frames.about(view.about.text, formula=view.about.formula, source=view.about.source)
+    shown = [*before, *([] if after else [caption(id)]), figure(id, size), *after]
+    return frames.panel(id, view.title, told, shown, controls=controls, exports=FILES, follows=follows)
+
+
+def picture(workshop: AppWorkshop, view: View, values: Any, theme: Theme) -> dict[str, Any]:
+    """A view's figure and caption. Raises RequestError for what is missing."""
+    result = workshop.result(view, values)
+    drawn = view.figure(values, result, theme)
+    drawn.layout.meta = {**(drawn.layout.meta or {}), "name": view.title}
+    return {"figure": drawn, "caption": view.caption(values, result)}
+
+
+def table(workshop: AppWorkshop, view: View, values: Any, name: str) -> File:
+    """A view's table as a file."""
+    return csv_file(f"{name}.csv", view.frame(workshop.result(view, values)))
+
+
+def show_views(
+    app: App,
+    workshop: AppWorkshop,
+    views: Mapping[str, View],
+    values: Callable[..., Any],
+    *,
+    shown: str,
+    keys: str,
+    inputs: Props,
+) -> None:
+    """Panels by their ids that follow the store `shown`: one callback for all, which computes what is in view and no
+    longer what was drawn, and says of each what went wrong with it alone.
+
+    `values(shown, **inputs)` are what was chosen. The store `keys` holds what each picture was of.
+    """
+    pass_on(app, shown, views)
+    app.wiring.register(app, "shell", Browser("allAnswered", inputs=stores(keys=keys)))
+    outputs = {panel: {name: part(panel, name) for name in _PARTS} for panel in views}
+
+    @app.callback(
+        output={"panels": outputs, "keys": Output(keys, "data")},
+        inputs={
+            "seen": {panel: Input(ids.seen(panel), "data") for panel in views},
+            "theme": Input(ids.THEME, "data"),
+            "given": as_role(Input, inputs),
+        },
+        state={"before": State(keys, "data")},
+        prevent_initial_call=True,
+    )
+    def draw(seen: dict[str, Any], theme: Theme | None, given: dict[str, Any], before: dict[str, str] | None) -> Any:
+        panels: dict[str, Any] = {}
+        drawn = dict(before or {})
+        for name, view in views.items():
+            key, answer = _drawn(workshop, view, values, seen[name], theme or "light", given, drawn.get(name))
+            panels[name] = answer or dict.fromkeys(_PARTS, no_update)
+            drawn[name] = key
+        app.asked.sent(keys, drawn)
+        return {"panels": panels, "keys": drawn}
+
+
+def _drawn(
+    workshop: AppWorkshop, view: View, values: Callable[..., Any], shown: Any, theme: Theme, given: dict[str, Any],
+    before: str | None,
+) -> tuple[str, dict[str, Any] | None]:  # fmt: skip
+    """What a panel's picture is of, and the panel; None for one that is drawn already."""
+    if not shown:
+        return "", _NOTHING if before else None
+
+    def compute() -> tuple[str, dict[str, Any] | None]:
+        chosen = values(shown, **given)
+        key = hashlib.sha256(f"{theme}{view.key(chosen)}".encode()).hexdigest()[:16]
+        return key, None if key == before else {"notice": None, **picture(workshop, view, chosen, theme)}
+
+    answer, problem = spoken(compute, f"drawing {view.name}")
+    return ("", {**_NOTHING, "notice": problem}) if answer is None else answer
+
+
+def tables(
+    workshop: AppWorkshop, views: Mapping[str, View], values: Callable[..., Any], name: Callable[[View, Any], str]
+) -> dict[str, Callable[..., File]]:
+    """The CSV of every panel, for `sharing.save_files`: `name(view, values)` is what a file is called."""
+
+    def of(view: View) -> Callable[..., File]:
+        def make(shown: Any, **given: Any) -> File:
+            if not shown:
+                raise RequestError("Nothing is shown, so there is nothing to save: put right what is wrong above.")
+            chosen = values(shown, **given)
+            return table(workshop, view, chosen, name(view, chosen))
+
+        return make
+
+    return {ids.export(panel, "csv"): of(view) for panel, view in views.items()}

@@ -1,0 +1,87 @@
+"""Views of in-context regression without an app: what was chosen, the executed call, what is missing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import aotlens
+from aotlens.checkpoints import CheckpointInfo, save_checkpoint
+from aotlens.data import RegressionTask
+from aotlens.denoise.regression import baseline_errors, read_layers
+from aotlens.denoise.regression.comparison import RegressionComparison
+from aotlens.models import AttentionOnlyTransformer, ModelConfig
+from aotlens.views.regression import LAYERS, SUPPORT, VIEWS, WITHOUT, values
+from tests.messages import refused
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Models with random weights that read five and three numbers."""
+    folder = tmp_path_factory.mktemp("models")
+    for name, d in (("five", 5), ("three", 3)):
+        ends = {"read_in": "vectors", "d_in": d, "read_out": "vectors", "d_out": 1}
+        cfg = ModelConfig(n_layers=2, d_model=16, n_heads=2, d_head=8, n_ctx=4 * d + 1, seed=2, **ends)
+        save_checkpoint(folder / name, AttentionOnlyTransformer(cfg), CheckpointInfo(name=name))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def five(folder):
+    return str(folder / "five")
+
+
+def test_what_is_chosen_is_a_task_and_its_prompts(five):
+    chosen = values(five, nonzero=2, noise=0.25, seed=3)
+    assert chosen.task.run() == RegressionTask(d=5, n_nonzero=2, noise_std=0.25)
+    prompts = RegressionTask(d=5, n_nonzero=2, noise_std=0.25).sample(7, 11, 3)
+    np.testing.assert_array_equal(chosen.prompts(7).run().tokens, prompts.tokens)
+
+
+@pytest.mark.parametrize(
+    ("models", "chosen", "said"),
+    [((), {}, "equally many"), (("five", "three"), {}, "equally many"),
+     (("five",), {"noise": 9.0}, "noise: expected a number from 0 to 2, got 9.0"), (("five",), {"seed": -1}, "seed")],
+)  # fmt: skip
+def test_what_cannot_be_chosen_is_refused(folder, models, chosen, said):
+    with refused(said):
+        values(*(str(folder / name) for name in models), **chosen)
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)
+def test_its_python_gives_its_result_table_and_figure(view, five):
+    chosen = values(five, nonzero=2)
+    result = view.result(chosen)
+    space: dict[str, object] = {}
+    exec(view.python(chosen), space)
+    pd.testing.assert_frame_equal(space["table"], view.frame(result))
+    assert space["figure"].to_json() == view.figure(chosen, result).to_json()
+    assert five in view.caption(chosen, result) or str(result.n_prompts if view is SUPPORT else 128) in view.caption(
+        chosen, result
+    )
+
+
+def test_the_call_is_the_librarys(five):
+    chosen, model = values(five, scale=0.5), aotlens.load(five)
+    expected = read_layers(model, RegressionTask(d=5, input_scale=0.5), n_prompts=200, seed=0)
+    np.testing.assert_array_equal(LAYERS.result(chosen).probe_errors, expected.probe_errors)
+
+
+def test_what_is_missing_is_said_and_part_of_the_key(five):
+    with refused("Set Nonzero weights below the dimension"):
+        SUPPORT.result(values(five))
+    assert SUPPORT.key(values(five)) != SUPPORT.key(values(five, nonzero=2))
+    assert WITHOUT.key(values(five)) != WITHOUT.key(values(five, how="zero"))
+    assert LAYERS.key(values(five)) != LAYERS.key(values(five, log=True)), "the axis is drawn"
+    assert WITHOUT.key(values(five)) == WITHOUT.key(values(five, log=True)), "where there is none, nothing changes"
+
+
+def test_errors_of_different_tasks_are_not_compared():
+    one, other = (baseline_errors("averaging", RegressionTask(d=d), n_prompts=3, n_points=4) for d in (2, 3))
+    with refused("expected errors on one task, got 2"):
+        RegressionComparison([one, other])
+    with refused("got 0"):
+        RegressionComparison([])
+    frame = RegressionComparison([one, one]).to_frame()
+    assert len(frame) == 8 and set(frame.name) == {"averaging"}
