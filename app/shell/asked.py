@@ -15,7 +15,6 @@ import inspect
 import math
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import Annotated, Any, Literal, Optional, Union, get_args, get_origin
 
 from dash import Dash
@@ -157,7 +156,7 @@ class Asked:
     def _known(self, store: str, value: Any, component: Component) -> bool:
         store = self._same.get(store, store)
         if store in self._declared:
-            return like(value, self._declared[store], full=True)
+            return like(value, self._declared[store])
         first = getattr(self._components.get(store, component), "data", None)
         if _hash(value) in self._sent.get(store, {}):
             return True
@@ -183,28 +182,26 @@ def refuse_wrong_values() -> None:
         abort(400, f"No page of this app sends such a request: what it says of {place} has another form.")
 
 
-def like(value: Any, example: Any, *, full: bool = False) -> bool:
-    """Whether a value has the form of an example: the same keys and kinds; of a set, one of it. None is like anything;
-    `full`, only like None.
+def like(value: Any, example: Any) -> bool:
+    """Whether a value has the form of an example: the same keys and kinds; of a set, one of it. None is like anything.
 
     A tuple is a list of that length, a list is of any length.
     """
     if value is None or example is None:
-        return example is None or not full
+        return True
     if isinstance(example, frozenset):
         return isinstance(value, str) and value in example
     if isinstance(example, bool) or isinstance(value, bool):
         return isinstance(example, bool) and isinstance(value, bool)
     if isinstance(example, int | float):
         return isinstance(value, int | float) and (isinstance(example, float) or float(value).is_integer())
-    alike = partial(like, full=full)
     if isinstance(example, dict):
-        return isinstance(value, dict) and all(key in value and alike(value[key], one) for key, one in example.items())
+        return isinstance(value, dict) and all(key in value and like(value[key], one) for key, one in example.items())
     if isinstance(example, tuple) and example:
-        return isinstance(value, list) and len(value) == len(example) and all(map(alike, value, example))
+        return isinstance(value, list) and len(value) == len(example) and all(map(like, value, example))
     if isinstance(example, list | tuple):
         return isinstance(value, list | tuple) and all(
-            any(alike(one, part) for part in example or [None]) for one in value
+            any(like(one, part) for part in example or [None]) for one in value
         )
     return isinstance(value, str)
 

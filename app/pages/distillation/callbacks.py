@@ -56,7 +56,7 @@ def _register_choice(app: App, service: Distillations) -> None:
         asked = asked or {}
         state = DistillationState(
             results=tuple(results or ()), width=int(width) if width else None, across=across, of=asked.get("of"),
-            head=(int(asked["layer"]), int(asked["head"])) if "head" in asked else None,
+            head=None if asked.get("head") is None else (int(asked["layer"] or 0), int(asked["head"])),
         )  # fmt: skip
         shown, problems = service.describe(state) if results or service.first() else (None, [words.NO_RESULT])
         notice = [problem(one, "Not everything can be shown") for one in problems] or None
