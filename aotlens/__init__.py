@@ -96,6 +96,7 @@ __all__ = [
     "sweeps",
     "train",
     "trigrams",
+    "views",
 ]
 
 #: The module of each name that is not a module itself.

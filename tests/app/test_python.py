@@ -15,7 +15,6 @@ import pytest
 from playwright.sync_api import expect
 
 import aotlens
-from aotlens.results import Result
 from app.core import head_maps
 from app.core.inference import PromptResult
 from app.core.own_texts import key_of
@@ -370,9 +369,7 @@ def test_the_lines_give_what_is_shown(at_home: App, panel: str):
         assert all(hasattr(module, "__path__") for module in modules), f"{name}: its module is not imported"
     space: dict[str, Any] = {"print": lambda *_: None}
     exec(written, space)
-    expected = EXPECTED[panel](at_home, state)
-    as_table = isinstance(expected, pd.DataFrame) and isinstance(space["result"], Result)
-    same(space["table" if as_table else "result"], expected)
+    same(space["table" if "figure" in space else "result"], EXPECTED[panel](at_home, state))
 
 
 @pytest.fixture(scope="module")
