@@ -30,6 +30,7 @@ from aotlens.checkpoints.catalog import (
 from aotlens.checkpoints.errors import CheckpointError
 from aotlens.checkpoints.foreign import Imported, import_foreign, read_check, read_key_map
 from aotlens.checkpoints.info import CheckpointInfo, read_info
+from aotlens.checkpoints.layout import user_folder
 from aotlens.checkpoints.reading import load_folder, verify
 from aotlens.checkpoints.writing import save_checkpoint
 
@@ -52,5 +53,6 @@ __all__ = [
     "read_key_map",
     "render_card",
     "save_checkpoint",
+    "user_folder",
     "verify",
 ]

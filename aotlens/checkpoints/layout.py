@@ -55,9 +55,14 @@ def locate(folder: Path, name: str) -> Path:
     return committed if committed.exists() else folder / name
 
 
+def user_folder(kind: str) -> Path:
+    """Where a user's own things of a kind are kept: ``$AOTLENS_HOME/KIND``, by default in ``~/.cache/aotlens``."""
+    return Path(os.environ.get("AOTLENS_HOME") or "~/.cache/aotlens").expanduser() / kind
+
+
 def home_folder() -> Path:
-    """A user's own checkpoints: ``$AOTLENS_HOME/checkpoints``, by default in ``~/.cache/aotlens``."""
-    return Path(os.environ.get("AOTLENS_HOME") or "~/.cache/aotlens").expanduser() / "checkpoints"
+    """A user's own checkpoints."""
+    return user_folder("checkpoints")
 
 
 def place(name: str, into: str | Path | None) -> Path:

@@ -11,11 +11,13 @@ one_layer.py    linear, softmax and Gaussian attention as a denoiser; the best s
 training.py     such layers trained from random weights, all runs at once
 depth.py        several layers, tied and untied, trained beside Bayes
 inference.py    trained layers on contexts of other lengths and subspaces of other dimensions
+kept.py         trainings by name, and what their runs found
 stored.py       trainings beside Bayes and the baselines, on disk; the paper's own are bundled
 energies.py     the energies that one layer of attention descends by one step; the symmetry that this needs
 flows.py        which heads of trained models are nearly gradient flows of an energy
 convergence.py  how fast a layer nears its limit: Propositions 3.2, 5 and 6
 regression/     in-context regression: baselines, and what the layers of a trained model do
+in_plane.py     one prompt in two dimensions: its energy, the way of its query, errors of many
 descent.py      queries that go down these energies for any number of steps, beside Bayes; the energy over the plane
 """
 
@@ -52,7 +54,17 @@ from aotlens.denoise.energies import (
     trajectory,
 )
 from aotlens.denoise.flows import HeadAsymmetry, head_asymmetry
+from aotlens.denoise.in_plane import DescentErrors, PlaneDescent, descend_by_share, descend_in_plane
 from aotlens.denoise.inference import ContextLosses, losses_by_context
+from aotlens.denoise.kept import (
+    FoundScales,
+    RunMatrices,
+    found_scales,
+    landscape_around,
+    named_training,
+    run_matrices,
+    trainings,
+)
 from aotlens.denoise.one_layer import Landscape, Scale, attend, landscape, optimal_linear_scale
 from aotlens.denoise.stored import DenoiserTraining, hold_against_bayes, load_training, save_training, stored
 from aotlens.denoise.subspaces import Mixture, OverflowedTokens, memberships, sample_mixture, snr, unroll
@@ -74,9 +86,11 @@ __all__ = [
     "DenoisingAudit",
     "DenoisingRates",
     "Descent",
+    "DescentErrors",
     "EnergyPlane",
     "ExpectedLoss",
     "FittedConstant",
+    "FoundScales",
     "GaussianMixtures",
     "HeadAsymmetry",
     "HoeffdingCheck",
@@ -84,7 +98,9 @@ __all__ = [
     "LinearSubspaces",
     "Mixture",
     "OverflowedTokens",
+    "PlaneDescent",
     "Prompts",
+    "RunMatrices",
     "Scale",
     "Spheres",
     "Task",
@@ -100,13 +116,17 @@ __all__ = [
     "conditions",
     "denoising_rates",
     "descend",
+    "descend_by_share",
+    "descend_in_plane",
     "energy_on_plane",
     "fit_proposition_5",
+    "found_scales",
     "head_asymmetry",
     "hold_against_bayes",
     "hopfield_energy",
     "hopfield_step",
     "landscape",
+    "landscape_around",
     "layer_jacobian",
     "load_audit",
     "load_training",
@@ -114,10 +134,12 @@ __all__ = [
     "memberships",
     "memory_energy",
     "memory_step",
+    "named_training",
     "optimal_linear_scale",
     "predict",
     "predict_mixture",
     "regression",
+    "run_matrices",
     "sample_mixture",
     "save_audit",
     "save_training",
@@ -129,6 +151,7 @@ __all__ = [
     "theorem_rate",
     "train_depth",
     "train_layers",
+    "trainings",
     "trajectory",
     "unroll",
     "unroll_mixture",

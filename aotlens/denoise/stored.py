@@ -70,6 +70,10 @@ class DenoiserTraining(Result):
     def headline(self) -> str:
         return f"{self.layers.headline}, Bayes {self.bayes.value:.3g}"
 
+    def loss_frame(self) -> pd.DataFrame:
+        """The layers' losses by epoch."""
+        return self.layers.loss_frame()
+
     def to_frame(self) -> pd.DataFrame:
         """One row a run, as of `TrainedLayers`, with the least test loss on the way and the epochs to it."""
         frame = self.layers.to_frame()

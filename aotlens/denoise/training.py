@@ -135,6 +135,16 @@ class TrainedLayers(Result):
         mixed = [(sign != sign[:, :1]).any(1) for sign in signs]
         return mixed[0] | mixed[1]
 
+    def loss_frame(self) -> pd.DataFrame:
+        """One row an epoch: the training loss (from 1 on) and the test loss of each run."""
+        import pandas as pd
+
+        frame = pd.DataFrame({"epoch": range(self.test_loss.shape[1])})
+        for place, seed in enumerate(self.seeds):
+            frame[f"train_loss_seed_{seed}"] = [None, *self.train_loss[place].tolist()]
+            frame[f"test_loss_seed_{seed}"] = self.test_loss[place].tolist()
+        return frame
+
     def to_frame(self) -> pd.DataFrame:
         """One row a run: seed, α, β, their product, off-diagonal shares, losses, and whether it is stuck."""
         import pandas as pd

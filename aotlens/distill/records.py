@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from aotlens.checkpoints import CheckpointInfo, home_folder
+from aotlens.checkpoints import CheckpointInfo, user_folder
 from aotlens.distill.heads import Distillation, FFNWeights, SubstitutionCosts, load_distillation, save_distillation
 from aotlens.files import contents_hash, replacing_file
 from aotlens.results import Result
@@ -113,7 +113,7 @@ def load_record(path: str | Path) -> Record:
 
 def distillations_folder() -> Path:
     """The user's own: `$AOTLENS_HOME/distillations`, by default in `~/.cache/aotlens`."""
-    return home_folder().parent / "distillations"
+    return user_folder("distillations")
 
 
 def bundled_distillations_folder() -> Path:

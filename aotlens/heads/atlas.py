@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from aotlens.checkpoints import home_folder
+from aotlens.checkpoints import user_folder
 from aotlens.circuits import all_compositions, copying_rate, ov_circuit, spectrum
 from aotlens.conventions import Head, HeadLike, Progress, as_head
 from aotlens.data import Corpus, Encoding, open_corpus, windows_with_documents
@@ -242,7 +242,7 @@ def atlas(
     motifs = list(motifs_of("tokens"))
     settings = {"motifs": motifs, "hows": None, "n_ablated": n_ablated, "examples": n_examples, "seed": seed}
     settings["clusters"] = None if documents is None else documents.tolist()
-    folder = None if cache is None else home_folder().parent / "atlases" if cache == "home" else Path(cache)
+    folder = None if cache is None else user_folder("atlases") if cache == "home" else Path(cache)
     stages = Stages(None if folder is None else folder / f"{identity(model, tokens, settings)}.safetensors")
     missing = _missing(reader)
     chosen = () if "ablations" in missing else tuple(hows)

@@ -11,11 +11,20 @@ import plotly.graph_objects as go
 
 from aotlens.plots.colours import INK, LINES, Theme, base_layout, colorscale
 from aotlens.plots.curves import seed_curves
+from aotlens.plots.identities import scaled_identities
 from aotlens.plots.labels import plotly_text
 from aotlens.plots.matrix import matrix_map
 
 if TYPE_CHECKING:
-    from aotlens.denoise import DenoiserTraining, DenoisingAudit, DenoisingRates, Landscape, TrainedLayers
+    from aotlens.denoise import (
+        DenoiserTraining,
+        DenoisingAudit,
+        DenoisingRates,
+        FoundScales,
+        Landscape,
+        RunMatrices,
+        TrainedLayers,
+    )
     from aotlens.heads import HeadSubspaces
 
 
@@ -133,3 +142,17 @@ def loss_landscape(
     figure.update_yaxes(title_text="α of W_OV = α I", showgrid=False, range=[alphas.min(), alphas.max()])
     figure.update_layout(legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"})
     return figure
+
+
+def run_matrices(result: RunMatrices, *, theme: Theme = "light") -> go.Figure:
+    """The matrices of a run, each beside the scaled identity with its mean diagonal."""
+    matrices = {"W_QK": np.asarray(result.W_QK), "W_OV": np.asarray(result.W_OV)}
+    return scaled_identities(matrices, {"W_QK": "β", "W_OV": "α"}, theme=theme)
+
+
+def found_scales(result: FoundScales, *, run: int | None = None, theme: Theme = "light") -> go.Figure:
+    """The loss over α and β with what the runs found; of several runs with their mean, and only that of the seed `run`,
+    where it is given."""
+    others = [name for name in result.points if name.startswith("seed ") and run not in (None, int(name[5:]))]
+    points = {name: point for name, point in result.points.items() if name not in others}
+    return loss_landscape(result.landscape, points=points, theme=theme)

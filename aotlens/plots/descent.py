@@ -3,13 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import plotly.graph_objects as go
 from jaxtyping import Float
 
 from aotlens.plots.colours import BACKGROUND, INK, LINES, QUIET_INK, Theme, base_layout, colorscale
+
+if TYPE_CHECKING:
+    from aotlens.denoise import DescentErrors, PlaneDescent
+
+
+def plane_descent(result: PlaneDescent, *, theme: Theme = "light") -> go.Figure:
+    """The energy of one prompt, with its tokens, the query, and where it goes."""
+    plane, descent = result.plane, result.descent
+    return energy_landscape(
+        plane.x.numpy(), plane.y.numpy(), plane.energy.numpy(), context=result.prompts.context[0].numpy(),
+        path=descent.states[:, 0].numpy(), attention=descent.attention[0].numpy(),
+        points={"Bayes": descent.bayes[0].numpy(), "clean": result.prompts.target[0].numpy()}, theme=theme,
+    )  # fmt: skip
+
+
+def descent_errors(result: DescentErrors, *, theme: Theme = "light") -> go.Figure:
+    """Errors by step, of many prompts and of one query."""
+    mean = result.mean
+    levels = {"attention": float(mean.attention_errors.mean()), "Bayes": float(mean.bayes_errors.mean())}
+    single = result.single.errors[:, 0].numpy()
+    return errors_by_step(mean.errors.mean(1).numpy(), levels=levels, single=single, theme=theme)
 
 
 def energy_landscape(

@@ -13,7 +13,16 @@ from aotlens.plots.atlas import head_scatter
 from aotlens.plots.attention import attention_map
 from aotlens.plots.colours import Theme
 from aotlens.plots.composition import Edge, composition_graph
-from aotlens.plots.denoising import audit_curves, denoiser_curves, loss_landscape, snr_curves, subspace_overlaps
+from aotlens.plots.denoising import (
+    audit_curves,
+    denoiser_curves,
+    found_scales,
+    loss_landscape,
+    run_matrices,
+    snr_curves,
+    subspace_overlaps,
+)
+from aotlens.plots.descent import descent_errors, plane_descent
 from aotlens.plots.display import NotebookFigure
 from aotlens.plots.distillation import Costs, ErrorGrid, cost_curves, error_grids
 from aotlens.plots.eigenvalues import eigenvalue_plane
@@ -334,6 +343,10 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.circuits.overview.Overview": overview,
     "aotlens.circuits.spectrum.Spectrum": spectrum,
     "aotlens.denoise.audit.DenoisingAudit": audit_curves,
+    "aotlens.denoise.in_plane.DescentErrors": descent_errors,
+    "aotlens.denoise.in_plane.PlaneDescent": plane_descent,
+    "aotlens.denoise.kept.FoundScales": found_scales,
+    "aotlens.denoise.kept.RunMatrices": run_matrices,
     "aotlens.denoise.one_layer.Landscape": loss_landscape,
     "aotlens.denoise.regression.comparison.RegressionComparison": compared_regression,
     "aotlens.denoise.regression.layers.LayerReadings": layer_curves,

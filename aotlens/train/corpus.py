@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aotlens.checkpoints import home_folder
+from aotlens.checkpoints import user_folder
 from aotlens.data import TokenFile, Tokenizer, hold_out, open_corpus
 from aotlens.data.corpus import is_held_out
 from aotlens.data.hugging_face import HuggingFaceCorpus
@@ -56,7 +56,7 @@ def prepare(
         raise ValueError(f"this recipe needs a corpus; give it with --corpus, e.g. --corpus dir:PATH.{source}")
     corpus = open_corpus(chosen)
     given = _given_tokenizer(recipe)
-    tokens = (home or home_folder().parent) / "tokens"
+    tokens = user_folder("tokens") if home is None else home / "tokens"
     if isinstance(corpus, HuggingFaceCorpus):
         return _prepare_stream(corpus, recipe, given, tokens, announce)
     if recipe.n_documents is not None:

@@ -43,6 +43,11 @@ class Node:
         return _run(self, workshop or Workshop())
 
     @property
+    def stamps(self) -> tuple[int, ...]:
+        """Those of the files that it reads."""
+        return tuple(node.stamp for node in _within(self) if isinstance(node, Call) and node.stamp)
+
+    @property
     def models(self) -> tuple[str, ...]:
         """The checkpoints that it reads, in their order."""
         return tuple(dict.fromkeys(node.checkpoint for node in _within(self) if isinstance(node, Load)))
@@ -98,6 +103,12 @@ class Call(Node):
     """Whether it is work that is worth remembering (`Workshop.call`)."""
     called: str | None = None
     """The variable that it is given a line for, where it is printed."""
+    stamp: int = 0
+    """What tells what is read from a file from what was read of the same name before; it is not printed."""
+
+    def stamped(self, stamp: int) -> Call:
+        """The same of a file as it is now."""
+        return replace(self, stamp=stamp)
 
     def named(self, name: str) -> Call:
         """The same with a line of its own where it is printed, as the variable `name`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -76,15 +76,13 @@ class Chosen:
         """The first prompts of the task, as long as the checkpoint reads them."""
         return self.task.method("sample", n_prompts, self.points[self.checkpoint], self.seed).named("prompts")
 
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {**asdict(self), "models": list(self.models), "points": dict(self.points)}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Chosen:
-        """What `to_dict` made, whatever else is with it."""
-        fields = {name: data[name] for name in cls.__dataclass_fields__}
-        return cls(**{**fields, "models": tuple(data["models"])})
+    def file(self, what: str) -> str:
+        """What a file of `what` is called."""
+        parts = [f"d{self.dims or self.d}"]
+        parts += [] if self.nonzero is None else [f"nonzero{self.nonzero}"]
+        usual = {name: parameter.first for name, parameter in PARAMETERS.items() if name != "seed"}
+        parts += [f"{key}{getattr(self, key):g}" for key, first in usual.items() if getattr(self, key) != first]
+        return f"regression-{what}-{'-'.join(parts)}-seed{self.seed}"
 
 
 def values(*models: str, **chosen: Any) -> Chosen:
@@ -172,6 +170,7 @@ ERRORS = View(
     ),
     call=_errors,
     caption=_of_errors,
+    file=lambda chosen: chosen.file("errors"),
     drawn=lambda chosen: {"log": chosen.log},
 )
 
@@ -207,6 +206,7 @@ LAYERS = View(
         "aotlens.denoise.regression.read_layers", chosen.model, chosen.task, n_prompts=N_READ, seed=chosen.seed
     ),
     caption=_of_layers,
+    file=lambda chosen: chosen.file(f"layers-{chosen.checkpoint}"),
     drawn=lambda chosen: {"log": chosen.log},
 )
 
@@ -240,6 +240,7 @@ WITHOUT = View(
     ),
     call=_without,
     caption=_of_without,
+    file=lambda chosen: chosen.file(f"without-heads-{chosen.how}-{chosen.checkpoint}"),
 )
 
 
@@ -268,6 +269,7 @@ MOTIFS = View(
         "aotlens.heads.attention_in_prompts", chosen.model, chosen.prompts(N_HEADS).part("tokens")
     ),
     caption=_of_motifs,
+    file=lambda chosen: chosen.file(f"motifs-{chosen.checkpoint}"),
     drawn=lambda chosen: {"excess": True},
     table="chance_frame",
 )
@@ -316,6 +318,7 @@ SUPPORT = View(
         "aotlens.denoise.regression.support_scores", chosen.model, chosen.task, n_prompts=N_SUPPORT, seed=chosen.seed
     ),
     caption=_of_support,
+    file=lambda chosen: chosen.file(f"support-{chosen.checkpoint}"),
     missing=_no_support,
 )
 

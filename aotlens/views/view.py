@@ -64,6 +64,8 @@ class View:
     """The call for what was chosen: all that its result depends on stands in it."""
     caption: Callable[[Values, Any], str]
     """`caption(values, result)`: the answer, in sentences."""
+    file: Callable[[Values], str]
+    """What its files are called, without an ending."""
     missing: Callable[[Values], str | None] = lambda values: None
     """Why there is no result for what was chosen, and what to do; None where there is one."""
     drawn: Callable[[Values], Mapping[str, Any]] = lambda values: {}
@@ -96,4 +98,5 @@ class View:
 
     def key(self, values: Values) -> str:
         """What a picture of it depends on, as text."""
-        return f"{self.missing(values)}{self.call(values).source}{self.drawn(values)}"
+        call = self.call(values)
+        return f"{self.missing(values)}{call.source}{call.stamps}{self.drawn(values)}"

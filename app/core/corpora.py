@@ -118,8 +118,7 @@ class Corpora:
         Of a path, it has the last part only, which a browser may know; a text of somebody's own is in the local folder.
         """
         if is_key(name):
-            folder = "aotlens.checkpoints.home_folder().parent"
-            return f"f\"file:{{{folder} / 'texts' / '{name}.txt'}}\""
+            return f"f\"file:{{aotlens.checkpoints.user_folder('texts') / '{name}.txt'}}\""
         kind, colon, path = dict(zip(self._corpora, self._settings.corpora, strict=True))[name].partition(":")
         return repr(f"{kind}{colon}{PurePath(path).name}")
 

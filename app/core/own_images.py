@@ -46,9 +46,9 @@ class OwnImages:
     @property
     def folder(self) -> Path:
         """Where they are; looked up at each use, like the folder of checkpoints."""
-        from aotlens.checkpoints.catalog import home_folder
+        from aotlens.checkpoints import user_folder
 
-        return home_folder().parent / "images"
+        return user_folder("images")
 
     def keep(self, content: bytes, name: str = "") -> str:
         """Keep what a PNG or JPEG file shows, in 8 bits, scaled down where it is large; its key.

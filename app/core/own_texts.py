@@ -61,9 +61,9 @@ class OwnTexts:
     @property
     def folder(self) -> Path:
         """Where they are; looked up at each use, like the folder of checkpoints."""
-        from aotlens.checkpoints.catalog import home_folder
+        from aotlens.checkpoints import user_folder
 
-        return home_folder().parent / "texts"
+        return user_folder("texts")
 
     def keep(self, name: str, content: bytes) -> OwnText:
         """Keep a file's content under a name; the same content again only gets the new name."""

@@ -27,7 +27,7 @@ class AppWorkshop(Workshop):
     def call(self, node: Call, work: Callable[[], Any]) -> Any:
         """What has been kept of a call, or what `work` gives."""
         weights = tuple(self._catalog.load(name).key for name in node.models)
-        return self.keep((node.source, weights), work)
+        return self.keep((node.source, node.stamps, weights), work)
 
     def keep(self, key: Hashable, work: Callable[[], Any]) -> Any:
         """What has been kept under a key, or what `work` gives."""

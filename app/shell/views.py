@@ -33,26 +33,41 @@ _NOTHING: dict[str, Any] = {"figure": EMPTY, "caption": None, "notice": None}
 
 
 def view_panel(
-    id: str, view: View, size: str, *, follows: str | None = None, controls: Any = None, before: Any = (),
+    id: str,
+    view: View,
+    size: str,
+    *,
+    captioned: bool = True,
+    follows: str | None = None,
+    controls: Any = None,
+    before: Any = (),
     after: Any = (),
-) -> html.Section:  # fmt: skip
-    """The panel of a view, its caption above its figure, between what else the page has there; `size` is a class."""
-    told = frames.about(view.about.text, formula=view.about.formula, source=view.about.source)
-    shown = [*before, *([] if after else [caption(id)]), figure(id, size), *after]
-    return frames.panel(id, view.title, told, shown, controls=controls, exports=FILES, follows=follows)
+) -> html.Section:
+    """The panel of a view: its caption above its figure, between what else the page has there; `size` is a class.
+
+    Not `captioned` where the page says the answer elsewhere. With `after`, the page lays out the caption itself.
+    """
+    said = [] if after else [html.Div(caption(id), hidden=not captioned)]
+    content = [*before, *said, figure(id, size), *after]
+    return frames.panel(id, view.title, about_view(view), content, controls=controls, exports=FILES, follows=follows)
+
+
+def about_view(view: View) -> Any:
+    """What is behind the "?" of a view's panel."""
+    return frames.about(view.about.text, formula=view.about.formula, source=view.about.source)
 
 
 def picture(workshop: AppWorkshop, view: View, values: Any, theme: Theme) -> dict[str, Any]:
     """A view's figure and caption. Raises RequestError for what is missing."""
     result = workshop.result(view, values)
     drawn = view.figure(values, result, theme)
-    drawn.layout.meta = {**(drawn.layout.meta or {}), "name": view.title}
+    drawn.layout.meta = {**(drawn.layout.meta or {}), "name": view.file(values)}
     return {"figure": drawn, "caption": view.caption(values, result)}
 
 
-def table(workshop: AppWorkshop, view: View, values: Any, name: str) -> File:
+def table(workshop: AppWorkshop, view: View, values: Any) -> File:
     """A view's table as a file."""
-    return csv_file(f"{name}.csv", view.frame(workshop.result(view, values)))
+    return csv_file(f"{view.file(values)}.csv", view.frame(workshop.result(view, values)))
 
 
 def show_views(
@@ -113,16 +128,15 @@ def _drawn(
 
 
 def tables(
-    workshop: AppWorkshop, views: Mapping[str, View], values: Callable[..., Any], name: Callable[[View, Any], str]
+    workshop: AppWorkshop, views: Mapping[str, View], values: Callable[..., Any]
 ) -> dict[str, Callable[..., File]]:
-    """The CSV of every panel, for `sharing.save_files`: `name(view, values)` is what a file is called."""
+    """The CSV of every panel, for `sharing.save_files`."""
 
     def of(view: View) -> Callable[..., File]:
         def make(shown: Any, **given: Any) -> File:
             if not shown:
                 raise RequestError("Nothing is shown, so there is nothing to save: put right what is wrong above.")
-            chosen = values(shown, **given)
-            return table(workshop, view, chosen, name(view, chosen))
+            return table(workshop, view, values(shown, **given))
 
         return make
 

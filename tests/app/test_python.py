@@ -29,8 +29,6 @@ from app.pages.circuits.ids import ids as circuits
 from app.pages.compare import differences
 from app.pages.compare.address import CompareState
 from app.pages.compare.ids import ids as compare
-from app.pages.denoising.address import DenoisingState
-from app.pages.denoising.ids import ids as denoising
 from app.pages.distillation import figures as distillation_figures
 from app.pages.distillation.address import DistillationState
 from app.pages.distillation.ids import ids as distillation
@@ -60,6 +58,7 @@ from tests.app.atlas import numbers as atlas
 from tests.app.atlas.conftest import save_path_checkpoint, stored_atlases
 from tests.app.conftest import TEXT as LONG
 from tests.app.conftest import head_drawn, save_images, save_regression, save_tiny, serve, wait
+from tests.app.denoising import numbers as denoising
 from tests.app.distillation.conftest import distil
 from tests.app.images import numbers as images
 from tests.app.regression import numbers as regression
@@ -90,7 +89,7 @@ STATES: dict[str, Any] = {
         tokens=5, rank=6, d_model=24, layers=3, picture="angles", head=2, seed=4,
         checkpoint="tiny-mhsa", corpus=key_of(BOOK), draws=5,
     ),
-    "denoising": DenoisingState(task="mixtures", energy="hopfield", alpha=0.3, beta=0.2, steps=3, seed=5, run=2),
+    "denoising": denoising.STATE,
     "nonlinearity": NonlinearityState(preset="sawtooth", eta=0.05, head=(1, 2), x=(0.25,)),
     "images": images.STATE,
     "regression": regression.STATE,
@@ -183,10 +182,6 @@ def _why(app: App, at: HeadsState) -> Any:
 def _on_text(app: App, state: DistillationState) -> Any:
     service = app.services["distillation"]
     return service.on_text(service.describe(state)[0], state.text)[0].relative
-
-
-def _training(app: App) -> Any:
-    return app.services["denoising"].trainings.record("subspaces-softmax")
 
 
 def _trigrams(app: App, state: TrigramsState) -> tuple[Any, Any, Any]:
@@ -306,12 +301,7 @@ EXPECTED: dict[str, Expected] = {
     trigrams.FORCED: lambda app, at: (t := _trigrams(app, at))[0].bugs(*t[1:]).to_frame(),
     trigrams.ALL_HEADS: _kinds_by_head,
     trigrams.PATH: _bigrams,
-    denoising.CURVES: lambda app, _: _training(app).layers.test_loss,
-    denoising.MATRICES: lambda app, at: [weights[at.run] for weights in _training(app).layers.plain],
-    denoising.SCALES: lambda app, _: app.services["denoising"].trainings.landscape("subspaces-softmax").loss,
-    denoising.RUNS: lambda app, _: _training(app).to_frame(),
-    denoising.PLANE: lambda app, at: app.services["denoising"].plane(at).plane.energy,
-    denoising.ERRORS: lambda app, at: app.services["denoising"].plane(at).mean.errors,
+    **denoising.EXPECTED,
 }
 
 

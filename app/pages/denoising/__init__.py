@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from app.pages.denoising.address import ADDRESS
-from app.pages.denoising.browser import BROWSER, WRITES
-from app.pages.denoising.callbacks import register
-from app.pages.denoising.ids import ids
+from app.pages.denoising.callbacks import python, register
+from app.pages.denoising.ids import BROWSER, WRITES, ids
 from app.pages.denoising.layout import layout
-from app.pages.denoising.python import python
 from app.pages.denoising.service import Denoising
 from app.shell.page import Page
 

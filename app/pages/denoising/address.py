@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from aotlens.views.denoising import PARAMETERS
 from app.core import address
-from app.core.parameters import Parameter, parameter, parameters
+from app.core.parameters import Parameter, declared
 
 Tab = Literal["energy", "training"]
 Task = Literal["spheres", "subspaces", "mixtures"]
@@ -34,16 +35,16 @@ class DenoisingState:
     tab: Tab = address.choice(get_args(Tab), "energy")
     task: Task = address.choice(get_args(Task), "spheres")
     energy: Energy = address.choice(get_args(Energy), "memory")
-    tokens: int = parameter("Context tokens L", 20, least=1, most=200)
-    noise: float = parameter("Noise σ² of the query", 0.1, least=0.01, most=2.0, step=0.01)
-    components: int = parameter("Components of the mixture", 3, least=1, most=8)
+    tokens: int = declared(PARAMETERS["tokens"])
+    noise: float = declared(PARAMETERS["noise"])
+    components: int = declared(PARAMETERS["components"])
     """Of mixtures only."""
-    alpha: float = parameter("α (W_OV = α I)", 1.0, least=0.05, most=4.0, step=0.05)
-    beta: float = parameter("β (W_QK = β I)", 10.0, least=0.1, most=40.0, step=0.1)
-    share: float = parameter("Step size, in attention’s", 1.0, least=0.05, most=2.0, step=0.05)
+    alpha: float = declared(PARAMETERS["alpha"])
+    beta: float = declared(PARAMETERS["beta"])
+    share: float = declared(PARAMETERS["share"])
     """γ ÷ the γ at which a step is the attention layer."""
-    steps: int = parameter("Steps", 20, least=1, most=60)
-    seed: int = parameter("Seed", 0, least=0, most=99)
+    steps: int = declared(PARAMETERS["steps"])
+    seed: int = declared(PARAMETERS["seed"])
     query: tuple[float, ...] | None = address.reals(most=2)
     """Where somebody has put the query; None: as it was drawn."""
     training: str | None = address.text(most=80)
@@ -51,8 +52,5 @@ class DenoisingState:
     run: int = address.whole(0, most=99)
     """The seed of the run whose matrices are shown."""
 
-
-#: The sliders, in their order.
-PARAMETERS = parameters(DenoisingState)
 
 ADDRESS = address.Address("denoising", DenoisingState)

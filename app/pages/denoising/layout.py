@@ -5,16 +5,17 @@ from __future__ import annotations
 import dash_mantine_components as dmc
 from dash import dcc, html
 
+from aotlens.views.denoising import ENERGIES, ERRORS, PARAMETERS, PLANE, TASKS
 from app.core import Core
-from app.pages.denoising import explanations, words
-from app.pages.denoising.address import PARAMETERS, DenoisingState
+from app.pages.denoising import explanations
+from app.pages.denoising.address import DenoisingState
 from app.pages.denoising.ids import ids
 from app.pages.denoising.service import Denoising
 from app.pages.denoising.training_layout import training_tab
 from app.shell import ids as shell
 from app.shell.controls import labelled, parameter_slider, segments
-from app.shell.graph import figure
 from app.shell.panel import panel, tabs
+from app.shell.views import view_panel
 
 
 def layout(core: Core, service: Denoising, state: DenoisingState) -> html.Div:
@@ -25,6 +26,7 @@ def layout(core: Core, service: Denoising, state: DenoisingState) -> html.Div:
             dcc.Store(id=ids.SHOWN),
             dcc.Store(id=ids.QUERY, data=None if state.query is None else list(state.query)),
             dcc.Store(id=ids.PICKED),
+            dcc.Store(id=ids.PICTURES),
             tabs(
                 ids.TAB,
                 state.tab,
@@ -42,7 +44,6 @@ def layout(core: Core, service: Denoising, state: DenoisingState) -> html.Div:
 
 
 def _energy(state: DenoisingState) -> html.Div:
-    files = ("png", "svg", "csv", "python")
     return html.Div(
         [
             _parameters(state),
@@ -50,14 +51,11 @@ def _energy(state: DenoisingState) -> html.Div:
                 ids.PANEL, "Attention as one step down an energy", explanations.PANEL,
                 html.Div(id=shell.body(ids.PANEL), className="meaning", role="status"),
             ),
-            panel(
-                ids.PLANE, "Energy of the context", explanations.PLANE, figure(ids.PLANE, "graph-plane"),
+            view_panel(
+                ids.PLANE, PLANE, "graph-plane", captioned=False,
                 controls=dmc.Button("Query as drawn", id=ids.DRAWN, n_clicks=0, size="compact-xs", variant="default"),
-                exports=files,
             ),
-            panel(
-                ids.ERRORS, "Errors by step", explanations.ERRORS, figure(ids.ERRORS, "graph-plane"), exports=files
-            ),
+            view_panel(ids.ERRORS, ERRORS, "graph-plane", captioned=False),
         ],
         className="denoising-energy",
     )  # fmt: skip
@@ -72,12 +70,12 @@ def _parameters(state: DenoisingState) -> html.Section:
     }
     best = dmc.Button("The best α and β", id=ids.BEST, n_clicks=0, size="compact-sm", variant="default")
     energy = dmc.Select(
-        id=ids.ENERGY, data=[{"value": name, "label": label} for name, label in words.ENERGIES.items()],
+        id=ids.ENERGY, data=[{"value": name, "label": label} for name, label in ENERGIES.items()],
         value=state.energy, allowDeselect=False, size="xs", **{"aria-label": "Attention and its energy"},
     )  # fmt: skip
     return html.Section(
         [
-            segments(ids.TASK, "Task", state.task, words.TASKS, size="xs"),
+            segments(ids.TASK, "Task", state.task, TASKS, size="xs"),
             labelled("Attention, and its energy", energy),
             *(boxes.pop(name) for name in ("tokens", "noise", "components", "alpha", "beta")),
             best,

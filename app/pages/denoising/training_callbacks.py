@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from dash import html, no_update
 
-from aotlens.plots import Theme
+from aotlens.views.denoising import CURVES, RUNS
 from app.core.errors import RequestError
-from app.core.files import File, csv_file
 from app.core.jobs import Job
-from app.pages.denoising import training_figures as figures
-from app.pages.denoising import training_words as words
 from app.pages.denoising.address import ADDRESS, TRAINING, DenoisingState
-from app.pages.denoising.ids import PANELS, ids
+from app.pages.denoising.ids import PICTURES, TRAINING_VIEWS, ids
 from app.pages.denoising.service_training import Trainings, order_of
-from app.pages.denoising.tables import runs_table
 from app.shell import ids as shell
 from app.shell.app import App
 from app.shell.background import follow_job, kept_as
@@ -25,24 +19,23 @@ from app.shell.callbacks import Answer, guarded
 from app.shell.notices import taken_instead
 from app.shell.props import stores, values
 from app.shell.sharing import save_files, show_values, when_seen
+from app.shell.views import show_views, tables
+
+if TYPE_CHECKING:
+    from aotlens.denoise import DenoiserTraining
 
 _FORM = {name: getattr(ids, f"FORM_{name.upper()}") for name in TRAINING}
-_PICTURES = {
-    ids.CURVES: figures.curves_figure,
-    ids.MATRICES: figures.matrices_figure,
-    ids.SCALES: figures.scales_figure,
-}
 
 
 def register(app: App, service: Trainings) -> None:
     """The tab's callbacks."""
     show_values(app, list(_FORM.values()))
-    when_seen(app, ids.PICKED, PANELS)
+    when_seen(app, ids.PICKED, (ids.RUNS,))
     _register_choice(app, service)
-    _register_pictures(app, service)
+    show_views(app, service.workshop, PICTURES, service.values, shown=ids.PICKED, keys=ids.PICTURES, inputs={})
+    _register_runs(app, service)
     _register_form(app, service)
-    entries = [shell.export(panel, "csv") for panel in PANELS]
-    save_files(app, {entry: partial(make_file, service, entry) for entry in entries}, stores(picked=ids.PICKED))
+    save_files(app, tables(service.workshop, TRAINING_VIEWS, service.values), stores(shown=ids.PICKED))
 
 
 def _register_choice(app: App, service: Trainings) -> None:
@@ -61,26 +54,20 @@ def _register_choice(app: App, service: Trainings) -> None:
         record = service.record(training)
         seeds = record.layers.seeds
         seed = int(run) if str(run).isdigit() and int(run) in seeds else seeds[0]
+        picked = service.of(training, seed)
+        said = [view.caption(picked, record) for view in (CURVES, RUNS)]
         named = before is None and str(run) not in (str(seed), str(DenoisingState.run))
         expected = f"the seed of a run ({', '.join(map(str, seeds))})"
         return {
             "notice": taken_instead([ADDRESS.sentence("run", str(run), expected, seed)]) if named else None,
             "picked": {"training": training, "run": seed},
-            "body": [html.Div(line) for line in words.meaning(record)],
+            "body": [html.Div(line) for line in said if line],
             "runs": [{"value": str(each), "label": str(each)} for each in seeds],
             "run": str(seed),
         }
 
 
-def _register_pictures(app: App, service: Trainings) -> None:
-    for panel, make in _PICTURES.items():
-
-        @guarded(
-            app, panel=panel, inputs=stores(picked=shell.seen(panel), theme=shell.THEME), parts=("figure",)
-        )  # fmt: skip
-        def draw(picked: Any, theme: Theme, make: Any = make) -> Answer:
-            return picked and {"figure": make(service, picked["training"], picked["run"], theme)}
-
+def _register_runs(app: App, service: Trainings) -> None:
     @guarded(app, panel=ids.RUNS, inputs=stores(picked=shell.seen(ids.RUNS)), parts=("body",))
     def list_runs(picked: Any) -> Answer:
         return picked and {"body": runs_table(service.record(picked["training"]))}
@@ -91,7 +78,7 @@ def _register_form(app: App, service: Trainings) -> None:
         return service.start(order_of(**form), session=session)
 
     def done(job: Job) -> dict[str, Any]:
-        return {"training": job.result, "options": words.options(service, job.result), "progress": kept_as(job)}
+        return {"training": job.result, "options": service.options(job.result), "progress": kept_as(job)}
 
     follow_job(
         app, service.jobs, ids.FORM,
@@ -101,26 +88,17 @@ def _register_form(app: App, service: Trainings) -> None:
     )  # fmt: skip
 
 
-def make_file(service: Trainings, entry: str, picked: Any) -> File:
-    """The file for an entry of an export menu."""
-    if not picked:
-        raise RequestError("Nothing is shown, so there is nothing to save: choose a training first.")
-    record, name = service.record(picked["training"]), picked["training"]
-    layers = record.layers
-    panel = shell.exporting(entry)
-    if panel == ids.CURVES:
-        frame = pd.DataFrame({"epoch": range(layers.test_loss.shape[1])})
-        for place, seed in enumerate(layers.seeds):
-            frame[f"train_loss_seed_{seed}"] = [None, *layers.train_loss[place].tolist()]
-            frame[f"test_loss_seed_{seed}"] = layers.test_loss[place].tolist()
-    elif panel == ids.MATRICES:
-        place = layers.seeds.index(picked["run"])
-        matrices = {"W_QK": layers.plain[0][place], "W_OV": layers.plain[1][place]}
-        frame = pd.concat([pd.DataFrame(matrix.numpy()).assign(matrix=name) for name, matrix in matrices.items()])
-    elif panel == ids.SCALES:
-        shown = service.landscape(name)
-        frame = pd.DataFrame(shown.loss.numpy(), index=shown.alphas.tolist(), columns=shown.betas.tolist())
-        frame = frame.rename_axis("alpha").reset_index()
-    else:
-        frame = record.to_frame()
-    return csv_file(f"{name}-{panel.partition('-')[2]}.csv", frame)
+def runs_table(record: DenoiserTraining) -> html.Table:
+    """A row a run."""
+    frame = record.layers.to_frame()
+    titles = ("seed", "α", "β", "αβ", "W_QK off diagonal", "W_OV off diagonal", "training loss", "test loss", "")
+    head = html.Tr([html.Th(title, scope="col", className="number") for title in titles])
+    return html.Table(
+        [html.Thead(head), html.Tbody([_row(row) for row in frame.to_dict("records")])], className="effect"
+    )
+
+
+def _row(row: dict[str, Any]) -> html.Tr:
+    numbers = [f"{row[name]:.4g}" for name in list(row)[1:-1]]
+    cells = [html.Td(text, className="number") for text in (str(row["seed"]), *numbers)]
+    return html.Tr([*cells, html.Td("stuck" if row["stuck"] else "", className="number stuck")])

@@ -7,29 +7,29 @@ from typing import get_args
 import dash_mantine_components as dmc
 from dash import html
 
+from aotlens.views.denoising import RUNS
 from app.pages.denoising import explanations
-from app.pages.denoising import training_words as words
 from app.pages.denoising.address import TRAINING, Attention, DenoisingState, TrainedTask
-from app.pages.denoising.ids import ids
+from app.pages.denoising.ids import PICTURES, ids
 from app.pages.denoising.service import Denoising
 from app.shell import ids as shell
 from app.shell.background import job_bar
 from app.shell.controls import parameter_slider, segments
-from app.shell.graph import figure
 from app.shell.panel import panel
+from app.shell.views import about_view, view_panel
 
 
 def training_tab(service: Denoising, state: DenoisingState) -> html.Div:
     """Stored trainings, and the form for new ones."""
-    files = ("png", "svg", "csv", "python")
     chosen = state.training or service.trainings.first()
     choices = [
         dmc.Select(
-            id=ids.TRAINING, data=words.options(service.trainings, chosen), value=chosen, allowDeselect=False,
+            id=ids.TRAINING, data=service.trainings.options(chosen), value=chosen, allowDeselect=False,
             label="Training", w=330, size="sm", placeholder="none is here yet", nothingFoundMessage="No such training",
         ),
         segments(ids.RUN, "Run whose matrices are shown (seed)", str(state.run), {str(state.run): str(state.run)}),
     ]  # fmt: skip
+    pictures = PICTURES.items()
     return html.Div(
         [
             panel(
@@ -39,21 +39,10 @@ def training_tab(service: Denoising, state: DenoisingState) -> html.Div:
                     html.Div(id=shell.body(ids.TRAINED), className="meaning", role="status"),
                 ],
             ),
+            *(view_panel(id, view, "graph-trained", captioned=False, follows=ids.PICKED) for id, view in pictures),
             panel(
-                ids.CURVES, "Loss by epoch", explanations.CURVES, figure(ids.CURVES, "graph-trained"), exports=files,
-                follows=ids.PICKED,
-            ),
-            panel(
-                ids.MATRICES, "Learned matrices", explanations.MATRICES, figure(ids.MATRICES, "graph-trained"),
-                exports=files, follows=ids.PICKED,
-            ),
-            panel(
-                ids.SCALES, "Loss over α and β", explanations.SCALES, figure(ids.SCALES, "graph-trained"),
-                exports=files, follows=ids.PICKED,
-            ),
-            panel(
-                ids.RUNS, "All runs", explanations.RUNS,
-                html.Div(id=shell.body(ids.RUNS), className="runs-box"), exports=("csv", "python"), follows=ids.PICKED,
+                ids.RUNS, RUNS.title, about_view(RUNS), html.Div(id=shell.body(ids.RUNS), className="runs-box"),
+                exports=("csv", "python"), follows=ids.PICKED,
             ),
             _form(),
         ],
@@ -63,7 +52,7 @@ def training_tab(service: Denoising, state: DenoisingState) -> html.Div:
 
 def _form() -> html.Section:
     controls = [
-        segments(ids.FORM_TASK, "Task", "spheres", {name: words.TASKS[name] for name in get_args(TrainedTask)}),
+        segments(ids.FORM_TASK, "Task", "spheres", {name: name for name in get_args(TrainedTask)}),
         segments(ids.FORM_ATTENTION, "Attention", "linear", {name: name for name in get_args(Attention)}),
         *(parameter_slider(getattr(ids, f"FORM_{name.upper()}"), each, each.first) for name, each in TRAINING.items()),
         dmc.Button("Train", id=shell.start(ids.FORM), n_clicks=0),

@@ -61,7 +61,7 @@ def _images(batch: Batch, size: int, channels: int) -> list[str]:
     colour = f"size={size}, colour={channels == 3}"
     return [
         "import torch",
-        "folder = aotlens.checkpoints.home_folder().parent / 'images'",
+        "folder = aotlens.checkpoints.user_folder('images')",
         f"own = [folder / f'{{key}}.png' for key in {list(batch.asked.own)}]",
         f"decoded = [aotlens.data.images.decode_image(path, {colour})[None] for path in own]",
         f"inputs = model.to_images(torch.cat([*decoded, {test}.expand(-1, {channels}, -1, -1)]))",

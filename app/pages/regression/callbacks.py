@@ -10,12 +10,12 @@ from dash import html, no_update
 
 from aotlens.plots import Theme
 from aotlens.views import View
-from aotlens.views.regression import ERRORS, PARAMETERS, Chosen, of_task
+from aotlens.views.regression import ERRORS, PARAMETERS, of_task
 from app.core import Core
 from app.pages.regression import maps
 from app.pages.regression.address import ADDRESS, RegressionState
 from app.pages.regression.ids import PANELS, ids
-from app.pages.regression.service import Regressions, file_name
+from app.pages.regression.service import Regressions
 from app.shell import ids as shell
 from app.shell.app import App
 from app.shell.callbacks import Answer, guarded
@@ -37,7 +37,7 @@ def register(app: App, core: Core, service: Regressions) -> None:
     show_views(app, service.workshop, PANELS, service.values, shown=ids.SHOWN, keys=ids.DRAWN, inputs=chosen)
     maps.register(app, service)
     save_files(
-        app, tables(service.workshop, _VIEWS, service.values, file_of),
+        app, tables(service.workshop, _VIEWS, service.values),
         stores(shown=ids.SHOWN) | chosen,
     )  # fmt: skip
     save_files(
@@ -96,12 +96,6 @@ def _register_errors(app: App, core: Core, service: Regressions) -> None:
             "body": [html.Div(line) for line in (shown["caption"], of_task(chosen))],
             "caption": trained_on(core.catalog.info(chosen.checkpoint).recipe),
         }  # fmt: skip
-
-
-def file_of(view: View, chosen: Chosen) -> str:
-    """What the file of a view's table is called."""
-    of = {"errors": "errors", "without": f"without-heads-{chosen.how}-{chosen.checkpoint}"}
-    return file_name(chosen, of.get(view.name, f"{view.name}-{chosen.checkpoint}"))
 
 
 def trained_on(recipe: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ from app.core.head_maps import View
 from app.core.inference import PromptResult
 from app.pages.regression.address import RegressionState
 from app.pages.regression.ids import ids
-from app.pages.regression.service import Regressions, file_name
+from app.pages.regression.service import Regressions
 from app.shell import ids as shell
 from app.shell.app import App
 from app.shell.callbacks import Answer, guarded
@@ -145,7 +145,7 @@ def make_file(service: Regressions, shown: Any, head: Any, prompt: Any) -> File:
     if patterns.scores is not None:
         columns["score"] = patterns.scores[layer, head_number][queries, keys]
     what = f"map-{chosen.checkpoint}-prompt{number}-head{layer}.{head_number}"
-    return csv_file(f"{file_name(chosen, what)}.csv", pd.DataFrame(columns))
+    return csv_file(f"{chosen.file(what)}.csv", pd.DataFrame(columns))
 
 
 def python(chosen: Chosen, state: RegressionState, panel: str) -> list[str]:

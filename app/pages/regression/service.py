@@ -88,15 +88,6 @@ class Regressions:
         return made
 
 
-def file_name(chosen: Chosen, what: str) -> str:
-    """What a file is called."""
-    parts = [f"d{chosen.dims or chosen.d}"]
-    parts += [] if chosen.nonzero is None else [f"nonzero{chosen.nonzero}"]
-    usual = {name: parameter.first for name, parameter in PARAMETERS.items() if name != "seed"}
-    parts += [f"{key}{getattr(chosen, key):g}" for key, first in usual.items() if getattr(chosen, key) != first]
-    return f"regression-{what}-{'-'.join(parts)}-seed{chosen.seed}"
-
-
 def position_names(n_pos: int) -> tuple[str, ...]:
     """x1, y1, x2, y2, …: what stands at each position of a prompt."""
     return tuple(f"{'xy'[position % 2]}{position // 2 + 1}" for position in range(n_pos))

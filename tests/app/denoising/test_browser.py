@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
+from aotlens.views.denoising import ERRORS, PLANE
 from app.core import Core
 from app.core.settings import Settings
-from app.pages.denoising import words
 from app.pages.denoising.address import ADDRESS, DenoisingState
 from app.pages.denoising.ids import ids
-from app.pages.denoising.service import Denoising
+from app.pages.denoising.service import Denoising, in_plane
 from app.shell import ids as shell
 from tests.app.conftest import SCHEMES, fits, query, settled, written
 
@@ -31,7 +31,8 @@ def address(**state: Any) -> str:
 
 def says(page: Page, service: Denoising, state: DenoisingState) -> None:
     """Waits until the page says the numbers of a state, and its pictures are drawn."""
-    lines = words.meaning(state, service.plane(state), service.descent(state))
+    asked = in_plane(state)
+    lines = [view.caption(asked, service.workshop.result(view, asked)) for view in (ERRORS, PLANE)]
     expect(page.locator(f"#{shell.body(ids.PANEL)} > div")).to_have_text(lines)
     for panel in (ids.PLANE, ids.ERRORS):
         page.locator(f"#{shell.graph(panel)} .scatterlayer .trace").first.wait_for()
@@ -54,12 +55,12 @@ def test_a_slider_changes_the_numbers_and_the_address(open_page, service: Denois
     says(page, service, DenoisingState(task="mixtures", steps=5, noise=0.11))
     page.locator(f"#{ids.COMPONENTS}").wait_for()
     page.click(f"#{ids.BEST}")
-    alpha, beta = service.best(DenoisingState(task="mixtures", noise=0.11))
+    alpha, beta = service.best(in_plane(DenoisingState(task="mixtures", noise=0.11))).values()
     says(page, service, DenoisingState(task="mixtures", steps=5, noise=0.11, alpha=alpha, beta=beta))
     expect(page.locator(f"#{shell.value_of(ids.BETA)}")).to_have_text(f"{beta:g}")
     page.click(f"#{ids.TASK} >> text=circle")
     written(page, "task", None)
-    alpha, beta = service.best(DenoisingState(noise=0.11))
+    alpha, beta = service.best(in_plane(DenoisingState(noise=0.11))).values()
     says(page, service, DenoisingState(steps=5, noise=0.11, alpha=alpha, beta=beta))
     expect(page.locator(f"#{ids.COMPONENTS}")).to_be_hidden()
 
@@ -75,7 +76,7 @@ def test_the_query_is_dragged_and_moved_by_keys(open_page, service: Denoising):
     page.mouse.move(box["x"] + 0.75 * box["width"], box["y"] + 0.25 * box["height"], steps=4)
     page.mouse.up()
     x, y = asked_query(page)
-    reach = service.plane(DenoisingState(steps=3)).reach
+    reach = service.workshop.result(PLANE, in_plane(DenoisingState(steps=3))).reach
     assert (x, y) == pytest.approx((reach / 2, reach / 2), abs=0.05)
     says(page, service, DenoisingState(steps=3, query=(x, y)))
 

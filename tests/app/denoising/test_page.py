@@ -12,16 +12,17 @@ import pytest
 import torch
 
 from aotlens.denoise import GaussianMixtures, LinearSubspaces, Spheres, attend, optimal_linear_scale, predict
+from aotlens.views import View
+from aotlens.views.denoising import ERRORS, PARAMETERS, PLANE
 from app.core import Core
 from app.core.errors import RequestError
 from app.core.settings import Settings
-from app.pages.denoising import figures, words
-from app.pages.denoising.address import ADDRESS, PARAMETERS, DenoisingState
-from app.pages.denoising.callbacks import make_file
-from app.pages.denoising.ids import ids
-from app.pages.denoising.service import Denoising, from_dict, from_form, to_dict
+from app.pages.denoising.address import ADDRESS, DenoisingState
+from app.pages.denoising.ids import FORM, PLANE_VIEWS, ids
+from app.pages.denoising.service import Denoising, in_plane
 from app.shell import ids as shell
-from tests.messages import says
+from app.shell.views import tables
+from tests.messages import refused, says
 
 State = DenoisingState
 TASKS = {
@@ -36,8 +37,12 @@ def service() -> Denoising:
     return Denoising(Core.start(Settings()))
 
 
+def result(service: Denoising, view: View, state: State) -> Any:
+    return service.workshop.result(view, in_plane(state))
+
+
 def traces(service: Denoising, state: State) -> dict[str, Any]:
-    return {trace.name: trace for trace in figures.plane_figure(service, state, "light").data}
+    return {trace.name: trace for trace in PLANE.figure(in_plane(state), result(service, PLANE, state)).data}
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -68,23 +73,27 @@ def test_the_plane_is_the_librarys(service: Denoising, task: Any):
 
 def test_the_query_goes_where_it_is_put(service: Denoising):
     state = State(query=(0.5, -0.25))
-    descent = service.descent(state)
+    shown = result(service, PLANE, state)
+    descent = shown.descent
     assert descent.states[0, 0].tolist() == [0.5, -0.25]
     bayes = predict(
         Spheres(n=2, d=1, radius=1.0, noise_variance=0.1),
-        replace(service.plane(state).prompts, query=torch.tensor([[0.5, -0.25]], dtype=torch.float64)),
+        replace(result(service, PLANE, State()).prompts, query=torch.tensor([[0.5, -0.25]], dtype=torch.float64)),
     )
     torch.testing.assert_close(descent.bayes, bayes)
-    far = service.descent(State(query=(99.0, 0.0))).states[0, 0, 0]
-    assert float(far) == service.plane(State()).reach
-    assert service.plane(State(query=(1.0, 1.0))) is service.plane(State()), "the energy does not depend on the query"
+    far = result(service, PLANE, State(query=(99.0, 0.0)))
+    assert float(far.descent.states[0, 0, 0]) == far.reach == result(service, PLANE, State()).reach
+    assert torch.equal(far.plane.energy, shown.plane.energy), "the energy does not depend on the query"
+    means = [result(service, ERRORS, State(query=query)).mean for query in (None, (1.0, 1.0))]
+    assert means[0] is means[1], "nor do errors of many prompts, which are made once"
 
 
 def test_errors_are_means_over_many_prompts(service: Denoising):
     state = State(steps=3)
     task = Spheres(n=2, d=1, radius=1.0, noise_variance=0.1)
     prompts = task.sample(400, 20, 1000)
-    figure = figures.errors_figure(service, state, "light")
+    found = result(service, ERRORS, state)
+    figure = ERRORS.figure(in_plane(state), found)
     mean = figure.data[0].y
     assert len(mean) == 4
     assert mean[0] == pytest.approx(float((prompts.query - prompts.target).square().sum(1).mean()))
@@ -93,54 +102,63 @@ def test_errors_are_means_over_many_prompts(service: Denoising):
     assert mean[1] == pytest.approx(float((layer - prompts.target).square().sum(1).mean()))
     bayes = float((predict(task, prompts) - prompts.target).square().sum(1).mean())
     assert figure.layout.shapes[1].y0 == pytest.approx(bayes)
-    said = " ".join(words.meaning(state, service.plane(state), service.descent(state)))
-    says(said, f"{mean[1]:.3g} after one step", f"{bayes:.3g} by Bayes")
+    says(ERRORS.caption(in_plane(state), found), f"{mean[1]:.3g} after one step", f"{bayes:.3g} by Bayes")
+    own = result(service, PLANE, state)
+    says(PLANE.caption(in_plane(state), own), f"{float(own.descent.errors[0, 0]):.3g} from the clean token")
 
 
 def test_the_best_scales_lose_no_more_than_others(service: Denoising):
     state = State(noise=0.3, tokens=30)
-    alpha, beta = service.best(state)
-    best = float(service.plane(replace(state, alpha=alpha, beta=beta)).mean.attention_errors.mean())
+    alpha, beta = service.best(in_plane(state)).values()
+
+    def lost(alpha: float, beta: float) -> float:
+        found = result(service, ERRORS, replace(state, alpha=alpha, beta=beta))
+        return float(found.mean.attention_errors.mean())
+
     for other in ((alpha, 1.3 * beta), (alpha, beta / 1.3), (1.2 * alpha, beta), (alpha / 1.2, beta)):
-        made = service.plane(replace(state, alpha=other[0], beta=other[1]))
-        assert best <= float(made.mean.attention_errors.mean()) + 1e-4
-    alpha, beta = service.best(replace(state, energy="hopfield"))
+        assert lost(alpha, beta) <= lost(*other) + 1e-4
+    alpha, beta = service.best(in_plane(replace(state, energy="hopfield"))).values()
     product = optimal_linear_scale(TASKS["spheres"], 30).beta
     assert alpha * beta == pytest.approx(product, abs=0.001)
 
 
 def test_a_descent_to_infinity_is_said(service: Denoising):
     state = State(task="subspaces", energy="hopfield", beta=40.0, alpha=4.0, tokens=200, steps=60, share=2.0)
-    shown = service.descent(state).errors
+    shown = result(service, PLANE, state).descent.errors
     assert bool(shown.isfinite().all())  # sixty steps do not leave float64's range; the picture may
     assert float(shown[-1]) > 1e9
 
 
-def test_the_form_and_the_address_stay_within_their_bounds():
+def test_the_form_and_the_address_stay_within_their_bounds(service: Denoising):
     form: dict[str, Any] = dict.fromkeys(PARAMETERS) | {"task": "mixtures", "energy": "memory"}
-    assert from_form(**form) == State(task="mixtures")
-    assert from_form(**{**form, "beta": 1e9}).beta == 40
+    assert service.asked(**form) == in_plane(State(task="mixtures"))
+    assert service.asked(**{**form, "beta": 1e9}).beta == 40
     state = State(
         task="mixtures", energy="hopfield", tokens=9, noise=0.35, components=5, alpha=1.2, beta=2.5, share=0.4, steps=7,
         seed=12, query=(0.25, -1.5),
     )  # fmt: skip
     assert ADDRESS.read(ADDRESS.format(state).partition("?")[2]) == (state, [])
-    assert from_dict(to_dict(state), [0.25, -1.5]) == state
+    shown = {name: getattr(state, name) for name in FORM}
+    assert service.values(shown, [0.25, -1.5]) == in_plane(state)
+    with refused("the address could say", "[0.25, 'x']", error=ValueError):
+        service.values(shown, [0.25, "x"])
+    assert in_plane(replace(state, task="spheres")).components == State().components, "only a mixture has others"
     state, sentences = ADDRESS.read("?task=torus&alpha=-3&query=1,2,3")
     assert state == State(alpha=0.05) and len(sentences) == 3
 
 
 def test_files_hold_what_is_shown(service: Denoising):
+    files = tables(service.workshop, PLANE_VIEWS, service.values)
+
     def table(panel: str) -> pd.DataFrame:
-        content = make_file(service, shell.export(panel, "csv"), to_dict(State(steps=5)), [0.5, 0.5]).content
-        return pd.read_csv(io.BytesIO(content))
+        return pd.read_csv(io.BytesIO(files[shell.export(panel, "csv")](shown={"steps": 5}, query=[0.5, 0.5]).content))
 
     plane = table(ids.PLANE)
     assert plane.kind.value_counts().to_dict() == {"context": 20, "path": 6, "attention": 1, "Bayes": 1, "clean": 1}
     assert plane[plane.kind == "path"].iloc[0][["x", "y"]].tolist() == [0.5, 0.5]
     errors = table(ids.ERRORS)
     np.testing.assert_allclose(
-        errors.this_query, service.descent(State(steps=5, query=(0.5, 0.5))).errors[:, 0], rtol=1e-12
+        errors.this_query, result(service, PLANE, State(steps=5, query=(0.5, 0.5))).descent.errors[:, 0], rtol=1e-12
     )
     with pytest.raises(RequestError, match="nothing to save"):
-        make_file(service, shell.export(ids.PLANE, "csv"), None, None)
+        files[shell.export(ids.PLANE, "csv")](shown=None, query=None)

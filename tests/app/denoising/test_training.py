@@ -11,17 +11,17 @@ import pandas as pd
 import pytest
 from playwright.sync_api import expect
 
-from aotlens.denoise import TASKS, TrainingSettings, stored, train_layers
+from aotlens.denoise import TASKS, TrainingSettings, landscape_around, stored, train_layers, trainings
+from aotlens.denoise.kept import BEST, scales
+from aotlens.views.denoising import CURVES, MATRICES, RUNS, SCALES
 from app.core import Core
 from app.core.errors import RequestError
 from app.core.settings import Settings
-from app.pages.denoising import training_figures as figures
-from app.pages.denoising import training_words as words
 from app.pages.denoising.address import ADDRESS, TRAINING, DenoisingState
 from app.pages.denoising.ids import ids
-from app.pages.denoising.service_training import BEST, Order, Trainings, order_of, scales
-from app.pages.denoising.training_callbacks import make_file
+from app.pages.denoising.service_training import Order, Trainings, order_of
 from app.shell import ids as shell
+from app.shell.views import table
 from tests.app.conftest import settled, wait, written
 
 if TYPE_CHECKING:
@@ -40,19 +40,24 @@ def test_stored_trainings_are_shown_as_they_are(service: Trainings):
     assert service.first() == "subspaces-softmax"
     record = stored("subspaces", "linear")
     layers = record.layers
-    figure = figures.matrices_figure(service, "subspaces-linear", layers.seeds[1], "light")
+    picked = service.of("subspaces-linear", layers.seeds[1])
+    figure = MATRICES.figure(picked, service.workshop.result(MATRICES, picked))
     np.testing.assert_allclose(figure.data[0].z, layers.W_QK[1], rtol=1e-6)
     np.testing.assert_allclose(figure.data[3].z, float(layers.alpha[1]) * np.eye(16), rtol=1e-5)
     products = [alpha * beta for alpha, beta in scales(record).values()]
-    said = " ".join(words.meaning(record))
+    said = " ".join(view.caption(picked, record) for view in (CURVES, RUNS))
     assert f"αβ = {np.mean(products):.3g} ({min(products):.3g} to {max(products):.3g})" in said
     assert "the best is 0.3274 (the paper’s: αβ = 0.327)" in said and "Bayes 5.333" in said
 
 
 def test_the_loss_is_of_the_grid_around_what_was_found(service: Trainings):
     record = stored("spheres", "linear")
-    shown = service.landscape("spheres-linear")
-    points = scales(record)
+    picked = service.of("spheres-linear", 2)
+    found = service.workshop.result(SCALES, picked)
+    shown, points = found.landscape, scales(record)
+    np.testing.assert_array_equal(shown.loss, landscape_around(record).loss)
+    names = {trace.name for trace in SCALES.figure(picked, found).data}
+    assert {"seed 2", "mean of the runs"} < names and "seed 1" not in names
     assert BEST not in points and len(points) == len(record.layers.seeds)
     for alpha, beta in points.values():
         assert 0 < alpha < float(shown.alphas[-1]) and 0 < beta < float(shown.betas[-1])
@@ -67,13 +72,12 @@ def test_the_loss_is_of_the_grid_around_what_was_found(service: Trainings):
 def test_a_training_is_made_and_kept(service: Trainings):
     job = wait(service.start(SMALL))
     assert job.state == "done", job.error
-    assert job.result in service.list()
+    assert job.result in trainings()
     settings = TrainingSettings(n_prompts=50, batch_size=50, n_context=12, n_epochs=2, n_test_prompts=50)
     expected = train_layers(TASKS["spheres"], "linear", settings, seeds=range(2))
     kept = service.record(job.result).layers
     np.testing.assert_allclose(kept.test_loss, expected.test_loss, rtol=1e-6)
-    content = make_file(service, shell.export(ids.CURVES, "csv"), {"training": job.result, "run": 0}).content
-    frame = pd.read_csv(io.BytesIO(content))
+    frame = pd.read_csv(io.BytesIO(table(service.workshop, CURVES, service.of(job.result, 0)).content))
     np.testing.assert_allclose(frame.test_loss_seed_1, expected.test_loss[1], rtol=1e-6)
     assert np.isnan(frame.train_loss_seed_0[0]) and len(frame) == 3
 
@@ -83,20 +87,22 @@ def test_a_stopped_training_leaves_nothing(service: Trainings):
     job = service.start(long)
     service.jobs.stop()
     assert wait(job).state == "stopped"
-    assert job.key not in service.list() and not any("mixtures-softmax-500" in name for name in service.list())
+    assert job.key not in trainings() and not any("mixtures-softmax-500" in name for name in trainings())
 
 
 def test_names_and_forms_that_cannot_be(service: Trainings):
     with pytest.raises(RequestError, match=r"No training is called 'x'\. There are: subspaces-linear"):
         service.record("x")
     assert order_of(task="spheres", attention="linear", **dict.fromkeys(TRAINING)).epochs == 150
-    assert words.options(service, "x")[-1] == {"value": "x", "label": "x (not here)"}
+    assert service.options("x")[-1] == {"value": "x", "label": "x (not here)"}
 
 
 def test_it_opens_on_stored_results_and_trains(open_page):
     page: Page = open_page(ADDRESS.format(DenoisingState(tab="training", training="mixtures-linear", run=2)))
     record = stored("mixtures", "linear")
-    expect(page.locator(f"#{shell.body(ids.TRAINED)} > div")).to_have_text(words.meaning(record))
+    expect(page.locator(f"#{shell.body(ids.TRAINED)} > div")).to_have_text(
+        [view.caption(None, record) for view in (CURVES, RUNS)]
+    )
     page.locator(f"#{shell.graph(ids.MATRICES)} .heatmaplayer image").first.wait_for()
     page.locator(f"#{shell.graph(ids.SCALES)} .heatmaplayer image").wait_for()
     written(page, "run", "2")

@@ -20,7 +20,6 @@ from app.core.errors import RequestError
 from app.core.settings import Settings
 from app.pages.regression import maps
 from app.pages.regression.address import ADDRESS, RegressionState
-from app.pages.regression.callbacks import file_of
 from app.pages.regression.service import Regressions, position_names
 from app.shell.views import table
 from tests.messages import refused, says
@@ -136,13 +135,13 @@ def test_files_hold_what_is_shown(service: Regressions) -> None:
         assert file.name.startswith("regression-") and "d2-nonzero1-seed0" in file.name
         return pd.read_csv(io.BytesIO(file.content))
 
-    errors = read(table(service.workshop, ERRORS, chosen, file_of(ERRORS, chosen)))
+    errors = read(table(service.workshop, ERRORS, chosen))
     assert set(errors.name) == {"three-mhsa", "three-mssa", "least squares", "averaging", "3 nearest"}
     entries = read(maps.make_file(service, shown, [1, 0], "3")).set_index(["query", "key"])
     assert len(entries) == 13 * 14 // 2
     pattern = service.prompt(chosen, 3).patterns.pattern
     assert entries.attention["x3", "y1"] == pytest.approx(pattern[1, 0, 4, 1], rel=1e-5)
-    rows = {view: len(read(table(service.workshop, view, chosen, file_of(view, chosen)))) for view in VIEWS[1:]}
+    rows = {view: len(read(table(service.workshop, view, chosen))) for view in VIEWS[1:]}
     assert rows == {LAYERS: 3, WITHOUT: 6, MOTIFS: 30, SUPPORT: 6}
     with pytest.raises(RequestError, match="nothing to save"):
         maps.make_file(service, None, [0, 0], "0")
