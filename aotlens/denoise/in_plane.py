@@ -75,9 +75,9 @@ def descend_in_plane(
     energy: str = "memory",
     alpha: float | int,
     beta: float | int,
-    share: float = 1.0,
+    share: float | int = 1.0,
     n_steps: int = 20,
-    query: tuple[float, float] | None = None,
+    query: tuple[float | int, float | int] | None = None,
     n_points: int = 61,
 ) -> PlaneDescent:
     """Draw one prompt of a task in two dimensions, and take its query down its energy.
@@ -104,7 +104,14 @@ def descend_in_plane(
 
 
 def descend_by_share(
-    task: Task, prompts: Prompts, share: float, *, energy: str, alpha: float | int, beta: float | int, n_steps: int
+    task: Task,
+    prompts: Prompts,
+    share: float | int,
+    *,
+    energy: str,
+    alpha: float | int,
+    beta: float | int,
+    n_steps: int,
 ) -> Descent:
     """`descend` in steps of `share` times the γ at which a step is the attention layer. Raises `ValueError` as it."""
     require_whole("n_steps", n_steps, 0)

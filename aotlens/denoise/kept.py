@@ -47,7 +47,7 @@ def named_training(name: str) -> DenoiserTraining:
         raise ValueError(f"The training {name} can't be read. {why}") from error
 
 
-def scales(training: DenoiserTraining) -> dict[str, tuple[float, float]]:
+def scales(training: DenoiserTraining) -> dict[str, tuple[float | int, float | int]]:
     """Named (α, β) of the best scaled identities and of runs that are not stuck, signs that flip together undone."""
     layers, best = training.layers, training.optimum
     points = {} if layers.kind == "linear" else {BEST: (best.alpha, best.beta)}
@@ -101,7 +101,7 @@ class FoundScales(Result):
     """The loss over α and β with what the runs of a training found."""
 
     landscape: Landscape
-    points: Mapping[str, tuple[float, float]]
+    points: Mapping[str, tuple[float | int, float | int]]
     """Named (α, β): the best, each run's, and the mean of several runs."""
 
     @property

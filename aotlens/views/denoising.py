@@ -41,16 +41,16 @@ class InPlane:
     task: str = "spheres"
     energy: str = "memory"
     tokens: int = 20
-    noise: float = 0.1
+    noise: float | int = 0.1
     components: int = 3
     """Of mixtures only."""
-    alpha: float = 1.0
-    beta: float = 10.0
-    share: float = 1.0
+    alpha: float | int = 1.0
+    beta: float | int = 10.0
+    share: float | int = 1.0
     """γ ÷ the γ at which a step is the attention layer."""
     steps: int = 20
     seed: int = 0
-    query: tuple[float, ...] | None = None
+    query: tuple[float | int, ...] | None = None
     """Where somebody has put the query; None: as it was drawn."""
 
     def file(self, what: str) -> str:
@@ -291,7 +291,7 @@ RUNS = View(
 )
 
 
-def best_scales(chosen: InPlane) -> Mapping[str, float]:
+def best_scales(chosen: InPlane) -> Mapping[str, float | int]:
     """The α and β that lose least on a task: for softmax by a scan of β, for linear attention the product."""
     import torch
 

@@ -48,10 +48,10 @@ class Chosen:
     """Points of the longest prompt that each of the models reads."""
     dims: int | None = None
     nonzero: int | None = None
-    noise: float = 0.0
-    scale: float = 1.0
-    mean: float = 0.0
-    skew: float = 0.0
+    noise: float | int = 0.0
+    scale: float | int = 1.0
+    mean: float | int = 0.0
+    skew: float | int = 0.0
     seed: int = 0
     how: str = "mean"
     log: bool = False

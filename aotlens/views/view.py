@@ -32,10 +32,10 @@ class Parameter:
     """A number that is chosen: what it is called, the first value, its bounds, and its steps."""
 
     label: str
-    first: float
-    least: float
-    most: float
-    step: float = 1
+    first: float | int
+    least: float | int
+    most: float | int
+    step: float | int = 1
 
     @property
     def whole(self) -> bool:

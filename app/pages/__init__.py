@@ -8,7 +8,7 @@ service.py     what computes for it, from the core; no Dash
 layout.py      what is there
 callbacks.py   what it asks of the server
 words.py       sentences about results
-files.py       what can be saved
+files.py       what can be saved, unless its panels show views (app/shell/views.py)
 NAME.js, NAME.css  what happens in the browser, and how it looks
 """
 
