@@ -72,6 +72,8 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
         for name in ("add_cross_attention", "scale_attn_by_inverse_layer_idx")
         if config.get(name)
     ]
+    if config.get("model_type", "gpt2") != "gpt2":  # GPTBigCode's heads are in another order
+        problems.append(f"model_type={config['model_type']!r}")
     if has_mlp and str(act_fn) not in ACTIVATIONS:
         problems.append(f"activation_function={act_fn!r}")
     if not isinstance(n_heads, int) or n_heads < 1 or d_model % n_heads:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -161,6 +162,12 @@ def _plan(
         require_family(material, ours.norm is not None, is_checked)
         return Plan(format="tensors by name", cfg=ours, key_map=key_map or {}), ours.to_dict()
     if key_map is not None:
+        fields = ModelConfig.__dataclass_fields__.keys()
+        said = set() if config is None or isinstance(config, ModelConfig) else set(config)
+        if set(REQUIRED_SIZES) <= said:
+            near = {name: get_close_matches(name, fields, 1) for name in sorted(said - fields)}
+            hints = [f"{name}{f' (did you mean {other[0]}?)' if other else ''}" for name, other in near.items()]
+            raise ValueError(f"config= beside key_map= takes fields of ModelConfig; it has no {', '.join(hints)}.")
         raise ValueError(
             "key_map= says what other names mean in ours, so it needs config=, a ModelConfig or its fields (at least "
             f"{', '.join(REQUIRED_SIZES)})."

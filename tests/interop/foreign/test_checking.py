@@ -174,3 +174,11 @@ def test_an_import_is_refused_where_it_disagrees_and_says_what_it_agreed_with(
     np.savez(tmp_path / "other.npz", ids=TOKENS.numpy())
     with refused("tokens", "logits", "numpy.savez", error=CheckpointError):
         read_check(tmp_path / "other.npz")
+
+
+def test_a_setting_beside_a_key_map_that_is_none_of_ours_is_named(tmp_path: Path) -> None:
+    torch.save({"x": torch.zeros(1)}, tmp_path / "toy.pth")
+    with refused("it has no act_fun (did you mean act_fn?), zzz.", error=CheckpointError):
+        aotlens.load(tmp_path / "toy.pth", config={**SIZES, "act_fun": "relu", "zzz": 1}, key_map=KEY_MAP)
+    with refused("at least n_layers", error=CheckpointError):
+        aotlens.load(tmp_path / "toy.pth", config={"zzz": 1}, key_map=KEY_MAP)

@@ -146,3 +146,13 @@ def test_a_module_in_memory_is_its_state_dict() -> None:
 def test_what_does_not_open_in_memory_says_why(make: Callable[[], Any], parts: tuple[str, ...]) -> None:
     with refused(*parts):
         aotlens.load(make())
+
+
+def test_a_gpt_bigcode_has_gpt2s_names_and_its_heads_in_another_order(tmp_path: Path) -> None:
+    sizes = {"vocab_size": 30, "n_embd": 16, "n_layer": 2, "n_head": 4, "n_positions": 16}
+    ends = {"bos_token_id": 0, "eos_token_id": 1}
+    for multi_query in (False, True):
+        config = transformers.GPTBigCodeConfig(**sizes, **ends, multi_query=multi_query)
+        noisy(transformers.GPTBigCodeForCausalLM(config)).save_pretrained(tmp_path / str(multi_query))
+        with refused("outside the family", "model_type='gpt_bigcode'", error=CheckpointError):
+            aotlens.load(tmp_path / str(multi_query))
