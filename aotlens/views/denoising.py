@@ -175,9 +175,9 @@ class Trained:
 
 #: What the paper says of its own runs (Figure 3 and its text), by task and attention.
 _PAPER = {
-    ("LinearSubspaces", "linear"): "αβ = 0.327",
-    ("LinearSubspaces", "softmax"): "β = 0.194, α = 1.607",
-    ("GaussianMixtures", "softmax"): "β = 5.127, α ≈ 1",
+    "LinearSubspaces linear": "αβ = 0.327",
+    "LinearSubspaces softmax": "β = 0.194, α = 1.607",
+    "GaussianMixtures softmax": "β = 5.127, α ≈ 1",
 }
 _KINDS = {"LinearSubspaces": "subspaces", "Spheres": "spheres", "GaussianMixtures": "mixtures"}
 
@@ -210,7 +210,7 @@ def of_scales(record: DenoiserTraining) -> str:
         text = f"αβ = {_spread(alpha * beta, 3)}; the best is {best.beta:.4g}"
     else:
         text = f"β = {_spread(beta, 3)}, α = {_spread(alpha, 3)}; the best are {best.beta:.3g} and {best.alpha:.3g}"
-    paper = _PAPER.get((type(layers.task).__name__, layers.kind))
+    paper = _PAPER.get(f"{type(layers.task).__name__} {layers.kind}")
     theirs = f" (the paper’s: {paper})" if paper and layers.transform is None else ""
     return f"Mean diagonals found: {text}{theirs}."
 

@@ -101,7 +101,7 @@ def show_views(
     )
     def draw(seen: dict[str, Any], theme: Theme | None, given: dict[str, Any], before: dict[str, str] | None) -> Any:
         panels: dict[str, Any] = {}
-        drawn = dict(before or {})
+        drawn = dict(before) if isinstance(before, dict) else {}
         for name, view in views.items():
             key, answer = _drawn(workshop, view, values, seen[name], theme or "light", given, drawn.get(name))
             panels[name] = answer or dict.fromkeys(_PARTS, no_update)
