@@ -29,6 +29,14 @@ def address(**state: Any) -> str:
     return ADDRESS.format(DenoisingState(**state))
 
 
+#: A graph is drawn once in a size of its own, and then in its box's.
+_FILLS = """id => {
+    const { _fullLayout, parentElement } = document.querySelector(`#${id} .js-plotly-plot`);
+    const { width, height } = parentElement.getBoundingClientRect();
+    return Math.abs(_fullLayout.width - width) < 2 && Math.abs(_fullLayout.height - height) < 2;
+}"""
+
+
 def says(page: Page, service: Denoising, state: DenoisingState) -> None:
     """Waits until the page says the numbers of a state, and its pictures are drawn."""
     asked = in_plane(state)
@@ -36,6 +44,7 @@ def says(page: Page, service: Denoising, state: DenoisingState) -> None:
     expect(page.locator(f"#{shell.body(ids.PANEL)} > div")).to_have_text(lines)
     for panel in (ids.PLANE, ids.ERRORS):
         page.locator(f"#{shell.graph(panel)} .scatterlayer .trace").first.wait_for()
+        page.wait_for_function(_FILLS, arg=shell.graph(panel))
     settled(page)
 
 
