@@ -17,6 +17,7 @@
     aotlens bigrams CHECKPOINT [--token TEXT] [--corpus SPEC]
     aotlens compile FFN.safetensors --bound M --tolerance E
     aotlens distill CHECKPOINT --corpus SPEC [--hidden 0,4,16,64] [--out FILE]
+    aotlens view FAMILY [CHECKPOINT] [--view NAME] [--python]
     aotlens report CHECKPOINT -o report.html [--corpus SPEC]
     aotlens sweep SWEEP.toml [--dask ADDRESS] | sweep status SWEEP.toml
     aotlens --version
@@ -53,6 +54,7 @@ from aotlens.commands import (
     sweep,
     train,
     trigrams,
+    view,
 )
 from aotlens.commands.shared import PLAIN, one_line, print_text, printable
 
@@ -75,6 +77,7 @@ app.command("trigrams")(trigrams.trigrams_command)
 app.command("bigrams")(bigrams.bigrams_command)
 app.command("compile")(compiling.compile_command)
 app.command("distill")(distill.distill_command)
+app.add_typer(view.app, name="view")
 app.command("report")(report.report_command)
 app.add_typer(sweep.app, name="sweep")
 

@@ -11,5 +11,6 @@ generate.py      aotlens generate
 paths.py         aotlens paths; why.py has what it prints of an attention score
 trigrams.py      aotlens trigrams
 compiling.py     aotlens compile
+view.py          aotlens view, from the declarations of aotlens.views
 report.py        aotlens report
 """

@@ -16,7 +16,7 @@ from __future__ import annotations
 from aotlens.data.corpus import Corpus, Document, Split, TailHeldOut, documents_sha256, hold_out
 from aotlens.data.masking import IGNORED, MASK_FRACTION, mask_tokens
 from aotlens.data.regression import Curriculum, RegressionPrompts, RegressionTask, interleave
-from aotlens.data.sampler import BatchSampler, repeated_random_tokens
+from aotlens.data.sampler import BatchSampler, repeated_random_tokens, repeated_targets
 from aotlens.data.sources import open_corpus
 from aotlens.data.symbols import SymbolTokenizer, tokenizer_from_json
 from aotlens.data.token_file import TokenFile
@@ -47,6 +47,7 @@ __all__ = [
     "mask_tokens",
     "open_corpus",
     "repeated_random_tokens",
+    "repeated_targets",
     "spread_windows",
     "tokenizer_from_json",
     "validation_windows",

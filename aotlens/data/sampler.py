@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from aotlens.conventions import require_seed
+from aotlens.conventions import IGNORED, require_seed
 from aotlens.data.token_file import TokenFile
 
 SHORTEST_SEGMENT = 8  # tokens in a repeated segment
@@ -141,6 +141,22 @@ def repeated_random_tokens(
         return torch.from_numpy(with_start(rows, eot_id))
     half = _random_tokens(uniform_words(seed, _REPEATED_STREAM, 0, (batch_size, half_length)), d_vocab, eot_id)
     return torch.from_numpy(with_start(np.concatenate([half, half], axis=1), eot_id))
+
+
+def repeated_targets(tokens: Int64[Tensor, "batch pos"], half_length: int) -> Int64[Tensor, "batch pos"]:
+    """The next tokens of `repeated_random_tokens` that are known from the first half; all others are ignored (−100).
+
+    `[batch, pos]`, as `tokens`: of a row of a separator (or none) and ``half_length`` tokens twice, the targets are the
+    second half but for its first token, which nothing foretells. Raises `ValueError` for rows of another length.
+    """
+    start = tokens.shape[1] - 2 * half_length
+    if half_length < 2 or start not in (0, 1):
+        raise ValueError(
+            f"expected rows of at most a separator and {half_length} tokens twice, at least 2, got {tokens.shape[1]}."
+        )
+    targets = torch.full_like(tokens, IGNORED)
+    targets[:, start + half_length : -1] = tokens[:, start + half_length + 1 :]
+    return targets
 
 
 def uniform_words(seed: int, stream: int, step: int, shape: tuple[int, int]) -> np.ndarray:

@@ -13,7 +13,7 @@ from aotlens.plots.head_points import head_points
 from aotlens.plots.labels import plotly_text
 
 if TYPE_CHECKING:
-    from aotlens.denoise.regression import LayerReadings, SupportScores
+    from aotlens.denoise.regression import LayerReadings, RegressionComparison, SupportScores
     from aotlens.evaluate import RegressionErrors
 
 #: Errors below this are left out where the axis is logarithmic: least squares' are 0 but for rounding.
@@ -40,6 +40,11 @@ def regression_curves(
     loud = [result.bands for result in listed if result.name not in quiet]
     _cut_off(figure, loud, log)
     return figure
+
+
+def compared_regression(result: RegressionComparison, *, log: bool = False, theme: Theme = "light") -> go.Figure:
+    """Errors by the number of examples: models with their bands, baselines dashed."""
+    return regression_curves(result.errors, quiet=result.baselines, log=log, theme=theme)
 
 
 def layer_curves(result: LayerReadings, *, log: bool = False, theme: Theme = "light") -> go.Figure:

@@ -35,13 +35,13 @@ from aotlens.plots.matrix import matrix_map
 from aotlens.plots.nonlinearity import error_lines, error_surfaces
 from aotlens.plots.paths import FlowNode, flow_graph, order_bars
 from aotlens.plots.projections import distortion_plot
-from aotlens.plots.regression import layer_curves, regression_curves, support_points
+from aotlens.plots.regression import compared_regression, layer_curves, regression_curves, support_points
+from aotlens.plots.sufficient import sufficient_points
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from aotlens.circuits import Circuit, Composition, Overview, Spectrum
-    from aotlens.denoise.regression import RegressionComparison
     from aotlens.distill import Distillation, SubstitutionCosts
     from aotlens.distill.compile.curves import ErrorCurve, ErrorSurface
     from aotlens.heads import (
@@ -167,11 +167,6 @@ def each_head(result: EachHead, *, theme: Theme = "light") -> go.Figure:
     values = np.full((layers.max() + 1, heads.max() + 1, 3), np.nan)
     values[layers, heads] = np.column_stack([result.changes, result.intervals()])
     return head_points(values[..., 0], values[..., 1:], quantity=f"change in {result.unit}", theme=theme)
-
-
-def compared_regression(result: RegressionComparison, *, log: bool = False, theme: Theme = "light") -> go.Figure:
-    """Errors by the number of examples: models with their bands, baselines dashed."""
-    return regression_curves(result.errors, quiet=result.baselines, log=log, theme=theme)
 
 
 def composition(result: Composition, *, head: HeadLike, above_null: bool = True, theme: Theme = "light") -> go.Figure:
@@ -368,6 +363,7 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.heads.matching.HeadMatching": matching,
     "aotlens.heads.patterns.AttentionPatterns": attention,
     "aotlens.heads.subspaces.HeadSubspaces": subspace_overlaps,
+    "aotlens.heads.sufficient.SufficientHeads": sufficient_points,
     "aotlens.paths.expansion.PathExpansion": orders,
     "aotlens.paths.importance.TermImportance": importance,
     "aotlens.paths.patch_curves.PatchCurves": insertion_and_deletion,

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import aotlens.views
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 #: The packages whose functions may be swept.
 PACKAGES = ("circuits", "heads", "trigrams", "paths", "distill", "denoise", "evaluate")
+#: Views, as `views.sufficient.heads`: their parameters are the settings.
+VIEWS = "views"
 #: The figures of a checkpoint's card, which no function computes.
 METRICS = "metrics"
 #: Parameters that the sweep's [data] fill: required ones, and those that a setting calls `DATA`.
@@ -32,14 +36,14 @@ TASK = "task"
 
 
 def names() -> list[str]:
-    """Every analysis by name: public functions of the library that take a model first."""
-    return [METRICS, *(f"{package}.{name}" for package in PACKAGES for name in _functions(package))]
+    """Every analysis by name: public functions of the library that take a model first, and views of a checkpoint."""
+    return [METRICS, *(f"{package}.{name}" for package in (*PACKAGES, VIEWS) for name in _functions(package))]
 
 
 def function(name: str) -> Callable[..., Any]:
     """The function of that name. Raises `ValueError`, with names that are near, for one that is not there."""
     package, _, own = name.partition(".")
-    if package in PACKAGES and own in (functions := _functions(package)):
+    if package in (*PACKAGES, VIEWS) and own in (functions := _functions(package)):
         return functions[own]
     known = names()
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or known[:3]
@@ -49,6 +53,9 @@ def function(name: str) -> Callable[..., Any]:
 
 
 def _functions(package: str) -> dict[str, Callable[..., Any]]:
+    if package == VIEWS:
+        families = [family for family in map(aotlens.views.family, aotlens.views.FAMILIES) if family.reads is not None]
+        return {f"{each.name}.{view.name}": each.analysis(view) for each in families for view in each.views}
     home = import_module(f"aotlens.{package}")
     each = {name: getattr(home, name) for name in home.__all__}
     return {
@@ -107,7 +114,9 @@ def reads(name: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
 
 def wants_task(name: str, settings: Mapping[str, Any]) -> bool:
     """Whether the analysis is of in-context regression, and no setting says of which task."""
-    return name != METRICS and TASK in inspect.signature(function(name)).parameters and TASK not in settings
+    if name == METRICS or name.startswith(f"{VIEWS}."):
+        return False
+    return TASK in inspect.signature(function(name)).parameters and TASK not in settings
 
 
 def call(

@@ -2,19 +2,51 @@
 
     from aotlens.views import regression
 
-    values = regression.values("regression-5d-mhsa", nonzero=2)
+    values = regression.FAMILY.chosen("regression-5d-mhsa", nonzero=2)
     scores = regression.SUPPORT.result(values)
     print(regression.SUPPORT.caption(values, scores))
     print(regression.SUPPORT.python(values))
 
 calls.py        calls of the library as values, run and printed
 view.py         what a view is
+family.py       views with the same parameters
 regression.py   in-context regression
+denoising.py    in-context denoising
+sufficient.py   heads that do a task by themselves
 """
 
 from __future__ import annotations
 
-from aotlens.views.calls import Call, Load, Part, Workshop, call, make
-from aotlens.views.view import About, Parameter, View
+from importlib import import_module
 
-__all__ = ["About", "Call", "Load", "Parameter", "Part", "View", "Workshop", "call", "make"]
+from aotlens.views.calls import Call, Load, Part, Workshop, call, make
+from aotlens.views.family import Choice, Family
+from aotlens.views.view import About, Parameter, Values, View
+
+__all__ = [
+    "FAMILIES",
+    "About",
+    "Call",
+    "Choice",
+    "Family",
+    "Load",
+    "Parameter",
+    "Part",
+    "Values",
+    "View",
+    "Workshop",
+    "call",
+    "family",
+    "make",
+]
+
+#: The modules here that have a `FAMILY`, each by its family's name: to list them costs no import.
+FAMILIES = ("denoising", "regression", "sufficient")
+
+
+def family(name: str) -> Family:
+    """The family of that name. Raises ValueError where there is none."""
+    if name not in FAMILIES:
+        raise ValueError(f"{name!r}: expected one of {', '.join(FAMILIES)}.")
+    found: Family = import_module(f"aotlens.views.{name}").FAMILY
+    return found

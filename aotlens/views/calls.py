@@ -18,7 +18,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
-from typing import Any
+from inspect import signature
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aotlens.conventions import Progress
 
 #: The longest line of what is printed; a longer call has an argument a line.
 _LINE = 110
@@ -126,13 +132,19 @@ def make(function: str, *args: Any, **options: Any) -> Call:
 
 
 class Workshop:
-    """Where calls are run: here from the user's own checkpoints, remembering nothing."""
+    """Where calls are run: here from the user's own checkpoints and those of `folders`, remembering nothing."""
+
+    progress: Progress | None = None
+    """Told by functions that count what they do."""
+
+    def __init__(self, folders: Sequence[Path] = ()) -> None:
+        self._folders = folders
 
     def load(self, checkpoint: str) -> Any:
         """The model of a checkpoint."""
         from aotlens.checkpoints import load
 
-        return load(checkpoint)
+        return load(checkpoint, folders=self._folders)
 
     def call(self, node: Call, work: Callable[[], Any]) -> Any:
         """The result of a call that is worth remembering: what `work` gives. Its arguments are run inside `work`."""
@@ -160,6 +172,8 @@ def _called(node: Call, workshop: Workshop) -> Any:
     function = _found(node.function) if isinstance(node.function, str) else _run(node.function, workshop)
     args = [_run(each, workshop) for each in node.args]
     options = {name: _run(each, workshop) for name, each in (node.options or {}).items()}
+    if workshop.progress is not None and "progress" in signature(function).parameters:
+        options["progress"] = workshop.progress
     handed = [each.checkpoint for each in _given(node) if isinstance(each, Load)]
     return workshop.use(handed, lambda: function(*args, **options))
 

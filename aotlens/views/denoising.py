@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aotlens.views.calls import Call, call, make
+from aotlens.views.family import Choice, Family
 from aotlens.views.view import About, Parameter, View
 
 if TYPE_CHECKING:
@@ -153,6 +154,15 @@ ERRORS = View(
     call=_errors,
     caption=_of_errors,
     file=lambda chosen: chosen.file("errors"),
+)
+
+FAMILY = Family(
+    name="denoising",
+    about="What does a query of a prompt in the plane do in the energy of its context, and is one step of attention "
+    "enough?",
+    views=(ERRORS, PLANE),
+    values=InPlane,
+    parameters={"task": Choice("Task", TASKS), "energy": Choice("Energy", ENERGIES), **PARAMETERS},
 )
 
 # ── trained layers ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -9,15 +9,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aotlens.views.calls import Call, Load, call, make
+from aotlens.views.family import Choice, Family
 from aotlens.views.view import About, Parameter, View
 
 if TYPE_CHECKING:
+    from aotlens.checkpoints import CheckpointInfo
     from aotlens.denoise.regression import LayerReadings, RegressionComparison, SupportScores
     from aotlens.heads import EachHead, MotifScores
 
 #: Prompts over which errors are averaged; on which layers are read off, and as many others that the probes are fitted
 #: on; on which heads are left out and motifs are measured; of the support's scores; and of which maps are shown.
 N_PROMPTS, N_READ, N_HEADS, N_SUPPORT, N_SHOWN = 320, 200, 128, 256, 32
+
+#: The most numbers that an input may have where they are chosen.
+MOST_D = 64
 
 #: What the prompts are drawn from, beside the number of coordinates and of weights that count.
 PARAMETERS = {
@@ -85,23 +90,20 @@ class Chosen:
         return f"regression-{what}-{'-'.join(parts)}-seed{self.seed}"
 
 
-def values(*models: str, **chosen: Any) -> Chosen:
-    """A choice for these checkpoints, the first of which is looked into. Raises ValueError for none, for checkpoints
-    that are no models of regression or differ in what they read, and for what is out of bounds."""
-    from aotlens.checkpoints import find_checkpoint
-
-    configs = {name: find_checkpoint(name).model for name in models}
-    widths = {name: int(cfg.get("d_in") or cfg.get("d_model") or 0) for name, cfg in configs.items()}
-    if not models or len(set(widths.values())) > 1:
-        raise ValueError(f"expected checkpoints of regression that read equally many numbers, got {widths or 'none'}.")
-    for name, parameter in PARAMETERS.items():
-        given = chosen.get(name, parameter.first)
-        if parameter.within(given) != given:
-            raise ValueError(
-                f"{name}: expected a number from {parameter.least:g} to {parameter.most:g}, got {given!r}."
-            )
-    points = {name: (int(cfg["n_ctx"]) + 1) // 2 for name, cfg in configs.items()}
+def _values(*infos: CheckpointInfo, **chosen: Any) -> Chosen:
+    widths = {info.name: int(info.model.get("d_in") or info.model["d_model"]) for info in infos}
+    if len(set(widths.values())) > 1:
+        raise ValueError(f"expected checkpoints of regression that read equally many numbers, got {widths}.")
+    points = {info.name: (int(info.model["n_ctx"]) + 1) // 2 for info in infos}
+    models = tuple(widths)
     return Chosen(models=models, checkpoint=models[0], d=widths[models[0]], points=points, **chosen)
+
+
+def regresses(info: CheckpointInfo) -> bool:
+    """Whether a checkpoint is of in-context regression: vectors in, one number out, later tokens unseen."""
+    model = info.model
+    ends = model.get("read_in"), model.get("read_out"), model.get("d_out")
+    return ends == ("vectors", "vectors", 1) and bool(model.get("causal", True))
 
 
 # ── errors of models ────────────────────────────────────────────────────────────────────────────────────────────
@@ -324,3 +326,18 @@ SUPPORT = View(
 
 #: Of several models, and of the one that is looked into.
 VIEWS: Sequence[View] = (ERRORS, LAYERS, WITHOUT, MOTIFS, SUPPORT)
+
+FAMILY = Family(
+    name="regression",
+    about="How well do models regress in context, and which layers and heads do it?",
+    views=VIEWS,
+    values=_values,
+    parameters={
+        "dims": Parameter("Dimension of inputs", None, least=1, most=MOST_D),
+        "nonzero": Parameter("Nonzero weights", None, least=1, most=MOST_D),
+        **PARAMETERS,
+        "how": Choice("In the place of a head", STAND_INS),
+    },
+    reads=regresses,
+    several=True,
+)

@@ -32,7 +32,8 @@ class Parameter:
     """A number that is chosen: what it is called, the first value, its bounds, and its steps."""
 
     label: str
-    first: float | int
+    first: float | int | None
+    """None where something else than a number is taken unless told."""
     least: float | int
     most: float | int
     step: float | int = 1
@@ -45,6 +46,8 @@ class Parameter:
     def within(self, value: Any) -> Any:
         """A value within the bounds; the first one for what is no number."""
         number = value if isinstance(value, int | float) and not isinstance(value, bool) else self.first
+        if number is None:
+            return None
         number = min(max(number, self.least), self.most)
         return int(number) if self.whole else float(number)
 
@@ -72,13 +75,18 @@ class View:
     """Options of `aotlens.plot`."""
     table: str = "to_frame"
     """The result's method that gives the table."""
+    slow: str = ""
+    """What its call counts (`progress`), where that takes so long that it is started and watched."""
 
     def result(self, values: Values, workshop: Workshop | None = None) -> Any:
         """The result. Raises ValueError where there is none, with what is missing, and what the library raises."""
+        return self._call(values).run(workshop)
+
+    def _call(self, values: Values) -> Call:
         missing = self.missing(values)
         if missing is not None:
             raise ValueError(missing)
-        return self.call(values).run(workshop)
+        return self.call(values)
 
     def figure(self, values: Values, result: Any, theme: Theme = "light") -> go.Figure:
         """The figure of a result."""
@@ -92,11 +100,14 @@ class View:
         return frame
 
     def python(self, values: Values) -> str:
-        """Lines that give the result, its table and its figure."""
+        """Lines that give the result, its table and its figure. Raises ValueError where there is none, as `result`."""
         options = "".join(f", {name}={value!r}" for name, value in self.drawn(values).items())
-        return self.call(values).python(f"table = result.{self.table}()", f"figure = aotlens.plot(result{options})")
+        return self._call(values).python(f"table = result.{self.table}()", f"figure = aotlens.plot(result{options})")
 
     def key(self, values: Values) -> str:
         """What a picture of it depends on, as text."""
+        missing = self.missing(values)
+        if missing is not None:
+            return missing
         call = self.call(values)
-        return f"{self.missing(values)}{call.source}{call.stamps}{self.drawn(values)}"
+        return f"{call.source}{call.stamps}{self.drawn(values)}"

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aotlens.checkpoints import CheckpointInfo, list_checkpoints
+from aotlens.views.regression import regresses
 from app.core.cache import Cache, Memory
 from app.core.errors import RequestError
 from app.core.reading import Reading
@@ -36,6 +37,11 @@ class LoadedModel:
     exclusive: threading.Lock
     key: str
     """Changes when the weights do, so that a checkpoint trained again isn't served from a cache."""
+
+    def copied(self) -> AttentionOnlyTransformer:
+        """A copy of the model, which runs for minutes while others use the original."""
+        with self.exclusive:
+            return copy.deepcopy(self.model)
 
 
 class Catalog:
@@ -119,9 +125,7 @@ class Catalog:
     @staticmethod
     def regresses(info: CheckpointInfo) -> bool:
         """Whether the Regression page can show it: vectors in, one number out, later tokens unseen."""
-        model = info.model
-        ends = model.get("read_in"), model.get("read_out"), model.get("d_out")
-        return info.problem is None and ends == ("vectors", "vectors", 1) and bool(model.get("causal", True))
+        return info.problem is None and regresses(info)
 
     def page_of(self, info: CheckpointInfo) -> str | None:
         """The name of the page that shows a checkpoint's heads; None where none does."""

@@ -101,6 +101,8 @@ class Settings:
     """Energies in the plane that are kept, with the prompts that errors are averaged over."""
     n_regressions: int = 128
     """Results of in-context regression that are kept in memory; the least recently used go first."""
+    n_views: int = 64
+    """Results that are kept of each page that is made of views alone; the least recently used go first."""
     max_models: int = 4
     """Models kept in memory; the least recently used goes first."""
     job_seconds: float = 3600.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from aotlens.views import Call, View, Workshop
 from app.core.errors import RequestError
 
 if TYPE_CHECKING:
+    from aotlens.conventions import Progress
     from app.core import Core
 
 
@@ -17,17 +19,27 @@ class AppWorkshop(Workshop):
     """The app's: at most `kept` results, within its memory, each made once for as long as the weights are the same."""
 
     def __init__(self, core: Core, kept: int) -> None:
+        super().__init__()
         self._catalog = core.catalog
         self._kept = core.memory.cache(kept)
 
     def load(self, checkpoint: str) -> Any:
         """The model of a checkpoint."""
-        return self._catalog.load(checkpoint).model
+        loaded = self._catalog.load(checkpoint)
+        return loaded.model if self.progress is None else loaded.copied()
 
     def call(self, node: Call, work: Callable[[], Any]) -> Any:
         """What has been kept of a call, or what `work` gives."""
-        weights = tuple(self._catalog.load(name).key for name in node.models)
-        return self.keep((node.source, node.stamps, weights), work)
+        return self.keep(self._key(node), work)
+
+    def _key(self, node: Call) -> Hashable:
+        return node.source, node.stamps, tuple(self._catalog.load(name).key for name in node.models)
+
+    def told(self, progress: Progress) -> AppWorkshop:
+        """The same for long work: it says how far it is, and runs copies of models while others use the originals."""
+        other = copy.copy(self)
+        other.progress = progress
+        return other
 
     def keep(self, key: Hashable, work: Callable[[], Any]) -> Any:
         """What has been kept under a key, or what `work` gives."""
@@ -35,13 +47,22 @@ class AppWorkshop(Workshop):
 
     def use(self, models: Sequence[str], function: Callable[[], Any]) -> Any:
         """What a function gives that has these models to itself."""
+        if self.progress is not None:  # they are copies
+            return function()
         with ExitStack() as all_of_them:
             for name in sorted(set(models)):
                 all_of_them.enter_context(self._catalog.load(name).exclusive)
             return function()
 
+    def known(self, view: View, values: Any) -> bool:
+        """Whether a view's result is kept."""
+        return view.missing(values) is None and self._kept.known(self._key(view.call(values))) is not None
+
     def result(self, view: View, values: Any) -> Any:
-        """A view's result. Raises RequestError for what is missing and for what the library refuses."""
+        """A view's result. Raises RequestError for what is missing, for what the library refuses, and for what takes
+        long and has not been made."""
+        if view.slow and self.progress is None and view.missing(values) is None and not self.known(view, values):
+            raise RequestError("This takes long and has not been made for this choice: start it first.")
         try:
             return view.result(values, self)
         except ValueError as error:

@@ -1,6 +1,7 @@
 """The pages, in the order of the navigation: a folder each, which holds all that the page is.
 
-A new page is a folder with a `PAGE` (app/shell/page.py says what that is), and its name below. In a folder:
+A new page is a folder with a `PAGE` (app/shell/page.py says what that is), and its name below. One that is made of
+views needs no more than its `__init__.py` (app/shell/view_page.py; `sufficient` is one). In any other folder:
 
 address.py     what its address says, declared once
 ids.py         its components' ids
@@ -27,6 +28,7 @@ _NAMES = (
     "trigrams",
     "paths",
     "distillation",
+    "sufficient",
     "nonlinearity",
     "subspaces",
     "denoising",

@@ -163,6 +163,11 @@ def watched(panel: str) -> str:
     return f"{panel}-watched"
 
 
+def made(panel: str) -> str:
+    """The store with the key of the job whose result is there to be shown."""
+    return f"{panel}-made"
+
+
 def drawn(group: str) -> str:
     """The store of the elements that the browser draws in a group (`app.shell.drawn`)."""
     return f"{group}-drawn"

@@ -11,16 +11,19 @@ import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dash import Input, Output, State, html, no_update
+import dash_mantine_components as dmc
+from dash import Input, Output, State, dcc, html, no_update
 
 from aotlens.plots import Theme
 from aotlens.views import View
 from app.core.errors import RequestError
 from app.core.files import File, csv_file
+from app.core.jobs import Job, Jobs, Report
 from app.core.workshop import AppWorkshop
 from app.shell import ids
 from app.shell import panel as frames
 from app.shell.app import App
+from app.shell.background import follow_job, job_bar
 from app.shell.browser import Browser
 from app.shell.callbacks import part, spoken
 from app.shell.graph import EMPTY, caption, figure
@@ -29,6 +32,7 @@ from app.shell.sharing import pass_on
 
 FILES = ("png", "svg", "csv", "python")
 _PARTS = ("figure", "caption", "notice")
+_NOT_MADE = "Not computed for this choice yet. Start does it in the background, where it can be stopped."
 _NOTHING: dict[str, Any] = {"figure": EMPTY, "caption": None, "notice": None}
 
 
@@ -48,8 +52,14 @@ def view_panel(
     Not `captioned` where the page says the answer elsewhere. With `after`, the page lays out the caption itself.
     """
     said = [] if after else [html.Div(caption(id), hidden=not captioned)]
-    content = [*before, *said, figure(id, size), *after]
+    starts = [_start(id)] if view.slow else []
+    content = [*before, *starts, *said, figure(id, size), *after]
     return frames.panel(id, view.title, about_view(view), content, controls=controls, exports=FILES, follows=follows)
+
+
+def _start(id: str) -> html.Div:
+    button = dmc.Button("Start", id=ids.start(id), n_clicks=0, size="compact-sm")
+    return html.Div([button, job_bar(id), dcc.Store(id=ids.made(id))], className="view-start")
 
 
 def about_view(view: View) -> Any:
@@ -93,13 +103,17 @@ def show_views(
         output={"panels": outputs, "keys": Output(keys, "data")},
         inputs={
             "seen": {panel: Input(ids.seen(panel), "data") for panel in views},
+            "made": {panel: Input(ids.made(panel), "data") for panel, view in views.items() if view.slow},
             "theme": Input(ids.THEME, "data"),
             "given": as_role(Input, inputs),
         },
         state={"before": State(keys, "data")},
         prevent_initial_call=True,
     )
-    def draw(seen: dict[str, Any], theme: Theme | None, given: dict[str, Any], before: dict[str, str] | None) -> Any:
+    def draw(
+        seen: dict[str, Any], made: dict[str, Any], theme: Theme | None, given: dict[str, Any],
+        before: dict[str, str] | None,
+    ) -> Any:  # fmt: skip
         panels: dict[str, Any] = {}
         drawn = dict(before) if isinstance(before, dict) else {}
         for name, view in views.items():
@@ -120,11 +134,59 @@ def _drawn(
 
     def compute() -> tuple[str, dict[str, Any] | None]:
         chosen = values(shown, **given)
-        key = hashlib.sha256(f"{theme}{view.key(chosen)}".encode()).hexdigest()[:16]
+        known = not view.slow or workshop.known(view, chosen)
+        key = hashlib.sha256(f"{theme}{known}{view.key(chosen)}".encode()).hexdigest()[:16]
+        if not known and view.missing(chosen) is None:
+            return key, None if key == before else {**_NOTHING, "caption": _NOT_MADE}
         return key, None if key == before else {"notice": None, **picture(workshop, view, chosen, theme)}
 
     answer, problem = spoken(compute, f"drawing {view.name}")
     return ("", {**_NOTHING, "notice": problem}) if answer is None else answer
+
+
+def follow_views(
+    app: App,
+    jobs: Jobs,
+    workshop: AppWorkshop,
+    views: Mapping[str, View],
+    values: Callable[[Mapping[str, Any]], Any],
+    *,
+    shown: str,
+) -> None:
+    """The callbacks of views that are slow: each is started by its panel's button, for what the store `shown` holds,
+    and drawn by `show_views` once it is made."""
+    for panel, view in views.items():
+        if view.slow:
+            _follow(app, jobs, workshop, panel, view, values, shown)
+
+
+def _follow(
+    app: App, jobs: Jobs, workshop: AppWorkshop, panel: str, view: View, values: Callable[..., Any], shown: str
+) -> None:
+    def start(session: str, shown: Any) -> Job:
+        if not shown:
+            raise RequestError("There is nothing chosen to start.")
+        chosen = values(shown)
+        missing = view.missing(chosen)
+        if missing is not None:
+            raise RequestError(missing)
+
+        def work(report: Report) -> None:  # the workshop keeps what it gives
+            workshop.told(lambda done, total: report(done, total, view.slow)).result(view, chosen)
+
+        key = f"{panel}:{view.call(chosen).source}"
+        if not workshop.known(view, chosen):
+            jobs.forget(key)  # its result was, and no longer fits
+        return jobs.start(key, view.title, work, session=session)
+
+    def done(job: Job) -> dict[str, Any]:
+        return {"made": job.key}
+
+    app.asked.declare({ids.made(panel): "key"})
+    follow_job(
+        app, jobs, panel, form=stores(shown=shown), start=start, done=done, output=stores(made=ids.made(panel)),
+        units={view.slow: view.slow}, failed=f"{view.title}: this could not be computed",
+    )  # fmt: skip
 
 
 def tables(

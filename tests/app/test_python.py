@@ -63,6 +63,7 @@ from tests.app.distillation.conftest import distil
 from tests.app.images import numbers as images
 from tests.app.regression import numbers as regression
 from tests.app.same_numbers import same
+from tests.app.sufficient import numbers as sufficient
 
 TEXT = "The captain bowed to the captain."
 #: What skip-trigrams are held against.
@@ -93,6 +94,7 @@ STATES: dict[str, Any] = {
     "nonlinearity": NonlinearityState(preset="sawtooth", eta=0.05, head=(1, 2), x=(0.25,)),
     "images": images.STATE,
     "regression": regression.STATE,
+    "sufficient": sufficient.STATE,
     "trigrams": TrigramsState(
         checkpoint="tiny-mhsa", head=(0, 1), k=40, source="captain", destination="·", within="all", row=3, after="the",
         corpus=key_of(BOOK), tokens=3000,
@@ -302,6 +304,7 @@ EXPECTED: dict[str, Expected] = {
     trigrams.ALL_HEADS: _kinds_by_head,
     trigrams.PATH: _bigrams,
     **denoising.EXPECTED,
+    **sufficient.EXPECTED,
 }
 
 
@@ -317,6 +320,7 @@ def at_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
     save_regression(home / "checkpoints", "regression-tied", attention="mssa")
     save_tiny(home / "checkpoints", "tiny-mssa", n_layers=3, n_heads=2, attention="mssa")
     save_path_checkpoint(home / "checkpoints")
+    sufficient.save_built(home / "checkpoints")
     distil(home / "distillations", "tiny-mhsa", home / "checkpoints", [0, 4], costs=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AOTLENS_HOME", str(home))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from aotlens.data import BatchSampler, TokenFile, repeated_random_tokens, validation_windows
+from aotlens.data import BatchSampler, TokenFile, repeated_random_tokens, repeated_targets, validation_windows
 from tests.messages import refused
 
 D_VOCAB = 5000
@@ -198,3 +198,18 @@ def test_repeated_random_tokens() -> None:
     assert len(rows.unique(dim=0)) == 40
     with pytest.raises(ValueError, match="expected d_vocab ≥ 2"):
         repeated_random_tokens(1, 1, 1, seed=0)
+
+
+@pytest.mark.parametrize("eot", [0, None])
+def test_targets_of_what_comes_again_are_those_that_were_there(eot):
+    tokens = repeated_random_tokens(50, 3, 6, 1, eot_id=eot)
+    targets = repeated_targets(tokens, 6)
+    start = 0 if eot is None else 1
+    for row, wanted in zip(tokens.tolist(), targets.tolist(), strict=True):
+        for place, target in enumerate(wanted):
+            known = start + 6 <= place < len(row) - 1
+            assert target == (row[place + 1] if known else -100)
+            assert not known or target == row[place + 1 - 6], "it has followed the same token before"
+    for wrong in (5, 7, 1):
+        with pytest.raises(ValueError, match="tokens twice"):
+            repeated_targets(tokens, wrong)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,7 +14,7 @@ from aotlens.data import RegressionTask
 from aotlens.denoise.regression import baseline_errors, read_layers
 from aotlens.denoise.regression.comparison import RegressionComparison
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
-from aotlens.views.regression import LAYERS, SUPPORT, VIEWS, WITHOUT, values
+from aotlens.views.regression import FAMILY, LAYERS, SUPPORT, VIEWS, WITHOUT
 from tests.messages import refused
 
 
@@ -33,7 +35,7 @@ def five(folder):
 
 
 def test_what_is_chosen_is_a_task_and_its_prompts(five):
-    chosen = values(five, nonzero=2, noise=0.25, seed=3)
+    chosen = FAMILY.chosen(five, nonzero=2, noise=0.25, seed=3)
     assert chosen.task.run() == RegressionTask(d=5, n_nonzero=2, noise_std=0.25)
     prompts = RegressionTask(d=5, n_nonzero=2, noise_std=0.25).sample(7, 11, 3)
     np.testing.assert_array_equal(chosen.prompts(7).run().tokens, prompts.tokens)
@@ -41,17 +43,17 @@ def test_what_is_chosen_is_a_task_and_its_prompts(five):
 
 @pytest.mark.parametrize(
     ("models", "chosen", "said"),
-    [((), {}, "equally many"), (("five", "three"), {}, "equally many"),
+    [((), {}, "got 0"), (("five", "three"), {}, "equally many"),
      (("five",), {"noise": 9.0}, "noise: expected a number from 0 to 2, got 9.0"), (("five",), {"seed": -1}, "seed")],
 )  # fmt: skip
 def test_what_cannot_be_chosen_is_refused(folder, models, chosen, said):
     with refused(said):
-        values(*(str(folder / name) for name in models), **chosen)
+        FAMILY.chosen(*(str(folder / name) for name in models), **chosen)
 
 
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)
 def test_its_python_gives_its_result_table_and_figure(view, five):
-    chosen = values(five, nonzero=2)
+    chosen = FAMILY.chosen(five, nonzero=2)
     result = view.result(chosen)
     space: dict[str, object] = {}
     exec(view.python(chosen), space)
@@ -63,18 +65,20 @@ def test_its_python_gives_its_result_table_and_figure(view, five):
 
 
 def test_the_call_is_the_librarys(five):
-    chosen, model = values(five, scale=0.5), aotlens.load(five)
+    chosen, model = FAMILY.chosen(five, scale=0.5), aotlens.load(five)
     expected = read_layers(model, RegressionTask(d=5, input_scale=0.5), n_prompts=200, seed=0)
     np.testing.assert_array_equal(LAYERS.result(chosen).probe_errors, expected.probe_errors)
 
 
 def test_what_is_missing_is_said_and_part_of_the_key(five):
     with refused("Set Nonzero weights below the dimension"):
-        SUPPORT.result(values(five))
-    assert SUPPORT.key(values(five)) != SUPPORT.key(values(five, nonzero=2))
-    assert WITHOUT.key(values(five)) != WITHOUT.key(values(five, how="zero"))
-    assert LAYERS.key(values(five)) != LAYERS.key(values(five, log=True)), "the axis is drawn"
-    assert WITHOUT.key(values(five)) == WITHOUT.key(values(five, log=True)), "where there is none, nothing changes"
+        SUPPORT.result(FAMILY.chosen(five))
+    assert SUPPORT.key(FAMILY.chosen(five)) != SUPPORT.key(FAMILY.chosen(five, nonzero=2))
+    assert WITHOUT.key(FAMILY.chosen(five)) != WITHOUT.key(FAMILY.chosen(five, how="zero"))
+    assert LAYERS.key(FAMILY.chosen(five)) != LAYERS.key(replace(FAMILY.chosen(five), log=True)), "the axis is drawn"
+    assert WITHOUT.key(FAMILY.chosen(five)) == WITHOUT.key(replace(FAMILY.chosen(five), log=True)), (
+        "where there is none, nothing changes"
+    )
 
 
 def test_errors_of_different_tasks_are_not_compared():

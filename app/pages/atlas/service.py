@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -147,8 +146,7 @@ class Atlases:
         loaded, text = self.core.catalog.load(order.checkpoint), self.core.corpora.text(order.corpus, info)
         assert text.corpus is not None  # a pasted text is kept before it is ordered
         report(0, 0, "reading text")
-        with loaded.exclusive:  # hooks are a model's state: a copy can be run while others use the original
-            model = copy.deepcopy(loaded.model)
+        model = loaded.copied()
         made = atlas(
             model, text.corpus, n_tokens=order.tokens, hows=HOWS, n_ablated=N_ABLATED,
             progress=lambda done, total: report(done, total, "measuring heads"),

@@ -5,7 +5,6 @@ A browser chooses among names; no name of its own ever becomes a path.
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import re
 from dataclasses import asdict, dataclass
@@ -241,8 +240,7 @@ class Distillations:
         text = self.corpora.text(order.corpus, info)
         assert text.corpus is not None
         report(0, order.tokens, "reading text")
-        with loaded.exclusive:  # hooks are a model's state: a copy can be run while others use the original
-            model = copy.deepcopy(loaded.model)
+        model = loaded.copied()
         tokens = max(order.tokens, 1024)
         found = distill_heads(
             model, text.corpus, order.hidden, heads=order.heads, seeds=order.seeds, train_tokens=tokens,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING
 
 from app.core.errors import RequestError
@@ -57,8 +56,7 @@ class Consistencies:
         test = self._views.data(asked.data, loaded).test
         n_images = self._views.n_fitting(loaded, self._views.core.settings.consistency_images)
         chosen = test.take(test.by_turns()[:n_images])
-        with loaded.exclusive:  # hooks are a model's state: a copy can be run while others use the original
-            model = copy.deepcopy(loaded.model)
+        model = loaded.copied()
 
         def tell(done: int, total: int) -> None:
             n_looked = len(chosen.images)

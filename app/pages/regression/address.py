@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from aotlens.views.regression import N_SHOWN, PARAMETERS, STAND_INS
+from aotlens.views.regression import MOST_D, N_SHOWN, PARAMETERS, STAND_INS
 from app.core import address
 from app.core.address_checks import Unfit
 from app.core.head_maps import View
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 Tab = Literal["layers", "heads", "without", "motifs", "support"]
 Axis = Literal["linear", "log"]
-#: The most numbers that a prompt's inputs may have here.
-_MOST_D = 64
 
 
 def names(core: Core) -> dict[str, int]:
@@ -57,9 +55,9 @@ class RegressionState:
     """Whose errors are compared; none: all that read as many numbers as the checkpoint, or as few as any."""
     checkpoint: str | None = address.text(check=_checkpoint)
     """Whose layers and heads are shown; None: the first of the models."""
-    dims: int | None = address.whole(least=1, most=_MOST_D)
+    dims: int | None = address.whole(least=1, most=MOST_D)
     """Coordinates of the inputs that are not zero; None: as many as the models read."""
-    nonzero: int | None = address.whole(least=1, most=_MOST_D)
+    nonzero: int | None = address.whole(least=1, most=MOST_D)
     """Coordinates on which labels depend; None: all."""
     noise: float = declared(PARAMETERS["noise"])
     scale: float = declared(PARAMETERS["scale"])

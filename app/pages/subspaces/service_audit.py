@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -129,8 +128,7 @@ class Audits:
 
         loaded, text = self.core.catalog.load(order.checkpoint), self._text(order)
         report(0, loaded.model.cfg.n_layers, "reading text")
-        with loaded.exclusive:  # hooks are a model's state: a copy can be run while others use the original
-            model = copy.deepcopy(loaded.model)
+        model = loaded.copied()
         assert text.corpus is not None  # what was pasted is kept
         tokens = _start(model, text.corpus) if is_key(order.corpus) else _held_out(model, text.corpus)
         result = audit(

@@ -5,7 +5,6 @@ Searching reads weights. Checking runs the model, on a copy of its own, so that 
 
 from __future__ import annotations
 
-import copy
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -321,7 +320,7 @@ class Trigrams:
         if table is None:
             table = self._find(loaded, choice, report).table
         report(0, reading.tokens, "reading")
-        model = self._copies.get(loaded.key, lambda: _copy(loaded))
+        model = self._copies.get(loaded.key, loaded.copied)
         read, how_much = self.source(reading, text)
         found = evidence(
             model,
@@ -364,9 +363,3 @@ def contains(shown: str, wanted: str) -> bool:
     if wanted.startswith("="):
         return shown == glyphs(wanted[1:])
     return glyphs(wanted).casefold() in shown.casefold()
-
-
-def _copy(loaded: LoadedModel) -> AttentionOnlyTransformer:
-    """Hooks are a model's state: a copy can be run for minutes while others use the original."""
-    with loaded.exclusive:
-        return copy.deepcopy(loaded.model)

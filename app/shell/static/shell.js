@@ -260,6 +260,8 @@
         showPython: ({ code }) => aotlens.showPython(code),
 
         // Panels that are asked for when they are seen (static/waiting.js).
+        // What the controls of a page of views say, as one choice.
+        collect: (values) => ({ shown: values }),
         passOn: ({ shown, id }) => aotlens.passOn(id, shown),
         answered: ({ id }) => aotlens.answered(id),
         allAnswered: ({ keys }) => Object.keys(keys || {}).forEach(aotlens.answered),

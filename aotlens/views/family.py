@@ -1,0 +1,137 @@
+"""Views of one kind of question, with the parameters that they share: what a page, a command and a sweep ask with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from inspect import Parameter as Argument
+from inspect import Signature
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from aotlens.views.calls import Workshop
+from aotlens.views.view import Parameter, Values, View
+
+if TYPE_CHECKING:
+    from aotlens.checkpoints import CheckpointInfo
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of a few: what it is called, and the words for each value; the first is taken unless told."""
+
+    label: str
+    options: Mapping[str, str]
+
+    @property
+    def first(self) -> str:
+        """The value unless told."""
+        return next(iter(self.options))
+
+
+Asked: TypeAlias = Parameter | Choice
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """Views with the same parameters. What `chosen` gives is what each of them takes as `values`."""
+
+    name: str
+    """As commands and sweeps call it: `aotlens view NAME`."""
+    about: str
+    """What is asked, in a sentence."""
+    views: Sequence[View]
+    values: Callable[..., Values]
+    """`values(*infos, **parameters)` of the checkpoints' cards, every parameter given."""
+    parameters: Mapping[str, Asked] = field(default_factory=dict)
+    reads: Callable[[CheckpointInfo], bool] | None = None
+    """Whether it is of such a checkpoint; None where it is of none."""
+    several: bool = False
+    """Whether it is of several checkpoints, the first of which is looked into."""
+
+    def view(self, name: str) -> View:
+        """The view of that name. Raises ValueError where there is none."""
+        for view in self.views:
+            if view.name == name:
+                return view
+        raise ValueError(
+            f"{name!r}: expected a view of {self.name}, one of {', '.join(one.name for one in self.views)}"
+        )
+
+    def chosen(self, *checkpoints: str | CheckpointInfo, **parameters: Any) -> Values:
+        """A choice for these checkpoints, by name or by their cards; parameters that are not given are as at first.
+
+        Raises ValueError for checkpoints that it cannot be of, for a parameter that it has not, and for values out of
+        bounds.
+        """
+        infos = [self._info(each) for each in checkpoints]
+        least, most = (0, 0) if self.reads is None else (1, 64 if self.several else 1)
+        if not least <= len(infos) <= most:
+            wanted = ("no checkpoint", "a checkpoint")[least] if least == most else "one checkpoint or several"
+            raise ValueError(f"{self.name}: expected {wanted}, got {len(infos)}.")
+        for info in infos:
+            if self.reads is not None and not self.reads(info):
+                raise ValueError(f"{self.name}: {info.name} is a checkpoint of another kind.")
+        unknown = sorted(set(parameters) - set(self.parameters))
+        if unknown:
+            known = ", ".join(self.parameters)
+            raise ValueError(f"{self.name}: there is no parameter {', '.join(unknown)}; there are {known}.")
+        given = {name: self._checked(name, parameters.get(name, each.first)) for name, each in self.parameters.items()}
+        return self.values(*infos, **given)
+
+    def _checked(self, name: str, value: Any) -> Any:
+        each = self.parameters[name]
+        if isinstance(each, Choice):
+            if value not in each.options:
+                raise ValueError(f"{name}: expected one of {', '.join(each.options)}, got {value!r}.")
+            return value
+        if value is None and each.first is None:
+            return None
+        if each.within(value) != value or isinstance(value, bool):
+            kind = "a whole number" if each.whole else "a number"
+            raise ValueError(f"{name}: expected {kind} from {each.least:g} to {each.most:g}, got {value!r}.")
+        return value
+
+    def analysis(self, view: View) -> Callable[..., Any]:
+        """`analysis(model, **parameters)`: the view's result of a model in memory, as a sweep calls it.
+
+        Raises ValueError where the view is of no checkpoint, and for a model that is not fit for it."""
+        if self.reads is None:
+            raise ValueError(f"{self.name}: is of no checkpoint, so there is nothing to do with a model.")
+
+        def analysis(model: Any, **parameters: Any) -> Any:
+            card = getattr(model, "card", None) or CheckpointInfo(name="model")
+            info = replace(card, name="model", model=model.cfg.to_dict(), start_token=_start(model, card))
+            return view.result(self.chosen(info, **parameters), _Given(model))
+
+        from aotlens.checkpoints import CheckpointInfo
+
+        keyword = Argument.KEYWORD_ONLY
+        given = [Argument(name, keyword, default=each.first) for name, each in self.parameters.items()]
+        model = Argument("model", Argument.POSITIONAL_OR_KEYWORD)
+        analysis.__signature__ = Signature([model, *given])  # type: ignore[attr-defined]
+        return analysis
+
+    @staticmethod
+    def _info(checkpoint: str | CheckpointInfo) -> CheckpointInfo:
+        from aotlens.checkpoints import find_checkpoint
+
+        # Called as it was asked for, a path included: by that it is loaded.
+        return replace(find_checkpoint(checkpoint), name=checkpoint) if isinstance(checkpoint, str) else checkpoint
+
+
+class _Given(Workshop):
+    """Where calls are run with one model that is there."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self._model = model
+
+    def load(self, checkpoint: str) -> Any:
+        """The model, whatever it is called."""
+        return self._model
+
+
+def _start(model: Any, card: CheckpointInfo) -> int | None:
+    """The token that a model's texts begin with."""
+    bos = getattr(getattr(model, "tokenizer", None), "bos_token_id", None)
+    return card.start_token if bos is None else int(bos)

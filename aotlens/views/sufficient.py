@@ -1,0 +1,146 @@
+"""A small set of heads that does a task by itself, as a view."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aotlens.views.calls import Call, Load, call, make
+from aotlens.views.family import Choice, Family
+from aotlens.views.view import About, Parameter, View
+
+if TYPE_CHECKING:
+    from aotlens.checkpoints import CheckpointInfo
+    from aotlens.heads import SufficientHeads
+
+#: Sequences, half of which are searched and half kept to check; and random tokens before they come again, at most.
+N_SEQUENCES, HALF_LENGTH = 64, 32
+
+TASKS = {"repeats": "repeated random tokens", "prompts": "prompts of in-context regression"}
+HOWS = {
+    "position_mean": "its mean output at each position",
+    "mean": "its mean output",
+    "zero": "nothing",
+    "uniform": "even attention",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """A model and a task that it can do, and how much of what heads do for it the set is to keep."""
+
+    checkpoint: str
+    model: Mapping[str, Any]
+    """Its configuration."""
+    start: int | None
+    """The token that its texts begin with."""
+    task: str
+    keep: float | int
+    how: str
+    seed: int
+
+    @property
+    def half_length(self) -> int:
+        """Random tokens before they come again."""
+        return min(HALF_LENGTH, (int(self.model["n_ctx"]) - 1) // 2)
+
+
+def _values(info: CheckpointInfo, **chosen: Any) -> Chosen:
+    return Chosen(checkpoint=info.name, model=info.model, start=info.start_token, **chosen)
+
+
+def _ends(model: Mapping[str, Any]) -> str | None:
+    """The task that such a model can do."""
+    if not model.get("causal", True):
+        return None
+    if model.get("read_in", "tokens") == "tokens":
+        return "repeats"
+    return "prompts" if (model.get("read_in"), model.get("d_out")) == ("vectors", 1) else None
+
+
+def _call(chosen: Chosen) -> Call:
+    if chosen.task == "repeats":
+        sizes = int(chosen.model["d_vocab"]), N_SEQUENCES, chosen.half_length
+        made = make("aotlens.data.repeated_random_tokens", *sizes, chosen.seed, eot_id=chosen.start)
+        tokens: Any = made.named("tokens")
+        targets: Any = make("aotlens.data.repeated_targets", tokens, chosen.half_length).named("targets")
+    else:
+        task = make("aotlens.data.RegressionTask", d=int(chosen.model["d_in"])).named("task")
+        prompts = task.method("sample", N_SEQUENCES, (int(chosen.model["n_ctx"]) + 1) // 2, chosen.seed).named(
+            "prompts"
+        )
+        tokens, targets = prompts.part("tokens"), prompts.part("targets")
+    return call(
+        "aotlens.heads.sufficient_heads", Load(chosen.checkpoint), tokens, targets, keep=chosen.keep, how=chosen.how,
+        seed=chosen.seed,
+    )  # fmt: skip
+
+
+def _missing(chosen: Chosen) -> str | None:
+    can = _ends(chosen.model)
+    if can == chosen.task:
+        return None
+    if can is None:
+        return f"{chosen.checkpoint} does neither task: it reads images, or later tokens too. Choose another."
+    return f"{chosen.checkpoint} does not read {TASKS[chosen.task]}. Choose {TASKS[can]} for it."
+
+
+def _says(chosen: Chosen, result: SufficientHeads) -> str:
+    n_heads = int(chosen.model["n_layers"]) * int(chosen.model["n_heads"])
+    within, model = (_verdicts(result, each) for each in (result.necessary_within, result.necessary_in_model))
+    return (
+        f"{len(result.heads)} of {n_heads} heads: {result.headline} ({result.n_held_out} of them, which the search did "
+        f"not see; {result.searched:.3f} on the {result.n_searched} searched). In the set: {within}. In the whole "
+        f"model: {model}. {result.unit.capitalize()} on {TASKS[chosen.task]}: {result.whole:.3f} with all heads, "
+        f"{result.empty:.3f} with none. {result.n_runs:,} sets were tried."
+    )
+
+
+def _verdicts(result: SufficientHeads, verdicts: Sequence[str]) -> str:
+    """The heads of the set by what is said of them."""
+    found = {
+        verdict: [
+            f"{layer}.{head}" for (layer, head), said in zip(result.heads, verdicts, strict=True) if said == verdict
+        ]
+        for verdict in ("necessary", "not necessary", "undecided")
+    }
+    return "; ".join(f"{verdict} {', '.join(heads)}" for verdict, heads in found.items() if heads) or "no head"
+
+
+SUFFICIENT = View(
+    name="heads",
+    title="Heads that suffice",
+    about=About(
+        text="The smallest set of heads that was found that keeps as much of what all heads do for a task as is asked "
+        "for, every other head giving way to what is chosen. A task is the loss of tokens that have come before in the "
+        "same sequence of random tokens, or the squared error of prompts. Two searches, one that takes heads away and "
+        "one that adds them, alone and in pairs; the smaller set wins. Half of the sequences are kept out of the "
+        "search, and all numbers are of them. For each head of the set: what the set keeps without it, and what the "
+        "whole model keeps without it. A head is called necessary, or not, only where the interval (95% for all heads "
+        "of the set at once, over sequences) is wholly on one side of what was to be kept. In the picture, filled is "
+        "necessary, a ring is not, a ring with a dot is undecided.",
+        formula="faithfulness(S) = (m(S) − m(∅)) ÷ (m(all) − m(∅)), m(S) being the measure with all heads but S "
+        "replaced",
+        source="Wang et al., Interpretability in the Wild (2022), §4: faithfulness and minimality of a circuit",
+    ),
+    call=_call,
+    caption=_says,
+    file=lambda chosen: f"sufficient-heads-{chosen.checkpoint}-{chosen.task}-keep{chosen.keep:g}-seed{chosen.seed}",
+    missing=_missing,
+    slow="sets of heads",
+)
+
+FAMILY = Family(
+    name="sufficient",
+    about="Which few heads do a task by themselves, and which of them are necessary?",
+    views=(SUFFICIENT,),
+    values=_values,
+    parameters={
+        "task": Choice("Task", TASKS),
+        "keep": Parameter("Faithfulness to keep", 0.9, least=0.5, most=0.99, step=0.01),
+        "how": Choice("In the place of other heads", HOWS),
+        "seed": Parameter("Sequences (seed)", 0, least=0, most=99),
+    },
+    reads=lambda info: _ends(info.model) is not None,
+)

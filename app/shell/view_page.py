@@ -1,0 +1,162 @@
+"""A page that is made of a family of views (`aotlens.views`): its address, controls, panels, callbacks and Python.
+
+    PAGE = view_page(sufficient.FAMILY, "Sufficient heads", file=__file__)
+
+Each parameter of the family is a field of the address, under the same name, and a control. Panels follow the controls;
+one whose view is slow has a button that starts it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import dcc, html
+
+from aotlens.views import Choice, Family, Values
+from app.core import Core, address
+from app.core.address_checks import Unfit
+from app.core.errors import RequestError
+from app.core.jobs import Jobs
+from app.core.parameters import declared
+from app.core.workshop import AppWorkshop
+from app.shell.app import App
+from app.shell.browser import Browser
+from app.shell.controls import parameter_slider
+from app.shell.notices import empty
+from app.shell.page import Page
+from app.shell.prompt import checkpoint_choice
+from app.shell.props import inside, stores
+from app.shell.props import values as values_of
+from app.shell.python import Python
+from app.shell.sharing import save_files, show_values
+from app.shell.views import follow_views, show_views, tables, view_panel
+
+
+class Views:
+    """What computes for the page: views' results, and the work that takes long."""
+
+    def __init__(self, core: Core, family: Family) -> None:
+        self.core, self.family = core, family
+        self.workshop = AppWorkshop(core, core.settings.n_views)
+        self.jobs = Jobs(core.settings.n_views, memory=core.memory, seconds=core.settings.job_seconds)
+
+    def fitting(self) -> list[str]:
+        """The checkpoints that it can be of."""
+        return fitting(self.core, self.family)
+
+    def values(self, shown: Mapping[str, Any]) -> Values:
+        """What was chosen. Raises RequestError for what the family refuses."""
+        given = dict(shown)
+        named = [given.pop("checkpoint")] if self.family.reads is not None else []
+        try:
+            return self.family.chosen(*(self.core.catalog.info(name) for name in named), **given)
+        except ValueError as error:
+            raise RequestError(str(error)) from error
+
+
+def fitting(core: Core, family: Family) -> list[str]:
+    """The checkpoints here that a family can be of."""
+    reads = family.reads
+    return [] if reads is None else [i.name for i in core.catalog.list() if i.problem is None and reads(i)]
+
+
+def view_page(family: Family, title: str, *, file: str) -> Page:
+    """The page of a family whose views are of one checkpoint, or of none."""
+    name = family.name
+    ids = {field: f"{name}-{field}" for field in ("page", "shown", "keys", "checkpoint", *family.parameters)}
+    views = {f"{name}-{view.name}": view for view in family.views}
+    fields = (["checkpoint"] if family.reads is not None else []) + list(family.parameters)
+    controls = {field: ids[field] for field in fields}
+    at = address.Address(name, _state(family))
+
+    def layout(core: Core, service: Views, state: Any) -> html.Div:
+        there = service.fitting()
+        none = family.reads is not None and not there
+        said = dataclasses.asdict(state)
+        if family.reads is not None:
+            said["checkpoint"] = state.checkpoint or _first(core, there)
+        form = [_control(core, there, field, family, ids[field], said[field]) for field in fields]
+        return html.Div(
+            [
+                *(dcc.Store(id=ids[store], data=None) for store in ("shown", "keys")),
+                html.Div(
+                    [
+                        html.Section(form, className="panel view-parameters", **{"aria-label": "What is asked"}),
+                        html.Div(
+                            [
+                                *([empty("There is no checkpoint here that this can be of.")] if none else []),
+                                *(
+                                    view_panel(id, view, "graph-view", follows=ids["shown"])
+                                    for id, view in views.items()
+                                ),
+                            ]
+                        ),
+                    ],
+                    className="view-columns",
+                ),
+            ],
+            id=ids["page"],
+        )
+
+    def register(app: App, core: Core, service: Views) -> None:
+        sliders = [ids[field] for field, each in family.parameters.items() if not isinstance(each, Choice)]
+        if sliders:
+            show_values(app, sliders)
+        collect = Browser("collect", inputs=values_of(**controls), outputs=stores(shown=ids["shown"]))
+        app.wiring.register(app, "shell", collect)
+        show_views(app, service.workshop, views, service.values, shown=ids["shown"], keys=ids["keys"], inputs={})
+        follow_views(app, service.jobs, service.workshop, views, service.values, shown=ids["shown"])
+        save_files(app, tables(service.workshop, views, service.values), stores(shown=ids["shown"]))
+
+    def python(core: Core, service: Views, state: Any, panel: str) -> list[str]:
+        said = dataclasses.asdict(state)
+        if family.reads is not None:
+            said["checkpoint"] = state.checkpoint or _first(core, service.fitting())
+        try:
+            return views[panel].python(service.values(said)).splitlines()
+        except ValueError as error:
+            raise RequestError(str(error)) from error
+
+    return Page(
+        title=title, address=at, service=lambda core: Views(core, family), layout=layout, register=register,
+        python=Python(tuple(views), python), writes=inside(ids["shown"], *fields), file=file,
+        sends={ids["shown"]: dataclasses.asdict(at.parse(None))},
+    )  # fmt: skip
+
+
+def _state(family: Family) -> type[Any]:
+    """The dataclass of the page's address."""
+
+    def check(core: Core, state: Any, name: str) -> None:
+        there = fitting(core, family)
+        if name not in there:
+            raise Unfit(
+                f"a checkpoint that this can be of ({', '.join(there) or 'there are none'})", _first(core, there)
+            )
+
+    checkpoint = [("checkpoint", str | None, address.text(check=check))] if family.reads is not None else []
+    rest = [
+        (name, Any, address.choice(tuple(each.options), each.first) if isinstance(each, Choice) else declared(each))
+        for name, each in family.parameters.items()
+    ]
+    return dataclasses.make_dataclass("State", [*checkpoint, *rest], frozen=True, kw_only=True)
+
+
+def _first(core: Core, there: list[str]) -> str | None:
+    preferred = core.catalog.default()
+    return preferred if preferred in there else next(iter(there), None)
+
+
+def _control(core: Core, there: list[str], field: str, family: Family, id: str, value: Any) -> Any:
+    if field == "checkpoint":
+        choice = checkpoint_choice(id, core.catalog, value)
+        choice.data = [one for one in choice.data if one["value"] in there]
+        return choice
+    each = family.parameters[field]
+    if isinstance(each, Choice):
+        data = [{"value": one, "label": words} for one, words in each.options.items()]
+        return dmc.Select(id=id, label=each.label, data=data, value=value, allowDeselect=False, size="xs")
+    return parameter_slider(id, each, value)
