@@ -13,7 +13,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from aotlens.denoise.stored import BUNDLED, bundled_path, save_training, train_bundled
+from aotlens.denoise.stored import BUNDLED, bundled_path, train_bundled
 
 MAX_BYTES = 300_000
 
@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     for name in chosen.names or paths:
         task, attention, transformed = paths[name]
         training = train_bundled(task, attention, transformed=transformed)
-        save_training(chosen.out / f"{name}.safetensors", training)
+        training.save(chosen.out / f"{name}.safetensors")
         print(f"{name}: {training!r}\n{training.to_frame().to_string(index=False)}", flush=True)
     total = sum(file.stat().st_size for file in chosen.out.glob("*.safetensors"))
     print(f"{total:,} bytes in all; at most {MAX_BYTES:,}")

@@ -17,7 +17,7 @@ from pathlib import Path
 import aotlens
 from aotlens.checkpoints import find_checkpoint
 from aotlens.data import open_corpus
-from aotlens.distill import Record, held_out_windows, lighten, load_distillation, save_record, substitution_costs
+from aotlens.distill import Record, held_out_windows, lighten, load_record, substitution_costs
 from aotlens.distill.records import bundled_distillations_folder
 
 NAMES = ("novels-12l-mssa", "novels-6l-mhsa", "novels-2l-gpt", "novels-2l-mhsa", "novels-1l-mhsa", "code-2l-mhsa")
@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
             print(f"{name}: not in {chosen.source}, left out")
             continue
         spec = chosen.code if name.startswith("code") else chosen.corpus
-        distillation, info, model = load_distillation(path), find_checkpoint(name), aotlens.load(name)
+        distillation, info, model = load_record(path).distillation, find_checkpoint(name), aotlens.load(name)
         windows = held_out_windows(model, open_corpus(spec), chosen.tokens)
         costs = substitution_costs(model, distillation, windows, width=WIDTH, n_random=N_RANDOM)
         record = Record(
@@ -51,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
             command="python -m analyses.head_distillation --corpus dir:PATH",
             costs=costs,
         )
-        save_record(chosen.out / f"{name}.safetensors", record)
+        record.save(chosen.out / f"{name}.safetensors")
         print(f"{name}: {sum(file.stat().st_size for file in chosen.out.glob(f'{name}.*')):,} bytes", flush=True)
     total = sum(file.stat().st_size for file in chosen.out.iterdir())
     print(f"{total:,} bytes in all; at most {MAX_BYTES:,}")

@@ -38,8 +38,7 @@ from aotlens.distill import (
     bundled_distillations,
     distill_heads,
     held_out_windows,
-    load_distillation,
-    save_distillation,
+    load_record,
     substitution_costs,
 )
 from aotlens.distill.heads import Attending
@@ -70,7 +69,7 @@ def distil(name: str, corpus: Any, chosen: argparse.Namespace, clock: Clock) -> 
     """Of one checkpoint; read where --resume finds it."""
     path = chosen.out / f"{name}.safetensors"
     if chosen.resume and path.exists():
-        return load_distillation(path)
+        return load_record(path).distillation
     model = _load(name)
     more = {**FULL_TEXT, **(BERT_TEXT if name == BERT else {}), **(QUICK_TEXT if chosen.quick else {})}
     clock.say(f"distilling {name}")
@@ -79,7 +78,7 @@ def distil(name: str, corpus: Any, chosen: argparse.Namespace, clock: Clock) -> 
         state.unlink(missing_ok=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     found = distill_heads(model, corpus, WIDTHS, seeds=SEEDS, checkpoint=state, **more)
-    save_distillation(path, found)
+    found.save(path)
     return found
 
 

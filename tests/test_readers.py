@@ -29,12 +29,9 @@ READERS: dict[str, str] = {
     "images": "from aotlens.data.images import open_images; open_images(f'npz:{PATH}')",
     "an image": "from aotlens.data.images import decode_image; decode_image(PATH)",
     "a distillation": "from aotlens.distill import load_record; load_record(PATH)",
-    "what belongs to a distillation": "import aotlens.distill, shutil; beside = PATH.with_suffix('.safetensors'); "
-    "shutil.copy(Path(aotlens.distill.__file__).parent / 'bundled' / 'novels-1l-mhsa.safetensors', beside); "
-    "aotlens.distill.load_record(beside)",
     "the state of a run": "from aotlens.files import load_run; load_run(PATH, {}, 'a run', '')",
     "a network": "from aotlens.distill import load_ffn; load_ffn(PATH, 'relu')",
-    "an atlas": "from aotlens.heads import load_atlas; load_atlas(PATH)",
+    "an atlas": "from aotlens.results import load; load(PATH)",
     "foreign weights": "import aotlens; aotlens.load(PATH)",
     "foreign safetensors": "import aotlens; aotlens.load(PATH)",
     "a check": "from aotlens.checkpoints import read_check; read_check(PATH)",

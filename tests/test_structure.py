@@ -21,7 +21,8 @@ ROOT = Path(__file__).resolve().parents[1]
 #: Each may import from the rows above it only; those of one row do not import each other.
 ORDER = (
     ("conventions",),
-    ("files", "results", "statistics", "untrusted"),
+    ("files", "statistics", "untrusted"),
+    ("results",),
     ("models",),
     ("data",),
     ("interop",),

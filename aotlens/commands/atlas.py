@@ -65,7 +65,7 @@ def atlas_command(
 
     Of text that the checkpoint was trained on, only the documents that were held out are read. What is measured is kept
     under $AOTLENS_HOME, so that a second call reads it and one after an interruption goes on. With --out,
-    aotlens.heads.load_atlas reads the file again.
+    aotlens.results.load reads the file again.
     """
     check_csv(csv, force)
     if out is not None:
@@ -73,11 +73,12 @@ def atlas_command(
 
     from aotlens.checkpoints import load
     from aotlens.conventions import as_head
-    from aotlens.heads import atlas, load_atlas
+    from aotlens.heads import AtlasRecord, atlas
     from aotlens.heads.head_search import rows_where
+    from aotlens.results import load as load_result
 
     if out is not None and out.exists():
-        load_atlas(out)  # only an atlas is overwritten
+        load_result(out, AtlasRecord)  # only an atlas is overwritten
     model = load(checkpoint, device, folders=folders)
     wanted = None if head is None else as_head(head, model.cfg)
     distilled = _distillation(checkpoint) if distillation else None
@@ -117,7 +118,7 @@ def _distillation(checkpoint: str) -> object:
 def _save(out: Path, made: Atlas, info: CheckpointInfo, corpus: str, sizes: str) -> None:
     from aotlens.data import open_corpus
     from aotlens.data.sources import portable_spec
-    from aotlens.heads import AtlasRecord, save_atlas
+    from aotlens.heads import AtlasRecord
 
     text = open_corpus(corpus)
     record = AtlasRecord(
@@ -128,7 +129,7 @@ def _save(out: Path, made: Atlas, info: CheckpointInfo, corpus: str, sizes: str)
         documents=tuple(info.held_out(text.names())),
         command=f"aotlens atlas {info.name} --corpus {portable_spec(corpus)} {sizes}",
     )
-    save_atlas(out, record)
+    record.save(out, compact=True)
     print_text(f"{out}: saved")
 
 

@@ -56,7 +56,7 @@ def audit_command(
     turned: the same had the layer written the same turned by one random rotation; p above and below = (1 + rotations
     as extreme) ÷ (1 + rotations). subspaces turned: SNR before the layer in subspaces turned at random.
 
-    With --out, aotlens.denoise.load_audit reads the file again.
+    With --out, aotlens.results.load reads the file again.
     """
     check_csv(csv, force)
     if out is not None:
@@ -64,11 +64,12 @@ def audit_command(
 
     from aotlens.data import open_corpus
     from aotlens.data.sources import portable_spec
-    from aotlens.denoise import AuditRecord, audit, load_audit, save_audit
+    from aotlens.denoise import AuditRecord, audit
     from aotlens.distill import held_out_windows
+    from aotlens.results import load
 
     if out is not None and out.exists():
-        load_audit(out)  # only an audit is overwritten
+        load(out, AuditRecord)  # only an audit is overwritten
     text = open_corpus(corpus)
     model = load_ours("audit", checkpoint, device, folders)
     info = card_of(model, checkpoint, folders)
@@ -87,7 +88,7 @@ def audit_command(
             seed=seed,
             command=f"aotlens audit {info.name} --corpus {spec} {sizes}",
         )
-        save_audit(out, record)
+        record.save(out, compact=True)
     frame = result.to_frame()
     if csv is not None:
         write_csv(frame, csv)

@@ -98,8 +98,8 @@ def distill_command(
 
     With --replace, cost is the loss that the model gains with the head's widest network in its place, in nats a token.
 
-    With --out, a stopped run goes on with --resume. The result is NAME.safetensors, and NAME.json beside it says of
-    what it is and holds the costs: aotlens.distill.load_record reads both; the app shows them with --distillation FILE.
+    With --out, a stopped run goes on with --resume. aotlens.distill.load_record reads the file, which says of
+    what it is and holds the costs; the app shows it with --distillation FILE.
     """
     # Before what takes seconds to import.
     check_csv(csv, force)
@@ -112,13 +112,12 @@ def distill_command(
         Record,
         distill_heads,
         held_out_windows,
-        load_distillation,
-        save_record,
+        load_record,
         substitution_costs,
     )
 
     if out is not None and out.exists():
-        load_distillation(out)  # only a distillation is overwritten
+        load_record(out)  # only a distillation is overwritten
     text = open_corpus(corpus)
     model = load(checkpoint, device, folders=folders)
     info = card_of(model, checkpoint, folders)
@@ -144,17 +143,14 @@ def distill_command(
         windows = held_out_windows(model, text, replace, held_out=document or None, sequence_length=sequence_length)
         costs = substitution_costs(model, distillation, windows, width=distillation.hidden[-1])
     if out is not None:
-        save_record(
-            out,
-            Record(
-                distillation=distillation,
-                checkpoint=info.name,
-                weights_sha256=info.weights_sha256,
-                corpus=corpus_name(info, text),
-                command=f"aotlens distill {info.name} --corpus {portable_spec(corpus)}",
-                costs=costs,
-            ),
-        )
+        Record(
+            distillation=distillation,
+            checkpoint=info.name,
+            weights_sha256=info.weights_sha256,
+            corpus=corpus_name(info, text),
+            command=f"aotlens distill {info.name} --corpus {portable_spec(corpus)}",
+            costs=costs,
+        ).save(out)
     if csv is not None:
         write_csv(distillation.to_frame(), csv)
     else:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from aotlens.denoise import regression
 from aotlens.denoise.audit import DenoisingAudit, audit
-from aotlens.denoise.audit_files import AuditRecord, load_audit, save_audit, stored_audit
+from aotlens.denoise.audit_files import AuditRecord, stored_audit
 from aotlens.denoise.bayes import (
     BASELINES,
     ExpectedLoss,
@@ -66,7 +66,7 @@ from aotlens.denoise.kept import (
     trainings,
 )
 from aotlens.denoise.one_layer import Landscape, Scale, attend, landscape, optimal_linear_scale
-from aotlens.denoise.stored import DenoiserTraining, hold_against_bayes, load_training, save_training, stored
+from aotlens.denoise.stored import DenoiserTraining, hold_against_bayes, stored
 from aotlens.denoise.subspaces import Mixture, OverflowedTokens, memberships, sample_mixture, snr, unroll
 from aotlens.denoise.tasks import TASKS, GaussianMixtures, LinearSubspaces, Prompts, Spheres, Task
 from aotlens.denoise.theorem import Condition, Conditions, DenoisingRates, conditions, denoising_rates
@@ -128,8 +128,6 @@ __all__ = [
     "landscape",
     "landscape_around",
     "layer_jacobian",
-    "load_audit",
-    "load_training",
     "losses_by_context",
     "memberships",
     "memory_energy",
@@ -141,8 +139,6 @@ __all__ = [
     "regression",
     "run_matrices",
     "sample_mixture",
-    "save_audit",
-    "save_training",
     "small_weight_error",
     "snr",
     "squared_errors",

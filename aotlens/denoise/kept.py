@@ -13,8 +13,8 @@ from torch import Tensor
 
 from aotlens.checkpoints import user_folder
 from aotlens.denoise.one_layer import Landscape, landscape
-from aotlens.denoise.stored import BUNDLED, DenoiserTraining, bundled_path, load_training
-from aotlens.results import Result
+from aotlens.denoise.stored import BUNDLED, DenoiserTraining, bundled_path
+from aotlens.results import Result, load
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,7 +41,8 @@ def named_training(name: str) -> DenoiserTraining:
         listed = ", ".join(known) or "none yet"
         raise ValueError(f"No training is called {name!r}. There are: {listed}. Choose one, or train it.")
     try:
-        return load_training(known[name])
+        training: DenoiserTraining = load(known[name], DenoiserTraining)
+        return training
     except (OSError, ValueError) as error:
         why = str(error).replace(f"{known[name].parent}/", "")
         raise ValueError(f"The training {name} can't be read. {why}") from error

@@ -9,11 +9,10 @@ the three tasks, and both on subspaces whose prompts are transformed (Appendix H
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
@@ -22,17 +21,13 @@ from torch import Tensor
 from aotlens.conventions import require_seed
 from aotlens.denoise.bayes import BASELINES, ExpectedLoss, bayes_loss, squared_errors
 from aotlens.denoise.one_layer import Scale, landscape, optimal_linear_scale
-from aotlens.denoise.tasks import TASKS, GaussianMixtures, LinearSubspaces, Spheres, Task
+from aotlens.denoise.tasks import TASKS
 from aotlens.denoise.training import TrainedLayers, TrainingSettings, sample_test_prompts, train_layers
-from aotlens.files import read_record, write_record
-from aotlens.results import Result
+from aotlens.results import Result, load
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA_VERSION = 1
-_TASK_TYPES = {kind.__name__: kind for kind in (LinearSubspaces, Spheres, GaussianMixtures)}
-_TENSORS = ("W_QK", "W_OV", "train_loss", "test_loss")
 #: β of softmax attention that the best scaled identity is looked for among.
 _BETAS = torch.logspace(-2, 1.5, 141, dtype=torch.float64)
 
@@ -127,7 +122,8 @@ def stored(task: str, attention: str, *, transformed: bool = False) -> DenoiserT
 
     `transformed` is Figure 8's, on subspaces only. Raises `ValueError` for what is not bundled.
     """
-    return load_training(bundled_path(*_bundled_key(task, attention, transformed)))
+    training: DenoiserTraining = load(bundled_path(*_bundled_key(task, attention, transformed)), DenoiserTraining)
+    return training
 
 
 def bundled_path(task: str, attention: str, transformed: bool = False) -> Path:
@@ -141,59 +137,3 @@ def _bundled_key(task: str, attention: str, transformed: bool) -> tuple[str, str
         known = ", ".join(f"{t} {a}{' transformed' * on}" for t, a, on in BUNDLED)
         raise ValueError(f"no training of {task!r} with {attention!r} (transformed={transformed}) is bundled: {known}.")
     return key
-
-
-def save_training(path: str | Path, training: DenoiserTraining) -> None:
-    """Write a training to `path`, whole or not at all.
-
-    Raises `ValueError` for a path that holds something else, and `OSError` with the path for a full disk.
-    """
-    path = Path(path)
-    if path.exists():
-        load_training(path)  # never somebody else's file
-    layers = training.layers
-    tensors = {name: getattr(layers, name) for name in _TENSORS}
-    if layers.transform is not None:
-        tensors["transform"] = layers.transform
-    about = {
-        "schema_version": SCHEMA_VERSION,
-        "task": {"type": type(layers.task).__name__, **dataclasses.asdict(layers.task)},
-        "kind": layers.kind,
-        "settings": dataclasses.asdict(layers.settings),
-        "seeds": list(layers.seeds),
-        "bayes": dataclasses.asdict(training.bayes),
-        "baselines": training.baselines,
-        "optimum": dataclasses.asdict(training.optimum),
-        "command": training.command,
-    }
-    write_record(path, "denoiser", tensors, about)
-
-
-def load_training(path: str | Path) -> DenoiserTraining:
-    """What `save_training` wrote. Raises `ValueError` for a file that is missing, damaged or something else."""
-    path = Path(path)
-    tensors, about = read_record(path, "denoiser", "a denoiser's training", SCHEMA_VERSION, "train it")
-    try:
-        return _build(tensors, about)
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"{path}: expected a denoiser's training, found one without {error}.") from error
-
-
-def _build(tensors: dict[str, Tensor], about: dict[str, Any]) -> DenoiserTraining:
-    task: dict[str, Any] = dict(about["task"])
-    kind: type[Task] = _TASK_TYPES[task.pop("type")]
-    layers = TrainedLayers(
-        task=kind(**task),
-        kind=about["kind"],
-        settings=TrainingSettings(**about["settings"]),
-        seeds=tuple(about["seeds"]),
-        transform=tensors.get("transform"),
-        **{name: tensors[name] for name in _TENSORS},
-    )
-    return DenoiserTraining(
-        layers=layers,
-        bayes=ExpectedLoss(**about["bayes"]),
-        baselines=dict(about["baselines"]),
-        optimum=Scale(**about["optimum"]),
-        command=about["command"],
-    )

@@ -14,8 +14,6 @@ from aotlens.distill.heads import (
     SubstitutionCosts,
     distill_heads,
     held_out_windows,
-    load_distillation,
-    save_distillation,
     substitute,
     substitution_costs,
     substitution_hooks,
@@ -38,7 +36,6 @@ from aotlens.distill.records import (
     distillations_folder,
     lighten,
     load_record,
-    save_record,
 )
 
 __all__ = [
@@ -60,14 +57,11 @@ __all__ = [
     "distinguish_mask",
     "held_out_windows",
     "lighten",
-    "load_distillation",
     "load_ffn",
     "load_record",
     "masked_lm",
     "point_fit",
     "read_ffn",
-    "save_distillation",
-    "save_record",
     "substitute",
     "substitution_costs",
     "substitution_hooks",

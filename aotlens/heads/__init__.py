@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from aotlens.heads.ablation import Ablation, Metric, ablate
 from aotlens.heads.atlas import Atlas, atlas
-from aotlens.heads.atlas_records import AtlasRecord, load_atlas, save_atlas, stored_atlas
+from aotlens.heads.atlas_records import AtlasRecord, stored_atlas
 from aotlens.heads.attention_to import MotifScores, attention_to
 from aotlens.heads.consistency import SemanticConsistency, semantic_consistency
 from aotlens.heads.constancy import PatternConstancy, RepeatedPatterns, pattern_constancy, repeated_patterns
@@ -92,7 +92,6 @@ __all__ = [
     "image_maps",
     "induction_circuit",
     "label_words",
-    "load_atlas",
     "mask_similarity",
     "match_heads",
     "motif_scores",
@@ -102,7 +101,6 @@ __all__ = [
     "previous_indentation",
     "previous_use",
     "repeated_patterns",
-    "save_atlas",
     "semantic_consistency",
     "stored_atlas",
     "subspaces",

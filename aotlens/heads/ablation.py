@@ -63,9 +63,9 @@ class Ablation(Result):
     """Of the whole model. A loss is the mean over the sequence's targets that count."""
     ablated: Float64[np.ndarray, " sequence"]
     """Of the model without the heads."""
-    clean_loss_per_token: Float[Tensor, ...] | None
+    clean_loss_per_token: Float[Tensor, "sequence ..."] | None
     """The loss of each target, a row a sequence, 0 where ignored or padding; None with a metric."""
-    ablated_loss_per_token: Float[Tensor, ...] | None
+    ablated_loss_per_token: Float[Tensor, "sequence ..."] | None
     clusters: Int64[np.ndarray, " sequence"] | None = None
     """The document of each sequence, or another cluster, numbered from 0; None where sequences are independent."""
 

@@ -1,36 +1,26 @@
 """The stages of an atlas on disk: a second one of the same model and text costs nothing, and a killed one goes on.
 
 One safetensors file, rewritten whole after each stage: `STAGE/NAME.FIELD` are the arrays of its results, and everything
-else of them is in the header. Its name is the hash of the weights, the configuration, the ids that are read, the motifs
-and the settings.
+else of them is in the header (`aotlens.results.saved`). Its name is the hash of the weights, the configuration, the ids
+that are read, the motifs and the settings.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from jaxtyping import Int64
 from torch import Tensor
 
 from aotlens.conventions import Progress
 from aotlens.files import contents_hash, read_tensors, write_tensors
-from aotlens.heads.ablation import Ablation
-from aotlens.heads.attention_to import MotifScores
-from aotlens.heads.constancy import PatternConstancy
-from aotlens.heads.each_head import EachHead
-from aotlens.heads.examples import HeadExamples
+from aotlens.results.saved import from_plain, to_plain
 
-SCHEMA_VERSION = 3
-_TYPES: dict[str, type] = {
-    kind.__name__: kind for kind in (Ablation, EachHead, HeadExamples, MotifScores, PatternConstancy)
-}
+SCHEMA_VERSION = 4
 Stage = Mapping[str, Any]
 
 
@@ -64,43 +54,12 @@ class Stages:
         if name not in self.about:
             plain: dict[str, Any] = {}
             for key, value in make().items():
-                plain[key] = pack(f"{name}/{key}", value, self.tensors)
+                plain[key] = to_plain(value, self.tensors, key=f"{name}/{key}")
             self.about[name] = plain
             if self.path is not None:
                 metadata = {"atlas": self.about, "sha256": contents_hash(self.tensors, self.about)}
                 write_tensors(self.path, self.tensors, metadata)
-        return {key: unpack(f"{name}/{key}", plain, self.tensors) for key, plain in self.about[name].items()}
-
-
-def pack(name: str, value: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    """What of `value` goes into a file's header; its arrays are put among the `tensors`, as `NAME.FIELD`."""
-    if type(value).__name__ in _TYPES:
-        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    else:
-        fields = {"": value}
-    plain: dict[str, Any] = {"type": type(value).__name__, "fields": {}}
-    for field, held in fields.items():
-        if isinstance(held, np.ndarray):
-            tensors[f"{name}.{field}"] = torch.from_numpy(np.ascontiguousarray(held))
-        else:
-            plain["fields"][field] = dict(held) if isinstance(held, Mapping) else held
-    # As it is read again: tuples are lists in JSON.
-    return json.loads(json.dumps(plain))
-
-
-def unpack(name: str, plain: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
-    """The value of which `pack` gave `plain` and put arrays among the `tensors`."""
-    fields = {field: _tuples(held) for field, held in plain["fields"].items()}
-    prefix = f"{name}."
-    for key, tensor in tensors.items():
-        if key.startswith(prefix):
-            fields[key.removeprefix(prefix)] = tensor.numpy()
-    kind = _TYPES.get(plain["type"])
-    return fields[""] if kind is None else kind(**fields)
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(each) for each in value) if isinstance(value, list) else value
+        return {key: from_plain(plain, self.tensors) for key, plain in self.about[name].items()}
 
 
 class Steps:

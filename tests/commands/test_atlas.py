@@ -8,8 +8,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from aotlens import results
 from aotlens.checkpoints import find_checkpoint, load
-from aotlens.heads import atlas, load_atlas, match_heads
+from aotlens.heads import atlas, match_heads
 
 Run = Callable[..., tuple[int, str, str]]
 TEXT = "the cat sat on the mat, the rat sat on the cat, and that was that. "
@@ -66,7 +67,7 @@ def test_an_atlas_is_kept_with_where_it_comes_from(run: Run, text: str, tmp_path
     options = ("atlas", "small", "--corpus", text, "--tokens", "120", "--sequences", "6", "--out", str(file))
     code, out, err = run(*options)
     assert (code, err) == (0, "") and out.startswith(f"{file}: saved\n")
-    record = load_atlas(file)
+    record = results.load(file)
     assert record.belongs_to(find_checkpoint("small")) and record.atlas.model == "small"
     assert record.command == ("aotlens atlas small --corpus dir:PATH --tokens 120 --how position_mean --sequences 6")
     code, _, err = run(*options)

@@ -9,9 +9,10 @@ import pandas as pd
 import pytest
 import torch
 
+from aotlens import results
 from aotlens.checkpoints import load
 from aotlens.data import open_corpus
-from aotlens.denoise import audit, load_audit
+from aotlens.denoise import audit
 from aotlens.distill import held_out_windows
 from tests.messages import says
 
@@ -40,7 +41,7 @@ def test_the_table_and_the_file(run: Run, spec: str, tmp_path: Path) -> None:
     numbers = [*(f"{first[name]:.3f}" for name in names), f"{first.p_above:.2g}", f"{first.p_below:.2g}"]
     assert lines[3].split() == ["all", "tokens", "0", *numbers]
     assert lines[-1] == f"{file}: saved" and len(lines) == 3 + 6 + 1
-    record = load_audit(file)
+    record = results.load(file)
     assert torch.equal(record.tokens, windows) and record.seed == 3 and record.documents == ()
     assert record.command == "aotlens audit small --corpus file:PATH --tokens 60 --draws 2 --seed 3"
     assert record.corpus.startswith("file:PATH (sha256 ")
@@ -62,6 +63,6 @@ def test_other_files_are_left_alone(run: Run, spec: str, tmp_path: Path) -> None
     file.write_text("mine")
     code, _, err = run("audit", "small", "--corpus", spec, "--out", str(file), "--force")
     assert code == 2 and file.read_text() == "mine"
-    says(err, file, "audit")
+    says(err, file, "AuditRecord")
     code, _, err = run("audit", "small", "--corpus", spec, "--out", str(tmp_path / "audit.json"))
     assert code == 2 and "ends in .safetensors" in err

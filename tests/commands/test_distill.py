@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from aotlens.data import open_corpus
-from aotlens.distill import load_distillation, load_record
+from aotlens.distill import load_record
 from tests.messages import says
 
 from .conftest import Run
@@ -34,19 +34,19 @@ def test_a_table_and_a_file(run: Run, corpus: str, tmp_path: Path):
     assert lines[0].split() == ["head", "attends", "to", "linear", "4", "units", "position", "floor"]
     assert {line.split()[0] for line in lines[1:5]} == {"0.0", "0.1", "1.0", "1.1"}
     says(text, "held-out", " two", f"{out}: saved")
-    found = load_distillation(out)
+    found = load_record(out).distillation
     assert found.hidden == (0, 4) and found.model_name == "small" and found.n_seeds == 2
     assert lines[1].split()[0] == "{}.{}".format(*found.order(4)[0])
-    assert {file.name for file in tmp_path.glob("heads*")} == {"heads.safetensors", "heads.json"}
+    assert {file.name for file in tmp_path.glob("heads*")} == {"heads.safetensors"}
     record = load_record(out)
     assert record.checkpoint == "small" and record.costs is None and record.weights_sha256
     sha256 = open_corpus(corpus).sha256()
     assert record.corpus == f"dir:PATH (sha256 {sha256[:12]})" and record.command.endswith("--corpus dir:PATH")
-    assert str(tmp_path) not in out.with_suffix(".json").read_text(encoding="utf-8")
+    assert str(tmp_path).encode() not in out.read_bytes()
     code, _, error = run(*arguments, "--out", str(out))
     assert code == 2 and "exists already" in error
     assert run(*arguments, "--head", "1.1", "--out", str(out), "--force")[0] == 0
-    assert load_distillation(out).heads == ((1, 1),)
+    assert load_record(out).distillation.heads == ((1, 1),)
 
 
 def test_what_the_model_loses(run: Run, corpus: str, tmp_path: Path):

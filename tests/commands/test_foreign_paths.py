@@ -13,8 +13,8 @@ import pytest
 import torch
 import transformers
 
+from aotlens import results
 from aotlens.checkpoints import load
-from aotlens.denoise import load_audit
 from aotlens.distill import load_record
 from aotlens.models import AttentionOnlyTransformer
 from tests.interop.foreign.conftest import noisy
@@ -48,7 +48,7 @@ def test_what_is_kept_of_a_foreign_model_says_whose_it_is(run: Run, gpt2: str, s
     sizes = ("--tokens", "60", "--draws", "2")
     code, _, err = run("audit", gpt2, "--corpus", spec, *sizes, "--out", str(tmp_path / "a.safetensors"))
     assert code == 0, err
-    audit = load_audit(tmp_path / "a.safetensors")
+    audit = results.load(tmp_path / "a.safetensors")
     assert audit.checkpoint == "theirs" and str(tmp_path) not in audit.command and audit.weights_sha256 == ""
     small = ("--hidden", "0", "--tokens", "600", "--held-out-tokens", "80", "--seeds", "1", "--wide", "0")
     out = tmp_path / "d.safetensors"

@@ -12,7 +12,6 @@ from aotlens.denoise import (
     landscape_around,
     named_training,
     run_matrices,
-    save_training,
     stored,
     trainings,
 )
@@ -30,7 +29,7 @@ def test_bundled_ones_come_first_and_then_ones_own(home):
     first = list(trainings())
     assert first[0] == "subspaces-linear" and len(first) == 8
     (home / "denoisers").mkdir()
-    save_training(home / "denoisers" / "mine.safetensors", stored("spheres", "linear"))
+    stored("spheres", "linear").save(home / "denoisers" / "mine.safetensors")
     assert list(trainings()) == [*first, "mine"]
     np.testing.assert_array_equal(named_training("mine").layers.W_QK, stored("spheres", "linear").layers.W_QK)
 

@@ -11,8 +11,9 @@ import torch
 
 import aotlens
 from aotlens.checkpoints import bundled_folder, find_checkpoint
-from aotlens.heads import AtlasRecord, ablate, atlas, attention_to, load_atlas, motif_scores, save_atlas, stored_atlas
+from aotlens.heads import AtlasRecord, ablate, atlas, attention_to, motif_scores, stored_atlas
 from aotlens.heads.atlas_records import bundled_atlases_folder
+from aotlens.results import load
 from tests.messages import refused
 from tests.small_models import SMALL, maker, small_tokenizer
 
@@ -30,8 +31,8 @@ def record() -> AtlasRecord:
 
 def test_what_is_read_is_what_was_kept(record: AtlasRecord, tmp_path: Path) -> None:
     path = tmp_path / "small.safetensors"
-    save_atlas(path, record)
-    read = load_atlas(path)
+    record.save(path, compact=True)
+    read = load(path, AtlasRecord)
     pd.testing.assert_frame_equal(read.atlas.to_frame(), record.atlas.to_frame(), rtol=1e-6, atol=1e-6)
     assert [read.atlas.sentence(head) for head in read.atlas.heads] == [
         record.atlas.sentence(head) for head in record.atlas.heads
@@ -43,20 +44,11 @@ def test_what_is_read_is_what_was_kept(record: AtlasRecord, tmp_path: Path) -> N
     assert read.atlas.reads("1.0")[0].head == record.atlas.reads("1.0")[0].head
     assert read.atlas.random.start == record.atlas.random.start and read.atlas.missing == {}
     assert (read.checkpoint, read.documents, read.command) == ("small", ("a",), "by hand")
-    save_atlas(path, read)  # an atlas may be written over by another one
+    read.save(path, compact=True)  # an atlas may be written over by another one
 
 
 @pytest.mark.usefixtures("real_bundled_folder")
-def test_what_is_no_atlas_is_refused(record: AtlasRecord, tmp_path: Path) -> None:
-    path = tmp_path / "small.safetensors"
-    save_atlas(path, record)
-    path.write_bytes(path.read_bytes()[:-8] + b"\x00" * 8)
-    with pytest.raises(ValueError, match="damaged"):
-        load_atlas(path)
-    with pytest.raises(ValueError, match="damaged"):
-        save_atlas(path, record)
-    with pytest.raises(ValueError, match="expected an atlas"):
-        load_atlas(find_checkpoint("novels-1l-mhsa").path / "model.safetensors")  # type: ignore[operator]
+def test_what_is_not_bundled_is_refused() -> None:
     with refused("'small'", "code-2l-mhsa, novels-12l-mssa"):
         stored_atlas("small")
 

@@ -24,7 +24,6 @@ from __future__ import annotations
 from aotlens.distill.heads.attending import Attending, attending
 from aotlens.distill.heads.classes import CLASSES
 from aotlens.distill.heads.distilling import distill_heads, held_out_windows
-from aotlens.distill.heads.files import load_distillation, save_distillation
 from aotlens.distill.heads.result import Distillation, FFNWeights
 from aotlens.distill.heads.selection import SubstitutionCosts, substitution_costs
 from aotlens.distill.heads.settings import Settings
@@ -40,8 +39,6 @@ __all__ = [
     "attending",
     "distill_heads",
     "held_out_windows",
-    "load_distillation",
-    "save_distillation",
     "substitute",
     "substitution_costs",
     "substitution_hooks",

@@ -103,14 +103,14 @@ class Atlases:
         return self._stored.get((info.name, info.weights_sha256), lambda: self._read(info))
 
     def _read(self, info: Any) -> Made | None:
-        from aotlens.heads import load_atlas
-        from aotlens.heads.atlas_records import bundled_atlas_path
+        from aotlens.heads.atlas_records import AtlasRecord, bundled_atlas_path
+        from aotlens.results import load
 
         path = bundled_atlas_path(info.name)
         if info.problem is not None or not path.exists():
             return None
         try:
-            record = load_atlas(path)
+            record: AtlasRecord = load(path, AtlasRecord)
         except ValueError as error:
             # Where it lies is nobody's business at the browser.
             raise RequestError(f"The atlas can't be read. {error}".replace(f"{path.parent}/", "")) from error

@@ -96,7 +96,7 @@ class Trainings:
 
     def _train(self, order: Order, report: Report) -> str:
         from aotlens.checkpoints import user_folder
-        from aotlens.denoise import TASKS, TrainingSettings, hold_against_bayes, save_training, train_layers
+        from aotlens.denoise import TASKS, TrainingSettings, hold_against_bayes, train_layers
 
         batch = next(size for size in (80, 50, 20, 10, 1) if order.prompts % size == 0)
         settings = TrainingSettings(
@@ -112,7 +112,7 @@ class Trainings:
         training = hold_against_bayes(layers, command="trained in this app")
         folder = user_folder("denoisers")
         folder.mkdir(parents=True, exist_ok=True)
-        save_training(folder / f"{order.key}.safetensors", training)
+        training.save(folder / f"{order.key}.safetensors")
         return order.key
 
 

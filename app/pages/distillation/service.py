@@ -233,7 +233,7 @@ class Distillations:
         )
 
     def _distil(self, order: Order, report: Report) -> str:
-        from aotlens.distill import distill_heads, held_out_windows, save_record, substitution_costs
+        from aotlens.distill import distill_heads, held_out_windows, substitution_costs
         from aotlens.distill.records import Record, distillations_folder
 
         loaded, info = self.catalog.load(order.checkpoint), self.catalog.info(order.checkpoint)
@@ -258,7 +258,7 @@ class Distillations:
             distillation=found, checkpoint=order.checkpoint, weights_sha256=info.weights_sha256, corpus=text.label,
             command="distilled in this app", costs=costs,
         )  # fmt: skip
-        save_record(distillations_folder() / f"{order.key}{_SUFFIX}", record)
+        record.save(distillations_folder() / f"{order.key}{_SUFFIX}")
         return order.key
 
 

@@ -28,7 +28,7 @@ UNITS = {
 }  # fmt: skip
 NO_RESULT = (
     "No distillation is here. Distil one (Distil a checkpoint), or start the app with --distillation FILE, a file that "
-    "aotlens.distill.save_distillation wrote."
+    "the save of a distillation wrote."
 )
 NO_CORPUS = (
     "This app was started without a corpus. To distil a checkpoint here, upload or paste a text, or start it with "

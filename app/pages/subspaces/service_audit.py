@@ -80,14 +80,15 @@ class Audits:
 
         Raises RequestError for one that can't be read.
         """
-        from aotlens.denoise.audit_files import bundled_audit_path, load_audit
+        from aotlens.denoise.audit_files import AuditRecord, bundled_audit_path
+        from aotlens.results import load
 
         info = self.core.catalog.info(checkpoint or self.core.catalog.default())
         path = bundled_audit_path(info.name)
         if not path.exists():
             return None
         try:
-            record = load_audit(path)
+            record: AuditRecord = load(path, AuditRecord)
         except ValueError as error:
             # Where it lies is nobody's business at the browser.
             raise RequestError(f"The audit can't be read. {error}".replace(f"{path.parent}/", "")) from error

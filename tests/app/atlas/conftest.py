@@ -9,7 +9,7 @@ import torch
 
 import aotlens
 from aotlens.checkpoints import CheckpointInfo, find_checkpoint, save_checkpoint
-from aotlens.heads import AtlasRecord, atlas, save_atlas
+from aotlens.heads import AtlasRecord, atlas
 from aotlens.heads.atlas_records import bundled_atlas_path
 from app.pages.atlas.service_path import CHECKPOINT
 from tests.heads.hand_built import induction, repeated
@@ -35,4 +35,4 @@ def stored_atlases(folder: Path, patch: pytest.MonkeyPatch) -> None:
         record = AtlasRecord(
             atlas=made, checkpoint=name, weights_sha256=info.weights_sha256, corpus="", documents=(), command=""
         )
-        save_atlas(bundled_atlas_path(name), record)
+        record.save(bundled_atlas_path(name), compact=True)

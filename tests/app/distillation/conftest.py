@@ -21,7 +21,7 @@ def distil(folder: Path, name: str, checkpoints: Path, hidden: list[int], *, cos
     import torch
 
     from aotlens.checkpoints import find_checkpoint, load_folder
-    from aotlens.distill import Record, distill_heads, lighten, save_record, substitution_costs
+    from aotlens.distill import Record, distill_heads, lighten, substitution_costs
 
     model, info = load_folder(checkpoints / name, "cpu"), find_checkpoint(checkpoints / name)
     ids = torch.tensor(model.tokenizer.encode(TEXT * 40))
@@ -30,13 +30,11 @@ def distil(folder: Path, name: str, checkpoints: Path, hidden: list[int], *, cos
     cost = substitution_costs(model, found, windows[50:], width=4, n_random=2) if costs else None
     path = folder / f"{name}.safetensors"
     kept = lighten(found, 4) if light else found
-    save_record(
-        path,
-        Record(
-            distillation=kept, checkpoint=name, weights_sha256=info.weights_sha256, corpus="a text", command="a test",
-            costs=cost,
-        ),
+    record = Record(
+        distillation=kept, checkpoint=name, weights_sha256=info.weights_sha256, corpus="a text", command="a test",
+        costs=cost,
     )  # fmt: skip
+    record.save(path)
     return path
 
 

@@ -14,7 +14,7 @@ import torch
 from playwright.sync_api import expect
 
 from aotlens.checkpoints.catalog import bundled_folder  # the fixtures' own patch comes after this import
-from aotlens.denoise import audit, save_audit, stored_audit
+from aotlens.denoise import audit, stored_audit
 from app.core import Core
 from app.core.corpora import PASTED
 from app.core.errors import RequestError
@@ -87,7 +87,7 @@ def store(folder: Path, services: Core, name: str, monkeypatch: pytest.MonkeyPat
     """A bundled audit under another checkpoint's name, as if it came with that."""
     weights = services.catalog.info(name).weights_sha256
     record = replace(BUNDLED, **{"checkpoint": name, "weights_sha256": weights, **changes})
-    save_audit(folder / f"{name}.safetensors", record)
+    record.save(folder / f"{name}.safetensors", compact=True)
     monkeypatch.setattr("aotlens.denoise.audit_files.bundled_audits_folder", lambda: folder)
 
 
@@ -96,7 +96,8 @@ def test_an_audit_of_other_weights_is_not_shown(service: Audits, tmp_path: Path,
     assert service.stored("tiny-mssa") is not None
     (file,) = tmp_path.iterdir()
     file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(RequestError, match=r"can't be read. tiny-mssa.safetensors: expected an audit"):
+    said = r"can't be read. tiny-mssa.safetensors: expected a result of type AuditRecord"
+    with pytest.raises(RequestError, match=said):
         service.stored("tiny-mssa")
     file.unlink()
     store(tmp_path, service.core, "tiny-mssa", monkeypatch, weights_sha256="0" * 64)

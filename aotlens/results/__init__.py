@@ -4,7 +4,10 @@
     MotifScores(motifs of 10, values [10, 2, 4], ...): induction is highest in head 1.0 (0.948)
 
 In a notebook the table of `to_frame()` stands below that line, where a result is a table. `aotlens.plot(result)` gives
-its figure; results know no plots.
+its figure; results know no plots. `result.save(path)` keeps it, and `aotlens.results.load(path)` reads it again.
+
+saved.py   the one file format of results
+types.py   which types a file may hold
 """
 
 from __future__ import annotations
@@ -13,17 +16,36 @@ import dataclasses
 import html
 import inspect
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
+
+Kind = TypeVar("Kind")
 
 #: The most characters that a result prints.
 MAX_CHARACTERS = 400
 
 _MAX_FIELD = 48
 _MAX_ROWS = 12
+
+
+def load(path: str | Path, kind: type[Kind] | None = None, *, what: str = "") -> Any:
+    """The result that `Result.save` wrote; with `kind`, one of that type. Errors call `what` was expected.
+
+    Raises `ValueError` for a file that is missing, damaged, made by another version, or something else.
+    """
+    from aotlens.results.saved import load
+
+    return load(path, kind, what=what)
+
+
+def _version() -> str:
+    from aotlens import __version__
+
+    return __version__
 
 
 class Result:
@@ -33,6 +55,16 @@ class Result:
         super().__init_subclass__(**options)
         if "__repr__" not in cls.__dict__:  # or `dataclass` writes one that prints every array
             cls.__repr__ = Result.__repr__  # type: ignore[method-assign]
+
+    def save(self, path: str | Path, *, compact: bool = False) -> None:
+        """Write the result to `path` (NAME.safetensors), whole or not at all: `aotlens.results.load(path)` reads it.
+
+        `compact` rounds float64 to float32. Raises `ValueError` for a path that holds something else, and for a result
+        that holds a model (`aotlens.results.saved.save` says what else), `OSError` for a full disk.
+        """
+        from aotlens.results.saved import save
+
+        save(self, path, compact=compact)
 
     @property
     def headline(self) -> str:
@@ -56,6 +88,31 @@ class Result:
             return None
         parameters = inspect.signature(to_frame).parameters.values()
         return None if any(each.default is each.empty for each in parameters) else to_frame()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class OfCheckpoint(Result):
+    """The base of results that are kept with where they come from; what is not known is empty."""
+
+    checkpoint: str
+    """Of which checkpoint."""
+    weights_sha256: str = ""
+    """Of that checkpoint's weights: another of the same name is not the one."""
+    corpus: str = ""
+    """Which text was read, in words."""
+    documents: tuple[str, ...] = ()
+    """Those of its documents that were held out from the model's training; empty where the model's card names none."""
+    command: str = ""
+    """What made it."""
+    version: str = dataclasses.field(default_factory=_version)
+    """Of the aotlens that made it."""
+
+    def belongs_to(self, info: Any) -> bool:
+        """Whether it is of the checkpoint of this `CheckpointInfo`: by its weights, or where they are not known by its
+        name."""
+        if self.weights_sha256:
+            return self.weights_sha256 == info.weights_sha256
+        return self.checkpoint == info.name
 
 
 def describe(result: Any, headline: str = "") -> str:
