@@ -155,7 +155,8 @@ def _of_distillation() -> Iterator[Any]:
     distillation = distill.distill_heads(model, texts, [0, 4], seeds=2, **FAST)
     costs = distill.substitution_costs(model, distillation, random_windows(4, seed=3), width=4, n_random=2)
     yield from (distillation, distillation.attending, distillation.ffns(4), costs)
-    yield distill.Record(distillation=distillation, checkpoint="tiny", costs=costs)
+    record = distill.Record(distillation=distillation, checkpoint="tiny", costs=costs)
+    yield from (record, distill.compare_distillations({"one": record}, 4))
     yield distill.text_errors(model, distillation, random_windows(1)[0], (0, 1), width=4)
 
 

@@ -4,10 +4,12 @@ compile/   FFN → attention: `compile_ffn`
 masked/    masked tokens told apart and recovered by construction: `masked_lm`
 heads/     head → FFN: `distill_heads`, and the model with FFNs in heads' places: `substitute`
 records.py   distillations with their origin, on disk and bundled
+compared.py  distillations side by side
 on_text.py   where on a text an FFN fails
 tensors.py   arguments that must be tensors
 """
 
+from aotlens.distill.compared import ComparedDistillations, compare_distillations
 from aotlens.distill.compile import CompiledFFN, FeedForward, compile_ffn, load_ffn, read_ffn
 from aotlens.distill.heads import (
     Distillation,
@@ -36,9 +38,12 @@ from aotlens.distill.records import (
     distillations_folder,
     lighten,
     load_record,
+    named_record,
+    record_paths,
 )
 
 __all__ = [
+    "ComparedDistillations",
     "CompiledFFN",
     "Distillation",
     "DistinguishedMasks",
@@ -51,6 +56,7 @@ __all__ = [
     "TextErrors",
     "bundled_distillations",
     "check_assumption",
+    "compare_distillations",
     "compile_ffn",
     "distill_heads",
     "distillations_folder",
@@ -60,8 +66,10 @@ __all__ = [
     "load_ffn",
     "load_record",
     "masked_lm",
+    "named_record",
     "point_fit",
     "read_ffn",
+    "record_paths",
     "substitute",
     "substitution_costs",
     "substitution_hooks",

@@ -8,6 +8,8 @@ A record says of which checkpoint it is, on what text and by which command, and 
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar
 
@@ -80,3 +82,26 @@ def bundled_distillations_folder() -> Path:
 def bundled_distillations() -> dict[str, Record]:
     """Of bundled checkpoints, by their names: all errors and curves, and the FFNs of 16 hidden units of one seed."""
     return {path.stem: load_record(path) for path in sorted(bundled_distillations_folder().glob(f"*{_SUFFIX}"))}
+
+
+def record_paths(given: Iterable[Path] = ()) -> dict[str, Path]:
+    """The files of distillations by their names: those that are given, then the user's own, then the bundled ones. Of
+    two of one name the second is called NAME-2; what is no letter, digit, dot or dash is an underscore."""
+    found: dict[str, Path] = {}
+    folders = (distillations_folder(), bundled_distillations_folder())
+    for path in (*given, *(path for folder in folders for path in sorted(folder.glob(f"*{_SUFFIX}")))):
+        stem, number = re.sub(r"[^\w.\-]+", "_", path.name.removesuffix(_SUFFIX)), 2
+        name = stem
+        while name in found:
+            name, number = f"{stem}-{number}", number + 1
+        found[name] = path
+    return found
+
+
+def named_record(name: str) -> Record:
+    """The record of that name among `record_paths()`. Raises `ValueError` for a name that is not there, which lists
+    those that are, and for a file that cannot be read."""
+    known = record_paths()
+    if name not in known:
+        raise ValueError(f"No distillation is called {name!r}. There are: {', '.join(known) or 'none yet'}.")
+    return load_record(known[name])

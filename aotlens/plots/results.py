@@ -12,6 +12,7 @@ from aotlens.conventions import Head, HeadLike, as_head
 from aotlens.plots.atlas import head_scatter
 from aotlens.plots.attention import attention_map
 from aotlens.plots.colours import Theme
+from aotlens.plots.compared_distillations import compared_distillations
 from aotlens.plots.composition import Edge, composition_graph
 from aotlens.plots.denoising import (
     audit_curves,
@@ -349,6 +350,7 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.denoise.stored.DenoiserTraining": denoiser_curves,
     "aotlens.denoise.theorem.DenoisingRates": snr_curves,
     "aotlens.denoise.training.TrainedLayers": denoiser_curves,
+    "aotlens.distill.compared.ComparedDistillations": compared_distillations,
     "aotlens.distill.compile.curves.ErrorCurve": curve,
     "aotlens.distill.compile.curves.ErrorSurface": surface,
     "aotlens.distill.heads.result.Distillation": distillation,

@@ -35,6 +35,7 @@ _TYPES = {
     "denoise.theorem": "Condition Conditions DenoisingRates",
     "denoise.training": "TrainedLayers TrainingSettings",
     "denoise.unrolling": "Unrolling",
+    "distill.compared": "ComparedDistillations",
     "distill.compile.curves": "ErrorCurve ErrorSurface Kinks",
     "distill.compile.ffn": "FeedForward",
     "distill.compile.roles": "HeadRole",

@@ -165,6 +165,8 @@ def _run(value: Any, workshop: Workshop) -> Any:
         return workshop.call(value, lambda: _called(value, workshop)) if value.kept else _called(value, workshop)
     if isinstance(value, list | tuple):
         return type(value)(_run(each, workshop) for each in value)
+    if isinstance(value, dict):
+        return {name: _run(each, workshop) for name, each in value.items()}
     return value
 
 
@@ -194,8 +196,8 @@ def _within(value: Any) -> Iterator[Node]:
     elif isinstance(value, Call):
         yield from _within([] if isinstance(value.function, str) else value.function)
         yield from _within(_given(value))
-    elif isinstance(value, list | tuple):
-        for each in value:
+    elif isinstance(value, list | tuple | dict):
+        for each in value.values() if isinstance(value, dict) else value:
             yield from _within(each)
     if isinstance(value, Node):
         yield value
@@ -217,11 +219,13 @@ def _written(value: Any, names: Mapping[Node, str], *, broken: bool = False) -> 
         return f"{_written(value.of, names)}{f'[{place}]' if value.item_of else f'.{value.name}'}"
     if isinstance(value, Call):
         function = value.function if isinstance(value.function, str) else _written(value.function, names)
-        given = [_written(each, names, broken=broken and isinstance(each, list)) for each in value.args]
+        given = [_written(each, names, broken=broken and isinstance(each, list | dict)) for each in value.args]
         given += [f"{name}={_written(each, names)}" for name, each in (value.options or {}).items()]
         return f"{function}{_brackets('()', given, broken)}"
     if isinstance(value, list):
         return _brackets("[]", [_written(each, names) for each in value], broken)
+    if isinstance(value, dict):
+        return _brackets("{}", [f"{name!r}: {_written(each, names)}" for name, each in value.items()], broken)
     return repr(value)
 
 

@@ -32,7 +32,7 @@ from app.shell.props import inside, stores
 from app.shell.props import values as values_of
 from app.shell.python import Python
 from app.shell.sharing import save_files, show_values
-from app.shell.views import follow_views, show_views, tables, view_panel
+from app.shell.views import follow_views, python_lines, show_views, tables, view_panel
 
 
 class Views:
@@ -115,10 +115,7 @@ def view_page(family: Family, title: str, *, file: str) -> Page:
         said = dataclasses.asdict(state)
         if family.reads is not None:
             said["checkpoint"] = state.checkpoint or _first(core, service.fitting())
-        try:
-            return views[panel].python(service.values(said)).splitlines()
-        except ValueError as error:
-            raise RequestError(str(error)) from error
+        return python_lines(views[panel], service.values(said))
 
     return Page(
         title=title, address=at, service=lambda core: Views(core, family), layout=layout, register=register,

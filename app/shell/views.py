@@ -70,14 +70,23 @@ def about_view(view: View) -> Any:
 def picture(workshop: AppWorkshop, view: View, values: Any, theme: Theme) -> dict[str, Any]:
     """A view's figure and caption. Raises RequestError for what is missing."""
     result = workshop.result(view, values)
-    drawn = view.figure(values, result, theme)
+    drawn = _refusing(lambda: view.figure(values, result, theme))
     drawn.layout.meta = {**(drawn.layout.meta or {}), "name": view.file(values)}
     return {"figure": drawn, "caption": view.caption(values, result)}
 
 
 def table(workshop: AppWorkshop, view: View, values: Any) -> File:
     """A view's table as a file."""
-    return csv_file(f"{view.file(values)}.csv", view.frame(workshop.result(view, values)))
+    result = workshop.result(view, values)
+    return csv_file(f"{view.file(values)}.csv", _refusing(lambda: view.frame(result)))
+
+
+def _refusing(work: Callable[[], Any]) -> Any:
+    """What `work` gives; what a result refuses to show, somebody at the browser has asked for."""
+    try:
+        return work()
+    except ValueError as error:
+        raise RequestError(str(error)) from error
 
 
 def show_views(
@@ -187,6 +196,12 @@ def _follow(
         app, jobs, panel, form=stores(shown=shown), start=start, done=done, output=stores(made=ids.made(panel)),
         units={view.slow: view.slow}, failed=f"{view.title}: this could not be computed",
     )  # fmt: skip
+
+
+def python_lines(view: View, values: Any) -> list[str]:
+    """Lines that give a view's result, table and figure. Raises RequestError where something is missing."""
+    lines: str = _refusing(lambda: view.python(values))
+    return lines.splitlines()
 
 
 def tables(

@@ -15,6 +15,8 @@ import pytest
 from playwright.sync_api import expect
 
 import aotlens
+from aotlens.views import View
+from aotlens.views.distillation import HEADS
 from app.core import head_maps
 from app.core.inference import PromptResult
 from app.core.own_texts import key_of
@@ -29,8 +31,8 @@ from app.pages.circuits.ids import ids as circuits
 from app.pages.compare import differences
 from app.pages.compare.address import CompareState
 from app.pages.compare.ids import ids as compare
-from app.pages.distillation import figures as distillation_figures
 from app.pages.distillation.address import DistillationState
+from app.pages.distillation.ids import VIEWS as DISTILLATION_VIEWS
 from app.pages.distillation.ids import ids as distillation
 from app.pages.heads.address import HeadsState
 from app.pages.heads.ids import ids as heads
@@ -145,10 +147,6 @@ def _compiled(app: App, state: NonlinearityState) -> tuple[Any, Any]:
     return made, service.look(made, *first_head(made, state.head), within(state, state.x or starting_x(state)))
 
 
-def _record(app: App) -> Any:
-    return app.services["distillation"].record("tiny-mhsa")
-
-
 def _spectrum(app: App, state: CircuitsState) -> Any:
     service, choice = _circuit(app, state)
     return service.spectrum(choice)
@@ -179,6 +177,14 @@ def _why(app: App, at: HeadsState) -> Any:
     prompt = {"checkpoint": at.checkpoint, "text": at.text}
     asked, _ = asked_of(app.core, prompt, at.head, at.cell, at.position, at.direction, at.against)
     return app.core.scores.top(asked, N_PAIRS).values
+
+
+def _compared_distillations(view: View) -> Expected:
+    def expected(app: App, at: DistillationState) -> Any:
+        service = app.services["distillation"]
+        return view.frame(service.workshop.result(view, service.describe(at)[0]))
+
+    return expected
 
 
 def _on_text(app: App, state: DistillationState) -> Any:
@@ -278,17 +284,7 @@ EXPECTED: dict[str, Expected] = {
     nonlinearity.MASK: lambda app, at: _compiled(app, at)[0].compiled.model.cfg.attn_mask,
     nonlinearity.ONE: lambda app, at: _compiled(app, at)[1].pattern[1, :2],
     nonlinearity.GATE: lambda app, at: (look := _compiled(app, at)[1]).results / look.bend,
-    distillation.GRID: lambda app, at: {"tiny-mhsa": _record(app).distillation.mean_error(4)},
-    distillation.ALL: lambda app, at: {"tiny-mhsa": _record(app).distillation.mean_error(4)},
-    distillation.WIDTHS: lambda app, at: {"tiny-mhsa": _record(app).distillation.to_frame()},
-    distillation.CLOUD: lambda app, at: {
-        "tiny-mhsa": ((d := _record(app).distillation).attending.to(at.across), d.attending.constancy)
-    },
-    distillation.COSTS: lambda app, at: {"tiny-mhsa": _record(app).costs.curve_frame()},
-    distillation.ONE: lambda app, at: distillation_figures.classes_frame(
-        (s := app.services["distillation"]), s.describe(at)[0]
-    ),
-    distillation.CURVE: lambda app, at: (d := _record(app).distillation).curve[:, d.place(at.head), 0],
+    **{panel: _compared_distillations(view) for panel, view in {**DISTILLATION_VIEWS, distillation.ALL: HEADS}.items()},
     distillation.ON_TEXT: _on_text,
     subspaces.CLOUD: lambda app, at: app.services["subspaces"].unroll(at).angles,
     subspaces.SNR: lambda app, at: app.services["subspaces"].unroll(at).snr,

@@ -6,39 +6,46 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import pandas as pd
 from dash import html, no_update
 
 from aotlens.plots import Theme
+from aotlens.views.distillation import HEADS, Chosen
 from app.core import Core, head_maps
 from app.core.errors import RequestError
-from app.core.files import File
+from app.core.files import File, csv_file
 from app.core.inference import PromptResult
-from app.pages.distillation import figures, files, words
+from app.pages.distillation import words
 from app.pages.distillation.address import DistillationState
-from app.pages.distillation.ids import ids
-from app.pages.distillation.service import Distillations, Shown
-from app.pages.distillation.tables import error_chips, head_columns
+from app.pages.distillation.ids import VIEWS, ids
+from app.pages.distillation.service import Distillations
+from app.pages.distillation.tables import error_chips, head_columns, head_rows
 from app.shell import ids as shell
 from app.shell.app import App
 from app.shell.callbacks import Answer, guarded
 from app.shell.choices import head_buttons
-from app.shell.graph import EMPTY, blank
 from app.shell.head_map import tell_lines
 from app.shell.notices import problem
 from app.shell.props import children, props, stores, values
 from app.shell.sharing import save_files
+from app.shell.views import show_views, tables
+
+#: What the page says that it shows, beside the results.
+_SHOWN = ("width", "across", "of", "layer", "head")
 
 
 def register(app: App, core: Core, service: Distillations) -> None:
     """The page's callbacks."""
     _register_choice(app, service)
-    _register_panels(app, service)
+    _register_table(app, service)
     _register_head(app, core, service)
+    show_views(app, service.workshop, VIEWS, service.values, shown=ids.SHOWN, keys=ids.DRAWN, inputs={})
+    files = {**tables(service.workshop, VIEWS, service.values), shell.export(ids.ALL, "csv"): heads_csv(service)}
+    save_files(app, files, stores(shown=ids.SHOWN))
     save_files(
-        app,
-        {entry: partial(make_file, service, entry) for entry in (*_FILES, _TEXT)},
+        app, {shell.export(ids.ON_TEXT, "csv"): partial(text_csv, service)},
         stores(shown=ids.SHOWN, prompt=ids.PROMPT),
-    )
+    )  # fmt: skip
 
 
 def _register_choice(app: App, service: Distillations) -> None:
@@ -64,7 +71,7 @@ def _register_choice(app: App, service: Distillations) -> None:
             return {"shown": None, "meaning": None, "data": None, "heads": None, "notice": notice}
         same_model = before is not None and before["of"] == shown.of
         return {
-            "shown": shown.to_dict(),
+            "shown": {**{name: getattr(shown, name) for name in _SHOWN}, "results": list(shown.results)},
             "widths": [{"value": str(n), "label": "linear" if n == 0 else str(n)} for n in service.widths(shown)],
             "width": str(shown.width),
             "targets": words.across_options(),
@@ -75,50 +82,23 @@ def _register_choice(app: App, service: Distillations) -> None:
         }
 
 
-def _register_panels(app: App, service: Distillations) -> None:
-    of_shown = partial(guarded, app, reads={"shown": chosen})
-    drawn = {
-        ids.GRID: figures.grid_figure,
-        ids.WIDTHS: figures.widths_figure,
-        ids.CLOUD: figures.cloud_figure,
-        ids.CURVE: figures.curve_figure,
-    }
-    for panel, make in drawn.items():
-
-        @of_shown(panel=panel, inputs=stores(shown=shell.seen(panel), theme=shell.THEME), parts=("figure",))
-        def draw(shown: Shown, theme: Theme, make: Any = make) -> Answer:
-            # Of these, only learning curves can be missing where there is a result.
-            return {"figure": make(service, shown, theme) or blank(words.no_curve(shown), theme)}
-
-    @of_shown(
-        panel=ids.COSTS,
-        inputs=stores(shown=shell.seen(ids.COSTS), theme=shell.THEME),
-        parts=("figure", "caption"),
-        output=props("className", box=shell.box(shell.graph(ids.COSTS))),
-        empty={"box": "hidden"},
-    )
-    def draw_costs(shown: Shown, theme: Theme) -> Answer:
-        figure = figures.costs_figure(service, shown, theme)
-        return {
-            "figure": figure or EMPTY,
-            "caption": [html.Li(line) for line in words.costs(service, shown)],
-            "box": "hidden" if figure is None else "graph-distilled",
-        }
-
-    @of_shown(
+def _register_table(app: App, service: Distillations) -> None:
+    @guarded(
+        app,
         panel=ids.ALL,
         inputs=stores(shown=shell.seen(ids.ALL)),
         state=props("columnDefs", before=shell.table(ids.ALL)),  # what is still the same is not told again
         parts=("rows", "columns"),
+        reads={"shown": service.read},
         empty={"columns": no_update},
     )
-    def list_heads(shown: Shown, **_: Any) -> Answer:
+    def list_heads(shown: Chosen, **_: Any) -> Answer:
         columns = head_columns(words.motif_columns(service, shown))
-        return {"rows": figures.table_rows(service, shown), "columns": columns}
+        return {"rows": head_rows(service.workshop.result(HEADS, shown).to_frame()), "columns": columns}
 
 
 def _register_head(app: App, core: Core, service: Distillations) -> None:
-    of_shown = partial(guarded, app, reads={"shown": chosen})
+    of_shown = partial(guarded, app, reads={"shown": service.read})
 
     def result_of(shown: Any, prompt: dict[str, Any]) -> PromptResult:
         if shown is None:
@@ -129,25 +109,12 @@ def _register_head(app: App, core: Core, service: Distillations) -> None:
     tell_lines(app, ids.ON_TEXT, result_of, stores(shown=ids.SHOWN, prompt=ids.PROMPT))
 
     @of_shown(
-        panel=ids.ONE,
-        inputs=stores(shown=shell.seen(ids.ONE), theme=shell.THEME),
-        parts=("title", "caption", "figure"),
-        empty={"title": "One head"},
-    )
-    def describe_head(shown: Shown, theme: Theme) -> Answer:
-        return {
-            "title": f"Head {shown.layer}.{shown.head} of {shown.of}",
-            "caption": words.head(service, shown),
-            "figure": figures.classes_figure(service, shown, theme),
-        }
-
-    @of_shown(
         panel=ids.ON_TEXT,
         inputs=stores(shown=shell.seen(ids.ON_TEXT), prompt=ids.PROMPT, theme=shell.THEME),
         parts=("caption", "figure"),
         output=stores(strip=shell.drawn(ids.STRIP)) | props("href", link=ids.OPEN),
     )
-    def draw_text(shown: Shown, prompt: dict[str, Any], theme: Theme) -> Answer:
+    def draw_text(shown: Chosen, prompt: dict[str, Any], theme: Theme) -> Answer:
         errors, width, result = service.on_text(shown, prompt.get("text") or "", prompt.get("length"))
         tokens, head = (result.patterns.tokens.tolist(), result.patterns.str_tokens), (shown.layer, shown.head)
         chips = [] if errors is None else error_chips(*tokens, errors.relative.tolist(), errors.movement.tolist())
@@ -159,33 +126,23 @@ def _register_head(app: App, core: Core, service: Distillations) -> None:
         }
 
 
-_FILES: dict[str, Callable[..., File]] = {
-    shell.export(ids.GRID, "csv"): files.heads_csv,
-    shell.export(ids.ALL, "csv"): files.heads_csv,
-    shell.export(ids.WIDTHS, "csv"): files.widths_csv,
-    shell.export(ids.COSTS, "csv"): files.costs_csv,
-    shell.export(ids.ONE, "csv"): files.classes_csv,
-    shell.export(ids.CURVE, "csv"): files.curve_csv,
-}
-_TEXT = shell.export(ids.ON_TEXT, "csv")
+def heads_csv(service: Distillations) -> Callable[..., File]:
+    """The file of the table: what the map of errors has."""
+    return tables(service.workshop, {ids.ALL: HEADS}, service.values)[shell.export(ids.ALL, "csv")]
 
 
-def make_file(service: Distillations, entry: str, shown: Any, prompt: dict[str, Any] | None) -> File:
-    """The file for an entry of an export menu."""
-    read = chosen(shown)
+def text_csv(service: Distillations, shown: Any, prompt: dict[str, Any] | None) -> File:
+    """One row a token: where the FFN fails."""
+    read = service.read(shown)
     if read is None:
         raise RequestError("Nothing is shown, so there is nothing to save: choose a result first.")
-    if entry == _TEXT:
-        return files.text_csv(service, read, (prompt or {}).get("text") or "")
-    return _FILES[entry](service, read)
-
-
-def chosen(shown: Any) -> Shown | None:
-    """What is shown; None where nothing is."""
-    if not shown:
-        return None
-    fields = {name: shown[name] for name in Shown.__dataclass_fields__}
-    return Shown(**{**fields, "results": tuple(fields["results"])})
+    errors, width, result = service.on_text(read, (prompt or {}).get("text") or "")
+    if errors is None:
+        raise RequestError("This result has kept no FFN, so there are no errors on a text to save.")
+    patterns = result.patterns
+    tokens = {"position": range(patterns.n_pos), "token_id": patterns.tokens.tolist(), "token": patterns.str_tokens}
+    frame = pd.DataFrame({**tokens, "error": errors.relative, "movement": errors.movement})
+    return csv_file(f"{read.file_of_head(f'text-{width}-units')}.csv", frame)
 
 
 def result_options(service: Distillations, chosen: list[str]) -> list[dict[str, str]]:

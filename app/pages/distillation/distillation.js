@@ -47,6 +47,8 @@
             aotlens.draw("distillation-strip", strip);
             const body = document.getElementById("distillation-body");
             if (body) body.toggleAttribute("data-empty", !shown);
+            const title = document.getElementById("distillation-one-title");
+            if (title) title.textContent = shown ? `Head ${shown.layer}.${shown.head} of ${shown.of}` : "One head";
         },
     });
 })();

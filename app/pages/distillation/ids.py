@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aotlens.views import distillation as views
 from app.shell.ids import Ids
 
 ids = Ids(
@@ -13,7 +14,13 @@ ids = Ids(
     "asked",  # store: {of, layer, head}, the head that somebody chose, or None
     "picked",  # store: [layer, head], by the buttons
     "prompt",  # store: {text} or {length}
+    "drawn",  # store: what the panels' pictures are of
 )
 
-#: Panels that are asked for once they are in view.
-PANELS = (ids.GRID, ids.WIDTHS, ids.CLOUD, ids.CURVE, ids.COSTS, ids.ALL, ids.ONE, ids.ON_TEXT)
+#: Panels that show views.
+VIEWS = {
+    ids.GRID: views.HEADS, ids.WIDTHS: views.WIDTHS, ids.CLOUD: views.ATTENTION, ids.COSTS: views.COSTS,
+    ids.ONE: views.ONE, ids.CURVE: views.CURVE,
+}  # fmt: skip
+#: The others that are asked for once they are in view.
+PANELS = (ids.ALL, ids.ON_TEXT)

@@ -7,12 +7,13 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import dcc, html
 
+from aotlens.views.distillation import HEADS
 from app.core import Core
 from app.core.examples import FIRST
 from app.pages.distillation import words
 from app.pages.distillation.address import MAX_RESULTS, DistillationState
 from app.pages.distillation.callbacks import result_options
-from app.pages.distillation.ids import ids
+from app.pages.distillation.ids import VIEWS, ids
 from app.pages.distillation.service import Distillations
 from app.pages.distillation.tables import head_columns
 from app.shell import ids as shell
@@ -20,44 +21,21 @@ from app.shell.background import job_bar
 from app.shell.choices import head_picker
 from app.shell.controls import labelled, link_button, whole_number
 from app.shell.drawn import drawn
-from app.shell.graph import caption, figure
+from app.shell.graph import caption
 from app.shell.head_map import head_map
 from app.shell.own_texts import own_text, text_choice
 from app.shell.panel import about, panel, tabs
 from app.shell.prompt import checkpoint_choice
 from app.shell.tables import grid
+from app.shell.views import view_panel
 
-_EXPLAIN = about(words.MEANING, formula=words.ERROR, source="Non-linearity in attention, Sections 4 and 5")
-_EXPLAIN_GRID = (
-    "Row = layer, column = head; the number is the error with the chosen hidden units, mean over seeds. The stronger "
-    "the colour, the less an FFN can do it without other tokens. Point at a head for its interval; click it to see it "
-    "closely."
-)
-_EXPLAIN_WIDTHS = (
-    "Mean over a model’s heads (bars: 95% interval over heads, long where there are few); dotted: the chosen head. "
-    "Left of the line: FFNs by hidden units; the linear map passes through no bottleneck, so it may beat a narrow one. "
-    "Right of it: what else was tried on the same heads. “Least of all” is the smallest error that anything reached, "
-    "an estimate from above of what any function of the token’s own input could."
-)
-_EXPLAIN_CLOUD = (
-    "A point is a head: colour says where it attends most, shape its model, bars the 95% interval. Left: against its "
-    "mean attention to one target. Right: 0 is the same pattern on every text. Click a point to see the head closely."
-)
-_EXPLAIN_COSTS = (
-    "Is the error a good standard to choose heads by? Heads are replaced by their FFNs together, the most FFN-like "
-    "first, beside the same heads’ means or zeros, and other orders (grey: random ones). Below the others is better. "
-    "Click a name in the legend to leave its curve out."
-)
+_EXPLAIN = about(words.MEANING, formula=HEADS.about.formula, source=HEADS.about.source)
 _EXPLAIN_TABLE = "Click a column’s name to sort, a head (or Enter on it) to see it closely."
-_EXPLAIN_HEAD = "Errors are on held-out documents. Which tokens is the FFN wrong about?"
-_EXPLAIN_CURVE = "Error on validation text while the FFNs trained, a line a seed; below 1 they beat the mean."
 _EXPLAIN_TEXT = "Where on a text the FFN fails, and where the head looks there."
 _EXPLAIN_DISTIL = (
     "Trains FFNs for the heads of any checkpoint, all at once, on text that the app was started with; errors are on "
     "documents held out. The result is kept (in $AOTLENS_HOME/distillations) and shown with the others."
 )
-_PICTURES = ("png", "svg")
-_FIGURES = (*_PICTURES, "csv")
 
 
 def layout(core: Core, service: Distillations, state: DistillationState) -> html.Div:
@@ -70,6 +48,7 @@ def layout(core: Core, service: Distillations, state: DistillationState) -> html
             dcc.Store(id=ids.SHOWN),
             dcc.Store(id=ids.ASKED, data=asked),
             dcc.Store(id=ids.PICKED),
+            dcc.Store(id=ids.DRAWN),
             dcc.Store(id=ids.PROMPT, data={"text": text}),
             _choice_panel(service, state),
             html.Div(
@@ -88,38 +67,28 @@ def layout(core: Core, service: Distillations, state: DistillationState) -> html
 
 
 def _views(state: DistillationState) -> dict[str, tuple[str, Any]]:
-    costs = [html.Ul(id=shell.caption(ids.COSTS), className="distillation-data"), figure(ids.COSTS, "graph-distilled")]
     table = grid(shell.table(ids.ALL), head_columns(()), key="id", height=500, header=64)
-    big, high = figure(ids.GRID, "graph-distilled-grid"), "graph-distilled"
+    exports = ("csv", "python")
     return {
-        "heads": ("Error by head", _panel(ids.GRID, "Error by head", _EXPLAIN_GRID, big)),
-        "widths": ("Error by width", _panel(ids.WIDTHS, "Error by width", _EXPLAIN_WIDTHS, figure(ids.WIDTHS, high))),
-        "attention": (
-            "Against attention",
-            _panel(
-                ids.CLOUD, "Error against attention", _EXPLAIN_CLOUD, figure(ids.CLOUD, high), exports=_PICTURES,
-                controls=_across(state),
-            ),
-        ),
-        "replaced": ("Heads replaced", _panel(ids.COSTS, "Heads replaced by FFNs", _EXPLAIN_COSTS, costs)),
-        "table": ("Table", _panel(ids.ALL, "All heads", _EXPLAIN_TABLE, table, exports=("csv",))),
-    }  # fmt: skip
+        "heads": ("Error by head", _view(ids.GRID, "graph-distilled-grid", captioned=False)),
+        "widths": ("Error by width", _view(ids.WIDTHS, captioned=False)),
+        "attention": ("Against attention", _view(ids.CLOUD, controls=_across(state), captioned=False)),
+        "replaced": ("Heads replaced", _view(ids.COSTS)),
+        "table": ("Table", panel(ids.ALL, "All heads", _EXPLAIN_TABLE, table, exports=exports, follows=ids.SHOWN)),
+    }
 
 
 def _besides(core: Core, state: DistillationState, text: str) -> dict[str, tuple[str, Any]]:
-    curve = figure(ids.CURVE, "graph-distilled-curve")
     return {
-        "head": ("One head", _head_panel()),
-        "curve": ("Learning curve", _panel(ids.CURVE, "Learning curve", _EXPLAIN_CURVE, curve)),
+        "head": ("One head", _view(ids.ONE, "graph-distilled-classes", before=[head_picker(ids.HEADS, ids.PICKED)])),
+        "curve": ("Learning curve", _view(ids.CURVE, "graph-distilled-curve", captioned=False)),
         "text": ("On a text", _text_panel(core, text)),
         "new": ("Distil a checkpoint", _distil_panel(core, state)),
     }
 
 
-def _panel(
-    id: str, title: str, explanation: str, content: Any, *, exports: tuple[str, ...] = _FIGURES, controls: Any = None
-) -> html.Section:
-    return panel(id, title, explanation, content, controls=controls, exports=(*exports, "python"), follows=ids.SHOWN)
+def _view(id: str, size: str = "graph-distilled", **rest: Any) -> html.Section:
+    return view_panel(id, VIEWS[id], size, follows=ids.SHOWN, **rest)
 
 
 def _choice_panel(service: Distillations, state: DistillationState) -> html.Section:
@@ -159,15 +128,6 @@ def _across(state: DistillationState) -> dmc.Select:
     )  # fmt: skip
 
 
-def _head_panel() -> html.Section:
-    content = [
-        head_picker(ids.HEADS, ids.PICKED),
-        html.P(id=shell.caption(ids.ONE), className="meaning", role="status"),
-        figure(ids.ONE, "graph-distilled-classes"),
-    ]
-    return _panel(ids.ONE, "One head", _EXPLAIN_HEAD, content)
-
-
 def _text_panel(core: Core, text: str) -> html.Section:
     content: list[Any] = [
         html.Div(
@@ -185,7 +145,10 @@ def _text_panel(core: Core, text: str) -> html.Section:
         *head_map(ids.ON_TEXT, "graph-distilled-map"),
     ]  # fmt: skip
     link = link_button(ids.OPEN, "Open in Heads", core.links.to("heads"))
-    return _panel(ids.ON_TEXT, "On a text", _EXPLAIN_TEXT, content, controls=link)
+    exports = ("png", "svg", "csv", "python")
+    return panel(
+        ids.ON_TEXT, "On a text", _EXPLAIN_TEXT, content, controls=link, exports=exports, follows=ids.SHOWN
+    )  # fmt: skip
 
 
 def _distil_panel(core: Core, state: DistillationState) -> html.Section:

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from aotlens.views import Call
+from aotlens.views.distillation import WIDTH, Chosen
 from app.core import Core
 from app.core.cache import Cache
 from app.core.errors import RequestError
 from app.core.inference import PromptResult
 from app.core.jobs import Job, Jobs, Report
+from app.core.workshop import AppWorkshop
 from app.pages.distillation.address import DistillationState
 
 if TYPE_CHECKING:
@@ -24,7 +28,6 @@ if TYPE_CHECKING:
 
 #: What the page opens on, where they are: one checkpoint of each kind, of one size and training text.
 COMPARED = ("novels-12l-mssa", "novels-6l-mhsa", "novels-2l-gpt")
-_WIDTH = 16
 _SUFFIX = ".safetensors"
 Source = Literal["bundled", "made here", "file"]
 
@@ -40,25 +43,6 @@ class Entry:
     @property
     def label(self) -> str:
         return f"{self.key} ({self.source})"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shown:
-    """Which results, at what width, and which head."""
-
-    results: tuple[str, ...]
-    width: int
-    across: str
-    of: str
-    layer: int
-    head: int
-
-    @property
-    def chosen(self) -> tuple[str, int, int]:
-        return (self.of, self.layer, self.head)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "results": list(self.results)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,41 +72,55 @@ class Distillations:
         self.corpora, self.inference = core.corpora, core.inference
         self.jobs = Jobs(kept=16, memory=core.memory, seconds=core.settings.job_seconds)
         self._records: Cache[tuple[str, int], Record] = core.memory.cache(core.settings.n_distillations)
+        self.workshop = _Workshop(core, self)
 
     # ── results ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def list(self) -> list[Entry]:
         """Files first, then what was made here, then the bundled ones."""
+        from aotlens.distill import record_paths
         from aotlens.distill.records import bundled_distillations_folder, distillations_folder
 
-        places: list[tuple[Source, Path]] = [("file", path.expanduser()) for path in self.settings.distillations]
-        for source, folder in (("made here", distillations_folder()), ("bundled", bundled_distillations_folder())):
-            places += [(source, path) for path in sorted(folder.glob(f"*{_SUFFIX}"))]  # type: ignore[misc]
-        found: dict[str, Entry] = {}
-        for source, path in places:
-            stem, number = re.sub(r"[^\w.\-]+", "_", path.name.removesuffix(_SUFFIX)), 2
-            key = stem
-            while key in found:
-                key, number = f"{stem}-{number}", number + 1
-            found[key] = Entry(key=key, source=source, path=path)
-        return [*found.values()]
+        sources: dict[Path, Source] = {
+            distillations_folder(): "made here", bundled_distillations_folder(): "bundled"
+        }  # fmt: skip
+        given = [path.expanduser() for path in self.settings.distillations]
+        return [
+            Entry(key=key, source="file" if path in given else sources[path.parent], path=path)
+            for key, path in record_paths(given).items()
+        ]
 
     def record(self, key: str) -> Record:
         """Raises RequestError for a name that isn't there, and for a file that can't be read."""
-        from aotlens.distill import load_record
-
         entries = {entry.key: entry for entry in self.list()}
         if key not in entries:
             names = ", ".join(entries) or "none yet"
             raise RequestError(f"No distillation is called {key!r}. There are: {names}. Choose one, or distil below.")
         path = entries[key].path
         try:
-            stamp = path.stat().st_mtime_ns
-            return self._records.get((str(path), stamp), lambda: load_record(path))
+            return self._read(path)
         except (OSError, ValueError) as error:
             # Where it lies is nobody's business at the browser.
             why = str(error).replace(f"{path.parent}/", "")
             raise RequestError(f"The distillation {key} can't be read. {why}") from error
+
+    def _read(self, path: Path) -> Record:
+        from aotlens.distill import load_record
+
+        return self._records.get((str(path), path.stat().st_mtime_ns), lambda: load_record(path))
+
+    def values(self, shown: Mapping[str, Any], **also: Any) -> Chosen:
+        """What the page says that it shows. Raises RequestError for a result that is no longer there."""
+        entries, results = {entry.key: entry for entry in self.list()}, tuple(shown["results"])
+        for key in results:
+            self.record(key)
+        paths = {key: entries[key].path for key in results}
+        fields = {name: shown[name] for name in ("width", "across", "of", "layer", "head")}
+        return Chosen(
+            results=results, **fields,
+            files={key: path.name for key, path in paths.items() if entries[key].source == "file"},
+            stamps={key: path.stat().st_mtime_ns for key, path in paths.items()},
+        )  # fmt: skip
 
     def first(self) -> tuple[str, ...]:
         """What the page opens on."""
@@ -130,7 +128,11 @@ class Distillations:
         compared = tuple(key for key in COMPARED if key in keys)
         return compared or tuple(keys[:1])
 
-    def describe(self, state: DistillationState) -> tuple[Shown | None, list[str]]:
+    def read(self, shown: Any) -> Chosen | None:
+        """The same; None where nothing is shown."""
+        return self.values(shown) if shown else None
+
+    def describe(self, state: DistillationState) -> tuple[Chosen | None, list[str]]:
         """What a state asks for, as far as it is there, and what is wrong with the rest."""
         from aotlens.heads import MOTIFS
 
@@ -145,7 +147,7 @@ class Distillations:
         widths = sorted({width for record in records.values() for width in record.distillation.hidden})
         width = state.width
         if width not in widths:
-            width = _WIDTH if _WIDTH in widths else widths[len(widths) // 2]
+            width = WIDTH if WIDTH in widths else widths[len(widths) // 2]
             if state.width is not None:
                 problems.append(f"No result here has FFNs of {state.width} hidden units: those of {width} are shown.")
         with_width = {key: one for key, one in records.items() if width in one.distillation.hidden}
@@ -165,10 +167,10 @@ class Distillations:
         for key, record in with_width.items():
             if why := record.distillation.attending.why_not(across):
                 problems.append(f"{key}: attention to {across.replace('_', ' ')} was not measured: {why}.")
-        shown = Shown(results=tuple(with_width), width=width, across=across, of=of, layer=head[0], head=head[1])
-        return shown, problems
+        shown = {"width": width, "across": across, "of": of, "layer": head[0], "head": head[1]}
+        return self.values({"results": tuple(with_width), **shown}), problems
 
-    def widths(self, shown: Shown) -> list[int]:
+    def widths(self, shown: Chosen) -> list[int]:
         """Of all results that are shown."""
         return sorted({width for key in shown.results for width in self.record(key).distillation.hidden})
 
@@ -183,7 +185,7 @@ class Distillations:
     # ── one head on a text ──────────────────────────────────────────────────────────────────────────────────
 
     def on_text(
-        self, shown: Shown, text: str, length: int | None = None
+        self, shown: Chosen, text: str, length: int | None = None
     ) -> tuple[TextErrors | None, int, PromptResult]:
         """Where the chosen head's FFN fails, of how many hidden units, and the head's patterns.
 
@@ -202,7 +204,7 @@ class Distillations:
             )
         result = self.inference.analyse(info.name, text, length=length)
         kept = record.distillation.weights
-        width = shown.width if shown.width in kept else _WIDTH if _WIDTH in kept else next(iter(kept), None)
+        width = shown.width if shown.width in kept else WIDTH if WIDTH in kept else next(iter(kept), None)
         if width is None:
             return None, shown.width, result
         loaded = self.catalog.load(info.name)
@@ -249,7 +251,7 @@ class Distillations:
         )  # fmt: skip
         costs = None
         if order.costs:
-            width = _WIDTH if _WIDTH in order.hidden else order.hidden[-1]
+            width = WIDTH if WIDTH in order.hidden else order.hidden[-1]
             windows = held_out_windows(model, text.corpus, min(self.settings.cost_tokens, tokens))
             costs = substitution_costs(
                 model, found, windows, width=width, progress=lambda done, total: report(done, total, "replacing heads")
@@ -273,3 +275,20 @@ def heads_of(text: str | None) -> tuple[Head, ...] | None:
             f"Heads: expected layer.head with commas between, as 1.0, 2.3, or nothing for all; got {text!r}."
         )
     return tuple(sorted({(int(one[1]), int(one[2])) for one in found if one}))
+
+
+class _Workshop(AppWorkshop):
+    """Records by the names that the page has for them, files of their own included, each read once."""
+
+    def __init__(self, core: Core, service: Distillations) -> None:
+        super().__init__(core, core.settings.n_views)
+        self._service = service
+
+    def call(self, node: Call, work: Callable[[], Any]) -> Any:
+        """A record by its name, or what has been kept of a call."""
+        if node.function == "aotlens.distill.named_record":
+            return self._service.record(node.args[0])
+        if node.function == "aotlens.distill.load_record":
+            entry = next(one for one in self._service.list() if one.source == "file" and one.path.name == node.args[0])
+            return self._service.record(entry.key)
+        return super().call(node, work)

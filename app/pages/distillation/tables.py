@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dash import html
 
 from aotlens.plots import describe, glyphs, is_whitespace
 from app.shell.tables import number
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _NATS = "Added loss when this head alone is replaced, nats a token"
 
@@ -40,6 +43,13 @@ def head_columns(motifs: Sequence[tuple[str, str, str]]) -> list[dict[str, Any]]
         number("cost_mean", "cost: mean", "+.3f", _NATS),
         number("cost_zero", "cost: zero", "+.3f", _NATS),
     ]  # fmt: skip
+
+
+def head_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """A record a head of the table of compared distillations; NaN is no JSON."""
+    rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    names = (f"{row['layer']}.{row['head']}" for row in rows)
+    return [{"id": f"{row['result']}:{name}", "name": name, **row} for row, name in zip(rows, names, strict=True)]
 
 
 def error_chips(

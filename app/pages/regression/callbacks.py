@@ -22,7 +22,7 @@ from app.shell.callbacks import Answer, guarded
 from app.shell.props import stores, values
 from app.shell.python import python_of
 from app.shell.sharing import save_files, show_values, when_seen
-from app.shell.views import picture, show_views, tables
+from app.shell.views import picture, python_lines, show_views, tables
 
 SLIDERS = {name: getattr(ids, name.upper()) for name in PARAMETERS}
 _VIEWS = {ids.ERRORS: ERRORS, **PANELS}
@@ -51,7 +51,7 @@ def python(core: Core, service: Regressions, state: RegressionState, panel: str)
     """The lines that give a panel's numbers."""
     chosen = service.chosen(state)
     view: View | None = _VIEWS.get(panel)
-    return maps.python(chosen, state, panel) if view is None else view.python(chosen).splitlines()
+    return maps.python(chosen, state, panel) if view is None else python_lines(view, chosen)
 
 
 def _register_errors(app: App, core: Core, service: Regressions) -> None:

@@ -241,4 +241,4 @@ def test_the_text_is_whole_and_a_linear_map_has_no_curve(open_page):
     )
     seen(page, ids.CURVE)
     page.click(f"#{ids.WIDTH} >> text='linear'")
-    page.locator("#distillation-curve-graph .annotation-text >> text=not trained").wait_for()
+    page.locator("#distillation-curve-notice >> text=not trained").wait_for()

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from app.pages.distillation import figures as pictures
+from aotlens.views.distillation import ATTENTION, HEADS
 from app.pages.distillation import words
 from app.pages.distillation.address import DistillationState
 from app.pages.distillation.service import Distillations
+from app.pages.distillation.tables import head_rows
 from app.pages.heads.head_grid import motif_labels
 from tests.messages import says
 
@@ -51,12 +52,12 @@ def test_it_is_on_the_distillation_page(distilled: Distillations) -> None:
     assert {"value": NAME, "label": "attention: up to here"} in words.across_options()
     (column,) = [column for column in words.motif_columns(distilled, shown) if column[0] == NAME]
     assert column[1] == "up to here" and SENTENCE in column[2]
-    found = distilled.record("tiny-mhsa").distillation
-    rows = [row for row in pictures.table_rows(distilled, shown) if row["result"] == "tiny-mhsa"]
+    found, compared = distilled.record("tiny-mhsa").distillation, distilled.workshop.result(HEADS, shown)
+    rows = [row for row in head_rows(compared.to_frame()) if row["result"] == "tiny-mhsa"]
     np.testing.assert_allclose([row[NAME] for row in rows], found.attending.to(NAME))
     np.testing.assert_allclose(found.attending.to(NAME), 1, atol=1e-5)
     assert {row["attends"] for row in rows} == {"up to here"}
-    figure = pictures.cloud_figure(distilled, shown, "light")
+    figure = ATTENTION.figure(shown, compared)
     np.testing.assert_allclose(figure.data[0].x, found.attending.to(NAME), rtol=1e-6)
 
 

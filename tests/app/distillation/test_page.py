@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,29 +14,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aotlens.distill import load_record, text_errors
+from aotlens.views import View
+from aotlens.views.distillation import ATTENTION, COSTS, CURVE, HEADS, ONE, WIDTHS, Chosen, of_head
 from app.core.corpora import PASTED
 from app.core.errors import RequestError
 from app.core.own_texts import key_of
-from app.pages.distillation import figures as views
 from app.pages.distillation import words
 from app.pages.distillation.address import ADDRESS, DistillationState
-from app.pages.distillation.callbacks import _FILES, _TEXT, make_file
+from app.pages.distillation.callbacks import heads_csv, text_csv
 from app.pages.distillation.form_callbacks import order_of
-from app.pages.distillation.ids import ids
-from app.pages.distillation.service import Distillations, Order, Shown, heads_of
-from app.pages.distillation.tables import error_chips
-from app.shell import ids as shell
+from app.pages.distillation.ids import VIEWS, ids
+from app.pages.distillation.service import Distillations, Order, heads_of
+from app.pages.distillation.tables import error_chips, head_rows
+from app.shell.views import tables
 from tests.app.conftest import TEXT, wait
-from tests.messages import says
+from tests.messages import refused, says
 
 BOTH = ("tiny-mhsa", "tiny-mssa")
 PROMPT = {"text": "The captain bowed to the captain."}
 
 
-def describe(service: Distillations, **state: Any) -> Shown:
+def describe(service: Distillations, **state: Any) -> Chosen:
     shown, problems = service.describe(DistillationState(**{"results": BOTH, "width": 4, **state}))
     assert shown is not None and not problems
     return shown
+
+
+def picture(service: Distillations, view: View, shown: Chosen, theme: Any = "light") -> Any:
+    return view.figure(shown, service.workshop.result(view, shown), theme)
 
 
 # ── which results ────────────────────────────────────────────────────────────────────────────────────────────
@@ -61,7 +67,7 @@ def test_the_most_ffn_like_head_comes_first_and_a_named_one_stays(distilled: Dis
     shown = describe(distilled)
     assert (shown.of, (shown.layer, shown.head)) == ("tiny-mhsa", found.order(4)[0])
     shown = describe(distilled, of="tiny-mssa", head=(2, 1))
-    assert shown.chosen == ("tiny-mssa", 2, 1)
+    assert (shown.of, shown.layer, shown.head) == ("tiny-mssa", 2, 1)
 
 
 # ── figures and rows are the library's numbers ───────────────────────────────────────────────────────────────
@@ -69,7 +75,7 @@ def test_the_most_ffn_like_head_comes_first_and_a_named_one_stays(distilled: Dis
 
 def test_grids_have_the_errors(distilled: Distillations):
     shown = describe(distilled, of="tiny-mssa", head=(2, 1))
-    figure = views.grid_figure(distilled, shown, "light")
+    figure = picture(distilled, HEADS, shown)
     for trace, key in zip(figure.data, BOTH, strict=True):
         found = distilled.record(key).distillation
         for place, (layer, head) in enumerate(found.heads):
@@ -84,7 +90,7 @@ def test_grids_have_the_errors(distilled: Distillations):
 
 def test_widths_have_means_baselines_and_the_head(distilled: Distillations):
     shown = describe(distilled, of="tiny-mhsa", head=(1, 2))
-    figure = views.widths_figure(distilled, shown, "light")
+    figure = picture(distilled, WIDTHS, shown)
     found = distilled.record("tiny-mhsa").distillation
     line, others = figure.data[0], figure.data[1]
     assert list(line.x) == ["linear", "2", "4"] and list(others.x)[-1] == "least<br>of all"
@@ -103,7 +109,7 @@ def test_widths_have_means_baselines_and_the_head(distilled: Distillations):
 
 def test_clouds_have_a_point_a_head(distilled: Distillations):
     shown = describe(distilled, across="previous_token", of="tiny-mssa", head=(1, 0))
-    figure = views.cloud_figure(distilled, shown, "dark")
+    figure = picture(distilled, ATTENTION, shown, "dark")
     first = figure.data[0]
     found = distilled.record("tiny-mhsa").distillation
     np.testing.assert_allclose(first.x, found.attending.to("previous_token"), rtol=1e-6)
@@ -116,34 +122,37 @@ def test_costs_are_the_librarys_and_missing_ones_are_said(distilled: Distillatio
     shown = describe(distilled)
     page = distilled
     costs = page.record("tiny-mhsa").costs
-    figure = views.costs_figure(page, shown, "light")
-    assert figure is not None and costs is not None
+    figure = picture(page, COSTS, shown)
+    assert costs is not None
     named = {trace.name: trace for trace in figure.data}
     np.testing.assert_allclose(named["FFNs, most FFN-like first"].y, costs.by_error[0], rtol=1e-5)
     np.testing.assert_allclose(named["the same heads zero"].y, costs.by_error[2], rtol=1e-5)
-    assert any("Not measured for tiny-mssa" in one for one in words.costs(page, shown))
-    assert views.costs_figure(page, describe(distilled, results=("tiny-mssa",)), "light") is None
+    says(COSTS.caption(shown, page.workshop.result(COSTS, shown)), "Not measured for tiny-mssa")
+    with refused("no costs"):
+        picture(page, COSTS, describe(distilled, results=("tiny-mssa",)))
 
 
 def test_rows_words_and_the_learning_curve(distilled: Distillations):
     page = distilled
     shown = describe(distilled, of="tiny-mhsa", head=(0, 1))
-    rows = views.table_rows(page, shown)
+    compared = page.workshop.result(HEADS, shown)
+    rows = head_rows(compared.to_frame())
     assert len(rows) == 6 + 6 and {row["result"] for row in rows} == set(BOTH)
     found = page.record("tiny-mhsa").distillation
     place = found.place((0, 1))
     row = next(row for row in rows if row["id"] == "tiny-mhsa:0.1")
     assert row["error"] == found.mean_error(4)[place] and row["floor"] == found.floor[place]
-    said = words.head(page, shown)
+    said = of_head(shown, compared)
     assert f"error {found.mean_error(4)[place]:.3f}" in said and "Replaced alone" in said and "linear map" in said
     said = words.data(page, "tiny-mhsa", 4)
     says(said, "MHSA", "2 × 3 heads", "a text", "seeds 0–1", "a test")
-    figure = views.curve_figure(page, shown, "light")
-    assert figure is not None and [trace.name for trace in figure.data][:2] == ["seed 0", "seed 1"]
+    figure = picture(page, CURVE, shown)
+    assert [trace.name for trace in figure.data][:2] == ["seed 0", "seed 1"]
     assert figure.data[2].name.startswith("linear map (held out)")
     np.testing.assert_allclose(figure.data[1].y, found.curve[:, place, 0, 1], rtol=1e-6)
-    assert views.curve_figure(page, describe(distilled, results=("tiny-mhsa",), width=0), "light") is None
-    classes = views.classes_figure(page, shown, "light").data[0]
+    with refused("solved for, not trained", error=RequestError):
+        picture(page, CURVE, describe(distilled, results=("tiny-mhsa",), width=0))
+    classes = picture(page, ONE, shown).data[0]
     assert set(classes.y) <= {*found.class_frame()["class"], "first token"} - {"first"}
 
 
@@ -178,7 +187,7 @@ def test_ffns_of_other_weights_are_refused(distilled: Distillations, monkeypatch
     other = dataclasses.replace(page.record("tiny-mhsa"), weights_sha256="0" * 64)
     monkeypatch.setattr(page, "record", lambda key: other)
     with pytest.raises(RequestError, match="other weights"):
-        page.on_text(Shown(results=BOTH, width=4, across="first_token", of="tiny-mhsa", layer=0, head=0), "a")
+        page.on_text(Chosen(results=BOTH, width=4, across="first_token", of="tiny-mhsa", layer=0, head=0), "a")
 
 
 # ── distil ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -199,7 +208,7 @@ def test_a_distillation_is_made_kept_and_shown(distilled: Distillations):
     shown = describe(distilled, results=(order.key,), of=order.key, head=(1, 1))
     errors, _, _ = page.on_text(shown, PROMPT["text"])
     assert errors is not None and np.isfinite(errors.relative).all()
-    figure = views.grid_figure(page, shown, "light")
+    figure = picture(page, HEADS, shown)
     assert np.isnan(figure.data[0].z[2][0])  # not distilled
     assert page.start(order) is job  # done: not made again
     entry.path.unlink()
@@ -260,17 +269,21 @@ def test_heads_are_read():
 # ── files and addresses ──────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("entry", [*_FILES, _TEXT])
-def test_every_export_is_a_file(distilled: Distillations, entry: str):
+@pytest.mark.parametrize("panel", [*VIEWS, ids.ALL, ids.ON_TEXT])
+def test_every_export_is_a_file(distilled: Distillations, panel: str):
     shown = describe(distilled, of="tiny-mhsa", head=(1, 0))
-    file = make_file(distilled, entry, shown.to_dict(), PROMPT)
+    data = {name: getattr(shown, name) for name in ("results", "width", "across", "of", "layer", "head")}
+    make: Any = next(iter(tables(distilled.workshop, {panel: VIEWS.get(panel, HEADS)}, distilled.values).values()))
+    of_text = partial(text_csv, distilled, prompt=PROMPT)
+    make = {ids.ALL: heads_csv(distilled), ids.ON_TEXT: of_text}.get(panel, make)
+    file = make(data)
     rows = list(csv.DictReader(io.StringIO(file.content.decode())))
     assert file.name.startswith("tiny-mhsa") and file.name.endswith(".csv") and rows
-    if entry == shell.export(ids.ALL, "csv"):
+    if panel == ids.ALL:
         errors = distilled.record("tiny-mhsa").distillation.mean_error(4)
         np.testing.assert_allclose([float(row["error"]) for row in rows[:6]], errors)
     with pytest.raises(RequestError, match="Nothing is shown"):
-        make_file(distilled, entry, None, PROMPT)
+        make(None)
 
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters=","), min_size=1, max_size=40)

@@ -1,0 +1,190 @@
+"""Distillations side by side: errors of all heads at one width, of one head closely, and what replacing heads costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aotlens.conventions import Head, HeadLike, as_head
+from aotlens.distill.heads import Distillation
+from aotlens.distill.records import Record
+from aotlens.heads import MOTIFS, motifs_of
+from aotlens.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ComparedDistillations(Result):
+    """Records by name at one width, and the head among them that is looked at closely."""
+
+    records: dict[str, Record]
+    width: int
+    """Hidden units of the FFNs; 0 is the linear map."""
+    of: str
+    """Whose head is looked at."""
+    head: Head
+    across: str
+    """The motif that errors are held against attention to."""
+
+    @property
+    def found(self) -> Distillation:
+        """The distillation that the head is of."""
+        return self.records[self.of].distillation
+
+    @property
+    def place(self) -> int:
+        """Where the head stands among those of `found`."""
+        return self.found.place(self.head)
+
+    @property
+    def widths(self) -> list[int]:
+        """Of all records."""
+        return sorted({width for record in self.records.values() for width in record.distillation.hidden})
+
+    @property
+    def kinds(self) -> list[str]:
+        """What heads may attend to, in words, in the order of motifs; `mixed` at the end."""
+        named = [motif.title for motif in motifs_of("tokens").values()]
+        seen = {
+            label.replace("_", " ") for one in self.records.values() for label in one.distillation.attending.attends
+        }
+        return [*named, *sorted(seen - {*named, "mixed"}), "mixed"]
+
+    @property
+    def headline(self) -> str:
+        parts = []
+        for name, record in self.records.items():
+            found = record.distillation
+            mean = f"{name} {found.mean_error(self.width).mean():.3f}"
+            if len(found.heads) > 1:
+                _, low, high = found.over_heads(self.width)
+                mean = f"{mean} ({max(low, 0):.3f} to {high:.3f})"
+            parts.append(mean)
+        return f"mean error, {units(self.width)} (95% over heads): {'; '.join(parts)}"
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a head of every record: result, layer, head, its error at the width with its interval (low, high),
+        its baselines, what it attends to, attention to every motif, and what it costs to replace it alone."""
+        import pandas as pd
+
+        return pd.DataFrame([row for name in self.records for row in self._rows(name)])
+
+    def _rows(self, name: str) -> list[dict[str, Any]]:
+        record = self.records[name]
+        found, scores = record.distillation, record.distillation.attending.scores
+        means, intervals = found.mean_error(self.width), found.interval(self.width)
+        rows = []
+        for place, (layer, head) in enumerate(found.heads):
+            row: dict[str, Any] = {
+                "result": name, "layer": layer, "head": head, "error": means[place], "low": intervals[place, 0],
+                "high": intervals[place, 1],
+                "linear": None if found.linear_error is None else found.linear_error[place],
+                "position": found.position_error[place],
+                "neighbours": None if found.neighbour_error is None else found.neighbour_error[place],
+                "wide": None if found.wide_error is None else found.wide_error[place],
+                "floor": found.floor[place], "attends": found.attending.attends[place].replace("_", " "),
+                "constancy": found.attending.constancy[place],
+            }  # fmt: skip
+            row |= {motif: scores[motif][layer, head] for motif in scores.motifs}
+            if record.costs is not None:
+                row |= {f"cost_{kind}": record.costs.alone[place, k] for k, kind in enumerate(("ffn", "mean", "zero"))}
+            rows.append(row)
+        return rows
+
+    def width_frame(self) -> pd.DataFrame:
+        """One row a head, width and seed of every record, with the head's baselines."""
+        return self._joined({name: record.distillation.to_frame() for name, record in self.records.items()})
+
+    def attention_frame(self) -> pd.DataFrame:
+        """One row a head of every record: its error, the attention to the motif `across`, its pattern's constancy."""
+        import pandas as pd
+
+        frames = {}
+        for name, record in self.records.items():
+            found = record.distillation
+            layers, heads = zip(*found.heads, strict=True)
+            frames[name] = pd.DataFrame(
+                {"layer": layers, "head": heads, "error": found.mean_error(self.width),
+                 self.across: found.attending.to(self.across), "constancy": found.attending.constancy}
+            )  # fmt: skip
+        return self._joined(frames)
+
+    def cost_frame(self) -> pd.DataFrame:
+        """One row an order, kind and number of heads replaced, of every record that has costs. Raises `ValueError`
+        where none has."""
+        costs = {name: record.costs for name, record in self.records.items() if record.costs is not None}
+        if not costs:
+            raise ValueError("Nothing was replaced in any of these results, so there are no costs.")
+        frame = self._joined({name: each.curve_frame() for name, each in costs.items()})
+        return frame.assign(width=frame["result"].map({name: each.width for name, each in costs.items()}))
+
+    def class_frame(self) -> pd.DataFrame:
+        """One row a kind of token: the head's error among them, and their share of tokens and of its squared error."""
+        frame = self.found.class_frame()
+        layer, head = self.head
+        here = (frame["layer"] == layer) & (frame["head"] == head) & (frame["hidden"] == self.width)
+        return frame[here].reset_index(drop=True)
+
+    def curve_frame(self) -> pd.DataFrame:
+        """One row a measurement on validation text while the head's FFNs trained: tokens, and the error of each seed.
+
+        Raises `ValueError` for the linear map, which is not trained, and where no curves were kept.
+        """
+        import pandas as pd
+
+        if not self.width:
+            raise ValueError("The linear map is a closed form: it has no learning curve. Choose FFNs.")
+        if not len(self.found.curve_tokens):
+            raise ValueError(f"{self.of} has kept no learning curves.")
+        column = self.found.settings.trained.index(self.width)
+        first = self.found.settings.seed
+        seeds = {f"seed_{first + k}": self.found.curve[:, self.place, column, k] for k in range(self.found.n_seeds)}
+        return pd.DataFrame({"tokens": np.asarray(self.found.curve_tokens), **seeds})
+
+    @staticmethod
+    def _joined(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+        import pandas as pd
+
+        return pd.concat([frame.assign(result=name) for name, frame in frames.items()], ignore_index=True)
+
+
+def compare_distillations(
+    records: Mapping[str, Record],
+    width: int | None = None,
+    head: HeadLike | None = None,
+    *,
+    of: str | None = None,
+    across: str = "first_token",
+) -> ComparedDistillations:
+    """Records side by side at one width (None: the widest that all have), and one head of the record `of` (None: of the
+    first, its most FFN-like head).
+
+    Raises `ValueError` for no records, for a width that one of them has not, a head that was not distilled, and a
+    record or motif that is not there.
+    """
+    if not records:
+        raise ValueError("compare_distillations: expected at least one record.")
+    widths = set.intersection(*(set(record.distillation.hidden) for record in records.values()))
+    if not widths or width not in {None, *widths}:
+        known = ", ".join(map(str, sorted(widths))) or "none"
+        raise ValueError(f"width={width}: expected hidden units that all results have, of which there are: {known}.")
+    width = max(widths) if width is None else width
+    of = next(iter(records)) if of is None else of
+    if of not in records:
+        raise ValueError(f"of={of!r}: expected one of {', '.join(records)}.")
+    found = records[of].distillation
+    if across not in MOTIFS:
+        raise ValueError(f"across={across!r}: expected a motif, one of {', '.join(MOTIFS)}.")
+    chosen = found.order(width)[0] if head is None else as_head(head)
+    found.place(chosen)
+    return ComparedDistillations(records=dict(records), width=width, of=of, head=chosen, across=across)
+
+
+def units(width: int) -> str:
+    """`16 hidden units`."""
+    return "linear map" if width == 0 else f"{width} hidden unit{'' if width == 1 else 's'}"

@@ -1,0 +1,212 @@
+"""Heads as feed-forward networks, as views: distillations side by side, and one head of them closely."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from aotlens.views.calls import Call, call, make
+from aotlens.views.view import About, View
+
+if TYPE_CHECKING:
+    from aotlens.conventions import Head
+    from aotlens.distill import ComparedDistillations, Distillation
+
+#: Of the width that is shown unless another is chosen.
+WIDTH = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """Distillations by name, at what width, and the head of one of them that is looked at."""
+
+    results: tuple[str, ...]
+    width: int
+    across: str
+    of: str
+    layer: int
+    head: int
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Of those that are in files of their own, the names of these."""
+    stamps: Mapping[str, int] = field(default_factory=dict)
+    """What tells a file of that name from another."""
+
+    @property
+    def name(self) -> str:
+        """The chosen head."""
+        return f"{self.of} {self.layer}.{self.head}"
+
+    def record(self, name: str) -> Call:
+        """A distillation with its origin."""
+        if name in self.files:
+            made = call("aotlens.distill.load_record", self.files[name])
+        else:
+            made = call("aotlens.distill.named_record", name)
+        return made.stamped(self.stamps.get(name, 0))
+
+    def errors_on(self, model: str, text: str, width: int) -> Call:
+        """Where on a text the chosen head's FFN of a width fails."""
+        from aotlens.views.calls import Load
+
+        tokens = Load(model).method("to_tokens", text).item(0)
+        found = self.record(self.of).part("distillation")
+        return call("aotlens.distill.text_errors", Load(model), found, tokens, (self.layer, self.head), width=width)
+
+    def file(self, what: str) -> str:
+        """What a file about all of them is called."""
+        return f"{'-'.join(self.results)}-{what}"
+
+    def file_of_head(self, what: str) -> str:
+        """What a file about the head is called."""
+        return f"{self.of}-head-{self.layer}.{self.head}-{what}"
+
+
+def _compared(chosen: Chosen) -> Call:
+    head: Head = (chosen.layer, chosen.head)
+    records = {name: chosen.record(name) for name in chosen.results}
+    return make(
+        "aotlens.distill.compare_distillations", records, chosen.width, head, of=chosen.of, across=chosen.across
+    )
+
+
+def _headline(chosen: Chosen, result: ComparedDistillations) -> str:
+    said = result.headline
+    return f"{said[0].upper()}{said[1:]}."
+
+
+def of_head(chosen: Chosen, result: ComparedDistillations) -> str:
+    """The chosen head in sentences."""
+    from aotlens.distill.compared import units
+
+    record, found, place = result.records[result.of], result.found, result.place
+    low, high = found.interval(result.width)[place]
+    error = found.mean_error(result.width)[place]
+    rank = found.order(result.width).index(result.head) + 1
+    label = found.attending.attends[place]
+    attends = "attends to no one target" if label == "mixed" else f"attends most to: {label.replace('_', ' ')}"
+    constancy = found.attending.constancy[place]
+    same = "attends evenly" if constancy != constancy else f"has a pattern of constancy {constancy:.2f}"
+    said = [
+        f"With {units(result.width)}: error {error:.3f} (95% over {found.text_unit} and seeds: {low:.3f} to "
+        f"{high:.3f}), number {rank} of {len(found.heads)} in FFN-likeness.",
+        f"The head {attends}; it {same} (1: the same on every text).",
+        _others(found, place),
+    ]
+    if record.costs is not None:
+        alone = [f"{cost:+.4f}".replace("-", "−") for cost in record.costs.alone[place]]
+        said.append(
+            f"Replaced alone, it costs {alone[0]} nats a token by its FFN ({units(record.costs.width)}), {alone[1]} by "
+            f"its mean, {alone[2]} by zero."
+        )
+    return " ".join(said)
+
+
+def _others(found: Distillation, place: int) -> str:
+    parts = []
+    if found.linear_error is not None:
+        parts.append(f"linear map {found.linear_error[place]:.3f}")
+    parts.append(f"mean at the position {found.position_error[place]:.3f}")
+    if found.wide_error is not None:
+        parts.append(f"FFN of {found.settings.wide} units {found.wide_error[place]:.3f}")
+    if found.neighbour_error is not None:
+        parts.append(f"nearest neighbours {found.neighbour_error[place]:.3f}")
+    return f"Beside it: {', '.join(parts)}."
+
+
+def _of_costs(chosen: Chosen, result: ComparedDistillations) -> str:
+    found = {name: record.costs for name, record in result.records.items()}
+    missing = [name for name, one in found.items() if one is None]
+    said = [
+        f"{name}: on {one.n_tokens:,} held-out tokens; rank correlation of a head’s error with its cost alone "
+        f"{one.rank_correlation:+.2f}."
+        for name, one in found.items()
+        if one is not None
+    ]
+    return " ".join([*said, f"Not measured for {', '.join(missing)}."] if missing else said)
+
+
+def _no_curve(chosen: Chosen) -> str | None:
+    if chosen.width:
+        return None
+    return "The linear map is solved for, not trained: choose a number of hidden units to see how FFNs learnt."
+
+
+HEADS = View(
+    name="heads",
+    title="Error by head",
+    about=About(
+        text="Row = layer, column = head; the number is the error with the chosen hidden units, mean over seeds. The "
+        "stronger the colour, the less an FFN can do it without other tokens. Point at a head for its interval; click "
+        "it to see it closely.",
+        formula="error = Σ‖y − ŷ‖² ÷ Σ‖y − ȳ‖², with y what the head writes, ŷ the FFN’s, ȳ the head’s mean",
+        source="Non-linearity in attention, Sections 4 and 5",
+    ),
+    call=_compared,
+    caption=_headline,
+    file=lambda chosen: chosen.file(f"heads-{chosen.width}-units"),
+)
+WIDTHS = View(
+    name="widths",
+    title="Error by width",
+    about=About(
+        text="Mean over a model’s heads (bars: 95% interval over heads, long where there are few); dotted: the chosen "
+        "head. Left of the line: FFNs by hidden units; the linear map passes through no bottleneck, so it may beat a "
+        "narrow one. Right of it: what else was tried on the same heads. “Least of all” is the smallest error that "
+        "anything reached, an estimate from above of what any function of the token’s own input could.",
+    ),
+    call=_compared,
+    caption=_headline,
+    file=lambda chosen: chosen.file("errors"),
+    drawn=lambda chosen: {"what": "widths"},
+    table="width_frame",
+)
+ATTENTION = View(
+    name="attention",
+    title="Error against attention",
+    about=About(
+        text="A point is a head: colour says where it attends most, shape its model, bars the 95% interval. Left: "
+        "against its mean attention to one target. Right: 0 is the same pattern on every text. Click a point to see "
+        "the head closely.",
+    ),
+    call=_compared,
+    caption=_headline,
+    file=lambda chosen: chosen.file(f"attention-{chosen.across}"),
+    drawn=lambda chosen: {"what": "attention"},
+    table="attention_frame",
+)
+COSTS = View(
+    name="costs",
+    title="Heads replaced by FFNs",
+    about=About(
+        text="Is the error a good standard to choose heads by? Heads are replaced by their FFNs together, the most "
+        "FFN-like first, beside the same heads’ means or zeros, and other orders (grey: random ones). Below the others "
+        "is better. Click a name in the legend to leave its curve out.",
+    ),
+    call=_compared,
+    caption=_of_costs,
+    file=lambda chosen: chosen.file("substitution"),
+    drawn=lambda chosen: {"what": "costs"},
+    table="cost_frame",
+)
+ONE = View(
+    name="one",
+    title="One head",
+    about=About(text="Errors are on held-out documents. Which tokens is the FFN wrong about?"),
+    call=_compared,
+    caption=of_head,
+    file=lambda chosen: chosen.file_of_head("classes"),
+    drawn=lambda chosen: {"what": "classes"},
+    table="class_frame",
+)
+CURVE = View(
+    name="curve",
+    title="Learning curve",
+    about=About(text="Error on validation text while the FFNs trained, a line a seed; below 1 they beat the mean."),
+    call=_compared,
+    caption=lambda chosen, result: f"{chosen.name}, {chosen.width} hidden units.",
+    file=lambda chosen: chosen.file_of_head(f"curve-{chosen.width}-units"),
+    missing=_no_curve,
+    drawn=lambda chosen: {"what": "curve"},
+    table="curve_frame",
+)
