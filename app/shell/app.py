@@ -47,6 +47,7 @@ class App(Dash):
             assets_folder="no-assets",
             serve_locally=True,
             add_log_handler=False,
+            hooks={"callback_resolved": "(callback, result) => aotlens.resolved(callback, result)"},
             use_pages=False,
             # Pages come and go; `checking.py` has compared every callback with all layouts, which Dash would do in the
             # browser, with all layouts in every page's HTML.

@@ -64,19 +64,12 @@ def show_values(app: App, sliders: Sequence[str]) -> None:
     )
 
 
-def when_seen(app: App, shown: str, panels: Sequence[str]) -> None:
+def when_seen(app: App, shown: str, panels: Iterable[str]) -> None:
     """Passes what the store `shown` holds on to each panel's own store, `ids.seen(panel)`, once the panel is in view.
 
     The callbacks of `panels` listen to that store. A panel that has not answered yet says that it waits
     (static/waiting.js).
     """
-    pass_on(app, shown, panels)
-    for panel in panels:
-        _shell(app, "answered", inputs=children(notice=ids.notice(panel)), state=props("id", id=panel))
-
-
-def pass_on(app: App, shown: str, panels: Iterable[str]) -> None:
-    """The first half of it: who calls says when a panel has answered."""
     # With outputs, though it sets them itself: one without isn't called for a store that is full from the start. With
     # the id as an input: Dash doesn't call what depends only on a store that another callback has left as it was, and
     # the panels of an empty store would wait for good.

@@ -24,11 +24,10 @@ from app.shell import ids
 from app.shell import panel as frames
 from app.shell.app import App
 from app.shell.background import follow_job, job_bar
-from app.shell.browser import Browser
 from app.shell.callbacks import part, spoken
 from app.shell.graph import EMPTY, caption, figure
 from app.shell.props import Props, as_role, stores
-from app.shell.sharing import pass_on
+from app.shell.sharing import when_seen
 
 FILES = ("png", "svg", "csv", "python")
 _PARTS = ("figure", "caption", "notice")
@@ -104,8 +103,7 @@ def show_views(
 
     `values(shown, **inputs)` are what was chosen. The store `keys` holds what each picture was of.
     """
-    pass_on(app, shown, views)
-    app.wiring.register(app, "shell", Browser("allAnswered", inputs=stores(keys=keys)))
+    when_seen(app, shown, views)
     outputs = {panel: {name: part(panel, name) for name in _PARTS} for panel in views}
 
     @app.callback(

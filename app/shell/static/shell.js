@@ -263,8 +263,6 @@
         // What the controls of a page of views say, as one choice.
         collect: (values) => ({ shown: values }),
         passOn: ({ shown, id }) => aotlens.passOn(id, shown),
-        answered: ({ id }) => aotlens.answered(id),
-        allAnswered: ({ keys }) => Object.keys(keys || {}).forEach(aotlens.answered),
 
         // Tables of any length (static/long_table.js).
         askRows: function ({ request, id }) {

@@ -55,9 +55,21 @@
         }
     };
 
-    // A panel's callback has answered. Of two questions, Dash hears the later one's answer only.
-    aotlens.answered = function (id) {
-        const panel = document.getElementById(id), state = panel && states.get(panel);
-        if (state && state.wanted !== undefined && state.asked === state.wanted) panel.removeAttribute("aria-busy");
+    // A callback of the server's has answered (Dash's hook `callback_resolved`, app/shell/app.py). A panel's callback
+    // reads its store and says what went wrong in its notice; of two questions, the later one's answer counts.
+    aotlens.resolved = function ({ output }, { payload }) {
+        if (!payload) return;
+        for (const { id, value } of payload.inputs.flat()) {
+            const name = id.endsWith && id.endsWith("-seen") && id.slice(0, -"-seen".length);
+            if (!name || !output.includes(`${name}-notice.children`)) continue;
+            const answer = JSON.stringify(value ?? null);
+            // Dash has taken the answer in by then, and React has drawn it.
+            requestAnimationFrame(() => setTimeout(() => done(name, answer)));
+        }
     };
+
+    function done(id, answer) {
+        const panel = document.getElementById(id), state = panel && states.get(panel);
+        if (state && answer === state.asked && state.asked === state.wanted) panel.removeAttribute("aria-busy");
+    }
 })();
