@@ -53,7 +53,11 @@ def test_all_dataclasses_that_packages_export_are_results() -> None:
 
 def test_there_is_one_of_each(results: list[Any]) -> None:
     ours = {each for each in _subclasses(Result) if each.__module__.startswith("aotlens.")}
-    assert {each.__name__ for each in ours - {type(result) for result in results}} == {"OfCheckpoint"}, "a base"
+    assert {each.__name__ for each in ours - {type(result) for result in results}} == {
+        "Expanded",
+        "OfCheckpoint",
+        "Traced",
+    }, "bases"
 
 
 def _subclasses(of: type) -> set[type]:

@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,32 @@ def test_imports_point_one_way():
             if not allowed:
                 wrong.append(str(found))
     assert not wrong, "\n".join(wrong)
+
+
+def test_no_modules_of_a_package_import_each_other_in_a_circle():
+    """Types and imports inside functions count: what is in a circle is read as one. A package's own `__init__` only
+    gathers, and modules of two packages are `ORDER`'s."""
+    known = {_dotted(path): path for path in modules("aotlens", "app")}
+    graph: dict[str, set[str]] = {}
+    for name, path in known.items():
+        if path.name != "__init__.py":
+            targets = {_module_of(each.module, known) for each in imports(path)} - {name}
+            graph[name] = {one for one in targets if one and one.split(".")[:2] == name.split(".")[:2]}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        raise AssertionError(f"modules in a circle: {' -> '.join(error.args[1])}") from None
+
+
+def _dotted(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _module_of(imported: str, known: dict[str, Path]) -> str | None:
+    """The module that `from module import name` reads; None for a package's `__init__`, and for what is not ours."""
+    found = next((name for name in (imported, imported.rpartition(".")[0]) if name in known), None)
+    return None if found is None or known[found].name == "__init__.py" else found
 
 
 def test_plots_knows_results_as_types_only_and_no_model():

@@ -3,46 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from aotlens.circuits.factored import FactoredMatrix
-from aotlens.circuits.labelled import CircuitTable, entries_table, labels, line_table
+from aotlens.circuits.labelled import CircuitTable, labels, place_of
+from aotlens.circuits.side import Side
 from aotlens.conventions import Head
+from aotlens.models.weights import double
 
 Kind = Literal["qk", "ov"]
-SideName = Literal["tokens", "positions", "bias", "residual", "prompt", "head", "logits"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Side:
-    """What the rows (or columns) of a circuit stand for.
-
-    `name` is what was asked for. `index` says what row i is: `"token"` i of the vocabulary, `"position"` i, the one
-    `"bias"`, `"direction"` i of the residual stream, or `"class"` i of a classifier. `through` names the other head
-    whose output (as a query, key or value) or input (as an output) this side is. `undivided` marks positions that a
-    norm divides by a scale which is not known here: they are divided by 1, and cannot be compared with tokens. A part
-    of a circuit names in `ids` the rows that it has; None means all of them, in order.
-    """
-
-    name: SideName
-    index: Literal["token", "position", "bias", "direction", "class"]
-    through: Head | None = None
-    undivided: bool = False
-    ids: tuple[int, ...] | None = None
-
-    def ids_of(self, places: Sequence[int]) -> list[int]:
-        """What stands at these places: token ids, positions, directions or classes."""
-        return list(places) if self.ids is None else [self.ids[place] for place in places]
-
-    def __str__(self) -> str:
-        name = self.name if self.through is None else f"{self.index}s through {self.through[0]}.{self.through[1]}"
-        return f"{name}, undivided" if self.undivided else name
 
 
 class Circuit(FactoredMatrix):
@@ -198,3 +173,35 @@ def sum_of_circuits(circuits: Sequence[Circuit]) -> Circuit:
         # A sum of such circuits is one only if all are similar to positive matrices in one and the same basis.
         psd_because=because.pop() if len(because) == 1 else "",
     )
+
+
+def entries_table(
+    circuit: Circuit, rows: Sequence[int], columns: Sequence[int], values: Float64[np.ndarray, " entry"]
+) -> CircuitTable:
+    """The entries at these places of the circuit, with the names of what stands there."""
+    ids = [side.ids_of(places) for side, places in ((circuit.left, rows), (circuit.right, columns))]
+    return CircuitTable(
+        circuit=repr(circuit),
+        unit=circuit.unit,
+        exact=circuit.exact,
+        relative=circuit.relative,
+        rows=np.asarray(ids[0], dtype=np.int64),
+        columns=np.asarray(ids[1], dtype=np.int64),
+        row_labels=labels(circuit.left, ids[0], circuit.tokenizer),
+        column_labels=labels(circuit.right, ids[1], circuit.tokenizer),
+        values=values,
+    )
+
+
+def line_table(circuit: Circuit, which: int | str, k: int | None, largest: bool, *, column: bool) -> CircuitTable:
+    """The k largest (or smallest) entries of one row or column, or all of them; float64 dot products."""
+    side, n = (circuit.right, circuit.shape[1]) if column else (circuit.left, circuit.shape[0])
+    place = place_of(side, which, n, circuit.tokenizer)
+    A, B = (double(factor) for factor in (circuit.A, circuit.B))
+    values = A @ B[:, place] if column else A[place] @ B
+    if k is not None and k < 1:
+        raise ValueError(f"k={k}: expected at least one entry, or None for all of them.")
+    order = torch.sort(values, descending=largest, stable=True).indices[:k]
+    others, same = order.tolist(), [place] * len(order)
+    rows, columns = (others, same) if column else (same, others)
+    return entries_table(circuit, rows, columns, values[order].numpy())

@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from jaxtyping import Float64, Int64
 
-from aotlens.models.weights import double
 from aotlens.results import Result
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from aotlens.circuits.circuit import Circuit, Side
+    from aotlens.circuits.side import Side
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -51,38 +49,6 @@ class CircuitTable(Result):
 
         columns = {"row": self.row_labels, "column": self.column_labels, "row_id": self.rows, "column_id": self.columns}
         return pd.DataFrame({**columns, self.unit: self.values})
-
-
-def entries_table(
-    circuit: Circuit, rows: Sequence[int], columns: Sequence[int], values: Float64[np.ndarray, " entry"]
-) -> CircuitTable:
-    """The entries at these places of the circuit, with the names of what stands there."""
-    ids = [side.ids_of(places) for side, places in ((circuit.left, rows), (circuit.right, columns))]
-    return CircuitTable(
-        circuit=repr(circuit),
-        unit=circuit.unit,
-        exact=circuit.exact,
-        relative=circuit.relative,
-        rows=np.asarray(ids[0], dtype=np.int64),
-        columns=np.asarray(ids[1], dtype=np.int64),
-        row_labels=labels(circuit.left, ids[0], circuit.tokenizer),
-        column_labels=labels(circuit.right, ids[1], circuit.tokenizer),
-        values=values,
-    )
-
-
-def line_table(circuit: Circuit, which: int | str, k: int | None, largest: bool, *, column: bool) -> CircuitTable:
-    """The k largest (or smallest) entries of one row or column, or all of them; float64 dot products."""
-    side, n = (circuit.right, circuit.shape[1]) if column else (circuit.left, circuit.shape[0])
-    place = place_of(side, which, n, circuit.tokenizer)
-    A, B = (double(factor) for factor in (circuit.A, circuit.B))
-    values = A @ B[:, place] if column else A[place] @ B
-    if k is not None and k < 1:
-        raise ValueError(f"k={k}: expected at least one entry, or None for all of them.")
-    order = torch.sort(values, descending=largest, stable=True).indices[:k]
-    others, same = order.tolist(), [place] * len(order)
-    rows, columns = (others, same) if column else (same, others)
-    return entries_table(circuit, rows, columns, values[order].numpy())
 
 
 def labels(side: Side, ids: Sequence[int], tokenizer: Any) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aotlens.circuits.circuit import Side, SideName
+from aotlens.circuits.side import Side, SideName
 from aotlens.conventions import HEAD_NAME, Head, HeadLike, as_head
 from aotlens.models import ActivationCache, AttentionOnlyTransformer, FoldedNorm, folded_norm, hook_names, widened
 

@@ -7,22 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from aotlens.conventions import require_seed
-from aotlens.models.ours import require_ours
-
-if TYPE_CHECKING:
-    from aotlens.models.transformer import AttentionOnlyTransformer
+from aotlens.models.ours import OwnModel, require_ours
 
 
 @torch.no_grad()
 def generate(
-    model: AttentionOnlyTransformer,
+    model: OwnModel,
     prompt: str | Tensor,
     max_new_tokens: int = 50,
     *,
@@ -60,7 +56,7 @@ def generate(
 
 @torch.no_grad()
 def continued(
-    model: AttentionOnlyTransformer,
+    model: OwnModel,
     tokens: Int[Tensor, "batch pos"],
     max_new_tokens: int = 50,
     *,
@@ -100,7 +96,7 @@ def continued(
 
 
 def fill(
-    model: AttentionOnlyTransformer,
+    model: OwnModel,
     prompt: str | Tensor,
     *,
     temperature: float | int = 0.0,
@@ -121,7 +117,7 @@ def fill(
 
 @torch.no_grad()
 def filled(
-    model: AttentionOnlyTransformer,
+    model: OwnModel,
     tokens: Int[Tensor, "1 pos"],
     *,
     temperature: float | int = 0.0,
@@ -146,7 +142,7 @@ def filled(
         yield tokens
 
 
-def _stop_id(model: AttentionOnlyTransformer, text: str) -> int:
+def _stop_id(model: OwnModel, text: str) -> int:
     """The id of the token whose text is `text`, the start token's included."""
     eot_id = getattr(model.tokenizer, "eot_id", None)
     if eot_id is not None and model.to_str_tokens([eot_id]) == [text]:

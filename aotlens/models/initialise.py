@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from aotlens.models.ours import OwnModel
+
 if TYPE_CHECKING:
     from aotlens.models.config import ModelConfig
-    from aotlens.models.transformer import AttentionOnlyTransformer
 
 
 @torch.no_grad()
-def initialise(model: AttentionOnlyTransformer) -> None:
+def initialise(model: OwnModel) -> None:
     """Fill every parameter and random pattern of `model`; on the meta device there is nothing to fill."""
     generator = torch.Generator().manual_seed(model.cfg.seed)
     for name, parameter in model.named_parameters():
@@ -34,7 +35,7 @@ def initialise(model: AttentionOnlyTransformer) -> None:
             block.attn.fixed_pattern.copy_(_random_pattern(model, generator))
 
 
-def _fill(model: AttentionOnlyTransformer, name: str, parameter: nn.Parameter, generator: torch.Generator) -> None:
+def _fill(model: OwnModel, name: str, parameter: nn.Parameter, generator: torch.Generator) -> None:
     cfg = model.cfg
     last = name.rsplit(".", 1)[-1]
     if last == "fixed_pattern":
@@ -73,7 +74,7 @@ def _standard_normal(shape: tuple[int, ...], generator: torch.Generator) -> Tens
     return torch.randn(shape, generator=generator, dtype=torch.float32, device="cpu")
 
 
-def _random_pattern(model: AttentionOnlyTransformer, generator: torch.Generator) -> Tensor:
+def _random_pattern(model: OwnModel, generator: torch.Generator) -> Tensor:
     """Positive rows that sum to 1 over the keys each query may see: a softmax of standard normal scores."""
     cfg = model.cfg
     scores = _standard_normal((cfg.n_heads, cfg.n_ctx, cfg.n_ctx), generator)

@@ -6,18 +6,31 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+
+from aotlens.models.hooks import HookedRootModule
+from aotlens.models.images import ImageInterface
+from aotlens.models.text import TextInterface
+from aotlens.models.weights import StackedWeights
 
 #: Which tensors of a model were found good, by identity and by how often each had been changed in place.
 _found_good: WeakKeyDictionary[nn.Module, list[tuple[int, int]]] = WeakKeyDictionary()
 
 
+class OwnModel(StackedWeights, TextInterface, ImageInterface, HookedRootModule):
+    """What functions of this package read of a model of ours: `AttentionOnlyTransformer` is the one."""
+
+    sees_later_keys: bool
+
+    def visible_keys(self, n_pos: int, attention_mask: Tensor | None, device: torch.device) -> Tensor | None:
+        """Which keys a query sees, `[batch or 1, head or 1, query, key]`; None where it sees all of them."""
+        raise NotImplementedError
+
+
 def require_ours(model: Any, purpose: str, *, weights: bool = True) -> None:
     """Raise `ValueError`, naming the purpose, for a model that is no `AttentionOnlyTransformer`, and as
     `require_weights` does unless the purpose reads no `weights`."""
-    from aotlens.models.transformer import AttentionOnlyTransformer  # whose `generate` asks this too
-
-    if isinstance(model, AttentionOnlyTransformer):
+    if isinstance(model, OwnModel):
         if weights:
             require_weights(model, purpose)
         return

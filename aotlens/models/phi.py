@@ -7,17 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from aotlens.models.config import ModelConfig
+
+class PhiSettings(Protocol):
+    """What a φ reads of a `ModelConfig`."""
+
+    @property
+    def phi(self) -> str: ...
+    @property
+    def threshold(self) -> float | None: ...
+    @property
+    def fixed_pattern(self) -> str | None: ...
+    @property
+    def positions(self) -> str | None: ...
 
 
-def _takes_nothing(cfg: ModelConfig) -> None:
+def _takes_nothing(cfg: PhiSettings) -> None:
     """The check of a φ without parameters of its own."""
 
 
@@ -25,7 +35,7 @@ def _takes_nothing(cfg: ModelConfig) -> None:
 class Phi:
     """One φ: its function, and what the rest of the library has to know of it."""
 
-    pattern: Callable[[ModelConfig, Tensor, Tensor | None], Tensor] | None
+    pattern: Callable[[PhiSettings, Tensor, Tensor | None], Tensor] | None
     """`(cfg, scores, visible)` → the pattern, both `[batch, head, query, key]`: scores are −∞ where hidden, `visible`
     is bool and broadcasts to them (None: all are visible), and hidden keys get 0. None where the pattern is a tensor of
     the model: it then needs no queries and keys."""
@@ -40,7 +50,7 @@ class Phi:
     """Whether it is the softmax that `scaled_dot_product_attention` and TransformerLens compute."""
     parameters: tuple[str, ...] = ()
     """Fields of `ModelConfig` that belong to it: with another φ that does not have them they stay None."""
-    check: Callable[[ModelConfig], None] = _takes_nothing
+    check: Callable[[PhiSettings], None] = _takes_nothing
     """Raises `ValueError` for parameters that do not fit."""
     untrainable: str | None = None
     """Why a model with it cannot be trained, as a clause, or None."""
@@ -51,7 +61,7 @@ class Phi:
         return self.pattern is not None
 
 
-def apply_phi(cfg: ModelConfig, scores: Tensor, visible: Tensor | None) -> Tensor:
+def apply_phi(cfg: PhiSettings, scores: Tensor, visible: Tensor | None) -> Tensor:
     """The pattern that `cfg`'s φ makes of `scores [batch, head, query, key]`, −∞ where hidden. Hidden keys get 0.
 
     Raises `ValueError` for a φ whose pattern is not made of scores.
@@ -62,30 +72,30 @@ def apply_phi(cfg: ModelConfig, scores: Tensor, visible: Tensor | None) -> Tenso
     return pattern(cfg, scores, visible)
 
 
-def _softmax(cfg: ModelConfig, scores: Tensor, visible: Tensor | None) -> Tensor:
+def _softmax(cfg: PhiSettings, scores: Tensor, visible: Tensor | None) -> Tensor:
     return F.softmax(scores, dim=-1)
 
 
-def _thresholded_softmax(cfg: ModelConfig, scores: Tensor, visible: Tensor | None) -> Tensor:
+def _thresholded_softmax(cfg: PhiSettings, scores: Tensor, visible: Tensor | None) -> Tensor:
     """τ·1{softmax > τ} (aot, Theorem 3.1)."""
     assert cfg.threshold is not None
     softmax = F.softmax(scores, dim=-1)
     return cfg.threshold * (softmax > cfg.threshold).to(softmax.dtype)
 
 
-def _linear(cfg: ModelConfig, scores: Tensor, visible: Tensor | None) -> Tensor:
+def _linear(cfg: PhiSettings, scores: Tensor, visible: Tensor | None) -> Tensor:
     """Scores ÷ the number of visible keys."""
     if visible is None:
         return scores / scores.shape[-1]
     return torch.where(visible, scores, 0.0) / visible.sum(-1, keepdim=True).clamp(min=1)
 
 
-def _check_threshold(cfg: ModelConfig) -> None:
+def _check_threshold(cfg: PhiSettings) -> None:
     if cfg.threshold is None or not 0 < cfg.threshold < 1:
         raise ValueError(f"phi={cfg.phi!r} needs 0 < threshold < 1, got {cfg.threshold}.")
 
 
-def _check_fixed(cfg: ModelConfig) -> None:
+def _check_fixed(cfg: PhiSettings) -> None:
     if cfg.fixed_pattern is None:
         raise ValueError(f"phi={cfg.phi!r} needs fixed_pattern 'given', 'random' or 'learned', got None.")
     if cfg.positions == "qk":

@@ -22,19 +22,18 @@ from aotlens.models.cache import ActivationCache
 from aotlens.models.config import ModelConfig
 from aotlens.models.ends import PositionEmbedding, Unembed, make_embedding
 from aotlens.models.generation import generate
-from aotlens.models.hooks import HookedRootModule, HookPoint
-from aotlens.models.images import ImageInterface
+from aotlens.models.hooks import HookPoint
 from aotlens.models.initialise import initialise
 from aotlens.models.layers import Block, LayerNorm
-from aotlens.models.text import TextInterface, TextTokenizer
-from aotlens.models.weights import StackedWeights
+from aotlens.models.ours import OwnModel
+from aotlens.models.text import TextTokenizer
 
 ReturnType = Literal["logits", "loss", "both"]
 _ALL_BUT_THE_LAST = (slice(None), slice(None, -1))
 _NOWHERE = (slice(None), slice(0))
 
 
-class AttentionOnlyTransformer(StackedWeights, TextInterface, ImageInterface, HookedRootModule):
+class AttentionOnlyTransformer(OwnModel):
     """A hooked transformer described by a `ModelConfig`.
 
     `tokenizer` turns text into ids (optional); `pattern [n_layers, n_heads, n_ctx, n_ctx]` (or what

@@ -7,15 +7,12 @@ to Python. Entries travel as bytes, one each.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anywidget
 import traitlets
 
 from aotlens.plots.page import script
-
-if TYPE_CHECKING:
-    from aotlens.notebook.heads import HeadGrid
 
 _HERE = Path(__file__).parent
 
@@ -42,13 +39,14 @@ class LiveHeads(anywidget.AnyWidget):
     trouble = traitlets.Unicode().tag(sync=True)
     """Why the text that was typed last is not shown."""
 
-    def __init__(self, grid: HeadGrid) -> None:
+    def __init__(self, grid: Any) -> None:
+        """Of a `HeadGrid`."""
         self._grid = grid
         super().__init__(**self._state(grid), **self._maps(grid))
         self.observe(self._placed, ("head", "query", "key"))
         self.observe(self._typed, "text")
 
-    def take(self, grid: HeadGrid, *, anew: bool) -> None:
+    def take(self, grid: Any, *, anew: bool) -> None:
         """Show what `grid` says: where it looks, and with `anew` its maps, in one message."""
         with self.hold_sync(), self.hold_trait_notifications():
             if anew:
@@ -65,11 +63,11 @@ class LiveHeads(anywidget.AnyWidget):
         return {name: value for name, value in (data or {}).items() if name != "text/plain"}
 
     @staticmethod
-    def _state(grid: HeadGrid) -> dict[str, Any]:
+    def _state(grid: Any) -> dict[str, Any]:
         return {"head": grid.head, "query": grid.query, "key": grid.key, "text": grid.text, "trouble": ""}
 
     @staticmethod
-    def _maps(grid: HeadGrid) -> dict[str, Any]:
+    def _maps(grid: Any) -> dict[str, Any]:
         steps, visible = grid.maps.arrays
         return {"maps": grid.maps.header, "steps": steps.tobytes(), "visible": visible.tobytes()}
 

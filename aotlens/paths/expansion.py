@@ -13,35 +13,19 @@ it is; what it has read from tokens and heads is hidden inside it, and the order
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
-from aotlens.conventions import HeadLike, as_head
+from aotlens.conventions import HeadLike
 from aotlens.models import AttentionOnlyTransformer, require_ours
-from aotlens.paths import counts, groups, single, words
-from aotlens.paths.bounds import Bounds, prepare
-from aotlens.paths.enumeration import AllPaths, all_paths
-from aotlens.paths.frozen import Frozen, freeze
-from aotlens.paths.groups import ByHead, BySource
-from aotlens.paths.kronecker import Kronecker, KroneckerSum
-from aotlens.paths.operators import path_operator
-from aotlens.paths.path import Path, SourceName
-from aotlens.paths.residual import Residual, residual_of
-from aotlens.paths.sankey import Sankey, sankey
+from aotlens.paths.expanded import Expanded
+from aotlens.paths.frozen import freeze
 from aotlens.paths.score.contrast import Against
 from aotlens.paths.score.expansion import ScoreExpansion, score_of
-from aotlens.paths.score.layer import ScoredLayer, scored_layer
 from aotlens.paths.score.trace import Trace, trace_of
-from aotlens.paths.search import TopPaths, top_paths
-from aotlens.paths.streams import order_streams, root_gradient
-from aotlens.paths.target import Target, checked_position, direction, output
-from aotlens.results import Result
 
 
 @torch.no_grad()
@@ -68,217 +52,12 @@ def expand(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class PathExpansion(Result):
-    """All paths of a model on one prompt.
+class PathExpansion(Expanded):
+    """All paths of a model on one prompt, to its logits and to its attention scores.
 
-    Every contribution is in logits, of `target`: an output, or (token, versus), the first's minus the second's. A head
-    is (1, 0) or "1.0".
+    Every contribution to a logit is in logits, of `target`: an output, or (token, versus), the first's minus the
+    second's; to a score, in nats. A head is (1, 0) or "1.0".
     """
-
-    frozen: Frozen
-    split_sources: bool
-    tokens: tuple[int, ...]
-    """Token ids; () for a model that reads something else."""
-    str_tokens: tuple[str, ...]
-    """One string a token; () without a tokenizer."""
-    model: AttentionOnlyTransformer
-    inputs: Tensor
-    """The prompt as a batch of one."""
-
-    def __repr__(self) -> str:
-        return (
-            f"PathExpansion({self.n_paths:,} paths: {self.n_layers} layers × {self.n_heads} heads, {self.n_pos} "
-            f"positions, from {', '.join(self.source_names)}{' at each position' if self.split_sources else ''})"
-        )
-
-    @property
-    def n_layers(self) -> int:
-        return self.frozen.n_layers
-
-    @property
-    def n_heads(self) -> int:
-        return self.frozen.n_heads
-
-    @property
-    def n_pos(self) -> int:
-        return self.frozen.n_pos
-
-    @property
-    def source_names(self) -> tuple[SourceName, ...]:
-        """The source terms of this model: token (or input), position if added to the stream, mlp_0 … of its MLPs, bias
-        if there is any."""
-        return self.frozen.source_names
-
-    @property
-    def n_paths(self) -> int:
-        """How many paths there are: (H+1)^L of each source, (H+1)^(L−1−l) of the MLP of layer l; times the positions
-        where sources are split."""
-        return counts.n_paths(self.frozen, self.split_sources)
-
-    @property
-    def n_paths_by_order(self) -> tuple[int, ...]:
-        """How many pass k heads, k = 0 … L: C(L, k) × H^k of each source, C(L−1−l, k) × H^k of the MLP of layer l."""
-        return counts.n_paths_by_order(self.frozen, self.split_sources)
-
-    # Single paths
-
-    def paths(self, max_order: int | None = None) -> Iterator[Path]:
-        """Every path with at most `max_order` heads, shortest first, made one at a time.
-
-        Raises `ValueError` for a negative `max_order`.
-        """
-        if max_order is not None and max_order < 0:
-            raise ValueError(f"paths: expected max_order ≥ 0, got {max_order}.")
-        return single.every_path(self.frozen, self.split_sources, max_order)
-
-    def logits(self, path: Path) -> Float[Tensor, "pos out"]:
-        """One path's contribution to every logit. O(order · pos · d_model · d_head) and one unembedding."""
-        logits = self.frozen.read_out(self.stream(path))
-        if path.source == "bias" and not path.heads:
-            # The read-out adds its bias at every position; split by source, each position's belongs to itself.
-            logits = logits + self.frozen.pool @ self.source("bias", path.source_position) * self.frozen.out_bias
-        return logits
-
-    def stream(self, path: Path) -> Float[Tensor, "pos d_model"]:
-        """What one path writes to the final stream, before the read-out."""
-        single.check_path(self.frozen, path)
-        return single.stream_of(self.frozen, path)
-
-    def source(self, name: SourceName, position: int | None = None) -> Float[Tensor, "pos width"]:
-        """What `operator(path)` acts on: embeddings or an MLP's output `[pos, d_model]`, or for biases ones `[pos, 1]`.
-
-        `name` is a path's `start`. With `position`, all other rows are 0. Raises `ValueError` for a source that this
-        model does not have.
-        """
-        return single.source_of(self.frozen, name, position)
-
-    def operator(self, path: Path) -> Kronecker | KroneckerSum:
-        """The path as an operator: `operator(path)(source(path.start, path.source_position))` is `logits(path)`.
-
-        (read · A_k … A_1) ⊗ (V_1 W_O,1 … V_k W_O,k R)ᵀ with A = pattern · diag(1/s). A bias path is a sum of two:
-        Σ b_O of the layers before its first head, and that head's own bias, which the pattern's row sums carry (no
-        1/s). It acts on ones (the constant coordinate of *structures*, footnote 2). O(order · d_model² · d_head) time.
-        """
-        single.check_path(self.frozen, path)
-        return path_operator(self.frozen, path)
-
-    # Sums of paths
-
-    @cached_property
-    def _orders(self) -> Tensor:
-        return order_streams(self.frozen)
-
-    @torch.no_grad()
-    def by_order(self, target: Target = None) -> Float[Tensor, "order pos *out"]:
-        """The exact contribution of all paths with k heads, k = 0 … n_layers: `[order, pos, vocab]`.
-
-        For one `target`, or (token, versus), `[order, pos]`. O(L²) head evaluations, once for all targets; the whole
-        vocabulary costs n_layers + 1 unembeddings more, and as many logits of memory.
-
-        Raises `ValueError` where the whole vocabulary would take more than 2 GB; give a target.
-        """
-        if target is None:
-            groups.check_size("by_order", self.frozen, (self.n_layers + 1) * self.frozen.logits.numel())
-        return output(self.frozen, self._orders, target, bias_row=0)
-
-    @torch.no_grad()
-    def by_head(self, target: Target = None) -> ByHead:
-        """All paths grouped by their last head, which is what each head itself adds to the logits; see `ByHead`."""
-        return groups.by_head(self.frozen, target)
-
-    @torch.no_grad()
-    def through(self, head: HeadLike, target: Target = None) -> Float[Tensor, " pos *out"]:
-        """All paths that pass `head`, wherever: what the logits would lose without it, with patterns, scales and what
-        MLPs write frozen.
-
-        Heads overlap: the sum over heads counts a path once for each of its heads.
-        """
-        return groups.through(self.frozen, as_head(head, self), target)
-
-    @torch.no_grad()
-    def through_each(self, position: int, target: int | tuple[int, int]) -> Float[Tensor, "layer head"]:
-        """`through` of every head for one logit at once, from one pass backwards."""
-        return groups.through_each(self.frozen, checked_position(self.frozen, position), target)
-
-    @torch.no_grad()
-    def by_source(self, target: Target = None) -> BySource:
-        """All paths grouped by where they start; see `BySource`."""
-        return groups.by_source(self.frozen, target)
-
-    @torch.no_grad()
-    def by_source_position(self, position: int, target: int | tuple[int, int]) -> Float[Tensor, "source pos"]:
-        """All paths to one logit, by source and the position where it stands; rows as `source_names`."""
-        at, to = checked_position(self.frozen, position), direction(self.frozen, target)
-        root = root_gradient(self.frozen, at, to.column)
-        return groups.by_source_position(self.frozen, root, self.frozen.pool[at] * to.bias)
-
-    @torch.no_grad()
-    def by_virtual_head(self, target: Target = None) -> Float[Tensor, "layer head layer head pos *out"]:
-        """All paths with at least two heads, grouped by their last two.
-
-        Indexed [earlier layer, head, later layer, head, pos]. Each entry is a virtual head's direct effect on the logit
-        at each position; 0 unless the layers increase.
-        """
-        return groups.by_virtual_head(self.frozen, target)
-
-    @torch.no_grad()
-    def residual(self) -> Residual:
-        """How far the sum over all paths is from the model's own logits; see `Residual`."""
-        return residual_of(self.frozen, self._orders)
-
-    # Which paths matter
-
-    @cached_property
-    def _bounds(self) -> Bounds:
-        return prepare(self.frozen, self.split_sources)
-
-    @torch.no_grad()
-    def top(
-        self,
-        k: int,
-        position: int = -1,
-        target: Target = None,
-        by: str = "abs",
-        *,
-        through: HeadLike | None = None,
-        budget: int = 1000,
-    ) -> TopPaths:
-        """The k largest paths to a logit or a logit difference, by best-first search; see `aotlens.paths.search`.
-
-        `by="abs"` ranks by size, "pos" by the largest, "neg" by the smallest contribution. `target=None` takes the
-        model's own first choice at `position`. With `through`, of the paths that pass that head. `budget` is how many
-        nodes may be expanded.
-
-        Raises `ValueError` for k or budget below 1, another `by`, and a position, output or head that there is not.
-        """
-        at = checked_position(self.frozen, position)
-        target = int(self.frozen.logits[at].argmax()) if target is None else target
-        passing = None
-        if through is not None:
-            through = as_head(through, self)
-            passing = (through, float(groups.through(self.frozen, through, target)[at]))
-        return top_paths(self.frozen, self._bounds, k, at, target, by, budget, passing)
-
-    @torch.no_grad()
-    def all_paths(self, position: int, target: int | tuple[int, int], *, max_paths: int = 2_000_000) -> AllPaths:
-        """Every single path's contribution to one logit, sources not split; see `AllPaths`."""
-        return all_paths(self.frozen, checked_position(self.frozen, position), target, max_paths)
-
-    @torch.no_grad()
-    def sankey(self, position: int, target: int | tuple[int, int], *, max_links: int = 60) -> Sankey:
-        """The flow of a logit back through heads to the source tokens; see `Sankey`."""
-        return sankey(self.frozen, checked_position(self.frozen, position), target, max_links)
-
-    # Why a head attends where it does
-
-    @cached_property
-    def _scored_layers(self) -> dict[int, ScoredLayer]:
-        return {}
-
-    def _scored_layer(self, layer: int) -> ScoredLayer:
-        if layer not in self._scored_layers:
-            self._scored_layers[layer] = scored_layer(self, layer)
-        return self._scored_layers[layer]
 
     @torch.no_grad()
     def score(self, head: HeadLike, query: int, key: int, against: Against = "default") -> ScoreExpansion:
@@ -314,22 +93,3 @@ class PathExpansion(Result):
         """
         limits: dict[str, Any] = {"max_edges": max_edges, "min_share": min_share, "max_nodes": max_nodes}
         return trace_of(self, head, query, key, against, **limits)
-
-    @torch.no_grad()
-    def logit(self, position: int, target: int | tuple[int, int]) -> float:
-        """The model's own logit, or difference of two, at `position`."""
-        at = checked_position(self.frozen, position)
-        return float(direction(self.frozen, target).of(self.frozen.logits[at]))
-
-    def token_name(self, token: int) -> str:
-        """A token in quotes, or its number without a tokenizer."""
-        return words.token_name(self.model, token)
-
-    def describe(self, path: Path, target: int | tuple[int, int] | None = None, value: float | None = None) -> str:
-        """A path as a sentence: `" Mr"@3 → 0.5 → 1.2 → logit " Darcy" +1.84`."""
-        return " → ".join(self.steps(path, target)) + ("" if value is None else f" {value:+.3g}")
-
-    def steps(self, path: Path, target: int | tuple[int, int] | None = None) -> list[str]:
-        """The words of `describe`: the source, each head, and the end."""
-        start = words.source_words(path, self.tokens, self.str_tokens)
-        return [start, *(f"{layer}.{head}" for layer, head in path.heads), words.end_words(self.model, target)]

@@ -54,7 +54,7 @@ class Result:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "__repr__" not in cls.__dict__:  # or `dataclass` writes one that prints every array
-            cls.__repr__ = Result.__repr__  # type: ignore[method-assign]
+            cls.__repr__ = cls.__repr__  # type: ignore[method-assign]
 
     def save(self, path: str | Path, *, compact: bool = False) -> None:
         """Write the result to `path` (NAME.safetensors), whole or not at all: `aotlens.results.load(path)` reads it.

@@ -140,6 +140,10 @@ class Workshop:
     def __init__(self, folders: Sequence[Path] = ()) -> None:
         self._folders = folders
 
+    def watch(self) -> Progress | None:
+        """What a function that counts what it does is to tell; it may raise to stop it."""
+        return self.progress
+
     def load(self, checkpoint: str) -> Any:
         """The model of a checkpoint."""
         from aotlens.checkpoints import load
@@ -174,8 +178,9 @@ def _called(node: Call, workshop: Workshop) -> Any:
     function = _found(node.function) if isinstance(node.function, str) else _run(node.function, workshop)
     args = [_run(each, workshop) for each in node.args]
     options = {name: _run(each, workshop) for name, each in (node.options or {}).items()}
-    if workshop.progress is not None and "progress" in signature(function).parameters:
-        options["progress"] = workshop.progress
+    progress = workshop.watch()
+    if progress is not None and "progress" in signature(function).parameters:
+        options["progress"] = progress
     handed = [each.checkpoint for each in _given(node) if isinstance(each, Load)]
     return workshop.use(handed, lambda: function(*args, **options))
 

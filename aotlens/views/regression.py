@@ -51,6 +51,10 @@ class Chosen:
     d: int
     points: Mapping[str, int] = field(default_factory=dict)
     """Points of the longest prompt that each of the models reads."""
+    weights: Mapping[str, int] = field(default_factory=dict)
+    """How many each of them has."""
+    n_heads: int = 0
+    """Of the one that is looked into, in all layers."""
     dims: int | None = None
     nonzero: int | None = None
     noise: float | int = 0.0
@@ -81,6 +85,10 @@ class Chosen:
         """The first prompts of the task, as long as the checkpoint reads them."""
         return self.task.method("sample", n_prompts, self.points[self.checkpoint], self.seed).named("prompts")
 
+    def operations(self, model: str, n_prompts: int, n_passes: int = 1) -> float:
+        """Two for each weight, position and pass over so many prompts."""
+        return 2.0 * self.weights.get(model, 0) * 2 * self.points[model] * n_prompts * n_passes
+
     def file(self, what: str) -> str:
         """What a file of `what` is called."""
         parts = [f"d{self.dims or self.d}"]
@@ -96,7 +104,18 @@ def _values(*infos: CheckpointInfo, **chosen: Any) -> Chosen:
         raise ValueError(f"expected checkpoints of regression that read equally many numbers, got {widths}.")
     points = {info.name: (int(info.model["n_ctx"]) + 1) // 2 for info in infos}
     models = tuple(widths)
-    return Chosen(models=models, checkpoint=models[0], d=widths[models[0]], points=points, **chosen)
+    return Chosen(
+        models=models, checkpoint=models[0], d=widths[models[0]], points=points, **sizes(*infos), **chosen
+    )  # fmt: skip
+
+
+def sizes(*infos: CheckpointInfo) -> dict[str, Any]:
+    """What `Chosen` holds of how large models are, the first of which is looked into."""
+    model = infos[0].model
+    return {
+        "weights": {info.name: info.n_weights or 0 for info in infos},
+        "n_heads": int(model["n_layers"]) * int(model["n_heads"]),
+    }
 
 
 def regresses(info: CheckpointInfo) -> bool:
@@ -172,6 +191,7 @@ ERRORS = View(
     ),
     call=_errors,
     caption=_of_errors,
+    cost=lambda chosen: sum(chosen.operations(name, N_PROMPTS) for name in chosen.models),
     file=lambda chosen: chosen.file("errors"),
     drawn=lambda chosen: {"log": chosen.log},
 )
@@ -208,6 +228,7 @@ LAYERS = View(
         "aotlens.denoise.regression.read_layers", chosen.model, chosen.task, n_prompts=N_READ, seed=chosen.seed
     ),
     caption=_of_layers,
+    cost=lambda chosen: chosen.operations(chosen.checkpoint, 2 * N_READ),
     file=lambda chosen: chosen.file(f"layers-{chosen.checkpoint}"),
     drawn=lambda chosen: {"log": chosen.log},
 )
@@ -242,6 +263,7 @@ WITHOUT = View(
     ),
     call=_without,
     caption=_of_without,
+    cost=lambda chosen: chosen.operations(chosen.checkpoint, N_HEADS, chosen.n_heads + 2),
     file=lambda chosen: chosen.file(f"without-heads-{chosen.how}-{chosen.checkpoint}"),
 )
 
@@ -271,6 +293,7 @@ MOTIFS = View(
         "aotlens.heads.attention_in_prompts", chosen.model, chosen.prompts(N_HEADS).part("tokens")
     ),
     caption=_of_motifs,
+    cost=lambda chosen: chosen.operations(chosen.checkpoint, N_HEADS),
     file=lambda chosen: chosen.file(f"motifs-{chosen.checkpoint}"),
     drawn=lambda chosen: {"excess": True},
     table="chance_frame",
@@ -320,6 +343,7 @@ SUPPORT = View(
         "aotlens.denoise.regression.support_scores", chosen.model, chosen.task, n_prompts=N_SUPPORT, seed=chosen.seed
     ),
     caption=_of_support,
+    cost=lambda chosen: chosen.operations(chosen.checkpoint, N_SUPPORT),
     file=lambda chosen: chosen.file(f"support-{chosen.checkpoint}"),
     missing=_no_support,
 )

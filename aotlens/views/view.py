@@ -75,6 +75,8 @@ class View:
     """Options of `aotlens.plot`."""
     table: str = "to_frame"
     """The result's method that gives the table."""
+    cost: Callable[[Values], float] = lambda values: 0.0
+    """About how many operations its call takes: two for each weight, position and pass. 0 where it is always little."""
     slow: str = ""
     """What its call counts (`progress`), where that takes so long that it is started and watched."""
 

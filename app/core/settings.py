@@ -105,6 +105,11 @@ class Settings:
     """Results that are kept of each page that is made of views alone; the least recently used go first."""
     max_models: int = 4
     """Models kept in memory; the least recently used goes first."""
+    max_operations: float = 2e11
+    """Multiplications and additions that one request may ask for, as views estimate them: some tens of seconds of a
+    core. More is refused before it starts."""
+    request_seconds: float = 60.0
+    """How long what a request computes step by step may take before it is stopped, which it then says."""
     job_seconds: float = 3600.0
     """How long work in the background may take before it is stopped, which it then says."""
     listing_seconds: float = 2.0

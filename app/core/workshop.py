@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ class AppWorkshop(Workshop):
 
     def __init__(self, core: Core, kept: int) -> None:
         super().__init__()
-        self._catalog = core.catalog
+        self._catalog, self._settings = core.catalog, core.settings
         self._kept = core.memory.cache(kept)
 
     def load(self, checkpoint: str) -> Any:
@@ -54,6 +55,22 @@ class AppWorkshop(Workshop):
                 all_of_them.enter_context(self._catalog.load(name).exclusive)
             return function()
 
+    def watch(self) -> Progress | None:
+        """What long work tells; what a request computes is stopped when it has had its time."""
+        if self.progress is not None:
+            return self.progress
+        seconds = self._settings.request_seconds
+        ends = time.monotonic() + seconds
+
+        def tell(done: int, total: int) -> None:
+            if time.monotonic() > ends:
+                raise RequestError(
+                    f"Stopped after {seconds:.0f} seconds, {done:,} of {total:,} steps done, the longest that one "
+                    "request may take. Choose a smaller model, or let the command line do it (aotlens view)."
+                )
+
+        return tell
+
     def known(self, view: View, values: Any) -> bool:
         """Whether a view's result is kept."""
         return view.missing(values) is None and self._kept.known(self._key(view.call(values))) is not None
@@ -63,6 +80,12 @@ class AppWorkshop(Workshop):
         long and has not been made."""
         if view.slow and self.progress is None and view.missing(values) is None and not self.known(view, values):
             raise RequestError("This takes long and has not been made for this choice: start it first.")
+        cost, most = view.cost(values), self._settings.max_operations
+        if cost > most and self.progress is None:
+            raise RequestError(
+                f"This would take about {cost:.0e} operations, and one request may take {most:.0e} "
+                f"({cost / most:.3g} times less). Choose a smaller model, or let the command line do it (aotlens view)."
+            )
         try:
             return view.result(values, self)
         except ValueError as error:

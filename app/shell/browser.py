@@ -16,15 +16,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from dash import ClientsideFunction, Dash, Input, Output, State
 
 from app.core.address import Address
 from app.shell.props import Prop, Props, as_role
-
-if TYPE_CHECKING:
-    from app.shell.page import Page
 
 #: A component's id, and where in it a value is: a property, then keys inside; with several, the value is their list.
 #: `(ids.SHOWN, "data.layer", "data.head")` is a head. A property without a value is nothing; a key that isn't there yet
@@ -60,7 +57,8 @@ class Link:
 class Wiring:
     """What the browser is told: the addresses' fields, and the names of every function's values."""
 
-    def __init__(self, pages: Sequence[Page]) -> None:
+    def __init__(self, pages: Sequence[Any]) -> None:
+        """Of `app.shell.page.Page`s."""
         self._addresses: dict[str, Any] = {}
         for page in pages:
             paths = [page.path, "/"] if page is pages[0] else [page.path]

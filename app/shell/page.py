@@ -9,14 +9,29 @@ from typing import TYPE_CHECKING, Any
 
 from dash import dcc
 
+from app.core import Core
 from app.core.address import Address
 from app.shell.ids import file_of
 
 if TYPE_CHECKING:
-    from app.core import Core
-    from app.shell.app import App
     from app.shell.browser import Browser, Link, Source
-    from app.shell.python import Python
+
+
+#: `write(core, service, state, panel)`: the lines, or None where there is nothing that Python could repeat.
+Write = Callable[[Core, Any, Any, str], Sequence[str] | None]
+
+
+@dataclass(frozen=True)
+class Python:
+    """What writes a page's lines, and the panels that it answers for: those with the entry (checking.py)."""
+
+    panels: tuple[str, ...]
+    write: Write
+
+
+def python_of(*panels: str) -> Callable[[Write], Python]:
+    """Makes `Page.python` of a function that answers for these panels."""
+    return lambda write: Python(panels, write)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +44,7 @@ class Page:
     """Its fields, declared once; the page's name is the address's."""
     layout: Callable[[Any, Any, Any], Any]
     """`layout(core, service, state)` for a state of the address."""
-    register: Callable[[App, Any, Any], None] = lambda app, core, service: None
+    register: Callable[[Any, Any, Any], None] = lambda app, core, service: None
     """`register(app, core, service)` adds the server's callbacks."""
     python: Python | None = None
     """What writes the lines for panels' "Python for this view" (shell/python.py)."""
@@ -70,10 +85,10 @@ class Page:
         return path if path and path.is_file() else None
 
 
-def register_all(*modules: Any) -> Callable[[App, Any, Any], None]:
+def register_all(*modules: Any) -> Callable[[Any, Any, Any], None]:
     """`Page.register` of a page whose callbacks are in several modules, each with its `register(app, service)`."""
 
-    def register(app: App, core: Any, service: Any) -> None:
+    def register(app: Any, core: Any, service: Any) -> None:
         for module in modules:
             module.register(app, service)
 

@@ -6,8 +6,6 @@ end with `result`. The browser sends the address, so that what is shown is what 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dash import Input, Output, dcc, html
@@ -20,22 +18,6 @@ from app.shell.app import App
 from app.shell.browser import Browser
 from app.shell.callbacks import spoken
 from app.shell.props import children
-
-#: `write(core, service, state, panel)`: the lines, or None where there is nothing that Python could repeat.
-Write = Callable[[Core, Any, Any, str], Sequence[str] | None]
-
-
-@dataclass(frozen=True)
-class Python:
-    """What writes a page's lines, and the panels that it answers for: those with the entry (checking.py)."""
-
-    panels: tuple[str, ...]
-    write: Write
-
-
-def python_of(*panels: str) -> Callable[[Write], Python]:
-    """Makes `Page.python` of a function that answers for these panels."""
-    return lambda write: Python(panels, write)
 
 
 def loading(checkpoint: str | None) -> list[str]:

@@ -26,11 +26,10 @@ from app.shell.app import App
 from app.shell.browser import Browser
 from app.shell.controls import parameter_slider
 from app.shell.notices import empty
-from app.shell.page import Page
+from app.shell.page import Page, Python
 from app.shell.prompt import checkpoint_choice
 from app.shell.props import inside, stores
 from app.shell.props import values as values_of
-from app.shell.python import Python
 from app.shell.sharing import save_files, show_values
 from app.shell.views import follow_views, python_lines, show_views, tables, view_panel
 

@@ -19,10 +19,9 @@ from app.shell.app import App
 from app.shell.browser import Browser, Link
 from app.shell.callbacks import guarded
 from app.shell.ids import Ids
-from app.shell.page import Page
+from app.shell.page import Page, python_of
 from app.shell.panel import panel
 from app.shell.props import components
-from app.shell.python import python_of
 from tests.messages import refused
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -27,7 +27,7 @@ from tests.messages import refused
 NOT_SAVED = {
     "CompiledFFN", "DistinguishedMasks", "MaskedLanguageModel", "PathExpansion", "ScoreExpansion", "SweepStatus",
 }  # fmt: skip
-BASES = {"OfCheckpoint"}
+BASES = {"Expanded", "OfCheckpoint", "Traced"}
 
 
 def same(before: Any, after: Any, place: str) -> None:

@@ -15,7 +15,8 @@ from aotlens.paths.score.expansion import ScoreExpansion
 from aotlens.paths.score.explained import ExplainedVariance, explained_variance
 from aotlens.paths.score.pairs import TopPairs
 from aotlens.paths.score.sums import PairSums
-from aotlens.paths.score.trace import Trace, TraceEdge, TraceNode
+from aotlens.paths.score.trace import Trace
+from aotlens.paths.score.traced import TraceEdge, TraceNode
 
 __all__ = [
     "ExplainedVariance",

@@ -19,7 +19,7 @@ from aotlens.conventions import Head, HeadLike, as_head
 from aotlens.paths.path import Path, SourceName
 from aotlens.paths.residual import Residual, residual_of_score
 from aotlens.paths.score.contrast import Against, Contrast, contrast
-from aotlens.paths.score.layer import ScoredLayer
+from aotlens.paths.score.layer import ScoredLayer, scored_layer
 from aotlens.paths.score.pairs import PathPair, TopPairs
 from aotlens.paths.score.search import top_pairs
 from aotlens.paths.score.side import ScoreSide, sides_of, source_names
@@ -27,7 +27,7 @@ from aotlens.paths.score.sums import PairSums
 from aotlens.results import Result
 
 if TYPE_CHECKING:
-    from aotlens.paths.expansion import PathExpansion
+    from aotlens.paths.expanded import Expanded
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -192,9 +192,9 @@ class ScoreExpansion(Result):
         return residual_of_score(self.by_pair_of_orders(), self.value, largest, self.layer.below.frozen.precision)
 
 
-def score_of(expansion: PathExpansion, head: HeadLike, query: Any, key: Any, against: Against) -> ScoreExpansion:
+def score_of(expansion: Expanded, head: HeadLike, query: Any, key: Any, against: Against) -> ScoreExpansion:
     """See `PathExpansion.score`."""
     head = as_head(head, expansion)
-    layer = expansion._scored_layer(head[0])
+    layer = scored_layer(expansion, head[0])
     cell = contrast(expansion.model.cfg, layer.scores[head[1]], query, key, against)
     return ScoreExpansion(head=head, contrast=cell, layer=layer, sides=sides_of(layer, head[1], cell))

@@ -23,7 +23,7 @@ from torch import Tensor
 from aotlens.conventions import Head, HeadLike, as_head
 from aotlens.models import PHIS
 from aotlens.paths.path import SourceName
-from aotlens.paths.score.layer import ScoredLayer
+from aotlens.paths.score.layer import ScoredLayer, scored_layer
 from aotlens.paths.score.side import source_names
 from aotlens.paths.streams import head_results
 from aotlens.paths.target import whole_number
@@ -82,7 +82,7 @@ def explained_variance(expansion: PathExpansion, head: HeadLike, k: int = 20) ->
     head, k = as_head(head, expansion), whole_number("k", k)
     if k < 1:
         raise ValueError(f"explained_variance: expected k ≥ 1, got {k}.")
-    layer = expansion._scored_layer(head[0])
+    layer = scored_layer(expansion, head[0])
     names, queries, keys = _groups(layer, head[1])
     scores = layer.scores[head[1]]
     visible, weights = scores.isfinite(), _weights(expansion, scores)

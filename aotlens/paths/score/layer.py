@@ -11,17 +11,14 @@ are read off the layers below as logits are off the whole model: by a map behind
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from aotlens.models import PHIS, hook_names
+from aotlens.paths.expanded import Expanded
 from aotlens.paths.frozen import Frozen, reading_map
-
-if TYPE_CHECKING:
-    from aotlens.paths.expansion import PathExpansion
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -29,7 +26,7 @@ class ScoredLayer:
     """A layer's scores on the prompt, and the maps of its queries and keys; the scale of scores is in the query's."""
 
     layer: int
-    below: PathExpansion
+    below: Expanded
     """The paths of the layers below, read out as all queries and keys of the layer side by side."""
     scores: Float[Tensor, "head query key"]
     """The model's own `hook_attn_scores`, nats; −∞ where the key is hidden."""
@@ -47,12 +44,19 @@ class ScoredLayer:
         return self.below.frozen.read.diagonal()
 
 
-@torch.no_grad()
-def scored_layer(expansion: PathExpansion, layer: int) -> ScoredLayer:
-    """One forward pass for the scores of the layer; leaves no hook behind.
+def scored_layer(expansion: Expanded, layer: int) -> ScoredLayer:
+    """The scores of a layer: one forward pass the first time, which leaves no hook behind.
 
     Raises `ValueError` for a φ whose pattern is not made of scores.
     """
+    if layer not in expansion.scored_layers:
+        expansion.scored_layers[layer] = _scored(expansion, layer)
+    found: ScoredLayer = expansion.scored_layers[layer]
+    return found
+
+
+@torch.no_grad()
+def _scored(expansion: Expanded, layer: int) -> ScoredLayer:
     model, frozen = expansion.model, expansion.frozen
     if not PHIS[model.cfg.phi].needs_query_key:
         raise ValueError(

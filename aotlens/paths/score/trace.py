@@ -20,111 +20,27 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from aotlens.conventions import Head, HeadLike
+from aotlens.conventions import HeadLike
 from aotlens.models import PHIS
-from aotlens.paths.path import Path, SourceName, mlp_name
+from aotlens.paths.path import Path
 from aotlens.paths.score.cells import Partition, partition
 from aotlens.paths.score.contrast import Against
 from aotlens.paths.score.expansion import ScoreExpansion, score_of
 from aotlens.paths.score.trace_files import trace_html, trace_json, trace_svg
 from aotlens.paths.score.trace_layout import Layout, layout_of
+from aotlens.paths.score.traced import Traced, TraceEdge, TraceNode
 from aotlens.paths.streams import head_values
 from aotlens.paths.target import whole_number
-from aotlens.results import Result
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from aotlens.paths.expanded import Expanded
 
-    from aotlens.paths.expansion import PathExpansion
-
-#: A head, its query and its key.
-Cell = tuple[Head, int, int]
 _SIDES: tuple[Literal["query", "key"], ...] = ("query", "key")
 
 
-@dataclass(frozen=True, kw_only=True)
-class TraceEdge:
-    """One term of a node's query or key side, or all that are left ("rest")."""
-
-    side: Literal["query", "key"]
-    kind: Literal["cell", "source", "rest"]
-    cell: Cell | None = None
-    source: SourceName | None = None
-    """token, input, position, mlp or bias."""
-    source_layer: int | None = None
-    """Of an MLP."""
-    position: int | None = None
-    """Where the source stands; None for biases, which stand everywhere."""
-    n_terms: int = 1
-    """How many terms it is: more than one for the rest."""
-    nats: float
-    share: float
-    """|nats| ÷ Σ|nats| over all terms of its side; for the rest, Σ over its terms."""
-    relative: float | None
-    """What a change of its scale is to the parent's edge, relatively and to first order; None at the root, for the
-    thresholded softmax, and where a linear score is 0."""
-
-    @property
-    def start(self) -> SourceName:
-        """The source's name among `source_names`: "token", or "mlp_0"; "" for a cell or a rest."""
-        if self.source is None:
-            return ""
-        return self.source if self.source_layer is None else mlp_name(self.source_layer)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TraceNode:
-    """One cell: its contrast, twice as a sum of edges."""
-
-    cell: Cell
-    against: int | str | None
-    score: float
-    contrast: float
-    """What either side's edges add up to, nats."""
-    attention: float
-    """The pattern's entry itself."""
-    before_threshold: bool
-    """Whether the terms explain the softmax before the threshold."""
-    edges: tuple[TraceEdge, ...]
-    """The largest of each side, largest first, and the rest."""
-    cancellation: tuple[float, float]
-    """Σ|term| ÷ |Σ term| of the query side and of the key side: 1 where all agree, large where they cancel; infinite
-    for a contrast of 0."""
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Trace(Result):
+class Trace(Traced):
     """The cells behind one cell, and what each is made of; the first node is the cell asked for."""
-
-    nodes: tuple[TraceNode, ...]
-    str_tokens: tuple[str, ...]
-    n_not_followed: int
-    """Cells among the edges that are no nodes, since there were `max_nodes` before."""
-
-    @property
-    def headline(self) -> str:
-        (layer, head), query, key = self.nodes[0].cell
-        return f"{len(self.nodes)} cells behind head {layer}.{head}, {query} → {key}"
-
-    def name(self, edge: TraceEdge | TraceNode) -> str:
-        """A cell as "1.0 18 → 4", a source as "token@4" or "mlp_0@4"."""
-        if edge.cell is not None:
-            (layer, head), query, key = edge.cell
-            return f"{layer}.{head} {query} → {key}"
-        if not isinstance(edge, TraceEdge) or edge.kind == "rest":
-            return "rest"
-        return edge.start if edge.position is None else f"{edge.start}@{edge.position}"
-
-    def to_frame(self) -> pd.DataFrame:
-        """One row an edge: node, side, term, n_terms, nats, share, relative."""
-        import pandas as pd
-
-        rows = [
-            (self.name(node), edge.side, self.name(edge), edge.n_terms, edge.nats, edge.share, edge.relative)
-            for node in self.nodes
-            for edge in node.edges
-        ]
-        return pd.DataFrame(rows, columns=["node", "side", "term", "n_terms", "nats", "share", "relative"])
 
     def layout(self) -> Layout:
         """Boxes and links of the layered graph."""
@@ -145,7 +61,7 @@ class Trace(Result):
 
 @torch.no_grad()
 def trace_of(
-    expansion: PathExpansion,
+    expansion: Expanded,
     head: HeadLike,
     query: Any,
     key: Any,
@@ -179,7 +95,7 @@ def trace_of(
 
 
 def _node(
-    expansion: PathExpansion, score: ScoreExpansion, values: Tensor, max_edges: int, min_share: float, *, is_root: bool
+    expansion: Expanded, score: ScoreExpansion, values: Tensor, max_edges: int, min_share: float, *, is_root: bool
 ) -> TraceNode:
     frozen, phi = expansion.frozen, PHIS[expansion.model.cfg.phi]
     wholes = [side.by_order().sum(0) for side in score.sides]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from aotlens.paths.score.trace_layout import Box, layout_of
 
 if TYPE_CHECKING:
-    from aotlens.paths.score.trace import Trace, TraceEdge, TraceNode
+    from aotlens.paths.score.traced import Traced, TraceEdge, TraceNode
 
 SCHEMA = 1
 _WIDTH, _HEIGHT, _BOX_WIDTH, _BOX_HEIGHT, _MARGIN = 280, 46, 210, 34, 16  # pixels; a column, a row, a box
@@ -18,7 +18,7 @@ _WIDTH, _HEIGHT, _BOX_WIDTH, _BOX_HEIGHT, _MARGIN = 280, 46, 210, 34, 16  # pixe
 COLOURS = {"query": "#b35c00", "key": "#2166ac"}
 
 
-def trace_json(trace: Trace) -> str:
+def trace_json(trace: Traced) -> str:
     """`{"schema", "tokens", "n_not_followed", "nodes": [{"cell", …, "edges": […]}]}`; infinite numbers are null."""
     record = {
         "schema": SCHEMA,
@@ -65,7 +65,7 @@ def _cell(each: TraceNode | TraceEdge) -> dict[str, Any]:
     return {"head": list(head), "query": query, "key": key}
 
 
-def trace_svg(trace: Trace) -> str:
+def trace_svg(trace: Traced) -> str:
     """Columns of layers from left to right; an edge's width is its share of its side, dashed where it is negative."""
     layout = layout_of(trace)
     columns = [box.column for box in layout.boxes]
@@ -104,7 +104,7 @@ def trace_svg(trace: Trace) -> str:
     return "\n".join(parts)
 
 
-def trace_html(trace: Trace) -> str:
+def trace_html(trace: Traced) -> str:
     """One page, in which the JSON stands as `<script type="application/json" id="trace">`."""
     rows = []
     for node in trace.nodes:

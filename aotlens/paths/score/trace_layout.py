@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from aotlens.paths.score.trace import Cell, Trace, TraceEdge, TraceNode
+    from aotlens.paths.score.traced import Cell, Traced, TraceEdge, TraceNode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,14 +50,14 @@ class Layout:
     n_columns: int
 
 
-def token_at(trace: Trace, position: int) -> str:
+def token_at(trace: Traced, position: int) -> str:
     """`" Mr"@3`, or `@3` without a tokenizer."""
     if not trace.str_tokens:
         return f"@{position}"
     return f"{json.dumps(trace.str_tokens[position], ensure_ascii=False)}@{position}"
 
 
-def layout_of(trace: Trace) -> Layout:
+def layout_of(trace: Traced) -> Layout:
     """Boxes in columns of layers, in a column in the order in which the trace came by them."""
     cells = [each for node in trace.nodes for each in (node.cell, *(edge.cell for edge in node.edges))]
     layers = sorted({cell[0][0] for cell in cells if cell is not None})

@@ -8,7 +8,8 @@ from app.pages.atlas.ids import DOSSIER, LISTS, ids
 from app.pages.atlas.service import HOWS, N_ABLATED, Atlases, Made
 from app.pages.atlas.service_dossier import chosen_bin, sharpest
 from app.pages.atlas.service_path import CHECKPOINT
-from app.shell.python import loading, python_of, reading
+from app.shell.page import python_of
+from app.shell.python import loading, reading
 
 
 @python_of(*LISTS, *(panel for panel in DOSSIER if panel != ids.DOSSIER), ids.VERDICT)

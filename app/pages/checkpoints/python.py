@@ -6,7 +6,7 @@ from app.core import Core
 from app.pages.checkpoints.address import CheckpointsState
 from app.pages.checkpoints.ids import ids
 from app.pages.checkpoints.service import Checkpoints
-from app.shell.python import python_of
+from app.shell.page import python_of
 
 
 @python_of(ids.CATALOG, ids.CARD, ids.CURVE, ids.PARAMETERS)

@@ -10,7 +10,8 @@ from app.pages.circuits.address import CircuitsState
 from app.pages.circuits.ids import PANELS, ids
 from app.pages.circuits.line_callbacks import line_index
 from app.pages.circuits.service import Circuits
-from app.shell.python import loading, python_of
+from app.shell.page import python_of
+from app.shell.python import loading
 
 
 @python_of(*PANELS)

@@ -9,7 +9,8 @@ from app.core.inference import PromptResult
 from app.pages.compare.address import CompareState, Side
 from app.pages.compare.ids import ids
 from app.pages.compare.service import Compare
-from app.shell.python import python_of, switched
+from app.shell.page import python_of
+from app.shell.python import switched
 
 _VIEWS = {"attention": "pattern", "weighted": "value_weighted()", "scores": "scores"}
 

@@ -17,8 +17,8 @@ from app.pages.denoising.service import Denoising, in_plane
 from app.shell import ids as shell
 from app.shell.app import App
 from app.shell.callbacks import Answer, guarded
+from app.shell.page import python_of
 from app.shell.props import props, stores, values
-from app.shell.python import python_of
 from app.shell.sharing import save_files, show_values
 from app.shell.views import picture, tables
 

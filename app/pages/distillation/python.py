@@ -8,7 +8,7 @@ from app.core.examples import FIRST
 from app.pages.distillation.address import DistillationState
 from app.pages.distillation.ids import PANELS, VIEWS, ids
 from app.pages.distillation.service import Distillations
-from app.shell.python import python_of
+from app.shell.page import python_of
 from app.shell.views import python_lines
 
 

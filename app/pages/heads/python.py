@@ -9,7 +9,8 @@ from app.pages.heads.address import HeadsState
 from app.pages.heads.ids import ids
 from app.pages.heads.service import Continuations
 from app.pages.heads.why import N_PAIRS, asked_of
-from app.shell.python import loading, python_of, switched
+from app.shell.page import python_of
+from app.shell.python import loading, switched
 
 _VIEWS = {"attention": "pattern", "weighted": "value_weighted()", "scores": "scores"}
 

@@ -7,13 +7,13 @@ from app.pages.images.browser import BROWSER, WRITES
 from app.pages.images.callbacks import register
 from app.pages.images.layout import layout
 from app.pages.images.python import python
-from app.pages.images.service import ImageViews
+from app.pages.images.service_consistency import Images
 from app.shell.page import Page
 
 PAGE = Page(
     title="Images",
     address=ADDRESS,
-    service=ImageViews,
+    service=Images,
     layout=layout,
     register=register,
     python=python,

@@ -8,7 +8,8 @@ from typing import Any
 
 from app.core.inference import Heads
 from app.core.switches import How
-from app.pages.images.service import Asked, Batch, ImageViews, Run
+from app.pages.images.asked import Asked
+from app.pages.images.service import Batch, ImageViews, Run
 
 
 @dataclass(frozen=True, kw_only=True)

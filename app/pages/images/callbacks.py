@@ -9,9 +9,10 @@ from dash import no_update
 from aotlens.plots import data_uri
 from app.core import Core
 from app.pages.images import consistency_callbacks, elements, image_callbacks, own_callbacks, words
+from app.pages.images.asked import Asked
 from app.pages.images.asking import pairs_of, query_of
 from app.pages.images.ids import PANELS, ids
-from app.pages.images.service import Asked, ImageViews
+from app.pages.images.service import ImageViews
 from app.shell import ids as shell
 from app.shell.app import App
 from app.shell.callbacks import Answer, guarded

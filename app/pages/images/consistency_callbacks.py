@@ -9,8 +9,8 @@ from dash import ctx, no_update
 from app.core import sessions
 from app.core.jobs import Job
 from app.pages.images import elements, words
+from app.pages.images.asked import Asked
 from app.pages.images.ids import ids
-from app.pages.images.service import Asked
 from app.pages.images.service_consistency import UNITS, Consistencies
 from app.shell import ids as shell
 from app.shell.app import App

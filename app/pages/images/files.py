@@ -10,8 +10,9 @@ import numpy as np
 from app.core.address_values import dotted
 from app.core.errors import RequestError
 from app.core.files import File, csv_file, safe_name
+from app.pages.images.asked import Asked
 from app.pages.images.asking import Picked
-from app.pages.images.service import Asked, ImageViews, said
+from app.pages.images.service import ImageViews, said
 
 
 def grid_npz(service: ImageViews, picked: Picked) -> File:

@@ -12,9 +12,10 @@ from app.core import Core
 from app.core.errors import RequestError
 from app.core.files import File
 from app.pages.images import elements, files, words
+from app.pages.images.asked import Asked
 from app.pages.images.asking import Picked
 from app.pages.images.ids import ids
-from app.pages.images.service import Asked, ImageViews, said
+from app.pages.images.service import ImageViews, said
 from app.shell import ids as shell
 from app.shell.app import App
 from app.shell.callbacks import Answer, guarded

@@ -9,7 +9,8 @@ from app.pages.images.address import ImagesState
 from app.pages.images.ids import ids
 from app.pages.images.service import Batch, ImageViews
 from app.pages.images.service_consistency import N_BOOTSTRAP, N_PERMUTATIONS
-from app.shell.python import loading, python_of
+from app.shell.page import python_of
+from app.shell.python import loading
 
 _VIEWS = {"attention": "attention", "weighted": "value_weighted"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from app.core import Core
@@ -13,7 +13,7 @@ from app.core.catalog import LoadedModel
 from app.core.errors import RequestError
 from app.core.inference import Heads
 from app.core.switches import NEEDS, How
-from app.pages.images.service_consistency import Consistencies
+from app.pages.images.asked import Asked
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,26 +27,6 @@ NO_MODEL = (
     "No checkpoint here reads images. Train one (aotlens train --help), or start the app with --checkpoints DIR, a "
     "folder that has one."
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """Which images of which data, through which model."""
-
-    checkpoint: str
-    data: str
-    of: int | None
-    start: int
-    own: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """For the browser."""
-        return {**asdict(self), "own": list(self.own)}
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Asked:
-        """What `to_dict` made, whatever else is with it."""
-        return cls(**{name: data[name] for name in cls.__dataclass_fields__ if name != "own"}, own=tuple(data["own"]))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -99,7 +79,6 @@ class ImageViews:
         self._runs: Cache[tuple[str, Asked, Heads, str], Run] = core.memory.cache()
         self._paths: Cache[tuple[str, Asked, int], PatchContributions] = core.memory.cache(64)
         self._switches: Cache[tuple[int, str, str], HeadSwitches] = core.memory.cache(4)
-        self.consistencies = Consistencies(self)
 
     # ── which images ────────────────────────────────────────────────────────────────────────────────────────
 

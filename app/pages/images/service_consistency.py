@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from app.core.errors import RequestError
 from app.core.jobs import Job, Jobs, Report
+from app.pages.images.asked import Asked
+from app.pages.images.service import ImageViews
 
 if TYPE_CHECKING:
     from aotlens.heads import SemanticConsistency
-    from app.pages.images.service import Asked, ImageViews
+    from app.core import Core
 
 #: Permutations of the labels, and draws of images, by which consistency is held against chance.
 N_PERMUTATIONS, N_BOOTSTRAP = 200, 200
@@ -69,3 +71,11 @@ class Consistencies:
             model, model.to_images(chosen.images), chosen.labels, n_permutations=N_PERMUTATIONS,
             n_bootstrap=N_BOOTSTRAP, progress=tell,
         )  # fmt: skip
+
+
+class Images(ImageViews):
+    """Images through models, and how consistent heads are on all of a data set."""
+
+    def __init__(self, core: Core) -> None:
+        super().__init__(core)
+        self.consistencies = Consistencies(self)

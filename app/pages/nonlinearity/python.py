@@ -7,7 +7,7 @@ from app.pages.nonlinearity.address import NonlinearityState
 from app.pages.nonlinearity.ids import ids
 from app.pages.nonlinearity.service import Nonlinearity, first_head, starting_x, within
 from app.pages.nonlinearity.words import snippet
-from app.shell.python import python_of
+from app.shell.page import python_of
 
 
 @python_of(ids.COMPILED, ids.ERROR, ids.HEADS, ids.MASK, ids.ONE, ids.GATE)

@@ -8,7 +8,8 @@ from app.pages.paths.address import FIRST, PathsState
 from app.pages.paths.ids import PANELS, SCORE_PANELS, ids
 from app.pages.paths.score_service import N_PAIRS, question_of
 from app.pages.paths.service import Paths, parse_path
-from app.shell.python import loading, python_of
+from app.shell.page import python_of
+from app.shell.python import loading
 
 
 @python_of(*PANELS, *SCORE_PANELS)

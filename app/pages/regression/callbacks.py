@@ -19,8 +19,8 @@ from app.pages.regression.service import Regressions
 from app.shell import ids as shell
 from app.shell.app import App
 from app.shell.callbacks import Answer, guarded
+from app.shell.page import python_of
 from app.shell.props import stores, values
-from app.shell.python import python_of
 from app.shell.sharing import save_files, show_values, when_seen
 from app.shell.views import picture, python_lines, show_views, tables
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from aotlens.views.regression import N_SHOWN, PARAMETERS, Chosen
+from aotlens.views.regression import N_SHOWN, PARAMETERS, Chosen, sizes
 from app.core import Core
 from app.core.errors import RequestError
 from app.core.inference import PromptResult
@@ -54,7 +54,8 @@ class Regressions:
         return Chosen(
             models=models, checkpoint=str(checkpoint), d=d, dims=dims, nonzero=_below(state.nonzero, dims or d),
             points={name: (n_ctx + 1) // 2 for name, n_ctx in contexts.items()}, how=state.how,
-            log=state.axis == "log", **{name: getattr(state, name) for name in PARAMETERS},
+            log=state.axis == "log", **sizes(*(self.core.catalog.info(name) for name in (str(checkpoint), *models))),
+            **{name: getattr(state, name) for name in PARAMETERS},
         )  # fmt: skip
 
     def values(self, shown: Mapping[str, Any], **also: Any) -> Chosen:

@@ -8,7 +8,8 @@ from app.pages.subspaces.address import SubspacesState
 from app.pages.subspaces.ids import ids
 from app.pages.subspaces.service import Subspaces, head_of
 from app.pages.subspaces.service_audit import OWN_TOKENS, TOKENS
-from app.shell.python import loading, python_of, reading
+from app.shell.page import python_of
+from app.shell.python import loading, reading
 
 
 @python_of(ids.CLOUD, ids.SNR, ids.MEMBERSHIP, ids.CONDITIONS, ids.RATIOS, ids.PRINCIPAL, ids.LAYERS_TABLE)

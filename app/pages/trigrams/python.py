@@ -9,7 +9,8 @@ from app.pages.trigrams.ids import ids
 from app.pages.trigrams.service import MAX_BUGS, OVER, Choice, Reading, Trigrams
 from app.pages.trigrams.service_direct import PathChoice, first_tokens
 from app.pages.trigrams.view_callbacks import row_of
-from app.shell.python import loading, python_of, reading
+from app.shell.page import python_of
+from app.shell.python import loading, reading
 
 _COUNTED = "aotlens.trigrams.count_kinds(aotlens.trigrams.kinds(table))"
 

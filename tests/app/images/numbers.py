@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from app.pages.images.address import ImagesState
+from app.pages.images.asked import Asked
 from app.pages.images.ids import ids
-from app.pages.images.service import Asked
 from app.shell.app import App
 from tests.app.conftest import wait
 

@@ -17,8 +17,9 @@ from app.factory import create_app
 from app.pages import PAGES
 from app.pages.images import words
 from app.pages.images.address import ADDRESS, ImagesState
+from app.pages.images.asked import Asked
 from app.pages.images.ids import ids
-from app.pages.images.service import Asked, ImageViews
+from app.pages.images.service import ImageViews
 from app.shell import ids as shell
 from app.shell.app import App
 from tests.app.conftest import fits, in_the_first_screen, opened, query, serve, settled, wait, written

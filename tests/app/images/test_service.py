@@ -25,8 +25,9 @@ from app.pages.compare.address import CompareState
 from app.pages.distillation import service as distillation
 from app.pages.images import words
 from app.pages.images.address import ADDRESS
+from app.pages.images.asked import Asked
 from app.pages.images.asking import Picked
-from app.pages.images.service import Asked, ImageViews
+from app.pages.images.service_consistency import Images
 from app.pages.subspaces.service_audit import AuditOrder
 from app.pages.trigrams.address import TrigramsState
 from tests.app.conftest import save_images, wait
@@ -38,8 +39,8 @@ DIGITS = open_images("digits")
 
 
 @pytest.fixture(scope="module")
-def views(image_core: Core) -> ImageViews:
-    return ImageViews(image_core)
+def views(image_core: Core) -> Images:
+    return Images(image_core)
 
 
 def with_images(core: Core, file: Path, labels: Iterable[int]) -> Core:
@@ -50,13 +51,13 @@ def with_images(core: Core, file: Path, labels: Iterable[int]) -> Core:
     return Core.start(replace(core.settings, images=(f"npz:{file}",)))
 
 
-def picked(views: ImageViews, asked: Asked = FIRST, **choices: Any) -> Picked:
+def picked(views: Images, asked: Asked = FIRST, **choices: Any) -> Picked:
     shown = {**asked.to_dict(), "n": len(views.of(asked).images), "layers": 2, "heads": 3, "rows": 4, "columns": 4}
     looks = {"image": 0, "layer": 0, "head": 0, "patch": None, "off": [], "how": "zero", "target": None}
     return Picked.from_dict({**shown, **looks, **choices})
 
 
-def test_one_image_of_each_class_in_turn(views: ImageViews) -> None:
+def test_one_image_of_each_class_in_turn(views: Images) -> None:
     batch = views.batch(None, None, None, 0, ())
     assert batch.asked == FIRST and batch.labels == tuple(range(10)) and batch.n_all == len(DIGITS.test)
     assert torch.equal(batch.images, DIGITS.test.images[list(batch.indices)])
@@ -67,7 +68,7 @@ def test_one_image_of_each_class_in_turn(views: ImageViews) -> None:
     assert unknown.asked == replace(FIRST, start=10) and unknown.labels == tuple(range(10))
 
 
-def test_maps_and_predictions_are_those_of_the_model(views: ImageViews) -> None:
+def test_maps_and_predictions_are_those_of_the_model(views: Images) -> None:
     batch, run = views.of(FIRST), views.run(FIRST)
     model = views.load("digits-tiny")[1].model
     inputs = (batch.images.float() / 255 - DIGITS.train.mean[:, None, None]) / DIGITS.train.deviation[:, None, None]
@@ -79,7 +80,7 @@ def test_maps_and_predictions_are_those_of_the_model(views: ImageViews) -> None:
     assert views.run(FIRST) is run
 
 
-def test_heads_that_are_off_write_nothing(views: ImageViews) -> None:
+def test_heads_that_are_off_write_nothing(views: Images) -> None:
     model = views.load("digits-tiny")[1].model
     without = views.run(FIRST, ((0, 1), (1, 2)), "zero")
     kept = [block.attn.W_O.detach().clone() for block in model.blocks]
@@ -99,7 +100,7 @@ def test_heads_that_are_off_write_nothing(views: ImageViews) -> None:
     says(words.without(without), "Without 0.1, 1.2", "nothing")
 
 
-def test_paths_add_up_to_the_logit(views: ImageViews) -> None:
+def test_paths_add_up_to_the_logit(views: Images) -> None:
     chosen = picked(views, image=3)
     found, target = views.contributions(FIRST, 3), chosen.class_of(views)
     assert target == int(views.run(FIRST).logits[3].argmax()) and picked(views, image=3, target=5).class_of(views) == 5
@@ -113,7 +114,7 @@ def test_paths_add_up_to_the_logit(views: ImageViews) -> None:
     np.testing.assert_allclose(found.logit.total[0], views.run(asked).logits[0], atol=1e-3)
 
 
-def test_consistency_is_of_every_head(views: ImageViews) -> None:
+def test_consistency_is_of_every_head(views: Images) -> None:
     consistencies = views.consistencies
     with pytest.raises(RequestError, match="isn't measured yet"):
         consistencies.made(FIRST)
@@ -128,7 +129,7 @@ def test_consistency_is_of_every_head(views: ImageViews) -> None:
 
 def test_consistency_that_cannot_be_measured_says_why(image_core: Core, tmp_path: Path) -> None:
     """One image of each class has no pair of one class."""
-    views = ImageViews(with_images(image_core, tmp_path / "few.npz", labels=[0, 1]))
+    views = Images(with_images(image_core, tmp_path / "few.npz", labels=[0, 1]))
     job = wait(views.consistencies.start(views.batch("digits-tiny", "few.npz", None, 0, ()).asked))
     assert job.state == "failed"
     says(job.error, "two classes", "two images")
@@ -141,24 +142,24 @@ def test_data_that_number_their_classes_get_the_names_of_the_model(image_core: C
     named = replace(DIGITS.train, classes=tuple("abcdefghij"))
     save_images(tmp_path / "models", "lettered", processor=ImageProcessor.of(named, "letters"))
     core = with_images(image_core, tmp_path / "ten.npz", labels=range(10))
-    views = ImageViews(Core.start(replace(core.settings, checkpoints=(tmp_path / "models",))))
+    views = Images(Core.start(replace(core.settings, checkpoints=(tmp_path / "models",))))
     batch = views.batch("lettered", "ten.npz", None, 0, ())
     assert batch.names == tuple("abcdefghij") and batch.are_names_lent and views.knows(batch)
     said = words.of_batch(batch, "letters", True, views.run(batch.asked))
     assert "number their classes" in said and "are recognised" in said
     digits = views.batch("lettered", "digits", None, 0, ())  # whose numbers are names
     assert digits.names == tuple("0123456789") and not views.knows(digits) and not digits.are_names_lent
-    fewer = ImageViews(with_images(image_core, tmp_path / "few.npz", labels=[0, 1]))
+    fewer = Images(with_images(image_core, tmp_path / "few.npz", labels=[0, 1]))
     assert fewer.batch("digits-tiny", "few.npz", None, 0, ()).names == ("0", "1")
 
 
-def test_what_the_browser_says_stays_within_what_is_shown(views: ImageViews) -> None:
+def test_what_the_browser_says_stays_within_what_is_shown(views: Images) -> None:
     wild = picked(views, image=99, layer=7, head=9, patch=[4, 0], off=[[0, 1], [5, 5]], target=77)
     assert (wild.image, wild.layer, wild.head, wild.patch, wild.off) == (9, 1, 2, None, ((0, 1),))
     assert wild.class_of(views) == int(views.run(FIRST).logits[9].argmax())
 
 
-def test_own_images_come_first_and_have_no_class(views: ImageViews) -> None:
+def test_own_images_come_first_and_have_no_class(views: Images) -> None:
     key = views.core.images.own.keep(picture_file())
     batch = views.batch("digits-tiny", "digits", None, 0, (key,))
     assert batch.n_own == 1 and batch.labels == (None, *range(10)) and len(batch.images) == 11
@@ -176,7 +177,7 @@ def test_other_data_is_said_to_mean_nothing(image_core: Core, tmp_path: Path) ->
     file.parent.mkdir()
     arrays = {f"{name}_{side}": values for name, values in two.items() for side in ("train", "test")}
     np.savez(file, classes=np.array(["round", "square"]), **arrays)
-    views = ImageViews(Core.start(replace(image_core.settings, images=(f"npz:{file}",))))
+    views = Images(Core.start(replace(image_core.settings, images=(f"npz:{file}",))))
     assert views.core.images.names[-1] == "shapes.npz" and views.core.images.spec("shapes.npz") == "npz:shapes.npz"
     batch = views.batch("digits-tiny", "shapes.npz", None, 0, ())
     assert batch.images.shape == (4, 3, 8, 8) and batch.names == ("round", "square") and not views.knows(batch)
@@ -191,13 +192,13 @@ def test_images_that_are_not_there_stop_the_start(spec: str) -> None:
         Core.start(Settings(images=(spec,)))
 
 
-def test_what_reads_no_images_is_told_where_to_go(views: ImageViews, image_core: Core) -> None:
+def test_what_reads_no_images_is_told_where_to_go(views: Images, image_core: Core) -> None:
     with pytest.raises(RequestError, match="page Heads"):
         views.load("tiny-mhsa")
     with pytest.raises(RequestError, match="page Images"):
         image_core.inference.analyse("digits-tiny", "a text")
     assert image_core.catalog.default() == "tiny-mhsa" and image_core.catalog.default_of_images() == "digits-tiny"
-    nothing = ImageViews(Core.start(Settings(checkpoints=(), device="cpu")))
+    nothing = Images(Core.start(Settings(checkpoints=(), device="cpu")))
     with refused("No checkpoint", "images", error=RequestError):
         nothing.load(None)
 
@@ -214,7 +215,7 @@ def test_a_vit_of_others_has_the_views_of_attention(image_core: Core, tmp_path: 
     scaling = tmp_path / "theirs" / "preprocessor_config.json"
     scaling.write_text('{"image_mean": [0.25], "image_std": [0.5]}', encoding="utf-8")
     import_foreign(tmp_path / "theirs", name="vit", into=tmp_path / "models")
-    views = ImageViews(Core.start(replace(image_core.settings, checkpoints=(tmp_path / "models",))))
+    views = Images(Core.start(replace(image_core.settings, checkpoints=(tmp_path / "models",))))
     batch = views.batch("vit", "digits", None, 0, ())
     run = views.run(batch.asked)
     with torch.no_grad():
