@@ -48,6 +48,8 @@ def every_result() -> Iterator[Any]:
     yield denoise.head_asymmetry(model, tokens, every=2, n_draws=2)
     yield denoise.audit(model, torch.randint(279, (2, 12), generator=torch.Generator().manual_seed(0)), n_draws=2)
     yield denoise.stored_audit("novels-1l-mhsa")
+    unrolled = denoise.unroll_mixture(denoise.sample_mixture(2, 2, 3, 8, 0.1), 0.5, "softmax", None, 2)
+    yield from (denoise.token_points(unrolled), denoise.memberships_at(unrolled))
     folder = Path(tempfile.mkdtemp())
     Store(folder).save_plan([], 3)
     yield sweep_status(folder)

@@ -70,6 +70,7 @@ from aotlens.denoise.stored import DenoiserTraining, hold_against_bayes, stored
 from aotlens.denoise.subspaces import Mixture, OverflowedTokens, memberships, sample_mixture, snr, unroll
 from aotlens.denoise.tasks import TASKS, GaussianMixtures, LinearSubspaces, Prompts, Spheres, Task
 from aotlens.denoise.theorem import Condition, Conditions, DenoisingRates, conditions, denoising_rates
+from aotlens.denoise.token_pictures import Memberships, TokenPoints, memberships_at, token_points
 from aotlens.denoise.training import TrainedLayers, TrainingSettings, train_layers
 from aotlens.denoise.unrolling import Unrolling, theorem_rate, unroll_mixture
 
@@ -96,6 +97,7 @@ __all__ = [
     "HoeffdingCheck",
     "Landscape",
     "LinearSubspaces",
+    "Memberships",
     "Mixture",
     "OverflowedTokens",
     "PlaneDescent",
@@ -104,6 +106,7 @@ __all__ = [
     "Scale",
     "Spheres",
     "Task",
+    "TokenPoints",
     "TrainedLayers",
     "TrainingSettings",
     "Unrolling",
@@ -130,6 +133,7 @@ __all__ = [
     "layer_jacobian",
     "losses_by_context",
     "memberships",
+    "memberships_at",
     "memory_energy",
     "memory_step",
     "named_training",
@@ -145,6 +149,7 @@ __all__ = [
     "stored",
     "stored_audit",
     "theorem_rate",
+    "token_points",
     "train_depth",
     "train_layers",
     "trainings",

@@ -37,6 +37,7 @@ from aotlens.plots.nonlinearity import error_lines, error_surfaces
 from aotlens.plots.paths import FlowNode, flow_graph, order_bars
 from aotlens.plots.projections import distortion_plot
 from aotlens.plots.regression import compared_regression, layer_curves, regression_curves, support_points
+from aotlens.plots.subspaces import memberships, token_points, unrolled
 from aotlens.plots.sufficient import sufficient_points
 
 if TYPE_CHECKING:
@@ -349,7 +350,10 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.denoise.regression.support.SupportScores": support_points,
     "aotlens.denoise.stored.DenoiserTraining": denoiser_curves,
     "aotlens.denoise.theorem.DenoisingRates": snr_curves,
+    "aotlens.denoise.token_pictures.Memberships": memberships,
+    "aotlens.denoise.token_pictures.TokenPoints": token_points,
     "aotlens.denoise.training.TrainedLayers": denoiser_curves,
+    "aotlens.denoise.unrolling.Unrolling": unrolled,
     "aotlens.distill.compared.ComparedDistillations": compared_distillations,
     "aotlens.distill.compile.curves.ErrorCurve": curve,
     "aotlens.distill.compile.curves.ErrorSurface": surface,

@@ -6,8 +6,9 @@ Every figure has a frame for each layer, named by its number, so that a browser 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -15,11 +16,31 @@ from jaxtyping import Float, Integer
 
 from aotlens.plots.colours import INK, LINES, QUIET, Theme, base_layout, colorscale
 
+if TYPE_CHECKING:
+    from aotlens.denoise import Memberships, TokenPoints, Unrolling
+
 #: A view of three axes in which none hides another, from far enough that a narrow panel keeps the upright axis's title.
 _CAMERA = {"eye": {"x": 1.9, "y": 1.9, "z": 1.1}, "center": {"x": 0, "y": 0, "z": -0.1}}
 _LEGEND = {
     "orientation": "h", "y": 1.0, "yanchor": "bottom", "itemsizing": "constant", "title": {"text": "cluster "},
 }  # fmt: skip
+
+
+def token_points(result: TokenPoints, *, layer: int = 0, theme: Theme = "light") -> go.Figure:
+    """Tokens as points at a layer, on the same axes at every layer."""
+    points = result.coordinates, result.labels, result.axes
+    return token_clouds(*points, layer=layer, ranges=result.ranges, theme=theme)
+
+
+def unrolled(result: Unrolling, *, layer: int = 0, theme: Theme = "light") -> go.Figure:
+    """SNR by layer, and the theorem's rate where it has one; a line stands at `layer`."""
+    rate = None if math.isnan(result.rate) else result.rate
+    return snr_by_layer(result.snr.numpy(), rate=rate, exact_layers=result.exact_layers, layer=layer, theme=theme)
+
+
+def memberships(result: Memberships, *, theme: Theme = "light") -> go.Figure:
+    """φ within a subspace at the layer that is looked at."""
+    return membership_maps(result.patterns, result.labels, layer=result.layer, theme=theme)
 
 
 def token_clouds(

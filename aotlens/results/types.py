@@ -33,6 +33,7 @@ _TYPES = {
     "denoise.subspaces": "Mixture",
     "denoise.tasks": "GaussianMixtures LinearSubspaces Prompts Spheres",
     "denoise.theorem": "Condition Conditions DenoisingRates",
+    "denoise.token_pictures": "Memberships TokenPoints",
     "denoise.training": "TrainedLayers TrainingSettings",
     "denoise.unrolling": "Unrolling",
     "distill.compared": "ComparedDistillations",

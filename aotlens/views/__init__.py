@@ -12,6 +12,8 @@ view.py         what a view is
 family.py       views with the same parameters
 regression.py   in-context regression
 denoising.py    in-context denoising
+distillation.py heads as feed-forward networks
+subspaces.py    subspace denoising
 sufficient.py   heads that do a task by themselves
 """
 
@@ -41,7 +43,7 @@ __all__ = [
 ]
 
 #: The modules here that have a `FAMILY`, each by its family's name: to list them costs no import.
-FAMILIES = ("denoising", "regression", "sufficient")
+FAMILIES = ("denoising", "regression", "subspaces", "sufficient")
 
 
 def family(name: str) -> Family:

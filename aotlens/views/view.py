@@ -77,6 +77,8 @@ class View:
     """The result's method that gives the table."""
     cost: Callable[[Values], float] = lambda values: 0.0
     """About how many operations its call takes: two for each weight, position and pass. 0 where it is always little."""
+    pictured: bool = True
+    """Whether `aotlens.plot` has a figure of it; a table alone has none."""
     slow: str = ""
     """What its call counts (`progress`), where that takes so long that it is started and watched."""
 
@@ -104,7 +106,8 @@ class View:
     def python(self, values: Values) -> str:
         """Lines that give the result, its table and its figure. Raises ValueError where there is none, as `result`."""
         options = "".join(f", {name}={value!r}" for name, value in self.drawn(values).items())
-        return self._call(values).python(f"table = result.{self.table}()", f"figure = aotlens.plot(result{options})")
+        figure = [f"figure = aotlens.plot(result{options})"] if self.pictured else []
+        return self._call(values).python(f"table = result.{self.table}()", *figure)
 
     def key(self, values: Values) -> str:
         """What a picture of it depends on, as text."""

@@ -46,7 +46,9 @@ from app.pages.paths.ids import ids as paths
 from app.pages.paths.score_service import question_of
 from app.pages.paths.score_service import sums as score_sums
 from app.pages.subspaces.address import SubspacesState
+from app.pages.subspaces.ids import VIEWS as SUBSPACES_VIEWS
 from app.pages.subspaces.ids import ids as subspaces
+from app.pages.subspaces.service import chosen_of
 from app.pages.trigrams import rows as trigram_rows
 from app.pages.trigrams.address import TrigramsState
 from app.pages.trigrams.ids import ids as trigrams
@@ -187,6 +189,10 @@ def _compared_distillations(view: View) -> Expected:
     return expected
 
 
+def _of_mixture(view: View) -> Expected:
+    return lambda app, at: view.frame(app.services["subspaces"].workshop.result(view, chosen_of(at)))
+
+
 def _on_text(app: App, state: DistillationState) -> Any:
     service = app.services["distillation"]
     return service.on_text(service.describe(state)[0], state.text)[0].relative
@@ -286,10 +292,7 @@ EXPECTED: dict[str, Expected] = {
     nonlinearity.GATE: lambda app, at: (look := _compiled(app, at)[1]).results / look.bend,
     **{panel: _compared_distillations(view) for panel, view in {**DISTILLATION_VIEWS, distillation.ALL: HEADS}.items()},
     distillation.ON_TEXT: _on_text,
-    subspaces.CLOUD: lambda app, at: app.services["subspaces"].unroll(at).angles,
-    subspaces.SNR: lambda app, at: app.services["subspaces"].unroll(at).snr,
-    subspaces.MEMBERSHIP: lambda app, at: app.services["subspaces"].unroll(at).memberships(1),
-    subspaces.CONDITIONS: lambda app, at: app.services["subspaces"].conditions(at).to_frame(),
+    **{panel: _of_mixture(view) for panel, view in SUBSPACES_VIEWS.items()},
     subspaces.RATIOS: lambda app, at: _audit(app, at).to_frame(),
     subspaces.PRINCIPAL: lambda app, at: _audit(app, at).pca_frame(),
     subspaces.LAYERS_TABLE: lambda app, at: _audit(app, at).to_frame(),
@@ -359,7 +362,7 @@ def test_the_lines_give_what_is_shown(at_home: App, panel: str):
         assert all(hasattr(module, "__path__") for module in modules), f"{name}: its module is not imported"
     space: dict[str, Any] = {"print": lambda *_: None}
     exec(written, space)
-    same(space["table" if "figure" in space else "result"], EXPECTED[panel](at_home, state))
+    same(space.get("table", space["result"]), EXPECTED[panel](at_home, state))
 
 
 @pytest.fixture(scope="module")

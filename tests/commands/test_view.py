@@ -22,7 +22,7 @@ def test_every_family_is_listed_and_says_its_parameters(run: Run) -> None:
     for name in FAMILIES:
         code, out, _ = run("view", name, "--help")
         assert code == 0
-        says(out, *(f"--{parameter}" for parameter in family(name).parameters))
+        says(out, *(f"--{parameter.replace('_', '-')}" for parameter in family(name).parameters))
         says(out, *(view.name for view in family(name).views))
 
 

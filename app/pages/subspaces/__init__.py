@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from app.pages.subspaces.address import ADDRESS
 from app.pages.subspaces.browser import BROWSER, WRITES
-from app.pages.subspaces.callbacks import register
+from app.pages.subspaces.callbacks import python, register
 from app.pages.subspaces.layout import layout
-from app.pages.subspaces.python import python
 from app.pages.subspaces.service import Subspaces
 from app.shell.page import Page
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from aotlens.plots import Theme
+import plotly.graph_objects as go
+
+from aotlens.plots import Theme, plot
 from app.core.errors import RequestError
 from app.core.files import File, csv_file
 from app.core.jobs import Job
 from app.pages.subspaces import words
-from app.pages.subspaces.figures import audit_figure
 from app.pages.subspaces.ids import ids
-from app.pages.subspaces.service_audit import Audits
+from app.pages.subspaces.service_audit import Audited, Audits
 from app.pages.subspaces.tables import audit_table
 from app.shell import ids as shell
 from app.shell import own_texts
@@ -37,7 +38,7 @@ def register(app: App, service: Audits) -> None:
         @guarded(app, panel=panel, inputs=stores(audited=shell.seen(panel), theme=shell.THEME), parts=("figure",))
         def draw(audited: Any, theme: Theme, principal: bool = panel == ids.PRINCIPAL) -> Answer:
             found = service.shown(audited)
-            return found and {"figure": audit_figure(found, principal, theme)}
+            return found and {"figure": _figure(found, principal, theme)}
 
     @guarded(app, panel=ids.LAYERS_TABLE, inputs=stores(audited=shell.seen(ids.LAYERS_TABLE)), parts=("body",))
     def list_layers(audited: Any) -> Answer:
@@ -46,6 +47,13 @@ def register(app: App, service: Audits) -> None:
 
     entries = [shell.export(panel, "csv") for panel in _PANELS]
     save_files(app, {entry: partial(make_file, service, entry) for entry in entries}, stores(audited=ids.AUDITED))
+
+
+def _figure(found: Audited, principal: bool, theme: Theme) -> go.Figure:
+    """SNR after ÷ before every layer of a trained model."""
+    figure = plot(found.audit, principal=principal, theme=theme)
+    figure.layout.meta = {"name": f"{'Principal directions' if principal else 'Subspaces'} of {found.order.checkpoint}"}
+    return figure
 
 
 def _register_form(app: App, service: Audits) -> None:

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 from dash import html, no_update
 
 from aotlens.plots import Theme
+from aotlens.views import View
+from aotlens.views.subspaces import CONDITIONS, PARAMETERS, SNR, Chosen, by_layer
 from app.core import Core
-from app.core.errors import RequestError
-from app.core.files import File
-from app.pages.subspaces import audit_callbacks, figures, files, words
-from app.pages.subspaces.address import PARAMETERS, SubspacesState
-from app.pages.subspaces.ids import ids
-from app.pages.subspaces.service import Subspaces, from_dict, from_form, head_of, to_dict
+from app.pages.subspaces import audit_callbacks
+from app.pages.subspaces.address import SubspacesState
+from app.pages.subspaces.audit_python import audit_python
+from app.pages.subspaces.ids import VIEWS, ids
+from app.pages.subspaces.service import Subspaces, chosen_of, from_form
 from app.pages.subspaces.tables import conditions_table
 from app.shell import ids as shell
 from app.shell.app import App
 from app.shell.callbacks import Answer, guarded
+from app.shell.page import python_of
 from app.shell.props import children, props, stores, values
 from app.shell.sharing import save_files, show_values
+from app.shell.views import picture, python_lines, tables
 
+_FIGURES = {"cloud": ids.CLOUD, "snr": ids.SNR, "membership": ids.MEMBERSHIP}
 SLIDERS = {name: getattr(ids, name.upper()) for name in PARAMETERS}
 
 
@@ -33,7 +36,7 @@ def register(app: App, core: Core, service: Subspaces) -> None:
     show_values(app, [*SLIDERS.values(), ids.LAYER])
     save_files(
         app,
-        {entry: partial(make_file, service, entry) for entry in _FILES},
+        tables(service.workshop, VIEWS, service.values),
         stores(shown=ids.SHOWN) | values(layer=ids.LAYER, picture=ids.PICTURE, head=ids.HEAD),
     )
 
@@ -59,53 +62,40 @@ def _register_pictures(app: App, service: Subspaces) -> None:
         empty={"heads": no_update, "title": no_update},
     )
     def draw(layer: Any, head: Any, picture: Any, theme: Theme, **form: Any) -> Answer:
-        mixture = from_form(**form)
-        unrolling = service.unroll(mixture)
+        shown = from_form(**form)
+        chosen = service.values(shown, layer=layer, head=head or 1, picture=picture)
+        unrolling = service.unroll(chosen)
         last = len(unrolling.tokens) - 1
-        state = chosen(
-            to_dict(mixture),
-            picture=picture,
-            layer=min(int(layer or 0), last),
-            head=min(int(head or 1), mixture.clusters),
-        )
-        assert state is not None
+        drawn = {name: _figure(service, VIEWS[panel], chosen, theme) for name, panel in _FIGURES.items()}
+        rows = service.workshop.result(CONDITIONS, chosen).to_frame().to_dict("records")
         return {
-            "shown": to_dict(mixture),
-            "body": [html.Div(line) for line in words.meaning(unrolling, service.conditions(mixture))],
-            "captions": [html.Div(line, hidden=True) for line in words.captions(unrolling)],
+            "shown": shown,
+            "body": html.Div(SNR.caption(chosen, unrolling)),
+            "captions": [html.Div(line, hidden=True) for line in by_layer(unrolling)],
             "last": last,
             "marks": [{"value": number, "label": str(number)} for number in range(last + 1)],
-            "layer": state.layer,
-            "head": str(state.head),
-            "heads": [{"value": str(number), "label": str(number)} for number in range(1, mixture.clusters + 1)],
-            "unused": mixture.phi == "softmax",
-            "cloud": figures.cloud_figure(service, state, theme),
-            "snr": figures.snr_figure(service, state, theme),
-            "conditions": conditions_table(figures.condition_rows(service, state)),
-            "membership": figures.membership_figure(service, state, theme),
-            "title": f"Memberships φ in subspace {head_of(state)}",
+            "layer": chosen.layer,
+            "head": str(chosen.subspace),
+            "heads": [{"value": str(number), "label": str(number)} for number in range(1, chosen.clusters + 1)],
+            "unused": chosen.phi == "softmax",
+            **drawn,
+            "conditions": conditions_table(rows),
+            "title": f"Memberships φ in subspace {chosen.subspace}",
         }
 
 
-_FILES: dict[str, Callable[[Subspaces, SubspacesState], File]] = {
-    shell.export(ids.CLOUD, "csv"): files.cloud_csv,
-    shell.export(ids.SNR, "csv"): files.snr_csv,
-    shell.export(ids.MEMBERSHIP, "csv"): files.membership_csv,
-    shell.export(ids.CONDITIONS, "csv"): files.conditions_csv,
-}
+def _figure(service: Subspaces, view: View, chosen: Chosen, theme: Theme) -> Any:
+    """With what the browser knows the figure by, once it is drawn, and the layer that it stands at."""
+    figure = picture(service.workshop, view, chosen, theme)["figure"]
+    # Of all layers: the one that it stands at is no other figure.
+    key = f"{theme} {view.key(replace(chosen, layer=0))}"
+    figure.layout.meta = {**figure.layout.meta, "layer": chosen.layer, "key": key}
+    return figure
 
 
-def make_file(service: Subspaces, entry: str, shown: Any, **looks: Any) -> File:
-    """The file for an entry of an export menu."""
-    state = chosen(shown, **looks)
-    if state is None:
-        raise RequestError("Nothing is shown, so there is nothing to save: put right what is wrong above.")
-    return _FILES[entry](service, state)
-
-
-def chosen(shown: Any, **looks: Any) -> SubspacesState | None:
-    """The mixture that is shown and how it is looked at; None where there is none."""
-    if not shown:
-        return None
-    whole = {name: int(looks[name] or 0) for name in ("layer", "head") if name in looks}
-    return from_dict(shown, **{**looks, **whole})
+@python_of(*VIEWS, ids.RATIOS, ids.PRINCIPAL, ids.LAYERS_TABLE)
+def python(core: Core, service: Subspaces, state: SubspacesState, panel: str) -> list[str]:
+    """The lines that give a panel's numbers."""
+    if panel not in VIEWS:
+        return audit_python(core, state, panel)
+    return python_lines(VIEWS[panel], service.within(chosen_of(state)))

@@ -14,35 +14,6 @@ PANEL = about(
     formula="Z ← Z + η Σₖ φ(Z Uₖ Uₖᵀ Zᵀ) Z Uₖ Uₖᵀ;  SNR(Zₖ) = ‖Zₖ Uₖ Uₖᵀ‖ ÷ ‖Zₖ (I − Uₖ Uₖᵀ)‖",
     source="aot: Definition 2.1, Equations 3, 4 and 6, Theorem 3.1; tokens as rows.",
 )
-CLOUD = about(
-    "Each point is a token at the chosen layer, its colour its cluster. Lengths: how long the token is within the "
-    "first subspaces; a denoised one is long in its own only. Directions: its coordinate along the first basis vector "
-    "of each of these subspaces. Angles: between the token’s line and its own subspace, and the nearest other one; 0° "
-    "and 90° without noise. Lengths and directions are divided by the layer’s root mean square token length, since "
-    "tokens grow from layer to layer. Drag to turn the picture.",
-    formula="length ‖Uₖᵀ z‖;  angle arccos(‖Uₖᵀ z‖ ÷ ‖z‖)",
-)
-SNR = about(
-    "A line a cluster. Dashed: the theorem’s rate from the mean SNR of the tokens as drawn. Shaded: the layers in "
-    "which the ratio of every cluster is 1 + ητ to a relative 1e-9. The theorem’s induction over layers does not "
-    "bound the scores between clusters, which grow as (1 + ητ)ˡ: once they pass the threshold, tokens take in tokens "
-    "of other clusters, and the SNR falls.",
-    formula="SNR(l + 1) = (1 + ητ) SNR(l)",
-    source="aot, Theorem 3.1 and Figure 4 (whose sizes and φ the paper does not give).",
-)
-MEMBERSHIP = about(
-    "How much of each token (key, across) a token (query, down) takes in within one subspace, in the order of their "
-    "clusters; of more than 96 tokens, as many of each cluster. Where the theorem holds, the tokens of that "
-    "subspace’s cluster attend to themselves with τ, and all else is 0.",
-    formula="φ(Z Uₖ Uₖᵀ Zᵀ), row by row",
-    source="aot, Equation 4: “a distribution of membership”.",
-)
-CONDITIONS = about(
-    "The explicit constants of the theorem’s proof; N is the number of all tokens, logarithms are natural. No sizes "
-    "that can be drawn here meet them all (p ≥ 698 is the least for N = 200). The rate can be exact far outside of "
-    "them.",
-    source="aot, Equations 7, 11 and 29, Lemmas B.2 and B.3.",
-)
 AUDIT = about(
     "Does a trained layer move its tokens into its heads’ subspaces? For every layer, with Uₖ the orthonormal basis "
     "of that layer’s own folded map (U of MSSA, W_V of MHSA and GPT): the SNR of the stream before attention and "

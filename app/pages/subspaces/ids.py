@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aotlens.views.subspaces import CLOUD, CONDITIONS, MEMBERSHIP, SNR
 from app.shell.ids import Ids
 
 ids = Ids(
@@ -13,3 +14,6 @@ ids = Ids(
     "made",  # store: {checkpoint, corpus, draws}, of the audit that was made last (AuditOrder)
     "audited",  # store: the same, of the audit that is shown (Audits.choose)
 )
+
+#: Panels that show views of the mixture.
+VIEWS = {ids.CLOUD: CLOUD, ids.SNR: SNR, ids.MEMBERSHIP: MEMBERSHIP, ids.CONDITIONS: CONDITIONS}

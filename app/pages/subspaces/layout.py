@@ -5,16 +5,17 @@ from __future__ import annotations
 import dash_mantine_components as dmc
 from dash import dcc, html
 
+from aotlens.views.subspaces import BASES, CLOUD, CONDITIONS, MEMBERSHIP, PARAMETERS, PHIS, PICTURES, SNR
 from app.core import Core
-from app.pages.subspaces import explanations, words
-from app.pages.subspaces.address import PARAMETERS, SubspacesState
+from app.pages.subspaces import explanations
+from app.pages.subspaces.address import SubspacesState
 from app.pages.subspaces.audit_layout import audit_tab, named_audit
 from app.pages.subspaces.ids import ids
-from app.pages.subspaces.service import Subspaces, head_of
+from app.pages.subspaces.service import Subspaces
 from app.shell import ids as shell
 from app.shell.controls import parameter_slider, segments, slider, switch_of
-from app.shell.graph import figure
 from app.shell.panel import panel, tabs
+from app.shell.views import about_view, view_panel
 
 
 def layout(core: Core, service: Subspaces, state: SubspacesState) -> html.Div:
@@ -39,7 +40,6 @@ def layout(core: Core, service: Subspaces, state: SubspacesState) -> html.Div:
 
 
 def _mixture(state: SubspacesState) -> html.Div:
-    pictures = ("png", "svg", "csv", "python")
     heads = [{"value": str(number), "label": str(number)} for number in range(1, state.clusters + 1)]
     return html.Div(
         [
@@ -48,22 +48,20 @@ def _mixture(state: SubspacesState) -> html.Div:
                 ids.PANEL, "Subspace denoising", explanations.PANEL,
                 [html.Div(id=shell.body(ids.PANEL), className="meaning", role="status"), _layer_slider(state)],
             ),
-            panel(
-                ids.CLOUD, "Tokens", explanations.CLOUD, figure(ids.CLOUD, "graph-subspaces"),
-                controls=switch_of(ids.PICTURE, "Picture of the tokens", state.picture, words.PICTURES),
-                exports=pictures,
+            view_panel(
+                ids.CLOUD, CLOUD, "graph-subspaces", captioned=False,
+                controls=switch_of(ids.PICTURE, "Picture of the tokens", state.picture, PICTURES),
             ),
-            panel(ids.SNR, "SNR by layer", explanations.SNR, figure(ids.SNR, "graph-subspaces"), exports=pictures),
-            panel(
-                ids.MEMBERSHIP, "Memberships φ", explanations.MEMBERSHIP,
-                figure(ids.MEMBERSHIP, "graph-subspaces"),
+            view_panel(ids.SNR, SNR, "graph-subspaces", captioned=False),
+            view_panel(
+                ids.MEMBERSHIP, MEMBERSHIP, "graph-subspaces", captioned=False,
                 controls=dmc.SegmentedControl(
-                    id=ids.HEAD, data=heads, value=str(head_of(state)), size="xs", **{"aria-label": "Subspace"}
+                    id=ids.HEAD, data=heads, value=str(min(state.head, state.clusters)), size="xs",
+                    **{"aria-label": "Subspace"},
                 ),
-                exports=pictures,
             ),
             panel(
-                ids.CONDITIONS, "What the theorem assumes", explanations.CONDITIONS,
+                ids.CONDITIONS, CONDITIONS.title, about_view(CONDITIONS),
                 html.Div(id=shell.body(ids.CONDITIONS), className="conditions-box"), exports=("csv", "python"),
             ),
         ],
@@ -78,8 +76,8 @@ def _parameters(state: SubspacesState) -> html.Section:
     return html.Section(
         [
             *sliders,
-            segments(ids.PHI, "φ", state.phi, words.PHIS, size="xs"),
-            segments(ids.BASES, "Subspaces", state.bases, words.BASES, size="xs"),
+            segments(ids.PHI, "φ", state.phi, PHIS, size="xs"),
+            segments(ids.BASES, "Subspaces", state.bases, BASES, size="xs"),
         ],
         className="panel subspaces-parameters",
         **{"aria-label": "Parameters"},

@@ -21,8 +21,8 @@ from app.core.errors import RequestError
 from app.core.settings import Settings
 from app.pages.subspaces import words
 from app.pages.subspaces.address import ADDRESS, SubspacesState
+from app.pages.subspaces.audit_callbacks import _figure as audit_figure
 from app.pages.subspaces.audit_callbacks import make_file
-from app.pages.subspaces.figures import audit_figure
 from app.pages.subspaces.ids import ids
 from app.pages.subspaces.service_audit import Audited, Audits
 from app.shell import ids as shell

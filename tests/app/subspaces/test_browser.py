@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
+from aotlens.denoise import token_points
+from aotlens.views.subspaces import SNR, by_layer
 from app.core import Core
 from app.core.settings import Settings
-from app.pages.subspaces import words
 from app.pages.subspaces.address import ADDRESS, SubspacesState
 from app.pages.subspaces.ids import ids
-from app.pages.subspaces.service import Subspaces
+from app.pages.subspaces.service import Subspaces, chosen_of
 from app.shell import ids as shell
 from tests.app.conftest import SCHEMES, fits, query, settled, written
 
@@ -49,8 +50,8 @@ def drawn_x(page: Page, panel: str, trace: int) -> list[float]:
 def test_the_keyboard_moves_through_the_layers_without_the_server(open_page, service: Subspaces):
     page = open_page("/subspaces")
     at_layer(page, 0)
-    unrolling = service.unroll(SubspacesState())
-    captions = words.captions(unrolling)
+    unrolling = service.unroll(chosen_of(SubspacesState()))
+    captions = by_layer(unrolling)
     shown = page.locator(f"#{ids.CAPTIONS} > div:visible")
     expect(shown).to_have_text(captions[0])
     asked: list[str] = []
@@ -61,7 +62,7 @@ def test_the_keyboard_moves_through_the_layers_without_the_server(open_page, ser
         page.keyboard.press("ArrowRight")
         at_layer(page, layer)
         expect(shown).to_have_text(captions[layer])
-    points = service.points(SubspacesState()).coordinates
+    points = token_points(unrolling).coordinates
     assert drawn_x(page, ids.CLOUD, 0) == pytest.approx(points[2, :, 0].tolist(), rel=1e-5)
     assert drawn_x(page, ids.SNR, 4) == [2, 2]
     page.keyboard.press("End")
@@ -78,7 +79,7 @@ def test_a_slider_changes_the_numbers(open_page, service: Subspaces):
     page.keyboard.press("ArrowRight")
     written(page, "noise", "0.21")
     state = SubspacesState(noise=0.21)
-    said = words.meaning(service.unroll(state), service.conditions(state))[0]
+    said = SNR.caption(chosen_of(state), service.unroll(chosen_of(state)))
     expect(page.locator(f"#{shell.body(ids.PANEL)}")).to_have_text(said)
     expect(page.locator(f"#{shell.value_of(ids.NOISE)}")).to_have_text("0.21")
     at_layer(page, 2)
