@@ -362,7 +362,7 @@ def test_the_lines_give_what_is_shown(at_home: App, panel: str):
         assert all(hasattr(module, "__path__") for module in modules), f"{name}: its module is not imported"
     space: dict[str, Any] = {"print": lambda *_: None}
     exec(written, space)
-    same(space.get("table", space["result"]), EXPECTED[panel](at_home, state))
+    same(space["table" if "table = result." in written else "result"], EXPECTED[panel](at_home, state))
 
 
 @pytest.fixture(scope="module")
