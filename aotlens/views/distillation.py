@@ -29,6 +29,8 @@ class Chosen:
     head: int
     files: Mapping[str, str] = field(default_factory=dict)
     """Of those that are in files of their own, the names of these."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Of those that `named_record` finds by another name, that name."""
     stamps: Mapping[str, int] = field(default_factory=dict)
     """What tells a file of that name from another."""
 
@@ -42,7 +44,7 @@ class Chosen:
         if name in self.files:
             made = call("aotlens.distill.load_record", self.files[name])
         else:
-            made = call("aotlens.distill.named_record", name)
+            made = call("aotlens.distill.named_record", self.names.get(name, name))
         return made.stamped(self.stamps.get(name, 0))
 
     def errors_on(self, model: str, text: str, width: int) -> Call:

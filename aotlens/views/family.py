@@ -81,7 +81,7 @@ class Family:
     def _checked(self, name: str, value: Any) -> Any:
         each = self.parameters[name]
         if isinstance(each, Choice):
-            if value not in each.options:
+            if not isinstance(value, str) or value not in each.options:
                 raise ValueError(f"{name}: expected one of {', '.join(each.options)}, got {value!r}.")
             return value
         if value is None and each.first is None:
@@ -100,7 +100,7 @@ class Family:
 
         def analysis(model: Any, **parameters: Any) -> Any:
             card = getattr(model, "card", None) or CheckpointInfo(name="model")
-            info = replace(card, name="model", model=model.cfg.to_dict(), start_token=_start(model, card))
+            info = replace(card, name="model", model=model.cfg.to_dict(), **_of_tokenizer(model, card))
             return view.result(self.chosen(info, **parameters), _Given(model))
 
         from aotlens.checkpoints import CheckpointInfo
@@ -131,7 +131,11 @@ class _Given(Workshop):
         return self._model
 
 
-def _start(model: Any, card: CheckpointInfo) -> int | None:
-    """The token that a model's texts begin with."""
-    bos = getattr(getattr(model, "tokenizer", None), "bos_token_id", None)
-    return card.start_token if bos is None else int(bos)
+def _of_tokenizer(model: Any, card: CheckpointInfo) -> dict[str, Any]:
+    """What a card says of the tokenizer, of a model that may have none: its hash, and what texts begin with."""
+    from aotlens.data.windows import start_id
+
+    tokenizer = getattr(model, "tokenizer", None)
+    if tokenizer is None or card.tokenizer_sha256 is not None:
+        return {}
+    return {"tokenizer_sha256": "", "start_token": start_id(tokenizer)}

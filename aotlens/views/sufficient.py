@@ -47,7 +47,9 @@ class Chosen:
 
 
 def _values(info: CheckpointInfo, **chosen: Any) -> Chosen:
-    return Chosen(checkpoint=info.name, model=info.model, start=info.start_token, **chosen)
+    # As `aotlens.data.windows.probe_start` has it: 0 where there is no tokenizer.
+    start = 0 if info.tokenizer_sha256 is None and info.start_token is None else info.start_token
+    return Chosen(checkpoint=info.name, model=info.model, start=start, **chosen)
 
 
 def _ends(model: Mapping[str, Any]) -> str | None:

@@ -81,7 +81,7 @@ class AppWorkshop(Workshop):
         if view.slow and self.progress is None and view.missing(values) is None and not self.known(view, values):
             raise RequestError("This takes long and has not been made for this choice: start it first.")
         cost, most = view.cost(values), self._settings.max_operations
-        if cost > most and self.progress is None:
+        if cost > most and self.progress is None and not self.known(view, values):
             raise RequestError(
                 f"This would take about {cost:.0e} operations, and one request may take {most:.0e} "
                 f"({cost / most:.3g} times less). Choose a smaller model, or let the command line do it (aotlens view)."

@@ -50,6 +50,8 @@ class Views:
         """What was chosen. Raises RequestError for what the family refuses."""
         given = dict(shown)
         named = [given.pop("checkpoint")] if self.family.reads is not None else []
+        if None in named:
+            raise RequestError("There is no checkpoint here that this can be of.")
         try:
             return self.family.chosen(*(self.core.catalog.info(name) for name in named), **given)
         except ValueError as error:

@@ -46,6 +46,7 @@ def test_what_would_take_too_much_is_refused_before_it_starts(core: Core):
     told: list[int] = []
     limited.workshop.told(lambda done, total: told.append(done)).result(WITHOUT, chosen)  # the background may
     assert told and limited.workshop.known(WITHOUT, chosen)
+    assert len(limited.workshop.result(WITHOUT, chosen).heads) == 6, "what is there is shown"
 
 
 def test_what_takes_too_long_is_stopped_and_says_how_far_it_was(core: Core):

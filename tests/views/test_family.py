@@ -93,7 +93,8 @@ def test_a_task_that_the_model_does_not_do_is_missing(built):
 @pytest.mark.parametrize(
     ("chosen", "said"),
     [({"keep": 0.2}, "keep: expected a number from 0.5 to 0.99, got 0.2"), ({"seed": 1.5}, "a whole number"),
-     ({"seed": True}, "seed"), ({"task": "text"}, "task: expected one of repeats, prompts, got 'text'"),
+     ({"seed": True}, "seed"), ({"task": ["repeats"]}, "task: expected one of"),
+     ({"task": "text"}, "task: expected one of repeats, prompts, got 'text'"),
      ({"kepe": 0.8}, "no parameter kepe; there are task, keep")],
 )  # fmt: skip
 def test_what_cannot_be_chosen_is_refused(built, chosen, said):

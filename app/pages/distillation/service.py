@@ -115,12 +115,37 @@ class Distillations:
         for key in results:
             self.record(key)
         paths = {key: entries[key].path for key in results}
+        names = self._names(entries)
         fields = {name: shown[name] for name in ("width", "across", "of", "layer", "head")}
         return Chosen(
             results=results, **fields,
-            files={key: path.name for key, path in paths.items() if entries[key].source == "file"},
+            files={key: names[key] for key in results if entries[key].source == "file"},
+            names={key: names[key] for key in results if entries[key].source != "file"},
             stamps={key: path.stat().st_mtime_ns for key, path in paths.items()},
         )  # fmt: skip
+
+    @staticmethod
+    def _names(entries: Mapping[str, Entry]) -> dict[str, str]:
+        """What Python calls each: `named_record`'s name, or the file's own, with the key where several have one."""
+        from aotlens.distill import record_paths
+
+        known = {path: name for name, path in record_paths().items()}
+        files = [entry.path.name for entry in entries.values() if entry.source == "file"]
+
+        def of(entry: Entry) -> str:
+            if entry.source != "file":
+                return known.get(entry.path, entry.key)
+            return entry.path.name if files.count(entry.path.name) == 1 else f"{entry.key}{_SUFFIX}"
+
+        return {key: of(entry) for key, entry in entries.items()}
+
+    def called(self, name: str, *, in_file: bool) -> Record:
+        """The record that Python calls so: a file's, or one of `named_record`."""
+        entries = {entry.key: entry for entry in self.list()}
+        named = self._names(entries)
+        return self.record(
+            next(key for key, one in entries.items() if named[key] == name and (one.source == "file") == in_file)
+        )
 
     def first(self) -> tuple[str, ...]:
         """What the page opens on."""
@@ -286,9 +311,7 @@ class _Workshop(AppWorkshop):
 
     def call(self, node: Call, work: Callable[[], Any]) -> Any:
         """A record by its name, or what has been kept of a call."""
-        if node.function == "aotlens.distill.named_record":
-            return self._service.record(node.args[0])
-        if node.function == "aotlens.distill.load_record":
-            entry = next(one for one in self._service.list() if one.source == "file" and one.path.name == node.args[0])
-            return self._service.record(entry.key)
+        readers = {"aotlens.distill.named_record": False, "aotlens.distill.load_record": True}
+        if node.function in readers:
+            return self._service.called(node.args[0], in_file=readers[str(node.function)])
         return super().call(node, work)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 from aotlens.distill import load_record, text_errors
 from aotlens.views import View
 from aotlens.views.distillation import ATTENTION, COSTS, CURVE, HEADS, ONE, WIDTHS, Chosen, of_head
+from app.core import Core
 from app.core.corpora import PASTED
 from app.core.errors import RequestError
 from app.core.own_texts import key_of
@@ -68,6 +71,19 @@ def test_the_most_ffn_like_head_comes_first_and_a_named_one_stays(distilled: Dis
     assert (shown.of, (shown.layer, shown.head)) == ("tiny-mhsa", found.order(4)[0])
     shown = describe(distilled, of="tiny-mssa", head=(2, 1))
     assert (shown.of, shown.layer, shown.head) == ("tiny-mssa", 2, 1)
+
+
+def test_files_of_one_name_are_told_apart(tmp_path: Path, services: Core, distilled: Distillations):
+    files = []
+    for corpus in ("first", "second"):
+        (tmp_path / corpus).mkdir()
+        files.append(tmp_path / corpus / "mine.safetensors")
+        replace(distilled.record("tiny-mhsa"), corpus=corpus).save(files[-1])
+    page = Distillations(replace(services, settings=replace(services.settings, distillations=tuple(files))))
+    shown = describe(page, results=("mine", "mine-2"))
+    compared = page.workshop.result(HEADS, shown)
+    assert {name: record.corpus for name, record in compared.records.items()} == {"mine": "first", "mine-2": "second"}
+    says(HEADS.python(shown), "load_record('mine-2.safetensors')")
 
 
 # ── figures and rows are the library's numbers ───────────────────────────────────────────────────────────────
