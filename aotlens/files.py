@@ -47,6 +47,11 @@ def replacing_file(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def without_folder(error: BaseException, path: Path) -> str:
+    """What an error says of a file, without its folder: where it lies is nobody's business at a browser."""
+    return str(error).replace(f"{path.parent}/", "")
+
+
 def write_section(page: Path, name: str, text: str) -> None:
     """Put `text` between the marks `<!-- name -->` and `<!-- /name -->` of a Markdown page.
 

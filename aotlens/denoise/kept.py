@@ -14,6 +14,7 @@ from torch import Tensor
 from aotlens.checkpoints import user_folder
 from aotlens.denoise.one_layer import Landscape, landscape
 from aotlens.denoise.stored import BUNDLED, DenoiserTraining, bundled_path
+from aotlens.files import without_folder
 from aotlens.results import Result, load
 
 if TYPE_CHECKING:
@@ -44,8 +45,7 @@ def named_training(name: str) -> DenoiserTraining:
         training: DenoiserTraining = load(known[name], DenoiserTraining)
         return training
     except (OSError, ValueError) as error:
-        why = str(error).replace(f"{known[name].parent}/", "")
-        raise ValueError(f"The training {name} can't be read. {why}") from error
+        raise ValueError(f"The training {name} can't be read. {without_folder(error, known[name])}") from error
 
 
 def scales(training: DenoiserTraining) -> dict[str, tuple[float | int, float | int]]:

@@ -239,3 +239,8 @@ def test_the_wheel_has_every_static_file():
     named = {path for page in PAGES for path in (page.script, page.style) if path is not None}
     named |= {static.HERE / name for name in (*static.EARLY, *static.SCRIPTS, *static.STYLES)} | {sign_in.FILE}
     assert named == packaged
+
+
+def test_callbacks_do_not_become_more(app: App):
+    """Each costs the browser a walk over the page at every step of every other one: 395 once, and to be 150."""
+    assert len(app._callback_list) <= 299

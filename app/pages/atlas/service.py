@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from aotlens.files import without_folder
 from app.core import Core
 from app.core.cache import Cache
 from app.core.errors import RequestError
@@ -112,8 +113,7 @@ class Atlases:
         try:
             record: AtlasRecord = load(path, AtlasRecord)
         except ValueError as error:
-            # Where it lies is nobody's business at the browser.
-            raise RequestError(f"The atlas can't be read. {error}".replace(f"{path.parent}/", "")) from error
+            raise RequestError(f"The atlas can't be read. {without_folder(error, path)}") from error
         if not record.belongs_to(info):
             return None
         tokens = record.atlas.examples.tokens.size

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from aotlens.files import without_folder
 from aotlens.views import Call
 from aotlens.views.distillation import WIDTH, Chosen
 from app.core import Core
@@ -100,9 +101,7 @@ class Distillations:
         try:
             return self._read(path)
         except (OSError, ValueError) as error:
-            # Where it lies is nobody's business at the browser.
-            why = str(error).replace(f"{path.parent}/", "")
-            raise RequestError(f"The distillation {key} can't be read. {why}") from error
+            raise RequestError(f"The distillation {key} can't be read. {without_folder(error, path)}") from error
 
     def _read(self, path: Path) -> Record:
         from aotlens.distill import load_record

@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from aotlens.files import without_folder
 from app.core import Core
 from app.core.corpora import PASTED, Text
 from app.core.errors import RequestError
@@ -90,8 +91,7 @@ class Audits:
         try:
             record: AuditRecord = load(path, AuditRecord)
         except ValueError as error:
-            # Where it lies is nobody's business at the browser.
-            raise RequestError(f"The audit can't be read. {error}".replace(f"{path.parent}/", "")) from error
+            raise RequestError(f"The audit can't be read. {without_folder(error, path)}") from error
         if not record.belongs_to(info):
             return None
         order = AuditOrder(checkpoint=info.name, corpus=record.corpus, draws=len(record.audit.null_snr))
