@@ -36,6 +36,11 @@ def compared_distillations(result: ComparedDistillations, *, what: str = "heads"
     return _FIGURES[what](result, theme)
 
 
+def hidden_units(width: int) -> str:
+    """FFNs by their width, as a legend calls them."""
+    return f"{width} hidden unit{'' if width == 1 else 's'}" if width else "linear map"
+
+
 def _grids(result: ComparedDistillations, theme: Theme) -> go.Figure:
     grids = []
     for name, record in result.records.items():
@@ -110,8 +115,7 @@ def _costs(result: ComparedDistillations, theme: Theme) -> go.Figure:
     result.cost_frame()  # says where there are none
     made = [
         Costs(
-            name=f"{name}, {costs.width} hidden units" if costs.width else f"{name}, linear map", sizes=costs.sizes,
-            random=costs.random,
+            name=f"{name}, {hidden_units(costs.width)}", sizes=costs.sizes, random=costs.random,
             curves={"FFNs, most FFN-like first": costs.by_error[0], "the same heads’ means": costs.by_error[1],
                     "the same heads zero": costs.by_error[2], "FFNs, least FFN-like first": costs.reverse},
         )

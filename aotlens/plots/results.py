@@ -12,7 +12,7 @@ from aotlens.conventions import Head, HeadLike, as_head
 from aotlens.plots.atlas import head_scatter
 from aotlens.plots.attention import attention_map
 from aotlens.plots.colours import Theme
-from aotlens.plots.compared_distillations import compared_distillations
+from aotlens.plots.compared_distillations import compared_distillations, hidden_units
 from aotlens.plots.composition import Edge, composition_graph
 from aotlens.plots.denoising import (
     audit_curves,
@@ -272,7 +272,7 @@ def distillation(result: Distillation, *, width: int | None = None, theme: Theme
     notes = [["not distilled"] * n_heads for _ in range(n_layers)]
     for (layer, head), mean, (low, high) in zip(result.heads, means, intervals, strict=True):
         errors[layer, head], notes[layer][head] = mean, f"95% interval {low:.3f} to {high:.3f}"
-    name = f"{result.model_name}, {_units(width)}".removeprefix(", ")
+    name = f"{result.model_name}, {hidden_units(width)}".removeprefix(", ")
     return error_grids([ErrorGrid(key=name, name=name, errors=errors, notes=notes)], theme=theme)
 
 
@@ -280,7 +280,7 @@ def substitution(result: SubstitutionCosts, *, theme: Theme = "light") -> go.Fig
     """What replacing more and more heads costs, in four orders and by three replacements."""
     ffn, mean, zero = result.by_error
     costs = Costs(
-        name=_units(result.width), sizes=result.sizes, random=result.random,
+        name=hidden_units(result.width), sizes=result.sizes, random=result.random,
         curves={"FFNs, most FFN-like first": ffn, "the same heads’ means": mean, "the same heads zero": zero,
                 "FFNs, least FFN-like first": result.reverse},
     )  # fmt: skip
@@ -391,10 +391,6 @@ def _by_head(values: np.ndarray, quantity: str, theme: Theme, *, shares: bool = 
     return matrix_map(
         values, layers, heads, quantity=quantity, row_title="layer", column_title="head", shares=shares, theme=theme
     )
-
-
-def _units(width: int) -> str:
-    return f"{width} hidden units" if width else "linear maps"
 
 
 def _range(places: range) -> str:
