@@ -111,6 +111,13 @@ def prompts(model: AttentionOnlyTransformer, count: int, n_tokens: int = N_TOKEN
 @contextmanager
 def served() -> Iterator[str]:
     """The app in a process of its own; yields its address."""
+    with served_by() as (address, _):
+        yield address
+
+
+@contextmanager
+def served_by() -> Iterator[tuple[str, int]]:
+    """The same, and the process's number."""
     with closing(socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -126,7 +133,7 @@ def served() -> Iterator[str]:
                 if process.poll() is not None:
                     raise RuntimeError("the app did not start") from None
                 time.sleep(0.1)
-        yield address
+        yield address, process.pid
     finally:
         process.terminate()
         process.wait()

@@ -15,6 +15,8 @@ is, where it isn't the usual of its property.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
@@ -83,6 +85,49 @@ def spoken(work: Callable[[], T], name: str) -> tuple[T | None, Any]:
         return None, no_memory(id) if out_of_memory(error) else defect(error, id)
 
 
+class _Guarded:
+    """One callback's outputs and inputs by names, and its answer with what went wrong; `guarded` says what is given."""
+
+    def __init__(
+        self, app: App, callback: Callable[..., Answer], *, panel: str, inputs: Props, state: Props | None = None,
+        reads: Mapping[str, Callable[[Any], Any]] | None = None, parts: Sequence[str] = (),
+        output: Props | None = None, empty: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        self.app, self.callback, self.panel, self.reads = app, callback, panel, reads or {}
+        self.inputs, self.state = as_role(Input, inputs), as_role(State, state)
+        self.outputs = {name: part(panel, name) for name in parts} | as_role(Output, output)
+        misnamed = set(empty or {}) - set(self.outputs)
+        if misnamed:
+            raise ValueError(f"`empty` names what is no output: {', '.join(sorted(misnamed))}.")
+        self.nothing = {name: _EMPTY.get(one.component_property, no_update) for name, one in self.outputs.items()}
+        self.nothing |= empty or {}
+        places = {str(one): name for name, one in (self.inputs | self.state).items()}
+        self.returned = {name: places[str(one)] for name, one in self.outputs.items() if str(one) in places}
+        self.filled = {name: one.component_id for name, one in self.outputs.items() if one.component_property == "data"}
+
+    def answer(self, values: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+        """All outputs and the notice, and whether it went well."""
+        if "theme" in values:
+            values = {**values, "theme": values["theme"] or "light"}
+        answer, problem = spoken(lambda: self._run(values), self.callback.__name__)
+        for name, store in self.filled.items():
+            if answer is not None and answer[name] is not no_update:
+                self.app.asked.sent(store, answer[name])
+        return {"notice": problem, **(self.nothing if answer is None else answer)}, answer is not None
+
+    def _run(self, values: dict[str, Any]) -> dict[str, Any]:
+        read = {name: reader(values[name]) for name, reader in self.reads.items()}
+        answer = None if None in read.values() else self.callback(**{**values, **read})
+        if answer is None:
+            return self.nothing
+        unknown = answer.keys() - {*self.outputs, "notice"}
+        if unknown:
+            names = ", ".join(sorted(unknown))
+            raise TypeError(f"{self.callback.__name__} answers what is no output: {names}")
+        same = (name for name, place in self.returned.items() if name in answer and answer[name] == values[place])
+        return {**dict.fromkeys(self.outputs, no_update), **answer, **dict.fromkeys(same, no_update)}
+
+
 def guarded(
     app: App,
     *,
@@ -101,47 +146,81 @@ def guarded(
     `reads` makes of inputs what they mean; where that is None, there is nothing to show, and the callback isn't called.
     A theme that nobody has chosen yet is light.
     """
-    outputs = {name: part(panel, name) for name in parts} | as_role(Output, output)
     # A panel that is asked for when it is seen has nothing to answer before that.
     at_first = at_first and stores(seen=ids.seen(panel))["seen"] not in inputs.values()
-    nothing = {name: _EMPTY.get(one.component_property, no_update) for name, one in outputs.items()}
-    misnamed = set(empty or {}) - set(outputs)
-    if misnamed:
-        raise ValueError(f"`empty` names what is no output: {', '.join(sorted(misnamed))}.")
-    nothing |= empty or {}
-    given = as_role(Input, inputs) | as_role(State, state)
-    places = {str(one): name for name, one in given.items()}
-    returned = {name: places[str(one)] for name, one in outputs.items() if str(one) in places}
-    filled = {name: one.component_id for name, one in outputs.items() if one.component_property == "data"}
-    said = part(panel, "notice", allow_duplicate=shares_notice)
 
     def decorate(callback: Callable[..., Answer]) -> Callable[..., dict[str, Any]]:
-        def run(values: dict[str, Any]) -> dict[str, Any]:
-            read = {name: reader(values[name]) for name, reader in (reads or {}).items()}
-            answer = None if None in read.values() else callback(**{**values, **read})
-            if answer is None:
-                return nothing
-            unknown = answer.keys() - {*outputs, "notice"}
-            if unknown:
-                names = ", ".join(sorted(unknown))
-                raise TypeError(f"{callback.__name__} answers what is no output: {names}")
-            same = (name for name, place in returned.items() if name in answer and answer[name] == values[place])
-            return {**dict.fromkeys(outputs, no_update), **answer, **dict.fromkeys(same, no_update)}
+        one = _Guarded(
+            app, callback, panel=panel, inputs=inputs, state=state, reads=reads, parts=parts, output=output, empty=empty
+        )
 
         @app.callback(
-            output={**outputs, "notice": said}, inputs=as_role(Input, inputs), state=as_role(State, state),
-            prevent_initial_call="initial_duplicate" if shares_notice and at_first else not at_first,
+            output={**one.outputs, "notice": part(panel, "notice", allow_duplicate=shares_notice)}, inputs=one.inputs,
+            state=one.state, prevent_initial_call="initial_duplicate" if shares_notice and at_first else not at_first,
         )  # fmt: skip
         @wraps(callback)
         def answered(**values: Any) -> dict[str, Any]:
-            if "theme" in values:
-                values["theme"] = values["theme"] or "light"
-            answer, problem = spoken(lambda: run(values), callback.__name__)
-            for name, store in filled.items():
-                if answer is not None and answer[name] is not no_update:
-                    app.asked.sent(store, answer[name])
-            return {"notice": problem, **(nothing if answer is None else answer)}
+            return one.answer(values)[0]
 
         return answered
 
     return decorate
+
+
+class Together:
+    """Panels that are asked for when they are seen and are answered by one callback, in one request: each anew only
+    where what it reads is something else than before, and each with what went wrong with it alone.
+
+        panels = Together(app, ids.KEYS, reads={"choice": chosen})
+
+        @panels.of(panel=ids.TOP, inputs=stores(choice=shell.seen(ids.TOP)), parts=("body", "caption"))
+        def list_top(choice): ...
+
+        panels.register()
+
+    The store `keys` holds what each panel was of. What takes long stays in a callback of its own (`guarded`).
+    """
+
+    def __init__(self, app: App, keys: str, *, reads: Mapping[str, Callable[[Any], Any]] | None = None) -> None:
+        self._app, self._keys, self._reads = app, keys, reads or {}
+        self._panels: dict[str, _Guarded] = {}
+
+    def of(self, *, panel: str, inputs: Props, **said: Any) -> Callable[[Callable[..., Answer]], Callable[..., Answer]]:
+        """A panel of them; what is said is as for `guarded`."""
+
+        def decorate(callback: Callable[..., Answer]) -> Callable[..., Answer]:
+            reads = {name: reader for name, reader in self._reads.items() if name in inputs}
+            self._panels[panel] = _Guarded(self._app, callback, panel=panel, inputs=inputs, reads=reads, **said)
+            return callback
+
+        return decorate
+
+    def register(self) -> None:
+        """Tell Dash of the callback."""
+        asked = {str(one): one for each in self._panels.values() for one in each.inputs.values()}
+        held = {str(one): one for each in self._panels.values() for one in each.state.values()}
+        outputs = {
+            panel: {**each.outputs, "notice": part(panel, "notice")} for panel, each in self._panels.items()
+        }  # fmt: skip
+
+        @self._app.callback(
+            output={"panels": outputs, "keys": Output(self._keys, "data")},
+            inputs={"asked": asked},
+            state={"held": held, "before": State(self._keys, "data")},
+            prevent_initial_call=True,
+        )
+        def answer_panels(asked: dict[str, Any], held: dict[str, Any], before: Any) -> dict[str, Any]:
+            now = dict(before) if isinstance(before, dict) else {}
+            panels = {}
+            for panel, each in self._panels.items():
+                values = {name: asked[str(one)] for name, one in each.inputs.items()}
+                key = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+                panels[panel] = dict.fromkeys([*each.outputs, "notice"], no_update)
+                if panel not in now and not asked[str(Input(ids.seen(panel), "data"))]:
+                    continue  # it has not been seen
+                if now.get(panel) != key:
+                    values |= {name: held[str(one)] for name, one in each.state.items()}
+                    panels[panel], good = each.answer(values)
+                    now[panel] = key if good else ""
+            self._app.asked.sent(self._keys, now)
+            return {"panels": panels, "keys": now}

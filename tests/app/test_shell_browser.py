@@ -68,3 +68,30 @@ def test_what_the_browser_draws_is_text_and_keeps_the_focus(open_page):
     draw("three", "four")
     focused(page, "#group [data-position='1']")
     expect(page.locator(":focus")).to_have_text("four!")
+
+
+def test_components_are_told_once_a_frame_of_all_that_has_happened(open_page):
+    page = open_page(HEADS.format(HeadsState(checkpoint="tiny-mhsa", text="The captain bowed.")))
+    head_drawn(page, "Head 0.0")
+    settled(page)
+    told = page.evaluate(
+        """async (text) => {
+            let told = 0;
+            dash_stores[0].subscribe(() => { told += 1; });
+            for (let i = 0; i < 20; i += 1) dash_clientside.set_props(text, { value: `The captain ${i}` });
+            await new Promise((resolve) => requestAnimationFrame(resolve));
+            return told;
+        }""",
+        heads.TEXT,
+    )
+    assert told <= 2  # Dash itself takes more than a step for each of the twenty
+    expect(page.locator(f"#{heads.TEXT}")).to_have_value("The captain 19")
+
+
+def test_what_is_typed_amid_a_text_stays_where_it_is_typed(open_page):
+    page = open_page(HEADS.format(HeadsState(checkpoint="tiny-mhsa", text="The captain bowed.")))
+    head_drawn(page, "Head 0.0")
+    text = page.locator(f"#{heads.TEXT}")
+    text.evaluate("element => { element.focus(); element.setSelectionRange(4, 4); }")
+    page.keyboard.type("old sea ")
+    expect(text).to_have_value("The old sea captain bowed.")

@@ -19,7 +19,7 @@ from app.shell import ids as shell
 from app.shell import own_texts
 from app.shell.app import App
 from app.shell.background import follow_job
-from app.shell.callbacks import Answer, guarded
+from app.shell.callbacks import Answer, Together, guarded
 from app.shell.props import stores, values
 from app.shell.sharing import save_files, show_values, when_seen
 
@@ -33,18 +33,18 @@ def register(app: App, service: Audits) -> None:
     when_seen(app, ids.AUDITED, _PANELS)
     _register_form(app, service)
     _register_choice(app, service)
+    panels = Together(app, ids.AUDIT_KEYS, reads={"audited": service.shown})
     for panel in _PANELS[:2]:
 
-        @guarded(app, panel=panel, inputs=stores(audited=shell.seen(panel), theme=shell.THEME), parts=("figure",))
-        def draw(audited: Any, theme: Theme, principal: bool = panel == ids.PRINCIPAL) -> Answer:
-            found = service.shown(audited)
-            return found and {"figure": _figure(found, principal, theme)}
+        @panels.of(panel=panel, inputs=stores(audited=shell.seen(panel), theme=shell.THEME), parts=("figure",))
+        def draw(audited: Audited, theme: Theme, principal: bool = panel == ids.PRINCIPAL) -> Answer:
+            return {"figure": _figure(audited, principal, theme)}
 
-    @guarded(app, panel=ids.LAYERS_TABLE, inputs=stores(audited=shell.seen(ids.LAYERS_TABLE)), parts=("body",))
-    def list_layers(audited: Any) -> Answer:
-        found = service.shown(audited)
-        return found and {"body": audit_table(found.audit.to_frame().to_dict("records"))}
+    @panels.of(panel=ids.LAYERS_TABLE, inputs=stores(audited=shell.seen(ids.LAYERS_TABLE)), parts=("body",))
+    def list_layers(audited: Audited) -> Answer:
+        return {"body": audit_table(audited.audit.to_frame().to_dict("records"))}
 
+    panels.register()
     entries = [shell.export(panel, "csv") for panel in _PANELS]
     save_files(app, {entry: partial(make_file, service, entry) for entry in entries}, stores(audited=ids.AUDITED))
 

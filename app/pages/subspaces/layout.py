@@ -26,6 +26,7 @@ def layout(core: Core, service: Subspaces, state: SubspacesState) -> html.Div:
             dcc.Store(id=ids.SHOWN),
             dcc.Store(id=ids.MADE, data=named_audit(core, state)),
             dcc.Store(id=ids.AUDITED),
+            dcc.Store(id=ids.AUDIT_KEYS),
             tabs(
                 ids.TAB,
                 state.tab,

@@ -1,0 +1,154 @@
+"""What a choice on each page costs: processor time of the browser's main thread and of the server, and requests.
+
+    python -m benchmarks choices [--times 12] [--quick]
+
+Starts the app on a free port, opens every page in Chromium with its bundled checkpoints, and makes the same kind of
+choice again and again: another head, another token, a slider one step on. Of each choice, until nothing more is asked
+for: milliseconds of the main thread (all its tasks, in its own processor time, so that other work on the machine does
+not count), milliseconds of the server's process, and requests of callbacks. Beside them, what a load of the page costs.
+Aim: one request, and one more for what is slow; the main thread 60 ms without drawing, 100 with up to 8 line plots.
+Some two minutes. Needs Chromium, like the browser tests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.app_latency import WARM_UP, served_by, spread
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+#: After so many milliseconds without a request in flight a choice is answered.
+_QUIET_MS = 400
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """A page's address, and what is clicked: the elements of a selector, one after another, or a slider's next step."""
+
+    page: str
+    query: str = ""
+    click: str = ""
+    slider: str = ""
+
+
+CHOICES = {
+    "Heads: a head": Choice(page="heads", click="#heads-grid-cells .cell"),
+    "Circuits: a head": Choice(page="circuits", click="#circuits-heads .pick-head"),
+    "Circuits, 12 layers: a head": Choice(
+        page="circuits", query="checkpoint=novels-12l-mssa", click="#circuits-heads .pick-head"
+    ),
+    "Skip-trigrams: a head": Choice(page="trigrams", click="#trigrams-heads .pick-head"),
+    "Paths: a token": Choice(page="paths", click="#paths-strip .chip"),
+    "Atlas: a head": Choice(page="atlas", query="tab=head", click="#atlas-heads .pick-head"),
+    "Distillation: a head": Choice(page="distillation", click="#distillation-heads .pick-head"),
+    "Non-linearity: η": Choice(page="nonlinearity", slider="#nonlinearity-eta-slider"),
+    "Subspaces: the seed": Choice(page="subspaces", slider="#subspaces-seed"),
+    "Denoising: the seed": Choice(page="denoising", slider="#denoising-seed"),
+    "In-context regression: the seed": Choice(page="regression", slider="#regression-seed"),
+}
+
+
+class Meter:
+    """What a tab and the server have spent since the last look."""
+
+    def __init__(self, page: Page, server: int) -> None:
+        self._page, self._server, self.requests, self._flying = page, server, 0, 0
+        self._session = page.context.new_cdp_session(page)
+        self._session.send("Performance.enable", {"timeDomain": "threadTicks"})
+        page.on("request", self._asked)
+        for ended in ("requestfinished", "requestfailed"):
+            page.on(ended, self._answered)
+
+    def _asked(self, request: Any) -> None:
+        self.requests += "_dash-update-component" in request.url
+        self._flying += 1
+
+    def _answered(self, request: Any) -> None:
+        self._flying -= 1
+
+    def settle(self) -> None:
+        """Wait until nothing is asked for any more."""
+        quiet = 0
+        while quiet < _QUIET_MS:
+            self._page.wait_for_timeout(50)
+            quiet = 0 if self._flying > 0 else quiet + 50
+
+    def look(self) -> tuple[float, float, int]:
+        """Milliseconds of the main thread and of the server, and requests of callbacks, so far."""
+        metrics = self._session.send("Performance.getMetrics")["metrics"]
+        main = next(each["value"] for each in metrics if each["name"] == "TaskDuration")
+        user, system = Path(f"/proc/{self._server}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
+        ticks = (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+        return 1000 * main, 1000 * ticks, self.requests
+
+
+def measure(page: Page, address: str, server: int, choice: Choice, times: int) -> dict[str, float]:
+    """A page's load, and `times` choices on it after those that warm up."""
+    meter = Meter(page, server)
+    page.goto(f"{address}/{choice.page}?{choice.query}")
+    page.wait_for_selector(choice.click or f"{choice.slider} [role=slider]")
+    meter.settle()
+    loaded = meter.look()
+    rows = []
+    for number in range(1, WARM_UP + times + 1):
+        before = meter.look()
+        if choice.click:
+            page.evaluate(
+                "([all, at]) => { const found = document.querySelectorAll(all); found[at % found.length].click(); }",
+                [choice.click, number],
+            )
+        else:
+            page.locator(f"{choice.slider} [role=slider]").press("ArrowRight" if number < 60 else "ArrowLeft")
+        meter.settle()
+        rows.append([after - first for first, after in zip(before, meter.look(), strict=True)])
+    main, server_ms, requests = (list(column) for column in zip(*rows[WARM_UP:], strict=True))
+    return {
+        **spread("main_ms", main),
+        "server_ms": statistics.median(server_ms),
+        "requests": statistics.median(requests),
+        "load_main_ms": loaded[0],
+        "load_requests": loaded[2],
+    }
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the measurement; print and optionally write it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--times", type=int, default=12, help="choices on each page that count")
+    parser.add_argument("--quick", action="store_true", help="3 choices")
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    arguments = parser.parse_args(argv)
+    browser_path = os.environ.get("AOTLENS_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    if browser_path is None:
+        print("Chromium was not found: apt-get install chromium, or set AOTLENS_CHROMIUM.", file=sys.stderr)
+        return 1
+    from playwright.sync_api import sync_playwright
+
+    figures = {}
+    with served_by() as (address, server), sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox", "--no-proxy-server"])
+        columns = ("main_ms", "main_ms_95%", "server_ms", "requests", "load_main_ms", "load_requests")
+        print(f"{'':32}" + "".join(f"{name:>14}" for name in columns))
+        for name, choice in CHOICES.items():
+            page = browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
+            figures[name] = measure(page, address, server, choice, 3 if arguments.quick else arguments.times)
+            print(f"{name:32}" + "".join(f"{figures[name][each]:14,.0f}" for each in columns), flush=True)
+            page.context.close()
+        browser.close()
+    if arguments.json:
+        arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
