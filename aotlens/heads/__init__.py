@@ -23,6 +23,8 @@ each_head.py   the same for each head alone, without computing earlier layers ag
 atlas.py       a row a head of all of it (examples.py: where it attends; atlas_file.py: kept on disk)
     head_search.py          "induction > 0.4 and layer = 1" among its columns
     atlas_records.py        atlases in files, and those of the bundled checkpoints
+    found.py                the heads that such a search finds
+    dossier.py              one head closely (sharpest.py: what its circuits are sharpest about)
 induction.py   the induction circuit of a model, found in its atlas and put to the test
 sufficient.py  a small set of heads that does what the model does
 """
@@ -35,8 +37,10 @@ from aotlens.heads.atlas_records import AtlasRecord, stored_atlas
 from aotlens.heads.attention_to import MotifScores, attention_to
 from aotlens.heads.consistency import SemanticConsistency, semantic_consistency
 from aotlens.heads.constancy import PatternConstancy, RepeatedPatterns, pattern_constancy, repeated_patterns
+from aotlens.heads.dossier import HeadDossier, head_dossier
 from aotlens.heads.each_head import EachHead, ablate_each
 from aotlens.heads.examples import Example, HeadExamples
+from aotlens.heads.found import FoundHeads, find_heads
 from aotlens.heads.image_maps import ImageMaps, image_maps
 from aotlens.heads.induction import InductionCircuit, induction_circuit
 from aotlens.heads.inputs import Inputs, Targets
@@ -47,6 +51,7 @@ from aotlens.heads.motifs import MOTIFS, PLACES, Motif, motifs_of
 from aotlens.heads.patterns import AttentionPatterns, attention_patterns
 from aotlens.heads.prompts import attention_in_prompts
 from aotlens.heads.scores import TargetedAttention, attention_by_place, motif_scores, targeted_attention
+from aotlens.heads.sharpest import SharpestCircuits, sharpest_circuits
 from aotlens.heads.source_code import open_bracket, previous_indentation, previous_use
 from aotlens.heads.subspaces import HeadSubspaces, subspaces
 from aotlens.heads.sufficient import SufficientHeads, sufficient_heads
@@ -62,6 +67,8 @@ __all__ = [
     "AttentionPatterns",
     "EachHead",
     "Example",
+    "FoundHeads",
+    "HeadDossier",
     "HeadExamples",
     "HeadLabels",
     "HeadMatching",
@@ -77,6 +84,7 @@ __all__ = [
     "PatternConstancy",
     "RepeatedPatterns",
     "SemanticConsistency",
+    "SharpestCircuits",
     "SufficientHeads",
     "TargetedAttention",
     "Targets",
@@ -88,6 +96,8 @@ __all__ = [
     "attention_in_prompts",
     "attention_patterns",
     "attention_to",
+    "find_heads",
+    "head_dossier",
     "head_labels",
     "image_maps",
     "induction_circuit",
@@ -102,6 +112,7 @@ __all__ = [
     "previous_use",
     "repeated_patterns",
     "semantic_consistency",
+    "sharpest_circuits",
     "stored_atlas",
     "subspaces",
     "sufficient_heads",
