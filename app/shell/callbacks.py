@@ -64,6 +64,11 @@ def part(panel: str, name: str, **rest: Any) -> Output:
     return Output(make_id(panel), prop, **rest)
 
 
+def emptied(outputs: Mapping[str, Output]) -> dict[str, Any]:
+    """What each output is when there is nothing to show."""
+    return {name: _EMPTY.get(one.component_property, no_update) for name, one in outputs.items()}
+
+
 def spoken(work: Callable[[], T], name: str) -> tuple[T | None, Any]:
     """What `work` gives and nothing to say; or None, and what went wrong. `name` is for the log."""
     try:
@@ -104,7 +109,7 @@ def guarded(
     outputs = {name: part(panel, name) for name in parts} | as_role(Output, output)
     # A panel that is asked for when it is seen has nothing to answer before that.
     at_first = at_first and stores(seen=ids.seen(panel))["seen"] not in inputs.values()
-    nothing = {name: _EMPTY.get(one.component_property, no_update) for name, one in outputs.items()}
+    nothing = emptied(outputs)
     misnamed = set(empty or {}) - set(outputs)
     if misnamed:
         raise ValueError(f"`empty` names what is no output: {', '.join(sorted(misnamed))}.")

@@ -8,7 +8,8 @@ show_views(app, workshop, views, values, shown=ids.SHOWN, keys=ids.KEYS)      th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -24,15 +25,29 @@ from app.shell import ids
 from app.shell import panel as frames
 from app.shell.app import App
 from app.shell.background import follow_job, job_bar
-from app.shell.callbacks import part, spoken
-from app.shell.graph import EMPTY, caption, figure
+from app.shell.callbacks import emptied, part, spoken
+from app.shell.graph import caption, figure
 from app.shell.props import Props, as_role, stores
 from app.shell.sharing import when_seen
 
 FILES = ("png", "svg", "csv", "python")
-_PARTS = ("figure", "caption", "notice")
+_PARTS = ("figure", "caption")
 _NOT_MADE = "Not computed for this choice yet. Start does it in the background, where it can be stopped."
-_NOTHING: dict[str, Any] = {"figure": EMPTY, "caption": None, "notice": None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Own:
+    """A panel of a view that the page draws itself: a table with links, a text with marks.
+
+    `draw(values, result)` gives its `parts` (`callbacks.part`) and `outputs` by their names; what it leaves out stays.
+    """
+
+    view: View
+    draw: Callable[[Any, Any], dict[str, Any]]
+    parts: Sequence[str] = ("body",)
+    outputs: Props = field(default_factory=dict)
+    empty: Mapping[str, Any] = field(default_factory=dict)
+    """What outputs are where there is nothing to show, if not the usual of their properties."""
 
 
 def view_panel(
@@ -91,7 +106,7 @@ def _refusing(work: Callable[[], Any]) -> Any:
 def show_views(
     app: App,
     workshop: AppWorkshop,
-    views: Mapping[str, View],
+    views: Mapping[str, View | Own],
     values: Callable[..., Any],
     *,
     shown: str,
@@ -104,13 +119,19 @@ def show_views(
     `values(shown, **inputs)` are what was chosen. The store `keys` holds what each picture was of.
     """
     when_seen(app, shown, views)
-    outputs = {panel: {name: part(panel, name) for name in _PARTS} for panel in views}
+    outputs = {panel: _outputs(panel, view) for panel, view in views.items()}
+    nothing = {
+        panel: emptied(outputs[panel]) | (dict(view.empty) if isinstance(view, Own) else {})
+        for panel, view in views.items()
+    }
+    asked = {place: name for name, place in inputs.items() if isinstance(place, tuple)}
+    slow = [panel for panel, view in views.items() if isinstance(view, View) and view.slow]
 
     @app.callback(
         output={"panels": outputs, "keys": Output(keys, "data")},
         inputs={
             "seen": {panel: Input(ids.seen(panel), "data") for panel in views},
-            "made": {panel: Input(ids.made(panel), "data") for panel, view in views.items() if view.slow},
+            "made": {panel: Input(ids.made(panel), "data") for panel in slow},
             "theme": Input(ids.THEME, "data"),
             "given": as_role(Input, inputs),
         },
@@ -124,31 +145,53 @@ def show_views(
         panels: dict[str, Any] = {}
         drawn = dict(before) if isinstance(before, dict) else {}
         for name, view in views.items():
-            key, answer = _drawn(workshop, view, values, seen[name], theme or "light", given, drawn.get(name))
-            panels[name] = answer or dict.fromkeys(_PARTS, no_update)
+            key, answer = _drawn(
+                workshop, view, values, seen[name], theme or "light", given, drawn.get(name), nothing[name]
+            )
+            panels[name] = {**dict.fromkeys(outputs[name], no_update), **(answer or {})}
+            for output, place in outputs[name].items():
+                told = panels[name][output]
+                if told is no_update:
+                    continue
+                if (place.component_id, place.component_property) in asked:  # it may be another one meanwhile
+                    same = told == given[asked[place.component_id, place.component_property]]
+                    panels[name][output] = no_update if same else told
+                elif place.component_property == "data":  # choices that are offered
+                    app.asked.sent(place.component_id, told)
             drawn[name] = key
         app.asked.sent(keys, drawn)
         return {"panels": panels, "keys": drawn}
 
 
+def _outputs(panel: str, view: View | Own) -> dict[str, Output]:
+    own = isinstance(view, Own)
+    parts = {name: part(panel, name) for name in (*(view.parts if own else _PARTS), "notice")}
+    return parts | as_role(Output, view.outputs if own else None)
+
+
 def _drawn(
-    workshop: AppWorkshop, view: View, values: Callable[..., Any], shown: Any, theme: Theme, given: dict[str, Any],
-    before: str | None,
+    workshop: AppWorkshop, panel: View | Own, values: Callable[..., Any], shown: Any, theme: Theme,
+    given: dict[str, Any], before: str | None, nothing: dict[str, Any],
 ) -> tuple[str, dict[str, Any] | None]:  # fmt: skip
     """What a panel's picture is of, and the panel; None for one that is drawn already."""
     if not shown:
-        return "", _NOTHING if before else None
+        return "", nothing if before else None
+    view = panel.view if isinstance(panel, Own) else panel
 
     def compute() -> tuple[str, dict[str, Any] | None]:
         chosen = values(shown, **given)
         known = not view.slow or workshop.known(view, chosen)
         key = hashlib.sha256(f"{theme}{known}{view.key(chosen)}".encode()).hexdigest()[:16]
+        if key == before:
+            return key, None
         if not known and view.missing(chosen) is None:
-            return key, None if key == before else {**_NOTHING, "caption": _NOT_MADE}
-        return key, None if key == before else {"notice": None, **picture(workshop, view, chosen, theme)}
+            return key, {**nothing, "caption": _NOT_MADE}
+        if isinstance(panel, Own):
+            return key, {"notice": None, **panel.draw(chosen, workshop.result(view, chosen))}
+        return key, {"notice": None, **picture(workshop, view, chosen, theme)}
 
     answer, problem = spoken(compute, f"drawing {view.name}")
-    return ("", {**_NOTHING, "notice": problem}) if answer is None else answer
+    return ("!", {**nothing, "notice": problem}) if answer is None else answer  # of nothing that could come again
 
 
 def follow_views(
