@@ -23,8 +23,7 @@ each_head.py   the same for each head alone, without computing earlier layers ag
 atlas.py       a row a head of all of it (examples.py: where it attends; atlas_file.py: kept on disk)
     head_search.py          "induction > 0.4 and layer = 1" among its columns
     atlas_records.py        atlases in files, and those of the bundled checkpoints
-    found.py                the heads that such a search finds
-    dossier.py              one head closely (sharpest.py: what its circuits are sharpest about)
+    dossier.py              the heads that it finds, and one closely (sharpest.py: what its circuits are sharpest about)
 induction.py   the induction circuit of a model, found in its atlas and put to the test
 sufficient.py  a small set of heads that does what the model does
 """
@@ -37,10 +36,9 @@ from aotlens.heads.atlas_records import AtlasRecord, stored_atlas
 from aotlens.heads.attention_to import MotifScores, attention_to
 from aotlens.heads.consistency import SemanticConsistency, semantic_consistency
 from aotlens.heads.constancy import PatternConstancy, RepeatedPatterns, pattern_constancy, repeated_patterns
-from aotlens.heads.dossier import HeadDossier, head_dossier
+from aotlens.heads.dossier import FoundHeads, HeadDossier, find_heads, head_dossier
 from aotlens.heads.each_head import EachHead, ablate_each
 from aotlens.heads.examples import Example, HeadExamples
-from aotlens.heads.found import FoundHeads, find_heads
 from aotlens.heads.image_maps import ImageMaps, image_maps
 from aotlens.heads.induction import InductionCircuit, induction_circuit
 from aotlens.heads.inputs import Inputs, Targets

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 LEAST_Z = 3.0
 #: Tokens whose rows are looked through: the most frequent ones of the training text.
 N_FREQUENT = 512
+#: Rows of a circuit that are listed.
+N_ROWS = 5
 MODES = {"q": "queries", "k": "keys", "v": "values"}
 
 
@@ -90,10 +92,8 @@ class SharpestCircuits(Result):
 
 
 @torch.no_grad()
-def sharpest_circuits(
-    model: AttentionOnlyTransformer, atlas: Atlas, head: HeadLike, *, n: int = 5, k: int = 3
-) -> SharpestCircuits:
-    """Of a head's full circuits the `n` rows whose largest entries stand out most, each with `k` entries.
+def sharpest_circuits(model: AttentionOnlyTransformer, atlas: Atlas, head: HeadLike) -> SharpestCircuits:
+    """Of a head's full circuits the five rows whose largest entries stand out most, each with three entries.
 
     Its QK circuit, where the model has queries and keys; the same with keys, or else queries, through the head that
     they read most, where that is `LEAST_Z` above flipped signs in the `atlas`; and its OV circuit. Rows are those of
@@ -108,26 +108,24 @@ def sharpest_circuits(
     chosen = as_head(head, model.cfg)
     circuits = []
     if model.cfg.has_query_key:
-        circuits.append(_rows(model, chosen, "qk", None, "", n, k))
+        circuits.append(_rows(model, chosen, "qk", None, ""))
         for mode in ("k", "q"):
             partner = next((one for one in atlas.reads(chosen, 99) if one.mode == mode), None)
             if partner is not None and partner.z >= LEAST_Z:
-                circuits.append(_rows(model, chosen, "qk", partner.head, mode, n, k))
+                circuits.append(_rows(model, chosen, "qk", partner.head, mode))
                 break
-    circuits.append(_rows(model, chosen, "ov", None, "", n, k))
+    circuits.append(_rows(model, chosen, "ov", None, ""))
     return SharpestCircuits(circuits=tuple(circuits))
 
 
-def _rows(
-    model: AttentionOnlyTransformer, head: Head, kind: str, through: Head | None, mode: str, n: int, k: int
-) -> SharpestRows:
+def _rows(model: AttentionOnlyTransformer, head: Head, kind: str, through: Head | None, mode: str) -> SharpestRows:
     sides = ["tokens", "tokens" if kind == "qk" else "logits"]
     if through is not None:
         sides[mode == "k"] = f"{through[0]}.{through[1]}"
     circuit = (qk_circuit if kind == "qk" else ov_circuit)(model, head, *sides)
     counts = model.unigram_counts
     frequent = torch.arange(circuit.shape[0]) if counts is None else counts.argsort(descending=True).cpu()
-    found = strongest_rows(circuit, frequent[:N_FREQUENT], n=n, k=k)
+    found = strongest_rows(circuit, frequent[:N_FREQUENT], n=N_ROWS)
     if model.tokenizer is None:
         raise ValueError("expected a model with a tokenizer, whose tokens have texts.")
     texts = model.tokenizer.str_tokens

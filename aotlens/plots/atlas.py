@@ -16,8 +16,7 @@ from aotlens.plots.labels import plotly_text
 if TYPE_CHECKING:
     import pandas as pd
 
-    from aotlens.heads import Atlas
-    from aotlens.heads.found import FoundHeads
+    from aotlens.heads import Atlas, FoundHeads
 
 _SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x", "star", "pentagon")
 #: Heads that are named beside their points, at most.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -77,31 +76,24 @@ def _found(chosen: Chosen) -> Call:
     return make("aotlens.heads.find_heads", chosen.atlas, *([chosen.where] if chosen.where else []))
 
 
-def _dossier(chosen: Chosen) -> Call:
-    return make("aotlens.heads.head_dossier", chosen.atlas, chosen.head or (0, 0))
-
-
-def _dossier_of_bin(chosen: Chosen) -> Call:
-    bin = {} if chosen.bin is None else {"bin": chosen.bin}
+def _dossier(chosen: Chosen, **bin: int) -> Call:
     return make("aotlens.heads.head_dossier", chosen.atlas, chosen.head or (0, 0), **bin)
-
-
-def _axes(chosen: Chosen) -> dict[str, Any]:
-    return {"x": chosen.x, "y": chosen.y} | ({} if chosen.head is None else {"head": chosen.head})
 
 
 def _headline(chosen: Chosen, result: Any) -> str:
     return str(result.headline)
 
 
-def _of_head(what: str) -> Callable[[Chosen], str]:
-    return lambda chosen: chosen.file(chosen.name, what)
+def _table(name: str, title: str, about: About, **rest: Any) -> View:
+    """A table without a figure: of the dossier of the head that is looked at, if not otherwise said."""
+    usual = {"call": _dossier, "caption": _headline, "file": lambda chosen: chosen.file(chosen.name, name)}
+    return View(name=name, title=title, about=about, pictured=False, **{**usual, **rest})
 
 
-HEADS = View(
-    name="heads",
-    title="All heads",
-    about=About(
+HEADS = _table(
+    "heads",
+    "All heads",
+    About(
         text="A row a head. Click a column’s name to sort, a head for its dossier. “does” is the motif that its "
         "attention exceeds chance by most; chance is even attention for motifs of position, and the head’s mean "
         "pattern over other texts for motifs of content. In the search line, compare columns with numbers and join "
@@ -111,9 +103,7 @@ HEADS = View(
         source="Motifs: Olsson et al. 2022, Kovaleva et al. 2019; constancy: Non-linearity in attention, Figure 1",
     ),
     call=_found,
-    caption=_headline,
     file=lambda chosen: chosen.file(),
-    pictured=False,
 )
 SCORES = View(
     name="scores",
@@ -125,25 +115,21 @@ SCORES = View(
     call=lambda chosen: _found(replace(chosen, where=chosen.readable)),
     caption=_headline,
     file=lambda chosen: chosen.file(chosen.x, chosen.y),
-    drawn=_axes,
+    drawn=lambda chosen: {"x": chosen.x, "y": chosen.y} | ({"head": chosen.head} if chosen.head else {}),
 )
-DOSSIER = View(
-    name="dossier",
-    title="One head",
-    about=About(
+DOSSIER = _table(
+    "dossier",
+    "One head",
+    About(
         text="What the head does, in a sentence made from its scores: the motif, its share of the attention beside "
         "chance, how constant the pattern is over texts, and what the loss rises by without it, with the 95% interval "
         "over documents.",
     ),
-    call=_dossier,
-    caption=_headline,
-    file=_of_head("dossier"),
-    pictured=False,
 )
-EXAMPLES = View(
-    name="examples",
-    title="In the text",
-    about=About(
+EXAMPLES = _table(
+    "examples",
+    "In the text",
+    About(
         text="Of every query, what its attention has away from the start token (key 0) is cut in ten equal bins. Of "
         "each bin four queries are kept, each as likely as any other. The framed token is the query; shaded ones are "
         "where it attends, with the share of its attention; what stands behind the query is what the model should say "
@@ -151,29 +137,23 @@ EXAMPLES = View(
         formula="away = 1 − A(query, 0)",
         source="A seeded reservoir a bin, one pass over the text (aotlens.heads.examples)",
     ),
-    call=_dossier_of_bin,
+    call=lambda chosen: _dossier(chosen, **({} if chosen.bin is None else {"bin": chosen.bin})),
     caption=lambda chosen, result: result.examples_headline,
-    file=_of_head("examples"),
     table="example_frame",
-    pictured=False,
 )
-MOTIFS = View(
-    name="motifs",
-    title="Motifs beside chance",
-    about=About(
+MOTIFS = _table(
+    "motifs",
+    "Motifs beside chance",
+    About(
         text="Attention to each motif’s keys, mean over queries that have such a key, beside chance; the interval is "
         "that of the difference, over documents. Beside induction and duplicate tokens stands what other tokens that "
         "occurred as often get from the same query.",
     ),
-    call=_dossier,
-    caption=_headline,
-    file=_of_head("motifs"),
-    pictured=False,
 )
-WEIGHTS = View(
-    name="weights",
-    title="In the weights",
-    about=About(
+WEIGHTS = _table(
+    "weights",
+    "In the weights",
+    About(
         text="Read from the weights alone. Among the 512 most frequent tokens, those rows of the head’s full circuits "
         "whose largest entry stands out most, and these entries. Looks for: which keys a query token scores highest, "
         "above the level of its row. Through another head: the same where keys (or queries) are what that head "
@@ -185,53 +165,40 @@ WEIGHTS = View(
     call=lambda chosen: call(
         "aotlens.heads.sharpest_circuits", Load(chosen.checkpoint), chosen.atlas, chosen.head or (0, 0)
     ),
-    caption=_headline,
-    file=_of_head("weights"),
-    pictured=False,
 )
-LOSSES = View(
-    name="losses",
-    title="Without it",
-    about=About(
+LOSSES = _table(
+    "losses",
+    "Without it",
+    About(
         text="What the loss rises by, in nats a token, with this head’s output or pattern replaced, all other heads "
         "as they are; 95% interval over documents (CR2; over windows where they are not known). Beside it: all heads "
         "at once. A head whose mean pattern costs nothing does the same on every text.",
         source="aotlens.heads.ablate_each; the practical test of where contextual patterns are needed: Non-linearity "
         "in attention, §5",
     ),
-    call=_dossier,
-    caption=_headline,
-    file=_of_head("losses"),
     table="loss_frame",
-    pictured=False,
 )
-PARTNERS = View(
-    name="partners",
-    title="Reads and feeds",
-    about=About(
+PARTNERS = _table(
+    "partners",
+    "Reads and feeds",
+    About(
         text="Which earlier heads this one reads most, by its queries, keys or values, and which later ones read it: "
         "by how many standard deviations the composition lies above that of the same heads turned at random. Click a "
         "head for its dossier.",
         formula="‖W_first W_second‖ ÷ (‖W_first‖ ‖W_second‖), Frobenius norms",
         source=_FRAMEWORK,
     ),
-    call=_dossier,
-    caption=_headline,
-    file=_of_head("partners"),
     table="partner_frame",
-    pictured=False,
 )
-CIRCUIT = View(
-    name="circuit",
-    title="Verdict",
-    about=About(
+CIRCUIT = _table(
+    "circuit",
+    "Verdict",
+    About(
         text="Five claims that an induction circuit makes, and what was measured of each. Losses are on 16 sequences "
         "of the start token and twice the same 50 random tokens, with heads replaced by their means at each position.",
         formula="gain = loss on the first half − loss on the second;  lost = rise without the heads ÷ gain",
         source="aotlens.heads.induction_circuit",
     ),
     call=lambda chosen: call("aotlens.heads.induction_circuit", Load(chosen.checkpoint), chosen.atlas),
-    caption=_headline,
     file=lambda chosen: f"induction-{chosen.checkpoint}",
-    pictured=False,
 )

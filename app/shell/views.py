@@ -43,7 +43,8 @@ class Own:
     """
 
     view: View
-    draw: Callable[[Any, Any], dict[str, Any]]
+    draw: Callable[[Any, Any], dict[str, Any]] | None = None
+    """None for the view's own figure and caption."""
     parts: Sequence[str] = ("body",)
     outputs: Props = field(default_factory=dict)
     empty: Mapping[str, Any] = field(default_factory=dict)
@@ -119,19 +120,19 @@ def show_views(
     `values(shown, **inputs)` are what was chosen. The store `keys` holds what each picture was of.
     """
     when_seen(app, shown, views)
-    outputs = {panel: _outputs(panel, view) for panel, view in views.items()}
-    nothing = {
-        panel: emptied(outputs[panel]) | (dict(view.empty) if isinstance(view, Own) else {})
-        for panel, view in views.items()
+    panels = {name: one if isinstance(one, Own) else Own(view=one, parts=_PARTS) for name, one in views.items()}
+    outputs = {
+        name: {each: part(name, each) for each in (*panel.parts, "notice")} | as_role(Output, panel.outputs)
+        for name, panel in panels.items()
     }
-    asked = {place: name for name, place in inputs.items() if isinstance(place, tuple)}
-    slow = [panel for panel, view in views.items() if isinstance(view, View) and view.slow]
+    nothing = {name: {**emptied(outputs[name]), **panel.empty} for name, panel in panels.items()}
+    asked = {place: name for name, place in inputs.items()}
 
     @app.callback(
         output={"panels": outputs, "keys": Output(keys, "data")},
         inputs={
             "seen": {panel: Input(ids.seen(panel), "data") for panel in views},
-            "made": {panel: Input(ids.made(panel), "data") for panel in slow},
+            "made": {name: Input(ids.made(name), "data") for name, panel in panels.items() if panel.view.slow},
             "theme": Input(ids.THEME, "data"),
             "given": as_role(Input, inputs),
         },
@@ -142,41 +143,32 @@ def show_views(
         seen: dict[str, Any], made: dict[str, Any], theme: Theme | None, given: dict[str, Any],
         before: dict[str, str] | None,
     ) -> Any:  # fmt: skip
-        panels: dict[str, Any] = {}
+        answers: dict[str, Any] = {}
         drawn = dict(before) if isinstance(before, dict) else {}
-        for name, view in views.items():
-            key, answer = _drawn(
-                workshop, view, values, seen[name], theme or "light", given, drawn.get(name), nothing[name]
+        for name, panel in panels.items():
+            drawn[name], answer = _drawn(
+                workshop, panel, values, seen[name], theme or "light", given, drawn.get(name), nothing[name]
             )
-            panels[name] = {**dict.fromkeys(outputs[name], no_update), **(answer or {})}
-            for output, place in outputs[name].items():
-                told = panels[name][output]
-                if told is no_update:
-                    continue
-                if (place.component_id, place.component_property) in asked:  # it may be another one meanwhile
-                    same = told == given[asked[place.component_id, place.component_property]]
-                    panels[name][output] = no_update if same else told
-                elif place.component_property == "data":  # choices that are offered
-                    app.asked.sent(place.component_id, told)
-            drawn[name] = key
+            answers[name] = {**dict.fromkeys(outputs[name], no_update), **(answer or {})}
+            for output in answer or ():
+                place = outputs[name][output].component_id, outputs[name][output].component_property
+                told = answers[name][output]
+                if place in asked and told == given[asked[place]]:
+                    answers[name][output] = no_update  # somebody may have chosen another one meanwhile
+                elif place[1] == "data":  # choices that are offered
+                    app.asked.sent(place[0], told)
         app.asked.sent(keys, drawn)
-        return {"panels": panels, "keys": drawn}
-
-
-def _outputs(panel: str, view: View | Own) -> dict[str, Output]:
-    own = isinstance(view, Own)
-    parts = {name: part(panel, name) for name in (*(view.parts if own else _PARTS), "notice")}
-    return parts | as_role(Output, view.outputs if own else None)
+        return {"panels": answers, "keys": drawn}
 
 
 def _drawn(
-    workshop: AppWorkshop, panel: View | Own, values: Callable[..., Any], shown: Any, theme: Theme,
-    given: dict[str, Any], before: str | None, nothing: dict[str, Any],
+    workshop: AppWorkshop, panel: Own, values: Callable[..., Any], shown: Any, theme: Theme, given: dict[str, Any],
+    before: str | None, nothing: dict[str, Any],
 ) -> tuple[str, dict[str, Any] | None]:  # fmt: skip
     """What a panel's picture is of, and the panel; None for one that is drawn already."""
     if not shown:
         return "", nothing if before else None
-    view = panel.view if isinstance(panel, Own) else panel
+    view = panel.view
 
     def compute() -> tuple[str, dict[str, Any] | None]:
         chosen = values(shown, **given)
@@ -186,9 +178,9 @@ def _drawn(
             return key, None
         if not known and view.missing(chosen) is None:
             return key, {**nothing, "caption": _NOT_MADE}
-        if isinstance(panel, Own):
-            return key, {"notice": None, **panel.draw(chosen, workshop.result(view, chosen))}
-        return key, {"notice": None, **picture(workshop, view, chosen, theme)}
+        if panel.draw is None:
+            return key, {"notice": None, **picture(workshop, view, chosen, theme)}
+        return key, {"notice": None, **panel.draw(chosen, workshop.result(view, chosen))}
 
     answer, problem = spoken(compute, f"drawing {view.name}")
     return ("!", {**nothing, "notice": problem}) if answer is None else answer  # of nothing that could come again

@@ -14,7 +14,6 @@ from app.core import Core
 from app.pages.atlas import words
 
 if TYPE_CHECKING:
-    from aotlens.conventions import Head
     from aotlens.heads import Example, HeadDossier, SharpestCircuits
 
 #: Tokens before a query and before a key that a passage has, and the least attention of a key that is told.
@@ -114,16 +113,15 @@ def weights(core: Core, chosen: Chosen, found: SharpestCircuits) -> dict[str, An
         heading = html.H3(
             [each.title, html.Span(f" ({each.unit}) ", className="quiet"), whole], className="atlas-heading"
         )
-        body = [
-            html.Tr([html.Td(_token(row)), html.Td([_entry(*entry) for entry in zip(entries, values, strict=True)])])
-            for row, entries, values in zip(each.rows, each.entries, each.values, strict=True)
-        ]
+        body = []
+        for row, entries, values in zip(each.rows, each.entries, each.values, strict=True):
+            spans = [
+                html.Span([_token(entry), html.Sub(f"{value:.1f}")], className="entry")
+                for entry, value in zip(entries, values, strict=True)
+            ]
+            body.append(html.Tr([html.Td(_token(row)), html.Td(spans)]))
         boxes.append(html.Div([heading, html.Table(html.Tbody(body), className="atlas-small")]))
     return {"body": [html.Div(boxes, className="atlas-weights")]}
-
-
-def _entry(text: str, value: float) -> html.Span:
-    return html.Span([_token(text), html.Sub(f"{value:.1f}")], className="entry")
 
 
 def _token(text: str) -> html.Span:
@@ -141,18 +139,15 @@ def partners(core: Core, chosen: Chosen, dossier: HeadDossier) -> dict[str, Any]
         side = {"left" if one.mode in "qv" else "right": words.name(earlier)}
         place = {"checkpoint": chosen.checkpoint, "head": later, "kind": "ov" if one.mode == "v" else "qk", **side}
         circuit = dcc.Link("circuit", href=core.links.to("circuits", **place))
-        rows.append((one.relation, _head_button(partner), MODES[one.mode], f"{one.z:.1f}", circuit))
+        button = html.Button(
+            words.name(partner), className="plain-button atlas-go", title="Its dossier",
+            **{"data-layer": str(one.layer), "data-head": str(one.head)},
+        )  # fmt: skip
+        rows.append((one.relation, button, MODES[one.mode], f"{one.z:.1f}", circuit))
     if not rows:
         return {"body": _quiet("No other head is read or fed beyond flipped signs.")}
     by = "by its" if "reads" in set(frame["relation"]) else "by"
     return {"body": small_table(("", "head", by, "z", ""), rows, numbers=(3,))}
-
-
-def _head_button(head: Head) -> html.Button:
-    return html.Button(
-        words.name(head), className="plain-button atlas-go", title="Its dossier",
-        **{"data-layer": str(head[0]), "data-head": str(head[1])},
-    )  # fmt: skip
 
 
 def losses(chosen: Chosen, dossier: HeadDossier) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -25,7 +24,6 @@ from app.shell.prompt import checkpoint_choice
 from app.shell.tables import grid
 from app.shell.views import about_view, view_panel
 
-_TABLES = ("csv", "python")
 _EXPLAIN_FORM = about(
     "Everything that is measured of every head of a checkpoint, from one pass over windows spread over a text, the "
     "weights, and runs without each head. Of training text only the documents that were held out are read. The "
@@ -83,35 +81,18 @@ def _form(core: Core, state: AtlasState) -> html.Section:
         ],
         className="atlas-make",
     )  # fmt: skip
-    return panel(
-        ids.FORM,
-        "What every head does",
-        _EXPLAIN_FORM,
-        [
-            html.Div(
-                [
-                    checkpoint_choice(ids.CHECKPOINT, core.catalog, checkpoint, reads_text=True),
-                    html.Div(
-                        [
-                            html.Div(id=shell.body(ids.FORM), className="meaning", role="status"),
-                            html.Details(
-                                [
-                                    html.Summary("On another text"),
-                                    make,
-                                    own_text(ids.CORPUS, ids.PASTED, core.settings),
-                                ],
-                                className="atlas-another",
-                                open=state.corpus is not None,
-                            ),
-                        ],
-                        className="atlas-about",
-                    ),
-                ],
-                className="atlas-choices",
-            ),
-            job_bar(ids.FORM),
-        ],
+    another = html.Details(
+        [html.Summary("On another text"), make, own_text(ids.CORPUS, ids.PASTED, core.settings)],
+        className="atlas-another",
+        open=state.corpus is not None,
     )
+    said = html.Div(id=shell.body(ids.FORM), className="meaning", role="status")
+    choices = [
+        checkpoint_choice(ids.CHECKPOINT, core.catalog, checkpoint, reads_text=True),
+        html.Div([said, another], className="atlas-about"),
+    ]
+    content = [html.Div(choices, className="atlas-choices"), job_bar(ids.FORM)]
+    return panel(ids.FORM, "What every head does", _EXPLAIN_FORM, content)
 
 
 def _all_heads(state: AtlasState) -> html.Div:
@@ -149,47 +130,27 @@ def _dossier(core: Core, state: AtlasState) -> html.Div:
         id=ids.BIN, data=[str(place) for place in range(10)], value="" if state.bin is None else str(state.bin),
         size="xs", **{"aria-label": "Attention away from key 0"},
     )  # fmt: skip
+    head = [head_picker(ids.HEADS, ids.HEAD), html.Div(id=shell.body(ids.DOSSIER), className="atlas-says")]
+    examples = [caption(ids.EXAMPLES), html.Div(id=shell.body(ids.EXAMPLES))]
     return html.Div(
         [
-            _panel(
-                ids.DOSSIER,
-                html.Div(
-                    [head_picker(ids.HEADS, ids.HEAD), html.Div(id=shell.body(ids.DOSSIER), className="atlas-says")],
-                    className="atlas-head",
-                ),
-                controls=links, exports=(),
-            ),
-            html.Div(
-                [
-                    _panel(ids.EXAMPLES, [caption(ids.EXAMPLES), _body(ids.EXAMPLES)], controls=bins),
-                    _panel(ids.MOTIFS, _body(ids.MOTIFS)),
-                ],
-                className="stack",
-            ),
-            _panel(ids.WEIGHTS, _body(ids.WEIGHTS)),
-            html.Div([_panel(one, _body(one)) for one in (ids.LOSSES, ids.PARTNERS)], className="stack"),
+            _panel(ids.DOSSIER, html.Div(head, className="atlas-head"), controls=links, exports=()),
+            html.Div([_panel(ids.EXAMPLES, examples, controls=bins), _panel(ids.MOTIFS)], className="stack"),
+            _panel(ids.WEIGHTS),
+            html.Div([_panel(ids.LOSSES), _panel(ids.PARTNERS)], className="stack"),
         ],
         className="atlas-dossier",
-    )  # fmt: skip
-
-
-def _path() -> html.Div:
-    return html.Div(
-        [
-            panel(ids.PATH, "To the induction circuit in six views", _EXPLAIN_PATH, _body(ids.PATH), follows=ids.LED),
-            _panel(ids.VERDICT, _body(ids.VERDICT), follows=ids.LED),
-        ],
-        className="atlas-path",
     )
 
 
-def _panel(
-    id: str, content: Any, *, exports: Sequence[str] = _TABLES, follows: str = ids.CHOSEN, **rest: Any
-) -> html.Section:
-    """The panel of a view that the page draws itself."""
-    view = {**VIEWS, **GUIDED}[id]
-    return panel(id, view.title, about_view(view), content, exports=exports, follows=follows, **rest)
+def _path() -> html.Div:
+    body = html.Div(id=shell.body(ids.PATH))
+    path = panel(ids.PATH, "To the induction circuit in six views", _EXPLAIN_PATH, body, follows=ids.LED)
+    return html.Div([path, _panel(ids.VERDICT, follows=ids.LED)], className="atlas-path")
 
 
-def _body(id: str) -> html.Div:
-    return html.Div(id=shell.body(id))
+def _panel(id: str, content: Any = None, *, follows: str = ids.CHOSEN, **rest: Any) -> html.Section:
+    """The panel of a view that the page draws itself; its body alone for no content."""
+    view, inside = {**VIEWS, **GUIDED}[id], content or html.Div(id=shell.body(id))
+    rest = {"exports": ("csv", "python"), **rest}
+    return panel(id, view.title, about_view(view), inside, follows=follows, **rest)

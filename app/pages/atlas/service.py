@@ -86,14 +86,6 @@ class Atlases:
             return None
         return self.done(choice["key"]) if choice["key"] else self.stored(choice["name"])
 
-    def of(self, checkpoint: str | None, corpus: str | None) -> Made:
-        """The atlas that an address names. Raises RequestError where there is none."""
-        made = self.shown(self.choose(checkpoint, corpus, None))
-        if made is None:
-            name = checkpoint or self.core.catalog.default()
-            raise RequestError(f"There is no atlas of {name} yet: choose a text above, and press Make the atlas.")
-        return made
-
     def stored(self, checkpoint: str | None) -> Made | None:
         """The atlas that comes with a checkpoint; None for one that has none, or other weights of that name.
 
@@ -178,7 +170,10 @@ class Atlases:
 
     def of_address(self, state: AtlasState) -> Chosen:
         """What an address says. Raises RequestError for an atlas that is not there."""
-        made = self.of(state.checkpoint, state.corpus)
+        made = self.shown(self.choose(state.checkpoint, state.corpus, None))
+        if made is None:
+            name = state.checkpoint or self.core.catalog.default()
+            raise RequestError(f"There is no atlas of {name} yet: choose a text above, and press Make the atlas.")
         return _chosen(made, state.where, state.x, state.y, state.head, state.bin)
 
 

@@ -94,12 +94,12 @@ def test_an_atlas_on_ones_own_text_is_the_librarys(own_app: App, service: Atlase
     )  # fmt: skip
     pd.testing.assert_frame_equal(own.atlas.to_frame(), expected.to_frame())
     # The address names the text: after a reload it is found, of its own checkpoint only.
-    assert service.of("tiny-mhsa", order.corpus) is own
+    assert service.shown(service.choose("tiny-mhsa", order.corpus, None)) is own
     assert service.shown(service.choose(CHECKPOINT, order.corpus, job.key)) is service.stored(CHECKPOINT)
     with pytest.raises(RequestError, match="There is no text to read"):
         order_of(service, "tiny-mhsa", PASTED, " ", None)
     with pytest.raises(RequestError, match="no atlas of tiny-mhsa yet"):
-        service.of("tiny-mhsa", None)
+        service.of_address(AtlasState(checkpoint="tiny-mhsa"))
 
 
 def test_what_the_page_shows_is_of_its_atlas_and_a_picked_head(service: Atlases) -> None:
