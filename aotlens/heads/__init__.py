@@ -23,6 +23,7 @@ each_head.py   the same for each head alone, without computing earlier layers ag
 atlas.py       a row a head of all of it (examples.py: where it attends; atlas_file.py: kept on disk)
     head_search.py          "induction > 0.4 and layer = 1" among its columns
     atlas_records.py        atlases in files, and those of the bundled checkpoints
+    dossier.py              the heads that it finds, and one closely (sharpest.py: what its circuits are sharpest about)
 induction.py   the induction circuit of a model, found in its atlas and put to the test
 sufficient.py  a small set of heads that does what the model does
 """
@@ -35,6 +36,7 @@ from aotlens.heads.atlas_records import AtlasRecord, stored_atlas
 from aotlens.heads.attention_to import MotifScores, attention_to
 from aotlens.heads.consistency import SemanticConsistency, semantic_consistency
 from aotlens.heads.constancy import PatternConstancy, RepeatedPatterns, pattern_constancy, repeated_patterns
+from aotlens.heads.dossier import FoundHeads, HeadDossier, find_heads, head_dossier
 from aotlens.heads.each_head import EachHead, ablate_each
 from aotlens.heads.examples import Example, HeadExamples
 from aotlens.heads.image_maps import ImageMaps, image_maps
@@ -47,6 +49,7 @@ from aotlens.heads.motifs import MOTIFS, PLACES, Motif, motifs_of
 from aotlens.heads.patterns import AttentionPatterns, attention_patterns
 from aotlens.heads.prompts import attention_in_prompts
 from aotlens.heads.scores import TargetedAttention, attention_by_place, motif_scores, targeted_attention
+from aotlens.heads.sharpest import SharpestCircuits, sharpest_circuits
 from aotlens.heads.source_code import open_bracket, previous_indentation, previous_use
 from aotlens.heads.subspaces import HeadSubspaces, subspaces
 from aotlens.heads.sufficient import SufficientHeads, sufficient_heads
@@ -62,6 +65,8 @@ __all__ = [
     "AttentionPatterns",
     "EachHead",
     "Example",
+    "FoundHeads",
+    "HeadDossier",
     "HeadExamples",
     "HeadLabels",
     "HeadMatching",
@@ -77,6 +82,7 @@ __all__ = [
     "PatternConstancy",
     "RepeatedPatterns",
     "SemanticConsistency",
+    "SharpestCircuits",
     "SufficientHeads",
     "TargetedAttention",
     "Targets",
@@ -88,6 +94,8 @@ __all__ = [
     "attention_in_prompts",
     "attention_patterns",
     "attention_to",
+    "find_heads",
+    "head_dossier",
     "head_labels",
     "image_maps",
     "induction_circuit",
@@ -102,6 +110,7 @@ __all__ = [
     "previous_use",
     "repeated_patterns",
     "semantic_consistency",
+    "sharpest_circuits",
     "stored_atlas",
     "subspaces",
     "sufficient_heads",

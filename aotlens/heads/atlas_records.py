@@ -11,15 +11,12 @@ skip-trigrams) is not in it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
 from aotlens.heads.atlas import Atlas
 from aotlens.results import OfCheckpoint, load
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -44,11 +41,14 @@ def bundled_atlas_path(checkpoint: str) -> Path:
     return bundled_atlases_folder() / f"{checkpoint}.safetensors"
 
 
-def stored_atlas(checkpoint: str) -> AtlasRecord:
-    """The bundled atlas of a bundled checkpoint. Raises `ValueError`, which names them, for one that has none."""
+def stored_atlas(checkpoint: str, *, distillation: Any = None) -> AtlasRecord:
+    """The bundled atlas of a bundled checkpoint; a `distillation` is shown beside the rest, as by `atlas`.
+
+    Raises `ValueError`, which names them, for a checkpoint that has none.
+    """
     path = bundled_atlas_path(checkpoint)
     if not path.exists():
         known = ", ".join(sorted(each.stem for each in path.parent.glob("*.safetensors"))) or "none"
         raise ValueError(f"no atlas of {checkpoint!r} is bundled; there are: {known}. Make it: heads.atlas(…).")
     record: AtlasRecord = load(path, AtlasRecord)
-    return record
+    return record if distillation is None else replace(record, atlas=replace(record.atlas, distillation=distillation))

@@ -1,19 +1,113 @@
-"""Heads as points: any score against any other, so that what is rare stands apart."""
+"""Heads as points: any score of the atlas against any other, so that what is rare stands apart."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import plotly.graph_objects as go
 from jaxtyping import Bool, Float
 
+from aotlens.conventions import HeadLike, as_head
 from aotlens.plots.colours import BACKGROUND, INK, LINES, QUIET_INK, Theme, base_layout
 from aotlens.plots.labels import plotly_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from aotlens.heads import Atlas, FoundHeads
 
 _SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x", "star", "pentagon")
 #: Heads that are named beside their points, at most.
 _MOST_NAMES = 24
+#: Columns of the atlas by what they are called in a table and on an axis, and what they are.
+COLUMNS: dict[str, tuple[str, str]] = {
+    "label": (
+        "does",
+        "The motif that its attention exceeds chance by most, or “mixed” where none is enough; resting: with what it "
+        "does not spend on the first token",
+    ),
+    "margin": ("margin", "By how much that excess beats the next motif’s"),
+    "induction_random": (
+        "induction, random tokens",
+        "On random tokens that come twice: attention to what followed the first occurrence",
+    ),
+    "constancy": ("constancy", "1: the same pattern on every text; 0: the mean over other texts says nothing of it"),
+    "constancy_without_first": (
+        "constancy without key 0", "The same with attention to the start token left out and the rest rescaled"
+    ),
+    "mean_distance": ("mean distance", "Tokens between query and key, weighted by attention"),
+    "entropy": ("entropy", "Of a query’s attention, nats"),
+    "copying": ("copies", "Share of tokens that raise their own logit most through the head"),
+    "copying_score": ("copying score", "Σ λ ÷ Σ |λ| over the eigenvalues of tokens → logits"),
+    "loss_position_mean": (
+        "loss without it", "Nats that the loss rises by with the head’s output replaced by its mean at each position"
+    ),
+    "loss_fixed_pattern": (
+        "loss with its mean pattern", "Nats that the loss rises by with its pattern the mean over other texts"
+    ),
+    "ffn_error": ("error of its FFN", "Relative error of a feed-forward network of 16 hidden units in its place"),
+    "reads": (
+        "reads most",
+        "The earlier head that it reads most on the text beyond flipped signs, by which input, and z; from 3 on it "
+        "stands out",
+    ),
+    "feeds": ("feeds most", "The later head that reads it most beyond flipped signs"),
+}  # fmt: skip
+
+
+def column_title(column: str) -> str:
+    """What a column of the atlas is called."""
+    if column in COLUMNS:
+        return COLUMNS[column][0]
+    if column.startswith("x_"):
+        return f"{column_title(column[2:])} − chance"
+    return column.replace("_", " ")
+
+
+def column_help(column: str) -> str:
+    """What a column of the atlas is."""
+    if column in COLUMNS:
+        return COLUMNS[column][1]
+    if column.startswith("x_"):
+        return f"Attention to {column[2:].replace('_', ' ')} less what chance gives"
+    return f"Mean attention to {column.replace('_', ' ')} on the text"
+
+
+def score_columns(frame: pd.DataFrame) -> list[str]:
+    """The columns of an atlas's table that are scores of heads, which a figure can be of."""
+    numbers = frame.select_dtypes("number").columns
+    return [name for name in numbers if name not in ("layer", "head") and not name.endswith(("_low", "_high"))]
+
+
+def atlas(
+    result: Atlas | FoundHeads,
+    *,
+    x: str = "previous_token",
+    y: str = "induction_random",
+    head: HeadLike | None = None,
+    theme: Theme = "light",
+) -> go.Figure:
+    """Any two scores of an atlas against each other, a point a head, by label; `head` has a ring. Heads that were not
+    found, where some were searched for, are faint.
+
+    Raises `ValueError` for what is no score of it.
+    """
+    given: Any = result
+    whole: Atlas = getattr(given, "atlas", given)
+    frame = whole.to_frame()
+    known = score_columns(frame)
+    for name in (x, y):
+        if name not in known:
+            raise ValueError(f"{whole.model} has no score {name}. There are: {', '.join(known)}. Choose one.")
+    names = [f"{row.layer}.{row.head}" for row in frame.itertuples()]
+    return head_scatter(
+        frame[x].to_numpy(dtype=float), frame[y].to_numpy(dtype=float), names,
+        [label.replace("_", " ") for label in frame["label"]], titles=(column_title(x), column_title(y)),
+        found=getattr(given, "found", None), chosen=None if head is None else "{}.{}".format(*as_head(head)),
+        theme=theme,
+    )  # fmt: skip
 
 
 def head_scatter(

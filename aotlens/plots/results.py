@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aotlens.conventions import Head, HeadLike, as_head
-from aotlens.plots.atlas import head_scatter
+from aotlens.plots.atlas import atlas
 from aotlens.plots.attention import attention_map
 from aotlens.plots.colours import Theme
 from aotlens.plots.compared_distillations import compared_distillations, hidden_units
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from aotlens.distill import Distillation, SubstitutionCosts
     from aotlens.distill.compile.curves import ErrorCurve, ErrorSurface
     from aotlens.heads import (
-        Atlas,
         AttentionPatterns,
         EachHead,
         HeadMatching,
@@ -68,7 +67,7 @@ def plot(result: Any, *, theme: Theme = "light", **options: Any) -> go.Figure:
     """The figure that the app shows of this result; `FIGURES` lists the types of result that have one.
 
     Options are those of the figure's own function below: `head` of attention patterns and of compositions, `motif` of
-    motif scores, `x` and `y` of an atlas, `without_first` of constancy, `by` of matched heads, `width` of a
+    motif scores, `x`, `y` and `head` of an atlas, `without_first` of constancy, `by` of matched heads, `width` of a
     distillation, `of` of term importance, `target` and `position` of a path expansion, `proven` of an error curve.
 
     It shows itself in Jupyter and VS Code by plotly's own display, which offers no cloud here (docs/notebooks.md).
@@ -112,21 +111,6 @@ def motifs(scores: MotifScores, *, motif: str | None = None, excess: bool = Fals
         )
     motif = motif or ("induction" if "induction" in scores.motifs else scores.motifs[0])
     return _by_head(np.asarray(scores[motif]), f"attention: {motif.replace('_', ' ')}", theme, shares=True)
-
-
-def atlas(
-    result: Atlas, *, x: str = "previous_token", y: str = "induction_random", theme: Theme = "light"
-) -> go.Figure:
-    """Any two columns of the atlas against each other, a point a head, by label."""
-    frame = result.to_frame()
-    numbers = frame.select_dtypes("number").columns
-    for name in (x, y):
-        if name not in numbers:
-            raise ValueError(f"plot: no column {name!r} of numbers; there are {', '.join(numbers)}.")
-    titles = (x.replace("_", " "), y.replace("_", " "))
-    names = [f"{row.layer}.{row.head}" for row in frame.itertuples()]
-    labels = [label.replace("_", " ") for label in frame["label"]]
-    return head_scatter(frame[x].to_numpy(), frame[y].to_numpy(), names, labels, titles=titles, theme=theme)
 
 
 def constancy(result: PatternConstancy, *, without_first: bool = False, theme: Theme = "light") -> go.Figure:
@@ -365,6 +349,7 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.heads.consistency.SemanticConsistency": consistency,
     "aotlens.heads.constancy.PatternConstancy": constancy,
     "aotlens.heads.constancy.RepeatedPatterns": repeated,
+    "aotlens.heads.dossier.FoundHeads": atlas,
     "aotlens.heads.each_head.EachHead": each_head,
     "aotlens.heads.matching.HeadMatching": matching,
     "aotlens.heads.patterns.AttentionPatterns": attention,

@@ -11,6 +11,7 @@ calls.py        calls of the library as values, run and printed
 view.py         what a view is
 family.py       views with the same parameters
 regression.py   in-context regression
+atlas.py        what every head of a checkpoint does
 denoising.py    in-context denoising
 distillation.py heads as feed-forward networks
 subspaces.py    subspace denoising

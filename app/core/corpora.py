@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from aotlens.views import Call, make
 from app.core.errors import RequestError
 from app.core.own_texts import OwnTexts, is_key, key_of, plain
 from app.core.settings import Settings
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 #: How a pasted text is named among corpora.
 PASTED = "pasted text"
 _MAX_PASTED = 8
+_FOLDER = "aotlens.checkpoints.user_folder"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -112,15 +114,15 @@ class Corpora:
             documents=None,
         )
 
-    def spec(self, name: str) -> str:
-        """What `aotlens.data.open_corpus` takes for a text, in Python.
+    def opening(self, name: str) -> Call:
+        """The call that opens a text, for Python.
 
         Of a path, it has the last part only, which a browser may know; a text of somebody's own is in the local folder.
         """
         if is_key(name):
-            return f"f\"file:{{aotlens.checkpoints.user_folder('texts') / '{name}.txt'}}\""
+            return make("aotlens.data.open_corpus", f"file:{name}.txt", root=make(_FOLDER, "texts"))
         kind, colon, path = dict(zip(self._corpora, self._settings.corpora, strict=True))[name].partition(":")
-        return repr(f"{kind}{colon}{PurePath(path).name}")
+        return make("aotlens.data.open_corpus", f"{kind}{colon}{PurePath(path).name}")
 
     def paste(self, text: str) -> str:
         """Keep a text for a while; its key. Raises RequestError for one that is empty or too long."""

@@ -66,6 +66,11 @@ def part(panel: str, name: str, **rest: Any) -> Output:
     return Output(make_id(panel), prop, **rest)
 
 
+def emptied(outputs: Mapping[str, Output]) -> dict[str, Any]:
+    """What each output is when there is nothing to show."""
+    return {name: _EMPTY.get(one.component_property, no_update) for name, one in outputs.items()}
+
+
 def spoken(work: Callable[[], T], name: str) -> tuple[T | None, Any]:
     """What `work` gives and nothing to say; or None, and what went wrong. `name` is for the log."""
     try:
@@ -99,8 +104,7 @@ class _Guarded:
         misnamed = set(empty or {}) - set(self.outputs)
         if misnamed:
             raise ValueError(f"`empty` names what is no output: {', '.join(sorted(misnamed))}.")
-        self.nothing = {name: _EMPTY.get(one.component_property, no_update) for name, one in self.outputs.items()}
-        self.nothing |= empty or {}
+        self.nothing = {**emptied(self.outputs), **(empty or {})}
         places = {str(one): name for name, one in (self.inputs | self.state).items()}
         self.returned = {name: places[str(one)] for name, one in self.outputs.items() if str(one) in places}
         self.filled = {name: one.component_id for name, one in self.outputs.items() if one.component_property == "data"}

@@ -30,7 +30,7 @@ def reading(core: Core, checkpoint: str, name: str, *, called: str = "text") -> 
     documents = "None"
     if core.corpora.text(name, core.catalog.info(checkpoint)).documents is not None:
         documents = f"aotlens.checkpoints.find_checkpoint({checkpoint!r}).held_out({called}.names())"
-    return [f"{called} = aotlens.data.open_corpus({core.corpora.spec(name)})", f"documents = {documents}"]
+    return [f"{called} = {core.corpora.opening(name).source}", f"documents = {documents}"]
 
 
 def switched(core: Core, result: PromptResult, measure: str, *, length: int | None = None) -> list[str]:

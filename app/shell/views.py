@@ -8,7 +8,8 @@ show_views(app, workshop, views, values, shown=ids.SHOWN, keys=ids.KEYS)      th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -24,15 +25,30 @@ from app.shell import ids
 from app.shell import panel as frames
 from app.shell.app import App
 from app.shell.background import follow_job, job_bar
-from app.shell.callbacks import part, spoken
-from app.shell.graph import EMPTY, caption, figure
+from app.shell.callbacks import emptied, part, spoken
+from app.shell.graph import caption, figure
 from app.shell.props import Props, as_role, stores
 from app.shell.sharing import when_seen
 
 FILES = ("png", "svg", "csv", "python")
-_PARTS = ("figure", "caption", "notice")
+_PARTS = ("figure", "caption")
 _NOT_MADE = "Not computed for this choice yet. Start does it in the background, where it can be stopped."
-_NOTHING: dict[str, Any] = {"figure": EMPTY, "caption": None, "notice": None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Own:
+    """A panel of a view that the page draws itself: a table with links, a text with marks.
+
+    `draw(values, result)` gives its `parts` (`callbacks.part`) and `outputs` by their names; what it leaves out stays.
+    """
+
+    view: View
+    draw: Callable[[Any, Any], dict[str, Any]] | None = None
+    """None for the view's own figure and caption."""
+    parts: Sequence[str] = ("body",)
+    outputs: Props = field(default_factory=dict)
+    empty: Mapping[str, Any] = field(default_factory=dict)
+    """What outputs are where there is nothing to show, if not the usual of their properties."""
 
 
 def view_panel(
@@ -91,7 +107,7 @@ def _refusing(work: Callable[[], Any]) -> Any:
 def show_views(
     app: App,
     workshop: AppWorkshop,
-    views: Mapping[str, View],
+    views: Mapping[str, View | Own],
     values: Callable[..., Any],
     *,
     shown: str,
@@ -104,13 +120,19 @@ def show_views(
     `values(shown, **inputs)` are what was chosen. The store `keys` holds what each picture was of.
     """
     when_seen(app, shown, views)
-    outputs = {panel: {name: part(panel, name) for name in _PARTS} for panel in views}
+    panels = {name: one if isinstance(one, Own) else Own(view=one, parts=_PARTS) for name, one in views.items()}
+    outputs = {
+        name: {each: part(name, each) for each in (*panel.parts, "notice")} | as_role(Output, panel.outputs)
+        for name, panel in panels.items()
+    }
+    nothing = {name: {**emptied(outputs[name]), **panel.empty} for name, panel in panels.items()}
+    asked = {place: name for name, place in inputs.items()}
 
     @app.callback(
         output={"panels": outputs, "keys": Output(keys, "data")},
         inputs={
             "seen": {panel: Input(ids.seen(panel), "data") for panel in views},
-            "made": {panel: Input(ids.made(panel), "data") for panel, view in views.items() if view.slow},
+            "made": {name: Input(ids.made(name), "data") for name, panel in panels.items() if panel.view.slow},
             "theme": Input(ids.THEME, "data"),
             "given": as_role(Input, inputs),
         },
@@ -121,34 +143,47 @@ def show_views(
         seen: dict[str, Any], made: dict[str, Any], theme: Theme | None, given: dict[str, Any],
         before: dict[str, str] | None,
     ) -> Any:  # fmt: skip
-        panels: dict[str, Any] = {}
+        answers: dict[str, Any] = {}
         drawn = dict(before) if isinstance(before, dict) else {}
-        for name, view in views.items():
-            key, answer = _drawn(workshop, view, values, seen[name], theme or "light", given, drawn.get(name))
-            panels[name] = answer or dict.fromkeys(_PARTS, no_update)
-            drawn[name] = key
+        for name, panel in panels.items():
+            drawn[name], answer = _drawn(
+                workshop, panel, values, seen[name], theme or "light", given, drawn.get(name), nothing[name]
+            )
+            answers[name] = {**dict.fromkeys(outputs[name], no_update), **(answer or {})}
+            for output in answer or ():
+                place = outputs[name][output].component_id, outputs[name][output].component_property
+                told = answers[name][output]
+                if place in asked and told == given[asked[place]]:
+                    answers[name][output] = no_update  # somebody may have chosen another one meanwhile
+                elif place[1] == "data":  # choices that are offered
+                    app.asked.sent(place[0], told)
         app.asked.sent(keys, drawn)
-        return {"panels": panels, "keys": drawn}
+        return {"panels": answers, "keys": drawn}
 
 
 def _drawn(
-    workshop: AppWorkshop, view: View, values: Callable[..., Any], shown: Any, theme: Theme, given: dict[str, Any],
-    before: str | None,
+    workshop: AppWorkshop, panel: Own, values: Callable[..., Any], shown: Any, theme: Theme, given: dict[str, Any],
+    before: str | None, nothing: dict[str, Any],
 ) -> tuple[str, dict[str, Any] | None]:  # fmt: skip
     """What a panel's picture is of, and the panel; None for one that is drawn already."""
     if not shown:
-        return "", _NOTHING if before else None
+        return "", nothing if before else None
+    view = panel.view
 
     def compute() -> tuple[str, dict[str, Any] | None]:
         chosen = values(shown, **given)
         known = not view.slow or workshop.known(view, chosen)
         key = hashlib.sha256(f"{theme}{known}{view.key(chosen)}".encode()).hexdigest()[:16]
+        if key == before:
+            return key, None
         if not known and view.missing(chosen) is None:
-            return key, None if key == before else {**_NOTHING, "caption": _NOT_MADE}
-        return key, None if key == before else {"notice": None, **picture(workshop, view, chosen, theme)}
+            return key, {**nothing, "caption": _NOT_MADE}
+        if panel.draw is None:
+            return key, {"notice": None, **picture(workshop, view, chosen, theme)}
+        return key, {"notice": None, **panel.draw(chosen, workshop.result(view, chosen))}
 
     answer, problem = spoken(compute, f"drawing {view.name}")
-    return ("", {**_NOTHING, "notice": problem}) if answer is None else answer
+    return ("!", {**nothing, "notice": problem}) if answer is None else answer  # of nothing that could come again
 
 
 def follow_views(

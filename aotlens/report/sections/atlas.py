@@ -6,15 +6,15 @@ from typing import Any
 
 from aotlens.heads import Atlas, label_words
 from aotlens.plots import plot
+from aotlens.plots.atlas import column_title
 from aotlens.report.parts import Figure, Part, Table, Text
 from aotlens.report.subject import Subject
 
 _AXES = ("previous_token", "induction_random", "induction", "current_token", "first_token")
-_COLUMNS = {
-    "label": "label", "margin": "margin", "induction_random": "induction on random tokens", "constancy": "constancy",
-    "entropy": "entropy, nats", "mean_distance": "distance, tokens", "copying": "copies", "reads": "reads",
-    "loss_position_mean": "loss without it, nats",
-}  # fmt: skip
+_COLUMNS = (
+    "label", "margin", "induction_random", "constancy", "entropy", "mean_distance", "copying", "reads",
+    "loss_position_mean",
+)  # fmt: skip
 
 
 def atlas_parts(subject: Subject) -> list[Part]:
@@ -45,9 +45,9 @@ def atlas_parts(subject: Subject) -> list[Part]:
     axes = [name for name in _AXES if name in frame]
     if len(axes) > 1:
         x, y = axes[:2]
-        caption = f"Every head: {x.replace('_', ' ')} across, {y.replace('_', ' ')} up"
+        caption = f"Every head: {column_title(x)} across, {column_title(y)} up"
         parts.append(Figure(caption=caption, make=lambda theme: plot(atlas, x=x, y=y, theme=theme)))
-    chosen = {name: title for name, title in _COLUMNS.items() if name in frame}
+    chosen = {name: column_title(name) for name in _COLUMNS if name in frame}
     rows = [
         (
             f"{row['layer']}.{row['head']}",

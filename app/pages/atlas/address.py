@@ -6,13 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from aotlens.views.atlas import FIRST_X, FIRST_Y
 from app.core import address
 
 Tab = Literal["heads", "head", "path"]
-
-#: The scores that the scatter opens on: what a head does wherever texts repeat, against how much its pattern depends on
-#: the text.
-FIRST_X, FIRST_Y = "induction_random", "constancy_without_first"
 
 _COLUMN = re.compile(r"[a-z0-9_]{1,60}")
 _EXPECTED = "a column of the atlas, as induction_random"

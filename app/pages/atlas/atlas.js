@@ -13,6 +13,13 @@
     });
 
     aotlens.page("atlas", {
+        // The head whose dossier is open, of the atlas that is shown: the first one where that has no such head.
+        choose: function ({ shown, head }) {
+            const picked = Boolean(shown && head && head[0] < shown.layers && head[1] < shown.heads);
+            const [layer, number] = picked ? head : [0, 0];
+            return { chosen: shown && { ...shown, layer, head: number, picked } };
+        },
+
         openFromTable: function ({ click, rows }) {
             const row = click && rows && rows.find((one) => one.name === click.rowId);
             if (row && click.colId === "order") open(...row.goto);

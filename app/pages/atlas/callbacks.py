@@ -1,4 +1,4 @@
-"""What the Atlas page asks of the server: which atlas, all heads as a table and as points, a new atlas."""
+"""What the Atlas page asks of the server: which atlas, all its heads, one of them closely, a new atlas."""
 
 from __future__ import annotations
 
@@ -7,67 +7,72 @@ from typing import Any
 
 from dash import no_update
 
-from aotlens.plots import Theme
+from aotlens.plots.atlas import column_title, score_columns
+from aotlens.views.atlas import Chosen
+from app.core import Core
 from app.core.corpora import PASTED
 from app.core.errors import RequestError
-from app.core.files import File
 from app.core.jobs import Job
-from app.pages.atlas import files, words
-from app.pages.atlas.figures import scatter
-from app.pages.atlas.ids import LISTS, ids
+from app.pages.atlas import dossier, words
+from app.pages.atlas.address import AtlasState
+from app.pages.atlas.ids import GUIDED, VIEWS, ids
 from app.pages.atlas.layout import TOKENS
-from app.pages.atlas.service import Atlases, Made, Order
+from app.pages.atlas.service import Atlases, Order
+from app.pages.atlas.service_path import path_of
 from app.pages.atlas.tables import columns_of, head_columns, head_rows
 from app.shell import ids as shell
 from app.shell import own_texts
 from app.shell.app import App
 from app.shell.background import follow_job
 from app.shell.callbacks import Answer, guarded
+from app.shell.choices import head_buttons
+from app.shell.page import python_of
 from app.shell.props import props, stores, values
-from app.shell.sharing import save_files, when_seen
+from app.shell.sharing import mark_head, save_files
+from app.shell.views import Own, python_lines, show_views, tables
 
 
 def register(app: App, service: Atlases) -> None:
-    """The callbacks of the form and of the lists of heads."""
+    """The callbacks of the form, of all heads and of one."""
     own_texts.register(app, ids.FORM, ids.CORPUS, ids.PASTED)
-    when_seen(app, ids.SHOWN, LISTS)
+    mark_head(app, ids.HEADS, ids.CHOSEN)
     _register_form(app, service)
     _register_choice(app, service)
-    of_atlas = partial(guarded, app, reads={"made": service.shown})
+    core, chosen = service.core, values(where=ids.SEARCH, x=ids.X, y=ids.Y, bin=ids.BIN)
+    bins = {"outputs": props("data", bins=ids.BIN) | values(bin=ids.BIN), "empty": {"bins": no_update}}
+    panels = {
+        ids.TABLE: _own(ids.TABLE, list_heads, parts=("columns", "rows", "caption"), empty={"columns": no_update}),
+        ids.SCATTER: VIEWS[ids.SCATTER],
+        ids.DOSSIER: _own(ids.DOSSIER, dossier.sentence, parts=("body", "title"), empty={"title": "One head"}),
+        ids.EXAMPLES: _own(ids.EXAMPLES, partial(dossier.passages, core), parts=("body", "caption"), **bins),
+        ids.MOTIFS: _own(ids.MOTIFS, dossier.motifs),
+        ids.LOSSES: _own(ids.LOSSES, dossier.losses),
+        ids.PARTNERS: _own(ids.PARTNERS, partial(dossier.partners, core)),
+    }
+    show_views(app, service.workshop, panels, service.values, shown=ids.CHOSEN, keys=ids.DRAWN, inputs=chosen)
+    slow = {ids.WEIGHTS: _own(ids.WEIGHTS, partial(dossier.weights, core))}
+    show_views(app, service.workshop, slow, service.values, shown=ids.CHOSEN, keys=ids.WEIGHED, inputs={})
+    files = {panel: view for panel, view in VIEWS.items() if panel != ids.DOSSIER}
+    save_files(app, tables(service.workshop, files, service.values), stores(shown=ids.CHOSEN) | chosen)
 
-    @of_atlas(
-        panel=ids.TABLE,
-        inputs=stores(made=shell.seen(ids.TABLE)) | values(where=ids.SEARCH),
-        parts=("columns", "rows", "caption"),
-        empty={"columns": no_update},  # they stay while a search is put right
-    )
-    def list_heads(made: Made, where: str | None) -> Answer:
-        frame, found = service.frame(made), service.found(made, where)
-        listed = columns_of(frame, *words.named(where, frame))
-        return {
-            "columns": head_columns(frame, listed),
-            "rows": head_rows(frame[found], listed),
-            "caption": words.listed(int(found.sum()), len(frame)),
-        }
 
-    @of_atlas(
-        panel=ids.SCATTER,
-        inputs=stores(made=shell.seen(ids.SCATTER), theme=shell.THEME, head=ids.HEAD)
-        | values(where=ids.SEARCH, x=ids.X, y=ids.Y),
-        parts=("figure",),
-    )
-    def draw(made: Made, where: str | None, x: str, y: str, head: list[int] | None, theme: Theme) -> Answer:
-        try:
-            service.found(made, where)
-        except RequestError:
-            where = None  # said beside the search
-        return {"figure": scatter(service, made, x, y, where, (head[0], head[1]) if head else None, theme)}
+def _own(panel: str, draw: Any, **rest: Any) -> Own:
+    return Own(view=VIEWS[panel], draw=draw, **rest)
 
-    save_files(
-        app,
-        {shell.export(panel, "csv"): partial(make_file, service, panel) for panel in LISTS},
-        stores(shown=ids.SHOWN) | values(where=ids.SEARCH),
-    )
+
+def list_heads(chosen: Chosen, result: Any) -> dict[str, Any]:
+    """The heads that are found: the usual columns, and those that the search names."""
+    frame = result.to_frame()
+    listed = columns_of(frame, *words.named(chosen.where, frame))
+    return {"columns": head_columns(frame, listed), "rows": head_rows(frame, listed), "caption": result.headline}
+
+
+@python_of(*(panel for panel in VIEWS if panel != ids.DOSSIER), *GUIDED)
+def python(core: Core, service: Atlases, state: AtlasState, panel: str) -> list[str]:
+    """The lines that give a panel's numbers."""
+    if panel in GUIDED:
+        return python_lines(GUIDED[panel], path_of(service).chosen)
+    return python_lines(VIEWS[panel], service.of_address(state))
 
 
 def _register_form(app: App, service: Atlases) -> None:
@@ -89,13 +94,13 @@ def _register_choice(app: App, service: Atlases) -> None:
         app,
         panel=ids.FORM,
         inputs=values(checkpoint=ids.CHECKPOINT) | stores(made=ids.MADE),
-        state=stores(asked=ids.ASKED),
-        output=stores(shown=ids.SHOWN) | props("data", xs=ids.X, ys=ids.Y),
+        state=stores(asked=ids.ASKED, before=ids.SHOWN),
+        output=stores(shown=ids.SHOWN, buttons=shell.drawn(ids.HEADS)) | props("data", xs=ids.X, ys=ids.Y),
         parts=("body",),
-        empty={"xs": no_update, "ys": no_update},
+        empty=dict.fromkeys(("buttons", "xs", "ys"), no_update),
         shares_notice=True,
     )
-    def choose(checkpoint: str | None, made: str | None, asked: Any) -> Answer:
+    def choose(checkpoint: str | None, made: str | None, asked: Any, before: Any) -> Answer:
         if checkpoint is None:
             return None
         choice = service.choose(checkpoint, asked["corpus"], made)
@@ -105,11 +110,16 @@ def _register_choice(app: App, service: Atlases) -> None:
         if choice is None or shown is None:
             service.core.catalog.need_text(checkpoint)  # of a model of images none can be made
             return {"shown": None, "body": " ".join([words.none_yet(checkpoint), *mlps])}
-        options = [{"value": name, "label": words.title(name)} for name in service.scores(shown)]
+        options = [{"value": name, "label": column_title(name)} for name in score_columns(shown.atlas.to_frame())]
         said = [*words.shown(shown), *mlps]
         if asked["corpus"] is not None and shown.corpus is None:
             said.append(words.gone(checkpoint, asked["corpus"]))
-        return {"shown": choice, "xs": options, "ys": options, "body": " ".join(said)}
+        shape = choice["layers"], choice["heads"]
+        same = before is not None and (before["layers"], before["heads"]) == shape
+        return {
+            "shown": choice, "xs": options, "ys": options, "body": " ".join(said),
+            "buttons": no_update if same else head_buttons(*shape),
+        }  # fmt: skip
 
 
 def order_of(service: Atlases, checkpoint: Any, corpus: Any, pasted: str | None, tokens: Any) -> Order:
@@ -121,11 +131,3 @@ def order_of(service: Atlases, checkpoint: Any, corpus: Any, pasted: str | None,
         corpus = corpora.paste(pasted or "")
         corpora.keep_pasted(corpus)
     return Order(checkpoint=str(checkpoint), corpus=str(corpus), tokens=min(int(tokens or TOKENS[0]), max(TOKENS)))
-
-
-def make_file(service: Atlases, panel: str, shown: Any, where: str | None) -> File:
-    """The file for an entry of an export menu."""
-    made = service.shown(shown)
-    if made is None:
-        raise RequestError("There is no atlas here to save: make one first.")
-    return files.heads_csv(service, made, where)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aotlens.views import atlas as views
 from app.shell.ids import Ids
 
 ids = Ids(
@@ -10,13 +11,16 @@ ids = Ids(
     "dossier heads links open-heads open-circuits open-paths examples bin weights partners losses motifs path verdict",
     "asked",  # store: {corpus}, what the address names, until an atlas of it is made
     "made",  # store: the key of the job whose atlas was made last
-    "shown",  # store: {checkpoint, corpus, key, name} of the atlas that is shown (Atlases.choose); None when none is
+    "shown",  # store: {checkpoint, corpus, key, name, layers, heads} of the atlas that is shown; None when none is
     "head",  # store: [layer, head]
-    "chosen",  # store: the same with layer, head, layers and heads: the head whose dossier is open
+    "chosen",  # store: `shown` with layer, head, and whether somebody picked that head
     "led",  # store: {checkpoint} of the guided path
+    "drawn weighed walked",  # stores: what the panels' pictures are of
 )
 
-#: Panels that follow the atlas, the chosen head, and the guided path.
-LISTS = (ids.TABLE, ids.SCATTER)
-DOSSIER = (ids.DOSSIER, ids.EXAMPLES, ids.WEIGHTS, ids.PARTNERS, ids.LOSSES, ids.MOTIFS)
-GUIDED = (ids.PATH, ids.VERDICT)
+#: Panels by what they show: of the atlas and the chosen head, and of the guided path.
+VIEWS = {
+    ids.TABLE: views.HEADS, ids.SCATTER: views.SCORES, ids.DOSSIER: views.DOSSIER, ids.EXAMPLES: views.EXAMPLES,
+    ids.MOTIFS: views.MOTIFS, ids.WEIGHTS: views.WEIGHTS, ids.LOSSES: views.LOSSES, ids.PARTNERS: views.PARTNERS,
+}  # fmt: skip
+GUIDED = {ids.VERDICT: views.CIRCUIT}

@@ -7,23 +7,35 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import dcc, html
 
+from aotlens.plots.atlas import column_title
 from app.core import Core
-from app.pages.atlas import explanations, words
 from app.pages.atlas.address import AtlasState
-from app.pages.atlas.ids import ids
+from app.pages.atlas.ids import GUIDED, VIEWS, ids
 from app.pages.atlas.service import Atlases
 from app.pages.atlas.service_path import CHECKPOINT
 from app.shell import ids as shell
 from app.shell.background import job_bar
 from app.shell.choices import head_picker
 from app.shell.controls import link_button
-from app.shell.graph import caption, figure
+from app.shell.graph import caption
 from app.shell.own_texts import own_text, text_choice
-from app.shell.panel import panel, tabs
+from app.shell.panel import about, panel, tabs
 from app.shell.prompt import checkpoint_choice
 from app.shell.tables import grid
+from app.shell.views import about_view, view_panel
 
-_TABLES = ("csv", "python")
+_EXPLAIN_FORM = about(
+    "Everything that is measured of every head of a checkpoint, from one pass over windows spread over a text, the "
+    "weights, and runs without each head. Of training text only the documents that were held out are read. The "
+    "atlases of the bundled checkpoints are stored with aotlens; on another text one is made in the background, and "
+    "what is done is kept on disk.",
+    source="aotlens.heads.atlas; docs/atlas.md",
+)
+_EXPLAIN_PATH = about(
+    "Six views, in order, that find the circuit by which a small model continues what it has read before. Every number "
+    "is measured: from the stored atlas, from the text that the step opens, or from runs without the heads.",
+    source="In-context Learning and Induction Heads (Olsson et al. 2022)",
+)
 #: How much of a text may be read, in tokens.
 TOKENS = (16_384, 65_536, 200_000)
 
@@ -38,6 +50,7 @@ def layout(core: Core, service: Atlases, state: AtlasState) -> html.Div:
             dcc.Store(id=ids.SHOWN),
             dcc.Store(id=ids.HEAD, data=state.head),
             dcc.Store(id=ids.CHOSEN),
+            *(dcc.Store(id=keys) for keys in (ids.DRAWN, ids.WEIGHED, ids.WALKED)),
             dcc.Store(id=ids.LED, data={"checkpoint": CHECKPOINT}),
             _form(core, state),
             tabs(
@@ -68,35 +81,18 @@ def _form(core: Core, state: AtlasState) -> html.Section:
         ],
         className="atlas-make",
     )  # fmt: skip
-    return panel(
-        ids.FORM,
-        "What every head does",
-        explanations.FORM,
-        [
-            html.Div(
-                [
-                    checkpoint_choice(ids.CHECKPOINT, core.catalog, checkpoint, reads_text=True),
-                    html.Div(
-                        [
-                            html.Div(id=shell.body(ids.FORM), className="meaning", role="status"),
-                            html.Details(
-                                [
-                                    html.Summary("On another text"),
-                                    make,
-                                    own_text(ids.CORPUS, ids.PASTED, core.settings),
-                                ],
-                                className="atlas-another",
-                                open=state.corpus is not None,
-                            ),
-                        ],
-                        className="atlas-about",
-                    ),
-                ],
-                className="atlas-choices",
-            ),
-            job_bar(ids.FORM),
-        ],
+    another = html.Details(
+        [html.Summary("On another text"), make, own_text(ids.CORPUS, ids.PASTED, core.settings)],
+        className="atlas-another",
+        open=state.corpus is not None,
     )
+    said = html.Div(id=shell.body(ids.FORM), className="meaning", role="status")
+    choices = [
+        checkpoint_choice(ids.CHECKPOINT, core.catalog, checkpoint, reads_text=True),
+        html.Div([said, another], className="atlas-about"),
+    ]
+    content = [html.Div(choices, className="atlas-choices"), job_bar(ids.FORM)]
+    return panel(ids.FORM, "What every head does", _EXPLAIN_FORM, content)
 
 
 def _all_heads(state: AtlasState) -> html.Div:
@@ -106,7 +102,7 @@ def _all_heads(state: AtlasState) -> html.Div:
     )  # fmt: skip
     axes = [
         dmc.Select(
-            id=id, data=[{"value": value, "label": words.title(value)}], value=value, allowDeselect=False,
+            id=id, data=[{"value": value, "label": column_title(value)}], value=value, allowDeselect=False,
             searchable=True, size="xs", w=190, **{"aria-label": label},
         )
         for id, value, label in ((ids.Y, state.y, "Vertical axis"), (ids.X, state.x, "Horizontal axis"))
@@ -114,13 +110,10 @@ def _all_heads(state: AtlasState) -> html.Div:
     table = grid(shell.table(ids.TABLE), key="name", height=470, header=64)
     return html.Div(
         [
-            panel(
-                ids.TABLE, "All heads", explanations.TABLE, [caption(ids.TABLE), table], controls=search,
-                exports=_TABLES, follows=ids.SHOWN,
-            ),
-            panel(
-                ids.SCATTER, "Two scores", explanations.SCATTER, figure(ids.SCATTER, "graph-atlas"),
-                controls=[axes[0], html.Span("against"), axes[1]], exports=("png", "svg", *_TABLES), follows=ids.SHOWN,
+            _panel(ids.TABLE, [caption(ids.TABLE), table], controls=search),
+            view_panel(
+                ids.SCATTER, VIEWS[ids.SCATTER], "graph-atlas", captioned=False, follows=ids.CHOSEN,
+                controls=[axes[0], html.Span("against"), axes[1]],
             ),
         ],
         className="atlas-lists",
@@ -137,53 +130,27 @@ def _dossier(core: Core, state: AtlasState) -> html.Div:
         id=ids.BIN, data=[str(place) for place in range(10)], value="" if state.bin is None else str(state.bin),
         size="xs", **{"aria-label": "Attention away from key 0"},
     )  # fmt: skip
+    head = [head_picker(ids.HEADS, ids.HEAD), html.Div(id=shell.body(ids.DOSSIER), className="atlas-says")]
+    examples = [caption(ids.EXAMPLES), html.Div(id=shell.body(ids.EXAMPLES))]
     return html.Div(
         [
-            panel(
-                ids.DOSSIER, "One head", explanations.DOSSIER,
-                html.Div(
-                    [head_picker(ids.HEADS, ids.HEAD), html.Div(id=shell.body(ids.DOSSIER), className="atlas-says")],
-                    className="atlas-head",
-                ),
-                controls=links, follows=ids.CHOSEN,
-            ),
-            html.Div(
-                [
-                    _of_head(
-                        ids.EXAMPLES, "In the text", explanations.EXAMPLES,
-                        [caption(ids.EXAMPLES), _body(ids.EXAMPLES)], controls=bins,
-                    ),
-                    _of_head(ids.MOTIFS, "Motifs beside chance", explanations.MOTIFS, _body(ids.MOTIFS)),
-                ],
-                className="stack",
-            ),
-            _of_head(ids.WEIGHTS, "In the weights", explanations.WEIGHTS, _body(ids.WEIGHTS)),
-            html.Div(
-                [
-                    _of_head(ids.LOSSES, "Without it", explanations.LOSSES, _body(ids.LOSSES)),
-                    _of_head(ids.PARTNERS, "Reads and feeds", explanations.PARTNERS, _body(ids.PARTNERS)),
-                ],
-                className="stack",
-            ),
+            _panel(ids.DOSSIER, html.Div(head, className="atlas-head"), controls=links, exports=()),
+            html.Div([_panel(ids.EXAMPLES, examples, controls=bins), _panel(ids.MOTIFS)], className="stack"),
+            _panel(ids.WEIGHTS),
+            html.Div([_panel(ids.LOSSES), _panel(ids.PARTNERS)], className="stack"),
         ],
         className="atlas-dossier",
-    )  # fmt: skip
+    )
 
 
 def _path() -> html.Div:
-    return html.Div(
-        [
-            panel(ids.PATH, "To the induction circuit in six views", explanations.PATH, _body(ids.PATH),
-                  follows=ids.LED),
-            panel(ids.VERDICT, "Verdict", explanations.VERDICT, _body(ids.VERDICT), exports=_TABLES, follows=ids.LED),
-        ],
-        className="atlas-path",
-    )  # fmt: skip
+    body = html.Div(id=shell.body(ids.PATH))
+    path = panel(ids.PATH, "To the induction circuit in six views", _EXPLAIN_PATH, body, follows=ids.LED)
+    return html.Div([path, _panel(ids.VERDICT, follows=ids.LED)], className="atlas-path")
 
 
-def _of_head(id: str, title: str, explanation: Any, content: Any, *, controls: Any = None) -> html.Section:
-    return panel(id, title, explanation, content, controls=controls, exports=_TABLES, follows=ids.CHOSEN)
-
-
-def _body(id: str) -> html.Div:
-    return html.Div(id=shell.body(id))
+def _panel(id: str, content: Any = None, *, follows: str = ids.CHOSEN, **rest: Any) -> html.Section:
+    """The panel of a view that the page draws itself; its body alone for no content."""
+    view, inside = {**VIEWS, **GUIDED}[id], content or html.Div(id=shell.body(id))
+    rest = {"exports": ("csv", "python"), **rest}
+    return panel(id, view.title, about_view(view), inside, follows=follows, **rest)

@@ -2,62 +2,61 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dash import dcc, html
 
-from app.core.files import File, csv_file
+from aotlens.views.atlas import Chosen
 from app.pages.atlas import words
+from app.pages.atlas.dossier import small_table
 from app.pages.atlas.ids import GUIDED, ids
 from app.pages.atlas.service import Atlases
-from app.pages.atlas.service_path import CHECKPOINT, Step, guided, steps
-from app.pages.atlas.tables import small_table
-from app.shell import ids as shell
+from app.pages.atlas.service_path import Step, path_of, steps
 from app.shell.app import App
-from app.shell.callbacks import Answer, guarded
 from app.shell.props import stores
-from app.shell.sharing import save_files, when_seen
+from app.shell.sharing import save_files
+from app.shell.views import Own, show_views, tables
+
+if TYPE_CHECKING:
+    from aotlens.heads import InductionCircuit
 
 
 def register(app: App, service: Atlases) -> None:
     """The path's callbacks."""
-    when_seen(app, ids.LED, GUIDED)
+    view = GUIDED[ids.VERDICT]
 
-    @guarded(app, panel=ids.PATH, inputs=stores(led=shell.seen(ids.PATH)), parts=("body",))
-    def show_steps(led: Any) -> Answer:
-        return led and {"body": html.Ol([_step(step) for step in steps(service)], className="atlas-steps")}
+    def chosen(led: Any) -> Chosen:
+        return path_of(service).chosen
 
-    @guarded(app, panel=ids.VERDICT, inputs=stores(led=shell.seen(ids.VERDICT)), parts=("body",))
-    def judge(led: Any) -> Answer:
-        if led is None:
-            return None
-        _, circuit = guided(service)
-        rows = [
-            (str(place), check.claim, check.measured,
-             html.Span("✓ holds" if check.holds else "✗ fails", className="met" if check.holds else "unmet"))
-            for place, check in enumerate(circuit.checks, start=1)
-        ]  # fmt: skip
-        claims = small_table(("", "claim", "measured", ""), rows)
-        each = circuit.each
-        alone = [
-            (
-                words.name(head),
-                words.signed(change, "+.2f"),
-                words.between(low, high, "+.2f"),
-                f"{change / circuit.gain:.0%}",
-            )
-            for head, change, (low, high) in zip(each.heads, each.changes, each.intervals(), strict=True)
-        ]
-        heading = html.H3("Each head alone, on random tokens that come again", className="atlas-heading")
-        table = small_table(("without", "loss, nats", "95%", "of the gain"), alone, numbers=(1, 2, 3))
-        return {"body": [html.P(circuit.verdict, className="atlas-verdict"), claims, heading, table]}
+    def show_steps(chosen: Chosen, circuit: InductionCircuit) -> dict[str, Any]:
+        return {"body": html.Ol([_step(step) for step in steps(service)], className="atlas-steps")}
 
-    save_files(app, {shell.export(ids.VERDICT, "csv"): lambda led: verdict_csv(service)}, stores(led=ids.LED))
+    panels = {ids.PATH: Own(view=view, draw=show_steps), ids.VERDICT: Own(view=view, draw=judge)}
+    show_views(app, service.workshop, panels, chosen, shown=ids.LED, keys=ids.WALKED, inputs={})
+    save_files(app, tables(service.workshop, GUIDED, chosen), stores(shown=ids.LED))
 
 
-def verdict_csv(service: Atlases) -> File:
-    """One row an induction head."""
-    return csv_file(f"induction-{CHECKPOINT}.csv", guided(service)[1].to_frame())
+def judge(chosen: Chosen, circuit: InductionCircuit) -> dict[str, Any]:
+    """The five claims, and what each head of the model is worth alone."""
+    rows = [
+        (str(place), check.claim, check.measured,
+         html.Span("✓ holds" if check.holds else "✗ fails", className="met" if check.holds else "unmet"))
+        for place, check in enumerate(circuit.checks, start=1)
+    ]  # fmt: skip
+    claims = small_table(("", "claim", "measured", ""), rows)
+    each = circuit.each
+    alone = [
+        (
+            words.name(head),
+            words.signed(change, "+.2f"),
+            words.between(low, high, "+.2f"),
+            f"{change / circuit.gain:.0%}",
+        )
+        for head, change, (low, high) in zip(each.heads, each.changes, each.intervals(), strict=True)
+    ]
+    heading = html.H3("Each head alone, on random tokens that come again", className="atlas-heading")
+    table = small_table(("without", "loss, nats", "95%", "of the gain"), alone, numbers=(1, 2, 3))
+    return {"body": [html.P(circuit.verdict, className="atlas-verdict"), claims, heading, table]}
 
 
 def _step(step: Step) -> html.Li:

@@ -1,31 +1,27 @@
-"""Atlases: those that come with bundled checkpoints, and new ones in the background; what of them is listed."""
+"""Atlases: those that come with bundled checkpoints, and new ones in the background."""
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from aotlens.files import without_folder
+from aotlens.views import Call
+from aotlens.views.atlas import FIRST_X, FIRST_Y, HOWS, N_ABLATED, Chosen
 from app.core import Core
 from app.core.cache import Cache
 from app.core.errors import RequestError
 from app.core.jobs import Job, Jobs, Report
+from app.core.workshop import AppWorkshop
+from app.pages.atlas.address import AtlasState
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
-
-    from aotlens.circuits import StrongestRows
     from aotlens.conventions import Head
-    from aotlens.heads import Atlas, InductionCircuit
+    from aotlens.heads import Atlas
 
-#: Kinds of replacement that an atlas of this page measures, and on how many windows.
-HOWS, N_ABLATED = ("position_mean", "fixed_pattern"), 32
-#: Tokens whose rows of a circuit are looked through: the most frequent ones of the training text.
-_FREQUENT = 512
-#: Rows of a circuit that are listed.
-_N_ROWS = 5
+_GONE = "This atlas is no longer in memory: make it again."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,15 +38,15 @@ class Order:
 class Made:
     """An atlas and what it was made of."""
 
-    checkpoint: str
+    chosen: Chosen
+    """The same as views ask for it."""
     corpus: str | None
-    """None: it is stored with the checkpoint."""
+    """A corpus's name, or the key of a text of somebody's own; None: it is stored with the checkpoint."""
     about: str
     """What was read, in words."""
     atlas: Atlas
     key: str
     """Another atlas has another one."""
-    tokens: int
 
 
 class Atlases:
@@ -58,11 +54,10 @@ class Atlases:
 
     def __init__(self, core: Core) -> None:
         self.core, self.jobs = core, Jobs(kept=16, memory=core.memory, seconds=core.settings.job_seconds)
+        self.workshop = _Workshop(core, self)
         self._stored: Cache[tuple[str, str], Made | None] = core.memory.cache(16)
-        self._frames: Cache[str, pd.DataFrame] = core.memory.cache(16)
-        self._rows: Cache[tuple[Any, ...], StrongestRows] = core.memory.cache(256)
-        self._paths: Cache[str, InductionCircuit] = core.memory.cache(4)
         self._keys: dict[tuple[str, str], str] = {}
+        self._stamps: dict[int, str] = {}
 
     # ── which atlas ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -74,26 +69,22 @@ class Atlases:
         """
         name = checkpoint or self.core.catalog.default()
         done = self.done(made) or self.done(self._keys.get((str(name), corpus or "")))
-        shown = done if done is not None and done.checkpoint == name else self.stored(name)
+        shown = done if done is not None and done.chosen.checkpoint == name else self.stored(name)
         if shown is None:
             return None
         first = name == self.core.catalog.default()
         key = None if shown.corpus is None else shown.key
-        return {"checkpoint": None if first else name, "corpus": shown.corpus, "key": key, "name": name}
+        n_layers, n_heads = shown.atlas.entropy.shape
+        return {
+            "checkpoint": None if first else name, "corpus": shown.corpus, "key": key, "name": name,
+            "layers": n_layers, "heads": n_heads,
+        }  # fmt: skip
 
-    def shown(self, choice: dict[str, Any] | None) -> Made | None:
+    def shown(self, choice: Mapping[str, Any] | None) -> Made | None:
         """What `choose` chose; None where there is none any more."""
         if not choice:
             return None
         return self.done(choice["key"]) if choice["key"] else self.stored(choice["name"])
-
-    def of(self, checkpoint: str | None, corpus: str | None) -> Made:
-        """The atlas that an address names. Raises RequestError where there is none."""
-        made = self.shown(self.choose(checkpoint, corpus, None))
-        if made is None:
-            name = checkpoint or self.core.catalog.default()
-            raise RequestError(f"There is no atlas of {name} yet: choose a text above, and press Make the atlas.")
-        return made
 
     def stored(self, checkpoint: str | None) -> Made | None:
         """The atlas that comes with a checkpoint; None for one that has none, or other weights of that name.
@@ -104,25 +95,22 @@ class Atlases:
         return self._stored.get((info.name, info.weights_sha256), lambda: self._read(info))
 
     def _read(self, info: Any) -> Made | None:
-        from aotlens.heads.atlas_records import AtlasRecord, bundled_atlas_path
-        from aotlens.results import load
+        from aotlens.heads.atlas_records import bundled_atlas_path
 
         path = bundled_atlas_path(info.name)
         if info.problem is not None or not path.exists():
             return None
+        key = f"stored:{info.name}:{info.weights_sha256}"
+        chosen = Chosen(checkpoint=info.name, distillation=_distillation(info), stamp=_stamp(key))
         try:
-            record: AtlasRecord = load(path, AtlasRecord)
+            record = chosen.record.run(self.workshop)
         except ValueError as error:
             raise RequestError(f"The atlas can't be read. {without_folder(error, path)}") from error
         if not record.belongs_to(info):
             return None
-        tokens = record.atlas.examples.tokens.size
         held_out = f"{len(record.documents)} held-out documents of " if record.documents else ""
-        return Made(
-            checkpoint=info.name, corpus=None, about=f"{held_out}{record.corpus}, {tokens:,} tokens (stored)",
-            atlas=dataclasses.replace(record.atlas, distillation=_distillation(info)),
-            key=f"stored:{info.name}:{info.weights_sha256}", tokens=tokens,
-        )  # fmt: skip
+        about = f"{held_out}{record.corpus}, {record.atlas.examples.tokens.size:,} tokens (stored)"
+        return Made(chosen=chosen, corpus=None, about=about, atlas=record.atlas, key=key)
 
     def done(self, key: str | None) -> Made | None:
         """A finished atlas; None where there is none any more."""
@@ -151,90 +139,78 @@ class Atlases:
             model, text.corpus, n_tokens=order.tokens, hows=HOWS, n_ablated=N_ABLATED,
             progress=lambda done, total: report(done, total, "measuring heads"),
         )  # fmt: skip
-        self._keys[(order.checkpoint, order.corpus)] = key
-        return Made(
-            checkpoint=order.checkpoint, corpus=order.corpus, about=f"{text.about}: {made.examples.tokens.size:,} "
-            "tokens", atlas=made, key=key, tokens=order.tokens,
+        stamp = _stamp(key)
+        self._keys[order.checkpoint, order.corpus] = self._stamps[stamp] = key
+        chosen = Chosen(
+            checkpoint=order.checkpoint, corpus=self.core.corpora.opening(order.corpus), tokens=order.tokens,
+            stamp=stamp,
         )  # fmt: skip
+        about = f"{text.about}: {made.examples.tokens.size:,} tokens"
+        return Made(chosen=chosen, corpus=order.corpus, about=about, atlas=made, key=key)
 
-    # ── what is listed ──────────────────────────────────────────────────────────────────────────────────────
+    def stamped(self, stamp: int) -> Atlas:
+        """The atlas that was made in the background and has this stamp. Raises RequestError where it is gone."""
+        made = self.done(self._stamps.get(stamp))
+        if made is None:
+            raise RequestError(_GONE)
+        return made.atlas
 
-    def frame(self, made: Made) -> pd.DataFrame:
-        """A row a head; `name` is the head as it is written."""
+    # ── what is chosen in it ────────────────────────────────────────────────────────────────────────────────
 
-        def make() -> pd.DataFrame:
-            frame = made.atlas.to_frame()
-            frame.insert(0, "name", [f"{row.layer}.{row.head}" for row in frame.itertuples()])
-            return frame
+    def values(
+        self, shown: Mapping[str, Any], where: str | None = None, x: str = FIRST_X, y: str = FIRST_Y,
+        bin: str | None = None,
+    ) -> Chosen:  # fmt: skip
+        """What the page says that it shows. Raises RequestError for an atlas that is no longer there."""
+        made = self.shown(shown)
+        if made is None:
+            raise RequestError(_GONE)
+        head = (int(shown["layer"]), int(shown["head"])) if shown["picked"] else None
+        return _chosen(made, where, x, y, head, int(bin) if bin else None)
 
-        return self._frames.get(made.key, make)
-
-    def scores(self, made: Made) -> list[str]:
-        """The columns that are numbers, which the scatter can be of."""
-        columns = self.frame(made).select_dtypes("number").columns
-        return [name for name in columns if name not in ("layer", "head") and not name.endswith(("_low", "_high"))]
-
-    def found(self, made: Made, where: str | None) -> np.ndarray:
-        """Which rows a search finds. Raises RequestError for a search that cannot be read."""
-        from aotlens.heads.head_search import rows_where
-
-        try:
-            return rows_where(self.frame(made).drop(columns="name"), where or "")
-        except ValueError as error:
-            raise RequestError(f"Heads where {error}") from error
-
-    # ── one head ────────────────────────────────────────────────────────────────────────────────────────────
-
-    def strongest(self, checkpoint: str, head: Head, kind: str, through: Head | None, side: str) -> StrongestRows:
-        """The rows that a head's circuit is sharpest about, among the most frequent tokens of the training text.
-
-        Its QK circuit's queries or keys (`side`) may come through an earlier head. Raises RequestError where there is
-        no such circuit.
-        """
-        import torch
-
-        from aotlens.circuits import ov_circuit, qk_circuit, strongest_rows
-
-        loaded = self.core.catalog.load(checkpoint)
-
-        def make() -> StrongestRows:
-            try:
-                sides = ["tokens", "tokens" if kind == "qk" else "logits"]
-                if through is not None:
-                    sides[side == "k"] = f"{through[0]}.{through[1]}"
-                circuit = (qk_circuit if kind == "qk" else ov_circuit)(loaded.model, head, *sides)
-                counts = loaded.model.unigram_counts
-                frequent = torch.arange(circuit.shape[0]) if counts is None else counts.argsort(descending=True).cpu()
-                return strongest_rows(circuit, frequent[:_FREQUENT], n=_N_ROWS)
-            except ValueError as error:
-                raise RequestError(str(error)) from error
-
-        return self._rows.get((loaded.key, head, kind, through, side), make)
-
-    # ── the guided path ─────────────────────────────────────────────────────────────────────────────────────
-
-    def induction(self, made: Made) -> InductionCircuit:
-        """The induction circuit of a checkpoint, measured once. Raises RequestError where there is none."""
-        from aotlens.heads import induction_circuit
-
-        loaded = self.core.catalog.load(made.checkpoint)
-
-        def make() -> InductionCircuit:
-            try:
-                with loaded.exclusive:
-                    return induction_circuit(loaded.model, made.atlas)
-            except ValueError as error:
-                raise RequestError(f"There is no path to walk: {error}") from error
-
-        return self._paths.get(made.key, make)
+    def of_address(self, state: AtlasState) -> Chosen:
+        """What an address says. Raises RequestError for an atlas that is not there."""
+        made = self.shown(self.choose(state.checkpoint, state.corpus, None))
+        if made is None:
+            name = state.checkpoint or self.core.catalog.default()
+            raise RequestError(f"There is no atlas of {name} yet: choose a text above, and press Make the atlas.")
+        return _chosen(made, state.where, state.x, state.y, state.head, state.bin)
 
 
-def _distillation(info: Any) -> Any:
-    """The bundled distillation of a checkpoint, whose errors stand among its scores; None where there is none."""
-    from aotlens.distill.records import bundled_distillations_folder, load_record
+def _chosen(made: Made, where: str | None, x: str, y: str, head: Head | None, bin: int | None) -> Chosen:
+    from aotlens.heads import find_heads
+
+    readable = where = where or ""
+    try:
+        find_heads(made.atlas, where)
+    except ValueError:
+        readable = ""
+    return replace(made.chosen, where=where, readable=readable, x=x, y=y, head=head, bin=bin)
+
+
+class _Workshop(AppWorkshop):
+    """Atlases that were made in the background, by their stamps; stored ones and what is computed of any are kept."""
+
+    def __init__(self, core: Core, service: Atlases) -> None:
+        super().__init__(core, core.settings.n_views)
+        self._service = service
+
+    def call(self, node: Call, work: Callable[[], Any]) -> Any:
+        """An atlas that was made, or what has been kept of a call."""
+        if node.function == "aotlens.heads.atlas":
+            return self._service.stamped(node.stamp)
+        return super().call(node, work)
+
+
+def _stamp(key: str) -> int:
+    return int(hashlib.sha256(key.encode()).hexdigest()[:12], 16)
+
+
+def _distillation(info: Any) -> str | None:
+    """The name of a checkpoint's bundled distillation, whose errors stand among its scores; None where it has none."""
+    from aotlens.distill.records import bundled_distillations_folder, load_record, record_paths
 
     path = bundled_distillations_folder() / f"{info.name}.safetensors"
-    if not path.exists():
+    if not path.exists() or not load_record(path).belongs_to(info):
         return None
-    record = load_record(path)
-    return record.distillation if record.belongs_to(info) else None
+    return next(name for name, each in record_paths().items() if each == path)

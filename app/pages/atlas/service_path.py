@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aotlens.plots import glyphs
+from aotlens.views.atlas import CIRCUIT
 from app.core.errors import RequestError
 from app.core.examples import EXAMPLES
 from app.pages.atlas import words
@@ -33,12 +34,18 @@ class Step:
     """(text, address), the view itself first."""
 
 
-def guided(service: Atlases) -> tuple[Made, InductionCircuit]:
-    """The atlas that the path is about, and its circuit. Raises RequestError where either is not here."""
+def path_of(service: Atlases) -> Made:
+    """The atlas that the path is about. Raises RequestError where it is not here."""
     made = service.stored(CHECKPOINT)
     if made is None:
         raise RequestError(f"The path is about {CHECKPOINT}, whose atlas is not here.")
-    return made, service.induction(made)
+    return made
+
+
+def guided(service: Atlases) -> tuple[Made, InductionCircuit]:
+    """The same, and its circuit. Raises RequestError where either is not here."""
+    made = path_of(service)
+    return made, service.workshop.result(CIRCUIT, made.chosen)
 
 
 def steps(service: Atlases) -> list[Step]:

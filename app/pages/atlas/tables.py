@@ -1,4 +1,4 @@
-"""The Atlas page's tables: all heads, and what belongs to one of them."""
+"""The Atlas page's table of all heads."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dash import html
-
 from aotlens.heads import label_words
-from app.pages.atlas import words
+from aotlens.plots.atlas import column_help, column_title
 from app.shell.tables import number
 
 if TYPE_CHECKING:
@@ -37,9 +35,9 @@ def head_columns(frame: pd.DataFrame, listed: Sequence[str]) -> list[dict[str, A
     ]  # fmt: skip
     for column in listed:
         if frame[column].dtype.kind in "fiu":
-            defs.append(number(column, words.title(column), _FORMS.get(column, ".2f"), words.help_of(column)))
+            defs.append(number(column, column_title(column), _FORMS.get(column, ".2f"), column_help(column)))
         else:
-            defs.append({"field": column, "headerName": words.title(column), "headerTooltip": words.help_of(column)})
+            defs.append({"field": column, "headerName": column_title(column), "headerTooltip": column_help(column)})
     return defs
 
 
@@ -48,7 +46,7 @@ def head_rows(frame: pd.DataFrame, listed: Sequence[str]) -> list[dict[str, Any]
     rows = []
     for record in frame.to_dict("records"):
         layer, head = int(record["layer"]), int(record["head"])
-        row: dict[str, Any] = {"name": record["name"], "order": layer * 10**6 + head, "goto": [layer, head]}
+        row: dict[str, Any] = {"name": f"{layer}.{head}", "order": layer * 10**6 + head, "goto": [layer, head]}
         for column in listed:
             value = record[column]
             if column == "label":
@@ -59,14 +57,3 @@ def head_rows(frame: pd.DataFrame, listed: Sequence[str]) -> list[dict[str, Any]
                 row[column] = None if math.isnan(value) else float(value)
         rows.append(row)
     return rows
-
-
-def small_table(titles: Sequence[str], rows: Sequence[Sequence[Any]], *, numbers: Sequence[int] = ()) -> html.Table:
-    """A table of a few rows; `numbers` are the columns that are numbers."""
-
-    def kind(place: int) -> str:
-        return "number" if place in numbers else ""
-
-    head = html.Tr([html.Th(title, scope="col", className=kind(place)) for place, title in enumerate(titles)])
-    body = [html.Tr([html.Td(cell, className=kind(place)) for place, cell in enumerate(row)]) for row in rows]
-    return html.Table([html.Thead(head), html.Tbody(body)], className="effect atlas-small")

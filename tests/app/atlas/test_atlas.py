@@ -8,29 +8,29 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 import pytest
-import torch
 from playwright.sync_api import expect
 
 from aotlens.checkpoints.catalog import bundled_folder  # the fixtures' own patch comes after this import
-from aotlens.circuits import qk_circuit
-from aotlens.heads import atlas, stored_atlas
+from aotlens.heads import atlas, head_dossier, stored_atlas
+from aotlens.plots import glyphs
+from aotlens.views.atlas import HOWS, N_ABLATED
 from app.core import Core
 from app.core.address import parse_query
 from app.core.corpora import PASTED
 from app.core.errors import RequestError
 from app.core.settings import Settings
 from app.factory import create_app
-from app.pages.atlas import files, service_dossier, words
+from app.pages.atlas import dossier, words
 from app.pages.atlas.address import ADDRESS, AtlasState
-from app.pages.atlas.callbacks import make_file, order_of
-from app.pages.atlas.ids import ids
-from app.pages.atlas.service import HOWS, N_ABLATED, Atlases, Made
+from app.pages.atlas.callbacks import order_of
+from app.pages.atlas.ids import VIEWS, ids
+from app.pages.atlas.service import Atlases, Made
 from app.pages.atlas.service_path import CHECKPOINT, guided, steps
 from app.shell import ids as shell
 from app.shell.app import App
+from app.shell.views import tables
 from tests.app.conftest import TEXT, fits, in_the_first_screen, opened, query, save_tiny, serve, settled, wait, written
 
 if TYPE_CHECKING:
@@ -71,11 +71,10 @@ def made(service: Atlases) -> Made:
 
 def test_the_stored_atlas_is_shown_of_its_own_weights_only(service: Atlases, made: Made, tmp_path: Path) -> None:
     assert service.choose(None, None, None) == {
-        "checkpoint": None, "corpus": None, "key": None, "name": CHECKPOINT,
+        "checkpoint": None, "corpus": None, "key": None, "name": CHECKPOINT, "layers": 2, "heads": 4,
     }  # fmt: skip
-    shown = service.frame(made)
-    pd.testing.assert_frame_equal(shown.drop(columns=["name", "ffn_error"]), STORED.to_frame())
-    assert list(shown["name"][:2]) == ["0.0", "0.1"] and "65,536 tokens (stored)" in words.shown(made)[1]
+    pd.testing.assert_frame_equal(made.atlas.to_frame().drop(columns="ffn_error"), STORED.to_frame())
+    assert "65,536 tokens (stored)" in words.shown(made)[1]
     assert service.choose("tiny-mhsa", None, None) is None
     save_tiny(tmp_path, CHECKPOINT)
     assert Atlases(Core.start(Settings(checkpoints=(tmp_path,)))).stored(CHECKPOINT) is None
@@ -95,61 +94,48 @@ def test_an_atlas_on_ones_own_text_is_the_librarys(own_app: App, service: Atlase
     )  # fmt: skip
     pd.testing.assert_frame_equal(own.atlas.to_frame(), expected.to_frame())
     # The address names the text: after a reload it is found, of its own checkpoint only.
-    assert service.of("tiny-mhsa", order.corpus) is own
+    assert service.shown(service.choose("tiny-mhsa", order.corpus, None)) is own
     assert service.shown(service.choose(CHECKPOINT, order.corpus, job.key)) is service.stored(CHECKPOINT)
     with pytest.raises(RequestError, match="There is no text to read"):
         order_of(service, "tiny-mhsa", PASTED, " ", None)
     with pytest.raises(RequestError, match="no atlas of tiny-mhsa yet"):
-        service.of("tiny-mhsa", None)
+        service.of_address(AtlasState(checkpoint="tiny-mhsa"))
 
 
-def test_files_have_what_is_found_and_searches_say_what_is_wrong(service: Atlases, made: Made) -> None:
-    saved = make_file(service, ids.TABLE, service.choose(None, None, None), "induction_random > 0.4")
+def test_what_the_page_shows_is_of_its_atlas_and_a_picked_head(service: Atlases) -> None:
+    shown = {**service.choose(None, None, None), "layer": 0, "head": 0, "picked": False}
+    chosen = service.values(shown, "induktion > 1", "copying", "entropy", "4")
+    assert (chosen.where, chosen.readable, chosen.head, chosen.bin) == ("induktion > 1", "", None, 4)
+    assert service.values({**shown, "layer": 1, "picked": True}, "layer = 1").head == (1, 0)
+    saved = tables(service.workshop, VIEWS, service.values)[shell.export(ids.TABLE, "csv")](
+        shown, where="induction_random > 0.4"
+    )
     frame = pd.read_csv(io.BytesIO(saved.content), keep_default_na=False)
-    assert list(frame["head"]) == [0, 1, 3] and list(frame["layer"]) == [1, 1, 1]
-    assert set(STORED.to_frame()) <= set(frame)
-    with pytest.raises(RequestError, match=r"Heads where 'induktion > 1': there is no column 'induktion'"):
-        service.found(made, "induktion > 1")
-    with pytest.raises(RequestError, match="no atlas here to save"):
-        make_file(service, ids.TABLE, None, None)
-    motifs = files.dossier_frame(service, made, (1, 0), None, ids.MOTIFS)
-    assert set(motifs["motif"]) == set(STORED.motifs.motifs)
-    assert len(files.dossier_frame(service, made, (1, 0), 9, ids.EXAMPLES)) == 4
+    assert list(frame["head"]) == [0, 1, 3] and set(STORED.to_frame()) <= set(frame)
+    with pytest.raises(RequestError, match="no longer in memory"):
+        service.values({**shown, "key": "gone"})
 
 
-def test_passages_mark_where_a_head_attends(own_app: App, service: Atlases, made: Made) -> None:
-    tokenizer = own_app.core.catalog.load(CHECKPOINT).model.tokenizer
+def test_passages_mark_where_a_head_attends(own_app: App, service: Atlases) -> None:
+    core = own_app.core
+    tokenizer = core.catalog.load(CHECKPOINT).model.tokenizer
     assert tokenizer is not None
-    for passage, example in zip(
-        service_dossier.passages(service, made, (1, 3), 9), STORED.examples.of("1.3", 9), strict=True
-    ):
+    one = head_dossier(STORED, "1.3", 9)
+    answer = dossier.passages(core, service.of_address(AtlasState(head=(1, 3), bin=9)), one)
+    assert answer["bin"] == "9" and [bin["disabled"] for bin in answer["bins"]] == [n == 0 for n in one.counts]
+    for line, example in zip(answer["body"], one.examples, strict=True):
+        pieces = line.children[1].children
         strings = tokenizer.str_tokens(STORED.examples.tokens[example.sequence].tolist())
-        (at,) = [piece for piece in passage.pieces if piece.kind == "query"]
-        assert at.text == strings[example.query]
-        keys = {k: w for k, w in zip(example.keys, example.weights, strict=True) if w >= 0.05 and k != example.query}
-        marked = [(piece.text, piece.weight) for piece in passage.pieces if piece.kind == "key"]
-        assert marked == [(strings[key], keys[key]) for key in sorted(keys)]
-        if passage.text is not None:
-            _, ids_read = own_app.core.inference.tokens(CHECKPOINT, passage.text)
-            assert ids_read[passage.position] == STORED.examples.tokens[example.sequence, example.query]
-    counts = service_dossier.bins(made, (0, 3))
-    assert sum(counts) == 256 * 254 and service_dossier.chosen_bin(made, (0, 3), 0) == (9 if not counts[0] else 0)
-
-
-def test_what_a_head_looks_for_is_its_circuit(own_app: App, service: Atlases, made: Made) -> None:
-    direct, through, writes = service_dossier.sharpest(service, made, (1, 3))
-    assert "keys through 0.3" in through.title and through.link["right"] == "0.3" and writes.unit == "logits"
-    model = own_app.core.catalog.load(CHECKPOINT).model
-    circuit = qk_circuit(model, "1.3", "tokens", "0.3")
-    whole = (circuit.A @ circuit.B).double()
-    above = whole - (whole.logsumexp(1, keepdim=True) - np.log(whole.shape[1]))
-    assert model.tokenizer is not None
-    token = {text: place for place, text in enumerate(model.tokenizer.str_tokens(range(whole.shape[0])))}
-    for row, entries in through.rows:
-        best = above[token[row]].topk(3)
-        assert [token[text] for text, _ in entries] == best.indices.tolist()
-        np.testing.assert_allclose([value for _, value in entries], best.values, atol=1e-4)
-    assert torch.isfinite(above).all() and len(direct.rows) == 5
+        (at,) = [piece for piece in pieces if "piece-query" in piece.className]
+        assert at.children[0] == glyphs(strings[example.query])
+        weights = dict(zip(example.keys, example.weights, strict=True))
+        keys = sorted(key for key, weight in weights.items() if weight >= 0.05 and key != example.query)
+        marked = [(piece.children[0], piece.children[1].children) for piece in pieces if "piece-key" in piece.className]
+        assert marked == [(glyphs(strings[key]), f"{weights[key]:.2f}".removeprefix("0")) for key in keys]
+        for link in line.children[2:]:
+            asked = parse_query(link.href.partition("?")[2])
+            _, ids_read = core.inference.tokens(CHECKPOINT, asked["text"])
+            assert ids_read[int(asked["position"])] == STORED.examples.tokens[example.sequence, example.query]
 
 
 def test_the_path_has_six_steps_whose_addresses_are_there(own_app: App, service: Atlases) -> None:
@@ -162,8 +148,7 @@ def test_the_path_has_six_steps_whose_addresses_are_there(own_app: App, service:
             state, wrong = pages[path].address.read(search, own_app.core)
             assert wrong == [] and state.checkpoint == CHECKPOINT
     scatter = ADDRESS.parse(walked[0].links[0][1].partition("?")[2])
-    found = service.frame(service.of(scatter.checkpoint, None))[service.found(guided(service)[0], scatter.where)]
-    assert list(found["name"]) == [words.name(head) for head in circuit.heads]
+    assert STORED.where(scatter.where) == circuit.heads
     off = parse_query(walked[5].links[0][1].partition("?")[2])
     assert (off["off"], off["tab"]) == ("1.0,1.1,1.3", "loss")
     said = " ".join(step.means for step in walked)
