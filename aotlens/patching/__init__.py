@@ -1,0 +1,14 @@
+"""Activations of one prompt put into the run of another: what restores an answer, and what it cannot do without.
+
+    pairs = aotlens.data.PromptPairs.induction(model)
+    aotlens.patching.patch(model, pairs, "z").to_frame()
+
+sweep.py     `patch`: every layer and position, or every head, one at a time
+runs.py      a batch of prompts as the model runs them, and the same from one layer and position on
+metrics.py   what is measured of a pair
+"""
+
+from aotlens.patching.metrics import PairMetric
+from aotlens.patching.sweep import HEADS, STREAMS, Patched, patch
+
+__all__ = ["HEADS", "STREAMS", "PairMetric", "Patched", "patch"]
