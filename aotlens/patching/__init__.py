@@ -3,12 +3,14 @@
     pairs = aotlens.data.PromptPairs.induction(model)
     aotlens.patching.patch(model, pairs, "z").to_frame()
 
-sweep.py     `patch`: every layer and position, or every head, one at a time
-runs.py      a batch of prompts as the model runs them, and the same from one layer and position on
-metrics.py   what is measured of a pair
+sweep.py         `patch`: every layer and position, or every head, one at a time
+attribution.py   the same from one gradient, with the largest patched
+runs.py          a batch of prompts as the model runs them, and the same from one layer and position on
+metrics.py       what is measured of a pair
 """
 
+from aotlens.patching.attribution import Attribution, attribution
 from aotlens.patching.metrics import PairMetric
 from aotlens.patching.sweep import HEADS, STREAMS, Patched, patch
 
-__all__ = ["HEADS", "STREAMS", "PairMetric", "Patched", "patch"]
+__all__ = ["HEADS", "STREAMS", "Attribution", "PairMetric", "Patched", "attribution", "patch"]

@@ -38,7 +38,7 @@ class Measure:
     @property
     def unit(self) -> str:
         """What its numbers are measured in."""
-        return UNITS[self.metric] if isinstance(self.metric, str) else getattr(self.metric, "__name__", "metric")
+        return UNITS[self.metric] if isinstance(self.metric, str) else name_of(self.metric)
 
     def of(self, logits: Float[Tensor, "*group pair out"]) -> Float[Tensor, "*group pair"]:
         """The metric of each row. Raises `ValueError` for numbers of another shape, or that are not finite."""
@@ -82,6 +82,11 @@ class Measure:
         if self.metric != "logit_difference":
             return None
         return (read_out[:, self.pairs.answers] - read_out[:, self.pairs.wrong]).T
+
+
+def name_of(metric: str | PairMetric) -> str:
+    """What a metric is called."""
+    return metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
 
 
 def checked_metric(metric: Any) -> str | PairMetric:

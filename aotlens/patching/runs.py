@@ -42,9 +42,13 @@ class Run:
         last = hook_names.resid_post(model.cfg.n_layers - 1)
         kept = {last}
         for layer in range(model.cfg.n_layers):
-            kept |= {hook_names.resid_pre(layer), hook_names.block(layer, "hook_attn_out")}
+            kept |= {
+                hook_names.resid_pre(layer),
+                hook_names.block(layer, "hook_attn_out"),
+                hook_names.resid_post(layer),
+            }
             kept |= {hook_names.attn(layer, name) for name in (hook_names.K, hook_names.V, *names)}
-            kept |= set() if model.cfg.attn_only else {hook_names.mlp_out(layer)}
+            kept |= set() if model.cfg.attn_only else {hook_names.resid_mid(layer), hook_names.mlp_out(layer)}
         _, cache = model.run_with_cache(
             x, return_type=None, names_filter=lambda name: name in kept, return_cache_object=False
         )

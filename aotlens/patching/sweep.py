@@ -6,6 +6,7 @@ to bring the answer back. With "noising" it is the other way round: what the ans
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from torch import Tensor
 from aotlens.conventions import Progress
 from aotlens.data.pairs import PromptPairs
 from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
-from aotlens.patching.metrics import Measure, PairMetric, checked_metric
+from aotlens.patching.metrics import Measure, PairMetric, checked_metric, name_of
 from aotlens.patching.runs import Place, Run, require_bare
 from aotlens.results import Result
 from aotlens.statistics import as_clusters, ratio_intervals
@@ -118,45 +119,28 @@ def patch(
     prompts of different lengths, for MLPs or scores of a model that has none, for a model with hooks, and for a metric
     that is not finite.
     """
-    require_ours(model, "patch")
-    require_bare(model, "patch")
-    _check(model, what, direction)
-    if model.cfg.read_out == "vectors" and not callable(metric):
-        raise ValueError("patch: of a model that writes vectors give a function of its own as the metric.")
-    by_position = what in STREAMS if by_position is None else by_position
-    if what in STREAMS and not by_position:
-        raise ValueError(f"patch: {what} is patched at each position; by_position=False is for heads.")
-    measure = checked_metric(metric)
+    measure, by_position = checked(model, what, metric, direction, by_position)
+    if by_position:
+        require_one_length(pairs, direction)
     cells: list[np.ndarray] = []
     ends: list[np.ndarray] = []
     order: list[int] = []
-    groups = _of_one_length(pairs, model)
-    if by_position and len({lengths[direction == "denoising"] for lengths, _ in groups}) > 1:
-        raise ValueError(
-            "patch: by position, expected prompts of one length, so that positions mean the same in all of them; patch "
-            "pairs of each length by themselves, or heads at all positions."
-        )
-    done = 0
-    for _, rows in groups:
-        for start in range(0, len(rows), batch_size):
-            chosen = rows[start : start + batch_size]
-            part = PromptPairs(pairs=tuple(pairs.pairs[row] for row in chosen))
-            batch = _Batch(model, part, what, measure, direction)
-            cells.append(batch.cells(by_position))
-            ends.append(np.stack([batch.measured(run) for run in (batch.clean, batch.corrupted)], 1))
-            order += chosen
-            done += len(chosen)
-            if progress is not None:
-                progress(done, len(pairs))
+    for rows in batches(pairs, batch_size):
+        batch = Batch(model, PromptPairs(pairs=tuple(pairs.pairs[row] for row in rows)), what, measure, direction)
+        cells.append(batch.cells(by_position))
+        ends.append(np.stack([batch.measured(run) for run in (batch.clean, batch.corrupted)], 1))
+        order += rows
+        if progress is not None:
+            progress(len(order), len(pairs))
     back = np.argsort(order)
     each, both = np.concatenate(cells)[back], np.concatenate(ends)[back]
     words = None if pairs.str_tokens is None else pairs.str_tokens[0][direction == "denoising"]
     return Patched(
         what=what,
         direction=direction,
-        metric=metric if isinstance(metric, str) else getattr(metric, "__name__", "metric"),
+        metric=name_of(measure),
         unit=Measure(metric=measure, pairs=pairs).unit,
-        axes=("layer", *(("head",) if what in HEADS else ()), *(("position",) if by_position else ())),
+        axes=axes_of(what, by_position),
         each=each,
         clean=both[:, 0],
         corrupted=both[:, 1],
@@ -165,7 +149,17 @@ def patch(
     )
 
 
-def _check(model: AttentionOnlyTransformer, what: str, direction: str) -> None:
+def axes_of(what: str, by_position: bool) -> tuple[str, ...]:
+    """What cells are."""
+    return ("layer", *(("head",) if what in HEADS else ()), *(("position",) if by_position else ()))
+
+
+def checked(
+    model: AttentionOnlyTransformer, what: str, metric: str | PairMetric, direction: str, by_position: bool | None
+) -> tuple[str | PairMetric, bool]:
+    """The metric, and whether cells are positions. Raises `ValueError` as `patch` says."""
+    require_ours(model, "patch")
+    require_bare(model, "patch")
     if what not in (*STREAMS, *HEADS):
         raise ValueError(f"what={what!r}: expected one of {', '.join((*STREAMS, *HEADS))}.")
     if direction not in ("denoising", "noising"):
@@ -174,21 +168,42 @@ def _check(model: AttentionOnlyTransformer, what: str, direction: str) -> None:
         raise ValueError(f"what={what!r}: this model has no MLPs.")
     if what in ("q", "k") and not model.cfg.has_query_key:
         raise ValueError(f"what={what!r}: a model with phi={model.cfg.phi!r} has no queries or keys.")
+    if model.cfg.read_out == "vectors" and not callable(metric):
+        raise ValueError("patch: of a model that writes vectors give a function of its own as the metric.")
+    if what in STREAMS and by_position is False:
+        raise ValueError(f"patch: {what} is patched at each position; by_position=False is for heads.")
+    return checked_metric(metric), what in STREAMS if by_position is None else by_position
 
 
-def _of_one_length(pairs: PromptPairs, model: AttentionOnlyTransformer) -> list[tuple[tuple[int, int], list[int]]]:
-    """The numbers of pairs by the lengths of their two prompts."""
+def require_one_length(pairs: PromptPairs, direction: str) -> None:
+    """Raise `ValueError` where the prompts that are run have different lengths, so that positions mean nothing."""
+    if len({len(each.corrupted if direction == "denoising" else each.clean) for each in pairs}) > 1:
+        raise ValueError(
+            "patch: by position, expected prompts of one length, so that positions mean the same in all of them; patch "
+            "pairs of each length by themselves, or heads at all positions."
+        )
+
+
+def batches(pairs: PromptPairs, batch_size: int) -> Iterator[list[int]]:
+    """The numbers of pairs, at most `batch_size` at a time, those together whose two prompts have the same lengths."""
     found: dict[tuple[int, int], list[int]] = {}
     for row, pair in enumerate(pairs):
         found.setdefault((len(pair.clean), len(pair.corrupted)), []).append(row)
-    return sorted(found.items())
+    for rows in found.values():
+        for start in range(0, len(rows), batch_size):
+            yield rows[start : start + batch_size]
 
 
-class _Batch:
+class Batch:
     """Pairs of one length, both runs of them, and what cells are."""
 
     def __init__(
-        self, model: AttentionOnlyTransformer, pairs: PromptPairs, what: str, metric: str | PairMetric, direction: str
+        self,
+        model: AttentionOnlyTransformer,
+        pairs: PromptPairs,
+        what: str,
+        metric: str | PairMetric,
+        direction: str,
     ) -> None:
         self.model, self.pairs, self.what = model, pairs, what
         names = [hook_names.Z] if what in HEADS else []
@@ -230,9 +245,16 @@ class _Batch:
 
     def measured(self, run: Run) -> Float64[np.ndarray, " pair"]:
         """The metric of a run as it is."""
-        return _numbers(self._of(run.final[None]))[0]
+        return _numbers(self.of(run.final[None]))[0]
 
-    def _of(self, final: Float[Tensor, "group pair pos d_model"]) -> Float[Tensor, "group pair"]:
+    def hook(self, layer: int) -> str:
+        """The hook of a layer whose cells are patched."""
+        if self.what in HEADS:
+            return hook_names.attn(layer, _OF_HEADS[self.what])
+        return hook_names.block(layer, f"hook_{self.what}")
+
+    def of(self, final: Float[Tensor, "group pair pos d_model"]) -> Float[Tensor, "group pair"]:
+        """The metric of rows by their last stream."""
         if self._columns is not None:
             columns, constant = self._columns
             return self.measure.checked(self.base.read_out(final, columns) + constant)
@@ -246,20 +268,33 @@ class _Batch:
         found = [self._at(place).reshape(shape) for place in places]  # [*cell, pair]
         return np.moveaxis(np.stack(found, -1) if by_position else found[0], len(shape) - 1, 0)
 
-    def _at(self, place: int | None) -> Float64[np.ndarray, "cell pair"]:
-        """The cells of one position, or of all positions together."""
+    def some(self, cells: Sequence[tuple[int, ...]]) -> Float64[np.ndarray, "cell pair"]:
+        """The metric with each of some cells patched, (layer, position), (layer, head) or (layer, head, position)."""
+        of_heads, alone = self.what in HEADS, len(cells[0]) == 2 and self.what in HEADS
+        found = np.zeros((len(cells), len(self.pairs)))
+        for place in dict.fromkeys(None if alone else cell[-1] for cell in cells):
+            here = [i for i, cell in enumerate(cells) if alone or cell[-1] == place]
+            order = sorted(here, key=lambda i: cells[i])
+            heads: dict[int, list[int]] = {}
+            for i in order:
+                heads.setdefault(cells[i][0], []).append(cells[i][1] if of_heads else 0)
+            found[order] = self._at(place, heads)
+        return found
+
+    def _at(self, place: int | None, heads: Mapping[int, list[int]] | None = None) -> Float64[np.ndarray, "cell pair"]:
+        """The cells of one position, or of all positions together; with `heads`, of these layers and their heads."""
         start = 0 if place is None or self.model.sees_later_keys else place
         waiting: dict[tuple[int, Place], Tensor] = {}
         found: list[Tensor] = []
 
         def run() -> None:
             if waiting:
-                found.append(self._of(self.base.later(waiting, start)))
+                found.append(self.of(self.base.later(waiting, start)))
                 waiting.clear()
 
-        for layer in range(self.model.cfg.n_layers):
+        for layer in range(self.model.cfg.n_layers) if heads is None else heads:
             key, rows = (self._heads if self.what in HEADS else self._stream)(layer, place, start)
-            waiting[key] = rows
+            waiting[key] = rows if heads is None else rows[heads[layer]]
             if sum(each.numel() for each in waiting.values()) > _MOST_NUMBERS:
                 run()
         run()
@@ -301,9 +336,9 @@ class _Batch:
         name = _OF_HEADS[self.what]
         own, theirs = base.attn(layer, name), self.source.attn(layer, name)
         if self.what == "pattern":  # rows are the third dimension
-            pattern = self._mixed(own.transpose(1, 2), theirs.transpose(1, 2), place).transpose(1, 2)
+            pattern = self.mixed(own.transpose(1, 2), theirs.transpose(1, 2), place).transpose(1, 2)
             return _moved(pattern[:, :, start:], base.attn(layer, hook_names.V))
-        mixed = self._mixed(own, theirs, place)
+        mixed = self.mixed(own, theirs, place)
         if self.what == "z":
             return mixed[:, start:]
         if self.what == "v":
@@ -312,7 +347,7 @@ class _Batch:
         scores = (q[:, start:].transpose(1, 2) * cfg.score_scale) @ k.permute(0, 2, 3, 1)
         return _moved(base.pattern_of(scores, start), base.attn(layer, hook_names.V))
 
-    def _mixed(
+    def mixed(
         self, own: Float[Tensor, "pair pos *more"], theirs: Float[Tensor, "pair pos2 *more"], place: int | None
     ) -> Float[Tensor, "pair pos *more"]:
         """The base's with the source's at one position, or at all that correspond."""
