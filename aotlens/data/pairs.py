@@ -250,7 +250,9 @@ def _fields(row: Any) -> dict[str, Any]:
 def _pair_of_texts(model: Any, row: dict[str, Any]) -> Pair:
     clean, corrupted = (_ids(model, name, row[name]) for name in _FIELDS[:2])
     answer, wrong = (_output(model, name, row[name]) for name in _FIELDS[2:])
-    return _checked(clean, corrupted, answer, wrong, positions=row.get("positions"), cluster=row.get("cluster"))
+    given = row.get("positions")
+    positions = None if given is None else _given(given, len(clean), len(corrupted))
+    return _checked(clean, corrupted, answer, wrong, positions=positions, cluster=row.get("cluster"))
 
 
 def _ids(model: Any, name: str, text: Any) -> Tensor:
@@ -274,7 +276,13 @@ def _output(model: Any, name: str, given: Any) -> int:
 
 
 def _checked(
-    clean: Tensor, corrupted: Tensor, answer: int, wrong: int, *, positions: Any = None, cluster: Any = None
+    clean: Tensor,
+    corrupted: Tensor,
+    answer: int,
+    wrong: int,
+    *,
+    positions: Alignment | None = None,
+    cluster: Any = None,
 ) -> Pair:
     if answer == wrong:
         raise ValueError(f"expected an answer and another one as the wrong one, got output {answer} for both.")
@@ -282,7 +290,7 @@ def _checked(
         raise ValueError("expected prompts that differ, got the same one twice.")
     if cluster is not None and not isinstance(cluster, str):
         raise ValueError(f"cluster: expected a name, got {cluster!r:.60}.")
-    aligned = _aligned(clean, corrupted) if positions is None else _given(positions, len(clean), len(corrupted))
+    aligned = _aligned(clean, corrupted) if positions is None else positions
     if not aligned:
         raise ValueError("the prompts have no token in common, so no positions correspond; give `positions` by hand.")
     return Pair(

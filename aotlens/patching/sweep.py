@@ -81,15 +81,17 @@ class Patched(Result):
         return f"{self.direction} {self.what}: {where} {aim} ({self.restored[place]:.2f} of the clean {self.metric})"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a cell: the axes, the token (of single positions), mean, restored, low, high."""
+        """One row a cell: the axes, the token (of single positions), mean, restored, and its interval, low and high,
+        where there is more than one pair."""
         import pandas as pd
 
         index = np.stack(np.unravel_index(np.arange(self.values.size), self.values.shape), 1)
         frame = pd.DataFrame(index, columns=list(self.axes))
         if self.str_tokens:
             frame["token"] = [self.str_tokens[at] for at in frame["position"]]
+        frame = frame.assign(mean=self.values.ravel(), restored=self.restored.ravel())
         low, high = self.intervals().reshape(-1, 2).T
-        return frame.assign(mean=self.values.ravel(), restored=self.restored.ravel(), low=low, high=high)
+        return frame if np.isnan(low).all() else frame.assign(low=low, high=high)
 
 
 @torch.no_grad()
