@@ -20,6 +20,7 @@ Packages, each with its own `help`, for instance `help(aotlens.heads)`:
     interop       models from and to TransformerLens and Hugging Face
     models        the attention-only transformer and its configuration
     notebook      the maps of all heads in a notebook, without a server
+    patching      activations of one prompt in the run of another; what gradients estimate of it
     paths         a prompt's logits, and its attention scores, as sums over paths through heads
     plots         figures of results; `aotlens.plot(result)` chooses the one that fits
     report        what is known of a checkpoint, in one file that opens without a server
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
         interop,
         models,
         notebook,
+        patching,
         paths,
         plots,
         report,
@@ -86,6 +88,7 @@ __all__ = [
     "load",
     "models",
     "notebook",
+    "patching",
     "paths",
     "plot",
     "plots",

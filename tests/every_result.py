@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from aotlens import circuits, denoise, distill, evaluate, heads, paths, trigrams
-from aotlens.data import RegressionTask, Tokenizer
+from aotlens import circuits, denoise, distill, evaluate, heads, patching, paths, trigrams
+from aotlens.data import PromptPairs, RegressionTask, Tokenizer
 from aotlens.distill.compile.curves import error_curve, error_surface
 from aotlens.distill.compile.examples import absolute_value, random_network
 from aotlens.distill.compile.roles import head_roles
@@ -124,6 +124,8 @@ def _of_paths(model: AttentionOnlyTransformer, tokens: torch.Tensor) -> Iterator
     yield from (expansion.sankey(-1, 7), expansion.residual(), paths.direct_logit_attribution(model, tokens[0], 7))
     yield paths.patch_edge(model, tokens[0], (0, 0), (1, 0))
     yield from (paths.without_head(expansion, (1, 0)), paths.term_importance(model, tokens))
+    pairs = PromptPairs.induction(model, n=2, length=5)
+    yield from (patching.patch(model, pairs, "z"), patching.attribution(model, pairs, "resid_pre", check=3))
     yield superposition.interference(superposition.random_features(6, 3))
     projected = superposition.johnson_lindenstrauss((20,), (64, 128), dimension=200, n_trials=1)
     yield from (projected, projected.projections[0], superposition.pentagon())

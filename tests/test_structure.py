@@ -33,7 +33,7 @@ ORDER = (
     ("heads",),
     ("train",),
     ("trigrams", "paths", "distill"),
-    ("denoise",),
+    ("patching", "denoise"),
     ("plots",),
     ("views",),
     ("report", "notebook", "sweeps"),

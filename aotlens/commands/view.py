@@ -17,7 +17,7 @@ from aotlens.views import FAMILIES, family
 if TYPE_CHECKING:
     import pandas as pd
 
-    from aotlens.views import Choice, Family, Parameter
+    from aotlens.views import Asked, Family
 
 _MOST_LINES = 60
 
@@ -82,12 +82,15 @@ def _command(of: Family) -> Any:
     return run
 
 
-def _option(each: Parameter | Choice) -> tuple[Any, Any]:
-    from aotlens.views import Choice
+def _option(each: Asked) -> tuple[Any, Any]:
+    from aotlens.views import Choice, Text
 
     if isinstance(each, Choice):
         words = "; ".join(f"{value}: {said}" if said != value else value for value, said in each.options.items())
         return Annotated[str, typer.Option(metavar="NAME", help=f"{each.label}. {words}.")], each.first
+    if isinstance(each, Text):
+        blank = f" Unless told, {each.blank}." if each.blank else ""
+        return Annotated[str, typer.Option(metavar="TEXT", help=f"{each.label}.{blank}")], each.first
     kind: Any = int if each.whole else float
     bounds: dict[str, Any] = {"min": kind(each.least), "max": kind(each.most)}
     optional = kind if each.first is not None else kind | None

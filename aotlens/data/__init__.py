@@ -7,6 +7,7 @@ symbols.py       names, digits or letters in its place, and ids as a prompt
 token_file.py    a corpus as a memory-mapped array of token ids
 sampler.py       training batches, repeated random tokens
 windows.py       text as windows: every token once, spread over documents, or of a token file
+pairs.py         clean and corrupted prompts, two by two, with their answers
 masking.py       rows with hidden tokens, for masked language models
 regression.py    prompts of in-context regression
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 from aotlens.data.corpus import Corpus, Document, Split, TailHeldOut, documents_sha256, hold_out
 from aotlens.data.masking import IGNORED, MASK_FRACTION, mask_tokens
+from aotlens.data.pairs import Pair, PromptPairs
 from aotlens.data.regression import Curriculum, RegressionPrompts, RegressionTask, interleave
 from aotlens.data.sampler import BatchSampler, repeated_random_tokens, repeated_targets
 from aotlens.data.sources import open_corpus
@@ -33,6 +35,8 @@ __all__ = [
     "Curriculum",
     "Document",
     "Encoding",
+    "Pair",
+    "PromptPairs",
     "RegressionPrompts",
     "RegressionTask",
     "Split",

@@ -34,6 +34,7 @@ from aotlens.plots.kinds import stacked_counts
 from aotlens.plots.layered import layered_graph
 from aotlens.plots.matrix import matrix_map
 from aotlens.plots.nonlinearity import error_lines, error_surfaces
+from aotlens.plots.patching import attribution_points, patched_map
 from aotlens.plots.paths import FlowNode, flow_graph, order_bars
 from aotlens.plots.projections import distortion_plot
 from aotlens.plots.regression import compared_regression, layer_curves, regression_curves, support_points
@@ -355,6 +356,8 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.heads.patterns.AttentionPatterns": attention,
     "aotlens.heads.subspaces.HeadSubspaces": subspace_overlaps,
     "aotlens.heads.sufficient.SufficientHeads": sufficient_points,
+    "aotlens.patching.attribution.Attribution": attribution_points,
+    "aotlens.patching.sweep.Patched": patched_map,
     "aotlens.paths.expansion.PathExpansion": orders,
     "aotlens.paths.importance.TermImportance": importance,
     "aotlens.paths.patch_curves.PatchCurves": insertion_and_deletion,

@@ -76,6 +76,8 @@ _TYPES = {
     "heads.subspaces": "HeadSubspaces",
     "heads.sufficient": "SufficientHeads",
     "heads.values": "ValueNorms",
+    "patching.attribution": "Attribution",
+    "patching.sweep": "Patched",
     "paths.edges": "EdgePatch",
     "paths.enumeration": "AllPaths",
     "paths.groups": "ByHead BySource",

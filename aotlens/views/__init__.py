@@ -14,6 +14,7 @@ regression.py   in-context regression
 atlas.py        what every head of a checkpoint does
 denoising.py    in-context denoising
 distillation.py heads as feed-forward networks
+patching.py     activations of one prompt in the run of another
 subspaces.py    subspace denoising
 sufficient.py   heads that do a task by themselves
 """
@@ -23,18 +24,20 @@ from __future__ import annotations
 from importlib import import_module
 
 from aotlens.views.calls import Call, Load, Part, Workshop, call, make
-from aotlens.views.family import Choice, Family
+from aotlens.views.family import Asked, Choice, Family, Text
 from aotlens.views.view import About, Parameter, Values, View
 
 __all__ = [
     "FAMILIES",
     "About",
+    "Asked",
     "Call",
     "Choice",
     "Family",
     "Load",
     "Parameter",
     "Part",
+    "Text",
     "Values",
     "View",
     "Workshop",
@@ -44,7 +47,7 @@ __all__ = [
 ]
 
 #: The modules here that have a `FAMILY`, each by its family's name: to list them costs no import.
-FAMILIES = ("denoising", "regression", "subspaces", "sufficient")
+FAMILIES = ("denoising", "patching", "regression", "subspaces", "sufficient")
 
 
 def family(name: str) -> Family:

@@ -187,6 +187,9 @@ def _called(node: Call, workshop: Workshop) -> Any:
 
 def _found(name: str) -> Any:
     module, _, function = name.rpartition(".")
+    owner, _, kind = module.rpartition(".")
+    if kind[:1].isupper():  # a class's own way to make it
+        return getattr(getattr(import_module(owner), kind), function)
     return getattr(import_module(module), function)
 
 

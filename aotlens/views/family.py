@@ -27,8 +27,36 @@ class Choice:
         """The value unless told."""
         return next(iter(self.options))
 
+    def checked(self, name: str, value: Any) -> str:
+        """The value. Raises ValueError, with the parameter's name, for what is none of them."""
+        if not isinstance(value, str) or value not in self.options:
+            raise ValueError(f"{name}: expected one of {', '.join(self.options)}, got {value!r}.")
+        return value
 
-Asked: TypeAlias = Parameter | Choice
+
+@dataclass(frozen=True)
+class Text:
+    """A text that is written: what it is called, the first one, and how long it may be."""
+
+    label: str
+    first: str
+    most: int = 600
+    """Characters."""
+    lines: int = 1
+    """Of the box that it is written in."""
+    blank: str = ""
+    """What none means, where there may be none."""
+
+    def checked(self, name: str, value: Any) -> str:
+        """The value. Raises ValueError, with the parameter's name, for no text, or one that is too long."""
+        if not isinstance(value, str) or not (value or self.blank):
+            raise ValueError(f"{name}: expected a text, got {value!r:.40}.")
+        if len(value) > self.most:
+            raise ValueError(f"{name}: expected at most {self.most} characters, got {len(value)}; shorten it.")
+        return value
+
+
+Asked: TypeAlias = Parameter | Choice | Text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,21 +103,10 @@ class Family:
         if unknown:
             known = ", ".join(self.parameters)
             raise ValueError(f"{self.name}: there is no parameter {', '.join(unknown)}; there are {known}.")
-        given = {name: self._checked(name, parameters.get(name, each.first)) for name, each in self.parameters.items()}
+        given = {
+            name: each.checked(name, parameters.get(name, each.first)) for name, each in self.parameters.items()
+        }  # fmt: skip
         return self.values(*infos, **given)
-
-    def _checked(self, name: str, value: Any) -> Any:
-        each = self.parameters[name]
-        if isinstance(each, Choice):
-            if not isinstance(value, str) or value not in each.options:
-                raise ValueError(f"{name}: expected one of {', '.join(each.options)}, got {value!r}.")
-            return value
-        if value is None and each.first is None:
-            return None
-        if each.within(value) != value or isinstance(value, bool):
-            kind = "a whole number" if each.whole else "a number"
-            raise ValueError(f"{name}: expected {kind} from {each.least:g} to {each.most:g}, got {value!r}.")
-        return value
 
     def analysis(self, view: View) -> Callable[..., Any]:
         """`analysis(model, **parameters)`: the view's result of a model in memory, as a sweep calls it.

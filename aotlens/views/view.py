@@ -51,6 +51,15 @@ class Parameter:
         number = min(max(number, self.least), self.most)
         return int(number) if self.whole else float(number)
 
+    def checked(self, name: str, value: Any) -> Any:
+        """The value. Raises ValueError, with the parameter's name, for what is out of bounds, or no number."""
+        if value is None and self.first is None:
+            return None
+        if self.within(value) != value or isinstance(value, bool):
+            kind = "a whole number" if self.whole else "a number"
+            raise ValueError(f"{name}: expected {kind} from {self.least:g} to {self.most:g}, got {value!r}.")
+        return value
+
 
 @dataclass(frozen=True, kw_only=True)
 class View:

@@ -27,6 +27,7 @@ _NAMES = (
     "circuits",
     "trigrams",
     "paths",
+    "patching",
     "distillation",
     "sufficient",
     "nonlinearity",

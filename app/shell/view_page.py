@@ -15,7 +15,7 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import dcc, html
 
-from aotlens.views import Choice, Family, Values
+from aotlens.views import Asked, Choice, Family, Parameter, Text, Values
 from app.core import Core, address
 from app.core.address_checks import Unfit
 from app.core.errors import RequestError
@@ -103,7 +103,7 @@ def view_page(family: Family, title: str, *, file: str) -> Page:
         )
 
     def register(app: App, core: Core, service: Views) -> None:
-        sliders = [ids[field] for field, each in family.parameters.items() if not isinstance(each, Choice)]
+        sliders = [ids[field] for field, each in family.parameters.items() if isinstance(each, Parameter)]
         if sliders:
             show_values(app, sliders)
         collect = Browser("collect", inputs=values_of(**controls), outputs=stores(shown=ids["shown"]))
@@ -136,11 +136,17 @@ def _state(family: Family) -> type[Any]:
             )
 
     checkpoint = [("checkpoint", str | None, address.text(check=check))] if family.reads is not None else []
-    rest = [
-        (name, Any, address.choice(tuple(each.options), each.first) if isinstance(each, Choice) else declared(each))
-        for name, each in family.parameters.items()
-    ]
+    rest = [(name, Any, _field(each)) for name, each in family.parameters.items()]
     return dataclasses.make_dataclass("State", [*checkpoint, *rest], frozen=True, kw_only=True)
+
+
+def _field(each: Asked) -> Any:
+    """A parameter as a field of the address."""
+    if isinstance(each, Choice):
+        return address.choice(tuple(each.options), each.first)
+    if isinstance(each, Text):
+        return address.text(each.first, most=each.most, blank=bool(each.blank))
+    return declared(each)
 
 
 def _first(core: Core, there: list[str]) -> str | None:
@@ -157,4 +163,7 @@ def _control(core: Core, there: list[str], field: str, family: Family, id: str, 
     if isinstance(each, Choice):
         data = [{"value": one, "label": words} for one, words in each.options.items()]
         return dmc.Select(id=id, label=each.label, data=data, value=value, allowDeselect=False, size="xs")
+    if isinstance(each, Text):
+        said = {"id": id, "label": each.label, "value": value, "placeholder": each.blank, "debounce": 500, "size": "xs"}
+        return dmc.TextInput(**said) if each.lines == 1 else dmc.Textarea(**said, autosize=True, minRows=each.lines)
     return parameter_slider(id, each, value)

@@ -1,0 +1,345 @@
+"""Pairs of prompts: a clean one, a corrupted one that differs in what matters, and the two outputs between them.
+
+    names = ["Emma", "Harriet", "Elizabeth", "Jane"]
+    template = "{A} bowed to {B}, and {B} smiled at"
+    pairs = PromptPairs.from_template(model, template, answer=" {A}", wrong=" {B}", words=names, n=12)
+
+Of a template the corrupted prompt has A and B exchanged, so that the wrong answer is right there. What
+`aotlens.patching` puts from one prompt into the other stands at positions that correspond: the same ones where both
+prompts have equally many tokens, otherwise those of a longest common subsequence of their tokens, or given by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from pathlib import Path
+from string import Formatter
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from aotlens.conventions import require_seed
+from aotlens.data.windows import probe_start
+from aotlens.untrusted import read_regular, strict_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Positions that correspond, (clean, corrupted), increasing in both.
+Alignment: TypeAlias = tuple[tuple[int, int], ...]
+
+_FIELDS, _OPTIONAL = ("clean", "corrupted", "answer", "wrong"), ("positions", "cluster")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Pair:
+    """One pair, as the model reads it."""
+
+    clean: Tensor
+    """A prompt without a batch dimension: ids `[pos]`, vectors `[pos, d_in]`, or an image."""
+    corrupted: Tensor
+    answer: int
+    """The output that the clean prompt leads to: a token's id, or a class."""
+    wrong: int
+    """The one that the corrupted prompt leads to."""
+    positions: Alignment
+    cluster: str | None = None
+    """What it has in common with other pairs, such as its document; None: it stands for itself."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PromptPairs:
+    """Pairs of prompts of one model, and their tokens in words."""
+
+    pairs: tuple[Pair, ...]
+    str_tokens: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] | None = None
+    """Of each pair one string a token, of the clean and of the corrupted prompt; None without a tokenizer."""
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __iter__(self) -> Iterator[Pair]:
+        return iter(self.pairs)
+
+    def __getitem__(self, rows: slice) -> PromptPairs:
+        """Some of the pairs."""
+        return PromptPairs(
+            pairs=self.pairs[rows], str_tokens=None if self.str_tokens is None else self.str_tokens[rows]
+        )
+
+    def __repr__(self) -> str:
+        lengths = sorted({len(prompt) for pair in self for prompt in (pair.clean, pair.corrupted)})
+        return f"PromptPairs({len(self)} pairs, of {lengths[0]} to {lengths[-1]} positions)"
+
+    @property
+    def answers(self) -> Tensor:
+        """`[pair]`"""
+        return torch.tensor([pair.answer for pair in self])
+
+    @property
+    def wrong(self) -> Tensor:
+        """`[pair]`"""
+        return torch.tensor([pair.wrong for pair in self])
+
+    @property
+    def clusters(self) -> tuple[str, ...] | None:
+        """The cluster of each pair; None where each stands for itself."""
+        named = tuple(pair.cluster for pair in self)
+        return None if None in named else named  # type: ignore[return-value]
+
+    def differences(self, row: int) -> tuple[tuple[int, int], ...]:
+        """The positions of a pair that correspond and hold something else."""
+        pair = self.pairs[row]
+        return tuple((a, b) for a, b in pair.positions if not torch.equal(pair.clean[a], pair.corrupted[b]))
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a pair: clean, corrupted, answer, wrong, length (of the clean prompt), differences (positions)."""
+        import pandas as pd
+
+        rows = []
+        for number, pair in enumerate(self):
+            texts = [None, None] if self.str_tokens is None else ["".join(each) for each in self.str_tokens[number]]
+            rows.append(
+                {
+                    "clean": texts[0], "corrupted": texts[1], "answer": pair.answer, "wrong": pair.wrong,
+                    "length": len(pair.clean), "differences": " ".join(str(a) for a, _ in self.differences(number)),
+                }
+            )  # fmt: skip
+        return pd.DataFrame(rows)
+
+    @classmethod
+    def from_texts(cls, model: Any, rows: Iterable[Mapping[str, Any] | Sequence[Any]]) -> PromptPairs:
+        """Pairs of texts: (clean, corrupted, answer, wrong), or dictionaries with these keys and, where wanted,
+        `positions`, pairs of positions (clean, corrupted) that correspond, and `cluster`.
+
+        Answers are texts that are one token each for the model's tokenizer, or ids. Raises `ValueError`, naming the
+        row, for an answer of several tokens, an answer that is the wrong one, prompts that are equal, positions that
+        do not correspond, and for no pairs at all.
+        """
+        made = []
+        for number, row in enumerate(rows, start=1):
+            try:
+                made.append(_pair_of_texts(model, _fields(row)))
+            except ValueError as error:
+                raise ValueError(f"pair {number}: {error}") from error
+        return _of(made, model)
+
+    @classmethod
+    def from_jsonl(cls, model: Any, path: str | Path) -> PromptPairs:
+        """The same from a file with an object of JSON a line. Raises `ValueError`, with the line, for what is none."""
+        rows: list[Any] = []
+        text = read_regular(Path(path), kind="held-out text").decode("utf-8")
+        for number, line in enumerate(text.split("\n"), start=1):
+            if line.strip():
+                try:
+                    rows.append(strict_json(line))
+                except ValueError as error:
+                    raise ValueError(f"{path}, line {number}: expected an object of JSON: {error}") from error
+        return cls.from_texts(model, rows)
+
+    @classmethod
+    def from_template(
+        cls, model: Any, template: str, *, answer: str, wrong: str, words: Iterable[str], n: int = 32, seed: int = 0
+    ) -> PromptPairs:
+        """`n` pairs of a template with two names in braces: in each, two other words stand in their place.
+
+        The corrupted prompt is the clean one with its two words exchanged. Words are used whose answers are one token
+        each and whose prompts have one length, the one that most of them have. Pairs are drawn without repetition.
+
+        Raises `ValueError` for a template without exactly two names, and where fewer than `n` pairs can be made.
+        """
+        names = sorted({name for _, name, _, _ in Formatter().parse(template) if name})
+        if len(names) != 2:
+            raise ValueError(
+                f"template {template!r}: expected two names in braces, such as {{A}} and {{B}}, got {names}."
+            )
+        encode = model.tokenizer.encode
+        found: dict[int, list[tuple[str, ...]]] = {}
+        chosen = list(dict.fromkeys(words))
+        for both in permutations(chosen, 2):
+            given, exchanged = dict(zip(names, both, strict=True)), dict(zip(names, both[::-1], strict=True))
+            row = tuple(text.format(**word) for text, word in
+                        ((template, given), (template, exchanged), (answer, given), (wrong, given)))  # fmt: skip
+            length, other, *answers = (len(encode(text)) for text in row)
+            if length == other and answers == [1, 1]:
+                found.setdefault(length, []).append(row)
+        rows: list[tuple[str, ...]] = max(found.values(), key=len, default=[])
+        if len(rows) < n:
+            raise ValueError(
+                f"template {template!r}: of {len(chosen)} words {len(rows)} pairs can be made with answers of one "
+                f"token and prompts of one length, expected {n}; give more words that are one token each, or ask for "
+                "fewer."
+            )
+        order = np.random.default_rng(require_seed(seed)).permutation(len(rows))[:n]
+        return cls.from_texts(model, [rows[place] for place in order])
+
+    @classmethod
+    def induction(cls, model: Any, *, n: int = 32, length: int = 16, seed: int = 0) -> PromptPairs:
+        """Random tokens: `… a b … a` leads to b, and corrupted, `… a c … a`, to c; all other tokens are the same.
+
+        `length` different tokens stand before the last a, after the start token where there is one; a and b stand in
+        the first half of them. Raises `ValueError` for a length below 4 or beyond the model's context.
+        """
+        start = probe_start(model.tokenizer)
+        begin = [] if start is None else [start]
+        most = model.cfg.n_ctx - 1 - len(begin)
+        if not 4 <= length <= most:
+            raise ValueError(f"length={length}: expected 4 to {most} tokens before the last one.")
+        rng = np.random.default_rng(require_seed(seed))
+        made = []
+        for _ in range(n):
+            drawn = rng.choice(np.setdiff1d(np.arange(model.cfg.d_vocab), begin), length + 1, replace=False).tolist()
+            at = int(rng.integers(0, length // 2))
+            other = [*drawn[: at + 1], drawn[-1], *drawn[at + 2 : -1]]
+            clean, corrupted = (torch.tensor([*begin, *row, drawn[at]]) for row in (drawn[:-1], other))
+            made.append(_checked(clean, corrupted, drawn[at + 1], drawn[-1]))
+        return _of(made, model)
+
+    @classmethod
+    def of_inputs(
+        cls, model: Any, clean: Sequence[Tensor] | Tensor, corrupted: Sequence[Tensor] | Tensor,
+        answers: Sequence[int] | Tensor, wrong: Sequence[int] | Tensor, *, clusters: Sequence[str] | None = None,
+    ) -> PromptPairs:  # fmt: skip
+        """Pairs of what a model reads: ids, images or vectors, of one shape in a pair, so that positions correspond.
+
+        Raises `ValueError` for numbers or shapes that differ, and as `from_texts`.
+        """
+        counts = [len(clean), len(corrupted), len(answers), len(wrong), len(clean if clusters is None else clusters)]
+        if len({*counts}) != 1:
+            raise ValueError(f"pairs: expected equally many of each, got {counts}.")
+        made = [
+            _checked(
+                a,
+                b,
+                *(_output(model, "answer", int(one)) for one in (x, y)),
+                positions=_same(model, a, b),
+                cluster=None if clusters is None else clusters[row],
+            )
+            for row, (a, b, x, y) in enumerate(zip(clean, corrupted, answers, wrong, strict=True))
+        ]
+        return _of(made, model if model.cfg.read_in == "tokens" else None)
+
+
+def _of(made: Sequence[Pair], model: Any) -> PromptPairs:
+    if not made:
+        raise ValueError("pairs: expected at least one pair, got none.")
+    tokenizer = None if model is None else model.tokenizer
+    words = None if tokenizer is None else tuple(
+        (tuple(tokenizer.str_tokens(pair.clean.tolist())), tuple(tokenizer.str_tokens(pair.corrupted.tolist())))
+        for pair in made
+    )  # fmt: skip
+    return PromptPairs(pairs=tuple(made), str_tokens=words)
+
+
+def _fields(row: Any) -> dict[str, Any]:
+    """A row's fields by their names."""
+    if isinstance(row, Mapping):
+        unknown, missing = sorted({*row} - {*_FIELDS, *_OPTIONAL}), sorted({*_FIELDS} - {*row})
+        if unknown or missing:
+            raise ValueError(f"expected the keys {', '.join(_FIELDS)}, and {' or '.join(_OPTIONAL)} if wanted, got {sorted(row)}.")  # noqa: E501  # fmt: skip
+        return dict(row)
+    if isinstance(row, str) or not isinstance(row, Sequence) or len(row) != len(_FIELDS):
+        raise ValueError(f"expected ({', '.join(_FIELDS)}), got {row!r:.80}.")
+    return dict(zip(_FIELDS, row, strict=True))
+
+
+def _pair_of_texts(model: Any, row: dict[str, Any]) -> Pair:
+    clean, corrupted = (_ids(model, name, row[name]) for name in _FIELDS[:2])
+    answer, wrong = (_output(model, name, row[name]) for name in _FIELDS[2:])
+    given = row.get("positions")
+    positions = None if given is None else _given(given, len(clean), len(corrupted))
+    return _checked(clean, corrupted, answer, wrong, positions=positions, cluster=row.get("cluster"))
+
+
+def _ids(model: Any, name: str, text: Any) -> Tensor:
+    if isinstance(text, Tensor):
+        return text
+    if not isinstance(text, str):
+        raise ValueError(f"{name}: expected a text, got {text!r:.60}.")
+    ids: Tensor = model.to_tokens(text)[0].cpu()
+    if len(ids) > model.cfg.n_ctx:
+        raise ValueError(f"{name}: {len(ids)} tokens, and the model reads at most {model.cfg.n_ctx}.")
+    return ids
+
+
+def _output(model: Any, name: str, given: Any) -> int:
+    n = model.cfg.d_vocab if model.cfg.read_out == "tokens" else model.cfg.d_out
+    if isinstance(given, str):
+        return int(model.to_single_token(given))
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < n:
+        raise ValueError(f"{name}: expected a text of one token, or an output 0 to {n - 1}, got {given!r:.60}.")
+    return given
+
+
+def _checked(
+    clean: Tensor,
+    corrupted: Tensor,
+    answer: int,
+    wrong: int,
+    *,
+    positions: Alignment | None = None,
+    cluster: Any = None,
+) -> Pair:
+    if answer == wrong:
+        raise ValueError(f"expected an answer and another one as the wrong one, got output {answer} for both.")
+    if clean.shape == corrupted.shape and torch.equal(clean, corrupted):
+        raise ValueError("expected prompts that differ, got the same one twice.")
+    if cluster is not None and not isinstance(cluster, str):
+        raise ValueError(f"cluster: expected a name, got {cluster!r:.60}.")
+    aligned = _aligned(clean, corrupted) if positions is None else positions
+    if not aligned:
+        raise ValueError("the prompts have no token in common, so no positions correspond; give `positions` by hand.")
+    return Pair(
+        clean=clean, corrupted=corrupted, answer=answer, wrong=wrong, positions=aligned, cluster=cluster
+    )  # fmt: skip
+
+
+@torch.no_grad()
+def _same(model: Any, clean: Tensor, corrupted: Tensor) -> Alignment:
+    """Every position of what the model makes of two inputs of one shape: tokens, or patches and what stands before."""
+    if clean.shape != corrupted.shape:
+        raise ValueError(f"expected inputs of one shape, got {list(clean.shape)} and {list(corrupted.shape)}.")
+    n_pos = model(clean[None].to(model.device), stop_at_layer=0).shape[1]
+    return tuple((at, at) for at in range(n_pos))
+
+
+def _given(positions: Any, n_clean: int, n_corrupted: int) -> Alignment:
+    """Positions given by hand. Raises `ValueError` for what does not increase, or is not there."""
+    given = tuple(tuple(each) for each in positions)
+    last = (-1, -1)
+    for each in given:
+        good = len(each) == 2 and all(type(one) is int for one in each) and each[0] < n_clean and each[1] < n_corrupted
+        if not good or not (each[0] > last[0] and each[1] > last[1]):
+            raise ValueError(
+                f"positions: expected pairs (clean, corrupted) that increase, within {n_clean} and {n_corrupted} "
+                f"positions, got {each} after {last}."
+            )
+        last = each  # type: ignore[assignment]
+    return given  # type: ignore[return-value]
+
+
+def _aligned(clean: Tensor, corrupted: Tensor) -> Alignment:
+    """The same positions of prompts of one length; of others, a longest common subsequence of their tokens."""
+    if len(clean) == len(corrupted):
+        return tuple((at, at) for at in range(len(clean)))
+    if clean.ndim != 1 or corrupted.ndim != 1:
+        raise ValueError(f"expected prompts of one shape, got {list(clean.shape)} and {list(corrupted.shape)}.")
+    a, b = clean.tolist(), corrupted.tolist()
+    longest = np.zeros((len(a) + 1, len(b) + 1), dtype=np.int64)  # of what follows from (i, j) on
+    for i in reversed(range(len(a))):
+        for j in reversed(range(len(b))):
+            longest[i, j] = longest[i + 1, j + 1] + 1 if a[i] == b[j] else max(longest[i + 1, j], longest[i, j + 1])
+    found, i, j = [], 0, 0
+    while i < len(a) and j < len(b):
+        if a[i] == b[j]:
+            found.append((i, j))
+            i, j = i + 1, j + 1
+        elif longest[i + 1, j] >= longest[i, j + 1]:
+            i += 1
+        else:
+            j += 1
+    return tuple(found)

@@ -1,0 +1,202 @@
+"""Attribution patching: what patching a cell would do, estimated from one gradient, beside what it does.
+
+With a the base's activation of a cell, a′ the other prompt's, and m the metric of the base run,
+
+    m(a′) − m(a)  ≈  ⟨a′ − a, ∂m/∂a⟩                                   two forward passes and one backward
+                  ≈  ⟨a′ − a, mean over steps of ∂m/∂a⟩                integrated: the inputs on the way to the others
+
+(Nanda 2023; integrated, Hanna et al. 2024). It lies where the metric bends between the two, as by a softmax that is
+saturated: so the largest are patched, and how well the estimate ranks them stands beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float64, Int64
+from torch import Tensor
+
+from aotlens.conventions import Progress
+from aotlens.data.pairs import PromptPairs
+from aotlens.models import AttentionOnlyTransformer, hook_names
+from aotlens.patching.metrics import Measure, PairMetric, name_of
+from aotlens.patching.sweep import HEADS, Batch, axes_of, batches, checked, require_one_length
+from aotlens.results import Result
+from aotlens.statistics import rank_correlation
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Attribution(Result):
+    """The estimate of every cell, and the exact value of those that it says are largest; means over pairs."""
+
+    what: str
+    direction: str
+    metric: str
+    unit: str
+    axes: tuple[str, ...]
+    steps: int
+    """Points of the integral; 1: the plain gradient."""
+    estimate: Float64[np.ndarray, " *cell"]
+    """The change of the metric that is to be expected."""
+    checked: Int64[np.ndarray, "checked axis"]
+    """The cells that were patched, the largest estimate first."""
+    exact: Float64[np.ndarray, " checked"]
+    """The change of the metric that patching them makes."""
+    str_tokens: tuple[str, ...] = ()
+    """As in `Patched`."""
+
+    @property
+    def estimated(self) -> Float64[np.ndarray, " checked"]:
+        """The estimates of the cells that were patched."""
+        found: Float64[np.ndarray, " checked"] = self.estimate[tuple(self.checked.T)]
+        return found
+
+    @property
+    def rank_correlation(self) -> float:
+        """Spearman's, of estimate and exact value over the patched cells, which are the largest by estimate; NaN for
+        fewer than two."""
+        return rank_correlation(self.estimated, self.exact)
+
+    @property
+    def worst(self) -> tuple[tuple[int, ...], float]:
+        """The patched cell whose estimate is farthest off, and estimate − exact there."""
+        miss = self.estimated - self.exact
+        at = int(np.abs(miss).argmax())
+        return tuple(int(each) for each in self.checked[at]), float(miss[at])
+
+    @property
+    def headline(self) -> str:
+        cell, miss = self.worst
+        where = ", ".join(f"{axis} {at}" for axis, at in zip(self.axes, cell, strict=True))
+        return (
+            f"of {len(self.exact)} patched cells the estimate ranks with {self.rank_correlation:.2f}; it is farthest "
+            f"off at {where}, by {miss:+.3f} {self.unit}"
+        )
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a cell, the largest estimate first: the axes, estimate, exact (missing where it was not patched)."""
+        import pandas as pd
+
+        index = np.stack(np.unravel_index(np.arange(self.estimate.size), self.estimate.shape), 1)
+        frame = pd.DataFrame(index, columns=list(self.axes)).assign(estimate=self.estimate.ravel())
+        known = {tuple(cell): value for cell, value in zip(self.checked.tolist(), self.exact, strict=True)}
+        frame["exact"] = [known.get(tuple(cell), np.nan) for cell in index.tolist()]
+        return frame.sort_values("estimate", key=abs, ascending=False, kind="stable", ignore_index=True)
+
+
+def attribution(
+    model: AttentionOnlyTransformer,
+    pairs: PromptPairs,
+    what: str = "z",
+    metric: str | PairMetric = "logit_difference",
+    *,
+    direction: str = "denoising",
+    by_position: bool | None = None,
+    steps: int = 1,
+    check: int = 20,
+    batch_size: int = 32,
+    progress: Progress | None = None,
+) -> Attribution:
+    """Estimate every cell of `aotlens.patching.patch` from gradients, and patch the `check` largest.
+
+    Arguments are those of `patch`. `steps` > 1 integrates the gradient over that many inputs between the two prompts,
+    which then have equally many tokens. Cost without the check: `steps` + 1 forward passes and `steps` backward ones;
+    gradients are of activations alone, not of weights. A metric of one's own is to be differentiable.
+
+    Raises `ValueError` as `patch`, for steps or check below 1, and for a metric without a gradient.
+    """
+    if steps < 1 or check < 1:
+        raise ValueError(f"attribution: expected steps and check of at least 1, got {steps} and {check}.")
+    measure, by_position = checked(model, what, metric, direction, by_position)
+    if by_position:
+        require_one_length(pairs, direction)
+    batch_rows = list(batches(pairs, batch_size))
+    parts = [PromptPairs(pairs=tuple(pairs.pairs[row] for row in rows)) for rows in batch_rows]
+    with torch.no_grad():
+        made = [Batch(model, part, what, measure, direction) for part in parts]
+    weights = np.array([len(part) for part in parts]) / len(pairs)
+    estimates = []
+    for number, batch in enumerate(made, start=1):
+        estimates.append(_estimate(batch, by_position, steps))
+        if progress is not None:
+            progress(number, 2 * len(made))
+    estimate = np.tensordot(weights, np.stack(estimates), 1)
+    chosen = np.argsort(-np.abs(estimate).ravel(), kind="stable")[:check]
+    cells = np.stack(np.unravel_index(chosen, estimate.shape), 1)
+    exact = np.zeros(len(cells))
+    with torch.no_grad():
+        for number, (weight, batch) in enumerate(zip(weights, made, strict=True), start=1):
+            change = batch.some([tuple(cell) for cell in cells.tolist()]) - batch.measured(batch.base)
+            exact += weight * change.mean(1)
+            if progress is not None:
+                progress(len(made) + number, 2 * len(made))
+    words = None if pairs.str_tokens is None else pairs.str_tokens[0][direction == "denoising"]
+    return Attribution(
+        what=what,
+        direction=direction,
+        metric=name_of(measure),
+        unit=Measure(metric=measure, pairs=pairs).unit,
+        axes=axes_of(what, by_position),
+        steps=steps,
+        estimate=estimate,
+        checked=cells,
+        exact=exact,
+        str_tokens=words if by_position and words is not None else (),
+    )
+
+
+def _estimate(batch: Batch, by_position: bool, steps: int) -> Float64[np.ndarray, " *cell"]:
+    """The mean over pairs of ⟨a′ − a, gradient⟩ of every cell."""
+    model, of_heads = batch.model, batch.what in HEADS
+    names = [batch.hook(layer) for layer in range(model.cfg.n_layers)]
+    gradients = [torch.zeros(()) for _ in names]
+    for step in range(steps):
+        share = 0.0 if steps == 1 else (step + 0.5) / steps
+        gradients = [sum_ + each / steps for sum_, each in zip(gradients, _gradients(batch, names, share), strict=True)]
+    values = []
+    for name, gradient in zip(names, gradients, strict=True):
+        own, theirs = (run.cache[name] for run in (batch.base, batch.source))
+        if batch.what == "pattern":
+            own, theirs, gradient = (each.transpose(1, 2) for each in (own, theirs, gradient))
+        product = (batch.mixed(own, theirs, None) - own) * gradient  # [pair, pos, (head), …]
+        of_cell = product.sum(-1).mean(0)  # [pos, (head)]
+        if of_heads:
+            of_cell = of_cell.T if by_position else of_cell.sum(0)
+        values.append(of_cell.cpu().double().numpy())
+    return np.stack(values)
+
+
+def _gradients(batch: Batch, names: list[str], share: float) -> list[Tensor]:
+    """∂ metric ÷ ∂ activation at each hook, `share` of the way to the other prompt's inputs."""
+    model, probes = batch.model, {}
+    first = hook_names.resid_pre(0)
+
+    def probe(name: str) -> Callable[[Tensor, Any], Tensor]:
+        def added(x: Tensor, hook: Any) -> Tensor:
+            probes[name] = torch.zeros_like(x, requires_grad=True)
+            return x + probes[name]
+
+        return added
+
+    def moved(x: Tensor, hook: Any) -> Tensor:
+        return x + share * (batch.mixed(x, batch.source.before(0), None) - x)
+
+    hooks: list[Any] = [(first, moved)] if share else []
+    hooks += [(name, probe(name)) for name in names]
+    with torch.enable_grad(), model.hooks(fwd_hooks=hooks):
+        final = model(batch.base.x, stop_at_layer=model.cfg.n_layers)
+        total = batch.of(final[None]).sum()
+        if not total.requires_grad:
+            raise ValueError("attribution: the metric has no gradient, so it cannot be estimated; use patch.")
+        found = torch.autograd.grad(total, [probes[name] for name in names], allow_unused=True)
+    return [
+        torch.zeros_like(probes[name]) if each is None else each.detach()
+        for name, each in zip(names, found, strict=True)
+    ]

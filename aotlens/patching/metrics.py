@@ -1,0 +1,100 @@
+"""What is measured of a patched run: a number for each pair, from the logits at the prompt's end.
+
+    "logit_difference"   logit of the answer − logit of the wrong answer            logits
+    "probability"        of the answer                                              probability
+    "loss"               −ln of that                                                nats
+    "kl"                 Σ_t p(t) ln (p(t) ÷ q(t)), p of the clean prompt            nats
+
+A function of one's own, `metric(logits, pairs)`, gives a number for each pair of `logits [pair, out]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from aotlens.data.pairs import PromptPairs
+
+#: Logits `[pair, out]` and their pairs → a number for each.
+PairMetric: TypeAlias = Callable[[Tensor, PromptPairs], Tensor]
+
+UNITS = {"logit_difference": "logits", "probability": "probability", "loss": "nats", "kl": "nats"}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Measure:
+    """A metric of a batch of pairs."""
+
+    metric: str | PairMetric
+    pairs: PromptPairs
+    clean: Float[Tensor, "pair out"] | None = None
+    """The clean prompts' logits, for "kl"."""
+
+    @property
+    def unit(self) -> str:
+        """What its numbers are measured in."""
+        return UNITS[self.metric] if isinstance(self.metric, str) else name_of(self.metric)
+
+    def of(self, logits: Float[Tensor, "*group pair out"]) -> Float[Tensor, "*group pair"]:
+        """The metric of each row. Raises `ValueError` for numbers of another shape, or that are not finite."""
+        if callable(self.metric):
+            groups = logits.flatten(0, -3) if logits.ndim > 2 else logits[None]
+            values = torch.stack([self._own(each) for each in groups]).view(logits.shape[:-1])
+        else:
+            values = self._known(logits)
+        return self.checked(values)
+
+    def checked(self, values: Tensor) -> Tensor:
+        """The same values. Raises `ValueError` where they are not finite."""
+        if not bool(values.isfinite().all()):
+            raise ValueError(f"metric {self.metric!r}: expected finite numbers, got others among them.")
+        return values
+
+    def _own(self, logits: Tensor) -> Tensor:
+        assert callable(self.metric)
+        values: Any = self.metric(logits, self.pairs)
+        found = torch.as_tensor(values)
+        if found.shape != logits.shape[:1]:
+            raise ValueError(
+                f"metric: expected {len(logits)} numbers, one for each pair, got shape {list(found.shape)}."
+            )
+        return found
+
+    def _known(self, logits: Tensor) -> Tensor:
+        answers, wrong = self.pairs.answers.to(logits.device), self.pairs.wrong.to(logits.device)
+        if self.metric == "logit_difference":
+            return _picked(logits, answers) - _picked(logits, wrong)
+        log_p = logits.log_softmax(-1)
+        if self.metric == "kl":
+            assert self.clean is not None
+            known = self.clean.log_softmax(-1)
+            return (known.exp() * (known - log_p)).sum(-1)
+        loss = -_picked(log_p, answers)
+        return loss if self.metric == "loss" else (-loss).exp()
+
+    def columns(self, read_out: Float[Tensor, "d_model out"]) -> Float[Tensor, "pair d_model"] | None:
+        """The directions of the read-out whose logits are all that is measured; None where more is."""
+        if self.metric != "logit_difference":
+            return None
+        return (read_out[:, self.pairs.answers] - read_out[:, self.pairs.wrong]).T
+
+
+def name_of(metric: str | PairMetric) -> str:
+    """What a metric is called."""
+    return metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
+
+
+def checked_metric(metric: Any) -> str | PairMetric:
+    """A metric by its name, or a function. Raises `ValueError` for anything else."""
+    if callable(metric) or metric in UNITS:
+        return metric
+    raise ValueError(f"metric={metric!r}: expected one of {', '.join(UNITS)}, or a function of logits and pairs.")
+
+
+def _picked(values: Float[Tensor, "*group pair out"], outputs: Tensor) -> Float[Tensor, "*group pair"]:
+    return values.gather(-1, outputs.expand(values.shape[:-1])[..., None])[..., 0]

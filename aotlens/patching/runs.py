@@ -1,0 +1,167 @@
+"""A batch of prompts as a model runs them, and the same from one layer and one position on.
+
+What is put into the stream at position p before layer l changes nothing in earlier layers and, in a causal model,
+nothing at earlier positions: keys and values of these are those of the run that is there. So only positions from p on
+run again, through the layers from l on, a row each; rows that enter at different layers join in the layer where they
+enter. Of the last stream only what the read-out reads becomes logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from aotlens.models import PHIS, AttentionOnlyTransformer, hook_names
+from aotlens.models.phi import apply_phi
+
+#: Where rows enter: before a layer, or between its attention and its MLP (after its attention).
+Place: TypeAlias = Literal["before", "after"]
+#: Rows `[group, pair, pos, d_model]` of one layer and place, from the position on that all of them share.
+Entering: TypeAlias = Mapping[tuple[int, Place], Float[Tensor, "_ pair pos d_model"]]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Run:
+    """A batch of prompts of one length, run whole: `cache` holds what was asked for, by the hook's name."""
+
+    model: AttentionOnlyTransformer
+    x: Tensor
+    cache: dict[str, Tensor]
+    final: Float[Tensor, "pair pos d_model"]
+    """The stream after the last layer."""
+
+    @classmethod
+    def of(cls, model: AttentionOnlyTransformer, x: Tensor, names: Sequence[str] = ()) -> Run:
+        """The run of a batch; streams, keys and values are kept, and `names` of each layer."""
+        last = hook_names.resid_post(model.cfg.n_layers - 1)
+        kept = {last}
+        for layer in range(model.cfg.n_layers):
+            kept |= {
+                hook_names.resid_pre(layer),
+                hook_names.block(layer, "hook_attn_out"),
+                hook_names.resid_post(layer),
+            }
+            kept |= {hook_names.attn(layer, name) for name in (hook_names.K, hook_names.V, *names)}
+            kept |= set() if model.cfg.attn_only else {hook_names.resid_mid(layer), hook_names.mlp_out(layer)}
+        _, cache = model.run_with_cache(
+            x, return_type=None, names_filter=lambda name: name in kept, return_cache_object=False
+        )
+        return cls(model=model, x=x, cache=cache, final=cache[last])
+
+    def attn(self, layer: int, name: str) -> Tensor:
+        """What a layer's attention had at a hook."""
+        return self.cache[hook_names.attn(layer, name)]
+
+    def before(self, layer: int) -> Float[Tensor, "pair pos d_model"]:
+        """The stream before a layer; n_layers: after the last."""
+        return self.final if layer == self.model.cfg.n_layers else self.cache[hook_names.resid_pre(layer)]
+
+    def after(self, layer: int) -> Float[Tensor, "pair pos d_model"]:
+        """The stream after a layer's attention, before its MLP."""
+        return self.before(layer) + self.cache[hook_names.block(layer, "hook_attn_out")]
+
+    def rows(self, pairs: slice) -> Run:
+        """The same of some of the prompts."""
+        part = {name: value[pairs] for name, value in self.cache.items()}
+        return Run(model=self.model, x=self.x[pairs], cache=part, final=self.final[pairs])
+
+    def later(self, entering: Entering, start: int) -> Float[Tensor, "group pair pos d_model"]:
+        """The last stream of rows that enter, in the order of `entering`, from position `start` on."""
+        blocks, n_layers = self.model.blocks, self.model.cfg.n_layers
+        order = sorted(entering, key=lambda place: (place[0], place[1] == "after"))
+        if list(entering) != order:
+            raise ValueError("later: expected rows in the order of layers.")
+        stream = self.final.new_zeros(0, *self.final[:, start:].shape)
+        for layer in range(n_layers + 1):
+            stream = torch.cat([stream, *(entering[place] for place in order if place == (layer, "before"))])
+            if layer == n_layers:
+                return stream
+            if len(stream):
+                stream = stream + self._attention(layer, stream, start)
+            stream = torch.cat([stream, *(entering[place] for place in order if place == (layer, "after"))])
+            mlp = blocks[layer].mlp
+            if mlp is not None and len(stream):
+                stream = stream + mlp(blocks[layer].ln2(stream))
+        raise AssertionError("unreachable")
+
+    def _attention(self, layer: int, stream: Float[Tensor, "group pair pos d_model"], start: int) -> Tensor:
+        """What a layer's attention writes for rows of which the positions before `start` are those of this run."""
+        model, cfg = self.model, self.model.cfg
+        block, (n, pairs) = model.blocks[layer], stream.shape[:2]
+        n_pos = self.final.shape[1]
+        x = block.ln1(stream).flatten(0, 1)
+        x_qk = x + model.W_pos[start:n_pos] if cfg.positions == "qk" else x
+        q, k, v = block.attn.project(x, x_qk)
+
+        def whole(part: Tensor, name: str) -> Tensor:
+            """Keys or values of all positions, `[row, head, pos, d_head]`."""
+            if start:
+                known = self.attn(layer, name)[:, :start]
+                part = torch.cat([known.expand(n, *known.shape).flatten(0, 1), part], 1)
+            return part.transpose(1, 2)
+
+        v = whole(v, hook_names.V)
+        if q is None or k is None:
+            z = self._fixed(layer, start) @ v
+        else:
+            z = self._scored(q.transpose(1, 2), whole(k, hook_names.K), v, start)
+        written = F.linear(z.transpose(1, 2).flatten(2), block.attn.W_O.flatten(0, 1).T, block.attn.b_O)
+        return written.unflatten(0, (n, pairs))
+
+    def _fixed(self, layer: int, start: int) -> Tensor:
+        n_pos = self.final.shape[1]
+        pattern = self.model.blocks[layer].attn.fixed_pattern[None, :, start:n_pos, :n_pos]
+        visible = self.visible(start)
+        return pattern if visible is None else pattern * visible
+
+    def visible(self, start: int = 0) -> Tensor | None:
+        """Which keys the queries from `start` on see, `[1, 1 or head, query, key]`; None where they see all."""
+        visible = self.model.visible_keys(self.final.shape[1], None, self.final.device)
+        return None if visible is None else visible[:, :, start:]
+
+    def _scored(self, q: Tensor, k: Tensor, v: Tensor, start: int) -> Tensor:
+        cfg, visible = self.model.cfg, self.visible(start)
+        if PHIS[cfg.phi].sdpa:
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=visible, scale=cfg.score_scale)
+        return self.pattern_of((q * cfg.score_scale) @ k.transpose(-1, -2), start) @ v
+
+    def pattern_of(self, scores: Tensor, start: int = 0, head: int | None = None) -> Tensor:
+        """φ of scores `[row, head, query, key]`, masked, whose first query stands at `start`; of one head, its mask."""
+        visible = self.visible(start)
+        if visible is not None:
+            visible = visible if head is None or visible.shape[1] == 1 else visible[:, head : head + 1]
+            scores = scores.masked_fill(~visible, float("-inf"))
+        return apply_phi(self.model.cfg, scores, visible)
+
+    def read_out(
+        self, final: Float[Tensor, "*group pair pos d_model"], columns: Float[Tensor, "pair d_model"] | None = None
+    ) -> Tensor:
+        """Logits `[*group, pair, out]` of what the read-out reads of the last stream, whose last position is the
+        prompt's. With `columns`, a direction of the read-out each pair, what the logits are along it, `[*group, pair]`.
+        """
+        model = self.model
+        if model.cfg.read_out == "classes":
+            stream = model.ln_final(final)
+            flat = stream.flatten(0, -3)
+            read = model.unembed.pool(flat, None).unflatten(0, stream.shape[:-2])
+        else:
+            read = model.ln_final(final[..., -1, :])
+        if columns is not None:
+            return (read * columns).sum(-1)
+        return model.unembed(read, tied=model.embed.W_E if model.cfg.tied_embeddings else None)
+
+
+def require_bare(model: AttentionOnlyTransformer, purpose: str) -> None:
+    """Raise `ValueError` for a model that somebody listens to: what runs from a layer on calls no hooks."""
+    hooked = [name for name, point in model.hook_dict.items() if point.has_hooks()]
+    if hooked:
+        raise ValueError(
+            f"{purpose}: expected a model without hooks, found some at {', '.join(hooked[:3])}; take them off with "
+            "model.reset_hooks(), or use model.run_with_hooks for what they do together."
+        )

@@ -1,0 +1,369 @@
+"""Activation patching: activations of one prompt put into the run of another, cell by cell.
+
+With "denoising" the run is that of the corrupted prompt and one activation is taken from the clean one: what is enough
+to bring the answer back. With "noising" it is the other way round: what the answer cannot do without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+from aotlens.conventions import Progress
+from aotlens.data.pairs import PromptPairs
+from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
+from aotlens.patching.metrics import Measure, PairMetric, checked_metric, name_of
+from aotlens.patching.runs import Place, Run, require_bare
+from aotlens.results import Result
+from aotlens.statistics import as_clusters, ratio_intervals
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+STREAMS = ("resid_pre", "attn_out", "resid_mid", "mlp_out", "resid_post")
+HEADS = ("z", "v", "q", "k", "pattern")
+_OF_HEADS = {"z": hook_names.Z, "v": hook_names.V, "q": hook_names.Q, "k": hook_names.K, "pattern": hook_names.PATTERN}
+#: Numbers of one batch of rows: what later layers hold at once is a small multiple of it.
+_MOST_NUMBERS = 8_000_000
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Patched(Result):
+    """A metric of each pair with one cell patched, and without."""
+
+    what: str
+    direction: str
+    metric: str
+    unit: str
+    axes: tuple[str, ...]
+    """Of `each` after the pair: layer, then head (of heads), then position (where cells are single positions)."""
+    each: Float64[np.ndarray, " pair *cell"]
+    """The metric with the cell patched."""
+    clean: Float64[np.ndarray, " pair"]
+    """The metric of the clean prompt."""
+    corrupted: Float64[np.ndarray, " pair"]
+    str_tokens: tuple[str, ...] = ()
+    """The first pair's tokens, of the prompt that is run, where cells are single positions."""
+    clusters: tuple[str, ...] | None = None
+
+    @property
+    def values(self) -> Float64[np.ndarray, "*cell"]:
+        """The mean over pairs."""
+        return self.each.mean(0)
+
+    @property
+    def restored(self) -> Float64[np.ndarray, "*cell"]:
+        """(mean − mean corrupted) ÷ (mean clean − mean corrupted): 1 as clean, 0 as corrupted; a ratio of means."""
+        return (self.values - self.corrupted.mean()) / (self.clean.mean() - self.corrupted.mean())
+
+    def intervals(self, confidence: float = 0.95) -> Float64[np.ndarray, "*cell 2"]:
+        """Of `restored`: over clusters where pairs have some, else pairs (`aotlens.statistics.ratio_intervals`)."""
+        rows = (self.each - self._wide(self.corrupted)).reshape(len(self.each), -1).T
+        groups = as_clusters(self.clusters, len(self.each))
+        found = ratio_intervals(rows, self.clean - self.corrupted, groups, confidence=confidence)
+        return found.reshape(*self.values.shape, 2)
+
+    def _wide(self, values: Float64[np.ndarray, " pair"]) -> Float64[np.ndarray, " pair *one"]:
+        return values.reshape(-1, *[1] * len(self.axes))
+
+    @property
+    def headline(self) -> str:
+        base, aim = (1.0, "takes most away") if self.direction == "noising" else (0.0, "restores most")
+        place = np.unravel_index(int(np.abs(self.restored - base).argmax()), self.values.shape)
+        where = ", ".join(f"{axis} {int(at)}" for axis, at in zip(self.axes, place, strict=True))
+        return f"{self.direction} {self.what}: {where} {aim} ({self.restored[place]:.2f} of the clean {self.metric})"
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a cell: the axes, the token (of single positions), mean, restored, and its interval, low and high,
+        where there is more than one pair."""
+        import pandas as pd
+
+        index = np.stack(np.unravel_index(np.arange(self.values.size), self.values.shape), 1)
+        frame = pd.DataFrame(index, columns=list(self.axes))
+        if self.str_tokens:
+            frame["token"] = [self.str_tokens[at] for at in frame["position"]]
+        frame = frame.assign(mean=self.values.ravel(), restored=self.restored.ravel())
+        low, high = self.intervals().reshape(-1, 2).T
+        return frame if np.isnan(low).all() else frame.assign(low=low, high=high)
+
+
+@torch.no_grad()
+def patch(
+    model: AttentionOnlyTransformer,
+    pairs: PromptPairs,
+    what: str = "resid_pre",
+    metric: str | PairMetric = "logit_difference",
+    *,
+    direction: str = "denoising",
+    by_position: bool | None = None,
+    batch_size: int = 32,
+    progress: Progress | None = None,
+) -> Patched:
+    """Patch every cell of `what`, one at a time, and measure what the model says then.
+
+    `what` is a stream, `"resid_pre"` (before a layer), `"attn_out"`, `"resid_mid"`, `"mlp_out"` or `"resid_post"`, by
+    layer and position; or of every head `"z"` (its output), `"v"`, `"q"`, `"k"` or `"pattern"` (its rows), at all
+    positions together, or with `by_position` at each. Positions are those of the prompt that is run; one without a
+    partner in the other prompt (`Pair.positions`) is left as it is. `metric` is one of `aotlens.patching.metrics`, or a
+    function. TransformerLens's `patching` has the same cells: see docs/patching.md.
+
+    Only layers and, in a causal model, positions that can change run again: a sweep of layer × position costs about a
+    quarter of a run for each cell. `batch_size` is how many pairs run at once; `progress(done, total)` counts pairs.
+
+    Raises `ValueError` for another `what`, for pairs of different lengths where cells are positions, for patterns of
+    prompts of different lengths, for MLPs or scores of a model that has none, for a model with hooks, and for a metric
+    that is not finite.
+    """
+    measure, by_position = checked(model, what, metric, direction, by_position)
+    if by_position:
+        require_one_length(pairs, direction)
+    cells: list[np.ndarray] = []
+    ends: list[np.ndarray] = []
+    order: list[int] = []
+    for rows in batches(pairs, batch_size):
+        batch = Batch(model, PromptPairs(pairs=tuple(pairs.pairs[row] for row in rows)), what, measure, direction)
+        cells.append(batch.cells(by_position))
+        ends.append(np.stack([batch.measured(run) for run in (batch.clean, batch.corrupted)], 1))
+        order += rows
+        if progress is not None:
+            progress(len(order), len(pairs))
+    back = np.argsort(order)
+    each, both = np.concatenate(cells)[back], np.concatenate(ends)[back]
+    words = None if pairs.str_tokens is None else pairs.str_tokens[0][direction == "denoising"]
+    return Patched(
+        what=what,
+        direction=direction,
+        metric=name_of(measure),
+        unit=Measure(metric=measure, pairs=pairs).unit,
+        axes=axes_of(what, by_position),
+        each=each,
+        clean=both[:, 0],
+        corrupted=both[:, 1],
+        str_tokens=words if by_position and words is not None else (),
+        clusters=pairs.clusters,
+    )
+
+
+def axes_of(what: str, by_position: bool) -> tuple[str, ...]:
+    """What cells are."""
+    return ("layer", *(("head",) if what in HEADS else ()), *(("position",) if by_position else ()))
+
+
+def checked(
+    model: AttentionOnlyTransformer, what: str, metric: str | PairMetric, direction: str, by_position: bool | None
+) -> tuple[str | PairMetric, bool]:
+    """The metric, and whether cells are positions. Raises `ValueError` as `patch` says."""
+    require_ours(model, "patch")
+    require_bare(model, "patch")
+    if what not in (*STREAMS, *HEADS):
+        raise ValueError(f"what={what!r}: expected one of {', '.join((*STREAMS, *HEADS))}.")
+    if direction not in ("denoising", "noising"):
+        raise ValueError(f"direction={direction!r}: expected 'denoising' or 'noising'.")
+    if what in ("resid_mid", "mlp_out") and model.cfg.attn_only:
+        raise ValueError(f"what={what!r}: this model has no MLPs.")
+    if what in ("q", "k") and not model.cfg.has_query_key:
+        raise ValueError(f"what={what!r}: a model with phi={model.cfg.phi!r} has no queries or keys.")
+    if model.cfg.read_out == "vectors" and not callable(metric):
+        raise ValueError("patch: of a model that writes vectors give a function of its own as the metric.")
+    if what in STREAMS and by_position is False:
+        raise ValueError(f"patch: {what} is patched at each position; by_position=False is for heads.")
+    return checked_metric(metric), what in STREAMS if by_position is None else by_position
+
+
+def require_one_length(pairs: PromptPairs, direction: str) -> None:
+    """Raise `ValueError` where the prompts that are run have different lengths, so that positions mean nothing."""
+    if len({len(each.corrupted if direction == "denoising" else each.clean) for each in pairs}) > 1:
+        raise ValueError(
+            "patch: by position, expected prompts of one length, so that positions mean the same in all of them; patch "
+            "pairs of each length by themselves, or heads at all positions."
+        )
+
+
+def batches(pairs: PromptPairs, batch_size: int) -> Iterator[list[int]]:
+    """The numbers of pairs, at most `batch_size` at a time, those together whose two prompts have the same lengths."""
+    found: dict[tuple[int, int], list[int]] = {}
+    for row, pair in enumerate(pairs):
+        found.setdefault((len(pair.clean), len(pair.corrupted)), []).append(row)
+    for rows in found.values():
+        for start in range(0, len(rows), batch_size):
+            yield rows[start : start + batch_size]
+
+
+class Batch:
+    """Pairs of one length, both runs of them, and what cells are."""
+
+    def __init__(
+        self,
+        model: AttentionOnlyTransformer,
+        pairs: PromptPairs,
+        what: str,
+        metric: str | PairMetric,
+        direction: str,
+    ) -> None:
+        self.model, self.pairs, self.what = model, pairs, what
+        names = [hook_names.Z] if what in HEADS else []
+        names += {
+            "q": [hook_names.Q],
+            "k": [hook_names.Q],
+            "v": [hook_names.PATTERN],
+            "pattern": [hook_names.PATTERN],
+        }.get(what, [])
+        inputs = ([each.clean for each in pairs], [each.corrupted for each in pairs])
+        self.clean, self.corrupted = (Run.of(model, torch.stack(x).to(model.device), names) for x in inputs)
+        denoising = direction == "denoising"
+        self.base, self.source = (self.corrupted, self.clean) if denoising else (self.clean, self.corrupted)
+        clean_logits = self.clean.read_out(self.clean.final) if metric == "kl" else None
+        self.measure = Measure(metric=metric, pairs=pairs, clean=clean_logits)
+        self.n_pos = self.base.final.shape[1]
+        # [pair, pos]: where the source has what corresponds to the base's position, and whether it has.
+        self.partner = torch.zeros(len(pairs), self.n_pos, dtype=torch.long, device=model.device)
+        self.paired = torch.zeros(len(pairs), self.n_pos, dtype=torch.bool, device=model.device)
+        for row, each in enumerate(pairs):
+            for ends in each.positions:
+                of_base, of_source = ends[denoising], ends[not denoising]
+                self.partner[row, of_base], self.paired[row, of_base] = of_source, True
+        if what == "pattern" and not bool((self.partner == torch.arange(self.n_pos, device=model.device)).all()):
+            raise ValueError("patch: patterns are of keys, so both prompts need equally many tokens.")
+        self._columns = self._directions()
+
+    def _directions(self) -> tuple[Tensor, Tensor] | None:
+        """Where only a difference of two logits is measured, the direction of the read-out that it is of, and its
+        bias."""
+        model = self.model
+        columns = None if model.cfg.read_out == "vectors" else self.measure.columns(model.W_U)
+        if columns is None:
+            return None
+        bias = model.b_U
+        answers, wrong = self.pairs.answers, self.pairs.wrong
+        constant = columns.new_zeros(len(self.pairs)) if bias is None else bias[answers] - bias[wrong]
+        return columns, constant
+
+    def measured(self, run: Run) -> Float64[np.ndarray, " pair"]:
+        """The metric of a run as it is."""
+        return _numbers(self.of(run.final[None]))[0]
+
+    def hook(self, layer: int) -> str:
+        """The hook of a layer whose cells are patched."""
+        if self.what in HEADS:
+            return hook_names.attn(layer, _OF_HEADS[self.what])
+        return hook_names.block(layer, f"hook_{self.what}")
+
+    def of(self, final: Float[Tensor, "group pair pos d_model"]) -> Float[Tensor, "group pair"]:
+        """The metric of rows by their last stream."""
+        if self._columns is not None:
+            columns, constant = self._columns
+            return self.measure.checked(self.base.read_out(final, columns) + constant)
+        return self.measure.of(self.base.read_out(final))
+
+    def cells(self, by_position: bool) -> Float64[np.ndarray, " pair *cell"]:
+        """The metric with each cell patched."""
+        cfg = self.model.cfg
+        shape = (cfg.n_layers, cfg.n_heads, -1) if self.what in HEADS else (cfg.n_layers, -1)
+        places: list[int | None] = [*range(self.n_pos)] if by_position else [None]
+        found = [self._at(place).reshape(shape) for place in places]  # [*cell, pair]
+        return np.moveaxis(np.stack(found, -1) if by_position else found[0], len(shape) - 1, 0)
+
+    def some(self, cells: Sequence[tuple[int, ...]]) -> Float64[np.ndarray, "cell pair"]:
+        """The metric with each of some cells patched, (layer, position), (layer, head) or (layer, head, position)."""
+        of_heads, alone = self.what in HEADS, len(cells[0]) == 2 and self.what in HEADS
+        found = np.zeros((len(cells), len(self.pairs)))
+        for place in dict.fromkeys(None if alone else cell[-1] for cell in cells):
+            here = [i for i, cell in enumerate(cells) if alone or cell[-1] == place]
+            order = sorted(here, key=lambda i: cells[i])
+            heads: dict[int, list[int]] = {}
+            for i in order:
+                heads.setdefault(cells[i][0], []).append(cells[i][1] if of_heads else 0)
+            found[order] = self._at(place, heads)
+        return found
+
+    def _at(self, place: int | None, heads: Mapping[int, list[int]] | None = None) -> Float64[np.ndarray, "cell pair"]:
+        """The cells of one position, or of all positions together; with `heads`, of these layers and their heads."""
+        start = 0 if place is None or self.model.sees_later_keys else place
+        waiting: dict[tuple[int, Place], Tensor] = {}
+        found: list[Tensor] = []
+
+        def run() -> None:
+            if waiting:
+                found.append(self.of(self.base.later(waiting, start)))
+                waiting.clear()
+
+        for layer in range(self.model.cfg.n_layers) if heads is None else heads:
+            key, rows = (self._heads if self.what in HEADS else self._stream)(layer, place, start)
+            waiting[key] = rows if heads is None else rows[heads[layer]]
+            if sum(each.numel() for each in waiting.values()) > _MOST_NUMBERS:
+                run()
+        run()
+        return _numbers(torch.cat(found))
+
+    def _stream(self, layer: int, place: int | None, start: int) -> tuple[tuple[int, Place], Tensor]:
+        """The stream with one position patched, where it enters."""
+        assert place is not None
+        base, source, what = self.base, self.source, self.what
+        if what in ("resid_pre", "resid_post"):
+            at = layer + (what == "resid_post")
+            key: tuple[int, Place] = (at, "before")
+            stream, other = base.before(at), self._taken(source.before(at), place)
+        elif what == "resid_mid":
+            key, stream, other = (layer, "after"), base.after(layer), self._taken(source.after(layer), place)
+        else:
+            own, theirs = (each.cache[hook_names.block(layer, f"hook_{what}")] for each in (base, source))
+            added = self._taken(theirs, place) - own[:, place]
+            key = (layer, "after") if what == "attn_out" else (layer + 1, "before")
+            stream = base.after(layer) if what == "attn_out" else base.before(layer + 1)
+            other = stream[:, place] + added
+        rows = stream[:, start:].clone()
+        rows[:, place - start] = torch.where(self.paired[:, place, None], other, stream[:, place])
+        return key, rows[None]
+
+    def _taken(self, values: Float[Tensor, "pair pos *more"], place: int) -> Float[Tensor, " pair *more"]:
+        """What the source has where it corresponds to a position of the base."""
+        return values[torch.arange(len(values), device=values.device), self.partner[:, place]]
+
+    def _heads(self, layer: int, place: int | None, start: int) -> tuple[tuple[int, Place], Tensor]:
+        """The stream after a layer's attention, a row for each of its heads patched."""
+        changed = self._patched_z(layer, place, start) - self.base.attn(layer, hook_names.Z)[:, start:]
+        added = torch.einsum("bphk,hkd->hbpd", changed, self.model.blocks[layer].attn.W_O)
+        return (layer, "after"), self.base.after(layer)[:, start:] + added
+
+    def _patched_z(self, layer: int, place: int | None, start: int) -> Float[Tensor, "pair pos head d_head"]:
+        """z of a layer's heads from `start` on, each with its own activation patched."""
+        base, cfg = self.base, self.model.cfg
+        name = _OF_HEADS[self.what]
+        own, theirs = base.attn(layer, name), self.source.attn(layer, name)
+        if self.what == "pattern":  # rows are the third dimension
+            pattern = self.mixed(own.transpose(1, 2), theirs.transpose(1, 2), place).transpose(1, 2)
+            return _moved(pattern[:, :, start:], base.attn(layer, hook_names.V))
+        mixed = self.mixed(own, theirs, place)
+        if self.what == "z":
+            return mixed[:, start:]
+        if self.what == "v":
+            return _moved(base.attn(layer, hook_names.PATTERN)[:, :, start:], mixed)
+        q, k = (mixed if name == each else base.attn(layer, each) for each in (hook_names.Q, hook_names.K))
+        scores = (q[:, start:].transpose(1, 2) * cfg.score_scale) @ k.permute(0, 2, 3, 1)
+        return _moved(base.pattern_of(scores, start), base.attn(layer, hook_names.V))
+
+    def mixed(
+        self, own: Float[Tensor, "pair pos *more"], theirs: Float[Tensor, "pair pos2 *more"], place: int | None
+    ) -> Float[Tensor, "pair pos *more"]:
+        """The base's with the source's at one position, or at all that correspond."""
+        taken = self.paired if place is None else self.paired & (torch.arange(self.n_pos, device=own.device) == place)
+        rows = torch.arange(len(own), device=own.device)[:, None]
+        return torch.where(taken.reshape(*taken.shape, *[1] * (own.ndim - 2)), theirs[rows, self.partner], own)
+
+
+def _moved(
+    pattern: Float[Tensor, "pair head query key"], v: Float[Tensor, "pair key head d_head"]
+) -> Float[Tensor, "pair query head d_head"]:
+    return (pattern @ v.transpose(1, 2)).transpose(1, 2)
+
+
+def _numbers(values: Tensor) -> np.ndarray:
+    found: np.ndarray = values.cpu().double().numpy()
+    return found

@@ -1,0 +1,212 @@
+"""Activation patching as views: what of a clean prompt brings its answer back into a corrupted one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aotlens.views.calls import Call, Load, call, make
+from aotlens.views.family import Choice, Family, Text
+from aotlens.views.view import About, Parameter, View
+
+if TYPE_CHECKING:
+    from aotlens.checkpoints import CheckpointInfo
+    from aotlens.patching import Attribution, Patched
+
+#: Pairs of random tokens, and tokens before the last one.
+N_PAIRS, LENGTH = 32, 24
+#: Cells that are patched beside the estimate.
+CHECKED = 20
+
+CLEAN, CORRUPTED = "Mr. Darcy met Elizabeth. Then Mr.", "Mr. Collins met Elizabeth. Then Mr."
+PAIRS = {"prompts": "the two prompts", "induction": f"{N_PAIRS} pairs of random tokens (induction)"}
+DIRECTIONS = {"denoising": "clean into corrupted (denoising)", "noising": "corrupted into clean (noising)"}
+METRICS = {
+    "logit_difference": "logit difference",
+    "probability": "probability of the answer",
+    "loss": "loss of the answer",
+    "kl": "KL divergence from the clean prompt",
+}
+STREAMS = {
+    "resid_pre": "residual stream before the layer",
+    "attn_out": "attention output",
+    "mlp_out": "MLP output",
+    "resid_post": "residual stream after the layer",
+}
+HEADS = {"z": "outputs (z)", "v": "values", "q": "queries", "k": "keys", "pattern": "attention patterns"}
+_SOURCE = (
+    "Meng et al. (2022), causal tracing; Heimersheim and Nanda (2024), how to use and interpret activation patching"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """A model, two prompts or random ones, and what is put from one into the other."""
+
+    checkpoint: str
+    model: Mapping[str, Any]
+    """Its configuration."""
+    pairs: str
+    clean: str
+    corrupted: str
+    answer: str
+    wrong: str
+    metric: str
+    direction: str
+    stream: str
+    heads: str
+    seed: int
+
+    @property
+    def made(self) -> tuple[Load, Call]:
+        """The model and the pairs."""
+        model = Load(self.checkpoint)
+        if self.pairs == "induction":
+            pairs = make("aotlens.data.PromptPairs.induction", model, n=N_PAIRS, length=self.length, seed=self.seed)
+        else:
+            texts = self.clean, self.corrupted, self.answer, self.wrong
+            pairs = call("aotlens.patching.pair_of", model, *texts)
+        return model, pairs.named("pairs")
+
+    @property
+    def length(self) -> int:
+        """Random tokens before the last one."""
+        return min(LENGTH, int(self.model["n_ctx"]) - 2)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """What all views take."""
+        return {"metric": self.metric, "direction": self.direction}
+
+
+def _values(info: CheckpointInfo, **chosen: Any) -> Chosen:
+    return Chosen(checkpoint=info.name, model=info.model, **chosen)
+
+
+def _missing_stream(chosen: Chosen) -> str | None:
+    if chosen.stream == "mlp_out" and chosen.model.get("d_mlp") is None:
+        return f"{chosen.checkpoint} has no MLPs. Choose the residual stream, or attention outputs."
+    return None
+
+
+def _missing_heads(chosen: Chosen) -> str | None:
+    if chosen.heads in ("q", "k") and chosen.model.get("phi") == "fixed":
+        return (
+            f"The patterns of {chosen.checkpoint} are fixed, so it has no queries or keys. Choose another activation."
+        )
+    return None
+
+
+def _cell(result: Patched | Attribution, place: tuple[int, ...]) -> str:
+    of = dict(zip(result.axes, place, strict=True))
+    layer = f"head {of['layer']}.{of['head']}" if "head" in of else f"layer {of['layer']}"
+    if "position" not in of:
+        return layer
+    at = of["position"]
+    return f"{layer}, position {at}" + (f" (‹{result.str_tokens[at]}›)" if result.str_tokens else "")
+
+
+def _says(chosen: Chosen, result: Patched) -> str:
+    clean, corrupted = float(result.clean.mean()), float(result.corrupted.mean())
+    base, verb = (1.0, "takes most away") if chosen.direction == "noising" else (0.0, "restores most")
+    place = np.unravel_index(int(np.abs(result.restored - base).argmax()), result.restored.shape)
+    said = (
+        f"{METRICS[chosen.metric].capitalize()}: {clean:.3f} {result.unit} clean, {corrupted:.3f} corrupted"
+        f"{'' if len(result.clean) == 1 else f', means over {len(result.clean)} pairs'}. Of all cells "
+        f"{_cell(result, tuple(int(at) for at in place))} {verb}: with it patched {result.values[place]:.3f}, a share "
+        f"of {result.restored[place]:.2f} of the way from corrupted to clean"
+    )
+    low, high = result.intervals()[place]
+    return f"{said}{'' if np.isnan(low) else f' (95% {low:.2f} to {high:.2f}, over pairs)'}."
+
+
+def _says_estimate(chosen: Chosen, result: Attribution) -> str:
+    cell, miss = result.worst
+    return (
+        f"Of the {len(result.exact)} cells that the gradient calls largest, estimate and exact change have a rank "
+        f"correlation of {result.rank_correlation:.2f}. The estimate is farthest off at {_cell(result, cell)}: by "
+        f"{miss:+.3f} {result.unit}."
+    )
+
+
+def _file(chosen: Chosen, what: str) -> str:
+    of = f"induction-seed{chosen.seed}" if chosen.pairs == "induction" else "prompts"
+    return f"patching-{chosen.checkpoint}-{of}-{chosen.direction}-{what}"
+
+
+STREAM = View(
+    name="positions",
+    title="Layer by position",
+    about=About(
+        text="The model runs on one prompt with one activation of the other in its place, at one layer and one "
+        "position; what it says then is measured. Clean into corrupted shows what is enough to bring the answer back, "
+        "corrupted into clean what the answer cannot do without. A cell is the share of the way from the corrupted to "
+        "the clean prompt's number, a ratio of means over pairs: 1 as clean, 0 as corrupted. Positions correspond "
+        "where both prompts have equally many tokens; otherwise tokens of a longest common subsequence do, and others "
+        "stay as they are.",
+        formula="(m(patched) − m(corrupted)) ÷ (m(clean) − m(corrupted))",
+        source=_SOURCE,
+    ),
+    call=lambda chosen: call("aotlens.patching.patch", *chosen.made, chosen.stream, **chosen.options),
+    caption=_says,
+    file=lambda chosen: _file(chosen, chosen.stream),
+    missing=_missing_stream,
+)
+OF_HEADS = View(
+    name="by-head",
+    title="Head by head",
+    about=About(
+        text="The same of each head's own activation, at all positions together: its output z (before W_O), its "
+        "values, queries or keys, or the rows of its attention pattern. Patched keys or queries change where the "
+        "head looks, patched values what it moves.",
+        formula="(m(patched) − m(corrupted)) ÷ (m(clean) − m(corrupted))",
+        source=_SOURCE,
+    ),
+    call=lambda chosen: call("aotlens.patching.patch", *chosen.made, chosen.heads, **chosen.options),
+    caption=_says,
+    file=lambda chosen: _file(chosen, chosen.heads),
+    missing=_missing_heads,
+)
+ESTIMATE = View(
+    name="estimate",
+    title="What a gradient would say",
+    about=About(
+        text="Attribution patching estimates all cells of the panel above it at once, from one gradient of the metric. "
+        "It is no more than the slope where the run is: here its largest cells are patched too, so that it can be seen "
+        "where it lies. On the dotted line both are equal.",
+        formula="m(a′) − m(a) ≈ ⟨a′ − a, ∂m/∂a⟩",
+        source="Nanda (2023), attribution patching",
+    ),
+    call=lambda chosen: call(
+        "aotlens.patching.attribution", *chosen.made, chosen.heads, check=CHECKED, **chosen.options
+    ),
+    caption=_says_estimate,
+    file=lambda chosen: _file(chosen, f"{chosen.heads}-estimate"),
+    missing=_missing_heads,
+)
+
+FAMILY = Family(
+    name="patching",
+    about="Which activations of a clean prompt bring its answer back into a corrupted one?",
+    views=(STREAM, OF_HEADS, ESTIMATE),
+    values=_values,
+    parameters={
+        "pairs": Choice("Prompts", PAIRS),
+        "clean": Text("Clean prompt", CLEAN, lines=2),
+        "corrupted": Text("Corrupted prompt", CORRUPTED, lines=2),
+        "answer": Text("Answer", "", most=40, blank="what the model says after the clean prompt"),
+        "wrong": Text("Wrong answer", "", most=40, blank="what it says after the corrupted prompt"),
+        "metric": Choice("Metric", METRICS),
+        "direction": Choice("Put", DIRECTIONS),
+        "stream": Choice("Layer by position", STREAMS),
+        "heads": Choice("Head by head", HEADS),
+        "seed": Parameter("Random tokens (seed)", 0, least=0, most=99),
+    },
+    reads=lambda info: (
+        (info.model.get("read_in", "tokens"), info.model.get("read_out", "tokens")) == ("tokens", "tokens")
+        and bool(info.model.get("causal", True))
+    ),
+)

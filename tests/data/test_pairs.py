@@ -1,0 +1,137 @@
+"""Pairs of prompts: what is made of texts, templates, files and tensors, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from aotlens.data import PromptPairs
+from aotlens.data.pairs import _aligned
+from tests.messages import refused
+from tests.small_models import maker, small_tokenizer
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return maker({"n_layers": 1, "d_model": 8, "n_heads": 2, "d_head": 4, "n_ctx": 40, "d_vocab": 270})(
+        tokenizer=small_tokenizer()
+    )
+
+
+def longest_by_force(a: list[int], b: list[int]) -> int:
+    """The length of the longest common subsequence, by trying all."""
+    for size in range(min(len(a), len(b)), 0, -1):
+        of_b = {tuple(b[i] for i in places) for places in itertools.combinations(range(len(b)), size)}
+        if any(tuple(a[i] for i in places) in of_b for places in itertools.combinations(range(len(a)), size)):
+            return size
+    return 0
+
+
+def test_unequal_prompts_are_aligned_by_a_longest_common_subsequence():
+    generator = torch.Generator().manual_seed(0)
+    for n_a, n_b in ((5, 7), (7, 4), (6, 8), (3, 8)) * 5:
+        a, b = (torch.randint(0, 4, (n,), generator=generator) for n in (n_a, n_b))
+        found = _aligned(a, b)
+        assert all(a[i] == b[j] for i, j in found)
+        assert all(x[0] < y[0] and x[1] < y[1] for x, y in itertools.pairwise(found))
+        assert len(found) == longest_by_force(a.tolist(), b.tolist())
+
+
+def test_equal_prompts_correspond_place_by_place():
+    pairs = _aligned(torch.tensor([1, 2, 3]), torch.tensor([3, 1, 2]))
+    assert pairs == ((0, 0), (1, 1), (2, 2))
+
+
+def test_texts_become_ids_with_the_start_token(model: Any):
+    pairs = PromptPairs.from_texts(model, [("a b", "a c", "b", "c"), ("b a", "c a", "a", "b")])
+    assert len(pairs) == 2 and pairs.clusters is None
+    torch.testing.assert_close(pairs.pairs[0].clean, model.to_tokens("a b")[0])
+    assert pairs.answers.tolist() == [model.to_single_token(text) for text in ("b", "a")]
+    assert pairs.wrong.tolist() == [model.to_single_token(text) for text in ("c", "b")]
+    ((at, _),) = pairs.differences(0)
+    assert pairs.str_tokens is not None and pairs.str_tokens[0][0][at].strip() == "b"
+    assert len(pairs[1:]) == 1 and torch.equal(pairs[1:].pairs[0].clean, pairs.pairs[1].clean)
+    assert list(pairs.to_frame()["answer"]) == pairs.answers.tolist()
+
+
+def test_a_file_is_read_line_by_line(model: Any, tmp_path: Path):
+    path = tmp_path / "pairs.jsonl"
+    rows = [{"clean": "a b", "corrupted": "a c", "answer": "b", "wrong": "c", "cluster": "one"}]
+    path.write_text("\n".join(map(json.dumps, rows)) + "\n")
+    assert PromptPairs.from_jsonl(model, path).clusters == ("one",)
+    path.write_text(path.read_text() + "{")
+    with refused("line 2"):
+        PromptPairs.from_jsonl(model, path)
+
+
+def test_a_template_exchanges_its_two_words(model: Any):
+    template = {"template": "{X} a {Y}: {X}", "answer": "{X}", "wrong": "{Y}"}
+    pairs = PromptPairs.from_template(model, words=["a", "b", "c", "d"], n=6, seed=1, **template)
+    assert len(pairs) == 6
+    seen = set()
+    for pair in pairs:
+        words = [model.tokenizer.decode([each]) for each in (pair.answer, pair.wrong)]
+        assert torch.equal(pair.clean, model.to_tokens(f"{words[0]} a {words[1]}: {words[0]}")[0])
+        assert torch.equal(pair.corrupted, model.to_tokens(f"{words[1]} a {words[0]}: {words[1]}")[0])
+        seen.add(tuple(words))
+    assert len(seen) == 6
+    with refused("fewer"):
+        PromptPairs.from_template(model, words=["a", "b"], n=3, **template)
+    with refused("two names"):
+        PromptPairs.from_template(model, "{X} a", answer="{X}", wrong="{X}", words=["a", "b"], n=1)
+
+
+def test_random_tokens_repeat_one_and_differ_in_what_followed(model: Any):
+    pairs = PromptPairs.induction(model, n=20, length=9, seed=3)
+    for pair in pairs:
+        clean, corrupted = pair.clean.tolist(), pair.corrupted.tolist()
+        assert clean[0] == corrupted[0] == model.tokenizer.eot_id and len(clean) == 11
+        first = clean.index(clean[-1], 1)
+        assert first < len(clean) - 1 and clean[first + 1] == pair.answer and corrupted[first + 1] == pair.wrong
+        assert [i for i in range(11) if clean[i] != corrupted[i]] == [first + 1]
+        assert clean.count(pair.answer) == 1 and pair.wrong not in clean
+    again = PromptPairs.induction(model, n=20, length=9, seed=3)
+    assert all(torch.equal(a.clean, b.clean) for a, b in zip(pairs, again, strict=True))
+    with refused("length"):
+        PromptPairs.induction(model, length=39)
+
+
+def test_images_correspond_patch_by_patch():
+    make = maker(
+        {"n_layers": 1, "d_model": 8, "n_heads": 2, "d_head": 4, "n_ctx": 9, "d_out": 3, "read_in": "patches",
+         "read_out": "classes", "image_size": 6, "patch_size": 2, "n_channels": 1, "causal": False}
+    )  # fmt: skip
+    images = torch.randn(4, 1, 6, 6)
+    pairs = PromptPairs.of_inputs(make(), images[:2], images[2:], [0, 1], [2, 0])
+    assert all(pair.positions[:9] == tuple((i, i) for i in range(9)) for pair in pairs)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (("a b", "a c", "b", "b"), "another one as the wrong one"),
+        (("a b", "a b", "b", "c"), "the same one twice"),
+        (("a b", "a c", "the captain", "c"), "tokens"),
+        (("a b", "a c", 5, 270), "0 to 269"),
+        (("a b", "a c", "b"), "expected (clean"),
+        ({"clean": "a", "corrupted": "b", "answer": "c"}, "keys"),
+        ({"clean": "a b", "corrupted": "a c", "answer": "b", "wrong": "c", "positions": [(1, 1), (1, 2)]}, "increase"),
+        ({"clean": "a b", "corrupted": "a c", "answer": "b", "wrong": "c", "cluster": 3}, "cluster"),
+        ((3, "a c", "b", "c"), "expected a text"),
+    ],
+)
+def test_what_is_no_pair_is_refused_with_its_number(model: Any, row: Any, message: str):
+    good = ("a b", "a c", "b", "c")
+    with refused(message) as error:
+        PromptPairs.from_texts(model, [good, row])
+    assert "pair 2" in str(error.value)
+
+
+def test_no_pairs_are_refused(model: Any):
+    with refused("at least one"):
+        PromptPairs.from_texts(model, [])

@@ -1,0 +1,104 @@
+"""Estimates against finite differences of the metric along the way, and against patching itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from aotlens.models import hook_names
+from aotlens.patching import HEADS, STREAMS, attribution, patch
+from tests.patching.test_sweep import CLEAN, CORRUPTED, KINDS, difference, pairs_of
+from tests.small_models import MakeModel
+
+
+@torch.no_grad()
+def by_finite_differences(model: Any, what: str, layer: int, head: int | None, at: int, epsilon: float = 1e-5) -> float:
+    """The change of the metric, by steps of ±ε towards the clean activation, ÷ 2ε; mean over pairs."""
+    name = hook_names.attn(layer, f"hook_{what}") if what in HEADS else hook_names.block(layer, f"hook_{what}")
+    changes = []
+    for row in range(3):
+        _, cache = model.run_with_cache(CLEAN[row : row + 1], return_cache_object=False)
+        ends = []
+        for share in (epsilon, -epsilon):
+
+            def put(x: Tensor, hook: Any, share: float = share, there: Tensor = cache[name]) -> Tensor:
+                place: Any = (0, at) if head is None else (0, head, at) if what == "pattern" else (0, at, head)
+                x = x.clone()
+                x[place] += share * (there[place] - x[place])
+                return x
+
+            ends.append(difference(model.run_with_hooks(CORRUPTED[row : row + 1], fwd_hooks=[(name, put)]), row))
+        changes.append((ends[0] - ends[1]) / (2 * epsilon))
+    return float(np.mean(changes))
+
+
+@pytest.mark.parametrize("kind", ["mhsa", "mssa", "with MLPs", "seeing later keys", "fixed"])
+def test_estimates_are_the_derivative_towards_the_other_prompt(make: MakeModel, kind: str) -> None:
+    model = make(**KINDS[kind])
+    for what in (*STREAMS, *HEADS):
+        if (what in ("q", "k") and not model.cfg.has_query_key) or (what in ("resid_mid", "mlp_out") and model.cfg.attn_only):  # noqa: E501  # fmt: skip
+            continue
+        found = attribution(model, pairs_of(model), what, by_position=True, check=1, batch_size=2)
+        for cell in ((0, 1), (1, 4), (1, 1)):
+            layer, at = cell
+            place = (layer, 1, at) if what in HEADS else cell
+            expected = by_finite_differences(model, what, layer, 1 if what in HEADS else None, at)
+            assert found.estimate[place] == pytest.approx(expected, abs=1e-6), (what, cell)
+
+
+@pytest.mark.parametrize("what", ["z", "resid_pre", "k"])
+def test_the_largest_are_patched_exactly(make: MakeModel, what: str) -> None:
+    model = make(bias=True)
+    exact = patch(model, pairs_of(model), what)
+    found = attribution(model, pairs_of(model), what, check=4, batch_size=2)
+    assert len(found.exact) == 4
+    order = np.argsort(-np.abs(found.estimate).ravel())[:4]
+    np.testing.assert_array_equal(found.checked, np.stack(np.unravel_index(order, found.estimate.shape), 1))
+    change = (exact.each - exact.corrupted.reshape(-1, 1, 1)).mean(0)
+    np.testing.assert_allclose(found.exact, change[tuple(found.checked.T)], atol=1e-9)
+    frame = found.to_frame()
+    assert frame["exact"].notna().sum() == 4
+    assert frame["exact"].notna().iloc[:4].all()
+    cell, miss = found.worst
+    assert miss == pytest.approx(found.estimate[cell] - change[cell])
+
+
+def test_without_a_norm_and_softmax_the_estimate_is_exact(make: MakeModel) -> None:
+    model = make(norm=None, phi="fixed", fixed_pattern="random")
+    found = attribution(model, pairs_of(model), "z", check=100)
+    np.testing.assert_allclose(found.estimated, found.exact, atol=1e-9)
+    assert found.rank_correlation == pytest.approx(1)
+    assert len(found.exact) == found.estimate.size
+
+
+def test_integrated_gradients_of_the_inputs_add_up_to_the_change(make: MakeModel) -> None:
+    """Completeness: over all positions before layer 0 the integral is the whole change (Sundararajan et al. 2017)."""
+    model = make(bias=True)
+    found = attribution(model, pairs_of(model), "resid_pre", steps=200, check=1)
+    whole = patch(model, pairs_of(model), "resid_pre")
+    assert found.estimate[0].sum() == pytest.approx((whole.clean - whole.corrupted).mean(), abs=1e-3)
+
+
+def test_gradients_stay_off_the_weights_and_no_hook_stays(make: MakeModel) -> None:
+    model = make()
+    attribution(model, pairs_of(model), "q")
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert not any(point.has_hooks() for point in model.hook_dict.values())
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"steps": 0}, "at least 1"),
+        ({"check": 0}, "at least 1"),
+        ({"metric": lambda logits, pairs: logits[:, 0].detach()}, "no gradient"),
+    ],
+)
+def test_what_cannot_be_is_refused(make: MakeModel, given: dict[str, Any], message: str) -> None:
+    model = make()
+    with pytest.raises(ValueError, match=message):
+        attribution(model, pairs_of(model), **given)

@@ -1,0 +1,222 @@
+"""Every cell of a sweep against hooks by hand, prompt by prompt and cell by cell; and against TransformerLens."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from transformer_lens import patching as theirs
+
+from aotlens.data import PromptPairs
+from aotlens.interop import to_transformer_lens
+from aotlens.models import hook_names
+from aotlens.patching import HEADS, STREAMS, patch
+from tests.small_models import MakeModel
+
+CLEAN = torch.tensor([[1, 2, 7, 4, 9], [4, 3, 9, 9, 0], [5, 5, 1, 8, 2]])
+CORRUPTED = torch.tensor([[1, 6, 7, 4, 9], [4, 3, 10, 9, 0], [5, 5, 1, 0, 2]])
+ANSWERS, WRONG = [3, 1, 8], [5, 4, 0]
+
+KINDS: dict[str, dict[str, Any]] = {
+    "mhsa": {"bias": True, "n_layers": 3},
+    "mssa": {"attention": "mssa"},
+    "tied mssa": {"attention": "mssa", "tied_output": True, "step_size": 0.7},
+    "with MLPs": {"d_mlp": 9, "bias": True},
+    "positions of queries and keys": {"positions": "qk"},
+    "thresholded": {"attention": "mssa", "phi": "thresholded_softmax", "threshold": 0.3},
+    "linear": {"phi": "linear"},
+    "fixed": {"phi": "fixed", "fixed_pattern": "random"},
+    "no norm": {"norm": None},
+    "seeing later keys": {"causal": False},
+}
+
+
+def pairs_of(model: Any) -> PromptPairs:
+    return PromptPairs.of_inputs(model, CLEAN, CORRUPTED, ANSWERS, WRONG)
+
+
+def difference(logits: Tensor, row: int) -> float:
+    return float(logits[0, -1, ANSWERS[row]] - logits[0, -1, WRONG[row]])
+
+
+def overwrite(x: Tensor, hook: Any, place: Any, by: Tensor) -> Tensor:
+    x = x.clone()
+    x[place] = by[place]
+    return x
+
+
+@torch.no_grad()
+def by_hooks(model: Any, what: str, direction: str, by_position: bool) -> np.ndarray:
+    """Each cell by a hook that overwrites it, each run whole."""
+    base, source = (CORRUPTED, CLEAN) if direction == "denoising" else (CLEAN, CORRUPTED)
+    of_heads = what in HEADS
+    rows = []
+    for row in range(len(base)):
+        _, cache = model.run_with_cache(source[row : row + 1], return_cache_object=False)
+        values = {}
+        for layer in range(model.cfg.n_layers):
+            name = hook_names.attn(layer, f"hook_{what}") if of_heads else hook_names.block(layer, f"hook_{what}")
+            for head in range(model.cfg.n_heads) if of_heads else [None]:
+                for at in range(5) if by_position else [slice(None)]:
+                    place = (0, at) if head is None else (0, head, at) if what == "pattern" else (0, at, head)
+
+                    put = partial(overwrite, place=place, by=cache[name])
+                    logits = model.run_with_hooks(base[row : row + 1], fwd_hooks=[(name, put)])
+                    values[(layer, *([] if head is None else [head]), *([at] if by_position else []))] = difference(logits, row)  # noqa: E501  # fmt: skip
+        shape = np.array([*values])[-1] + 1
+        rows.append(np.reshape([*values.values()], shape))
+    return np.stack(rows)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_streams_are_what_hooks_make_of_them(make: MakeModel, kind: str) -> None:
+    model = make(**KINDS[kind])
+    for what in STREAMS:
+        if what in ("resid_mid", "mlp_out") and "d_mlp" not in KINDS[kind]:
+            continue
+        for direction in ("denoising", "noising"):
+            found = patch(model, pairs_of(model), what, direction=direction, batch_size=2)
+            expected = by_hooks(model, what, direction, True)
+            np.testing.assert_allclose(found.each, expected, atol=1e-9, err_msg=f"{kind} {what} {direction}")
+            assert np.ptp(expected) > 1e-2, "some cell does something"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("by_position", [False, True])
+def test_heads_are_what_hooks_make_of_them(make: MakeModel, kind: str, by_position: bool) -> None:
+    model = make(**KINDS[kind])
+    for what in HEADS:
+        if what in ("q", "k") and not model.cfg.has_query_key:
+            continue
+        found = patch(model, pairs_of(model), what, by_position=by_position)
+        expected = by_hooks(model, what, "denoising", by_position)
+        np.testing.assert_allclose(found.each, expected, atol=1e-9, err_msg=f"{kind} {what}")
+
+
+@pytest.mark.parametrize(
+    ("what", "by_position", "name"),
+    [
+        ("resid_pre", None, "resid_pre"),
+        ("attn_out", None, "attn_out"),
+        ("z", True, "attn_head_out_by_pos"),
+        ("z", False, "attn_head_out_all_pos"),
+        ("v", False, "attn_head_v_all_pos"),
+        ("q", True, "attn_head_q_by_pos"),
+        ("k", False, "attn_head_k_all_pos"),
+        ("pattern", False, "attn_head_pattern_all_pos"),
+    ],
+)
+def test_transformer_lens_finds_the_same_on_its_bridge(make: MakeModel, what: str, by_position: Any, name: str) -> None:
+    model = make(bias=True, n_heads=2, d_head=6).float()
+    bridge = to_transformer_lens(model)
+
+    def margin(logits: Tensor) -> Tensor:
+        return (logits[range(3), -1, ANSWERS] - logits[range(3), -1, WRONG]).mean()
+
+    found = patch(model, pairs_of(model), what, by_position=by_position).values
+    with torch.no_grad():
+        expected = getattr(theirs, f"get_act_patch_{name}")(bridge, CORRUPTED, bridge.run_with_cache(CLEAN)[1], margin)
+    if what in HEADS and by_position:
+        expected = expected.transpose(1, 2)  # theirs: layer, position, head
+    np.testing.assert_allclose(found, expected.numpy(), atol=1e-5)
+
+
+def test_all_of_the_stream_restores_everything_and_nothing_of_it_nothing(make: MakeModel) -> None:
+    model = make(n_layers=3)
+    found = patch(model, pairs_of(model), "resid_post")
+    last = found.each[:, -1, -1]
+    np.testing.assert_allclose(last, found.clean, atol=1e-9)
+    np.testing.assert_allclose(found.each[:, -1, :-1], np.tile(found.corrupted[:, None], 4), atol=1e-9)
+    np.testing.assert_allclose(found.restored[-1], [0, 0, 0, 0, 1], atol=1e-9)
+
+
+@pytest.mark.parametrize("metric", ["probability", "loss", "kl"])
+def test_metrics_are_of_the_patched_logits(make: MakeModel, metric: str) -> None:
+    model = make(bias=True)
+    seen: list[Tensor] = []
+
+    def mine(logits: Tensor, pairs: PromptPairs) -> Tensor:
+        seen.append(logits)
+        log_p = logits.log_softmax(-1)
+        answer = log_p[range(len(pairs)), [each.answer for each in pairs]]
+        clean = model(torch.stack([each.clean for each in pairs]))[:, -1].log_softmax(-1)
+        of = {"probability": answer.exp(), "loss": -answer, "kl": (clean.exp() * (clean - log_p)).sum(-1)}
+        return of[metric]
+
+    found, by_hand = (patch(model, pairs_of(model), "z", given) for given in (metric, mine))
+    np.testing.assert_allclose(found.each, by_hand.each, atol=1e-12)
+    assert found.clean == pytest.approx(0 * found.clean) if metric == "kl" else found.clean.min() > 0
+    assert seen[0].shape == (3, 11)
+
+
+def test_restored_is_a_ratio_of_means_with_an_interval_over_clusters(make: MakeModel) -> None:
+    model = make()
+    clusters = ["a", "b", "c"]
+    pairs = PromptPairs.of_inputs(model, CLEAN, CORRUPTED, ANSWERS, WRONG, clusters=clusters)
+    found = patch(model, pairs, "z")
+    means = (found.each.mean(0) - found.corrupted.mean()) / (found.clean.mean() - found.corrupted.mean())
+    np.testing.assert_allclose(found.restored, means)
+    low, high = found.intervals()[..., 0], found.intervals()[..., 1]
+    assert (low <= found.restored).all() and (found.restored <= high).all()
+    frame = found.to_frame()
+    assert list(frame.columns) == ["layer", "head", "mean", "restored", "low", "high"]
+    assert frame["restored"].to_numpy() == pytest.approx(found.restored.ravel())
+
+
+def test_prompts_of_different_lengths_are_patched_at_what_they_have_in_common(make: MakeModel) -> None:
+    model = make(bias=True)
+    pairs = PromptPairs.from_texts(
+        model,
+        [{"clean": torch.tensor([1, 2, 7, 4]), "corrupted": torch.tensor([1, 3, 6, 7, 4]), "answer": 3, "wrong": 5}],
+    )
+    (pair,) = pairs
+    assert pair.positions == ((0, 0), (2, 3), (3, 4))
+    found = patch(model, pairs, "resid_pre")
+    _, cache = model.run_with_cache(pair.clean[None], return_cache_object=False)
+
+    @torch.no_grad()
+    def logit(at: int, layer: int) -> float:
+        taken = dict((b, a) for a, b in pair.positions).get(at)
+
+        def put(x: Tensor, hook: Any) -> Tensor:
+            x = x.clone()
+            if taken is not None:
+                x[0, at] = cache[hook_names.resid_pre(layer)][0, taken]
+            return x
+
+        logits = model.run_with_hooks(pair.corrupted[None], fwd_hooks=[(hook_names.resid_pre(layer), put)])
+        return float(logits[0, -1, 3] - logits[0, -1, 5])
+
+    expected = [[logit(at, layer) for at in range(5)] for layer in range(2)]
+    np.testing.assert_allclose(found.each[0], expected, atol=1e-9)
+    with pytest.raises(ValueError, match="equally many tokens"):
+        patch(model, pairs, "pattern")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"what": "resid"}, "expected one of resid_pre"),
+        ({"direction": "both"}, "'denoising' or 'noising'"),
+        ({"what": "mlp_out"}, "no MLPs"),
+        ({"metric": "margin"}, "expected one of logit_difference"),
+        ({"by_position": False}, "at each position"),
+        ({"metric": lambda logits, pairs: logits.sum() / 0}, "expected 3 numbers"),
+        ({"metric": lambda logits, pairs: logits[:, 0] / 0}, "finite numbers"),
+    ],
+)
+def test_what_cannot_be_is_refused(make: MakeModel, given: dict[str, Any], message: str) -> None:
+    model = make()
+    with pytest.raises(ValueError, match=message):
+        patch(model, pairs_of(model), **given)
+
+
+def test_a_model_that_somebody_listens_to_is_refused(make: MakeModel) -> None:
+    model = make()
+    model.add_hook(hook_names.attn(0, hook_names.Z), lambda z, hook: z * 0)
+    with pytest.raises(ValueError, match="without hooks"):
+        patch(model, pairs_of(model))
