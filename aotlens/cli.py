@@ -56,7 +56,7 @@ from aotlens.commands import (
     trigrams,
     view,
 )
-from aotlens.commands.shared import PLAIN, one_line, print_text, printable
+from aotlens.commands.shared import PLAIN, TextCommand, one_line, print_text, printable
 
 app = typer.Typer(add_completion=False, help="Trained attention-only transformers, opened up.", **PLAIN)
 app.add_typer(checkpoints.app, name="checkpoints")
@@ -70,15 +70,15 @@ app.command("audit")(audit.audit_command)
 app.command("motifs")(motifs.motifs_command)
 app.command("atlas")(atlas.atlas_command)
 app.command("compare")(compare.compare_command)
-app.command("ablate")(ablate.ablate_command)
-app.command("generate")(generate.generate_command)
-app.command("paths")(paths.paths_command)
+app.command("ablate", cls=TextCommand)(ablate.ablate_command)
+app.command("generate", cls=TextCommand)(generate.generate_command)
+app.command("paths", cls=TextCommand)(paths.paths_command)
 app.command("trigrams")(trigrams.trigrams_command)
 app.command("bigrams")(bigrams.bigrams_command)
 app.command("compile")(compiling.compile_command)
 app.command("distill")(distill.distill_command)
 app.add_typer(view.app, name="view")
-app.command("report")(report.report_command)
+app.command("report", cls=TextCommand)(report.report_command)
 app.add_typer(sweep.app, name="sweep")
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import os
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, Final, get_args, get_origin, get_type_hints
 from aotlens.checkpoints.bounds import read_text
 from aotlens.checkpoints.errors import CheckpointError
 from aotlens.checkpoints.header import Header, read_header
-from aotlens.checkpoints.layout import CARD, CONFIG, METRICS, TOKENIZER, WEIGHTS, locate
+from aotlens.checkpoints.layout import CARD, CONFIG, METRICS, OUR_KEYS, TOKENIZER, WEIGHTS, locate
 from aotlens.checkpoints.units import OBJECTIVE_WORDS, ObjectiveWords, objective_of
 from aotlens.untrusted import check_name, check_plain, shown, strict_json
 
@@ -236,6 +237,11 @@ def read_config(folder: Path) -> CheckpointInfo:
     """What config.json says. Raises CheckpointError."""
     path = locate(folder, CONFIG)
     config = _object(read_text(folder, CONFIG), str(path))
+    if config and not OUR_KEYS & config.keys():
+        raise CheckpointError(
+            f"{folder}: expected a checkpoint of aotlens, found a folder of another tool (no schema_version in its "
+            f"{CONFIG}). Bring it in with `aotlens checkpoints import {shlex.quote(str(folder))}`."
+        )
     try:
         return CheckpointInfo.from_config(config)
     except CheckpointError as error:

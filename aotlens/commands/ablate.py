@@ -17,6 +17,7 @@ from aotlens.commands.shared import (
     Force,
     Ids,
     check_csv,
+    check_heads,
     load_ours,
     print_text,
     prompt,
@@ -30,7 +31,11 @@ def ablate_command(
     checkpoint: Checkpoint,
     head: Annotated[
         list[str],
-        typer.Option(metavar="L.H", help="Without this head; repeatable: without all of them. Default: each alone."),
+        typer.Option(
+            metavar="L.H",
+            callback=check_heads,
+            help="Without this head; repeatable: without all of them. Default: each alone.",
+        ),
     ] = [],  # noqa: B006 (Typer copies it)
     text: Annotated[str | None, typer.Option(metavar="TEXT", help="A prompt to measure on.")] = None,
     ids: Ids = None,

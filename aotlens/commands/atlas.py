@@ -18,6 +18,7 @@ from aotlens.commands.shared import (
     TokenBar,
     card_of,
     check_csv,
+    check_heads,
     check_out,
     corpus_name,
     print_text,
@@ -39,7 +40,10 @@ def atlas_command(
         int, typer.Option(min=1, max=MOST_TOKENS, metavar="N", help="How much of it, spread over it.")
     ] = 200_000,
     head: Annotated[
-        str | None, typer.Option(metavar="L.H", help="This head's dossier, with examples, in place of the table.")
+        str | None,
+        typer.Option(
+            metavar="L.H", callback=check_heads, help="This head's dossier, with examples, in place of the table."
+        ),
     ] = None,
     how: Annotated[
         list[str],

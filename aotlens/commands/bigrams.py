@@ -16,6 +16,7 @@ from aotlens.commands.shared import (
     Folders,
     Force,
     check_csv,
+    check_heads,
     load_ours,
     print_text,
     table,
@@ -47,6 +48,7 @@ def bigrams_command(
         list[str],
         typer.Option(
             metavar="L.H",
+            callback=check_heads,
             help="Add what this head writes if it attends to the last token and to nothing else. Several times for "
             "more.",
         ),

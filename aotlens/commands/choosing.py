@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aotlens.commands.shared import several
+from aotlens.commands.shared import check_heads, several
 
 if TYPE_CHECKING:
     from aotlens.circuits import Circuit, Side
     from aotlens.data import Corpus
     from aotlens.models import AttentionOnlyTransformer
 
-HeadName = Annotated[str, typer.Option("--head", metavar="L.H", help="Layer and head, from 0: 1.4.")]
+HeadName = Annotated[
+    str, typer.Option("--head", metavar="L.H", callback=check_heads, help="Layer and head, from 0: 1.4.")
+]
 Kind = Annotated[str, typer.Option(metavar="qk|ov", help="qk: what the head looks for. ov: what it writes.")]
 Left = Annotated[
     str,

@@ -19,6 +19,7 @@ from aotlens.commands.shared import (
     TokenBar,
     card_of,
     check_csv,
+    check_heads,
     check_out,
     corpus_name,
     print_text,
@@ -39,7 +40,10 @@ def distill_command(
         str, typer.Option(metavar="N,N,...", help="Hidden units of the networks; 0 is the best linear map.")
     ] = "0,16",
     head: Annotated[
-        list[str], typer.Option("--head", metavar="L.H", help="Only this head. Several times for more; default: all.")
+        list[str],
+        typer.Option(
+            "--head", metavar="L.H", callback=check_heads, help="Only this head. Several times for more; default: all."
+        ),
     ] = [],  # noqa: B006 (Typer copies it)
     sequence_length: Annotated[
         int | None,

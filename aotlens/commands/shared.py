@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import typer.core
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,6 +57,32 @@ Ids = Annotated[
     typer.Option("--ids", metavar="IDS", help="A prompt as token ids: '12 7 7 3', without a start token of its own."),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
+
+
+def check_heads(given: str | list[str] | None) -> str | list[str] | None:
+    """The callback of --head: raises ValueError for what names no head, before any other work."""
+    from aotlens.conventions import HEAD_NAME
+
+    for name in [given] if isinstance(given, str) else given or ():
+        if not HEAD_NAME.fullmatch(name):
+            raise ValueError(f"--head {name}: expected a layer and a head, whole numbers from 0, as --head 1.0.")
+    return given
+
+
+class TextCommand(typer.core.TyperCommand):
+    """A command of which a text that stands without --text is told so."""
+
+    allow_extra_args = True
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        given = super().parse_args(ctx, args)
+        if ctx.args:
+            text = " ".join(ctx.args)
+            raise ValueError(
+                f"{shlex.quote(text)}: expected nothing behind {ctx.params['checkpoint']} but options, found this. "
+                f"If it is the text, write --text {shlex.quote(text)}."
+            )
+        return given
 
 
 def prompt(model: AttentionOnlyTransformer, text: str | None, ids: str | None) -> Tensor | None:

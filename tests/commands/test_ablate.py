@@ -60,7 +60,7 @@ def test_a_prompt_against_the_means_of_a_corpus(run: Run, corpus: str) -> None:
         (("--text", TEXT, "--how", "mean"), "a single sequence has no others"),
         (("--text", TEXT, "--how", "none"), "how='none'"),
         (("--text", TEXT, "--head", "9.9"), "head 9.9: this model has layers 0 to 1"),
-        (("--text", TEXT, "--head", "one"), "head 'one': expected a layer and a head"),
+        (("--head", "one"), "--head one: expected a layer and a head"),
     ],
 )
 def test_errors_are_one_line(run: Run, arguments: tuple[str, ...], message: str) -> None:

@@ -121,7 +121,7 @@ def test_nothing_is_overwritten_unasked(run: Run, tmp_path: Path, command: str) 
     ("arguments", "expected"),
     [
         (["circuits", "smal", "--head", "1.0"], "Did you mean small?"),
-        (["circuits", "small", "--head", "14"], "head '14': expected a layer and a head"),
+        (["circuits", "small", "--head", "14"], "--head 14: expected a layer and a head"),
         (["circuits", "small", "--head", "5.0"], "head 5.0: this model has layers 0 to 1"),
         (["circuits", "small", "--head", "1.0", "--kind", "vo"], "--kind vo: expected qk or ov"),
         (["circuits", "small", "--head", "1.0", "--left", "token"], "'token'"),

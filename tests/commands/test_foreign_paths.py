@@ -147,3 +147,9 @@ def test_every_command_takes_a_bridge_or_refuses_it_by_name(tmp_path: Path, spec
         assert errors[0].startswith(f"aotlens: aotlens {name}: expected a model of aotlens, got a TransformerBridge"), (
             errors
         )
+
+
+def test_a_folder_of_another_tool_is_to_be_imported(run: Run, gpt2: str) -> None:
+    code, _, error = run("checkpoints", "show", gpt2)
+    assert code == 2 and "emove" not in error
+    says(error, "another tool", f"`aotlens checkpoints import {gpt2}`")

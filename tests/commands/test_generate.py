@@ -73,3 +73,10 @@ def test_masks_are_filled(run: Run, home: Path) -> None:
 def test_errors_are_one_line(run: Run, arguments: tuple[str, ...], message: str) -> None:
     code, _, error = run("generate", "small", *arguments)
     assert code == 2 and message in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["generate", "ablate", "paths"])
+def test_a_text_without_its_option_is_told_which(run: Run, command: str) -> None:
+    code, _, error = run(command, "small", "the cat")
+    assert code == 2
+    says(error, "behind small", "--text 'the cat'")
