@@ -1,0 +1,58 @@
+"""Patching in the browser: two prompts, their maps, another prompt, and what cannot be said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from app.core.settings import Settings
+from app.factory import create_app
+from app.pages.patching import PAGE
+from app.shell.app import App
+from tests.app.conftest import save_images, save_tiny, serve
+from tests.app.patching.numbers import STATE
+
+PANEL = "patching-positions"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
+    folder = tmp_path_factory.mktemp("checkpoints")
+    save_tiny(folder, "tiny-mhsa")
+    save_images(folder, "digits-tiny")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AOTLENS_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setattr("aotlens.checkpoints.catalog.bundled_folder", lambda: Path("/nonexistent"))
+        yield create_app(Settings(checkpoints=(folder,), device="cpu", first_checkpoint="tiny-mhsa"))
+
+
+@pytest.fixture(scope="module")
+def address(made: App) -> Iterator[str]:
+    with serve(made) as address:
+        yield address
+
+
+def test_only_models_of_tokens_can_be_patched(made: App):
+    assert made.services["patching"].fitting() == ["tiny-mhsa"]
+
+
+def test_two_prompts_are_patched_and_another_is_asked_for(open_page):
+    page = open_page(PAGE.address.format(STATE))
+    caption = page.locator(f"#{PANEL}-caption")
+    expect(caption).to_contain_text("takes most away", timeout=60_000)
+    expect(page.locator(f"#{PANEL}-graph .heatmaplayer image")).to_be_attached()
+    expect(page.locator("#patching-estimate-caption")).to_contain_text("rank correlation")
+    before = caption.inner_text()
+    page.locator("#patching-corrupted").fill("The captain smiled to Emma.")
+    expect(caption).not_to_have_text(before)
+    expect(caption).to_contain_text("takes most away")
+    page.wait_for_function("() => location.search.includes('smiled')")
+
+
+def test_prompts_that_are_one_are_refused_in_their_panels(open_page):
+    page = open_page(PAGE.address.format(STATE).replace("waved", "bowed"))
+    expect(page.locator(f"#{PANEL}-notice")).to_contain_text("the same one twice", timeout=60_000)
+    expect(page.locator("#patching-corrupted")).to_have_value("The captain bowed to Emma.")
