@@ -18,7 +18,7 @@ from aotlens.conventions import MOST_DRAWS, require_seed, require_whole
 from tests.messages import refused
 
 ROOT = Path(aotlens.__file__).parent
-PACKAGES = ("circuits", "denoise", "distill", "evaluate", "heads", "paths", "trigrams")
+PACKAGES = ("circuits", "denoise", "distill", "evaluate", "heads", "patching", "paths", "trigrams")
 #: Names of counts that only cost time: nothing else would stop 10¹² of them.
 COUNTS = frozenset(
     ("n_random", "n_draws", "n_bootstrap", "n_permutations", "n_weights", "n_sequences", "n_prompts", "n_steps",

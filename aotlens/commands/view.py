@@ -83,12 +83,12 @@ def _command(of: Family) -> Any:
 
 
 def _option(each: Asked) -> tuple[Any, Any]:
-    from aotlens.views import Choice, Text
+    from aotlens.views import Choice, TextParameter
 
     if isinstance(each, Choice):
         words = "; ".join(f"{value}: {said}" if said != value else value for value, said in each.options.items())
         return Annotated[str, typer.Option(metavar="NAME", help=f"{each.label}. {words}.")], each.first
-    if isinstance(each, Text):
+    if isinstance(each, TextParameter):
         blank = f" Unless told, {each.blank}." if each.blank else ""
         return Annotated[str, typer.Option(metavar="TEXT", help=f"{each.label}.{blank}")], each.first
     kind: Any = int if each.whole else float

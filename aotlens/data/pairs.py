@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aotlens.conventions import require_seed
+from aotlens.conventions import require_seed, require_whole
 from aotlens.data.windows import probe_start
 from aotlens.untrusted import read_regular, strict_json
 
@@ -152,6 +152,7 @@ class PromptPairs:
 
         Raises `ValueError` for a template without exactly two names, and where fewer than `n` pairs can be made.
         """
+        require_whole("n", n, 1)
         names = sorted({name for _, name, _, _ in Formatter().parse(template) if name})
         if len(names) != 2:
             raise ValueError(
@@ -184,6 +185,7 @@ class PromptPairs:
         `length` different tokens stand before the last a, after the start token where there is one; a and b stand in
         the first half of them. Raises `ValueError` for a length below 4 or beyond the model's context.
         """
+        require_whole("n", n, 1)
         start = probe_start(model.tokenizer)
         begin = [] if start is None else [start]
         most = model.cfg.n_ctx - 1 - len(begin)

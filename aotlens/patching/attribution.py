@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from aotlens.conventions import Progress
+from aotlens.conventions import Progress, require_whole
 from aotlens.data.pairs import PromptPairs
 from aotlens.models import AttentionOnlyTransformer, hook_names
 from aotlens.patching.metrics import Measure, PairMetric, name_of
@@ -112,8 +112,8 @@ def attribution(
 
     Raises `ValueError` as `patch`, for steps or check below 1, and for a metric without a gradient.
     """
-    if steps < 1 or check < 1:
-        raise ValueError(f"attribution: expected steps and check of at least 1, got {steps} and {check}.")
+    for name, count in (("steps", steps), ("check", check), ("batch_size", batch_size)):
+        require_whole(name, count, 1)
     measure, by_position = checked(model, what, metric, direction, by_position)
     if by_position:
         require_one_length(pairs, direction)

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from aotlens.conventions import Progress
+from aotlens.conventions import Progress, require_whole
 from aotlens.data.pairs import PromptPairs
 from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
 from aotlens.patching.metrics import Measure, PairMetric, checked_metric, name_of
@@ -119,8 +119,9 @@ def patch(
 
     Raises `ValueError` for another `what`, for pairs of different lengths where cells are positions, for patterns of
     prompts of different lengths, for MLPs or scores of a model that has none, for a model with hooks, and for a metric
-    that is not finite.
+    that is not finite, or the same of clean and corrupted prompts.
     """
+    require_whole("batch_size", batch_size, 1)
     measure, by_position = checked(model, what, metric, direction, by_position)
     if by_position:
         require_one_length(pairs, direction)
@@ -136,6 +137,12 @@ def patch(
             progress(len(order), len(pairs))
     back = np.argsort(order)
     each, both = np.concatenate(cells)[back], np.concatenate(ends)[back]
+    clean, corrupted = both.mean(0)
+    if clean == corrupted:
+        raise ValueError(
+            f"patch: {name_of(measure)} is {clean:.4g} for clean and corrupted prompts alike, so there is nothing to "
+            "restore or to take away; give prompts between which it differs, or another metric."
+        )
     words = None if pairs.str_tokens is None else pairs.str_tokens[0][direction == "denoising"]
     return Patched(
         what=what,

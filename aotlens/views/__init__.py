@@ -24,7 +24,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from aotlens.views.calls import Call, Load, Part, Workshop, call, make
-from aotlens.views.family import Asked, Choice, Family, Text
+from aotlens.views.family import Asked, Choice, Family, TextParameter
 from aotlens.views.view import About, Parameter, Values, View
 
 __all__ = [
@@ -37,7 +37,7 @@ __all__ = [
     "Load",
     "Parameter",
     "Part",
-    "Text",
+    "TextParameter",
     "Values",
     "View",
     "Workshop",

@@ -35,7 +35,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Text:
+class TextParameter:
     """A text that is written: what it is called, the first one, and how long it may be."""
 
     label: str
@@ -56,7 +56,7 @@ class Text:
         return value
 
 
-Asked: TypeAlias = Parameter | Choice | Text
+Asked: TypeAlias = Parameter | Choice | TextParameter
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aotlens.views.calls import Call, Load, call, make
-from aotlens.views.family import Choice, Family, Text
+from aotlens.views.family import Choice, Family, TextParameter
 from aotlens.views.view import About, Parameter, View
 
 if TYPE_CHECKING:
@@ -195,10 +195,10 @@ FAMILY = Family(
     values=_values,
     parameters={
         "pairs": Choice("Prompts", PAIRS),
-        "clean": Text("Clean prompt", CLEAN, lines=2),
-        "corrupted": Text("Corrupted prompt", CORRUPTED, lines=2),
-        "answer": Text("Answer", "", most=40, blank="what the model says after the clean prompt"),
-        "wrong": Text("Wrong answer", "", most=40, blank="what it says after the corrupted prompt"),
+        "clean": TextParameter("Clean prompt", CLEAN, lines=2),
+        "corrupted": TextParameter("Corrupted prompt", CORRUPTED, lines=2),
+        "answer": TextParameter("Answer", "", most=40, blank="what the model says after the clean prompt"),
+        "wrong": TextParameter("Wrong answer", "", most=40, blank="what it says after the corrupted prompt"),
         "metric": Choice("Metric", METRICS),
         "direction": Choice("Put", DIRECTIONS),
         "stream": Choice("Layer by position", STREAMS),

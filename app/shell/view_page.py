@@ -15,7 +15,7 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import dcc, html
 
-from aotlens.views import Asked, Choice, Family, Parameter, Text, Values
+from aotlens.views import Asked, Choice, Family, Parameter, TextParameter, Values
 from app.core import Core, address
 from app.core.address_checks import Unfit
 from app.core.errors import RequestError
@@ -144,7 +144,7 @@ def _field(each: Asked) -> Any:
     """A parameter as a field of the address."""
     if isinstance(each, Choice):
         return address.choice(tuple(each.options), each.first)
-    if isinstance(each, Text):
+    if isinstance(each, TextParameter):
         return address.text(each.first, most=each.most, blank=bool(each.blank))
     return declared(each)
 
@@ -163,7 +163,7 @@ def _control(core: Core, there: list[str], field: str, family: Family, id: str, 
     if isinstance(each, Choice):
         data = [{"value": one, "label": words} for one, words in each.options.items()]
         return dmc.Select(id=id, label=each.label, data=data, value=value, allowDeselect=False, size="xs")
-    if isinstance(each, Text):
+    if isinstance(each, TextParameter):
         said = {"id": id, "label": each.label, "value": value, "placeholder": each.blank, "debounce": 500, "size": "xs"}
         return dmc.TextInput(**said) if each.lines == 1 else dmc.Textarea(**said, autosize=True, minRows=each.lines)
     return parameter_slider(id, each, value)

@@ -93,8 +93,9 @@ def test_gradients_stay_off_the_weights_and_no_hook_stays(make: MakeModel) -> No
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"steps": 0}, "at least 1"),
-        ({"check": 0}, "at least 1"),
+        ({"steps": 0}, "steps=0"),
+        ({"check": 0}, "check=0"),
+        ({"batch_size": 10**12}, "batch_size=10"),
         ({"metric": lambda logits, pairs: logits[:, 0].detach()}, "no gradient"),
     ],
 )

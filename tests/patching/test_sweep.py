@@ -207,6 +207,8 @@ def test_prompts_of_different_lengths_are_patched_at_what_they_have_in_common(ma
         ({"by_position": False}, "at each position"),
         ({"metric": lambda logits, pairs: logits.sum() / 0}, "expected 3 numbers"),
         ({"metric": lambda logits, pairs: logits[:, 0] / 0}, "finite numbers"),
+        ({"metric": lambda logits, pairs: 0 * logits[:, 0]}, "nothing to restore"),
+        ({"batch_size": 0}, "batch_size=0"),
     ],
 )
 def test_what_cannot_be_is_refused(make: MakeModel, given: dict[str, Any], message: str) -> None:

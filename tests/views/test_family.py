@@ -12,7 +12,7 @@ from aotlens.checkpoints import CheckpointInfo, save_checkpoint
 from aotlens.data import repeated_random_tokens, repeated_targets
 from aotlens.heads import sufficient_heads
 from aotlens.sweeps.calling import call, function, names
-from aotlens.views import FAMILIES, Choice, Text, family
+from aotlens.views import FAMILIES, Choice, TextParameter, family
 from aotlens.views.sufficient import FAMILY, SUFFICIENT, TASKS
 from tests.heads.hand_built import induction
 from tests.messages import refused, says
@@ -124,7 +124,7 @@ def test_what_is_first_can_be_chosen(name):
     for each in of.parameters.values():
         if isinstance(each, Choice):
             assert each.first in each.options
-        elif isinstance(each, Text):
+        elif isinstance(each, TextParameter):
             assert each.checked("it", each.first) == each.first and each.most >= len(each.first)
         elif each.first is not None:
             assert each.within(each.first) == each.first
