@@ -24,6 +24,7 @@ from torch import Tensor
 
 from aotlens.conventions import require_seed, require_whole
 from aotlens.data.windows import probe_start
+from aotlens.models import require_ours
 from aotlens.untrusted import read_regular, strict_json
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ class PromptPairs:
         row, for an answer of several tokens, an answer that is the wrong one, prompts that are equal, positions that
         do not correspond, and for no pairs at all.
         """
+        require_ours(model, "PromptPairs.from_texts")
         made = []
         for number, row in enumerate(rows, start=1):
             try:
@@ -131,6 +133,7 @@ class PromptPairs:
     @classmethod
     def from_jsonl(cls, model: Any, path: str | Path) -> PromptPairs:
         """The same from a file with an object of JSON a line. Raises `ValueError`, with the line, for what is none."""
+        require_ours(model, "PromptPairs.from_jsonl")
         rows: list[Any] = []
         text = read_regular(Path(path), kind="held-out text").decode("utf-8")
         for number, line in enumerate(text.split("\n"), start=1):
@@ -152,6 +155,7 @@ class PromptPairs:
 
         Raises `ValueError` for a template without exactly two names, and where fewer than `n` pairs can be made.
         """
+        require_ours(model, "PromptPairs.from_template")
         require_whole("n", n, 1)
         names = sorted({name for _, name, _, _ in Formatter().parse(template) if name})
         if len(names) != 2:
@@ -185,6 +189,7 @@ class PromptPairs:
         `length` different tokens stand before the last a, after the start token where there is one; a and b stand in
         the first half of them. Raises `ValueError` for a length below 4 or beyond the model's context.
         """
+        require_ours(model, "PromptPairs.induction")
         require_whole("n", n, 1)
         start = probe_start(model.tokenizer)
         begin = [] if start is None else [start]
@@ -210,6 +215,7 @@ class PromptPairs:
 
         Raises `ValueError` for numbers or shapes that differ, and as `from_texts`.
         """
+        require_ours(model, "PromptPairs.of_inputs")
         counts = [len(clean), len(corrupted), len(answers), len(wrong), len(clean if clusters is None else clusters)]
         if len({*counts}) != 1:
             raise ValueError(f"pairs: expected equally many of each, got {counts}.")
