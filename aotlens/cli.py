@@ -18,6 +18,7 @@
     aotlens compile FFN.safetensors --bound M --tolerance E
     aotlens distill CHECKPOINT --corpus SPEC [--hidden 0,4,16,64] [--out FILE]
     aotlens view FAMILY [CHECKPOINT] [--view NAME] [--python]
+    aotlens patch CHECKPOINT [--clean TEXT --corrupted TEXT | --pairs NAME] [--view NAME]
     aotlens report CHECKPOINT -o report.html [--corpus SPEC]
     aotlens sweep SWEEP.toml [--dask ADDRESS] | sweep status SWEEP.toml
     aotlens --version
@@ -29,9 +30,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from aotlens import __version__
 from aotlens.commands import (
@@ -58,7 +60,18 @@ from aotlens.commands import (
 )
 from aotlens.commands.shared import PLAIN, TextCommand, one_line, print_text, printable
 
-app = typer.Typer(add_completion=False, help="Trained attention-only transformers, opened up.", **PLAIN)
+
+class _Commands(typer.core.TyperGroup):
+    """The commands below, and `patch`, which is made from the declaration of its views when it is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*super().list_commands(ctx), "patch"]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return view.command_of("patching", "patch") if cmd_name == "patch" else super().get_command(ctx, cmd_name)
+
+
+app = typer.Typer(cls=_Commands, add_completion=False, help="Trained attention-only transformers, opened up.", **PLAIN)
 app.add_typer(checkpoints.app, name="checkpoints")
 app.command("train")(train.train_command)
 app.command("evaluate")(evaluate.evaluate_command)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Hashable, Iterable
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Int64
@@ -187,3 +187,15 @@ def as_clusters(clusters: Iterable[Hashable] | None, n: int, of: str = "sequence
         raise ValueError(f"clusters: expected one for each of {n} {of}, got {len(names)}.")
     numbers = {name: place for place, name in enumerate(dict.fromkeys(names))}
     return np.array([numbers[name] for name in names], dtype=np.int64)
+
+
+#: What can be said of a member of a set that keeps a share of something.
+Verdict: TypeAlias = Literal["necessary", "not necessary", "undecided"]
+
+
+def necessity(intervals: Float[np.ndarray, "member 2"], keep: float) -> tuple[Verdict, ...]:
+    """Whether a set falls below `keep` without each of its members, by the interval of what it keeps then: "undecided"
+    where that is not wholly on one side, or NaN."""
+    return tuple(
+        "necessary" if high < keep else "not necessary" if low >= keep else "undecided" for low, high in intervals
+    )

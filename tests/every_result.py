@@ -126,6 +126,9 @@ def _of_paths(model: AttentionOnlyTransformer, tokens: torch.Tensor) -> Iterator
     yield from (paths.without_head(expansion, (1, 0)), paths.term_importance(model, tokens))
     pairs = PromptPairs.induction(model, n=2, length=5)
     yield from (patching.patch(model, pairs, "z"), patching.attribution(model, pairs, "resid_pre", check=3))
+    edges = ["embed → 1.0.v", "0.1 → 1.0.k", "1.0 → logits"]
+    yield from (patching.path_patch(model, pairs, edges), patching.attribute_edges(model, pairs, check=3))
+    yield patching.circuit_faithfulness(model, pairs, edges)
     yield superposition.interference(superposition.random_features(6, 3))
     projected = superposition.johnson_lindenstrauss((20,), (64, 128), dimension=200, n_trials=1)
     yield from (projected, projected.projections[0], superposition.pentagon())

@@ -29,12 +29,14 @@ class _OfFamilies(typer.core.TyperGroup):
         return list(FAMILIES)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in FAMILIES:
-            return None
-        alone = typer.Typer(add_completion=False, **PLAIN)
-        of = family(cmd_name)
-        alone.command(cmd_name, help=_help(of))(_command(of))
-        return typer.main.get_command(alone)
+        return command_of(cmd_name) if cmd_name in FAMILIES else None
+
+
+def command_of(name: str, called: str | None = None) -> Any:
+    """The command of a family of views, by the family's name unless it is `called` otherwise."""
+    of, alone = family(name), typer.Typer(add_completion=False, **PLAIN)
+    alone.command(called or name, help=_help(of))(_command(of))
+    return typer.main.get_command(alone)
 
 
 app = typer.Typer(cls=_OfFamilies, help="What a page shows: its answer, its table and the Python for it.", **PLAIN)

@@ -7,7 +7,7 @@ symbols.py       names, digits or letters in its place, and ids as a prompt
 token_file.py    a corpus as a memory-mapped array of token ids
 sampler.py       training batches, repeated random tokens
 windows.py       text as windows: every token once, spread over documents, or of a token file
-pairs.py         clean and corrupted prompts, two by two, with their answers
+pairs.py         clean and corrupted prompts, two by two, with their answers; pair_sets.py: those of known tasks
 masking.py       rows with hidden tokens, for masked language models
 regression.py    prompts of in-context regression
 """
@@ -16,6 +16,13 @@ from __future__ import annotations
 
 from aotlens.data.corpus import Corpus, Document, Split, TailHeldOut, documents_sha256, hold_out
 from aotlens.data.masking import IGNORED, MASK_FRACTION, mask_tokens
+from aotlens.data.pair_sets import (
+    deeper_indentation,
+    image_pairs,
+    matching_brackets,
+    negated_labels,
+    repeated_names,
+)
 from aotlens.data.pairs import Pair, PromptPairs
 from aotlens.data.regression import Curriculum, RegressionPrompts, RegressionTask, interleave
 from aotlens.data.sampler import BatchSampler, repeated_random_tokens, repeated_targets
@@ -45,11 +52,16 @@ __all__ = [
     "TokenFile",
     "Tokenizer",
     "Windows",
+    "deeper_indentation",
     "documents_sha256",
     "hold_out",
+    "image_pairs",
     "interleave",
     "mask_tokens",
+    "matching_brackets",
+    "negated_labels",
     "open_corpus",
+    "repeated_names",
     "repeated_random_tokens",
     "repeated_targets",
     "spread_windows",

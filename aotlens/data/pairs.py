@@ -72,6 +72,12 @@ class PromptPairs:
             pairs=self.pairs[rows], str_tokens=None if self.str_tokens is None else self.str_tokens[rows]
         )
 
+    def at(self, rows: Iterable[int]) -> PromptPairs:
+        """Those of these numbers."""
+        chosen = [int(row) for row in rows]
+        words = None if self.str_tokens is None else tuple(self.str_tokens[row] for row in chosen)
+        return PromptPairs(pairs=tuple(self.pairs[row] for row in chosen), str_tokens=words)
+
     def __repr__(self) -> str:
         lengths = sorted({len(prompt) for pair in self for prompt in (pair.clean, pair.corrupted)})
         return f"PromptPairs({len(self)} pairs, of {lengths[0]} to {lengths[-1]} positions)"
@@ -183,14 +189,21 @@ class PromptPairs:
         return cls.from_texts(model, [rows[place] for place in order])
 
     @classmethod
-    def induction(cls, model: Any, *, n: int = 32, length: int = 16, seed: int = 0) -> PromptPairs:
-        """Random tokens: `… a b … a` leads to b, and corrupted, `… a c … a`, to c; all other tokens are the same.
+    def induction(
+        cls, model: Any, *, differs: str = "value", n: int = 32, length: int = 16, seed: int = 0
+    ) -> PromptPairs:
+        """Random tokens: `… a b … a` leads to b. All tokens are the same in the corrupted prompt but one: with
+        "value" `… a c … a`, which leads to c; with "key" `… c b … a`, in which a has not come before, and the wrong
+        answer is c.
 
-        `length` different tokens stand before the last a, after the start token where there is one; a and b stand in
-        the first half of them. Raises `ValueError` for a length below 4 or beyond the model's context.
+        "value" asks what is moved, "key" how it is found: by what stands before b (K-composition). `length` different
+        tokens stand before the last a, after the start token where there is one; a and b stand in the first half of
+        them. Raises `ValueError` for another `differs`, and a length below 4 or beyond the model's context.
         """
         require_ours(model, "PromptPairs.induction")
         require_whole("n", n, 1)
+        if differs not in ("value", "key"):
+            raise ValueError(f"differs={differs!r}: expected 'value' or 'key'.")
         start = probe_start(model.tokenizer)
         begin = [] if start is None else [start]
         most = model.cfg.n_ctx - 1 - len(begin)
@@ -201,7 +214,8 @@ class PromptPairs:
         for _ in range(n):
             drawn = rng.choice(np.setdiff1d(np.arange(model.cfg.d_vocab), begin), length + 1, replace=False).tolist()
             at = int(rng.integers(0, length // 2))
-            other = [*drawn[: at + 1], drawn[-1], *drawn[at + 2 : -1]]
+            changed = at + (differs == "value")
+            other = [*drawn[:changed], drawn[-1], *drawn[changed + 1 : -1]]
             clean, corrupted = (torch.tensor([*begin, *row, drawn[at]]) for row in (drawn[:-1], other))
             made.append(_checked(clean, corrupted, drawn[at + 1], drawn[-1]))
         return _of(made, model)
@@ -225,6 +239,7 @@ class PromptPairs:
                 b,
                 *(_output(model, "answer", int(one)) for one in (x, y)),
                 positions=_same(model, a, b),
+                alike=model.cfg.read_out == "vectors",
                 cluster=None if clusters is None else clusters[row],
             )
             for row, (a, b, x, y) in enumerate(zip(clean, corrupted, answers, wrong, strict=True))
@@ -291,8 +306,9 @@ def _checked(
     *,
     positions: Alignment | None = None,
     cluster: Any = None,
+    alike: bool = False,
 ) -> Pair:
-    if answer == wrong:
+    if answer == wrong and not alike:  # of a model that writes vectors one number may be all that there is
         raise ValueError(f"expected an answer and another one as the wrong one, got output {answer} for both.")
     if clean.shape == corrupted.shape and torch.equal(clean, corrupted):
         raise ValueError("expected prompts that differ, got the same one twice.")

@@ -16,14 +16,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Int64
+from jaxtyping import Bool, Int64
 from torch import Tensor
 
+from aotlens.conventions import require_seed
 from aotlens.data.corpus import Corpus
 from aotlens.data.sampler import require_length, with_start
 from aotlens.data.symbols import SymbolTokenizer
 from aotlens.data.token_file import TokenFile
 from aotlens.data.tokenizer import Tokenizer
+from aotlens.statistics import LEAST_CLUSTERS
 
 #: Windows of one document in a stratum: within it, what a document is about is taken to be the same.
 WINDOWS_A_STRATUM = 8
@@ -235,3 +237,16 @@ def validation_windows(
             "build the file again"
         )
     return torch.from_numpy(with_start(filled, tokens.eot_id))
+
+
+def held_out_rows(n: int, share: float, clusters: Int64[np.ndarray, " row"] | None, seed: int) -> Bool[Tensor, " row"]:
+    """Which of n rows (sequences, pairs) are kept out of a search, drawn from `seed`: whole clusters where both sides
+    get `LEAST_CLUSTERS` or more, as near to `share` of the rows as they come."""
+    units, least = (torch.arange(n), 0) if clusters is None else (torch.from_numpy(clusters), LEAST_CLUSTERS)
+    sizes = units.bincount()
+    if share and len(sizes) < 2 * least:
+        return held_out_rows(n, share, None, seed)
+    order = torch.randperm(len(sizes), generator=torch.Generator().manual_seed(require_seed(seed)))
+    taken = torch.cat([torch.zeros(1, dtype=torch.int64), sizes[order].cumsum(0)])
+    count = int((taken - round(share * n)).abs().argmin())
+    return torch.isin(units, order[: min(max(count, least), len(sizes) - least) if share else 0])

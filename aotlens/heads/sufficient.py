@@ -27,21 +27,21 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float64, Int64
+from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from aotlens.conventions import Head, Progress, require_seed
+from aotlens.conventions import Head, Progress
+from aotlens.data.windows import held_out_rows
 from aotlens.heads.ablation import Measure, Metric, measured, unit_of
 from aotlens.heads.replacement import Batch, Replacement
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
-from aotlens.statistics import LEAST_CLUSTERS, as_clusters, mean_interval, ratio_intervals
+from aotlens.statistics import Verdict, as_clusters, mean_interval, necessity, ratio_intervals
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Kept: TypeAlias = frozenset[Head]
-Verdict: TypeAlias = Literal["necessary", "not necessary", "undecided"]
 #: Of the intervals of a result.
 _CONFIDENCE = 0.95
 
@@ -87,12 +87,12 @@ class SufficientHeads(Result):
     @property
     def necessary_within(self) -> tuple[Verdict, ...]:
         """Of each head, whether the set falls below `keep` without it."""
-        return _verdicts(self.within_intervals, self.keep)
+        return necessity(self.within_intervals, self.keep)
 
     @property
     def necessary_in_model(self) -> tuple[Verdict, ...]:
         """Of each head, whether the whole model falls below `keep` without it."""
-        return _verdicts(self.without_intervals, self.keep)
+        return necessity(self.without_intervals, self.keep)
 
     @property
     def headline(self) -> str:
@@ -114,12 +114,6 @@ class SufficientHeads(Result):
             low, high = getattr(self, f"{name}_intervals").T
             frame = frame.assign(**{name: getattr(self, name), f"{name}_low": low, f"{name}_high": high})
         return frame.assign(necessary_within=self.necessary_within, necessary_in_model=self.necessary_in_model)
-
-
-def _verdicts(intervals: Float64[np.ndarray, "head 2"], keep: float) -> tuple[Verdict, ...]:
-    return tuple(
-        "necessary" if high < keep else "not necessary" if low >= keep else "undecided" for low, high in intervals
-    )
 
 
 @torch.no_grad()
@@ -162,7 +156,7 @@ def sufficient_heads(
         raise ValueError(f"held_out={held_out}: expected a share of the sequences from 0 to below 1.")
     batch = Batch.of(model, tokens, None, targets)
     groups = as_clusters(clusters, len(batch))
-    aside = _held_out(len(batch), held_out, groups, seed)
+    aside = held_out_rows(len(batch), held_out, groups, seed)
     n_held_out = int(aside.sum())
     n_searched = len(batch) - n_held_out
     if n_searched < 2 or (held_out and n_held_out < 2):
@@ -211,20 +205,6 @@ def sufficient_heads(
         n_held_out=n_held_out,
         n_runs=searched.n_runs,
     )
-
-
-def _held_out(
-    n: int, share: float, clusters: Int64[np.ndarray, " sequence"] | None, seed: int
-) -> Bool[Tensor, " sequence"]:
-    """Which sequences are kept out of the search: whole clusters, as near to `share` of the sequences as they come."""
-    units, least = (torch.arange(n), 0) if clusters is None else (torch.from_numpy(clusters), LEAST_CLUSTERS)
-    sizes = units.bincount()
-    if share and len(sizes) < 2 * least:
-        return _held_out(n, share, None, seed)
-    order = torch.randperm(len(sizes), generator=torch.Generator().manual_seed(require_seed(seed)))
-    taken = torch.cat([torch.zeros(1, dtype=torch.int64), sizes[order].cumsum(0)])
-    count = int((taken - round(share * n)).abs().argmin())
-    return torch.isin(units, order[: min(max(count, least), len(sizes) - least) if share else 0])
 
 
 def _rows(batch: Batch, rows: Tensor) -> Batch:

@@ -5,14 +5,22 @@
 
 sweep.py         `patch`: every layer and position, or every head, one at a time
 attribution.py   the same from one gradient, with the largest patched
+edges.py         `path_patch`: edges from a head, an MLP or the embedding into a head's side, an MLP or the logits
+circuit.py       `find_circuit`: a small set of edges that does what the model does, and the check of it
+circuit_search.py   sets of edges, each measured once, and the search among them
+both.py          clean and corrupted prompts as the model runs them
 prompts.py       two texts as a pair, with the model's own answers
-runs.py          a batch of prompts as the model runs them, and the same from one layer and position on
 metrics.py       what is measured of a pair
 """
 
 from aotlens.patching.attribution import Attribution, attribution
+from aotlens.patching.circuit import EdgeCircuit, circuit_faithfulness, find_circuit
+from aotlens.patching.edges import EdgeAttribution, PatchedEdges, attribute_edges, path_patch
 from aotlens.patching.metrics import PairMetric
 from aotlens.patching.prompts import pair_of
 from aotlens.patching.sweep import HEADS, STREAMS, Patched, patch
 
-__all__ = ["HEADS", "STREAMS", "Attribution", "PairMetric", "Patched", "attribution", "pair_of", "patch"]
+__all__ = [
+    "HEADS", "STREAMS", "Attribution", "EdgeAttribution", "EdgeCircuit", "PairMetric", "Patched", "PatchedEdges",
+    "attribute_edges", "attribution", "circuit_faithfulness", "find_circuit", "pair_of", "patch", "path_patch",
+]  # fmt: skip

@@ -23,6 +23,7 @@ from torch import Tensor
 from aotlens.conventions import Progress, require_whole
 from aotlens.data.pairs import PromptPairs
 from aotlens.models import AttentionOnlyTransformer, hook_names
+from aotlens.patching.both import shared_words
 from aotlens.patching.metrics import Measure, PairMetric, name_of
 from aotlens.patching.sweep import HEADS, Batch, axes_of, batches, checked, require_one_length
 from aotlens.results import Result
@@ -118,7 +119,7 @@ def attribution(
     if by_position:
         require_one_length(pairs, direction)
     batch_rows = list(batches(pairs, batch_size))
-    parts = [PromptPairs(pairs=tuple(pairs.pairs[row] for row in rows)) for rows in batch_rows]
+    parts = [pairs.at(rows) for rows in batch_rows]
     with torch.no_grad():
         made = [Batch(model, part, what, measure, direction) for part in parts]
     weights = np.array([len(part) for part in parts]) / len(pairs)
@@ -137,7 +138,6 @@ def attribution(
             exact += weight * change.mean(1)
             if progress is not None:
                 progress(len(made) + number, 2 * len(made))
-    words = None if pairs.str_tokens is None else pairs.str_tokens[0][direction == "denoising"]
     return Attribution(
         what=what,
         direction=direction,
@@ -148,7 +148,7 @@ def attribution(
         estimate=estimate,
         checked=cells,
         exact=exact,
-        str_tokens=words if by_position and words is not None else (),
+        str_tokens=shared_words(pairs, direction) if by_position else (),
     )
 
 

@@ -4,6 +4,7 @@
     "probability"        of the answer                                              probability
     "loss"               −ln of that                                                nats
     "kl"                 Σ_t p(t) ln (p(t) ÷ q(t)), p of the clean prompt            nats
+    "output"             the answer's output as it is: a logit, or what vectors hold     output
 
 A function of one's own, `metric(logits, pairs)`, gives a number for each pair of `logits [pair, out]`.
 """
@@ -19,11 +20,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aotlens.data.pairs import PromptPairs
+from aotlens.models import AttentionOnlyTransformer
 
 #: Logits `[pair, out]` and their pairs → a number for each.
 PairMetric: TypeAlias = Callable[[Tensor, PromptPairs], Tensor]
 
-UNITS = {"logit_difference": "logits", "probability": "probability", "loss": "nats", "kl": "nats"}
+UNITS = {"logit_difference": "logits", "probability": "probability", "loss": "nats", "kl": "nats", "output": "output"}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -69,6 +71,8 @@ class Measure:
         answers, wrong = self.pairs.answers.to(logits.device), self.pairs.wrong.to(logits.device)
         if self.metric == "logit_difference":
             return _picked(logits, answers) - _picked(logits, wrong)
+        if self.metric == "output":
+            return _picked(logits, answers)
         log_p = logits.log_softmax(-1)
         if self.metric == "kl":
             assert self.clean is not None
@@ -94,6 +98,14 @@ def checked_metric(metric: Any) -> str | PairMetric:
     if callable(metric) or metric in UNITS:
         return metric
     raise ValueError(f"metric={metric!r}: expected one of {', '.join(UNITS)}, or a function of logits and pairs.")
+
+
+def require_fit(model: AttentionOnlyTransformer, metric: str | PairMetric) -> None:
+    """Raise `ValueError` for a metric of probabilities, of a model that writes vectors."""
+    if model.cfg.read_out == "vectors" and isinstance(metric, str) and metric != "output":
+        raise ValueError(
+            f"metric={metric!r}: this model writes vectors, which are no logits; use 'output', or a function."
+        )
 
 
 def _picked(values: Float[Tensor, "*group pair out"], outputs: Tensor) -> Float[Tensor, "*group pair"]:

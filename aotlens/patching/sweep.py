@@ -18,8 +18,9 @@ from torch import Tensor
 from aotlens.conventions import Progress, require_whole
 from aotlens.data.pairs import PromptPairs
 from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
-from aotlens.patching.metrics import Measure, PairMetric, checked_metric, name_of
-from aotlens.patching.runs import Place, Run, require_bare
+from aotlens.patching.both import BothRuns, numbers, require_difference, shared_words
+from aotlens.patching.metrics import Measure, PairMetric, checked_metric, name_of, require_fit
+from aotlens.paths.runs import Place, require_bare
 from aotlens.results import Result
 from aotlens.statistics import as_clusters, ratio_intervals
 
@@ -50,7 +51,8 @@ class Patched(Result):
     """The metric of the clean prompt."""
     corrupted: Float64[np.ndarray, " pair"]
     str_tokens: tuple[str, ...] = ()
-    """The first pair's tokens, of the prompt that is run, where cells are single positions."""
+    """Of the prompts that are run, the tokens that all of them have, and "" where they differ; where cells are single
+    positions."""
     clusters: tuple[str, ...] | None = None
 
     @property
@@ -129,7 +131,7 @@ def patch(
     ends: list[np.ndarray] = []
     order: list[int] = []
     for rows in batches(pairs, batch_size):
-        batch = Batch(model, PromptPairs(pairs=tuple(pairs.pairs[row] for row in rows)), what, measure, direction)
+        batch = Batch(model, pairs.at(rows), what, measure, direction)
         cells.append(batch.cells(by_position))
         ends.append(np.stack([batch.measured(run) for run in (batch.clean, batch.corrupted)], 1))
         order += rows
@@ -137,13 +139,7 @@ def patch(
             progress(len(order), len(pairs))
     back = np.argsort(order)
     each, both = np.concatenate(cells)[back], np.concatenate(ends)[back]
-    clean, corrupted = both.mean(0)
-    if clean == corrupted:
-        raise ValueError(
-            f"patch: {name_of(measure)} is {clean:.4g} for clean and corrupted prompts alike, so there is nothing to "
-            "restore or to take away; give prompts between which it differs, or another metric."
-        )
-    words = None if pairs.str_tokens is None else pairs.str_tokens[0][direction == "denoising"]
+    require_difference(both, measure)
     return Patched(
         what=what,
         direction=direction,
@@ -153,7 +149,7 @@ def patch(
         each=each,
         clean=both[:, 0],
         corrupted=both[:, 1],
-        str_tokens=words if by_position and words is not None else (),
+        str_tokens=shared_words(pairs, direction) if by_position else (),
         clusters=pairs.clusters,
     )
 
@@ -177,8 +173,7 @@ def checked(
         raise ValueError(f"what={what!r}: this model has no MLPs.")
     if what in ("q", "k") and not model.cfg.has_query_key:
         raise ValueError(f"what={what!r}: a model with phi={model.cfg.phi!r} has no queries or keys.")
-    if model.cfg.read_out == "vectors" and not callable(metric):
-        raise ValueError("patch: of a model that writes vectors give a function of its own as the metric.")
+    require_fit(model, metric)
     if what in STREAMS and by_position is False:
         raise ValueError(f"patch: {what} is patched at each position; by_position=False is for heads.")
     return checked_metric(metric), what in STREAMS if by_position is None else by_position
@@ -203,18 +198,12 @@ def batches(pairs: PromptPairs, batch_size: int) -> Iterator[list[int]]:
             yield rows[start : start + batch_size]
 
 
-class Batch:
+class Batch(BothRuns):
     """Pairs of one length, both runs of them, and what cells are."""
 
     def __init__(
-        self,
-        model: AttentionOnlyTransformer,
-        pairs: PromptPairs,
-        what: str,
-        metric: str | PairMetric,
-        direction: str,
+        self, model: AttentionOnlyTransformer, pairs: PromptPairs, what: str, metric: str | PairMetric, direction: str
     ) -> None:
-        self.model, self.pairs, self.what = model, pairs, what
         names = [hook_names.Z] if what in HEADS else []
         names += {
             "q": [hook_names.Q],
@@ -222,52 +211,25 @@ class Batch:
             "v": [hook_names.PATTERN],
             "pattern": [hook_names.PATTERN],
         }.get(what, [])
-        inputs = ([each.clean for each in pairs], [each.corrupted for each in pairs])
-        self.clean, self.corrupted = (Run.of(model, torch.stack(x).to(model.device), names) for x in inputs)
-        denoising = direction == "denoising"
-        self.base, self.source = (self.corrupted, self.clean) if denoising else (self.clean, self.corrupted)
-        clean_logits = self.clean.read_out(self.clean.final) if metric == "kl" else None
-        self.measure = Measure(metric=metric, pairs=pairs, clean=clean_logits)
+        super().__init__(model, pairs, metric, direction, names)
+        self.what = what
         self.n_pos = self.base.final.shape[1]
         # [pair, pos]: where the source has what corresponds to the base's position, and whether it has.
         self.partner = torch.zeros(len(pairs), self.n_pos, dtype=torch.long, device=model.device)
         self.paired = torch.zeros(len(pairs), self.n_pos, dtype=torch.bool, device=model.device)
+        denoising = direction == "denoising"
         for row, each in enumerate(pairs):
             for ends in each.positions:
                 of_base, of_source = ends[denoising], ends[not denoising]
                 self.partner[row, of_base], self.paired[row, of_base] = of_source, True
         if what == "pattern" and not bool((self.partner == torch.arange(self.n_pos, device=model.device)).all()):
             raise ValueError("patch: patterns are of keys, so both prompts need equally many tokens.")
-        self._columns = self._directions()
-
-    def _directions(self) -> tuple[Tensor, Tensor] | None:
-        """Where only a difference of two logits is measured, the direction of the read-out that it is of, and its
-        bias."""
-        model = self.model
-        columns = None if model.cfg.read_out == "vectors" else self.measure.columns(model.W_U)
-        if columns is None:
-            return None
-        bias = model.b_U
-        answers, wrong = self.pairs.answers, self.pairs.wrong
-        constant = columns.new_zeros(len(self.pairs)) if bias is None else bias[answers] - bias[wrong]
-        return columns, constant
-
-    def measured(self, run: Run) -> Float64[np.ndarray, " pair"]:
-        """The metric of a run as it is."""
-        return _numbers(self.of(run.final[None]))[0]
 
     def hook(self, layer: int) -> str:
         """The hook of a layer whose cells are patched."""
         if self.what in HEADS:
             return hook_names.attn(layer, _OF_HEADS[self.what])
         return hook_names.block(layer, f"hook_{self.what}")
-
-    def of(self, final: Float[Tensor, "group pair pos d_model"]) -> Float[Tensor, "group pair"]:
-        """The metric of rows by their last stream."""
-        if self._columns is not None:
-            columns, constant = self._columns
-            return self.measure.checked(self.base.read_out(final, columns) + constant)
-        return self.measure.of(self.base.read_out(final))
 
     def cells(self, by_position: bool) -> Float64[np.ndarray, " pair *cell"]:
         """The metric with each cell patched."""
@@ -307,7 +269,7 @@ class Batch:
             if sum(each.numel() for each in waiting.values()) > _MOST_NUMBERS:
                 run()
         run()
-        return _numbers(torch.cat(found))
+        return numbers(torch.cat(found))
 
     def _stream(self, layer: int, place: int | None, start: int) -> tuple[tuple[int, Place], Tensor]:
         """The stream with one position patched, where it enters."""
@@ -369,8 +331,3 @@ def _moved(
     pattern: Float[Tensor, "pair head query key"], v: Float[Tensor, "pair key head d_head"]
 ) -> Float[Tensor, "pair query head d_head"]:
     return (pattern @ v.transpose(1, 2)).transpose(1, 2)
-
-
-def _numbers(values: Tensor) -> np.ndarray:
-    found: np.ndarray = values.cpu().double().numpy()
-    return found

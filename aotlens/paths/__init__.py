@@ -18,6 +18,7 @@ score/            why a head attends where it does: a score as a sum over pairs 
 attribution.py    direct logit attribution
 intervention.py   the model run without a head or a path, beside what the expansion says of it
 edges.py          one edge between two heads taken out of the receiver's queries, keys or values
+wiring.py         all edges of a model, and runs of it with some of them from another prompt; runs.py: such runs
 patches.py        what each patch of an image adds to a class; patch_curves.py: what the model does without patches
 importance.py     the loss with short paths only; layers and heads alone and given the rest
 superposition/    more features than dimensions (*structures* §7)
@@ -39,11 +40,14 @@ from aotlens.paths.sankey import Sankey
 from aotlens.paths.score import ExplainedVariance, PairSums, ScoreExpansion, TopPairs, Trace, explained_variance
 from aotlens.paths.search import TopPaths
 from aotlens.paths.virtual import virtual_weight
+from aotlens.paths.wiring import Edge, EdgeLike, Wires
 
 __all__ = [
     "AllPaths",
     "ByHead",
     "BySource",
+    "Edge",
+    "EdgeLike",
     "EdgePatch",
     "ExplainedVariance",
     "Intervention",
@@ -62,6 +66,7 @@ __all__ = [
     "TopPairs",
     "TopPaths",
     "Trace",
+    "Wires",
     "direct_logit_attribution",
     "expand",
     "explained_variance",

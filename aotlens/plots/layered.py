@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import plotly.graph_objects as go
@@ -36,24 +36,20 @@ class LayeredBox(Protocol):
     def notes(self) -> Sequence[str]: ...
 
 
-@runtime_checkable
-class LayeredLink(Protocol):
-    """What is drawn of a link: its ends, as places among the boxes, its side, value and share."""
+class LayeredLink(NamedTuple):
+    """What is drawn of a link: its ends, as places among the boxes, its width from 0 to 1, and what hover says."""
 
-    @property
-    def start(self) -> int: ...
-    @property
-    def end(self) -> int: ...
-    @property
-    def side(self) -> str: ...
-    @property
-    def nats(self) -> float: ...
-    @property
-    def share(self) -> float: ...
+    start: int
+    end: int
+    share: float
+    text: str
+    colour: int = 0
+    """Of the theme's lines."""
+    dashed: bool = False
 
 
 def layered_graph(boxes: Sequence[LayeredBox], links: Sequence[LayeredLink], *, theme: Theme = "light") -> go.Figure:
-    """Boxes and links as `Trace.layout` has them; blue is the key side, orange the query side, dashed is negative.
+    """Boxes, and the links between them.
 
     Raises `ValueError` for a link that does not lead to the right.
     """
@@ -85,15 +81,12 @@ def layered_graph(boxes: Sequence[LayeredBox], links: Sequence[LayeredLink], *, 
             mode="lines",
             line={
                 "width": 0.8 + 9 * link.share,
-                "color": LINES[theme][link.side == "query"],
-                "dash": "dash" if link.nats < 0 else "solid",
+                "color": LINES[theme][link.colour],
+                "dash": "dash" if link.dashed else "solid",
             },
             opacity=0.6,
             showlegend=False,
-            hovertemplate=(
-                f"{link.side} side: {plotly_text(start.title)} → {plotly_text(end.title)}<br>"
-                f"<b>{link.nats:+.3f} nats</b>, {link.share:.0%} of the side<extra></extra>"
-            ),
+            hovertemplate=f"{link.text}<extra></extra>",
         )
     for box in boxes:
         detail = f"<br>{plotly_text(box.detail)}" if box.detail else ""

@@ -1,18 +1,23 @@
-"""What patching a cell restores, cell by cell, and how well a gradient foretells it."""
+"""What patching a cell or an edge restores, how well a gradient foretells it, and a circuit as a graph."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import plotly.graph_objects as go
 
 from aotlens.plots.colours import INK, LINES, Theme, base_layout
 from aotlens.plots.labels import glyphs
+from aotlens.plots.layered import LayeredLink, layered_graph
 from aotlens.plots.matrix import matrix_map
 
 if TYPE_CHECKING:
-    from aotlens.patching import Attribution, Patched
+    from aotlens.patching import Attribution, EdgeAttribution, EdgeCircuit, Patched, PatchedEdges
+
+#: Of what is drawn, those that matter most.
+MOST_BARS, MOST_LINKS = 30, 200
 
 
 def patched_map(result: Patched, *, theme: Theme = "light") -> go.Figure:
@@ -37,16 +42,25 @@ def patched_map(result: Patched, *, theme: Theme = "light") -> go.Figure:
 
 def attribution_points(result: Attribution, *, theme: Theme = "light") -> go.Figure:
     """The patched cells, a point each: the estimate across and the exact change up; dotted where both are equal."""
-    x, y = result.estimated, result.exact
     names = [
         ", ".join(f"{axis} {at}" for axis, at in zip(result.axes, cell, strict=True))
         for cell in result.checked.tolist()
     ]
+    return _estimates(result.estimated, result.exact, names, result.unit, theme)
+
+
+def edge_attribution_points(result: EdgeAttribution, *, theme: Theme = "light") -> go.Figure:
+    """The patched edges, as `attribution_points` has cells."""
+    names = [str(result.edges[place]) for place in result.checked]
+    return _estimates(result.estimate[result.checked], result.exact, names, result.unit, theme)
+
+
+def _estimates(x: np.ndarray, y: np.ndarray, names: list[str], unit: str, theme: Theme) -> go.Figure:
     reach = [float(min(x.min(), y.min(), 0)), float(max(x.max(), y.max(), 0))]
     layout = base_layout(
         theme, height=360,
-        xaxis={"title": f"estimated change, {result.unit}", "zeroline": True, "zerolinecolor": INK[theme]},
-        yaxis={"title": f"exact change, {result.unit}", "zeroline": True, "zerolinecolor": INK[theme]},
+        xaxis={"title": f"estimated change, {unit}", "zeroline": True, "zerolinecolor": INK[theme]},
+        yaxis={"title": f"exact change, {unit}", "zeroline": True, "zerolinecolor": INK[theme]},
     )  # fmt: skip
     figure = go.Figure(layout=layout)
     figure.add_scatter(
@@ -58,3 +72,74 @@ def attribution_points(result: Attribution, *, theme: Theme = "light") -> go.Fig
         hovertemplate="%{text}<br>estimated %{x:.4f}<br>exact %{y:.4f}<extra></extra>",
     )  # fmt: skip
     return figure
+
+
+def edge_bars(result: PatchedEdges, *, theme: Theme = "light") -> go.Figure:
+    """The restored share of the edges that change most, largest first, with intervals where there are several pairs;
+    of edges patched together one bar."""
+    base = 1.0 if result.direction == "noising" else 0.0
+    share, intervals = result.restored, result.intervals()
+    order = np.argsort(-np.abs(share - base), kind="stable")[:MOST_BARS]
+    names = [f"{len(result.edges)} edges together"] if result.together else [str(result.edges[at]) for at in order]
+    reach = np.abs(intervals[order] - share[order, None]).T
+    layout = base_layout(
+        theme, height=120 + 20 * len(order), xaxis={"title": f"of the clean {result.metric.replace('_', ' ')}"},
+        yaxis={"autorange": "reversed", "type": "category"},
+    )  # fmt: skip
+    figure = go.Figure(layout=layout)
+    figure.add_bar(
+        x=share[order], y=names, orientation="h", marker={"color": LINES[theme][0]}, showlegend=False,
+        error_x=None if np.isnan(reach).any() else {"array": reach[1], "arrayminus": reach[0], "color": INK[theme]},
+        hovertemplate="%{y}<br>%{x:.4f}<extra></extra>",
+    )  # fmt: skip
+    return figure
+
+
+class _Box(NamedTuple):
+    title: str
+    column: int
+    row: float
+    notes: tuple[str, ...]
+    detail: str = ""
+    cell: str | None = None
+
+
+def circuit_graph(result: EdgeCircuit, *, theme: Theme = "light") -> go.Figure:
+    """The edges of a circuit from the embedding to the logits, in columns of layers; the wider, the more of the
+    faithfulness is lost without it, dashed where it rises; into queries orange, keys blue, values green, others grey.
+    """
+    edges = sorted(zip(result.edges, result.without, strict=True), key=lambda each: each[1])[:MOST_LINKS]
+    names = dict.fromkeys(name for edge, _ in edges for name in (edge.source, edge.receiver[0]))
+    places = {name: _column(name) for name in names}
+    used = sorted({place for place, _ in places.values()})
+    boxes: list[_Box] = []
+    index: dict[str, int] = {}
+    for column, place in enumerate(used):
+        here = sorted((order, name) for name, (at, order) in places.items() if at == place)
+        for number, (_, name) in enumerate(here, start=1):
+            index[name] = len(boxes)
+            notes = tuple(f"without {edge}: {share:.3f}" for edge, share in edges if edge.source == name)
+            boxes.append(_Box(name, column, number / (len(here) + 1), notes[:8]))
+    links = []
+    for edge, share in edges:
+        lost = result.faithfulness - share
+        receiver, side = edge.receiver
+        text = f"{edge}<br><b>{share:.3f}</b> of the faithfulness without it ({-lost:+.3f})"
+        width = min(abs(lost) / max(abs(result.faithfulness), 1e-9), 1.0)
+        links.append(
+            LayeredLink(
+                index[edge.source], index[receiver], width, text, {"q": 1, "k": 0, "v": 2}.get(side, 5),
+                lost < 0,
+            )
+        )  # fmt: skip
+    return layered_graph(boxes, links, theme=theme)
+
+
+def _column(name: str) -> tuple[float, int]:
+    """Where in the depth of the model, and the order there."""
+    if name in ("embed", "logits"):
+        return (-1.0 if name == "embed" else math.inf), 0
+    if name.startswith("mlp "):
+        return int(name[4:]) + 0.5, 0
+    layer, head = name.split(".")
+    return float(layer), int(head)

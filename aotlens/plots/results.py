@@ -31,10 +31,11 @@ from aotlens.plots.gallery import pattern_gallery
 from aotlens.plots.head_points import head_points
 from aotlens.plots.images import consistency_points, patch_curve_lines
 from aotlens.plots.kinds import stacked_counts
-from aotlens.plots.layered import layered_graph
+from aotlens.plots.labels import plotly_text
+from aotlens.plots.layered import LayeredLink, layered_graph
 from aotlens.plots.matrix import matrix_map
 from aotlens.plots.nonlinearity import error_lines, error_surfaces
-from aotlens.plots.patching import attribution_points, patched_map
+from aotlens.plots.patching import attribution_points, circuit_graph, edge_attribution_points, edge_bars, patched_map
 from aotlens.plots.paths import FlowNode, flow_graph, order_bars
 from aotlens.plots.projections import distortion_plot
 from aotlens.plots.regression import compared_regression, layer_curves, regression_curves, support_points
@@ -313,9 +314,15 @@ def insertion_and_deletion(result: PatchCurves, *, theme: Theme = "light") -> go
 
 
 def traced(result: Trace, *, theme: Theme = "light") -> go.Figure:
-    """The cells behind one cell, in columns of layers, with what each is made of."""
+    """The cells behind one cell, in columns of layers, with what each is made of: blue is the key side, orange the
+    query side, dashed is negative."""
     layout = result.layout()
-    return layered_graph(layout.boxes, layout.links, theme=theme)
+    links = []
+    for link in layout.links:
+        ends = " → ".join(plotly_text(layout.boxes[place].title) for place in (link.start, link.end))
+        text = f"{link.side} side: {ends}<br><b>{link.nats:+.3f} nats</b>, {link.share:.0%} of the side"
+        links.append(LayeredLink(link.start, link.end, link.share, text, int(link.side == "query"), link.nats < 0))
+    return layered_graph(layout.boxes, links, theme=theme)
 
 
 #: The figure of each type of result, by the type's qualified name.
@@ -357,6 +364,9 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.heads.subspaces.HeadSubspaces": subspace_overlaps,
     "aotlens.heads.sufficient.SufficientHeads": sufficient_points,
     "aotlens.patching.attribution.Attribution": attribution_points,
+    "aotlens.patching.circuit.EdgeCircuit": circuit_graph,
+    "aotlens.patching.edges.EdgeAttribution": edge_attribution_points,
+    "aotlens.patching.edges.PatchedEdges": edge_bars,
     "aotlens.patching.sweep.Patched": patched_map,
     "aotlens.paths.expansion.PathExpansion": orders,
     "aotlens.paths.importance.TermImportance": importance,

@@ -14,7 +14,7 @@ from aotlens.views.view import About, Parameter, View
 
 if TYPE_CHECKING:
     from aotlens.checkpoints import CheckpointInfo
-    from aotlens.patching import Attribution, Patched
+    from aotlens.patching import Attribution, EdgeCircuit, Patched
 
 #: Pairs of random tokens, and tokens before the last one.
 N_PAIRS, LENGTH = 32, 24
@@ -22,7 +22,19 @@ N_PAIRS, LENGTH = 32, 24
 CHECKED = 20
 
 CLEAN, CORRUPTED = "Mr. Darcy met Elizabeth. Then Mr.", "Mr. Collins met Elizabeth. Then Mr."
-PAIRS = {"prompts": "the two prompts", "induction": f"{N_PAIRS} pairs of random tokens (induction)"}
+PAIRS = {
+    "prompts": "the two prompts",
+    "induction": f"{N_PAIRS} pairs of random tokens: what came after (induction)",
+    "key": f"{N_PAIRS} pairs of random tokens: whether it came before (induction)",
+    "names": f"{N_PAIRS} pairs of sentences: a repeated name",
+    "brackets": f"{N_PAIRS} pairs of lines of Python: matching brackets",
+    "indentation": f"{N_PAIRS} pairs of lines of Python: indentation",
+}
+_SETS = {
+    "names": "aotlens.data.repeated_names",
+    "brackets": "aotlens.data.matching_brackets",
+    "indentation": "aotlens.data.deeper_indentation",
+}
 DIRECTIONS = {"denoising": "clean into corrupted (denoising)", "noising": "corrupted into clean (noising)"}
 METRICS = {
     "logit_difference": "logit difference",
@@ -58,14 +70,21 @@ class Chosen:
     direction: str
     stream: str
     heads: str
+    keep: float
+    removed: str
     seed: int
 
     @property
     def made(self) -> tuple[Load, Call]:
         """The model and the pairs."""
         model = Load(self.checkpoint)
-        if self.pairs == "induction":
-            pairs = make("aotlens.data.PromptPairs.induction", model, n=N_PAIRS, length=self.length, seed=self.seed)
+        if self.pairs in ("induction", "key"):
+            differs = {"differs": "key"} if self.pairs == "key" else {}
+            pairs = make(
+                "aotlens.data.PromptPairs.induction", model, **differs, n=N_PAIRS, length=self.length, seed=self.seed
+            )
+        elif self.pairs in _SETS:
+            pairs = make(_SETS[self.pairs], model, n=N_PAIRS, seed=self.seed)
         else:
             texts = self.clean, self.corrupted, self.answer, self.wrong
             pairs = call("aotlens.patching.pair_of", model, *texts)
@@ -106,7 +125,8 @@ def _cell(result: Patched | Attribution, place: tuple[int, ...]) -> str:
     if "position" not in of:
         return layer
     at = of["position"]
-    return f"{layer}, position {at}" + (f" (‹{result.str_tokens[at]}›)" if result.str_tokens else "")
+    word = result.str_tokens[at] if result.str_tokens else ""
+    return f"{layer}, position {at}" + (f" (‹{word}›)" if word else "")
 
 
 def _says(chosen: Chosen, result: Patched) -> str:
@@ -132,8 +152,36 @@ def _says_estimate(chosen: Chosen, result: Attribution) -> str:
     )
 
 
+def _circuit(chosen: Chosen) -> Call:
+    held_out = {"held_out": 0} if chosen.pairs == "prompts" else {}
+    found = call(
+        "aotlens.patching.find_circuit", *chosen.made, chosen.metric, keep=chosen.keep, seed=chosen.seed, **held_out
+    )
+    if not chosen.removed:
+        return found
+    edges = [edge.strip() for edge in chosen.removed.split(",") if edge.strip()]
+    less = "aotlens.patching.circuit_faithfulness"
+    return call(less, *chosen.made, found.named("found"), chosen.metric, without=edges, keep=chosen.keep)
+
+
+def _says_circuit(chosen: Chosen, result: EdgeCircuit) -> str:
+    low, high = result.interval
+    reach = "" if np.isnan(low) else f" (95% {low:.2f} to {high:.2f}, over pairs)"
+    where = (
+        f"on {result.n_held_out} pairs that the search did not see" if result.n_held_out
+        else f"on {result.n_searched} pairs, all edges that are left of it" if result.search == "given"
+        else "on the pair that it was searched on; pairs that it has not seen would check it"
+    )  # fmt: skip
+    needed = sum(each == "necessary" for each in result.necessary)
+    said = (
+        f"{len(result.edges)} of {result.n_edges} edges keep {result.faithfulness:.2f}{reach} of what the corrupted "
+        f"prompt takes away, {where}; all other edges keep {result.completeness:.2f}."
+    )
+    return said if np.isnan(low) else f"{said} {needed} are necessary for {result.keep:g}."
+
+
 def _file(chosen: Chosen, what: str) -> str:
-    of = f"induction-seed{chosen.seed}" if chosen.pairs == "induction" else "prompts"
+    of = "prompts" if chosen.pairs == "prompts" else f"{chosen.pairs}-seed{chosen.seed}"
     return f"patching-{chosen.checkpoint}-{of}-{chosen.direction}-{what}"
 
 
@@ -188,10 +236,43 @@ ESTIMATE = View(
     missing=_missing_heads,
 )
 
+EDGES = View(
+    name="edges",
+    title="Edge by edge",
+    about=About(
+        text="A model as a graph: the embedding, every head and every MLP write into the residual stream; every head "
+        "reads it for its queries, keys and values, MLPs and the logits read it too. Path patching puts what one edge "
+        "carries on one prompt into the run on the other. The gradient estimates all edges at once, here integrated "
+        f"over 5 inputs between the prompts; the {CHECKED} largest are patched, so that it can be seen where it lies.",
+        formula="m(edge patched) − m ≈ ⟨a′ − a, ∂m/∂(what the receiver reads)⟩",
+        source="Wang et al. (2022), path patching; Syed et al. (2023), edge attribution patching; Hanna et al. (2024)",
+    ),
+    call=lambda chosen: call("aotlens.patching.attribute_edges", *chosen.made, check=CHECKED, **chosen.options),
+    caption=lambda chosen, result: f"{result.headline[0].upper()}{result.headline[1:]}.",
+    file=lambda chosen: _file(chosen, "edges"),
+)
+CIRCUIT = View(
+    name="circuit",
+    title="Circuit",
+    about=About(
+        text="A small set of edges that keeps the given share of the answer while all others carry the corrupted "
+        "prompt, found by exact patching in the order of the gradient, from few edges and from all. Without any single "
+        "edge it falls below that share on the pairs of the search; half of the pairs are kept out of it and check it. "
+        "The wider an edge, the more is lost without it. Blue: into keys; orange: queries; green: values; grey: MLPs "
+        "and logits. Write edges to be taken out, such as 0.3 → 1.0.k, and see what the rest does.",
+        formula="F(C) = (m(C) − m(∅)) ÷ (m(all) − m(∅)); the others keep F(all ∖ C)",
+        source="Conmy et al. (2023), ACDC; Hanna et al. (2024), faithfulness",
+    ),
+    call=_circuit,
+    caption=_says_circuit,
+    file=lambda chosen: _file(chosen, "circuit"),
+    slow="sets of edges",
+)
+
 FAMILY = Family(
     name="patching",
     about="Which activations of a clean prompt bring its answer back into a corrupted one?",
-    views=(STREAM, OF_HEADS, ESTIMATE),
+    views=(STREAM, OF_HEADS, ESTIMATE, EDGES, CIRCUIT),
     values=_values,
     parameters={
         "pairs": Choice("Prompts", PAIRS),
@@ -203,6 +284,8 @@ FAMILY = Family(
         "direction": Choice("Put", DIRECTIONS),
         "stream": Choice("Layer by position", STREAMS),
         "heads": Choice("Head by head", HEADS),
+        "keep": Parameter("Circuit keeps", 0.9, least=0.1, most=1, step=0.05),
+        "removed": TextParameter("Edges taken out of the circuit", "", most=400, blank="none"),
         "seed": Parameter("Random tokens (seed)", 0, least=0, most=99),
     },
     reads=lambda info: (

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from aotlens.data.windows import held_out_rows
 from aotlens.heads import ablate, sufficient_heads
-from aotlens.heads.sufficient import _held_out
 from aotlens.models import AttentionOnlyTransformer
 from tests.heads.hand_built import induction, repeated
 from tests.messages import refused
@@ -135,9 +135,9 @@ def test_progress_counts_the_sets() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_whole_documents_are_held_out_where_there_are_enough(seed: int) -> None:
     clusters = np.repeat(np.arange(8), [9, 1, 4, 4, 6, 2, 3, 3])
-    aside = _held_out(32, 0.5, clusters, seed).numpy()
+    aside = held_out_rows(32, 0.5, clusters, seed).numpy()
     shares = [aside[clusters == one].mean() for one in range(8)]
     assert set(shares) == {0.0, 1.0} and 3 <= sum(shares) <= 5 and abs(aside.sum() - 16) <= 4
-    few = _held_out(32, 0.5, np.repeat(np.arange(5), [12, 5, 5, 5, 5]), seed)
-    assert (few == _held_out(32, 0.5, None, seed)).all() and few.sum() == 16
-    assert not _held_out(32, 0.0, clusters, seed).any()
+    few = held_out_rows(32, 0.5, np.repeat(np.arange(5), [12, 5, 5, 5, 5]), seed)
+    assert (few == held_out_rows(32, 0.5, None, seed)).all() and few.sum() == 16
+    assert not held_out_rows(32, 0.0, clusters, seed).any()

@@ -12,7 +12,7 @@ from app.shell.app import App
 
 STATE = PAGE.address.state(
     {
-        "checkpoint": "tiny-mhsa", "clean": "The captain bowed to Emma.", "corrupted": "The captain waved to Emma.",
+        "checkpoint": "tiny-mhsa", "clean": "The captain bowed to Emma.", "corrupted": "The captain towed to Emma.",
         "answer": "t", "wrong": "s", "metric": "loss", "direction": "noising", "heads": "k",
     }
 )  # fmt: skip
@@ -21,7 +21,8 @@ STATE = PAGE.address.state(
 def _table(view: View) -> Callable[[App, Any], Any]:
     def table(app: App, at: Any) -> Any:
         service = app.services["patching"]
-        return view.frame(service.workshop.result(view, service.values(PAGE.address.json(at))))
+        workshop = service.workshop.told(lambda done, total: None)  # as a job of the background does
+        return view.frame(workshop.result(view, service.values(PAGE.address.json(at))))
 
     return table
 

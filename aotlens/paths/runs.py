@@ -94,10 +94,19 @@ class Run:
         """What a layer's attention writes for rows of which the positions before `start` are those of this run."""
         model, cfg = self.model, self.model.cfg
         block, (n, pairs) = model.blocks[layer], stream.shape[:2]
-        n_pos = self.final.shape[1]
         x = block.ln1(stream).flatten(0, 1)
-        x_qk = x + model.W_pos[start:n_pos] if cfg.positions == "qk" else x
+        x_qk = x + model.W_pos[start : self.final.shape[1]] if cfg.positions == "qk" else x
         q, k, v = block.attn.project(x, x_qk)
+        z = self.attended(layer, q, k, v, start)
+        written = F.linear(z.flatten(2), block.attn.W_O.flatten(0, 1).T, block.attn.b_O)
+        return written.unflatten(0, (n, pairs))
+
+    def attended(
+        self, layer: int, q: Tensor | None, k: Tensor | None, v: Float[Tensor, "row pos head d_head"], start: int
+    ) -> Float[Tensor, "row pos head d_head"]:
+        """z of queries, keys and values from `start` on, rows being whole batches of the prompts; keys and values at
+        earlier positions are those of this run."""
+        n = len(v) // len(self.x)
 
         def whole(part: Tensor, name: str) -> Tensor:
             """Keys or values of all positions, `[row, head, pos, d_head]`."""
@@ -106,13 +115,12 @@ class Run:
                 part = torch.cat([known.expand(n, *known.shape).flatten(0, 1), part], 1)
             return part.transpose(1, 2)
 
-        v = whole(v, hook_names.V)
+        values = whole(v, hook_names.V)
         if q is None or k is None:
-            z = self._fixed(layer, start) @ v
+            z = self._fixed(layer, start) @ values
         else:
-            z = self._scored(q.transpose(1, 2), whole(k, hook_names.K), v, start)
-        written = F.linear(z.transpose(1, 2).flatten(2), block.attn.W_O.flatten(0, 1).T, block.attn.b_O)
-        return written.unflatten(0, (n, pairs))
+            z = self._scored(q.transpose(1, 2), whole(k, hook_names.K), values, start)
+        return z.transpose(1, 2)
 
     def _fixed(self, layer: int, start: int) -> Tensor:
         n_pos = self.final.shape[1]

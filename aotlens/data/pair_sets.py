@@ -1,0 +1,137 @@
+"""Pairs of prompts of the tasks that bundled models were trained for: names, code, images, regression.
+
+    repeated_names        a name that was said with "Mr." comes again after "Mr."           models of novels
+    matching_brackets     what was opened is closed: ( by ), [ by ]                         models of code
+    deeper_indentation    after a colon a line begins one step deeper                       models of code
+    image_pairs           an image of one class, and one of another                         models of images
+    negated_labels        the same examples with all labels negated                         models of regression
+
+Random tokens of which one comes again are `PromptPairs.induction`.
+"""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int, Shaped
+from torch import Tensor
+
+from aotlens.conventions import require_seed, require_whole
+from aotlens.data.pairs import PromptPairs
+from aotlens.data.regression import RegressionPrompts
+from aotlens.models import require_ours
+
+#: First names of English novels, and names in Python code.
+_NAMES = """
+    Alice Andrew Anna Anne Arthur Charles Charlotte Catherine David Edward Elizabeth Emma Fanny Frank George Harriet
+    Helen Henry Jack James Jane John Joseph Julia Kitty Lucy Maria Mary Oliver Peter Philip Richard Robert Thomas Tom
+    Walter William
+""".split()  # noqa: SIM905
+_WORDS = """
+    args array count data index item key line list model name node offset other out path result row self size start
+    state text value
+""".split()  # noqa: SIM905
+#: Spaces of a step.
+_STEP = 4
+
+
+def repeated_names(model: Any, *, n: int = 32, seed: int = 0) -> PromptPairs:
+    """"Mr. {A} was there with {B}. Then Mr." → A, not B; corrupted, A and B are exchanged.
+
+    Of 37 first names those that are one token each. Raises `ValueError` where fewer than `n` pairs can be made.
+    """  # fmt: skip
+    require_ours(model, "repeated_names")
+    return PromptPairs.from_template(
+        model, "Mr. {A} was there with {B}. Then Mr.", answer=" {A}", wrong=" {B}", words=_NAMES, n=n, seed=seed
+    )
+
+
+def matching_brackets(model: Any, *, n: int = 32, seed: int = 0) -> PromptPairs:
+    """`name = function(argument` → `)`, not `]`; corrupted, `name = function[argument`.
+
+    Words are one token each. Raises `ValueError` where fewer than `n` pairs can be made.
+    """
+    require_ours(model, "matching_brackets")
+    rows = [(f"{a} = {b}({c}", f"{a} = {b}[{c}", ")", "]") for a, b, c in _drawn_words(model, 3, n, seed)]
+    return PromptPairs.from_texts(model, rows)
+
+
+def deeper_indentation(model: Any, *, n: int = 32, seed: int = 0) -> PromptPairs:
+    """After `if` with a colon at 8 spaces a line begins with 12; corrupted, all lines stand 4 spaces to the left.
+
+    Raises `ValueError` where fewer than `n` pairs can be made, and for a tokenizer in which the beginnings of a line
+    are not one token each.
+    """
+    require_ours(model, "deeper_indentation")
+
+    def line(steps: int) -> str:
+        return "\n" + " " * (_STEP * steps - 1)  # the last space is the next word's
+
+    rows = [
+        (f"{a}.{b}{line(2)} if {c}:", f"{a}.{b}{line(1)} if {c}:", line(3), line(2))
+        for a, b, c in _drawn_words(model, 3, n, seed)
+    ]
+    return PromptPairs.from_texts(model, rows)
+
+
+def image_pairs(
+    model: Any,
+    images: Shaped[Tensor, "image channel height width"],
+    labels: Int[Tensor, " image"] | Int[np.ndarray, " image"],
+    classes: tuple[int, int],
+    *,
+    n: int = 32,
+    seed: int = 0,
+) -> PromptPairs:
+    """An image of the first class, beside one of the second: positions are patches, the answers the classes.
+
+    Drawn without repetition. Raises `ValueError` for one class twice, and where a class has fewer than `n` images.
+    """
+    require_ours(model, "image_pairs")
+    require_whole("n", n, 1)
+    rng, chosen = np.random.default_rng(require_seed(seed)), []
+    for number in classes:
+        rows = np.flatnonzero(np.asarray(labels) == number)
+        if len(rows) < n:
+            raise ValueError(f"image_pairs: expected {n} images of class {number} or more, got {len(rows)}.")
+        chosen.append(images[torch.from_numpy(rng.permutation(rows)[:n])])
+    clean, corrupted = chosen
+    return PromptPairs.of_inputs(model, clean, corrupted, [classes[0]] * n, [classes[1]] * n)
+
+
+def negated_labels(model: Any, prompts: RegressionPrompts) -> PromptPairs:
+    """Prompts of in-context regression up to the last input, and the same with all labels negated, which turns the
+    sign of every linear function: clean is the one whose last label is positive. To be measured by the metric
+    "output", the estimate of that label.
+
+    Raises `ValueError` for a model that reads or writes something else.
+    """
+    require_ours(model, "negated_labels")
+    if (model.cfg.read_in, model.cfg.read_out) != ("vectors", "vectors"):
+        raise ValueError(
+            f"negated_labels: expected a model that reads and writes vectors, got one that reads {model.cfg.read_in} "
+            f"and writes {model.cfg.read_out}."
+        )
+    given = prompts.tokens  # they end with the last input
+    negated = given.clone()
+    negated[:, 1::2] *= -1
+    positive = prompts.labels[:, -1, None, None] > 0
+    clean, corrupted = torch.where(positive, given, negated), torch.where(positive, negated, given)
+    return PromptPairs.of_inputs(model, clean, corrupted, [0] * len(clean), [0] * len(clean))
+
+
+def _drawn_words(model: Any, of: int, n: int, seed: int) -> list[tuple[str, ...]]:
+    """n rows of different words that are one token each, alone and after a space; no row comes twice."""
+    require_whole("n", n, 1)
+    encode = model.tokenizer.encode
+    known = [word for word in _WORDS if len(encode(word)) == len(encode(f" {word}")) == 1]
+    rows = list(permutations(known, of))
+    if n <= len(rows):
+        return [rows[place] for place in np.random.default_rng(require_seed(seed)).permutation(len(rows))[:n]]
+    raise ValueError(
+        f"expected {n} rows of {of} words, got {len(rows)}: of {len(_WORDS)} words {len(known)} are one token each for "
+        "this tokenizer; ask for fewer, or give texts of your own (PromptPairs.from_texts)."
+    )

@@ -1,0 +1,84 @@
+"""Clean and corrupted prompts as the model runs them, and what is measured of a last stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+from aotlens.data.pairs import PromptPairs
+from aotlens.models import AttentionOnlyTransformer
+from aotlens.patching.metrics import Measure, PairMetric, name_of
+from aotlens.paths.runs import Run
+
+
+class BothRuns:
+    """Pairs of one length, and both runs of them: `base` is patched, with what `source` has."""
+
+    def __init__(
+        self,
+        model: AttentionOnlyTransformer,
+        pairs: PromptPairs,
+        metric: str | PairMetric,
+        direction: str,
+        names: Sequence[str],
+    ) -> None:
+        self.model, self.pairs = model, pairs
+        inputs = ([each.clean for each in pairs], [each.corrupted for each in pairs])
+        self.clean, self.corrupted = (Run.of(model, torch.stack(x).to(model.device), names) for x in inputs)
+        ends = (self.corrupted, self.clean) if direction == "denoising" else (self.clean, self.corrupted)
+        self.base, self.source = ends
+        clean_logits = self.clean.read_out(self.clean.final) if metric == "kl" else None
+        self.measure = Measure(metric=metric, pairs=pairs, clean=clean_logits)
+        self._columns = self._directions()
+
+    def _directions(self) -> tuple[Tensor, Tensor] | None:
+        """Where only a difference of two logits is measured, the direction of the read-out that it is of, and its
+        bias."""
+        model = self.model
+        columns = None if model.cfg.read_out == "vectors" else self.measure.columns(model.W_U)
+        if columns is None:
+            return None
+        bias = model.b_U
+        answers, wrong = self.pairs.answers, self.pairs.wrong
+        constant = columns.new_zeros(len(self.pairs)) if bias is None else bias[answers] - bias[wrong]
+        return columns, constant
+
+    def measured(self, run: Run) -> Float64[np.ndarray, " pair"]:
+        """The metric of a run as it is."""
+        return numbers(self.of(run.final[None]))[0]
+
+    def of(self, final: Float[Tensor, "group pair pos d_model"]) -> Float[Tensor, "group pair"]:
+        """The metric of rows by their last stream."""
+        if self._columns is not None:
+            columns, constant = self._columns
+            return self.measure.checked(self.base.read_out(final, columns) + constant)
+        return self.measure.of(self.base.read_out(final))
+
+
+def numbers(values: Tensor) -> np.ndarray:
+    """The same in float64, without gradients."""
+    found: np.ndarray = values.detach().cpu().double().numpy()
+    return found
+
+
+def require_difference(ends: Float64[np.ndarray, "pair 2"], metric: str | PairMetric) -> None:
+    """Raise `ValueError` where clean and corrupted prompts measure the same, so that nothing can be restored."""
+    clean, corrupted = ends.mean(0)
+    if clean == corrupted:
+        raise ValueError(
+            f"patch: {name_of(metric)} is {clean:.4g} for clean and corrupted prompts alike, so there is nothing to "
+            "restore or to take away; give prompts between which it differs, or another metric."
+        )
+
+
+def shared_words(pairs: PromptPairs, direction: str) -> tuple[str, ...]:
+    """Of the prompts that are run, all of one length, the token at each position in words, and "" where they differ;
+    nothing without a tokenizer."""
+    if pairs.str_tokens is None:
+        return ()
+    prompts = [each[direction == "denoising"] for each in pairs.str_tokens]
+    return tuple(words[0] if len({*words}) == 1 else "" for words in zip(*prompts, strict=True))

@@ -1,0 +1,301 @@
+"""Edges of a model's graph between a clean and a corrupted prompt: path patching, its estimate, a circuit's worth.
+
+Edges and what a receiver reads are those of `aotlens.paths.wiring`. With "denoising" the corrupted prompt runs and an
+edge carries what its sender writes on the clean one; with "noising" it is the other way round. What an edge into a head
+brings goes on from there to everything that reads the head.
+
+    estimate of an edge s → r  =  ⟨other(s) − own(s), mean over steps of ∂m/∂(what r reads)⟩
+
+edge attribution patching (Syed et al. 2023), with integrated gradients (Hanna et al. 2024).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float64, Int64
+from torch import Tensor
+
+from aotlens.conventions import Progress, require_whole
+from aotlens.data.pairs import PromptPairs
+from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
+from aotlens.patching.both import BothRuns, numbers, require_difference
+from aotlens.patching.metrics import Measure, PairMetric, checked_metric, name_of, require_fit
+from aotlens.patching.sweep import batches
+from aotlens.paths import Edge, EdgeLike, Wires
+from aotlens.paths.runs import require_bare
+from aotlens.paths.wiring import Wired
+from aotlens.results import Result
+from aotlens.statistics import as_clusters, rank_correlation, ratio_intervals
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Numbers that the streams of one batch of rows may hold.
+_MOST_NUMBERS = 30_000_000
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PatchedEdges(Result):
+    """A metric of each pair with edges patched, each by itself or all together, and without."""
+
+    edges: tuple[Edge, ...]
+    together: bool
+    """Whether all of them were patched at once, so that `each` has one column."""
+    direction: str
+    metric: str
+    unit: str
+    each: Float64[np.ndarray, "pair edge"]
+    clean: Float64[np.ndarray, " pair"]
+    corrupted: Float64[np.ndarray, " pair"]
+    positions: tuple[int, ...] | None
+    """At which edges were patched; None: at all."""
+    clusters: tuple[str, ...] | None = None
+
+    @property
+    def restored(self) -> Float64[np.ndarray, " edge"]:
+        """(mean − mean corrupted) ÷ (mean clean − mean corrupted), a ratio of means, as in `Patched`."""
+        return (self.each.mean(0) - self.corrupted.mean()) / (self.clean.mean() - self.corrupted.mean())
+
+    def intervals(self, confidence: float = 0.95) -> Float64[np.ndarray, "edge 2"]:
+        """Of `restored`: over clusters where pairs have some, else pairs (`aotlens.statistics.ratio_intervals`)."""
+        groups = as_clusters(self.clusters, len(self.each))
+        rows = (self.each - self.corrupted[:, None]).T
+        return ratio_intervals(rows, self.clean - self.corrupted, groups, confidence=confidence)
+
+    @property
+    def headline(self) -> str:
+        base, verb = (1.0, "takes most away") if self.direction == "noising" else (0.0, "restores most")
+        if self.together:
+            share = f"{self.restored[0]:.2f} of the clean {self.metric}"
+            return f"{self.direction} {len(self.edges)} edges at once: {share}"
+        at = int(np.abs(self.restored - base).argmax())
+        return f"{self.direction} edges: {self.edges[at]} {verb} ({self.restored[at]:.2f} of the clean {self.metric})"
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row an edge (one for all where they were patched together): source, destination, mean, restored, and its
+        interval, low and high, where there is more than one pair."""
+        import pandas as pd
+
+        ends = [("all", "all")] if self.together else list(self.edges)
+        frame = pd.DataFrame(ends, columns=["source", "destination"])
+        frame = frame.assign(mean=self.each.mean(0), restored=self.restored)
+        low, high = self.intervals().T
+        return frame if np.isnan(low).all() else frame.assign(low=low, high=high)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EdgeAttribution(Result):
+    """The estimate of every edge, and the exact value of those that it says are largest; means over pairs."""
+
+    edges: tuple[Edge, ...]
+    direction: str
+    metric: str
+    unit: str
+    steps: int
+    estimate: Float64[np.ndarray, " edge"]
+    """The change of the metric that is to be expected of patching the edge."""
+    checked: Int64[np.ndarray, " checked"]
+    """Places among the edges of those that were patched, the largest estimate first."""
+    exact: Float64[np.ndarray, " checked"]
+    """The change of the metric that patching them makes."""
+
+    @property
+    def rank_correlation(self) -> float:
+        """Spearman's, of estimate and exact value over the patched edges; NaN for fewer than two."""
+        return rank_correlation(self.estimate[self.checked], self.exact)
+
+    @property
+    def headline(self) -> str:
+        miss = self.estimate[self.checked] - self.exact
+        at = int(np.abs(miss).argmax())
+        return (
+            f"of {len(self.exact)} patched edges the estimate ranks with {self.rank_correlation:.2f}; it is farthest "
+            f"off at {self.edges[self.checked[at]]}, by {miss[at]:+.3f} {self.unit}"
+        )
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row an edge, the largest estimate first: source, destination, estimate, exact (missing where it was not
+        patched)."""
+        import pandas as pd
+
+        frame = pd.DataFrame(list(self.edges), columns=["source", "destination"]).assign(estimate=self.estimate)
+        exact = np.full(len(frame), np.nan)
+        exact[self.checked] = self.exact
+        return frame.assign(exact=exact).sort_values(
+            "estimate", key=abs, ascending=False, kind="stable", ignore_index=True
+        )
+
+
+@torch.no_grad()
+def path_patch(
+    model: AttentionOnlyTransformer,
+    pairs: PromptPairs,
+    edges: Iterable[EdgeLike] | None = None,
+    metric: str | PairMetric = "logit_difference",
+    *,
+    direction: str = "denoising",
+    together: bool = False,
+    positions: Iterable[int] | None = None,
+    batch_size: int = 32,
+    progress: Progress | None = None,
+) -> PatchedEdges:
+    """Path patching: put what one edge carries on the other prompt into the run, one edge at a time, or all `together`.
+
+    `edges` are such as "0.1 → 1.0.k", "embed → 0.0.v", "mlp 0 → logits" (None: all of the model's); `positions` are
+    those of the receiver's stream at which they are patched (None: all). The sender writes as on the other prompt, all
+    other edges as in the run, and what the receiver does with it goes on through the whole model: with one edge that is
+    direct path patching (Wang et al. 2022), with all of them together the other prompt.
+
+    `progress(done, total)` counts pairs. Raises `ValueError` for edges that there are not, for pairs whose prompts are
+    of different lengths, positions that a prompt has not, and as `patch`.
+    """
+    measure = checked_for_edges(model, metric, direction)
+    require_whole("batch_size", batch_size, 1)
+    wires = Wires.of(model)
+    chosen = wires.edges if edges is None else tuple(dict.fromkeys(wires.edge(each) for each in edges))
+    if not chosen:
+        raise ValueError("path_patch: expected at least one edge, got none.")
+    taken = wires.mask(chosen)[None] if together else torch.stack([wires.mask([each]) for each in chosen])
+    places = None if positions is None else tuple(sorted({*positions}))
+    each: list[np.ndarray] = []
+    ends: list[np.ndarray] = []
+    order: list[int] = []
+    for batch, rows in edge_batches(model, pairs, measure, direction, batch_size):
+        each.append(batch.values(~taken, places).T)
+        ends.append(np.stack([batch.measured(run) for run in (batch.clean, batch.corrupted)], 1))
+        order += rows
+        if progress is not None:
+            progress(len(order), len(pairs))
+    back = np.argsort(order)
+    both = np.concatenate(ends)[back]
+    require_difference(both, measure)
+    return PatchedEdges(
+        edges=chosen, together=together, direction=direction, metric=name_of(measure),
+        unit=Measure(metric=measure, pairs=pairs).unit, each=np.concatenate(each)[back], clean=both[:, 0],
+        corrupted=both[:, 1], positions=places, clusters=pairs.clusters,
+    )  # fmt: skip
+
+
+def attribute_edges(
+    model: AttentionOnlyTransformer,
+    pairs: PromptPairs,
+    metric: str | PairMetric = "logit_difference",
+    *,
+    direction: str = "denoising",
+    steps: int = 5,
+    check: int = 20,
+    batch_size: int = 32,
+    progress: Progress | None = None,
+) -> EdgeAttribution:
+    """Estimate what patching each edge would do, of all edges at once, and patch the `check` largest.
+
+    `steps` > 1 integrates the gradient over that many inputs between the two prompts. Cost without the check: two
+    forward passes, and `steps` forward and backward ones in which every receiver reads a stream of its own.
+
+    Raises `ValueError` as `path_patch`, for steps or check below 1, and for a metric without a gradient.
+    """
+    measure = checked_for_edges(model, metric, direction)
+    for name, count in (("steps", steps), ("check", check), ("batch_size", batch_size)):
+        require_whole(name, count, 1)
+    wires = Wires.of(model)
+    with torch.no_grad():
+        made = [batch for batch, _ in edge_batches(model, pairs, measure, direction, batch_size)]
+    weights = [len(batch.pairs) / len(pairs) for batch in made]
+    whole = np.zeros(tuple(wires.exists.shape))
+    for number, (weight, batch) in enumerate(zip(weights, made, strict=True), start=1):
+        whole += weight * batch.estimates(steps)
+        if progress is not None:
+            progress(number, 2 * len(made))
+    estimate = whole[wires.exists.numpy()]
+    chosen = np.argsort(-np.abs(estimate), kind="stable")[:check]
+    kept = ~torch.stack([wires.mask([wires.edges[place]]) for place in chosen])
+    exact = np.zeros(len(chosen))
+    for number, (weight, batch) in enumerate(zip(weights, made, strict=True), start=1):
+        with torch.no_grad():
+            exact += weight * (batch.values(kept) - batch.measured(batch.base)).mean(1)
+        if progress is not None:
+            progress(len(made) + number, 2 * len(made))
+    return EdgeAttribution(
+        edges=wires.edges, direction=direction, metric=name_of(measure),
+        unit=Measure(metric=measure, pairs=pairs).unit, steps=steps, estimate=estimate, checked=chosen, exact=exact,
+    )  # fmt: skip
+
+
+def edge_batches(
+    model: AttentionOnlyTransformer, pairs: PromptPairs, metric: str | PairMetric, direction: str, batch_size: int
+) -> Iterator[tuple[EdgeBatch, list[int]]]:
+    """Batches of pairs of one length, and which pairs they are. Raises `ValueError` for pairs whose two prompts have
+    different lengths."""
+    for number, pair in enumerate(pairs, start=1):
+        if len(pair.clean) != len(pair.corrupted):
+            raise ValueError(
+                f"pair {number}: expected two prompts of one length for edges, got {len(pair.clean)} and "
+                f"{len(pair.corrupted)} positions; patch heads (aotlens.patching.patch), which align what corresponds."
+            )
+    for rows in batches(pairs, batch_size):
+        yield EdgeBatch(model, pairs.at(rows), metric, direction), rows
+
+
+def checked_for_edges(model: AttentionOnlyTransformer, metric: str | PairMetric, direction: str) -> str | PairMetric:
+    """The metric. Raises `ValueError` for models, metrics and directions that edges cannot be patched with."""
+    require_ours(model, "path_patch")
+    require_bare(model, "path_patch")
+    if direction not in ("denoising", "noising"):
+        raise ValueError(f"direction={direction!r}: expected 'denoising' or 'noising'.")
+    require_fit(model, metric)
+    return checked_metric(metric)
+
+
+class EdgeBatch(BothRuns):
+    """Pairs of one length whose edges are patched: `base` runs, and edges that are not kept carry the `source`'s."""
+
+    def __init__(
+        self, model: AttentionOnlyTransformer, pairs: PromptPairs, metric: str | PairMetric, direction: str
+    ) -> None:
+        super().__init__(model, pairs, metric, direction, [hook_names.Z])
+        self.wired = Wired(self.base, self.source)
+
+    def values(
+        self, kept: Bool[Tensor, "set receiver sender"], positions: tuple[int, ...] | None = None
+    ) -> Float64[np.ndarray, "set pair"]:
+        """The metric with each set of edges kept; with `positions`, all edges are kept at all others."""
+        wired, cfg = self.wired, self.model.cfg
+        n_pos, start = self.base.final.shape[1], wired.start
+        if positions is not None:
+            outside = [at for at in positions if not isinstance(at, int) or isinstance(at, bool) or not 0 <= at < n_pos]
+            if outside:
+                raise ValueError(f"positions: expected some of 0 to {n_pos - 1}, got {outside}.")
+            elsewhere = torch.ones(n_pos, dtype=torch.bool)
+            elsewhere[list(positions)] = False
+            kept = kept[..., None] | elsewhere[start:]
+        numel = len(self.pairs) * (n_pos - start) * cfg.d_model
+        of_layer = len(wired.wires.senders) + 4 * cfg.n_heads
+        at_once = max(1, _MOST_NUMBERS // (numel * of_layer))
+        return np.concatenate([numbers(self.of(wired.final(rows))) for rows in kept.split(at_once)])
+
+    @torch.no_grad()
+    def estimates(self, steps: int) -> Float64[np.ndarray, "receiver sender"]:
+        """The mean over pairs of ⟨source's − base's, gradient of what the receiver reads⟩."""
+        wired = self.wired
+        differences = -wired.differences.flatten(1)  # [sender, pair · pos · d_model]
+        found = torch.zeros(len(wired.wires.receivers), len(differences), dtype=torch.float64)
+        for step in range(steps):
+            reads: list[Tensor] = []
+            share = 1.0 if steps == 1 else 1 - (step + 0.5) / steps
+            with torch.enable_grad():
+                total = self.of(wired.final(wired.wires.exists[None], share=share, reads=reads)).sum()
+                if not total.requires_grad:
+                    raise ValueError("edges: the metric has no gradient, so it cannot be estimated; use path_patch.")
+                gradients = torch.autograd.grad(total, reads, allow_unused=True)
+            rows = [
+                torch.zeros_like(read) if gradient is None else gradient
+                for read, gradient in zip(reads, gradients, strict=True)
+            ]
+            gradient = torch.cat([each[0].detach().flatten(1) for each in rows])  # [receiver, pair · pos · d_model]
+            found += (gradient @ differences.T).cpu().double() / steps
+        return np.where(wired.wires.exists.numpy(), found.numpy() / len(self.pairs), 0.0)

@@ -1,0 +1,231 @@
+"""A model as a graph of edges: who writes into the residual stream, who reads it, and what each reader gets from each.
+
+    embed → 0.1.q      0.1 → 1.0.k      0.1 → mlp 0      1.0 → logits
+
+Senders are what enters the first layer (`embed`), every head and every MLP; receivers are every head's queries, keys
+and values, every MLP, and the read-out. An edge goes from a sender to a receiver that reads the stream after it. Every
+receiver reads a stream of its own,
+
+    Σ over senders s of  own(s)  where the edge is kept,  other(s)  where it is not,
+
+own(s) being what s writes in *this* run, recomputed from what it read, and other(s) what it wrote in another one. With
+all edges kept it is the model; with none the read-out reads the other run. Taking out one edge is path patching (Wang
+et al. 2022; Goldowsky-Dill et al. 2023); keeping those of a circuit and taking all others from a corrupted prompt is
+what a circuit's faithfulness is measured by (Conmy et al. 2023, ACDC; Hanna et al. 2024).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
+from aotlens.paths.runs import Run
+
+_SIDES = ("q", "k", "v")
+
+
+class Edge(NamedTuple):
+    """From what writes into the stream to what reads it: ("0.1", "1.0.k")."""
+
+    source: str
+    destination: str
+
+    def __str__(self) -> str:
+        return f"{self.source} → {self.destination}"
+
+    @property
+    def receiver(self) -> tuple[str, str]:
+        """Who reads, and by what: ("1.0", "k"); ("logits", "") of what reads in one way."""
+        name, side = self.destination, self.destination[-1]
+        return (name[:-2], side) if name[-2:] in (".q", ".k", ".v") else (name, "")
+
+
+#: An edge, or how it is written: "0.1 → 1.0.k", "0.1 -> 1.0.k", ("0.1", "1.0.k").
+EdgeLike: TypeAlias = Edge | tuple[str, str] | str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wires:
+    """All edges of a model: receivers by senders, either in the order in which they run."""
+
+    senders: tuple[str, ...]
+    receivers: tuple[str, ...]
+    exists: Bool[Tensor, "receiver sender"]
+    n_layers: int
+
+    @classmethod
+    def of(cls, model: AttentionOnlyTransformer) -> Wires:
+        """Those of a model; a φ without scores has no queries and keys. Raises `ValueError` for what is no model of
+        ours."""
+        require_ours(model, "Wires.of")
+        cfg = model.cfg
+        sides = _SIDES if cfg.has_query_key else ("v",)
+        senders, receivers, seen = ["embed"], [], []
+        for layer in range(cfg.n_layers):
+            heads = [f"{layer}.{head}" for head in range(cfg.n_heads)]
+            receivers += [f"{head}.{side}" for side in sides for head in heads]
+            seen += [len(senders)] * len(sides) * len(heads)
+            senders += heads
+            if not cfg.attn_only:
+                receivers.append(f"mlp {layer}")
+                seen.append(len(senders))
+                senders.append(f"mlp {layer}")
+        receivers.append("logits")
+        seen.append(len(senders))
+        exists = torch.arange(len(senders)) < torch.tensor(seen)[:, None]
+        return cls(senders=tuple(senders), receivers=tuple(receivers), exists=exists, n_layers=cfg.n_layers)
+
+    @cached_property
+    def edges(self) -> tuple[Edge, ...]:
+        """Every edge, by receiver."""
+        return tuple(Edge(self.senders[s], self.receivers[r]) for r, s in self.exists.nonzero().tolist())
+
+    def edge(self, written: EdgeLike) -> Edge:
+        """An edge as it is called here. Raises `ValueError` for what is none."""
+        parts = written.replace("->", "→").split("→") if isinstance(written, str) else written
+        names = [" ".join(str(part).split()) for part in parts] if isinstance(parts, list | tuple) else []
+        if len(names) == 2 and names[0] in self.senders and names[1] in self.receivers:
+            found = Edge(*names)
+            if self.exists[self._place(found)]:
+                return found
+            raise ValueError(f"edge {found}: {found.source} writes after {found.destination} has read.")
+        raise ValueError(
+            f"edge {written!r}: expected '{self.senders[1]} → {self.receivers[-1]}' or the like, from one of "
+            f"{', '.join(self.senders[:3])}, … to one of {', '.join(self.receivers[:3])}, …, {self.receivers[-1]}."
+        )
+
+    def mask(self, edges: Iterable[EdgeLike]) -> Bool[Tensor, "receiver sender"]:
+        """Which edges are meant. Raises `ValueError` as `edge`."""
+        found = torch.zeros_like(self.exists)
+        for written in edges:
+            found[self._place(self.edge(written))] = True
+        return found
+
+    def named(self, mask: Bool[Tensor, "receiver sender"]) -> tuple[Edge, ...]:
+        """The edges of a mask, by receiver."""
+        return tuple(Edge(self.senders[s], self.receivers[r]) for r, s in (mask & self.exists).nonzero().tolist())
+
+    def connected(self, mask: Bool[Tensor, "receiver sender"]) -> Bool[Tensor, "receiver sender"]:
+        """The edges of a mask that lie on a way from `embed` to `logits` within it: all others change nothing."""
+        kept = mask & self.exists
+        while True:
+            reached = {"embed"} | {edge.receiver[0] for edge in self.named(kept)}
+            used = {self.senders[s] for s in kept.any(0).nonzero()[:, 0].tolist()}
+            senders = torch.tensor([name in reached for name in self.senders])
+            read_by = [Edge("", name).receiver[0] for name in self.receivers]
+            receivers = torch.tensor([name == "logits" or name in used for name in read_by])
+            fewer = kept & senders & receivers[:, None]
+            if torch.equal(fewer, kept):
+                return kept
+            kept = fewer
+
+    def _place(self, edge: Edge) -> tuple[int, int]:
+        return self.receivers.index(edge.destination), self.senders.index(edge.source)
+
+
+class Wired:
+    """Runs of a model on one batch of prompts, each reader of the stream with edges of its own.
+
+    Prompts of `own` and `other` have equally many positions. In a causal model positions before the first at which
+    they differ are those of `own`, and are not run again.
+    """
+
+    def __init__(self, own: Run, other: Run) -> None:
+        if own.x.shape != other.x.shape:
+            raise ValueError(
+                f"edges: expected two prompts of one length, got shapes {list(own.x.shape)} and {list(other.x.shape)}."
+            )
+        self.own, self.other, self.model = own, other, own.model
+        self.wires = Wires.of(self.model)
+        differs = (own.before(0) != other.before(0)).any(-1).any(0)
+        first = int(differs.nonzero()[0]) if bool(differs.any()) else 0
+        self.start = 0 if self.model.sees_later_keys else first
+
+    @cached_property
+    def differences(self) -> Float[Tensor, "sender pair pos d_model"]:
+        """own(s) − other(s) of every sender, in the two runs as they are, from `start` on."""
+        own, other = self.own, self.other
+        parts = [(own.before(0) - other.before(0))[None, :, self.start :]]
+        for layer, block in enumerate(self.model.blocks):
+            z = own.attn(layer, hook_names.Z) - other.attn(layer, hook_names.Z)
+            parts.append(torch.einsum("bphk,hkd->hbpd", z[:, self.start :], block.attn.W_O))
+            if block.mlp is not None:
+                mlp = hook_names.mlp_out(layer)
+                parts.append((own.cache[mlp] - other.cache[mlp])[None, :, self.start :])
+        return torch.cat(parts)
+
+    def final(
+        self,
+        kept: Bool[Tensor, "group receiver sender"] | Bool[Tensor, "group receiver sender pos"],
+        *,
+        share: float = 1.0,
+        reads: list[Tensor] | None = None,
+    ) -> Float[Tensor, "group pair pos d_model"]:
+        """What the read-out reads, from `start` on, with these edges kept in each row, at all positions or at some.
+
+        With `reads` gradients are recorded, and the streams that receivers read are added to it, `[group, receiver of
+        the layer, pair, pos, d_model]`, in the receivers' order. `share` of what the two prompts bring in is this
+        one's, the rest the other's.
+        """
+        model, other, start = self.model, self.other, self.start
+        mask = (kept & self._existing(kept)).to(other.final.device, other.final.dtype)
+        entering = share * (self.own.before(0) - other.before(0))[None, None, :, start:]
+        if reads is not None:
+            entering = entering.detach().requires_grad_()
+        written = [entering.expand(len(kept), *entering.shape[1:])]  # own − other of each sender, as it runs
+        place = 0
+
+        def read(stream: Tensor, n: int) -> Tensor:
+            """What the next n receivers read: the other run's stream, and what kept edges bring instead."""
+            nonlocal place
+            rows = mask[:, place : place + n]
+            place += n
+            found = stream[None, None, :, start:].expand(len(kept), n, -1, -1, -1)
+            at = 0
+            for part in written:
+                of_part = rows[:, :, at : at + part.shape[1]]
+                subscripts = "grsp,gsbpd->grbpd" if of_part.ndim == 4 else "grs,gsbpd->grbpd"
+                found = found + torch.einsum(subscripts, of_part, part)
+                at += part.shape[1]
+            if reads is not None:
+                reads.append(found)
+            return found
+
+        for layer, block in enumerate(model.blocks):
+            z = self._heads(layer, read)
+            changed = z - other.attn(layer, hook_names.Z)[:, start:]
+            written.append(torch.einsum("gbphk,hkd->ghbpd", changed, block.attn.W_O))
+            if block.mlp is not None:
+                out = block.mlp(block.ln2(read(other.after(layer), 1)))
+                written.append(out - other.cache[hook_names.mlp_out(layer)][:, start:])
+        return read(other.final, 1)[:, 0]
+
+    def _existing(self, kept: Tensor) -> Tensor:
+        return self.wires.exists if kept.ndim == 3 else self.wires.exists[..., None]
+
+    def _heads(self, layer: int, read: Any) -> Float[Tensor, "group pair pos head d_head"]:
+        """z of a layer's heads, of which each reads a stream of its own for queries, keys and values."""
+        model, own, start = self.model, self.own, self.start
+        cfg, block = model.cfg, model.blocks[layer]
+        stream = self.other.before(layer)
+        n_heads = cfg.n_heads
+        found: dict[str, Tensor] = {}
+        # At once for all sides: receivers are a layer's queries, keys and values, in this order.
+        sides = _SIDES if cfg.has_query_key else ("v",)
+        x = block.ln1(read(stream, len(sides) * n_heads)).unflatten(1, (len(sides), n_heads))
+        for number, side in enumerate(sides):
+            of_side = x[:, number]  # [group, head, pair, pos, d_model]
+            if cfg.positions == "qk" and side != "v":
+                of_side = of_side + model.W_pos[start : own.final.shape[1]]
+            weight, bias = getattr(block.attn, f"W_{side.upper()}"), getattr(block.attn, f"b_{side.upper()}")
+            made = torch.einsum("ghbpd,hdk->gbphk", of_side, weight)
+            found[side] = (made if bias is None else made + bias).flatten(0, 1)
+        z = own.attended(layer, found.get("q"), found.get("k"), found["v"], start)
+        return z.unflatten(0, (-1, len(own.x)))
