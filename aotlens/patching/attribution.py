@@ -11,7 +11,6 @@ saturated: so the largest are patched, and how well the estimate ranks them stan
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,7 @@ from aotlens.models import AttentionOnlyTransformer, hook_names
 from aotlens.patching.both import shared_words
 from aotlens.patching.metrics import Measure, PairMetric, name_of
 from aotlens.patching.sweep import HEADS, Batch, axes_of, batches, checked, require_one_length
+from aotlens.paths.runs import Probes
 from aotlens.results import Result
 from aotlens.statistics import rank_correlation
 
@@ -108,8 +108,9 @@ def attribution(
     """Estimate every cell of `aotlens.patching.patch` from gradients, and patch the `check` largest.
 
     Arguments are those of `patch`. `steps` > 1 integrates the gradient over that many inputs between the two prompts,
-    which then have equally many tokens. Cost without the check: `steps` + 1 forward passes and `steps` backward ones;
-    gradients are of activations alone, not of weights. A metric of one's own is to be differentiable.
+    which then have equally many tokens. Cost without the check: two forward passes and a backward one, and with `steps`
+    as many of both on top; gradients are of activations alone, not of weights. A metric of one's own is to be
+    differentiable.
 
     Raises `ValueError` as `patch`, for steps or check below 1, and for a metric without a gradient.
     """
@@ -121,7 +122,7 @@ def attribution(
     batch_rows = list(batches(pairs, batch_size))
     parts = [pairs.at(rows) for rows in batch_rows]
     with torch.no_grad():
-        made = [Batch(model, part, what, measure, direction) for part in parts]
+        made = [Batch(model, part, what, measure, direction, probed=steps == 1) for part in parts]
     weights = np.array([len(part) for part in parts]) / len(pairs)
     estimates = []
     for number, batch in enumerate(made, start=1):
@@ -152,6 +153,7 @@ def attribution(
     )
 
 
+@torch.no_grad()
 def _estimate(batch: Batch, by_position: bool, steps: int) -> Float64[np.ndarray, " *cell"]:
     """The mean over pairs of ⟨a′ − a, gradient⟩ of every cell."""
     model, of_heads = batch.model, batch.what in HEADS
@@ -159,7 +161,7 @@ def _estimate(batch: Batch, by_position: bool, steps: int) -> Float64[np.ndarray
     gradients = [torch.zeros(()) for _ in names]
     for step in range(steps):
         share = 0.0 if steps == 1 else (step + 0.5) / steps
-        gradients = [sum_ + each / steps for sum_, each in zip(gradients, _gradients(batch, names, share), strict=True)]
+        gradients = [sum_ + each / steps for sum_, each in zip(gradients, _gradients(batch, share), strict=True)]
     values = []
     for name, gradient in zip(names, gradients, strict=True):
         own, theirs = (run.cache[name] for run in (batch.base, batch.source))
@@ -173,30 +175,16 @@ def _estimate(batch: Batch, by_position: bool, steps: int) -> Float64[np.ndarray
     return np.stack(values)
 
 
-def _gradients(batch: Batch, names: list[str], share: float) -> list[Tensor]:
-    """∂ metric ÷ ∂ activation at each hook, `share` of the way to the other prompt's inputs."""
-    model, probes = batch.model, {}
-    first = hook_names.resid_pre(0)
-
-    def probe(name: str) -> Callable[[Tensor, Any], Tensor]:
-        def added(x: Tensor, hook: Any) -> Tensor:
-            probes[name] = torch.zeros_like(x, requires_grad=True)
-            return x + probes[name]
-
-        return added
+def _gradients(batch: Batch, share: float) -> list[Tensor]:
+    """∂ metric ÷ ∂ activation at each layer's hook, `share` of the way to the other prompt's inputs."""
+    if batch.probes and not share:  # the base was recorded
+        with torch.enable_grad():
+            return batch.probes.gradients(batch.of(batch.base.final[None]).sum())
+    model, probes = batch.model, Probes.at(map(batch.hook, range(batch.model.cfg.n_layers)))
 
     def moved(x: Tensor, hook: Any) -> Tensor:
         return x + share * (batch.mixed(x, batch.source.before(0), None) - x)
 
-    hooks: list[Any] = [(first, moved)] if share else []
-    hooks += [(name, probe(name)) for name in names]
-    with torch.enable_grad(), model.hooks(fwd_hooks=hooks):
+    with torch.enable_grad(), model.hooks(fwd_hooks=[(hook_names.resid_pre(0), moved), *probes.hooks()]):
         final = model(batch.base.x, stop_at_layer=model.cfg.n_layers)
-        total = batch.of(final[None]).sum()
-        if not total.requires_grad:
-            raise ValueError("attribution: the metric has no gradient, so it cannot be estimated; use patch.")
-        found = torch.autograd.grad(total, [probes[name] for name in names], allow_unused=True)
-    return [
-        torch.zeros_like(probes[name]) if each is None else each.detach()
-        for name, each in zip(names, found, strict=True)
-    ]
+        return probes.gradients(batch.of(final[None]).sum())

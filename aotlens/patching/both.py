@@ -12,7 +12,7 @@ from torch import Tensor
 from aotlens.data.pairs import PromptPairs
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.patching.metrics import Measure, PairMetric, name_of
-from aotlens.paths.runs import Run
+from aotlens.paths.runs import Probes, Run
 
 
 class BothRuns:
@@ -25,12 +25,14 @@ class BothRuns:
         metric: str | PairMetric,
         direction: str,
         names: Sequence[str],
+        probes: Probes | None = None,
     ) -> None:
-        self.model, self.pairs = model, pairs
-        inputs = ([each.clean for each in pairs], [each.corrupted for each in pairs])
-        self.clean, self.corrupted = (Run.of(model, torch.stack(x).to(model.device), names) for x in inputs)
-        ends = (self.corrupted, self.clean) if direction == "denoising" else (self.clean, self.corrupted)
-        self.base, self.source = ends
+        """`probes` are of the base."""
+        self.model, self.pairs, denoising = model, pairs, direction == "denoising"
+        clean, corrupted = (torch.stack([getattr(p, name) for p in pairs]) for name in ("clean", "corrupted"))
+        self.clean = Run.of(model, clean.to(model.device), names, None if denoising else probes)
+        self.corrupted = Run.of(model, corrupted.to(model.device), names, probes if denoising else None)
+        self.base, self.source = (self.corrupted, self.clean) if denoising else (self.clean, self.corrupted)
         clean_logits = self.clean.read_out(self.clean.final) if metric == "kl" else None
         self.measure = Measure(metric=metric, pairs=pairs, clean=clean_logits)
         self._columns = self._directions()

@@ -20,7 +20,7 @@ from aotlens.data.pairs import PromptPairs
 from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
 from aotlens.patching.both import BothRuns, numbers, require_difference, shared_words
 from aotlens.patching.metrics import Measure, PairMetric, checked_metric, name_of, require_fit
-from aotlens.paths.runs import Place, require_bare
+from aotlens.paths.runs import Place, Probes, require_bare
 from aotlens.results import Result
 from aotlens.statistics import as_clusters, ratio_intervals
 
@@ -202,8 +202,11 @@ class Batch(BothRuns):
     """Pairs of one length, both runs of them, and what cells are."""
 
     def __init__(
-        self, model: AttentionOnlyTransformer, pairs: PromptPairs, what: str, metric: str | PairMetric, direction: str
-    ) -> None:
+        self, model: AttentionOnlyTransformer, pairs: PromptPairs, what: str, metric: str | PairMetric, direction: str,
+        *, probed: bool = False,
+    ) -> None:  # fmt: skip
+        self.what = what
+        self.probes = Probes.at(map(self.hook, range(model.cfg.n_layers))) if probed else None
         names = [hook_names.Z] if what in HEADS else []
         names += {
             "q": [hook_names.Q],
@@ -211,8 +214,7 @@ class Batch(BothRuns):
             "v": [hook_names.PATTERN],
             "pattern": [hook_names.PATTERN],
         }.get(what, [])
-        super().__init__(model, pairs, metric, direction, names)
-        self.what = what
+        super().__init__(model, pairs, metric, direction, names, self.probes)
         self.n_pos = self.base.final.shape[1]
         # [pair, pos]: where the source has what corresponds to the base's position, and whether it has.
         self.partner = torch.zeros(len(pairs), self.n_pos, dtype=torch.long, device=model.device)

@@ -8,9 +8,10 @@ enter. Of the last stream only what the read-out reads becomes logits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from functools import partial
+from typing import Any, Literal, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -26,6 +27,36 @@ Place: TypeAlias = Literal["before", "after"]
 Entering: TypeAlias = Mapping[tuple[int, Place], Float[Tensor, "_ pair pos d_model"]]
 
 
+class Probes(dict[str, Tensor | None]):
+    """Zeros that are added to activations, by the names of their hooks: a gradient with respect to one is the
+    activation's."""
+
+    @classmethod
+    def at(cls, names: Iterable[str]) -> Probes:
+        """Those of hooks by their names."""
+        return cls((name, None) for name in names)
+
+    def hooks(self) -> list[tuple[str | Callable[..., Any], Callable[..., Any]]]:
+        """The hooks that add them."""
+        return [(name, partial(self._add, name)) for name in self]
+
+    def _add(self, name: str, x: Tensor, hook: object) -> Tensor:
+        zeros = self[name] = torch.zeros_like(x, requires_grad=True)
+        return x + zeros
+
+    def gradients(self, total: Tensor) -> list[Tensor]:
+        """Of a number, with respect to each; zeros where it does not depend on it. Raises `ValueError` for a number
+        without a gradient."""
+        if not total.requires_grad:
+            raise ValueError("attribution: the metric has no gradient, so it cannot be estimated; patch instead.")
+        held = [zeros for zeros in self.values() if zeros is not None]
+        found = torch.autograd.grad(total, held, allow_unused=True)
+        return [
+            torch.zeros_like(zeros) if each is None else each.detach()
+            for zeros, each in zip(held, found, strict=True)
+        ]  # fmt: skip
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Run:
     """A batch of prompts of one length, run whole: `cache` holds what was asked for, by the hook's name."""
@@ -37,10 +68,12 @@ class Run:
     """The stream after the last layer."""
 
     @classmethod
-    def of(cls, model: AttentionOnlyTransformer, x: Tensor, names: Sequence[str] = ()) -> Run:
-        """The run of a batch; streams, keys and values are kept, and `names` of each layer."""
-        last = hook_names.resid_post(model.cfg.n_layers - 1)
-        kept = {last}
+    def of(
+        cls, model: AttentionOnlyTransformer, x: Tensor, names: Sequence[str] = (), probes: Probes | None = None
+    ) -> Run:
+        """The run of a batch; streams, keys and values are kept, and `names` of each layer; recorded for gradients with
+        respect to `probes`."""
+        kept: set[str] = set()
         for layer in range(model.cfg.n_layers):
             kept |= {
                 hook_names.resid_pre(layer),
@@ -49,10 +82,11 @@ class Run:
             }
             kept |= {hook_names.attn(layer, name) for name in (hook_names.K, hook_names.V, *names)}
             kept |= set() if model.cfg.attn_only else {hook_names.resid_mid(layer), hook_names.mlp_out(layer)}
-        _, cache = model.run_with_cache(
-            x, return_type=None, names_filter=lambda name: name in kept, return_cache_object=False
-        )
-        return cls(model=model, x=x, cache=cache, final=cache[last])
+        with torch.set_grad_enabled(bool(probes)), model.hooks(fwd_hooks=probes.hooks() if probes else []):
+            final, cache = model.run_with_cache(
+                x, stop_at_layer=model.cfg.n_layers, names_filter=lambda name: name in kept, return_cache_object=False
+            )
+        return cls(model=model, x=x, cache=cache, final=final)
 
     def attn(self, layer: int, name: str) -> Tensor:
         """What a layer's attention had at a hook."""
