@@ -12,7 +12,7 @@ from app.core.links import Links
 from app.core.security import secure
 from app.core.sessions import keep_sessions
 from app.core.settings import Settings
-from app.pages import PAGES
+from app.pages import PAGES, grouped
 from app.shell import checking, ids, navigation, python, static
 from app.shell.app import App
 from app.shell.browser import Browser, Link
@@ -35,7 +35,7 @@ def create_app(settings: Settings, core: Core | None = None, *, pages: Sequence[
         )
     core = replace(core or Core.start(settings), links=Links(page.address for page in pages))
     app = App(core, pages)
-    app.layout = frame([(page.title, page.path) for page in pages])
+    app.layout = frame({group: [(page.title, page.path) for page in held] for group, held in grouped(pages).items()})
     navigation.register(app)
     python.register(app)
     for page in pages:

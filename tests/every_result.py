@@ -123,6 +123,8 @@ def _of_paths(model: AttentionOnlyTransformer, tokens: torch.Tensor) -> Iterator
     yield from (expansion.by_head(7), expansion.by_head(), expansion.by_source(7), expansion.by_source())
     yield from (expansion.sankey(-1, 7), expansion.residual(), paths.direct_logit_attribution(model, tokens[0], 7))
     yield paths.patch_edge(model, tokens[0], (0, 0), (1, 0))
+    yield from (paths.logit_lens(model, tokens[0]), paths.head_lens(model, tokens[0], k=3))
+    yield paths.logit_jacobian(model, tokens[0], 7, layer=1)
     yield from (paths.without_head(expansion, (1, 0)), paths.term_importance(model, tokens))
     pairs = PromptPairs.induction(model, n=2, length=5)
     yield from (patching.patch(model, pairs, "z"), patching.attribution(model, pairs, "resid_pre", check=3))

@@ -137,4 +137,4 @@ def _rows(frame: pd.DataFrame) -> list[tuple[str, ...]]:
 
 
 def _cell(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value).replace("\n", "\\n")

@@ -16,6 +16,7 @@ search.py         the largest paths, where they are many; bounds.py says how lar
 sankey.py         a logit's flow back through heads to tokens
 score/            why a head attends where it does: a score as a sum over pairs of paths
 attribution.py    direct logit attribution
+lens.py           what the stream at each layer, and each head, would say by itself; jacobian.py: what a step in it does
 intervention.py   the model run without a head or a path, beside what the expansion says of it
 edges.py          one edge between two heads taken out of the receiver's queries, keys or values
 wiring.py         all edges of a model, and runs of it with some of them from another prompt; runs.py: such runs
@@ -31,7 +32,9 @@ from aotlens.paths.expansion import PathExpansion, expand
 from aotlens.paths.groups import ByHead, BySource
 from aotlens.paths.importance import TermImportance, term_importance
 from aotlens.paths.intervention import Intervention, without_head, without_path
+from aotlens.paths.jacobian import LogitJacobian, logit_jacobian
 from aotlens.paths.kronecker import Kronecker, KroneckerSum
+from aotlens.paths.lens import HeadLens, LogitLens, head_lens, logit_lens
 from aotlens.paths.patch_curves import PatchCurves, patch_curves
 from aotlens.paths.patches import LogitParts, PatchContributions, patch_contributions
 from aotlens.paths.path import Path
@@ -50,9 +53,12 @@ __all__ = [
     "EdgeLike",
     "EdgePatch",
     "ExplainedVariance",
+    "HeadLens",
     "Intervention",
     "Kronecker",
     "KroneckerSum",
+    "LogitJacobian",
+    "LogitLens",
     "LogitParts",
     "PairSums",
     "PatchContributions",
@@ -70,6 +76,9 @@ __all__ = [
     "direct_logit_attribution",
     "expand",
     "explained_variance",
+    "head_lens",
+    "logit_jacobian",
+    "logit_lens",
     "patch_contributions",
     "patch_curves",
     "patch_edge",

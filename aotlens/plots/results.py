@@ -33,6 +33,7 @@ from aotlens.plots.images import consistency_points, patch_curve_lines
 from aotlens.plots.kinds import stacked_counts
 from aotlens.plots.labels import plotly_text
 from aotlens.plots.layered import LayeredLink, layered_graph
+from aotlens.plots.lens import head_lens_map, jacobian_map, lens_map
 from aotlens.plots.matrix import matrix_map
 from aotlens.plots.nonlinearity import error_lines, error_surfaces
 from aotlens.plots.patching import attribution_points, circuit_graph, edge_attribution_points, edge_bars, patched_map
@@ -370,6 +371,9 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.patching.sweep.Patched": patched_map,
     "aotlens.paths.expansion.PathExpansion": orders,
     "aotlens.paths.importance.TermImportance": importance,
+    "aotlens.paths.jacobian.LogitJacobian": jacobian_map,
+    "aotlens.paths.lens.HeadLens": head_lens_map,
+    "aotlens.paths.lens.LogitLens": lens_map,
     "aotlens.paths.patch_curves.PatchCurves": insertion_and_deletion,
     "aotlens.paths.sankey.Sankey": flow,
     "aotlens.paths.score.trace.Trace": traced,

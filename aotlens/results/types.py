@@ -85,6 +85,8 @@ _TYPES = {
     "paths.groups": "ByHead BySource",
     "paths.importance": "TermImportance",
     "paths.intervention": "Intervention",
+    "paths.jacobian": "LogitJacobian",
+    "paths.lens": "HeadLens LogitLens",
     "paths.patch_curves": "PatchCurves",
     "paths.patches": "LogitParts PatchContributions",
     "paths.path": "Path",

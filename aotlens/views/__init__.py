@@ -14,6 +14,7 @@ regression.py   in-context regression
 atlas.py        what every head of a checkpoint does
 denoising.py    in-context denoising
 distillation.py heads as feed-forward networks
+lens.py         what the stream says at each layer
 patching.py     activations of one prompt in the run of another
 subspaces.py    subspace denoising
 sufficient.py   heads that do a task by themselves
@@ -47,7 +48,7 @@ __all__ = [
 ]
 
 #: The modules here that have a `FAMILY`, each by its family's name: to list them costs no import.
-FAMILIES = ("denoising", "patching", "regression", "subspaces", "sufficient")
+FAMILIES = ("denoising", "lens", "patching", "regression", "subspaces", "sufficient")
 
 
 def family(name: str) -> Family:

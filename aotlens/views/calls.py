@@ -230,6 +230,8 @@ def _written(value: Any, names: Mapping[Node, str], *, broken: bool = False) -> 
         given = [_written(each, names, broken=broken and isinstance(each, list | dict)) for each in value.args]
         given += [f"{name}={_written(each, names)}" for name, each in (value.options or {}).items()]
         return f"{function}{_brackets('()', given, broken)}"
+    if isinstance(value, tuple) and any(isinstance(each, Node) for each in value):
+        return _brackets("()", [*(_written(each, names) for each in value), *([""] if len(value) == 1 else [])], broken)
     if isinstance(value, list):
         return _brackets("[]", [_written(each, names) for each in value], broken)
     if isinstance(value, dict):

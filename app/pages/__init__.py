@@ -1,7 +1,7 @@
 """The pages, in the order of the navigation: a folder each, which holds all that the page is.
 
-A new page is a folder with a `PAGE` (app/shell/page.py says what that is), and its name below. One that is made of
-views needs no more than its `__init__.py` (app/shell/view_page.py; `sufficient` is one). In any other folder:
+A new page is a folder with a `PAGE` (app/shell/page.py says what that is), and its name in a group below. One that is
+made of views needs no more than its `__init__.py` (app/shell/view_page.py; `sufficient` is one). In any other folder:
 
 address.py     what its address says, declared once
 ids.py         its components' ids
@@ -15,26 +15,30 @@ NAME.js, NAME.css  what happens in the browser, and how it looks
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 
 from app.shell.page import Page
 
-_NAMES = (
-    "heads",
-    "atlas",
-    "images",
-    "compare",
-    "circuits",
-    "trigrams",
-    "paths",
-    "patching",
-    "distillation",
-    "sufficient",
-    "nonlinearity",
-    "subspaces",
-    "denoising",
-    "regression",
-    "checkpoints",
-)
+#: The pages by what they are about, in the order of a day's work: the first is what `/` shows.
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "Heads": ("heads", "compare", "atlas", "patching", "lens"),
+    "Circuits": ("circuits", "trigrams", "paths", "sufficient"),
+    "MSSA and FFN": ("distillation", "nonlinearity"),
+    "Theory": ("subspaces", "denoising", "regression"),
+    "Images": ("images",),
+    "Checkpoints": ("checkpoints",),
+}
 
-PAGES: tuple[Page, ...] = tuple(import_module(f"app.pages.{name}").PAGE for name in _NAMES)
+PAGES: tuple[Page, ...] = tuple(
+    import_module(f"app.pages.{name}").PAGE for names in GROUPS.values() for name in names
+)  # fmt: skip
+
+
+def grouped(pages: Sequence[Page]) -> dict[str, list[Page]]:
+    """Pages by their groups, in their order; one that is in no group is one by itself."""
+    of = {name: group for group, names in GROUPS.items() for name in names}
+    found: dict[str, list[Page]] = {}
+    for page in pages:
+        found.setdefault(of.get(page.name, page.title), []).append(page)
+    return found

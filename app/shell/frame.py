@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -19,8 +19,8 @@ _THEME: dict[str, Any] = {
 }
 
 
-def frame(pages: Sequence[tuple[str, str]]) -> dmc.MantineProvider:
-    """`pages` are (title, address), in the order of the navigation."""
+def frame(groups: Mapping[str, Sequence[tuple[str, str]]]) -> dmc.MantineProvider:
+    """`groups` are pages, (title, address), by what they are about, in the order of the navigation."""
     return dmc.MantineProvider(
         [
             dcc.Location(id=ids.LOCATION, refresh=False),
@@ -32,7 +32,7 @@ def frame(pages: Sequence[tuple[str, str]]) -> dmc.MantineProvider:
                 [
                     dcc.Link([html.Span(className="logo"), "aotlens"], href="/", className="brand", title="aotlens"),
                     html.Nav(
-                        [dcc.Link(name, href=address, className="nav-link") for name, address in pages],
+                        [_group(name, pages) for name, pages in groups.items()],
                         id=ids.NAVIGATION,
                         className="navigation",
                         **{"aria-label": "Pages"},
@@ -62,6 +62,16 @@ def frame(pages: Sequence[tuple[str, str]]) -> dmc.MantineProvider:
         theme=_THEME,
         defaultColorScheme="auto",
     )
+
+
+def _group(name: str, pages: Sequence[tuple[str, str]]) -> Any:
+    """A group of pages, which opens under the pointer and the keyboard; of one page a link to it."""
+    links = [dcc.Link(title, href=address, className="nav-link") for title, address in pages]
+    if len(links) == 1:
+        return links[0]
+    # markPage (static/shell.js) writes the page that is shown behind the name.
+    opens = html.Button(html.Span(name), type="button", className="nav-name")
+    return html.Div([opens, html.Div(links, className="nav-menu")], className="nav-group")
 
 
 def _connection() -> html.Div:

@@ -65,6 +65,7 @@ from tests.app.conftest import head_drawn, save_images, save_regression, save_ti
 from tests.app.denoising import numbers as denoising
 from tests.app.distillation.conftest import distil
 from tests.app.images import numbers as images
+from tests.app.lens import numbers as lens
 from tests.app.patching import numbers as patching
 from tests.app.regression import numbers as regression
 from tests.app.same_numbers import same
@@ -100,6 +101,7 @@ STATES: dict[str, Any] = {
     "images": images.STATE,
     "regression": regression.STATE,
     "sufficient": sufficient.STATE,
+    "lens": lens.STATE,
     "patching": patching.STATE,
     "trigrams": TrigramsState(
         checkpoint="tiny-mhsa", head=(0, 1), k=40, source="captain", destination="·", within="all", row=3, after="the",
@@ -306,6 +308,7 @@ EXPECTED: dict[str, Expected] = {
     trigrams.PATH: _bigrams,
     **denoising.EXPECTED,
     **sufficient.EXPECTED,
+    **lens.EXPECTED,
     **patching.EXPECTED,
 }
 

@@ -95,3 +95,27 @@ def test_what_is_typed_amid_a_text_stays_where_it_is_typed(open_page):
     text.evaluate("element => { element.focus(); element.setSelectionRange(4, 4); }")
     page.keyboard.type("old sea ")
     expect(text).to_have_value("The old sea captain bowed.")
+
+
+def test_pages_are_in_groups_that_open_by_pointer_and_keyboard(open_page):
+    page = open_page("/circuits")
+    circuits = page.locator(".nav-name", has_text="Circuits")
+    expect(circuits).to_have_attribute("data-page", "")  # the group's own name is said once
+    trigrams = page.locator(".nav-link", has_text="Skip-trigrams")
+    expect(trigrams).to_be_hidden()
+    circuits.hover()
+    expect(trigrams).to_be_visible()
+    page.mouse.move(700, 600)
+    expect(trigrams).to_be_hidden()
+    circuits.focus()
+    expect(trigrams).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(trigrams).to_be_hidden()
+    circuits.focus()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => location.pathname === '/trigrams'")
+    expect(trigrams).to_have_attribute("aria-current", "page")
+    expect(circuits).to_have_attribute("data-page", " · Skip-trigrams")
+    expect(trigrams).to_be_hidden()

@@ -47,6 +47,15 @@
         }
     }, true);
 
+    // The menu of a group of pages is open while something in it has the focus.
+    function shutMenu() {
+        const inside = document.activeElement && document.activeElement.closest(".nav-group");
+        if (inside) document.activeElement.blur();
+    }
+    document.addEventListener("keydown", function (event) {
+        if (event.key === "Escape") shutMenu();
+    });
+
     // A link that is drawn, and no component, leads to another page as Dash's own links do. At the window, after pages'
     // scripts, which may take it themselves.
     window.addEventListener("click", function (event) {
@@ -211,6 +220,12 @@
                     link.removeAttribute("aria-current");
                 }
             }
+            for (const name of document.querySelectorAll(".nav-name")) {
+                const link = name.parentElement.querySelector("[aria-current='page']");
+                if (!link) delete name.dataset.page;
+                else name.dataset.page = link.textContent === name.textContent ? "" : " · " + link.textContent;
+            }
+            shutMenu();
         },
 
         // A page's text, its checkpoint or an example -> what is asked, the text, the example (app/shell/sharing.py).

@@ -53,6 +53,6 @@ def test_two_prompts_are_patched_and_another_is_asked_for(open_page):
 
 
 def test_prompts_that_are_one_are_refused_in_their_panels(open_page):
-    page = open_page(PAGE.address.format(STATE).replace("waved", "bowed"))
+    page = open_page(PAGE.address.format(STATE).replace("towed", "bowed"))
     expect(page.locator(f"#{PANEL}-notice")).to_contain_text("the same one twice", timeout=60_000)
     expect(page.locator("#patching-corrupted")).to_have_value("The captain bowed to Emma.")

@@ -1,0 +1,168 @@
+"""What a direction written into the stream does to a logit: the exact Jacobian of a frozen model, split by path.
+
+With patterns and norm scales frozen on a prompt (and MLPs held) the logit at one position is an affine function of the
+stream x before a layer, and its gradient is the sum over all paths from there,
+
+    ∂ logit / ∂ x[p]  =  Σ over subsets of later heads, in order, of  P V W_O ⋯ P V W_O / s · R    (order k: k heads)
+
+read backwards, one product a head for all paths at once. Split by the *first* head that reads what is written (none:
+the read-out itself) the parts add up to it. Beside it stands the gradient of the model itself, in which patterns,
+scales and MLPs move: where the two differ, a step changes where heads look.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+from aotlens.conventions import require_whole
+from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
+from aotlens.paths.frozen import freeze
+from aotlens.paths.streams import head_gradients, root_gradient, stream_gradients
+from aotlens.paths.target import Target, direction
+from aotlens.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LogitJacobian(Result):
+    """∂ logit ÷ ∂ stream before a layer, at every position, in logits for a step of length 1."""
+
+    layer: int
+    at: int
+    """The position whose logit it is."""
+    target: int | tuple[int, int]
+    """Its output, or (token, versus)."""
+    direct: Float64[np.ndarray, "pos d_model"]
+    """Read by no head: by the read-out itself."""
+    by_head: Float64[np.ndarray, "layer head pos d_model"]
+    """By the first head that reads it, of the layers from `layer` on: over all paths that go on from there."""
+    by_order: Float64[np.ndarray, "order pos d_model"]
+    """By the number of heads on the way, 0 first."""
+    moving: Float64[np.ndarray, "pos d_model"]
+    """The gradient of the model itself, whose patterns, scales and MLPs move."""
+    str_tokens: tuple[str, ...] | None
+
+    @property
+    def frozen(self) -> Float64[np.ndarray, "pos d_model"]:
+        """The whole: over all paths."""
+        return self.direct + self.by_head.sum((0, 1))
+
+    def effect(self, step: Float64[np.ndarray, " d_model"]) -> pd.DataFrame:
+        """What a vector that is added to the stream does to the logit, to first order: one row a position, with
+        position, frozen, and moving. With patterns and scales frozen it is exact for any length.
+
+        Raises `ValueError` for a vector of another width.
+        """
+        import pandas as pd
+
+        vector = np.asarray(step, dtype=np.float64)
+        if vector.shape != self.moving.shape[1:]:
+            raise ValueError(f"step: expected {self.moving.shape[1]} numbers, got shape {list(vector.shape)}.")
+        return pd.DataFrame(
+            {"position": range(len(self.moving)), "frozen": self.frozen @ vector, "moving": self.moving @ vector}
+        )
+
+    @property
+    def headline(self) -> str:
+        size = np.linalg.norm(self.frozen, axis=1)
+        place = int(size.argmax())
+        lost = np.linalg.norm(self.moving - self.frozen) / max(float(np.linalg.norm(self.moving)), 1e-30)
+        return (
+            f"before layer {self.layer} the logit at position {self.at} is most sensitive to position {place} "
+            f"({size[place]:.3g} logits a unit); {lost:.0%} of the model's own gradient is in patterns, scales and MLPs"
+        )
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a position: position, token (where there are words), frozen and moving (lengths of the gradients,
+        logits a unit), cosine (between them), direct (the length of that part), and the head whose part is largest."""
+        import pandas as pd
+
+        length, own = np.linalg.norm(self.frozen, axis=1), np.linalg.norm(self.moving, axis=1)
+        parts = np.linalg.norm(self.by_head, axis=-1).reshape(-1, len(length))
+        first = self.layer * self.by_head.shape[1]
+        names = [f"{n // self.by_head.shape[1]}.{n % self.by_head.shape[1]}" for n in range(first, first + len(parts))]
+        frame = pd.DataFrame({"position": range(len(length))})
+        if self.str_tokens is not None:
+            frame["token"] = list(self.str_tokens)
+        largest = parts.argmax(0) if names else ()
+        with np.errstate(invalid="ignore", divide="ignore"):
+            cosine = (self.frozen * self.moving).sum(1) / (length * own)
+        return frame.assign(
+            frozen=length, moving=own, cosine=cosine, direct=np.linalg.norm(self.direct, axis=1),
+            head=[names[part] if parts[part, at] else None for at, part in enumerate(largest)] or None,
+        )  # fmt: skip
+
+
+def logit_jacobian(
+    model: AttentionOnlyTransformer,
+    tokens: Tensor | str | list[str],
+    target: Target = None,
+    *,
+    layer: int = 0,
+    at: int = -1,
+) -> LogitJacobian:
+    """The gradient of one logit at position `at`, or of a difference (token, versus), with respect to the stream before
+    `layer` at every position of a prompt; n_layers is the stream that is read out. None: the model's own first choice.
+
+    One forward pass, a backward one for all paths and one for each number of heads, and the model's own. Raises
+    `ValueError` for a layer or position that there is not, and as `expand` does.
+    """
+    require_ours(model, "logit_jacobian")
+    cfg = model.cfg
+    require_whole("layer", layer, 0, cfg.n_layers)
+    frozen = freeze(model, tokens)
+    n_out_pos = frozen.read.shape[0]
+    require_whole("at", at, -n_out_pos, n_out_pos - 1)
+    at %= n_out_pos
+    chosen = direction(frozen, int(frozen.logits[at].argmax()) if target is None else target)
+    with torch.no_grad():
+        g = root_gradient(frozen, at, chosen.column)
+        direct, by_head = g, g.new_zeros(cfg.n_layers - layer, cfg.n_heads, *g.shape)
+        # Parts by how many heads are still to come: what a layer's heads read has one more.
+        orders = torch.zeros(cfg.n_layers - layer + 1, *g.shape).to(g)
+        orders[0] = g
+        for number in reversed(range(layer, cfg.n_layers)):
+            through = stream_gradients(frozen, number, head_gradients(frozen, number, g))
+            by_head[number - layer] = through
+            g = g + through.sum(0)
+            heads = stream_gradients(frozen, number, head_gradients(frozen, number, orders[:-1]))
+            orders[1:] += heads.sum(-3)
+    inputs = model.to_prompt(tokens, "logit_jacobian")
+    words = None if model.tokenizer is None or cfg.read_in != "tokens" else tuple(model.to_str_tokens(inputs[0]))
+    found = [_number(each) for each in (direct, by_head, orders, _moving(model, inputs, layer, at, chosen.target))]
+    return LogitJacobian(
+        layer=layer, at=at, target=chosen.target, direct=found[0], by_head=found[1], by_order=found[2],
+        moving=found[3], str_tokens=words,
+    )  # fmt: skip
+
+
+def _moving(
+    model: AttentionOnlyTransformer, inputs: Tensor, layer: int, at: int, target: int | tuple[int, int]
+) -> Float[Tensor, "pos d_model"]:
+    """The gradient of the model itself."""
+    n_layers, leaves = model.cfg.n_layers, []
+
+    def cut(x: Tensor, hook: object) -> Tensor:
+        leaves.append(x.detach().requires_grad_())
+        return leaves[0]
+
+    name = hook_names.resid_pre(layer) if layer < n_layers else hook_names.resid_post(n_layers - 1)
+    with torch.enable_grad():
+        logits = model.run_with_hooks(inputs, fwd_hooks=[(name, cut)])
+        row = logits[0] if logits.ndim == 2 else logits[0, at]
+        value = row[target] if isinstance(target, int) else row[target[0]] - row[target[1]]
+        (gradient,) = torch.autograd.grad(value, leaves)
+    return gradient[0]
+
+
+def _number(values: Tensor) -> np.ndarray:
+    found: np.ndarray = values.detach().cpu().double().numpy()
+    return found
