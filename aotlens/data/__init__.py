@@ -23,7 +23,7 @@ from aotlens.data.pair_sets import (
     negated_labels,
     repeated_names,
 )
-from aotlens.data.pairs import Pair, PromptPairs
+from aotlens.data.pairs import Pair, PromptPairs, common_positions
 from aotlens.data.regression import Curriculum, RegressionPrompts, RegressionTask, interleave
 from aotlens.data.sampler import BatchSampler, repeated_random_tokens, repeated_targets
 from aotlens.data.sources import open_corpus
@@ -52,6 +52,7 @@ __all__ = [
     "TokenFile",
     "Tokenizer",
     "Windows",
+    "common_positions",
     "deeper_indentation",
     "documents_sha256",
     "hold_out",

@@ -352,7 +352,11 @@ def _aligned(clean: Tensor, corrupted: Tensor) -> Alignment:
         return tuple((at, at) for at in range(len(clean)))
     if clean.ndim != 1 or corrupted.ndim != 1:
         raise ValueError(f"expected prompts of one shape, got {list(clean.shape)} and {list(corrupted.shape)}.")
-    a, b = clean.tolist(), corrupted.tolist()
+    return common_positions(clean.tolist(), corrupted.tolist())
+
+
+def common_positions(a: Sequence[Any], b: Sequence[Any]) -> Alignment:
+    """The positions of a longest common subsequence of two sequences of tokens, (in a, in b)."""
     longest = np.zeros((len(a) + 1, len(b) + 1), dtype=np.int64)  # of what follows from (i, j) on
     for i in reversed(range(len(a))):
         for j in reversed(range(len(b))):

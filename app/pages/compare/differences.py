@@ -31,10 +31,19 @@ def pane_figure(
     return head_maps.head_figure(panes.results[side], *drawn, theme, levels=True, span=span)
 
 
+def beside_left(panes: Panes, pair: HeadPair, view: View, hide_first: bool) -> np.ndarray:
+    """The right head's entries at the left positions that correspond to its own, NaN at all others."""
+    values = pane_values(panes, pair, "right", view, hide_first)
+    n = panes.left.patterns.n_pos
+    found = np.full((n, n), np.nan, dtype=values.dtype)
+    here, there = np.array(panes.places, dtype=int).reshape(-1, 2).T
+    found[np.ix_(here, here)] = values[np.ix_(there, there)]
+    return found
+
+
 def difference_values(panes: Panes, pair: HeadPair, view: View, hide_first: bool) -> np.ndarray:
-    """right − left, `[query, key]`, NaN where one of them shows nothing. For panes of the same tokens."""
-    left, right = (pane_values(panes, pair, side, view, hide_first) for side in panes.results)
-    return right - left
+    """right − left, `[query, key]` of the left text, NaN where one of them shows nothing, or nothing corresponds."""
+    return beside_left(panes, pair, view, hide_first) - pane_values(panes, pair, "left", view, hide_first)
 
 
 def difference_figure(panes: Panes, pair: HeadPair, view: View, hide_first: bool, theme: Theme) -> go.Figure:

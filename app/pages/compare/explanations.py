@@ -26,8 +26,9 @@ PANE_MAP = about(
     source="A Mathematical Framework for Transformer Circuits (2021); φ, MSSA: Attention-Only Transformers, Eq. 4",
 )
 DIFFERENCE = about(
-    "Right − left, entry by entry: blue where the right head attends more, orange where the left one does. It exists "
-    "where both panes cut one text into the same tokens; elsewhere the panel says why not. A softmax does not see a "
+    "Right − left, entry by entry: blue where the right head attends more, orange where the left one does. Two texts "
+    "with equally many tokens are compared position by position, others where they have the same tokens in the same "
+    "order (a longest common subsequence), at the left text’s places. A softmax does not see a "
     "constant along a row, so differences of scores are to be compared along rows only.",
     formula="D(i, j) = A_right(i, j) − A_left(i, j)",
 )

@@ -41,7 +41,8 @@ def map_csv(panes: Panes, pair: HeadPair, side: Side, view: View, hide_first: bo
 
 def difference_csv(panes: Panes, pair: HeadPair, view: View, hide_first: bool) -> File:
     """One row for each query and key that both show: left, right, and their difference."""
-    left, right = (differences.pane_values(panes, pair, side, view, hide_first) for side in panes.results)
+    left = differences.pane_values(panes, pair, "left", view, hide_first)
+    right = differences.beside_left(panes, pair, view, hide_first)
     shown = differences.difference_values(panes, pair, view, hide_first)
     name = f"{_stem(panes)}-head-{head_name(pair.left)}-{head_name(pair.right)}-{view}.csv"
     both = lambda at: {"left": float(left[at]), "right": float(right[at])}  # noqa: E731

@@ -20,7 +20,7 @@ from app.shell import ids as shell
 from app.shell.choices import head_switches
 from app.shell.controls import link_button, switch_of
 from app.shell.drawn import drawn
-from app.shell.graph import figure
+from app.shell.graph import caption, figure
 from app.shell.head_map import head_map
 from app.shell.panel import panel, tabs
 from app.shell.prompt import checkpoint_choice
@@ -177,7 +177,7 @@ def _maps(core: Core, state: CompareState) -> html.Div:
     ]  # fmt: skip
     difference = panel(
         ids.DIFFERENCE, "Right − left", explanations.DIFFERENCE,
-        head_map(ids.DIFFERENCE, "graph-compare"),
+        [*head_map(ids.DIFFERENCE, "graph-compare"), caption(ids.DIFFERENCE)],
         exports=("png", "svg", "csv", "python"), follows=ids.PAIR, class_name="compare-map",
     )  # fmt: skip
     return html.Div([bar, html.Div([*panes, difference], className="compare-maps")])

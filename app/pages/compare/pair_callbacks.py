@@ -86,24 +86,25 @@ def _register_difference(app: App, service: Compare) -> None:
         panel=ids.DIFFERENCE,
         inputs=stores(pair=shell.seen(ids.DIFFERENCE), theme=shell.THEME) | _VIEW,
         state=stores(asked=ids.PANES),
-        parts=("figure",),
+        parts=("figure", "caption"),
     )
     def draw(pair: Any, asked: dict[str, Any], view: View, hide_first: bool, theme: Theme) -> Answer:
         if pair is None:
             return None
         panes, heads = _drawn(service, asked, pair)
-        if not panes.aligned:
-            return {"figure": blank(words.why_not_aligned(panes), theme)}
+        if not panes.places:
+            return {"figure": blank(words.why_nothing_corresponds(panes), theme), "caption": None}
         if not np.nan_to_num(differences.difference_values(panes, heads, view, hide_first)).any():
-            return {"figure": blank(words.NO_DIFFERENCE, theme)}
-        return {"figure": differences.difference_figure(panes, heads, view, hide_first, theme)}
+            return {"figure": blank(words.NO_DIFFERENCE, theme), "caption": words.places_line(panes)}
+        figure = differences.difference_figure(panes, heads, view, hide_first, theme)
+        return {"figure": figure, "caption": words.places_line(panes)}
 
     def line(wanted: dict[str, Any], asked: dict[str, Any], pair: Any) -> dict[str, Any] | None:
         if pair is None:
             return None
         panes, heads = _drawn(service, asked, pair)
         view, hide_first = wanted["view"], bool(wanted["hide_first"])
-        if not panes.aligned or wanted["key"] != differences.difference_of(panes, heads, view, hide_first)["key"]:
+        if not panes.places or wanted["key"] != differences.difference_of(panes, heads, view, hide_first)["key"]:
             return None
         return differences.difference_line(panes, heads, view, hide_first, int(wanted["position"]))
 
@@ -151,8 +152,8 @@ def _register_files(app: App, service: Compare) -> None:
             if pair is None:
                 raise RequestError("There are no heads here to save: run a text first.")
             panes, heads = _drawn(service, asked, pair)
-            if make is files.difference_csv and not panes.aligned:
-                raise RequestError(words.why_not_aligned(panes))
+            if make is files.difference_csv and not panes.places:
+                raise RequestError(words.why_nothing_corresponds(panes))
             return make(panes, heads, *first, view, hide_first)
 
         return file

@@ -13,6 +13,12 @@ from app.shell.page import python_of
 from app.shell.python import switched
 
 _VIEWS = {"attention": "pattern", "weighted": "value_weighted()", "scores": "scores"}
+#: The right head's entries at the left positions that correspond.
+_ALIGNED = (
+    "here, there = np.array(aotlens.data.common_positions(left_tokens, right_tokens)).T",
+    "result = np.full_like(left, np.nan)",
+    "result[np.ix_(here, here)] = right[np.ix_(there, there)] - left[np.ix_(here, here)]",
+)
 
 
 @python_of(ids.LOSSES, ids.LEFT_MAP, ids.RIGHT_MAP, ids.DIFFERENCE, ids.PAIRS)
@@ -46,10 +52,17 @@ def python(core: Core, service: Compare, state: CompareState, panel: str) -> lis
         lines += ["", *_run(core, asked, panes.results[side], side, measured)]
         if panel != ids.LOSSES:
             lines += _map(side, head, state)
-    if panel in (ids.LOSSES, ids.DIFFERENCE) and panes.aligned:
+            if panel == ids.DIFFERENCE and not panes.aligned:
+                lines.append(f"{side}_tokens = patterns.str_tokens")
+    n_left, n_right = panes.left.patterns.n_pos, panes.right.patterns.n_pos
+    if panel == ids.LOSSES and panes.aligned:
         last = "result = right - left"
     elif panel == ids.DIFFERENCE:
-        return None
+        if not panes.places:
+            return None
+        if len(panes.places) == n_left == n_right:
+            return [*start, *lines, "result = right - left"]
+        return [*start, *lines, *_ALIGNED]
     else:
         last = f"result = {sides[0]}" if len(sides) == 1 else "result = left, right"
     return [*start, *lines, last]

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from aotlens.data import common_positions
 from app.core import Core
 from app.core.cache import Cache
 from app.core.catalog import LoadedModel
@@ -31,6 +33,8 @@ class Panes:
     right: PromptResult
     one_text: bool
     """Whether both have been given the same text."""
+    one_tokenizer: bool
+    """Whether both models cut texts in the same pieces."""
 
     @property
     def one_model(self) -> bool:
@@ -41,6 +45,15 @@ class Panes:
     def aligned(self) -> bool:
         """Whether a position is the same piece of the same text in both."""
         return self.one_text and self.left.patterns.str_tokens == self.right.patterns.str_tokens
+
+    @cached_property
+    def places(self) -> tuple[tuple[int, int], ...]:
+        """Positions that correspond, (left, right): the same ones where both texts have equally many tokens of one
+        tokenizer, otherwise those of a longest common subsequence. Of one text in different pieces none."""
+        left, right = self.left.patterns, self.right.patterns
+        if self.aligned or (not self.one_text and self.one_tokenizer and left.n_pos == right.n_pos):
+            return tuple((at, at) for at in range(left.n_pos))
+        return () if self.one_text else common_positions(left.str_tokens, right.str_tokens)
 
     @property
     def key(self) -> str:
@@ -121,7 +134,11 @@ class Compare:
                 )  # fmt: skip
             except RequestError as error:
                 raise RequestError(f"At the {side}: {error}") from error
-        return Panes(left=results["left"], right=results["right"], one_text=asked.get("other") is None)
+        cuts = [self._core.catalog.info(result.checkpoint).tokenizer_sha256 for result in results.values()]
+        return Panes(
+            left=results["left"], right=results["right"], one_text=asked.get("other") is None,
+            one_tokenizer=results["left"].checkpoint == results["right"].checkpoint or cuts[0] == cuts[1] is not None,
+        )  # fmt: skip
 
     @staticmethod
     def _text(asked: dict[str, Any], side: Side) -> tuple[str, int | None]:

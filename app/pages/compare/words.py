@@ -103,10 +103,30 @@ def pair_line(panes: Panes, pair: HeadPair, unmatched: str | None) -> str:
     return f"Head {left} beside head {right}, as chosen ({alike}).{also}"
 
 
+def places_line(panes: Panes) -> str:
+    """Which positions of two texts stand beside each other."""
+    if panes.aligned:
+        return ""
+    left, right = panes.left.patterns, panes.right.patterns
+    if left.n_pos == right.n_pos == len(panes.places):
+        return f"Two texts of {left.n_pos} tokens: position by position."
+    return (
+        f"{len(panes.places)} tokens that both texts have in this order stand beside each other, of {left.n_pos} and "
+        f"{right.n_pos}; rows and columns of the others are empty."
+    )
+
+
+def why_nothing_corresponds(panes: Panes) -> str:
+    """Why the panes have no difference, entry by entry."""
+    if not panes.one_text:
+        return "The two texts have no token in common, so no position of one corresponds to one of the other."
+    return why_not_aligned(panes)
+
+
 def why_not_aligned(panes: Panes) -> str:
     """Why the panes have no difference, token by token."""
     if not panes.one_text:
-        return "The panes have different texts, so there is no difference to show."
+        return "The panes have different texts, so a token's loss in one has none beside it in the other."
     left, right = panes.left, panes.right
     return (
         f"The two tokenizers cut this text in different pieces ({left.patterns.n_pos} tokens with {left.checkpoint}, "

@@ -182,9 +182,37 @@ def test_other_texts_have_losses_and_no_difference(service: Compare, shown):
     losses = service.losses(panes)
     assert losses.difference is None and len(losses.left) != len(losses.right)
     assert "different texts" in words.why_not_aligned(panes)
+    assert not panes.aligned and panes.places  # positions correspond all the same
     assert {row["pane"] for row in _rows(files.losses_csv(panes, losses).content)} == {"left", "right"}
     with refused("At the right", error=RequestError):
         shown(other=60 * OTHER)
+
+
+def test_two_texts_are_compared_where_their_positions_correspond(service: Compare, shown):
+    def difference(panes: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        pair = service.beside(panes, (1, 1), (1, 1))
+        left, right = (differences.pane_values(panes, pair, side, "attention", False) for side in ("left", "right"))
+        return differences.difference_values(panes, pair, "attention", False), left, right
+
+    even = shown(text="The captain bowed.", other="The captain towed.")  # as many tokens
+    assert even.left.patterns.n_pos == even.right.patterns.n_pos == len(even.places)
+    found, left, right = difference(even)
+    np.testing.assert_array_equal(found, right - left)
+    assert "position by position" in words.places_line(even)
+    longer = shown(text="The captain bowed.", other="So the captain bowed low.")
+    found, left, right = difference(longer)
+    tokens = [panes.patterns.str_tokens for panes in longer.results.values()]
+    assert all(tokens[0][a] == tokens[1][b] for a, b in longer.places) and len(longer.places) > 3
+    for a, b in longer.places:
+        for c, d in longer.places:
+            np.testing.assert_array_equal(found[a, c], right[b, d] - left[a, c])
+    without = sorted({*range(len(left))} - {a for a, _ in longer.places})
+    assert np.isnan(found[without]).all() and np.isnan(found[:, without]).all()
+    says(words.places_line(longer), f"{len(longer.places)} tokens")
+    rows = _rows(files.difference_csv(longer, service.beside(longer, (1, 1), (1, 1)), "attention", False).content)
+    assert len(rows) == int(np.isfinite(found).sum())
+    cut = replace(longer, one_text=True)  # one text in other pieces
+    assert not cut.places and "different pieces" in words.why_nothing_corresponds(cut)
 
 
 def _rows(content: bytes) -> list[dict[str, str]]:
