@@ -32,7 +32,16 @@ from aotlens.heads import (
 )
 from aotlens.heads.reader import HeadReader
 from aotlens.interop import to_transformer_lens
-from aotlens.paths import direct_logit_attribution, expand, patch_edge, patch_edges, term_importance
+from aotlens.paths import (
+    direct_logit_attribution,
+    expand,
+    head_lens,
+    logit_jacobian,
+    logit_lens,
+    patch_edge,
+    patch_edges,
+    term_importance,
+)
 from aotlens.trigrams import count_bigrams, ensemble_check, evidence, read_ids, score_triples, zero_layer
 from tests.messages import refused
 from tests.small_models import SMALL, maker
@@ -76,6 +85,9 @@ OF_A_PROMPT: dict[str, Callable[[Any, Any], Any]] = {
     "direct_logit_attribution": lambda x, _: direct_logit_attribution(MODEL, x).heads,
     "patch_edge": lambda x, _: patch_edge(MODEL, x, "0.1", "1.0").patched,
     "patch_edges": lambda x, _: patch_edges(MODEL, x, [("0.1", "1.0")], "v")[0].patched,
+    "logit_lens": lambda x, _: logit_lens(MODEL, x).probabilities,
+    "head_lens": lambda x, _: head_lens(MODEL, x).added,
+    "logit_jacobian": lambda x, _: logit_jacobian(MODEL, x).moving,
     "text_errors": lambda x, d: text_errors(MODEL, d, x, "1.0").relative,
 }
 #: Everything that takes sequences of one length.

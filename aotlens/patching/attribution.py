@@ -11,6 +11,7 @@ saturated: so the largest are patched, and how well the estimate ranks them stan
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +65,10 @@ class Attribution(Result):
         """Spearman's, of estimate and exact value over the patched cells, which are the largest by estimate; NaN for
         fewer than two."""
         return rank_correlation(self.estimated, self.exact)
+
+    def cell(self, place: Iterable[Any]) -> dict[str, int]:
+        """Which layer, head and position a place of `estimate` is."""
+        return {axis: int(at) for axis, at in zip(self.axes, place, strict=True)}
 
     @property
     def worst(self) -> tuple[tuple[int, ...], float]:

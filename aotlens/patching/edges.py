@@ -20,12 +20,12 @@ import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
-from aotlens.conventions import Progress, require_whole
+from aotlens.conventions import HeadLike, Progress, as_head, require_whole
 from aotlens.data.pairs import PromptPairs
 from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
 from aotlens.patching.both import BothRuns, numbers, require_difference
 from aotlens.patching.metrics import Measure, PairMetric, checked_metric, name_of, require_fit
-from aotlens.patching.sweep import batches
+from aotlens.patching.sweep import batches, checked_positions
 from aotlens.paths import Edge, EdgeLike, Wires
 from aotlens.paths.runs import require_bare
 from aotlens.paths.wiring import Wired
@@ -138,6 +138,7 @@ def path_patch(
     edges: Iterable[EdgeLike] | None = None,
     metric: str | PairMetric = "logit_difference",
     *,
+    head: HeadLike | None = None,
     direction: str = "denoising",
     together: bool = False,
     positions: Iterable[int] | None = None,
@@ -146,10 +147,11 @@ def path_patch(
 ) -> PatchedEdges:
     """Path patching: put what one edge carries on the other prompt into the run, one edge at a time, or all `together`.
 
-    `edges` are such as "0.1 → 1.0.k", "embed → 0.0.v", "mlp 0 → logits" (None: all of the model's); `positions` are
-    those of the receiver's stream at which they are patched (None: all). The sender writes as on the other prompt, all
-    other edges as in the run, and what the receiver does with it goes on through the whole model: with one edge that is
-    direct path patching (Wang et al. 2022), with all of them together the other prompt.
+    `edges` are such as "0.1 → 1.0.k", "embed → 0.0.v", "mlp 0 → logits" (None: all of the model's); with `head` only
+    those from it and to it. `positions` are those of the receiver's stream at which they are patched (None: all). The
+    sender writes as on the other prompt, all other edges as in the run, and what the receiver does with it goes on
+    through the whole model: with one edge that is direct path patching (Wang et al. 2022), with all of them together
+    the other prompt.
 
     `progress(done, total)` counts pairs. Raises `ValueError` for edges that there are not, for pairs whose prompts are
     of different lengths, positions that a prompt has not, and as `patch`.
@@ -158,10 +160,13 @@ def path_patch(
     require_whole("batch_size", batch_size, 1)
     wires = Wires.of(model)
     chosen = wires.edges if edges is None else tuple(dict.fromkeys(wires.edge(each) for each in edges))
+    if head is not None:
+        name = "{}.{}".format(*as_head(head, model.cfg))
+        chosen = tuple(edge for edge in chosen if name in (edge.source, edge.receiver[0]))
     if not chosen:
         raise ValueError("path_patch: expected at least one edge, got none.")
     taken = wires.mask(chosen)[None] if together else torch.stack([wires.mask([each]) for each in chosen])
-    places = None if positions is None else tuple(sorted({*positions}))
+    places = None if positions is None else checked_positions(positions, pairs, direction)
     each: list[np.ndarray] = []
     ends: list[np.ndarray] = []
     order: list[int] = []
@@ -267,9 +272,6 @@ class EdgeBatch(BothRuns):
         wired, cfg = self.wired, self.model.cfg
         n_pos, start = self.base.final.shape[1], wired.start
         if positions is not None:
-            outside = [at for at in positions if not isinstance(at, int) or isinstance(at, bool) or not 0 <= at < n_pos]
-            if outside:
-                raise ValueError(f"positions: expected some of 0 to {n_pos - 1}, got {outside}.")
             elsewhere = torch.ones(n_pos, dtype=torch.bool)
             elsewhere[list(positions)] = False
             kept = kept[..., None] | elsewhere[start:]

@@ -6,9 +6,9 @@ to bring the answer back. With "noising" it is the other way round: what the ans
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -50,6 +50,8 @@ class Patched(Result):
     clean: Float64[np.ndarray, " pair"]
     """The metric of the clean prompt."""
     corrupted: Float64[np.ndarray, " pair"]
+    positions: tuple[int, ...] | None = None
+    """Those that cells are of, where they are single positions and not all of them."""
     str_tokens: tuple[str, ...] = ()
     """Of the prompts that are run, the tokens that all of them have, and "" where they differ; where cells are single
     positions."""
@@ -75,11 +77,18 @@ class Patched(Result):
     def _wide(self, values: Float64[np.ndarray, " pair"]) -> Float64[np.ndarray, " pair *one"]:
         return values.reshape(-1, *[1] * len(self.axes))
 
+    def cell(self, place: Iterable[Any]) -> dict[str, int]:
+        """Which layer, head and position a place of `values` is."""
+        named = {axis: int(at) for axis, at in zip(self.axes, place, strict=True)}
+        if self.positions is not None:
+            named["position"] = self.positions[named["position"]]
+        return named
+
     @property
     def headline(self) -> str:
         base, aim = (1.0, "takes most away") if self.direction == "noising" else (0.0, "restores most")
         place = np.unravel_index(int(np.abs(self.restored - base).argmax()), self.values.shape)
-        where = ", ".join(f"{axis} {int(at)}" for axis, at in zip(self.axes, place, strict=True))
+        where = ", ".join(f"{axis} {at}" for axis, at in self.cell(place).items())
         return f"{self.direction} {self.what}: {where} {aim} ({self.restored[place]:.2f} of the clean {self.metric})"
 
     def to_frame(self) -> pd.DataFrame:
@@ -88,7 +97,7 @@ class Patched(Result):
         import pandas as pd
 
         index = np.stack(np.unravel_index(np.arange(self.values.size), self.values.shape), 1)
-        frame = pd.DataFrame(index, columns=list(self.axes))
+        frame = pd.DataFrame([self.cell(place) for place in index])
         if self.str_tokens:
             frame["token"] = [self.str_tokens[at] for at in frame["position"]]
         frame = frame.assign(mean=self.values.ravel(), restored=self.restored.ravel())
@@ -105,6 +114,7 @@ def patch(
     *,
     direction: str = "denoising",
     by_position: bool | None = None,
+    positions: Iterable[int] | None = None,
     batch_size: int = 32,
     progress: Progress | None = None,
 ) -> Patched:
@@ -112,27 +122,29 @@ def patch(
 
     `what` is a stream, `"resid_pre"` (before a layer), `"attn_out"`, `"resid_mid"`, `"mlp_out"` or `"resid_post"`, by
     layer and position; or of every head `"z"` (its output), `"v"`, `"q"`, `"k"` or `"pattern"` (its rows), at all
-    positions together, or with `by_position` at each. Positions are those of the prompt that is run; one without a
-    partner in the other prompt (`Pair.positions`) is left as it is. `metric` is one of `aotlens.patching.metrics`, or a
-    function. TransformerLens's `patching` has the same cells: see docs/patching.md.
+    positions together, or with `by_position` at each, or at some `positions`. Positions are those of the prompt that is
+    run; one without a partner in the other prompt (`Pair.positions`) is left as it is. `metric` is one of
+    `aotlens.patching.metrics`, or a function. TransformerLens's `patching` has the same cells: see docs/patching.md.
 
     Only layers and, in a causal model, positions that can change run again: a sweep of layer × position costs about a
     quarter of a run for each cell. `batch_size` is how many pairs run at once; `progress(done, total)` counts pairs.
 
-    Raises `ValueError` for another `what`, for pairs of different lengths where cells are positions, for patterns of
-    prompts of different lengths, for MLPs or scores of a model that has none, for a model with hooks, and for a metric
-    that is not finite, or the same of clean and corrupted prompts.
+    Raises `ValueError` for another `what`, for positions that a prompt has not, for pairs of different lengths where
+    cells are positions, for patterns of prompts of different lengths, for MLPs or scores of a model that has none, for
+    a model with hooks, and for a metric that is not finite, or the same of clean and corrupted prompts.
     """
     require_whole("batch_size", batch_size, 1)
+    by_position = by_position if positions is None else True
     measure, by_position = checked(model, what, metric, direction, by_position)
     if by_position:
         require_one_length(pairs, direction)
+    places = None if positions is None else checked_positions(positions, pairs, direction)
     cells: list[np.ndarray] = []
     ends: list[np.ndarray] = []
     order: list[int] = []
     for rows in batches(pairs, batch_size):
         batch = Batch(model, pairs.at(rows), what, measure, direction)
-        cells.append(batch.cells(by_position))
+        cells.append(batch.cells(by_position, places))
         ends.append(np.stack([batch.measured(run) for run in (batch.clean, batch.corrupted)], 1))
         order += rows
         if progress is not None:
@@ -149,6 +161,7 @@ def patch(
         each=each,
         clean=both[:, 0],
         corrupted=both[:, 1],
+        positions=places,
         str_tokens=shared_words(pairs, direction) if by_position else (),
         clusters=pairs.clusters,
     )
@@ -186,6 +199,16 @@ def require_one_length(pairs: PromptPairs, direction: str) -> None:
             "patch: by position, expected prompts of one length, so that positions mean the same in all of them; patch "
             "pairs of each length by themselves, or heads at all positions."
         )
+
+
+def checked_positions(positions: Iterable[int], pairs: PromptPairs, direction: str) -> tuple[int, ...]:
+    """Some positions of the prompts that are run, in order. Raises `ValueError` for what is none, and for none."""
+    n_pos = min(len(pair.corrupted if direction == "denoising" else pair.clean) for pair in pairs)
+    given = list(positions)
+    wrong = [at for at in given if isinstance(at, bool) or not isinstance(at, int) or not 0 <= at < n_pos]
+    if wrong or not given:
+        raise ValueError(f"positions: expected some of 0 to {n_pos - 1}, got {wrong or 'none'}.")
+    return tuple(sorted({*given}))
 
 
 def batches(pairs: PromptPairs, batch_size: int) -> Iterator[list[int]]:
@@ -233,11 +256,11 @@ class Batch(BothRuns):
             return hook_names.attn(layer, _OF_HEADS[self.what])
         return hook_names.block(layer, f"hook_{self.what}")
 
-    def cells(self, by_position: bool) -> Float64[np.ndarray, " pair *cell"]:
-        """The metric with each cell patched."""
+    def cells(self, by_position: bool, positions: tuple[int, ...] | None = None) -> Float64[np.ndarray, " pair *cell"]:
+        """The metric with each cell patched; with positions, at these alone."""
         cfg = self.model.cfg
         shape = (cfg.n_layers, cfg.n_heads, -1) if self.what in HEADS else (cfg.n_layers, -1)
-        places: list[int | None] = [*range(self.n_pos)] if by_position else [None]
+        places: list[int | None] = [*(positions or range(self.n_pos))] if by_position else [None]
         found = [self._at(place).reshape(shape) for place in places]  # [*cell, pair]
         return np.moveaxis(np.stack(found, -1) if by_position else found[0], len(shape) - 1, 0)
 

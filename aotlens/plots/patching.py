@@ -24,19 +24,23 @@ def patched_map(result: Patched, *, theme: Theme = "light") -> go.Figure:
     """The restored share of every cell: layers down, positions or heads across; of heads by position, heads down."""
     share = result.restored
     n_layers = len(share)
+    if share.ndim == 3 and share.shape[2] == 1:  # heads at one position
+        share = share[..., 0]
     if share.ndim == 3:
         rows = [f"{layer}.{head}" for layer, head in np.ndindex(*share.shape[:2])]
     else:
         rows = [str(layer) for layer in range(n_layers)]
     values = share.reshape(len(rows), -1)
-    if result.axes[-1] == "position":
-        words = result.str_tokens or ("",) * values.shape[1]
-        columns = [f"{at} {glyphs(word)}".strip() for at, word in enumerate(words)]
+    if result.axes[-1] == "position" and (share.ndim == 3 or "head" not in result.axes):
+        places = range(values.shape[1]) if result.positions is None else result.positions
+        words = result.str_tokens
+        columns = [f"{at} {glyphs(words[at]) if words else ''}".strip() for at in places]
     else:
         columns = [str(head) for head in range(values.shape[1])]
     return matrix_map(
         values, rows, columns, quantity=f"of the clean {result.metric.replace('_', ' ')}", theme=theme,
-        row_title="head" if share.ndim == 3 else "layer", column_title=result.axes[-1],
+        row_title="head" if share.ndim == 3 else "layer",
+        column_title="head" if share.ndim == 2 and "head" in result.axes else result.axes[-1],
     )  # fmt: skip
 
 

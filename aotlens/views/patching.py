@@ -70,6 +70,8 @@ class Chosen:
     direction: str
     stream: str
     heads: str
+    position: str
+    head: str
     keep: float
     removed: str
     seed: int
@@ -111,6 +113,12 @@ def _missing_stream(chosen: Chosen) -> str | None:
     return None
 
 
+def _missing_position(chosen: Chosen) -> str | None:
+    if chosen.position and not chosen.position.strip().isdecimal():
+        return f"‹{chosen.position}› is no position. Write 0 for the first token, 1 for the second, or nothing."
+    return _missing_heads(chosen)
+
+
 def _missing_heads(chosen: Chosen) -> str | None:
     if chosen.heads in ("q", "k") and chosen.model.get("phi") == "fixed":
         return (
@@ -120,7 +128,7 @@ def _missing_heads(chosen: Chosen) -> str | None:
 
 
 def _cell(result: Patched | Attribution, place: tuple[int, ...]) -> str:
-    of = dict(zip(result.axes, place, strict=True))
+    of = result.cell(place)
     layer = f"head {of['layer']}.{of['head']}" if "head" in of else f"layer {of['layer']}"
     if "position" not in of:
         return layer
@@ -202,6 +210,7 @@ STREAM = View(
     caption=_says,
     file=lambda chosen: _file(chosen, chosen.stream),
     missing=_missing_stream,
+    picks="position = x",
 )
 OF_HEADS = View(
     name="by-head",
@@ -209,14 +218,21 @@ OF_HEADS = View(
     about=About(
         text="The same of each head's own activation, at all positions together: its output z (before W_O), its "
         "values, queries or keys, or the rows of its attention pattern. Patched keys or queries change where the "
-        "head looks, patched values what it moves.",
+        "head looks, patched values what it moves. Click a cell of the map above for one position alone.",
         formula="(m(patched) − m(corrupted)) ÷ (m(clean) − m(corrupted))",
         source=_SOURCE,
     ),
-    call=lambda chosen: call("aotlens.patching.patch", *chosen.made, chosen.heads, **chosen.options),
+    call=lambda chosen: call(
+        "aotlens.patching.patch",
+        *chosen.made,
+        chosen.heads,
+        **chosen.options,
+        **({"positions": [int(chosen.position)]} if chosen.position else {}),
+    ),
     caption=_says,
     file=lambda chosen: _file(chosen, chosen.heads),
-    missing=_missing_heads,
+    missing=_missing_position,
+    picks="head = y.x",
 )
 ESTIMATE = View(
     name="estimate",
@@ -243,11 +259,16 @@ EDGES = View(
         text="A model as a graph: the embedding, every head and every MLP write into the residual stream; every head "
         "reads it for its queries, keys and values, MLPs and the logits read it too. Path patching puts what one edge "
         "carries on one prompt into the run on the other. The gradient estimates all edges at once, here integrated "
-        f"over 5 inputs between the prompts; the {CHECKED} largest are patched, so that it can be seen where it lies.",
+        f"over 5 inputs between the prompts; the {CHECKED} largest are patched, so that it can be seen where it lies. "
+        "Click a head above, and all edges from and to it are patched.",
         formula="m(edge patched) − m ≈ ⟨a′ − a, ∂m/∂(what the receiver reads)⟩",
         source="Wang et al. (2022), path patching; Syed et al. (2023), edge attribution patching; Hanna et al. (2024)",
     ),
-    call=lambda chosen: call("aotlens.patching.attribute_edges", *chosen.made, check=CHECKED, **chosen.options),
+    call=lambda chosen: (
+        call("aotlens.patching.path_patch", *chosen.made, head=chosen.head, **chosen.options)
+        if chosen.head
+        else call("aotlens.patching.attribute_edges", *chosen.made, check=CHECKED, **chosen.options)
+    ),
     caption=lambda chosen, result: f"{result.headline[0].upper()}{result.headline[1:]}.",
     file=lambda chosen: _file(chosen, "edges"),
 )
@@ -284,6 +305,8 @@ FAMILY = Family(
         "direction": Choice("Put", DIRECTIONS),
         "stream": Choice("Layer by position", STREAMS),
         "heads": Choice("Head by head", HEADS),
+        "position": TextParameter("Heads at position", "", most=5, blank="all positions together"),
+        "head": TextParameter("Edges of head", "", most=8, blank="the largest of all"),
         "keep": Parameter("Circuit keeps", 0.9, least=0.1, most=1, step=0.05),
         "removed": TextParameter("Edges taken out of the circuit", "", most=400, blank="none"),
         "seed": Parameter("Random tokens (seed)", 0, least=0, most=99),

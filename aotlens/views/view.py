@@ -88,6 +88,9 @@ class View:
     """About how many operations its call takes: two for each weight, position and pass. 0 where it is always little."""
     pictured: bool = True
     """Whether `aotlens.plot` has a figure of it; a table alone has none."""
+    picks: str = ""
+    """`parameter = y.x`: which parameter of the family a click on the figure sets, to the first words of the point's
+    labels, as in "1.3" or "5"; nothing where a click does nothing."""
     slow: str = ""
     """What its call counts (`progress`), where that takes so long that it is started and watched."""
 

@@ -15,20 +15,21 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import dcc, html
 
-from aotlens.views import Asked, Choice, Family, Parameter, TextParameter, Values
+from aotlens.views import Asked, Choice, Family, Parameter, TextParameter, Values, View
 from app.core import Core, address
 from app.core.address_checks import Unfit
 from app.core.errors import RequestError
 from app.core.jobs import Jobs
 from app.core.parameters import declared
 from app.core.workshop import AppWorkshop
+from app.shell import ids as shell_ids
 from app.shell.app import App
 from app.shell.browser import Browser
 from app.shell.controls import parameter_slider
 from app.shell.notices import empty
 from app.shell.page import Page, Python
 from app.shell.prompt import checkpoint_choice
-from app.shell.props import inside, stores
+from app.shell.props import inside, props, stores
 from app.shell.props import values as values_of
 from app.shell.sharing import save_files, show_values
 from app.shell.views import follow_views, python_lines, show_views, tables, view_panel
@@ -108,6 +109,12 @@ def view_page(family: Family, title: str, *, file: str) -> Page:
             show_values(app, sliders)
         collect = Browser("collect", inputs=values_of(**controls), outputs=stores(shown=ids["shown"]))
         app.wiring.register(app, "shell", collect)
+        clicked = {panel: view for panel, view in views.items() if view.picks}
+        if clicked:
+            clicks = props("clickData", **{panel.replace("-", "_"): shell_ids.graph(panel) for panel in clicked})
+            controlled = values_of(**{name: ids[name] for name in {_picked(view): "" for view in clicked.values()}})
+            pick = Browser("pick", inputs=clicks, outputs=controlled, at_first=False)
+            app.wiring.register(app, "shell", pick)
         show_views(app, service.workshop, views, service.values, shown=ids["shown"], keys=ids["keys"], inputs={})
         follow_views(app, service.jobs, service.workshop, views, service.values, shown=ids["shown"])
         save_files(app, tables(service.workshop, views, service.values), stores(shown=ids["shown"]))
@@ -123,6 +130,11 @@ def view_page(family: Family, title: str, *, file: str) -> Page:
         python=Python(tuple(views), python), writes=inside(ids["shown"], *fields), file=file,
         sends={ids["shown"]: dataclasses.asdict(at.parse(None))},
     )  # fmt: skip
+
+
+def _picked(view: View) -> str:
+    """The parameter that a click on the view's figure sets."""
+    return view.picks.split("=")[0].strip()
 
 
 def _state(family: Family) -> type[Any]:

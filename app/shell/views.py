@@ -86,7 +86,7 @@ def picture(workshop: AppWorkshop, view: View, values: Any, theme: Theme) -> dic
     """A view's figure and caption. Raises RequestError for what is missing."""
     result = workshop.result(view, values)
     drawn = _refusing(lambda: view.figure(values, result, theme))
-    drawn.layout.meta = {**(drawn.layout.meta or {}), "name": view.file(values)}
+    drawn.layout.meta = {**(drawn.layout.meta or {}), "name": view.file(values), "picks": view.picks}
     return {"figure": drawn, "caption": view.caption(values, result)}
 
 

@@ -113,6 +113,15 @@ def test_many_edges_at_once_and_at_some_positions(make: MakeModel, kind: str) ->
     assert np.abs(some.each - both.each).max() > 1e-3
 
 
+def test_the_edges_of_a_head_are_those_from_it_and_to_it(make: MakeModel) -> None:
+    model = make(**KINDS["mhsa"])
+    found = path_patch(model, pairs_of(model), head="1.2")
+    assert {edge for edge in Wires.of(model).edges if "1.2" in f"{edge.source} {edge.destination}"} == {*found.edges}
+    whole = path_patch(model, pairs_of(model))
+    at = [whole.edges.index(edge) for edge in found.edges]
+    np.testing.assert_allclose(found.each, whole.each[:, at], rtol=0, atol=1e-12)
+
+
 def test_all_edges_are_the_other_prompt_and_none_is_the_own(make: MakeModel) -> None:
     model = make(**KINDS["with MLPs"])
     every = path_patch(model, pairs_of(model), together=True)

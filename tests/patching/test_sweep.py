@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import Tensor
@@ -222,3 +223,18 @@ def test_a_model_that_somebody_listens_to_is_refused(make: MakeModel) -> None:
     model.add_hook(hook_names.attn(0, hook_names.Z), lambda z, hook: z * 0)
     with pytest.raises(ValueError, match="without hooks"):
         patch(model, pairs_of(model))
+
+
+def test_some_positions_are_those_of_the_whole_sweep(make: MakeModel) -> None:
+    model = make()
+    whole = patch(model, pairs_of(model), "z", by_position=True)
+    some = patch(model, pairs_of(model), "z", positions=[4, 1])
+    assert some.positions == (1, 4) and some.axes == whole.axes
+    np.testing.assert_allclose(some.each, whole.each[..., [1, 4]], rtol=0, atol=1e-12)
+    frame = whole.to_frame()
+    pd.testing.assert_frame_equal(some.to_frame(), frame[frame.position.isin([1, 4])].reset_index(drop=True))
+    stream = patch(model, pairs_of(model), "resid_pre", positions=[2])
+    np.testing.assert_allclose(stream.each[..., 0], patch(model, pairs_of(model)).each[..., 2], rtol=0, atol=1e-12)
+    for wrong in ([5], [-1], [], [True], [1.0]):
+        with pytest.raises(ValueError, match="positions: expected some of 0 to 4"):
+            patch(model, pairs_of(model), "z", positions=wrong)

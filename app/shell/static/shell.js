@@ -277,6 +277,18 @@
         // Panels that are asked for when they are seen (static/waiting.js).
         // What the controls of a page of views say, as one choice.
         collect: (values) => ({ shown: values }),
+
+        // A click on a view's figure -> the parameter that the view says it picks (aotlens/views/view.py).
+        pick: function (clicks) {
+            const id = aotlens.triggered();
+            const click = Object.entries(clicks).find(([panel]) => id === `${panel.replaceAll("_", "-")}-graph`);
+            const point = click && click[1] && click[1].points[0];
+            const plot = document.querySelector(`#${id} .js-plotly-plot`);
+            const rule = plot && plot.layout.meta && plot.layout.meta.picks;
+            if (!point || !rule) return {};
+            const [name, axes] = rule.split("=").map((part) => part.trim());
+            return { [name]: axes.split(".").map((axis) => String(point[axis]).split(" ")[0]).join(".") };
+        },
         passOn: ({ shown, id }) => aotlens.passOn(id, shown),
 
         // Tables of any length (static/long_table.js).

@@ -56,3 +56,27 @@ def test_prompts_that_are_one_are_refused_in_their_panels(open_page):
     page = open_page(PAGE.address.format(STATE).replace("towed", "bowed"))
     expect(page.locator(f"#{PANEL}-notice")).to_contain_text("the same one twice", timeout=60_000)
     expect(page.locator("#patching-corrupted")).to_have_value("The captain bowed to Emma.")
+
+
+def test_a_click_leads_from_a_position_to_its_heads_and_from_a_head_to_its_edges(open_page):
+    page = open_page(PAGE.address.format(STATE))
+    expect(page.locator(f"#{PANEL}-caption")).to_contain_text("takes most away", timeout=60_000)
+
+    def click(panel: str, x: str, y: str) -> None:
+        page.wait_for_selector(f"#{panel}-graph .heatmaplayer image")
+        page.evaluate(
+            """([panel, x, y]) => document.querySelector(`#${panel}-graph .js-plotly-plot`)
+                .emit("plotly_click", { points: [{ curveNumber: 0, pointNumber: [0, 0], x, y, z: 0 }] })""",
+            [panel, x, y],
+        )
+
+    click(PANEL, "5 ·bo", "1")
+    expect(page.locator("#patching-position")).to_have_value("5")
+    expect(page.locator("#patching-by-head-caption")).to_contain_text("position 5")
+    click("patching-by-head", "1", "1")
+    expect(page.locator("#patching-head")).to_have_value("1.1")
+    page.locator("#patching-edges").scroll_into_view_if_needed()
+    expect(page.locator("#patching-edges-caption")).to_contain_text("1.1")
+    page.wait_for_function("() => location.search.includes('head=1.1') && location.search.includes('position=5')")
+    page.locator("#patching-position").fill("first")
+    expect(page.locator("#patching-by-head-notice")).to_contain_text("is no position")
