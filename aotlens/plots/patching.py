@@ -22,7 +22,14 @@ MOST_BARS, MOST_LINKS = 30, 200
 
 def patched_map(result: Patched, *, theme: Theme = "light") -> go.Figure:
     """The restored share of every cell: layers down, positions or heads across; of heads by position, heads down."""
-    share = result.restored
+    quantity = f"of the clean {result.metric.replace('_', ' ')}"
+    return _cells(result, result.restored, quantity, theme, result.positions)
+
+
+def _cells(
+    result: Patched | Attribution, share: np.ndarray, quantity: str, theme: Theme,
+    positions: tuple[int, ...] | None = None,
+) -> go.Figure:  # fmt: skip
     n_layers = len(share)
     if share.ndim == 3 and share.shape[2] == 1:  # heads at one position
         share = share[..., 0]
@@ -32,20 +39,23 @@ def patched_map(result: Patched, *, theme: Theme = "light") -> go.Figure:
         rows = [str(layer) for layer in range(n_layers)]
     values = share.reshape(len(rows), -1)
     if result.axes[-1] == "position" and (share.ndim == 3 or "head" not in result.axes):
-        places = range(values.shape[1]) if result.positions is None else result.positions
+        places = range(values.shape[1]) if positions is None else positions
         words = result.str_tokens
         columns = [f"{at} {glyphs(words[at]) if words else ''}".strip() for at in places]
     else:
         columns = [str(head) for head in range(values.shape[1])]
     return matrix_map(
-        values, rows, columns, quantity=f"of the clean {result.metric.replace('_', ' ')}", theme=theme,
+        values, rows, columns, quantity=quantity, theme=theme,
         row_title="head" if share.ndim == 3 else "layer",
         column_title="head" if share.ndim == 2 and "head" in result.axes else result.axes[-1],
     )  # fmt: skip
 
 
-def attribution_points(result: Attribution, *, theme: Theme = "light") -> go.Figure:
-    """The patched cells, a point each: the estimate across and the exact change up; dotted where both are equal."""
+def attribution_points(result: Attribution, shown: str = "check", *, theme: Theme = "light") -> go.Figure:
+    """The patched cells, a point each: the estimate across and the exact change up; dotted where both are equal. With
+    `shown="cells"` the estimate of every cell, as `patched_map` has what is exact."""
+    if shown == "cells":
+        return _cells(result, result.estimate, f"{result.unit}, estimated", theme)
     names = [
         ", ".join(f"{axis} {at}" for axis, at in zip(result.axes, cell, strict=True))
         for cell in result.checked.tolist()

@@ -48,6 +48,7 @@ STREAMS = {
     "mlp_out": "MLP output",
     "resid_post": "residual stream after the layer",
 }
+BY = {"exact": "patching every cell", "estimate": "a gradient (an estimate, at once)"}
 HEADS = {"z": "outputs (z)", "v": "values", "q": "queries", "k": "keys", "pattern": "attention patterns"}
 _SOURCE = (
     "Meng et al. (2022), causal tracing; Heimersheim and Nanda (2024), how to use and interpret activation patching"
@@ -69,6 +70,7 @@ class Chosen:
     metric: str
     direction: str
     stream: str
+    by: str
     heads: str
     position: str
     head: str
@@ -206,9 +208,14 @@ STREAM = View(
         formula="(m(patched) − m(corrupted)) ÷ (m(clean) − m(corrupted))",
         source=_SOURCE,
     ),
-    call=lambda chosen: call("aotlens.patching.patch", *chosen.made, chosen.stream, **chosen.options),
-    caption=_says,
-    file=lambda chosen: _file(chosen, chosen.stream),
+    call=lambda chosen: (
+        call("aotlens.patching.patch", *chosen.made, chosen.stream, **chosen.options)
+        if chosen.by == "exact"
+        else call("aotlens.patching.attribution", *chosen.made, chosen.stream, check=CHECKED, **chosen.options)
+    ),
+    caption=lambda chosen, result: (_says if chosen.by == "exact" else _says_estimate)(chosen, result),
+    drawn=lambda chosen: {} if chosen.by == "exact" else {"shown": "cells"},
+    file=lambda chosen: _file(chosen, chosen.stream if chosen.by == "exact" else f"{chosen.stream}-estimate"),
     missing=_missing_stream,
     picks="position = x",
 )
@@ -304,6 +311,7 @@ FAMILY = Family(
         "metric": Choice("Metric", METRICS),
         "direction": Choice("Put", DIRECTIONS),
         "stream": Choice("Layer by position", STREAMS),
+        "by": Choice("Layer by position, by", BY),
         "heads": Choice("Head by head", HEADS),
         "position": TextParameter("Heads at position", "", most=5, blank="all positions together"),
         "head": TextParameter("Edges of head", "", most=8, blank="the largest of all"),
