@@ -46,6 +46,7 @@ model's own are labelled relative.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterable
 from operator import index
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
@@ -160,3 +161,27 @@ def _whole(value: Any) -> int:
     if isinstance(value, bool):
         raise TypeError
     return index(value)
+
+
+#: Unicode categories with nothing to see: control, format, private, unassigned, surrogates, other separators.
+INVISIBLE = {"Cc", "Cf", "Co", "Cn", "Cs", "Zl", "Zp", "Zs"}
+
+
+def describe(token: str) -> str:
+    """A token as a quoted literal in which nothing is ambiguous: `" the"`, `"\\n"`, `"\\u200b"`."""
+    body = "".join(char if _plain(char) else _escape(char) for char in token)
+    return f'"{body}"'
+
+
+def _plain(char: str) -> bool:
+    if char in '"\\':
+        return False
+    return char == " " or unicodedata.category(char) not in INVISIBLE
+
+
+def _escape(char: str) -> str:
+    if char in '"\\':
+        return "\\" + char
+    return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(char) or (
+        f"\\u{ord(char):04x}" if ord(char) <= 0xFFFF else f"\\U{ord(char):08x}"
+    )

@@ -56,6 +56,7 @@ def test_there_is_one_of_each(results: list[Any]) -> None:
     assert {each.__name__ for each in ours - {type(result) for result in results}} == {
         "Expanded",
         "OfCheckpoint",
+        "OfLogit",
         "Traced",
     }, "bases"
 

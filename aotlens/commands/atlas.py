@@ -173,7 +173,7 @@ def _number(value: float | None, digits: str) -> str:
 
 
 def _print_dossier(made: Atlas, head: tuple[int, int], tokenizer: object) -> None:
-    from aotlens.plots.labels import describe
+    from aotlens.conventions import describe
 
     print_text(f"Head {head[0]}.{head[1]}. {made.sentence(head)}")
     for name, partners in (("reads", made.reads(head)), ("feeds", made.feeds(head))):

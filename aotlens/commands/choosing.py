@@ -70,7 +70,7 @@ def _side(value: str) -> str | tuple[str, str]:
 def names(circuit: Circuit, side: Side, ids: Iterable[Any]) -> list[str]:
     """What rows or columns are: tokens as quoted text (ids without a tokenizer), other things by number."""
     from aotlens.circuits.labelled import labels
-    from aotlens.plots.labels import describe
+    from aotlens.conventions import describe
 
     plain = labels(side, [int(i) for i in ids], circuit.tokenizer)
     is_text = side.index == "token" and circuit.tokenizer is not None

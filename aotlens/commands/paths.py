@@ -125,7 +125,6 @@ def paths_command(
     sentences = [expansion.describe(path) for path in paths.paths]
     if csv is not None:
         frame = paths.to_frame()
-        frame.insert(1, "path", sentences)
         write_csv(frame, csv)
         return
     name = expansion.token_name(token)

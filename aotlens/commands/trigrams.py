@@ -203,7 +203,7 @@ def token_or_id(text: str) -> int | str:
 
 def quoted(text: str, number: int) -> str:
     """A token as it can be typed again: quoted, or its id where it has no string."""
-    from aotlens.plots.labels import describe
+    from aotlens.conventions import describe
 
     return describe(text) if text else f"#{number}"
 

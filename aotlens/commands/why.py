@@ -27,19 +27,16 @@ def compared_with(text: str) -> int | str | None:
 def print_score(score: ScoreExpansion, k: int, by: str, budget: int, csv: Path | None) -> None:
     """The products by order, the largest pairs of paths and what is proven of them; or the pairs as a file."""
     best = score.top(k, by, budget=budget)
-    sentences = [score.describe(pair) for pair in best.pairs]
     if csv is not None:
-        frame = best.to_frame()
-        frame.insert(1, "pair", sentences)
-        write_csv(frame, csv)
+        write_csv(best.to_frame(), csv)
         return
     print_text(f"{score.headline[0].upper()}{score.headline[1:]} (nats)\n")
-    orders = score.by_pair_of_orders().tolist()
+    orders = score.by_pair_of_orders().values.tolist()
     head = ("query \\ key heads", *(str(order) for order in range(len(orders))))
     print_text(table([head, *((str(i), *(f"{value:+.4f}" for value in row)) for i, row in enumerate(orders))]))
     print_text("")
     lines: list[tuple[str, ...]] = [("rank", "nats", "", "to the query × to the keys")]
-    for i, (value, sentence) in enumerate(zip(best.values, sentences, strict=True)):
+    for i, (value, sentence) in enumerate(zip(best.values, best.formulas, strict=True)):
         lines.append((str(i + 1), f"{value:+.4f}", "" if i < best.n_proven else "not proven", sentence))
     print_text(table(lines))
     print_text(

@@ -10,6 +10,7 @@ single.py         paths one at a time; counts.py counts them, words.py says them
 target.py         a logit, or a difference of two, as a direction
 expansion.py      `expand(model, tokens)`: all paths of a prompt, and everything that can be asked of them
 groups.py         sums of paths by last head, through a head, by source, by virtual head
+of_logit.py       one logit by number of heads, by head and by source, as tables
 residual.py       sum of paths − model
 enumeration.py    every path, where they are few
 search.py         the largest paths, where they are many; bounds.py says how large the others can be, best.py ranks
@@ -18,6 +19,7 @@ score/            why a head attends where it does: a score as a sum over pairs 
 attribution.py    direct logit attribution
 lens.py           what the stream at each layer, and each head, would say by itself; jacobian.py: what a step in it does
 intervention.py   the model run without a head or a path, beside what the expansion says of it
+effect.py         what one prediction loses without them, with the names of its tokens
 edges.py          one edge between two heads taken out of the receiver's queries, keys or values
 wiring.py         all edges of a model, and runs of it with some of them from another prompt; runs.py: such runs
 patches.py        what each patch of an image adds to a class; patch_curves.py: what the model does without patches
@@ -27,6 +29,7 @@ superposition/    more features than dimensions (*structures* §7)
 
 from aotlens.paths.attribution import direct_logit_attribution
 from aotlens.paths.edges import EdgePatch, patch_edge, patch_edges
+from aotlens.paths.effect import RemovalEffect, effect_without
 from aotlens.paths.enumeration import AllPaths
 from aotlens.paths.expansion import PathExpansion, expand
 from aotlens.paths.groups import ByHead, BySource
@@ -35,6 +38,7 @@ from aotlens.paths.intervention import Intervention, without_head, without_path
 from aotlens.paths.jacobian import LogitJacobian, logit_jacobian
 from aotlens.paths.kronecker import Kronecker, KroneckerSum
 from aotlens.paths.lens import HeadLens, LogitLens, head_lens, logit_lens
+from aotlens.paths.of_logit import LogitByHead, LogitByOrder, LogitBySource
 from aotlens.paths.patch_curves import PatchCurves, patch_curves
 from aotlens.paths.patches import LogitParts, PatchContributions, patch_contributions
 from aotlens.paths.path import Path
@@ -57,6 +61,9 @@ __all__ = [
     "Intervention",
     "Kronecker",
     "KroneckerSum",
+    "LogitByHead",
+    "LogitByOrder",
+    "LogitBySource",
     "LogitJacobian",
     "LogitLens",
     "LogitParts",
@@ -65,6 +72,7 @@ __all__ = [
     "PatchCurves",
     "Path",
     "PathExpansion",
+    "RemovalEffect",
     "Residual",
     "Sankey",
     "ScoreExpansion",
@@ -74,6 +82,7 @@ __all__ = [
     "Trace",
     "Wires",
     "direct_logit_attribution",
+    "effect_without",
     "expand",
     "explained_variance",
     "head_lens",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +19,7 @@ from aotlens.paths.enumeration import AllPaths, all_paths
 from aotlens.paths.frozen import Frozen
 from aotlens.paths.groups import ByHead, BySource
 from aotlens.paths.kronecker import Kronecker, KroneckerSum
+from aotlens.paths.of_logit import LogitByHead, LogitByOrder, LogitBySource, unit_of
 from aotlens.paths.operators import path_operator
 from aotlens.paths.path import Path, SourceName
 from aotlens.paths.residual import Residual, residual_of
@@ -186,6 +187,10 @@ class Expanded(Result):
     @torch.no_grad()
     def residual(self) -> Residual:
         """How far the sum over all paths is from the model's own logits; see `Residual`."""
+        return self._residual
+
+    @cached_property
+    def _residual(self) -> Residual:
         return residual_of(self.frozen, self._orders)
 
     # Which paths matter
@@ -219,7 +224,9 @@ class Expanded(Result):
         if through is not None:
             through = as_head(through, self)
             passing = (through, float(groups.through(self.frozen, through, target)[at]))
-        return top_paths(self.frozen, self._bounds, k, at, target, by, budget, passing)
+        found = top_paths(self.frozen, self._bounds, k, at, target, by, budget, passing)
+        sentences = tuple(self.describe(path, found.target) for path in found.paths)
+        return replace(found, sentences=sentences, end=words.end_words(self.model, found.target))
 
     @torch.no_grad()
     def all_paths(self, position: int, target: int | tuple[int, int], *, max_paths: int = 2_000_000) -> AllPaths:
@@ -229,7 +236,46 @@ class Expanded(Result):
     @torch.no_grad()
     def sankey(self, position: int, target: int | tuple[int, int], *, max_links: int = 60) -> Sankey:
         """The flow of a logit back through heads to the source tokens; see `Sankey`."""
-        return sankey(self.frozen, checked_position(self.frozen, position), target, max_links)
+        found = sankey(self.frozen, checked_position(self.frozen, position), target, max_links)
+        end = words.end_words(self.model, target)
+        return replace(found, str_tokens=self.str_tokens, end=end, unit=unit_of(target))
+
+    @torch.no_grad()
+    def logit_by_order(self, position: int, target: int | tuple[int, int]) -> LogitByOrder:
+        """One logit by the number of heads of its paths; see `LogitByOrder`."""
+        at = checked_position(self.frozen, position)
+        values = self.by_order(target)[:, at].cpu().double().numpy()
+        said = self._of_logit(at, target)
+        return LogitByOrder(
+            **said, values=values, counts=self.n_paths_by_order, sources=self.source_names, n_pos=self.n_pos,
+            n_heads=self.n_heads, error=float(values.sum()) - said["logit"],
+        )  # fmt: skip
+
+    @torch.no_grad()
+    def logit_by_head(self, position: int, target: int | tuple[int, int]) -> LogitByHead:
+        """One logit by head; see `LogitByHead`."""
+        at = checked_position(self.frozen, position)
+        direct, through = self.by_head(target).heads[:, :, at], self.through_each(at, target)
+        return LogitByHead(
+            **self._of_logit(at, target), direct=direct.cpu().double().numpy(), through=through.cpu().double().numpy()
+        )
+
+    @torch.no_grad()
+    def logit_by_source(self, position: int, target: int | tuple[int, int]) -> LogitBySource:
+        """One logit by where its paths start; see `LogitBySource`."""
+        at = checked_position(self.frozen, position)
+        values = self.by_source_position(at, target).cpu().double().numpy()
+        first = target[0] if isinstance(target, tuple) else target
+        shown = self.frozen.logits[at].double().softmax(-1)
+        return LogitBySource(
+            **self._of_logit(at, target), names=self.source_names, values=values, str_tokens=self.str_tokens,
+            probability=float(shown[first]), first=self.token_name(first), residual=self.residual(),
+            by_order=self.logit_by_order(at, target),
+        )  # fmt: skip
+
+    def _of_logit(self, position: int, target: int | tuple[int, int]) -> dict[str, Any]:
+        end = words.end_words(self.model, target)
+        return {"position": position, "target": target, "end": end, "logit": self.logit(position, target)}
 
     @torch.no_grad()
     def logit(self, position: int, target: int | tuple[int, int]) -> float:
@@ -240,6 +286,10 @@ class Expanded(Result):
     def token_name(self, token: int) -> str:
         """A token in quotes, or its number without a tokenizer."""
         return words.token_name(self.model, token)
+
+    def output_text(self, token: int) -> str:
+        """A token as it is, or its number without a tokenizer."""
+        return words.output_text(self.model, token)
 
     def describe(self, path: Path, target: int | tuple[int, int] | None = None, value: float | None = None) -> str:
         """A path as a sentence: `" Mr"@3 → 0.5 → 1.2 → logit " Darcy" +1.84`."""

@@ -15,6 +15,7 @@ from aotlens.conventions import HasHeads, HeadLike, as_head
 SourceName: TypeAlias = str
 
 _MLP = re.compile(r"mlp_(\d+)", re.ASCII)
+_KEY = re.compile(r"(token|input|position|mlp_\d+|bias)(?:@(\d+))?((?:-\d+\.\d+)*)", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,27 @@ class Path:
         """The source's name among `source_names`: "token", or "mlp_0" for the MLP of layer 0."""
         return self.source if self.source_layer is None else mlp_name(self.source_layer)
 
+    @property
+    def key(self) -> str:
+        """The path in one word, as addresses and files have it: `token@4-0.2-1.3`."""
+        return "-".join(self._steps)
+
+    @classmethod
+    def named(cls, key: str) -> Path:
+        """The path that has this `key`. Raises `ValueError` for anything else."""
+        found = _KEY.fullmatch(key)
+        if found is None:
+            raise ValueError(f"path {key!r:.60}: expected where it starts and its heads, as token@4-0.2-1.3.")
+        source, position, heads = found.groups()
+        return cls(source, tuple(heads.split("-")[1:]), None if position is None else int(position))
+
     def __str__(self) -> str:
+        return " → ".join([*self._steps, "logits"])
+
+    @property
+    def _steps(self) -> list[str]:
         start = self.start if self.source_position is None else f"{self.start}@{self.source_position}"
-        return " → ".join([start, *(f"{layer}.{head}" for layer, head in self.heads), "logits"])
+        return [start, *(f"{layer}.{head}" for layer, head in self.heads)]
 
 
 def mlp_name(layer: int) -> str:

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float64, Int
 from torch import Tensor
 
-from aotlens.conventions import Head
+from aotlens.conventions import Head, describe
 from aotlens.paths.frozen import Frozen
 from aotlens.paths.path import mlp_name
 from aotlens.paths.streams import head_results, root_gradient, stream_gradients, total_gradients
@@ -64,19 +64,33 @@ class Sankey(Result):
     """How many links there are in all."""
     shown: float
     """Σ |value| of the links that are here, as a share of all."""
+    str_tokens: tuple[str, ...] = ()
+    """Of the prompt; () without a tokenizer."""
+    end: str = "logit"
+    """Which logit it is, in words."""
+    unit: str = "logits"
+    """What a flow is measured in."""
 
     @property
     def headline(self) -> str:
         return f"{len(self.values)} of {self.n_links} links, with {self.shown:.0%} of the flow"
 
+    def label(self, node: Node) -> str:
+        """A node in words: `" Mr"@3`, MLP 0, biases, 1.0, or the logit."""
+        if node.position is not None and self.str_tokens:
+            return f"{describe(self.str_tokens[node.position])}{node}"
+        if node.layer is not None:
+            return f"MLP {node.layer}"
+        return {"bias": "biases", "logit": self.end}.get(node.kind, str(node))
+
     def to_frame(self) -> pd.DataFrame:
-        """One row a link, largest first: from, to, logits."""
+        """One row a link, largest first: from and to (`label`), logits."""
         import pandas as pd
 
         return pd.DataFrame(
             {
-                "from": [str(self.nodes[i]) for i in self.sources],
-                "to": [str(self.nodes[i]) for i in self.targets],
+                "from": [self.label(self.nodes[i]) for i in self.sources],
+                "to": [self.label(self.nodes[i]) for i in self.targets],
                 "logits": self.values,
             }
         )

@@ -24,6 +24,7 @@ from aotlens.paths.best import Best, checked_search, slack_of
 from aotlens.paths.bounds import Bounds, Reading, bound_longer, bounds_via, read_heads
 from aotlens.paths.counts import n_paths
 from aotlens.paths.frozen import Frozen
+from aotlens.paths.of_logit import unit_of
 from aotlens.paths.path import Path
 from aotlens.paths.streams import root_gradient
 from aotlens.paths.target import direction
@@ -41,6 +42,10 @@ class TopPaths(Result):
 
     paths: tuple[Path, ...]
     values: tuple[float, ...]
+    sentences: tuple[str, ...] = ()
+    """Of each, `PathExpansion.describe`."""
+    end: str = "logits"
+    """The end of each sentence: the logit in words."""
     position: int
     target: int | tuple[int, int]
     by: str
@@ -71,17 +76,23 @@ class TopPaths(Result):
         )
 
     @property
+    def unit(self) -> str:
+        """What a contribution is measured in."""
+        return unit_of(self.target)
+
+    @property
     def complete(self) -> bool:
         """Whether every rank is proven."""
         return self.n_proven == len(self.paths)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a path: rank (from 1), source, source_position, heads, order, logits, proven."""
+        """One row a path: rank (from 1), path (its sentence), source, source_position, heads, order, logits, proven."""
         import pandas as pd
 
         return pd.DataFrame(
             {
                 "rank": range(1, len(self.paths) + 1),
+                "path": self.sentences or [str(path) for path in self.paths],
                 "source": [path.source for path in self.paths],
                 "source_position": pd.array([path.source_position for path in self.paths], dtype="Int64"),
                 "heads": [" ".join(f"{layer}.{head}" for layer, head in path.heads) for path in self.paths],

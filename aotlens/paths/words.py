@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
+from aotlens.conventions import describe
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.paths.path import Path
 
 
 def token_name(model: AttentionOnlyTransformer, token: int) -> str:
     """A token in quotes, or its number without a tokenizer."""
-    if model.tokenizer is None or model.cfg.read_out != "tokens":
+    return describe(output_text(model, token)) if _named(model) else output_text(model, token)
+
+
+def output_text(model: AttentionOnlyTransformer, token: int) -> str:
+    """A token as it is, or its number without a tokenizer."""
+    if not _named(model):
         return f"output {token}"
-    return _quoted(model.tokenizer.str_tokens([token])[0])
+    text: str = model.tokenizer.str_tokens([token])[0]  # type: ignore[union-attr]
+    return text
+
+
+def _named(model: AttentionOnlyTransformer) -> bool:
+    return model.tokenizer is not None and model.cfg.read_out == "tokens"
+
+
+def place_words(str_tokens: Sequence[str], position: int) -> str:
+    """A token and where it stands: `" Mr"@3`; `@3` without a tokenizer."""
+    return f"{describe(str_tokens[position]) if str_tokens else ''}@{position}"
 
 
 def source_words(path: Path, tokens: Sequence[int], str_tokens: Sequence[str]) -> str:
@@ -22,7 +37,7 @@ def source_words(path: Path, tokens: Sequence[int], str_tokens: Sequence[str]) -
     if at is None:
         return path.start
     if path.source == "token":
-        return f"{_quoted(str_tokens[at])}@{at}" if str_tokens else f"token {tokens[at]}@{at}"
+        return place_words(str_tokens, at) if str_tokens else f"token {tokens[at]}@{at}"
     return f"{path.start}@{at}"
 
 
@@ -33,8 +48,3 @@ def end_words(model: AttentionOnlyTransformer, target: int | tuple[int, int] | N
     if isinstance(target, tuple):
         return f"logit {token_name(model, target[0])} − {token_name(model, target[1])}"
     return f"logit {token_name(model, target)}"
-
-
-def _quoted(token: str) -> str:
-    """In quotes and on one line."""
-    return json.dumps(token, ensure_ascii=False)

@@ -31,6 +31,7 @@ layered.py      a trace: boxes in columns of layers, and what each is made of
 
 from __future__ import annotations
 
+from aotlens.conventions import describe
 from aotlens.plots.all_heads import all_heads_maps
 from aotlens.plots.atlas import head_scatter
 from aotlens.plots.attention import attention_map
@@ -61,7 +62,7 @@ from aotlens.plots.head_points import head_points
 from aotlens.plots.identities import scaled_identities
 from aotlens.plots.image_sprite import image_sprite, picture
 from aotlens.plots.images import consistency_points, contribution_map, overlay_grid, patch_curve_lines
-from aotlens.plots.labels import describe, glyphs, is_whitespace
+from aotlens.plots.labels import glyphs, is_whitespace
 from aotlens.plots.layered import layered_graph
 from aotlens.plots.matrix import matrix_map
 from aotlens.plots.nonlinearity import error_lines, error_surfaces, gate, mask_maps

@@ -2,7 +2,7 @@
 
 `glyphs` is for people: a space is ·, a newline ⏎, a tab →, other invisible characters their code: few fonts
 have the pictures that Unicode gives control characters. It isn't reversible (a real middle dot looks the same);
-`describe` is the unambiguous form for tooltips and exports.
+`aotlens.conventions.describe` is the unambiguous form for tooltips and exports.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ import html
 import unicodedata
 from collections.abc import Sequence
 
-_WHITESPACE = {" ": "·", "\n": "⏎", "\t": "→"}
+from aotlens.conventions import INVISIBLE
 
-#: Unicode categories with nothing to see: control, format, private, unassigned, surrogates, other separators.
-_INVISIBLE = {"Cc", "Cf", "Co", "Cn", "Cs", "Zl", "Zp", "Zs"}
+_WHITESPACE = {" ": "·", "\n": "⏎", "\t": "→"}
 
 
 def glyphs(token: str) -> str:
@@ -25,12 +24,6 @@ def glyphs(token: str) -> str:
 def is_whitespace(token: str) -> bool:
     """Whether every character of the token is whitespace."""
     return bool(token) and token.isspace()
-
-
-def describe(token: str) -> str:
-    """A token as a quoted literal in which nothing is ambiguous: `" the"`, `"\\n"`, `"\\u200b"`."""
-    body = "".join(char if _plain(char) else _escape(char) for char in token)
-    return f'"{body}"'
 
 
 def plotly_text(text: str) -> str:
@@ -48,22 +41,8 @@ def _glyph(char: str) -> str:
         return _WHITESPACE[char]
     code = ord(char)
     category = unicodedata.category(char)
-    if category in _INVISIBLE:
+    if category in INVISIBLE:
         return f"⟨{code:04X}⟩"
     if category.startswith("M"):
         return "◌" + char
     return char
-
-
-def _plain(char: str) -> bool:
-    if char in '"\\':
-        return False
-    return char == " " or unicodedata.category(char) not in _INVISIBLE
-
-
-def _escape(char: str) -> str:
-    if char in '"\\':
-        return "\\" + char
-    return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(char) or (
-        f"\\u{ord(char):04x}" if ord(char) <= 0xFFFF else f"\\U{ord(char):08x}"
-    )

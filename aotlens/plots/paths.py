@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import plotly.graph_objects as go
 from jaxtyping import Float
 
 from aotlens.plots.colours import BACKGROUND, INK, LINES, QUIET_INK, Theme, base_layout
-from aotlens.plots.labels import plotly_text
+from aotlens.plots.labels import glyphs, plotly_text
+
+if TYPE_CHECKING:
+    from aotlens.paths import LogitByOrder, Sankey
+    from aotlens.paths.sankey import Node
 
 _PAD = 10  # pixels between nodes of a column
 _ROOM = 0.13  # for the first column's labels to its right, and the last one's to its left
@@ -112,6 +117,41 @@ def flow_graph(
     figure.update_layout(base_layout(theme))
     figure.update_layout(margin={"l": 8, "r": 8, "t": 10, "b": 14})
     return figure
+
+
+def logit_orders(result: LogitByOrder, *, theme: Theme = "light") -> go.Figure:
+    """What all paths through k heads add to one logit, or to a difference of two."""
+    return order_bars(result.values, result.counts, quantity=result.unit, theme=theme)
+
+
+def flow(result: Sankey, *, theme: Theme = "light") -> go.Figure:
+    """A logit's flow from the prompt's tokens through heads."""
+    last = 1 + max((_layer(node) for node in result.nodes), default=0)
+    nodes = [
+        _flow_node(result, node, through, last) for node, through in zip(result.nodes, result.through, strict=True)
+    ]
+    sources, targets = result.sources.tolist(), result.targets.tolist()
+    return flow_graph(nodes, sources, targets, result.values, quantity=result.unit, theme=theme)
+
+
+def _layer(node: Node) -> int:
+    """The layer of a head or an MLP; −1 for what enters before the first."""
+    layer = node.layer if node.head is None else node.head[0]
+    return -1 if layer is None else layer
+
+
+def _flow_node(result: Sankey, node: Node, through: float, last: int) -> FlowNode:
+    note = f"{through:+.3f} {result.unit}".replace("-", "−")
+    if node.kind == "logit":
+        return FlowNode(label=result.end, column=last + 1, kind="end", note=note)
+    said = {"head": "through this head", "mlp": "from what this MLP writes", "bias": "from biases"}
+    label = result.label(node)
+    if node.position is not None and result.str_tokens:
+        label = f"{glyphs(result.str_tokens[node.position])} {node}"
+    return FlowNode(
+        label=label, column=1 + _layer(node), kind="head" if node.kind == "head" else "source",
+        note=f"all paths {said.get(node.kind, 'from here')}: {note}",
+    )  # fmt: skip
 
 
 def _sizes(used: Sequence[int], sources: Sequence[int], targets: Sequence[int], values: np.ndarray) -> list[float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,7 @@ from aotlens.plots.lens import head_lens_map, jacobian_map, lens_map
 from aotlens.plots.matrix import matrix_map
 from aotlens.plots.nonlinearity import error_lines, error_surfaces
 from aotlens.plots.patching import attribution_points, circuit_graph, edge_attribution_points, edge_bars, patched_map
-from aotlens.plots.paths import FlowNode, flow_graph, order_bars
+from aotlens.plots.paths import flow, logit_orders, order_bars
 from aotlens.plots.projections import distortion_plot
 from aotlens.plots.regression import compared_regression, layer_curves, regression_curves, support_points
 from aotlens.plots.subspaces import memberships, token_points, unrolled
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
         RepeatedPatterns,
         SemanticConsistency,
     )
-    from aotlens.paths import PatchCurves, PathExpansion, Sankey, TermImportance, Trace
+    from aotlens.paths import PairSums, PatchCurves, PathExpansion, TermImportance, Trace
     from aotlens.paths.superposition import JohnsonLindenstrauss
     from aotlens.trigrams import Evidence
 
@@ -214,23 +214,17 @@ def orders(
     expansion: PathExpansion, *, target: int | tuple[int, int], position: int = -1, theme: Theme = "light"
 ) -> go.Figure:
     """What all paths through k heads add to the logit of `target`, or to a difference of two, at `position`."""
-    values = expansion.by_order(target)[:, position].cpu().double().numpy()
-    return order_bars(values, expansion.n_paths_by_order, theme=theme)
+    return logit_orders(expansion.logit_by_order(position, target), theme=theme)
 
 
-def flow(result: Sankey, *, str_tokens: Sequence[str] = (), theme: Theme = "light") -> go.Figure:
-    """A logit's flow from the prompt's tokens through heads; `str_tokens` names the tokens."""
-    layers = [node.layer if node.head is None else node.head[0] for node in result.nodes]
-    deepest = max((layer for layer in layers if layer is not None), default=0)
-    nodes = []
-    for node, layer in zip(result.nodes, layers, strict=True):
-        column = 0 if layer is None else 1 + layer
-        kind = "head" if node.head is not None else "source"
-        if node.kind == "logit":
-            column, kind = deepest + 2, "end"
-        label = f"{str_tokens[node.position]} {node}" if node.position is not None and len(str_tokens) else str(node)
-        nodes.append(FlowNode(label=label, column=column, kind=kind))
-    return flow_graph(nodes, result.sources.tolist(), result.targets.tolist(), result.values, theme=theme)
+def pair_sums(result: PairSums, *, theme: Theme = "light") -> go.Figure:
+    """All pairs of paths of a score in groups, query side down and key side across."""
+    title = {"orders": "heads on the", "heads": "last head,", "sources": "source,"}[result.by]
+    values = result.values.double().cpu().numpy()
+    return matrix_map(
+        values, result.names, result.names, quantity=result.unit, row_title=f"{title} query side",
+        column_title=f"{title} key side", theme=theme,
+    )  # fmt: skip
 
 
 def curve(result: ErrorCurve, *, proven: float, log: bool = False, theme: Theme = "light") -> go.Figure:
@@ -374,8 +368,10 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.paths.jacobian.LogitJacobian": jacobian_map,
     "aotlens.paths.lens.HeadLens": head_lens_map,
     "aotlens.paths.lens.LogitLens": lens_map,
+    "aotlens.paths.of_logit.LogitByOrder": logit_orders,
     "aotlens.paths.patch_curves.PatchCurves": insertion_and_deletion,
     "aotlens.paths.sankey.Sankey": flow,
+    "aotlens.paths.score.sums.PairSums": pair_sums,
     "aotlens.paths.score.trace.Trace": traced,
     "aotlens.paths.superposition.johnson_lindenstrauss.JohnsonLindenstrauss": distortions,
     "aotlens.trigrams.evidence.Evidence": verdicts,

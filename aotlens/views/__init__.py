@@ -16,6 +16,8 @@ denoising.py    in-context denoising
 distillation.py heads as feed-forward networks
 lens.py         what the stream says at each layer
 patching.py     activations of one prompt in the run of another
+paths.py        logits as sums over paths
+scores.py       attention scores as sums over pairs of paths
 subspaces.py    subspace denoising
 sufficient.py   heads that do a task by themselves
 """

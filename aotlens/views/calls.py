@@ -111,10 +111,16 @@ class Call(Node):
     """The variable that it is given a line for, where it is printed."""
     stamp: int = 0
     """What tells what is read from a file from what was read of the same name before; it is not printed."""
+    runs: bool = False
+    """Whether it runs the models that its arguments were computed with, and not only those that it is handed."""
 
     def stamped(self, stamp: int) -> Call:
         """The same of a file as it is now."""
         return replace(self, stamp=stamp)
+
+    def running(self) -> Call:
+        """The same of what runs the models behind its arguments, as an expansion's."""
+        return replace(self, runs=True)
 
     def named(self, name: str) -> Call:
         """The same with a line of its own where it is printed, as the variable `name`."""
@@ -181,7 +187,7 @@ def _called(node: Call, workshop: Workshop) -> Any:
     progress = workshop.watch()
     if progress is not None and "progress" in signature(function).parameters:
         options["progress"] = progress
-    handed = [each.checkpoint for each in _given(node) if isinstance(each, Load)]
+    handed = node.models if node.runs else [each.checkpoint for each in _given(node) if isinstance(each, Load)]
     return workshop.use(handed, lambda: function(*args, **options))
 
 

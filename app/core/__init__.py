@@ -10,7 +10,6 @@ catalog.py     which checkpoints there are; each model loaded once
 inference.py   text -> tokens -> patterns and predictions; exclusive use of a model
 expansions.py  a prompt's logits and scores as sums over paths
 scores.py      one attention score of a prompt: what it is compared with, its largest pairs of paths, its trace
-score_words.py a score in words
 switches.py    heads that are switched off, and what stands in their place
 head_maps.py   what of a prompt's patterns is shown: one head's map, the picture of all heads
 labels.py      what rows and columns are, for people

@@ -1,4 +1,4 @@
-"""One attention score of a prompt: what it is compared with, its largest pairs of paths, the cells behind it."""
+"""One attention score of a prompt: what it is compared with, and its largest pairs of paths."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from aotlens.plots import describe
 from app.core.cache import Cache, Memory
 from app.core.errors import RequestError
 from app.core.expansions import Expanded, Expansions
 from app.core.settings import Settings
 
 if TYPE_CHECKING:
-    from aotlens.paths.score import ScoreExpansion, TopPairs, Trace
+    from aotlens.paths.score import ScoreExpansion, TopPairs
 
 #: "mean", "plain" (the score itself) or the position of another key, as addresses say it.
 Against = int | str
@@ -59,7 +58,7 @@ class Explained:
 
     def at(self, position: int) -> str:
         """A token and where it stands: `" Pend"@18`."""
-        return name_at(self.expanded, position)
+        return self.score.words.at(position)
 
 
 def whole_numbers(what: str, *values: Any) -> tuple[int, ...]:
@@ -84,7 +83,6 @@ class Scores:
         self._expansions, self._budget = expansions, settings.path_budget
         self._explained: Cache[tuple[str, ScoreQuestion], Explained] = memory.cache(32, grows=True)
         self._top: Cache[tuple[str, ScoreQuestion, int, str], TopPairs] = memory.cache(256)
-        self._traces: Cache[tuple[str, ScoreQuestion], Trace] = memory.cache(64)
 
     def explain(self, question: ScoreQuestion) -> Explained:
         """A score's expansion. Raises RequestError, in a sentence, for a cell that has none."""
@@ -96,7 +94,7 @@ class Scores:
         try:
             with expanded.loaded.exclusive:
                 score = expanded.expansion.score(*cell)
-                against, reason = _compared(expanded, score, question.against)
+                against, reason = _compared(score, question.against)
                 score = expanded.expansion.score(*cell, against=None if against == "plain" else against)
         except ValueError as error:  # a hidden key, a pattern without scores
             said = str(error).removeprefix("score: ")
@@ -117,17 +115,6 @@ class Scores:
         values = self.explain(question).score.by_head_pair().values
         return float(values.abs().sum()), float(values.sum())
 
-    def trace(self, question: ScoreQuestion) -> Trace:
-        """The cells behind the cell."""
-        explained = self.explain(question)
-        return self._traces.get((explained.expanded.key, question), lambda: self._trace(explained))
-
-    @staticmethod
-    def _trace(explained: Explained) -> Trace:
-        score = explained.score
-        with explained.expanded.loaded.exclusive:
-            return explained.expanded.expansion.trace(score.head, score.query, score.key, against=score.against)
-
     def choices(self, question: ScoreQuestion) -> list[tuple[Against, str]]:
         """What the score can be compared with, and what it is called; other keys by how much they are attended to."""
         explained = self.explain(question)
@@ -142,18 +129,13 @@ class Scores:
         return [*mean, *named, ("plain", "nothing: the plain score")]
 
 
-def name_at(expanded: Expanded, position: int) -> str:
-    """A token and where it stands: `" Pend"@18`."""
-    return f"{describe(expanded.expansion.str_tokens[position])}@{position}"
-
-
 def _by_score(score: ScoreExpansion) -> list[int]:
     """The visible keys, the largest score first."""
     visible = score.contrast.visible.nonzero()[:, 0].tolist()
     return sorted(visible, key=lambda key: -float(score.contrast.scores[key]))
 
 
-def _compared(expanded: Expanded, score: ScoreExpansion, asked: Against | None) -> tuple[Against, str]:
+def _compared(score: ScoreExpansion, asked: Against | None) -> tuple[Against, str]:
     """What a score is compared with, and why, where that was not asked for or cannot be.
 
     `score` is of the same cell, with the contrast that its φ asks for.
@@ -175,7 +157,7 @@ def _compared(expanded: Expanded, score: ScoreExpansion, asked: Against | None) 
     scores = score.contrast.scores
     ordered = [*([0] if 0 in others else []), *(key for key in others if key)]
     other = next((key for key in ordered if abs(float(scores[score.key] - scores[key])) >= _APART), ordered[0])
-    name = "the first token" if other == 0 else name_at(expanded, other)
+    name = "the first token" if other == 0 else score.words.at(other)
     rival = "" if other == ordered[0] else " (other keys before it have about as much)"
     return other, (
         f"{wrong}The key has {share:.0%} of the query's attention, so the average key is largely itself; it is "

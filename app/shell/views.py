@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -18,7 +18,7 @@ from dash import Input, Output, State, dcc, html, no_update
 from aotlens.plots import Theme
 from aotlens.views import View
 from app.core.errors import RequestError
-from app.core.files import File, csv_file
+from app.core.files import File, csv_file, json_file
 from app.core.jobs import Job, Jobs, Report
 from app.core.workshop import AppWorkshop
 from app.shell import ids
@@ -40,6 +40,7 @@ class Own:
     """A panel of a view that the page draws itself: a table with links, a text with marks.
 
     `draw(values, result)` gives its `parts` (`callbacks.part`) and `outputs` by their names; what it leaves out stays.
+    Where "figure" is among the parts, the view's own figure and caption are there already.
     """
 
     view: View
@@ -49,6 +50,10 @@ class Own:
     outputs: Props = field(default_factory=dict)
     empty: Mapping[str, Any] = field(default_factory=dict)
     """What outputs are where there is nothing to show, if not the usual of their properties."""
+    quiet: bool = False
+    """Whether `empty` says that something is missing (`View.missing`), and no notice does."""
+    reads: Callable[[Any], Any] = lambda values: ""
+    """What `draw` depends on beside the view's call."""
 
 
 def view_panel(
@@ -61,6 +66,7 @@ def view_panel(
     controls: Any = None,
     before: Any = (),
     after: Any = (),
+    exports: Sequence[str] = FILES,
 ) -> html.Section:
     """The panel of a view: its caption above its figure, between what else the page has there; `size` is a class.
 
@@ -69,7 +75,7 @@ def view_panel(
     said = [] if after else [html.Div(caption(id), hidden=not captioned)]
     starts = [_start(id)] if view.slow else []
     content = [*before, *starts, *said, figure(id, size), *after]
-    return frames.panel(id, view.title, about_view(view), content, controls=controls, exports=FILES, follows=follows)
+    return frames.panel(id, view.title, about_view(view), content, controls=controls, exports=exports, follows=follows)
 
 
 def _start(id: str) -> html.Div:
@@ -94,6 +100,27 @@ def table(workshop: AppWorkshop, view: View, values: Any) -> File:
     """A view's table as a file."""
     result = workshop.result(view, values)
     return csv_file(f"{view.file(values)}.csv", _refusing(lambda: view.frame(result)))
+
+
+def record(workshop: AppWorkshop, view: View, values: Any) -> File:
+    """A view's result as JSON: what was chosen, the result's numbers and texts, and the rows of its table."""
+    result = workshop.result(view, values)
+    frame = _refusing(lambda: view.frame(result))
+    rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    plain = {each.name: getattr(result, each.name) for each in fields(result)}
+    said = {name: _exact(value) for name, value in plain.items() if _is_plain(value)}
+    return json_file(f"{view.file(values)}.json", {**asdict(values), **said, "rows": rows})
+
+
+def _exact(value: Any) -> Any:
+    """A whole number beyond what JSON's readers take for one, as text."""
+    return str(value) if isinstance(value, int) and abs(value) > 2**53 else value
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, str | int | float)
 
 
 def _refusing(work: Callable[[], Any]) -> Any:
@@ -155,7 +182,7 @@ def show_views(
                 told = answers[name][output]
                 if place in asked and told == given[asked[place]]:
                     answers[name][output] = no_update  # somebody may have chosen another one meanwhile
-                elif place[1] == "data":  # choices that are offered
+                elif place[1] == "data" and told is not no_update:  # choices that are offered
                     app.asked.sent(place[0], told)
         app.asked.sent(keys, drawn)
         return {"panels": answers, "keys": drawn}
@@ -173,14 +200,20 @@ def _drawn(
     def compute() -> tuple[str, dict[str, Any] | None]:
         chosen = values(shown, **given)
         known = not view.slow or workshop.known(view, chosen)
-        key = hashlib.sha256(f"{theme}{known}{view.key(chosen)}".encode()).hexdigest()[:16]
+        key = hashlib.sha256(f"{theme}{known}{view.key(chosen)}{panel.reads(chosen)}".encode()).hexdigest()[:16]
         if key == before:
             return key, None
-        if not known and view.missing(chosen) is None:
+        missing = view.missing(chosen)
+        if missing is not None and panel.quiet:
+            return key, {**nothing, "notice": None}
+        if not known and missing is None:
             return key, {**nothing, "caption": _NOT_MADE}
-        if panel.draw is None:
-            return key, {"notice": None, **picture(workshop, view, chosen, theme)}
-        return key, {"notice": None, **panel.draw(chosen, workshop.result(view, chosen))}
+        answer = {"notice": None}
+        if panel.draw is None or "figure" in panel.parts:
+            answer |= picture(workshop, view, chosen, theme)
+        if panel.draw is not None:
+            answer |= panel.draw(chosen, workshop.result(view, chosen))
+        return key, answer
 
     answer, problem = spoken(compute, f"drawing {view.name}")
     return ("!", {**nothing, "notice": problem}) if answer is None else answer  # of nothing that could come again
@@ -238,16 +271,20 @@ def python_lines(view: View, values: Any) -> list[str]:
 
 
 def tables(
-    workshop: AppWorkshop, views: Mapping[str, View], values: Callable[..., Any]
+    workshop: AppWorkshop,
+    views: Mapping[str, View],
+    values: Callable[..., Any],
+    kind: str = "csv",
+    write: Callable[[AppWorkshop, View, Any], File] = table,
 ) -> dict[str, Callable[..., File]]:
-    """The CSV of every panel, for `sharing.save_files`."""
+    """What `write` gives of every panel, its CSV unless told, for `sharing.save_files`."""
 
     def of(view: View) -> Callable[..., File]:
         def make(shown: Any, **given: Any) -> File:
             if not shown:
                 raise RequestError("Nothing is shown, so there is nothing to save: put right what is wrong above.")
-            return table(workshop, view, values(shown, **given))
+            return write(workshop, view, values(shown, **given))
 
         return make
 
-    return {ids.export(panel, "csv"): of(view) for panel, view in views.items()}
+    return {ids.export(panel, kind): of(view) for panel, view in views.items()}

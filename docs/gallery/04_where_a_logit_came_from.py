@@ -47,7 +47,7 @@ top.to_frame()
 # As a flow
 # ---------
 # The same sum, from the tokens at the left through heads of both layers to the logit. Orange flows take away.
-aotlens.plot(expansion.sankey(-1, target, max_links=24), str_tokens=expansion.str_tokens)
+aotlens.plot(expansion.sankey(-1, target, max_links=24))
 
 # %%
 # What the sum does not say

@@ -69,7 +69,8 @@ def test_ids_are_a_prompt(services: Core) -> None:
 
 
 def test_what_a_model_with_mlps_leaves_out_is_said(services: Core) -> None:
-    expanded = Paths(services).expand("gpt2", "The captain bowed")
+    paths = Paths(services)
+    expanded = paths.expanded(paths.values({"checkpoint": "gpt2", "text": "The captain bowed"}))
     assert expanded.residual.within_tolerance and expanded.expansion.source_names[2:4] == ("mlp_0", "mlp_1")
     says(expanded.notes[0], "MLPs (d_mlp = 64)")
     choice = Choice(checkpoint="gpt2", layer=1, head=0, kind="qk", left="tokens", right="tokens", biases=False)

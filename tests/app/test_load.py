@@ -40,10 +40,9 @@ ROOT = Path(__file__).resolve().parents[2]
 N_USERS = 20
 TEXT = "the captain of a ship bowed and Mrs. Pendlebury smiled at her dear friend who had danced all evening"
 CHECKPOINTS = ("novels-2l-mhsa", "novels-6l-mhsa", "novels-1l-mhsa")
-#: One output of each callback that a user asks, in turn: a text, all heads, eight of them, and the largest paths.
+#: One output of each callback that a user asks, in turn: a text, all heads, eight of them, and a logit's largest paths.
 PARTS = (
     f"{ids.ANALYSIS}.data", f"{ids.GRID_PICTURE}.src", *8 * (f"{ids.MAP}-graph.figure",), f"{paths.SHOWN}.data",
-    f"{paths.TOP}-body.children",
 )  # fmt: skip
 
 
@@ -104,7 +103,8 @@ def load(port: int, pid: int, app: App, count: int, words: range) -> Load:
             values = {
                 ids.PROMPT: prompt, ids.VIEW: "attention", ids.HIDE_FIRST: False,
                 shell.THEME: "light", ids.OFF: [], paths.PROMPT: prompt, paths.BY: "abs", paths.K: FIRST_K,
-                paths.ASKED: {**prompt, "target": None, "versus": None},
+                paths.ASKED: {**prompt, "target": None, "versus": None}, shell.seen(paths.PANEL): prompt,
+                shell.seen(paths.TOP): prompt,
             }  # fmt: skip
             for part in PARTS:
                 values[ids.HEAD] = [0, drawn.randrange(4)]
@@ -117,8 +117,6 @@ def load(port: int, pid: int, app: App, count: int, words: range) -> Load:
                 if answer.status == 200 and part == PARTS[0]:
                     values[ids.ANALYSIS] = shown = json.loads(content)["response"][ids.ANALYSIS]["data"]
                     values[ids.RUN_OF] = {"key": shown["key"], "off": [], "how": "zero", "corpus": None}
-                elif answer.status == 200 and part == PARTS[-2]:
-                    values[shell.seen(paths.TOP)] = json.loads(content)["response"][paths.SHOWN]["data"]
                 with lock:
                     measured.seconds.append(time.perf_counter() - begun)
                     measured.statuses[answer.status] += 1

@@ -17,6 +17,7 @@ from playwright.sync_api import expect
 import aotlens
 from aotlens.views import View
 from aotlens.views.distillation import HEADS
+from aotlens.views.scores import N_PAIRS
 from app.core import head_maps
 from app.core.inference import PromptResult
 from app.core.own_texts import key_of
@@ -37,14 +38,11 @@ from app.pages.distillation.ids import ids as distillation
 from app.pages.heads.address import HeadsState
 from app.pages.heads.ids import ids as heads
 from app.pages.heads.service import draws_of
-from app.pages.heads.why import N_PAIRS, asked_of
+from app.pages.heads.why import asked_of
 from app.pages.nonlinearity.address import NonlinearityState
 from app.pages.nonlinearity.ids import ids as nonlinearity
 from app.pages.nonlinearity.service import first_head, starting_x, within
 from app.pages.paths.address import PathsState
-from app.pages.paths.ids import ids as paths
-from app.pages.paths.score_service import question_of
-from app.pages.paths.score_service import sums as score_sums
 from app.pages.subspaces.address import SubspacesState
 from app.pages.subspaces.ids import VIEWS as SUBSPACES_VIEWS
 from app.pages.subspaces.ids import ids as subspaces
@@ -67,6 +65,7 @@ from tests.app.distillation.conftest import distil
 from tests.app.images import numbers as images
 from tests.app.lens import numbers as lens
 from tests.app.patching import numbers as patching
+from tests.app.paths import numbers as paths
 from tests.app.regression import numbers as regression
 from tests.app.same_numbers import same
 from tests.app.sufficient import numbers as sufficient
@@ -134,17 +133,6 @@ def _pairs(app: App, state: CompareState) -> Any:
 def _circuit(app: App, state: CircuitsState) -> tuple[Any, Any]:
     service = app.services["circuits"]
     return service, service.describe(state).choice
-
-
-def _question(app: App, state: PathsState) -> tuple[Any, Any]:
-    service = app.services["paths"]
-    expanded = service.expand(state.checkpoint, state.text)
-    return service, service.question(expanded, state.position, state.target, state.versus, state.by, state.k)
-
-
-def _score(app: App, at: PathsState) -> tuple[Any, Any]:
-    question, _ = question_of(app.core, at.checkpoint, at.text or "", at.head, at.query, at.key, at.against)
-    return app.core, question
 
 
 def _compiled(app: App, state: NonlinearityState) -> tuple[Any, Any]:
@@ -275,16 +263,7 @@ EXPECTED: dict[str, Expected] = {
         mode: found.values for mode, found in app.services["circuits"].composition(at.checkpoint).items()
     },
     circuits.COPYING: _copying,
-    paths.TOP: lambda app, at: (q := _question(app, at))[0].top(q[1]).values,
-    paths.ORDERS: lambda app, at: (q := _question(app, at))[0].orders(q[1])[0],
-    paths.HEADS: lambda app, at: (q := _question(app, at))[0].heads(q[1])[1],
-    paths.FLOW: lambda app, at: (q := _question(app, at))[0].flow(q[1]).to_frame(),
-    paths.WITHOUT: lambda app, at: (q := _question(app, at))[0].without(q[1], at.without).frame,
-    paths.PAIRS: lambda app, at: (q := _score(app, at))[0].scores.top(q[1], 20).values,
-    paths.TRACE: lambda app, at: (q := _score(app, at))[0].scores.trace(q[1]).to_frame(),
-    paths.BY_HEADS: lambda app, at: score_sums(*_score(app, at), "heads")[1],
-    paths.BY_SOURCES: lambda app, at: score_sums(*_score(app, at), "sources")[1],
-    paths.BY_ORDERS: lambda app, at: score_sums(*_score(app, at), "orders")[1],
+    **paths.EXPECTED,
     **atlas.EXPECTED,
     **images.EXPECTED,
     **regression.EXPECTED,

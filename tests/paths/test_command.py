@@ -68,7 +68,7 @@ def test_csv_has_the_paths_unrounded(checkpoint: Path, capsys: Any, tmp_path: Pa
     expansion = expand(load(str(checkpoint), "cpu"), TEXT, split_sources=True)
     top = expansion.top(20, -1, (5, 7))
     assert frame.logits.tolist() == pytest.approx(list(top.values))
-    assert frame.path.tolist() == [expansion.describe(path) for path in top.paths]
+    assert frame.path.tolist() == list(top.sentences)
     assert frame.source_position.notna().all()
     code, _, err = run(capsys, *arguments)
     assert code == 2 and "exists already" in err
@@ -100,7 +100,7 @@ def test_it_explains_a_score(checkpoint: Path, capsys: Any, tmp_path: Path) -> N
     assert out.startswith(
         f"Head 1.0, 5 → 3: score {score.score:+.3f}, {score.value:+.3f} against the average key (nats)"
     )
-    for row in score.by_pair_of_orders().tolist():
+    for row in score.by_pair_of_orders().values.tolist():
         assert "  ".join(f"{value:+.4f}" for value in row) in out
     for pair, value in zip(top.pairs, top.values, strict=True):
         assert f"{value:+.4f}" in out and score.describe(pair) in out
@@ -109,7 +109,7 @@ def test_it_explains_a_score(checkpoint: Path, capsys: Any, tmp_path: Path) -> N
     arguments = ("--text", TEXT, "--score", "1.0", "5", "3", "--against", "none", "--csv", str(target))
     assert run(capsys, str(checkpoint), *arguments)[0] == 0
     frame, plain = pd.read_csv(target), expansion.score("1.0", 5, 3, None).top(20)
-    assert list(frame.nats) == pytest.approx(list(plain.values)) and frame.pair[0] == plain_name(
+    assert list(frame.nats) == pytest.approx(list(plain.values)) and frame.formula[0] == plain_name(
         expansion, plain.pairs[0]
     )
     code, _, err = run(capsys, str(checkpoint), "--text", TEXT, "--score", "1.0", "3", "5")

@@ -201,7 +201,7 @@ def test_the_sankey_conserves_flow(expansion: PathExpansion) -> None:
     drawn = aotlens.plot(sankey).data[0].node
     places = dict(zip(drawn.label, drawn.x, strict=True))
     for layer in range(expansion.frozen.n_mlps):  # an MLP stands with the heads of its layer, whose output it follows
-        assert places[f"mlp_{layer}"] == pytest.approx(places[f"{layer}.0"]) and places["0.0"] < places["logit"]
+        assert places[f"MLP {layer}"] == pytest.approx(places[f"{layer}.0"]) and places["0.0"] < places[sankey.end]
     # An edge between heads is all the paths that use both, one right after the other.
     edge = sum_of(expansion, lambda p: ((0, 1), (2, 0)) in list(itertools.pairwise(p.heads)))
     nodes = {str(node): index for index, node in enumerate(sankey.nodes)}

@@ -27,7 +27,7 @@ from tests.messages import refused
 NOT_SAVED = {
     "CompiledFFN", "DistinguishedMasks", "MaskedLanguageModel", "PathExpansion", "ScoreExpansion", "SweepStatus",
 }  # fmt: skip
-BASES = {"Expanded", "OfCheckpoint", "Traced"}
+BASES = {"Expanded", "OfCheckpoint", "OfLogit", "Traced"}
 
 
 def same(before: Any, after: Any, place: str) -> None:

@@ -5,6 +5,7 @@ contrast.py    what a score is compared with
 side.py        one side of a score as a read-out of the layers below
 expansion.py   `expansion.score(head, query, key)`: all pairs, and everything that can be asked of them
 sums.py        a score as a table of products
+words.py       a score and its pairs in words
 explained.py   how much of the variance over keys the best groups explain
 search.py      the largest pairs of paths, with proof; pairs.py is what it returns
 trace.py       `expansion.trace(head, query, key)`: the cells behind a cell; cells.py has one step of it

@@ -8,7 +8,7 @@ heads' parts on each side. Frozen patterns and scales make it exact at any depth
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,9 +24,12 @@ from aotlens.paths.score.pairs import PathPair, TopPairs
 from aotlens.paths.score.search import top_pairs
 from aotlens.paths.score.side import ScoreSide, sides_of, source_names
 from aotlens.paths.score.sums import PairSums
+from aotlens.paths.score.words import ScoreWords
 from aotlens.results import Result
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from aotlens.paths.expanded import Expanded
 
 
@@ -44,6 +47,8 @@ class ScoreExpansion(Result):
     layer: ScoredLayer
     sides: tuple[ScoreSide, ScoreSide]
     """The query side and the key side."""
+    attention: float
+    """The pattern's own entry."""
 
     def __repr__(self) -> str:
         return f"ScoreExpansion({self.headline})"
@@ -128,6 +133,13 @@ class ScoreExpansion(Result):
         query, key = self.sides
         return float(query.path(query_path) @ key.path(key_path))
 
+    @property
+    def words(self) -> ScoreWords:
+        """How its cell, its contrast and its pairs are called."""
+        return ScoreWords(
+            head=self.head, contrast=self.contrast, key_side=self.sides[1], str_tokens=self.layer.below.str_tokens
+        )
+
     def describe(self, pair: PathPair) -> str:
         """A pair as words, `" Pend"@18 × token → 0.3`: the path to the query, and the one to the keys.
 
@@ -145,16 +157,19 @@ class ScoreExpansion(Result):
     # Sums of pairs
 
     @torch.no_grad()
-    def by_pair_of_orders(self) -> Float[Tensor, "query_order key_order"]:
-        """What all pairs of paths with a and b heads add: O(L²) head evaluations, and as many products."""
+    def by_pair_of_orders(self) -> PairSums:
+        """All pairs by how many heads their two paths pass: O(L²) head evaluations, and as many products."""
         query, key = (side.by_order() for side in self.sides)
-        return query @ key.T
+        names = tuple(f"{n} head{'' if n == 1 else 's'}" for n in range(len(query)))
+        return PairSums(names=names, values=query @ key.T, by="orders", total=self.value, unit=self.words.unit)
 
     @torch.no_grad()
     def by_source_pair(self) -> PairSums:
         """All pairs by where their two paths start; see `PairSums`."""
         query, key = (side.by_source() for side in self.sides)
-        return PairSums(names=tuple(self.source_names), values=query @ key.T)
+        return PairSums(
+            names=tuple(self.source_names), values=query @ key.T, by="sources", total=self.value, unit=self.words.unit
+        )
 
     @torch.no_grad()
     def by_head_pair(self) -> PairSums:
@@ -162,7 +177,8 @@ class ScoreExpansion(Result):
         query, key = (side.by_head() for side in self.sides)
         below = self.layer.below
         heads = (f"{layer}.{head}" for layer in range(below.n_layers) for head in range(below.n_heads))
-        return PairSums(names=(*self.source_names, *heads), values=query @ key.T)
+        names = (*self.source_names, *heads)
+        return PairSums(names=names, values=query @ key.T, by="heads", total=self.value, unit=self.words.unit)
 
     @torch.no_grad()
     def by_source_position(self, side: str) -> Float[Tensor, "source pos"]:
@@ -176,6 +192,16 @@ class ScoreExpansion(Result):
         own, other = (query, key) if side == "query" else (key, query)
         return own.by_source_position(other.by_order().sum(0))
 
+    def to_frame(self) -> pd.DataFrame:
+        """One row a position: position, token, query and key, what the paths of that side from there bring times the
+        whole other side, in nats; either adds up to `value`."""
+        import pandas as pd
+
+        sides = {side: self.by_source_position(side).sum(0).double().cpu().numpy() for side in ("query", "key")}
+        tokens = self.words.str_tokens
+        columns = {"position": range(len(sides["key"]))} | ({"token": tokens} if tokens else {})
+        return pd.DataFrame(columns | sides)
+
     @torch.no_grad()
     def top(self, k: int, by: str = "abs", *, budget: int = 1000) -> TopPairs:
         """The k largest pairs of paths, by best-first search on both sides; see `aotlens.paths.score.search`.
@@ -183,13 +209,19 @@ class ScoreExpansion(Result):
         `by="abs"` ranks by size, "pos" by the largest, "neg" by the smallest term. `budget` is how many nodes may be
         expanded, of both sides together. Raises `ValueError` for k or budget below 1 and for another `by`.
         """
-        return top_pairs(self.sides, k, by, budget, self.value, self.n_pairs)
+        found = top_pairs(self.sides, k, by, budget, self.value, self.n_pairs)
+        sentences, formulas = (tuple(map(say, found.pairs)) for say in (self.words.line, self.describe))
+        return replace(
+            found, sentences=sentences, formulas=formulas, score=self.score, log_probability=self.log_probability
+        )
 
     @torch.no_grad()
     def residual(self) -> Residual:
         """How far the sum over all pairs is from the model's own contrast; see `Residual`."""
         largest = float(self.contrast.scores.abs().max())
-        return residual_of_score(self.by_pair_of_orders(), self.value, largest, self.layer.below.frozen.precision)
+        return residual_of_score(
+            self.by_pair_of_orders().values, self.value, largest, self.layer.below.frozen.precision
+        )
 
 
 def score_of(expansion: Expanded, head: HeadLike, query: Any, key: Any, against: Against) -> ScoreExpansion:
@@ -197,4 +229,7 @@ def score_of(expansion: Expanded, head: HeadLike, query: Any, key: Any, against:
     head = as_head(head, expansion)
     layer = scored_layer(expansion, head[0])
     cell = contrast(expansion.model.cfg, layer.scores[head[1]], query, key, against)
-    return ScoreExpansion(head=head, contrast=cell, layer=layer, sides=sides_of(layer, head[1], cell))
+    attention = float(expansion.frozen.patterns[(*head, cell.query, cell.key)])
+    return ScoreExpansion(
+        head=head, contrast=cell, layer=layer, sides=sides_of(layer, head[1], cell), attention=attention
+    )

@@ -22,6 +22,14 @@ class TopPairs(Result):
     pairs: tuple[PathPair, ...]
     """Of each, the path to the query and the path to the keys."""
     values: tuple[float, ...]
+    sentences: tuple[str, ...] = ()
+    """Of each, what came to the key and what the query is."""
+    formulas: tuple[str, ...] = ()
+    """Of each, `ScoreExpansion.describe`."""
+    score: float | None = None
+    """The model's own score of the cell."""
+    log_probability: float | None = None
+    """`ScoreExpansion.log_probability`."""
     by: str
     total: float
     """What all pairs add together: the model's own contrast. Exact."""
@@ -48,10 +56,12 @@ class TopPairs(Result):
         return self.n_proven == len(self.pairs)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a pair: rank (from 1), then source, source_position and heads of either side, nats, proven."""
+        """One row a pair: rank (from 1), pair (its sentence), formula, then source, source_position and heads of either
+        side, nats, proven."""
         import pandas as pd
 
         columns: dict[str, object] = {"rank": range(1, len(self.pairs) + 1)}
+        columns |= {"pair": self.sentences, "formula": self.formulas} if self.sentences else {}
         for side, name in enumerate(("query", "key")):
             paths = [pair[side] for pair in self.pairs]
             columns[f"{name}_source"] = [path.source for path in paths]

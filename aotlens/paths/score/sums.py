@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from jaxtyping import Float
 from torch import Tensor
@@ -18,14 +18,20 @@ if TYPE_CHECKING:
 class PairSums(Result):
     """A partition of all pairs of paths by a group of each side: `values.sum()` is the contrast.
 
-    Groups are sources, or last heads ("0.3": every path whose last head it is, with all that it read) and, of the paths
-    without heads, their sources.
+    Groups are numbers of heads, sources, or last heads ("0.3": every path whose last head it is, with all that it read)
+    and, of the paths without heads, their sources.
     """
 
     names: tuple[str, ...]
     """The groups, the same on both sides."""
     values: Float[Tensor, "query_group key_group"]
     """Nats; the scale of scores is in them."""
+    by: Literal["orders", "sources", "heads"]
+    """What the groups are: numbers of heads, sources, or last heads and sources."""
+    total: float
+    """What all pairs add together: the model's own contrast."""
+    unit: str = "nats"
+    """What a sum is measured in, in words: nats above the average key."""
 
     @property
     def headline(self) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from aotlens.paths.words import place_words
 
 if TYPE_CHECKING:
     from aotlens.paths.score.traced import Cell, Traced, TraceEdge, TraceNode
@@ -50,13 +51,6 @@ class Layout:
     n_columns: int
 
 
-def token_at(trace: Traced, position: int) -> str:
-    """`" Mr"@3`, or `@3` without a tokenizer."""
-    if not trace.str_tokens:
-        return f"@{position}"
-    return f"{json.dumps(trace.str_tokens[position], ensure_ascii=False)}@{position}"
-
-
 def layout_of(trace: Traced) -> Layout:
     """Boxes in columns of layers, in a column in the order in which the trace came by them."""
     cells = [each for node in trace.nodes for each in (node.cell, *(edge.cell for edge in node.edges))]
@@ -68,11 +62,11 @@ def layout_of(trace: Traced) -> Layout:
         name = trace.name(each)
         if each.cell is not None:
             (layer, head), query, key = each.cell
-            detail = f"{token_at(trace, query)} → {token_at(trace, key)}"
+            detail = f"{place_words(trace.str_tokens, query)} → {place_words(trace.str_tokens, key)}"
             found.setdefault(name, (f"{layer}.{head}", detail, 1 + layers.index(layer), each.cell))
         else:
             position = getattr(each, "position", None)
-            detail = "" if position is None else token_at(trace, position)
+            detail = "" if position is None else place_words(trace.str_tokens, position)
             found.setdefault(name, (getattr(each, "start", ""), detail, 0, None))
         return name
 

@@ -8,8 +8,8 @@ import torch
 
 from aotlens.circuits import Circuit, above_row_level, ov_circuit, qk_circuit
 from aotlens.circuits.labelled import CircuitTable
+from aotlens.conventions import describe
 from aotlens.models import require_ours
-from aotlens.plots.labels import describe
 from aotlens.report.parts import Part, Table, Text
 from aotlens.report.subject import Subject
 

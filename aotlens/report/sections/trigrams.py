@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from aotlens.plots.labels import describe
+from aotlens.conventions import describe
 from aotlens.report.parts import Part, Table, Text
 from aotlens.report.sections.circuits import require_readable
 from aotlens.report.subject import Subject

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from aotlens.views.scores import N_PAIRS
 from app.core import Core
 from app.core.examples import FIRST
 from app.core.inference import PromptResult
 from app.pages.heads.address import HeadsState
 from app.pages.heads.ids import ids
 from app.pages.heads.service import Continuations
-from app.pages.heads.why import N_PAIRS, asked_of
+from app.pages.heads.why import asked_of
 from app.shell.page import python_of
 from app.shell.python import loading, switched
 

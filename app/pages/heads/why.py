@@ -7,8 +7,8 @@ from typing import Any
 
 from dash import html
 
+from aotlens.views.scores import N_PAIRS, cell_says
 from app.core import Core, head_maps
-from app.core import score_words as words
 from app.core.errors import RequestError
 from app.core.files import File, csv_file, json_file
 from app.core.scores import Explained, ScoreQuestion, as_against, whole_numbers
@@ -23,9 +23,6 @@ from app.shell.drawn import drawn
 from app.shell.panel import about, panel
 from app.shell.props import stores
 from app.shell.sharing import save_files, when_seen
-
-#: Pairs of paths that are listed.
-N_PAIRS = 20
 
 _EXPLAIN = about(
     "A score is a product of what the query and the key read of the stream, and the stream is a sum of paths: a token, "
@@ -79,9 +76,9 @@ def register(app: App, core: Core) -> None:
         question, said = asked_of(core, prompt, **_cell(wanted))
         explained = core.scores.explain(question)
         off = there(wanted["off"], core.catalog.shape(prompt["checkpoint"]))
-        sentences = [said, *words.about(explained), explained_whole(off)]
+        sentences = [said, *cell_says(explained.score, explained.reason), explained_whole(off)]
         lines = lines_table(core, explained, core.scores.top(question, N_PAIRS), [one for one in sentences if one])
-        return {"title": f"Why {words.cell(explained)}", "lines": lines}
+        return {"title": f"Why {explained.score.words.cell}", "lines": lines}
 
     def saved(make: Any) -> Any:
         def file(prompt: Any, wanted: Any) -> File:
@@ -129,15 +126,32 @@ def asked_of(
 def why_csv(core: Core, question: ScoreQuestion) -> File:
     """One row a pair, with its sentence."""
     explained, top = core.scores.explain(question), core.scores.top(question, N_PAIRS)
-    frame = top.to_frame()
-    frame.insert(1, "pair", [words.line(explained, pair) for pair in top.pairs])
-    return csv_file(f"{_name(explained)}.csv", frame)
+    return csv_file(f"{_name(explained)}.csv", top.to_frame())
 
 
 def why_json(core: Core, question: ScoreQuestion) -> File:
     """The same, with the sum of all pairs and what is proven."""
-    name = _name(core.scores.explain(question))
-    return json_file(f"{name}.json", words.record(core.scores, question, N_PAIRS))
+    explained, top = core.scores.explain(question), core.scores.top(question, N_PAIRS)
+    score, expansion = explained.score, explained.expanded.expansion
+    content = {
+        **question.to_dict(),
+        "against": explained.against,
+        "reason": explained.reason,
+        "tokens": list(expansion.tokens),
+        "str_tokens": list(expansion.str_tokens),
+        "score": score.score,
+        "log_probability": score.log_probability,
+        "all_together": top.total,
+        "remainder": top.remainder,
+        "n_pairs": str(top.n_pairs),  # beyond what JSON's readers take for a whole number
+        "n_proven": top.n_proven,
+        "bound_on_any_other_pair": top.bound,
+        "pairs": [
+            {"pair": pair, "formula": formula, "nats": value}
+            for pair, formula, value in zip(top.sentences, top.formulas, top.values, strict=True)
+        ],
+    }
+    return json_file(f"{_name(explained)}.json", content)
 
 
 def _name(explained: Explained) -> str:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from dash import html
 
+from aotlens.views.scores import cancellation, pairs_say
 from app.core import Core
-from app.core import score_words as words
 from app.core.scores import Explained
 from app.shell.score_lines import pair_table
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 def lines_table(core: Core, explained: Explained, top: TopPairs, sentences: Sequence[str]) -> list[Any]:
     """What is explained, what it can be compared with, what all pairs add, and a row a pair of paths, largest first."""
     size, total = core.scores.cancellation(explained.question)
-    sums = [words.proof(top), words.cancellation(size, total)]
+    sums = [pairs_say(top), cancellation(size, total)]
     return [
         html.P(" ".join(sentences), className="why-says"),
         _against(core, explained),
         html.P([" ".join(text for text in sums if text), " ", _trace(core, explained)], className="why-says"),
-        pair_table(core.links, explained, top),
+        pair_table(core.links, explained.question, explained.score.words, top),
     ]
 
 

@@ -24,7 +24,9 @@ MAX_K = 200
 FIRST = "Miss Harriet Smith danced with Mr. Elton. Then Harriet"
 
 #: A head, `1.0`, or a path, `token@4-0.2-1.3`: where it starts and the heads that it passes.
-_WITHOUT = re.compile(r"\d{1,4}\.\d{1,4}|(token|position|bias)(@\d{1,6})?(-\d{1,4}\.\d{1,4}){0,200}", re.ASCII)
+_WITHOUT = re.compile(
+    r"\d{1,4}\.\d{1,4}|(token|position|mlp_\d{1,4}|bias)(@\d{1,6})?(-\d{1,4}\.\d{1,4}){0,200}", re.ASCII
+)
 
 
 @dataclass(frozen=True, kw_only=True)

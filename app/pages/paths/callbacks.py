@@ -1,210 +1,183 @@
-"""What the Paths page asks of the server: which logit, its largest paths, their sums, and the model without one."""
+"""What the Paths page asks of the server: all that it shows of a logit in one answer, and of a score in another."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import fields
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import dash_mantine_components as dmc
 from dash import no_update
 
-from aotlens.plots import Theme
+from aotlens.views.paths import Chosen, summary, total
+from aotlens.views.scores import TRACE, ChosenScore
 from app.core import Core
-from app.core.errors import RequestError
-from app.core.files import File
+from app.core.files import File, text_file
 from app.core.labels import Labels
-from app.pages.paths import figures, files, score_callbacks, words
-from app.pages.paths.address import FIRST_K, MAX_K, Ranking
-from app.pages.paths.ids import PANELS, ids
-from app.pages.paths.service import Expanded, Paths, Question
+from app.pages.paths.address import PathsState
+from app.pages.paths.ids import SCORE_VIEWS, VIEWS, ids
+from app.pages.paths.score_tables import target, trace_lines
+from app.pages.paths.service import Paths, head_names
 from app.pages.paths.tables import effect_tables, head_columns, path_table, source_strip
 from app.shell import ids as shell
 from app.shell.app import App
-from app.shell.callbacks import Answer, guarded
 from app.shell.choices import options
 from app.shell.notices import empty
+from app.shell.page import python_of
 from app.shell.props import children, stores, values
-from app.shell.sharing import save_files, search_tokens, submit_text, when_seen
+from app.shell.score_lines import pair_table
+from app.shell.sharing import save_files, search_tokens, submit_text
+from app.shell.views import Own, python_lines, record, show_views, tables
+
+_CHOICES = stores(position=ids.POSITION, without=ids.TAKEN, asked=ids.ASKED, before=ids.SHOWN) | values(
+    target=ids.TARGET, versus=ids.VERSUS, by=ids.BY, k=ids.K, through=ids.THROUGH
+)
+_OF_SCORE = stores(cell=ids.CELL)
+#: The library's own files of a trace: a drawing, a page, and its nodes.
+_TRACE_FILES = {"svg": "image/svg+xml", "html": "text/html", "json": "application/json"}
 
 
 def register(app: App, core: Core, paths: Paths) -> None:
     """The page's callbacks."""
     submit_text(app, prompt=ids.PROMPT, text=ids.TEXT, example=ids.EXAMPLE, checkpoint=ids.CHECKPOINT, run=ids.RUN)
-    when_seen(app, ids.SHOWN, PANELS)
-    _register_choice(app, paths)
     for choice in (ids.TARGET, ids.VERSUS):
         search_tokens(app, choice, ids.SHOWN, partial(_labels, paths), partial(_first_tokens, paths))
-    _register_panels(app, paths)
-    score_callbacks.register(app, core)
-    save_files(
-        app,
-        {entry: partial(make_file, paths, entry) for entry in (*_OF_QUESTION, *_OF_EFFECT)},
-        stores(shown=ids.SHOWN, without=ids.TAKEN),
-    )
+    _show_logit(app, paths)
+    _show_score(app, paths)
 
 
-def _register_choice(app: App, paths: Paths) -> None:
-    @guarded(
-        app,
-        panel=ids.PANEL,
-        inputs=stores(prompt=ids.PROMPT, position=ids.POSITION)
-        | values(target=ids.TARGET, versus=ids.VERSUS, by=ids.BY, k=ids.K, through=ids.THROUGH),
-        state=stores(asked=ids.ASKED, before=ids.SHOWN),
-        output=stores(shown=ids.SHOWN, position=ids.POSITION, targets=ids.TARGET, others=ids.VERSUS, heads=ids.THROUGH)
-        | stores(strip=shell.drawn(ids.STRIP))
-        | children(count=ids.COUNT, sum=ids.SUM, notes=ids.NOTES)
-        | values(target=ids.TARGET, versus=ids.VERSUS, through=ids.THROUGH),
-        empty={"position": no_update, "targets": [], "target": None, "others": [], "versus": None, "heads": []},
-    )
-    def choose(
-        prompt: Any, position: Any, target: Any, versus: Any, by: Ranking, k: Any, through: Any, asked: Any, before: Any
-    ) -> Answer:
-        expanded = paths.expand(prompt.get("checkpoint"), prompt.get("text") or "", length=prompt.get("length"))
-        tokens = list(expanded.expansion.tokens)
-        # By values, not by what Dash says has triggered this: a store that is new says so, too.
-        if before is None:
-            named = all(prompt.get(key) == asked[key] for key in ("checkpoint", "text"))
-            position, target, versus = (position, asked["target"], asked["versus"]) if named else (None, None, None)
-        elif before["tokens"] != tokens:
-            position, target, versus = None, None, None  # a position means something in one text only
-        elif before["run"] != expanded.key or position not in (None, before["position"]):
-            target, versus = None, None  # another place, another first choice
-        question = paths.question(expanded, _whole(position), _whole(target), _whole(versus), by, _k(k), through)
-        values, bias = paths.sources(question)
-        labels, offered = paths.labels(expanded.checkpoint), paths.choices(expanded, question.position)
-        others = [token for token in offered if token != question.target]
-        return {
-            "shown": {**question.to_dict(), "run": expanded.key, "tokens": tokens},
-            "position": question.position,
-            "strip": source_strip(expanded.expansion.str_tokens, values, question.position, words.quantity(question)),
-            "targets": options(labels, [question.target, *offered]),
-            "target": str(question.target),
-            "others": options(labels, [*([] if question.versus is None else [question.versus]), *others]),
-            "versus": None if question.versus is None else str(question.versus),
-            "heads": paths.head_names(expanded),
-            "through": question.through,
-            "count": f"{expanded.expansion.n_pos} of at most {expanded.limit} tokens",
-            "sum": _sum(paths, expanded, question, bias),
-            "notes": [dmc.Text(note, size="sm", className="exact") for note in expanded.notes],
-        }
+def _show_logit(app: App, paths: Paths) -> None:
+    def list_paths(chosen: Chosen, top: Any) -> dict[str, Any]:
+        title = VIEWS[ids.TOP].title + ("" if chosen.through is None else f" through {chosen.through}")
+        caption = VIEWS[ids.TOP].caption(chosen, top)
+        return {"body": path_table(paths.core.links, chosen, top), "caption": caption, "title": title}
+
+    def list_heads(chosen: Chosen, heads: Any) -> dict[str, Any]:
+        return {"columns": head_columns(heads.unit), "rows": heads.to_frame().to_dict("records")}
+
+    def take_away(chosen: Chosen, effect: Any) -> dict[str, Any]:
+        path = "" if effect.without.startswith("head ") else "the path "
+        return {"body": effect_tables(effect), "title": f"Without {path}{effect.without}"}
+
+    view = VIEWS[ids.WITHOUT]
+    nothing = {
+        "body": empty(str(view.missing(Chosen(checkpoint="", text="", position=0, target=0)))),
+        "title": view.title,
+    }
+    panels = {
+        ids.PANEL: Own(
+            view=VIEWS[ids.PANEL],
+            draw=partial(choose, paths),
+            parts=(),
+            outputs=stores(
+                shown=ids.SHOWN, position=ids.POSITION, targets=ids.TARGET, others=ids.VERSUS, heads=ids.THROUGH,
+                strip=shell.drawn(ids.STRIP),
+            )
+            | children(count=ids.COUNT, sum=ids.SUM, notes=ids.NOTES)
+            | values(target=ids.TARGET, versus=ids.VERSUS, through=ids.THROUGH),
+            empty={
+                "position": no_update, "targets": [], "target": None, "others": [], "versus": None, "heads": [],
+            },
+            reads=lambda chosen: (chosen.by, chosen.k, chosen.through),
+        ),
+        ids.TOP: Own(
+            view=VIEWS[ids.TOP], draw=list_paths, parts=("body", "caption", "title"), empty={"title": "Largest paths"}
+        ),
+        ids.HEADS: Own(view=VIEWS[ids.HEADS], draw=list_heads, parts=("columns", "rows")),
+        ids.FLOW: VIEWS[ids.FLOW],
+        ids.ORDERS: VIEWS[ids.ORDERS],
+        ids.WITHOUT: Own(view=view, draw=take_away, parts=("body", "title"), empty=nothing, quiet=True),
+    }  # fmt: skip
+    show_views(app, paths.workshop, panels, paths.values, shown=ids.PROMPT, keys=ids.DRAWN, inputs=_CHOICES)
+    saved = {panel: each for panel, each in VIEWS.items() if panel != ids.PANEL}
+    as_json = {panel: each for panel, each in saved.items() if panel != ids.HEADS}
+    files = tables(paths.workshop, saved, paths.values) | tables(paths.workshop, as_json, paths.values, "json", record)
+    save_files(app, files, stores(shown=ids.PROMPT) | _CHOICES)
 
 
-def _register_panels(app: App, paths: Paths) -> None:
-    of_question = partial(guarded, app, reads={"question": chosen})
-
-    @of_question(
-        panel=ids.TOP,
-        inputs=stores(question=shell.seen(ids.TOP)),
-        parts=("body", "caption", "title"),
-        empty={"title": "Largest paths"},
-    )
-    def list_paths(question: Question) -> Answer:
-        return {
-            "body": path_table(figures.top_rows(paths, question), words.quantity(question)),
-            "caption": words.proof(paths.top(question), question),
-            "title": words.listed(question),
-        }
-
-    @of_question(
-        panel=ids.ORDERS, inputs=stores(question=shell.seen(ids.ORDERS), theme=shell.THEME), parts=("figure", "caption")
-    )
-    def draw_orders(question: Question, theme: Theme) -> Answer:
-        return {
-            "figure": figures.orders_figure(paths, question, theme),
-            "caption": words.orders(paths.asked(question), paths.orders(question)[1]),
-        }
-
-    @of_question(
-        panel=ids.FLOW, inputs=stores(question=shell.seen(ids.FLOW), theme=shell.THEME), parts=("figure", "caption")
-    )
-    def draw_flow(question: Question, theme: Theme) -> Answer:
-        return {
-            "figure": figures.flow_figure(paths, question, theme),
-            "caption": words.flow(paths.flow(question)),
-        }
-
-    @of_question(panel=ids.HEADS, inputs=stores(question=shell.seen(ids.HEADS)), parts=("columns", "rows"))
-    def list_heads(question: Question) -> Answer:
-        return {
-            "columns": head_columns(words.quantity(question)),
-            "rows": figures.head_rows(paths, question),
-        }
-
-    @of_question(
-        panel=ids.WITHOUT,
-        inputs=stores(question=shell.seen(ids.WITHOUT), without=ids.TAKEN),
-        parts=("body", "title"),
-        empty={
-            "body": empty("Click “without” beside a path, or a head in the table of heads."),
-            "title": "Without a head or a path",
-        },
-    )
-    def take_away(question: Question, without: str | None) -> Answer:
-        if not without:
-            return None
-        effect = paths.without(question, without)
-        rows = words.rows(paths, paths.asked(question), question, effect)
-        title = f"Without {effect.name}" if effect.is_head else f"Without the path {effect.name}"
-        return {"body": effect_tables(effect, rows), "title": title}
+def choose(paths: Paths, chosen: Chosen, sources: Any) -> dict[str, Any]:
+    """Which logit is explained, what else could be, and what it says."""
+    expanded = paths.expanded(chosen)
+    labels = paths.labels(chosen.checkpoint)
+    offered = paths.choices({"checkpoint": chosen.checkpoint, "text": chosen.text}, chosen.position)
+    others = [token for token in offered if token != chosen.target]
+    said = {name: getattr(chosen, name) for name in SHOWN}
+    return {
+        "shown": {**said, "run": expanded.key, "tokens": list(expanded.expansion.tokens)},
+        "position": chosen.position,
+        "strip": source_strip(sources.str_tokens, sources.of_tokens, chosen.position, sources.unit),
+        "targets": options(labels, [chosen.target, *offered]),
+        "target": str(chosen.target),
+        "others": options(labels, [*([] if chosen.versus is None else [chosen.versus]), *others]),
+        "versus": None if chosen.versus is None else str(chosen.versus),
+        "heads": head_names(expanded),
+        "through": chosen.through,
+        "count": f"{expanded.expansion.n_pos} of at most {expanded.limit} tokens",
+        "sum": [dmc.Text(summary(sources), size="sm", fw=600), dmc.Text(total(sources), size="sm")],
+        "notes": [dmc.Text(note, size="sm", className="exact") for note in expanded.notes],
+    }
 
 
-_OF_QUESTION: dict[str, Callable[..., File]] = {
-    shell.export(ids.ORDERS, "csv"): files.orders_csv,
-    shell.export(ids.ORDERS, "json"): files.orders_json,
-    shell.export(ids.FLOW, "csv"): files.flow_csv,
-    shell.export(ids.FLOW, "json"): files.flow_json,
-    shell.export(ids.TOP, "csv"): files.top_csv,
-    shell.export(ids.TOP, "json"): files.top_json,
-    shell.export(ids.HEADS, "csv"): files.heads_csv,
-}
-_OF_EFFECT: dict[str, Callable[..., File]] = {
-    shell.export(ids.WITHOUT, "csv"): files.without_csv,
-    shell.export(ids.WITHOUT, "json"): files.without_json,
-}
-
-
-def make_file(paths: Paths, entry: str, shown: Any, without: str | None) -> File:
-    """The file for an entry of an export menu."""
-    question = chosen(shown)
-    if question is None:
-        raise RequestError("Nothing is shown, so there is nothing to save: run a text first.")
-    if entry in _OF_QUESTION:
-        return _OF_QUESTION[entry](paths, question)
-    if not without:
-        raise RequestError("Nothing is taken away: choose a path or a head first.")
-    return _OF_EFFECT[entry](paths, question, without)
+#: What the store `shown` says of a logit, under the address's names.
+SHOWN = ("checkpoint", "text", "position", "target", "versus", "by", "k", "through")
 
 
 def _labels(paths: Paths, shown: Any) -> Labels | None:
-    question = chosen(shown)
-    return question and paths.labels(question.checkpoint)
+    return paths.labels(shown["checkpoint"]) if shown else None
 
 
 def _first_tokens(paths: Paths, shown: Any) -> list[int]:
-    question = chosen(shown)
-    return [] if question is None else paths.choices(paths.asked(question), question.position)
+    return paths.choices(shown, shown["position"]) if shown else []
 
 
-def chosen(shown: Any) -> Question | None:
-    """The logit that is shown; None when there is none."""
-    return None if not shown else Question(**{field.name: shown[field.name] for field in fields(Question)})
+def _show_score(app: App, paths: Paths) -> None:
+    def choose_score(chosen: ChosenScore, score: Any) -> dict[str, Any]:
+        return {"top": target(paths, chosen, score)}
+
+    def list_pairs(chosen: ChosenScore, top: Any) -> dict[str, Any]:
+        words = paths.workshop.result(SCORE_VIEWS[ids.SCORE], chosen).words
+        caption = SCORE_VIEWS[ids.PAIRS].caption(chosen, top)
+        return {"caption": caption, "lines": [pair_table(paths.core.links, chosen, words, top)]}
+
+    def say_trace(chosen: ChosenScore, trace: Any) -> dict[str, Any]:
+        return {"lines": trace_lines(paths, chosen, trace)}
+
+    def own(panel: str, draw: Any, store: str, **rest: Any) -> Own:
+        return Own(view=SCORE_VIEWS[panel], draw=draw, outputs=stores(**{store: shell.drawn(_LINES[panel])}), **rest)
+
+    panels = dict(SCORE_VIEWS) | {
+        # Of a score that is refused, another one can still be chosen.
+        ids.SCORE: own(
+            ids.SCORE, choose_score, "top", parts=(), empty={"top": no_update},
+            reads=lambda chosen: (chosen.said, chosen.reason),
+        ),
+        ids.PAIRS: own(ids.PAIRS, list_pairs, "lines", parts=("caption",)),
+        ids.TRACE: own(ids.TRACE, say_trace, "lines", parts=("figure", "caption")),
+    }  # fmt: skip
+    show_views(app, paths.workshop, panels, paths.score, shown=ids.SCORE_PROMPT, keys=ids.SCORED, inputs=_OF_SCORE)
+    saved = {panel: each for panel, each in SCORE_VIEWS.items() if panel != ids.SCORE}
+    as_json = {panel: each for panel, each in saved.items() if panel != ids.TRACE}
+    files = tables(paths.workshop, saved, paths.score) | tables(paths.workshop, as_json, paths.score, "json", record)
+    for kind in _TRACE_FILES:
+        files |= tables(paths.workshop, {ids.TRACE: TRACE}, paths.score, kind, partial(_trace_file, kind))
+    save_files(app, files, stores(shown=ids.SCORE_PROMPT) | _OF_SCORE)
 
 
-def _sum(paths: Paths, expanded: Expanded, question: Question, bias: float) -> list[Any]:
-    biases = f" Of the logit, biases bring {words.signed(bias)}." if "bias" in expanded.expansion.source_names else ""
-    text = words.summary(paths, expanded, question) + biases
-    return [dmc.Text(text, size="sm", fw=600), dmc.Text(words.total(paths, expanded, question), size="sm")]
+_LINES = {ids.SCORE: ids.SCORE_TOP, ids.PAIRS: ids.PAIR_LINES, ids.TRACE: ids.TRACE_LINES}
 
 
-def _whole(value: Any) -> int | None:
-    try:
-        return None if value is None else int(value)
-    except (TypeError, ValueError):
-        return None
+def _trace_file(kind: str, workshop: Any, view: Any, chosen: ChosenScore) -> File:
+    content: str = getattr(workshop.result(view, chosen), f"to_{kind}")()
+    return text_file(f"{view.file(chosen)}.{kind}", content, _TRACE_FILES[kind])
 
 
-def _k(value: Any) -> int:
-    number = _whole(value)
-    return FIRST_K if number is None else min(max(number, 1), MAX_K)
+def _panels(views: Mapping[str, Any], *but: str) -> list[str]:
+    return [panel for panel in views if panel not in but]
+
+
+@python_of(*_panels(VIEWS, ids.PANEL), *_panels(SCORE_VIEWS, ids.SCORE))
+def python(core: Core, paths: Paths, state: PathsState, panel: str) -> list[str]:
+    """The lines that give a panel's numbers."""
+    if panel in VIEWS:
+        return python_lines(VIEWS[panel], paths.of_address(state))
+    return python_lines(SCORE_VIEWS[panel], paths.score_of_address(state))

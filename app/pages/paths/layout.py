@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -11,53 +12,19 @@ from app.core import Core
 from app.core.address_values import dotted
 from app.core.examples import EXAMPLES
 from app.pages.paths.address import FIRST, MAX_K, PathsState
-from app.pages.paths.ids import ids
-from app.pages.paths.score_layout import score_section
+from app.pages.paths.ids import SCORE_VIEWS, VIEWS, ids
 from app.pages.paths.service import Paths
 from app.shell import ids as shell
 from app.shell.choices import one_of
 from app.shell.controls import segments, whole_number
 from app.shell.drawn import drawn
 from app.shell.graph import caption, figure
-from app.shell.panel import about, panel, tabs
+from app.shell.panel import panel, tabs
 from app.shell.prompt import checkpoint_choice, text_form
 from app.shell.tables import grid
+from app.shell.views import about_view, view_panel
 
 _EXAMPLES = {"A name that came before (induction)": FIRST, **EXAMPLES}
-
-_FIGURES = ("png", "svg", "csv", "json")
-
-_FRAMEWORK = "A Mathematical Framework for Transformer Circuits (Elhage et al. 2021), path expansion"
-
-_EXPLAIN_TEXT = about(
-    "A logit is a sum over paths: a token (or position, or bias) and the heads that carry it to the output, one after "
-    "another. Attention patterns and norm scales are frozen as they are on this text. Click a token to explain what is "
-    "predicted there. Shading: what all paths that start at a token add to the chosen logit (blue) or take from it "
-    "(orange). The address in your browser holds everything you choose here.",
-    formula="logits = Π (Id + Σₕ Aʰ ⊗ W_OVʰ) applied to the tokens, then W_U",
-    source=_FRAMEWORK,
-)
-_EXPLAIN_ORDERS = "All paths by the number of heads that they pass. The bars add up to the logit."
-_EXPLAIN_TOP = about(
-    "Single paths. Click a head to see its attention on this text, or “without” to run the model without the path. A "
-    "path carries what is moved; where a head looks is frozen. So a head that only steers where a later one looks, as "
-    "a previous-token head does for an induction head, is on no large path: take the head itself away to see it.",
-    formula="A²(n, j) A¹(j, i) · x(i) W_OV¹ W_OV² W_U[target], for a path from token i through two heads",
-    source=_FRAMEWORK,
-)
-_EXPLAIN_HEADS = (
-    "Sums of paths by head. Click a head to run the model without it (again: with it), or its sum to list the paths "
-    "through it; on the keyboard, arrow keys and Enter."
-)
-_EXPLAIN_WITHOUT = (
-    "The model is run again without the head (its output is zero at every position) or the path (each head on it reads "
-    "the stream without it). This forward pass computes patterns and norm scales anew; the linear estimate keeps them "
-    "frozen. Where the two differ, the effect goes through patterns (where heads look) and scales."
-)
-_EXPLAIN_FLOW = (
-    "The same paths, joined: tokens on the left, heads by layer, the logit on the right. The width of a link is the "
-    "size of all paths that use it; blue adds to the logit, orange takes away. Flows of both signs can cancel."
-)
 
 
 def layout(core: Core, paths: Paths, state: PathsState) -> html.Div:
@@ -72,16 +39,20 @@ def layout(core: Core, paths: Paths, state: PathsState) -> html.Div:
                 id=ids.ASKED,
                 data={"checkpoint": checkpoint, "text": text, "target": state.target, "versus": state.versus},
             ),
-            dcc.Store(id=ids.POSITION, data=state.position),
-            dcc.Store(id=ids.TAKEN, data=state.without),
-            dcc.Store(id=ids.SHOWN),
+            # Without `data` where there is none: a store that is laid out with None changes as it is mounted, and asks.
+            *(
+                dcc.Store(id=id, **({} if value is None else {"data": value}))
+                for id, value in ((ids.POSITION, state.position), (ids.TAKEN, state.without), (ids.SHOWN, None))
+            ),
             dcc.Store(id=ids.CELL, data={name: getattr(state, name) for name in ("head", "query", "key", "against")}),
-            dcc.Store(id=ids.SCORE_SHOWN),
+            dcc.Store(id=ids.SCORE_PROMPT),
+            dcc.Store(id=ids.DRAWN),
+            dcc.Store(id=ids.SCORED),
             _text_panel(core, state, checkpoint, text),
             tabs(
                 ids.OF,
                 state.of,
-                {"logit": ("A logit", _logit(state)), "score": ("An attention score", score_section(state))},
+                {"logit": ("A logit", _logit(state)), "score": ("An attention score", _score(state))},
                 label="What is explained",
                 when_open=("score",),
             ),
@@ -93,40 +64,65 @@ def layout(core: Core, paths: Paths, state: PathsState) -> html.Div:
 
 def _logit(state: PathsState) -> html.Div:
     """The paths of a logit."""
-    return html.Div(
-        [
-            tabs(ids.VIEWS, state.view, _views(), label="Paths and heads"),
-            tabs(ids.BESIDES, state.beside, _besides(), label="Sums and effects"),
-        ],
+    body = partial(html.Div, tabIndex=0)
+    views = {
+        "top": _panel(ids.TOP, [caption(ids.TOP), body(id=shell.body(ids.TOP), className="top-paths")]),
+        "heads": _panel(ids.HEADS, grid(shell.table(ids.HEADS), key="head", height=400, header=46), json=False),
+        "flow": _panel(ids.FLOW, size="graph-flow"),
+    }
+    besides = {
+        "orders": _panel(ids.ORDERS, size="graph-orders"),
+        "without": _panel(ids.WITHOUT, body(id=shell.body(ids.WITHOUT), className="effect-box")),
+    }
+    return _side_by_side(
+        tabs(ids.VIEWS, state.view, views, label="Paths and heads"),
+        tabs(ids.BESIDES, state.beside, besides, label="Sums and effects"),
         id=ids.BODY,
-        className="paths-body",
-        **{"data-empty": ""},
     )
 
 
-def _views() -> dict[str, tuple[str, Any]]:
-    top = [caption(ids.TOP), html.Div(id=shell.body(ids.TOP), className="top-paths", tabIndex=0)]
-    heads = grid(shell.table(ids.HEADS), key="head", height=400, header=46)
-    flow = [caption(ids.FLOW), figure(ids.FLOW, "graph-flow")]
-    return {
-        "top": ("Largest paths", _panel(ids.TOP, "Largest paths", _EXPLAIN_TOP, top, ("csv", "json"))),
-        "heads": ("Heads", _panel(ids.HEADS, "Heads", _EXPLAIN_HEADS, heads, ("csv",))),
-        "flow": ("Flow", _panel(ids.FLOW, "Flow", _EXPLAIN_FLOW, flow, _FIGURES)),
+def _score(state: PathsState) -> html.Div:
+    """The tab of a score: which one, its pairs and trace at the left, sums at the right."""
+    pairs = [caption(ids.PAIRS), drawn(ids.PAIR_LINES, "pair-lines", "Largest pairs of paths")]
+    # The files are the library's own drawing and page, so the browser saves no picture of the figure.
+    boxes = [figure(ids.TRACE, "graph-layers"), drawn(ids.TRACE_LINES, "trace-lines", "The cells of the trace")]
+    trace = [caption(ids.TRACE), html.Div(boxes, className="graph-trace paper-figure", tabIndex=0)]
+    views = {
+        "pairs": _panel(ids.PAIRS, pairs),
+        "trace": _panel(ids.TRACE, trace, exports=("svg", "html", "csv", "json", "python")),
     }
-
-
-def _besides() -> dict[str, tuple[str, Any]]:
-    title = "Without a head or a path"
-    orders = [caption(ids.ORDERS), figure(ids.ORDERS, "graph-orders")]
-    effect = html.Div(id=shell.body(ids.WITHOUT), className="effect-box", tabIndex=0)
-    return {
-        "orders": ("By number of heads", _panel(ids.ORDERS, "By number of heads", _EXPLAIN_ORDERS, orders, _FIGURES)),
-        "without": (title, _panel(ids.WITHOUT, title, _EXPLAIN_WITHOUT, effect, ("csv", "json"))),
+    sums = {
+        by: _panel(id, size="graph-sums")
+        for by, id in (("heads", ids.BY_HEADS), ("sources", ids.BY_SOURCES), ("orders", ids.BY_ORDERS))
     }
+    _, score = _panel(ids.SCORE, drawn(ids.SCORE_TOP, "score-top", "Which score"), exports=())
+    return html.Div(
+        [
+            score,
+            _side_by_side(
+                tabs(ids.SCORE_VIEWS, state.part, views, label="Pairs and trace"),
+                tabs(ids.SCORE_SUMS, state.sums, sums, label="Sums of pairs"),
+                id=ids.SCORE_BODY,
+            ),
+        ]
+    )
 
 
-def _panel(id: str, title: str, explanation: Any, content: Any, exports: tuple[str, ...]) -> html.Section:
-    return panel(id, title, explanation, content, exports=(*exports, "python"), follows=ids.SHOWN)
+def _side_by_side(*columns: Any, id: str) -> html.Div:
+    return html.Div(columns, id=id, className="paths-body")
+
+
+def _panel(
+    id: str, content: Any = None, *, size: str = "", json: bool = True, exports: tuple[str, ...] | None = None
+) -> tuple[str, html.Section]:
+    """A view's title and its panel: its figure of a `size`, or what the page draws itself."""
+    view, data = {**VIEWS, **SCORE_VIEWS}[id], ("json",) if json else ()
+    follows = ids.PROMPT if id in VIEWS else ids.SCORE_PROMPT
+    if content is None:
+        drawn_by_view = view_panel(id, view, size, follows=follows, exports=("png", "svg", "csv", *data, "python"))
+        return view.title, drawn_by_view
+    exports = ("csv", *data, "python") if exports is None else exports
+    return view.title, panel(id, view.title, about_view(view), content, exports=exports, follows=follows)
 
 
 def _text_panel(core: Core, state: PathsState, checkpoint: str | None, text: str) -> html.Section:
@@ -140,7 +136,7 @@ def _text_panel(core: Core, state: PathsState, checkpoint: str | None, text: str
     return panel(
         ids.PANEL,
         "Text and target",
-        _EXPLAIN_TEXT,
+        about_view(VIEWS[ids.PANEL]),
         [
             text_form(
                 chosen, _EXAMPLES, text, text=ids.TEXT, example=ids.EXAMPLE, run=ids.RUN,
@@ -156,6 +152,7 @@ def _text_panel(core: Core, state: PathsState, checkpoint: str | None, text: str
             ),
             html.Div(id=ids.NOTES),
         ],
+        follows=ids.PROMPT,
     )  # fmt: skip
 
 

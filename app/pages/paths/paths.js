@@ -80,6 +80,12 @@
             if (click) useCell(click.colId, click.rowId);
         },
 
+        // What the tab showed left the document with it: it is all drawn anew when the tab opens again.
+        openScore: function ({ prompt, of }) {
+            if (of !== "score") setProps("paths-scored", { data: null });
+            return { prompt: of === "score" ? prompt : null };
+        },
+
         showScore: function ({ cell: asked, top, pairs, trace }) {
             if (asked) cell = asked;
             aotlens.draw("paths-score-top", top);
@@ -95,11 +101,9 @@
             chooseCell({ head, query, key });
         },
 
-        show: function ({ shown, without, strip }) {
+        show: function ({ without, strip }) {
             aotlens.draw("paths-strip", strip);
             taken = without;
-            const body = document.getElementById("paths-body");
-            if (body) body.toggleAttribute("data-empty", !shown);
             requestAnimationFrame(() => mark(without));
         },
     });

@@ -1,257 +1,201 @@
-"""A prompt's logits as sums over paths (core/expansions.py), and the model without a head or a path, remembered."""
+"""Which logit and which score of a prompt the page explains; prompts are expanded by core/expansions.py."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
-from aotlens.plots import describe
+from aotlens.conventions import Head
+from aotlens.views import Call, Part
+from aotlens.views.paths import Chosen, Prompt
+from aotlens.views.scores import ChosenScore
 from app.core import Core
+from app.core.address_values import dotted
 from app.core.cache import Cache
-from app.core.errors import RequestError
 from app.core.expansions import Expanded
 from app.core.labels import Labels
-from app.pages.paths.address import Ranking
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from aotlens.conventions import Head
-    from aotlens.paths import Path, Sankey, TopPaths
-
-_PATH = re.compile(r"(token|position|mlp_\d+|bias)(?:@(\d+))?((?:-\d+\.\d+)*)", re.ASCII)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Question:
-    """Which logit of which prompt."""
-
-    checkpoint: str
-    text: str
-    position: int
-    target: int
-    versus: int | None = None
-    by: Ranking = "abs"
-    k: int = 20
-    through: str | None = None
-    """The head that every listed path passes, `1.0`; None: all paths count."""
-
-    @property
-    def logit(self) -> int | tuple[int, int]:
-        """As the library takes it."""
-        return self.target if self.versus is None else (self.target, self.versus)
-
-    def to_dict(self) -> dict[str, Any]:
-        """For the browser."""
-        return asdict(self)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Effect:
-    """What happens without a head or a path."""
-
-    name: str
-    """`head 1.0`, or the path as a sentence."""
-    is_head: bool
-    frame: pd.DataFrame
-    """`Intervention.to_frame`."""
-    next_token: str | None
-    """The token that comes after the position, as a quoted literal; None after the last."""
-    before: tuple[tuple[str, float], ...]
-    """The likeliest next tokens and their probabilities."""
-    after: tuple[tuple[str, float], ...]
+from app.core.parameters import whole_within
+from app.core.scores import ScoreQuestion, as_against, whole_numbers
+from app.core.workshop import AppWorkshop
+from app.pages.paths.address import FIRST, FIRST_K, MAX_K, PathsState
 
 
 class Paths:
-    """Prompts expanded into paths."""
+    """What is asked of prompts, with what there is in the place of what nobody has chosen."""
 
     def __init__(self, core: Core) -> None:
-        settings = core.settings
-        self._catalog, self._expansions = core.catalog, core.expansions
-        self._settings, self.links = settings, core.links
-        self._top: Cache[tuple[str, Question], TopPaths] = core.memory.cache(256)
-        self._effects: Cache[tuple[str, Question, str], Effect] = core.memory.cache(256)
-        self._texts: Cache[str, Labels] = core.memory.cache(settings.max_models)
+        self.core, self.workshop = core, _Workshop(core)
+        self._texts: Cache[str, Labels] = core.memory.cache(core.settings.max_models)
 
-    def expand(self, checkpoint: str | None, text: str, *, length: int | None = None) -> Expanded:
-        """A prompt's expansion; see `Expansions.of`."""
-        return self._expansions.of(checkpoint, text, length=length)
+    def expanded(self, prompt: Prompt) -> Expanded:
+        """The prompt of what was chosen."""
+        return self.core.expansions.of(prompt.checkpoint, prompt.text)
 
-    def question(
-        self,
-        expanded: Expanded,
-        position: int | None,
-        target: int | None,
-        versus: int | None,
-        by: Ranking,
-        k: int,
-        through: str | None = None,
-    ) -> Question:
-        """What is asked, with the last position and the model's first choice where nothing else is chosen.
+    # ── a logit ─────────────────────────────────────────────────────────────────────────────────────────────
 
-        A head that the model doesn't have is none.
-        """
-        n_pos, n_out = expanded.expansion.n_pos, expanded.expansion.frozen.R.shape[1]
+    def values(
+        self, prompt: Mapping[str, Any], position: Any = None, target: Any = None, versus: Any = None, by: str = "abs",
+        k: Any = FIRST_K, through: str | None = None, without: str | None = None, *,
+        asked: Mapping[str, Any] | None = None, before: Mapping[str, Any] | None = None,
+    ) -> Chosen:  # fmt: skip
+        """What the page says that it shows. `asked` is what the address named, and `before` what was shown when it was
+        chosen: a position means something in one text only, and a target at one place of it."""
+        expanded = self._expand(prompt)
+        # By values, not by what Dash says has triggered this: a store that is new says so, too.
+        if before is None and asked is not None:
+            named = all(prompt.get(key) == asked[key] for key in ("checkpoint", "text"))
+            position, target, versus = (position, asked["target"], asked["versus"]) if named else (None, None, None)
+        elif before is not None and before["tokens"] != list(expanded.expansion.tokens):
+            position = target = versus = None
+        elif before is not None and (before["run"] != expanded.key or position not in (None, before["position"])):
+            target = versus = None  # another place, another first choice
+        return self._chosen(expanded, _whole(position), _whole(target), _whole(versus), by, k, through, without)
+
+    def of_address(self, state: PathsState) -> Chosen:
+        """What an address says."""
+        chosen = state.position, state.target, state.versus, state.by, state.k, dotted(state.through), state.without
+        return self.values(self._named(state), *chosen)
+
+    def _chosen(
+        self, expanded: Expanded, position: int | None, target: int | None, versus: int | None, by: str, k: Any,
+        through: str | None, without: str | None,
+    ) -> Chosen:  # fmt: skip
+        """With the last position and the model's first choice where nothing is; a head that there isn't is none."""
+        expansion, settings = expanded.expansion, self.core.settings
+        n_pos, n_out = expansion.n_pos, expansion.frozen.R.shape[1]
         where = position if position is not None and 0 <= position < n_pos else n_pos - 1
         if target is None or not 0 <= target < n_out:
-            target = int(expanded.expansion.frozen.logits[where].argmax())
+            target = int(expansion.frozen.logits[where].argmax())
         if versus is not None and (not 0 <= versus < n_out or versus == target):
             versus = None
-        return Question(
-            checkpoint=expanded.checkpoint,
-            text=expanded.text,
-            position=where,
-            target=target,
-            versus=versus,
-            by=by,
-            k=k,
-            through=through if through in self.head_names(expanded) else None,
-        )
-
-    def head_names(self, expanded: Expanded) -> list[str]:
-        """`0.0`, `0.1`, …"""
-        n_layers, n_heads = expanded.expansion.n_layers, expanded.expansion.n_heads
-        return [f"{layer}.{head}" for layer in range(n_layers) for head in range(n_heads)]
-
-    def asked(self, question: Question) -> Expanded:
-        """The prompt of a question."""
-        return self.expand(question.checkpoint, question.text)
+        return Chosen(
+            checkpoint=expanded.checkpoint, text=expanded.text, position=where, target=target, versus=versus, by=by,
+            k=whole_within(_whole(k), FIRST_K, 1, MAX_K), through=through if through in head_names(expanded) else None,
+            without=without or None, links=settings.flow_links, budget=settings.path_budget,
+        )  # fmt: skip
 
     def labels(self, checkpoint: str) -> Labels:
         """Every token of a checkpoint, for search."""
-        loaded = self._catalog.load(checkpoint)
+        loaded = self.core.catalog.load(checkpoint)
         n, tokenizer = loaded.model.cfg.d_vocab or 0, loaded.model.tokenizer
         return self._texts.get(
             loaded.key,
             lambda: Labels(of="token", texts=None if tokenizer is None else tokenizer.str_tokens(range(n)), n=n),
         )
 
-    def choices(self, expanded: Expanded, position: int) -> list[int]:
-        """Tokens to choose from before anybody types: what came next, and the likeliest."""
-        expansion = expanded.expansion
-        n = min(self._settings.n_predictions, expansion.frozen.R.shape[1])
+    def choices(self, prompt: Mapping[str, Any], position: int) -> list[int]:
+        """Tokens to choose from before anybody types: the likeliest, and what came next."""
+        expansion = self._expand(prompt).expansion
+        n = min(self.core.settings.n_predictions, expansion.frozen.R.shape[1])
         likely = expansion.frozen.logits[position].topk(n).indices.tolist()
         came = [expansion.tokens[position + 1]] if position + 1 < expansion.n_pos else []
         return [*likely, *(one for one in came if one not in likely)]
 
-    def probability(self, expanded: Expanded, position: int, token: int) -> float:
-        """Of a token after a position."""
-        return float(expanded.expansion.frozen.logits[position].double().softmax(-1)[token])
+    def _expand(self, prompt: Mapping[str, Any]) -> Expanded:
+        text, length = prompt.get("text") or "", prompt.get("length")
+        return self.core.expansions.of(prompt.get("checkpoint"), text, length=length)
 
-    def total_error(self, question: Question) -> float:
-        """Sum of paths − model logit, for the question's own logit, with its sign."""
-        expansion = self.asked(question).expansion
-        total = expansion.by_order(question.logit)[:, question.position].double().sum()
-        return float(total) - expansion.logit(question.position, question.logit)
+    def _named(self, state: PathsState) -> dict[str, Any]:
+        text = FIRST if state.text is None else state.text
+        return {"checkpoint": state.checkpoint or self.core.catalog.default(), "text": text}
 
-    def orders(self, question: Question) -> tuple[np.ndarray, list[int]]:
-        """What the paths with k heads add, k = 0 …, and how many there are."""
-        expansion = self.asked(question).expansion
-        values = expansion.by_order(question.logit)[:, question.position].cpu().double().numpy()
-        return values, list(expansion.n_paths_by_order)
+    # ── a score ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def top(self, question: Question) -> TopPaths:
-        """The largest paths."""
-        expanded = self.asked(question)
-        return self._top.get((expanded.key, question), lambda: self._search(expanded, question))
+    def score(self, prompt: Mapping[str, Any], cell: Mapping[str, Any]) -> ChosenScore:
+        """Which score is explained, and against what; what is not chosen, or not there, is taken by the attention.
 
-    def _search(self, expanded: Expanded, question: Question) -> TopPaths:
-        try:
-            return expanded.expansion.top(
-                question.k,
-                question.position,
-                question.logit,
-                question.by,
-                through=None if question.through is None else _parse_head(question.through),
-                budget=self._settings.path_budget,
-            )
-        except ValueError as error:  # a path that isn't finite
-            raise RequestError(f"The largest paths can't be listed: {error}") from error
-
-    def sources(self, question: Question) -> tuple[np.ndarray, float]:
-        """What all paths from each position add (biases apart, with their total)."""
-        expansion = self.asked(question).expansion
-        found = expansion.by_source_position(question.position, question.logit).cpu().double().numpy()
-        bias = [name == "bias" for name in expansion.source_names]
-        return found[~np.array(bias)].sum(0), float(found[bias].sum())
-
-    def flow(self, question: Question) -> Sankey:
-        """The largest links of the flow."""
-        expansion = self.asked(question).expansion
-        return expansion.sankey(question.position, question.logit, max_links=self._settings.flow_links)
-
-    def heads(self, question: Question) -> tuple[np.ndarray, np.ndarray]:
-        """`[layer, head]`: what each head itself adds, and all paths through it."""
-        expansion = self.asked(question).expansion
-        direct = expansion.by_head(question.logit).heads[:, :, question.position]
-        through = expansion.through_each(question.position, question.logit)
-        return direct.cpu().double().numpy(), through.cpu().double().numpy()
-
-    def without(self, question: Question, what: str) -> Effect:
-        """The prompt without a head (`1.0`) or a path (`token@4-0.2-1.3`): runs the model."""
-        expanded = self.asked(question)
-        return self._effects.get((expanded.key, question, what), lambda: self._without(expanded, question, what))
-
-    def _without(self, expanded: Expanded, question: Question, what: str) -> Effect:
-        from aotlens.paths import without_head, without_path
-
-        expansion = expanded.expansion
-        path = parse_path(what)
-        head = None if path is not None else _parse_head(what)
-        try:
-            with expanded.loaded.exclusive:
-                if path is not None:
-                    found = without_path(expansion, path)
-                elif head is not None:
-                    found = without_head(expansion, head)
-                else:
-                    raise RequestError(f"{what!r} is neither a head nor a path; choose one in the tables.")
-        except RequestError:
-            raise
-        except ValueError as error:
-            raise RequestError(f"{what} can't be taken away here: {error}") from error
-        at = question.position
-        following = expansion.tokens[at + 1] if at + 1 < expansion.n_pos else None
-        return Effect(
-            name=f"head {what}" if path is None else expansion.describe(path, question.logit),
-            is_head=path is None,
-            frame=found.to_frame(at, question.logit),
-            next_token=None if following is None else self.quoted(expanded, following),
-            before=self._likeliest(expanded, found.clean[at]),
-            after=self._likeliest(expanded, found.forward[at]),
+        By default the query is the last token; the key the one that the head attends to most there, without the first
+        token and the query itself; the head, of the layers above the first, the one that attends to such a key most.
+        """
+        expanded, against = self._expand(prompt), as_against(cell["against"])
+        head, query, key, said = _cell(expanded, cell["head"], cell["query"], cell["key"])
+        question = ScoreQuestion(
+            checkpoint=expanded.checkpoint, text=expanded.text, head=head, query=query, key=key, against=against
         )
+        explained = self.core.scores.explain(question)
+        return ChosenScore(
+            checkpoint=expanded.checkpoint, text=expanded.text, head=head, query=query, key=key,
+            against=explained.score.against, reason=explained.reason, said=said, budget=self.core.settings.path_budget,
+        )  # fmt: skip
 
-    def _likeliest(self, expanded: Expanded, logits: Any) -> tuple[tuple[str, float], ...]:
-        best = logits.softmax(-1).topk(min(5, logits.numel()))
-        names = (self.labels(expanded.checkpoint).text(token) for token in best.indices.tolist())
-        return tuple(zip(names, best.values.tolist(), strict=True))
+    def score_of_address(self, state: PathsState) -> ChosenScore:
+        """What an address says."""
+        return self.score(self._named(state), {name: getattr(state, name) for name in CELL})
 
-    def quoted(self, expanded: Expanded, token: int) -> str:
-        """A token beyond doubt."""
-        return describe(self.labels(expanded.checkpoint).text(token))
-
-
-def format_path(path: Path) -> str:
-    """A path as an address has it: `token@4-0.2-1.3`."""
-    start = path.start if path.source_position is None else f"{path.start}@{path.source_position}"
-    return "-".join([start, *(f"{layer}.{head}" for layer, head in path.heads)])
+    def compared_with(self, chosen: ChosenScore) -> dict[str, str]:
+        """What the score can be compared with, by the values of an address."""
+        question = _question(chosen, chosen.head, chosen.query, chosen.key, chosen.against)
+        return {str(value): name for value, name in self.core.scores.choices(question)}
 
 
-def parse_path(what: str) -> Path | None:
-    """The path that `format_path` wrote; None for anything else."""
-    from aotlens.paths import Path
+#: What says which score.
+CELL = ("head", "query", "key", "against")
 
-    found = _PATH.fullmatch(what)
-    if found is None:
+
+class _Workshop(AppWorkshop):
+    """Expansions and scores are the app's own, which refuse a text that is too long, and which Heads asks as well."""
+
+    def __init__(self, core: Core) -> None:
+        super().__init__(core, core.settings.n_views)
+        self._core = core
+
+    def call(self, node: Call, work: Callable[[], Any]) -> Any:
+        """An expansion, a score, or what has been kept of a call."""
+        function = node.function
+        if function == "aotlens.paths.expand":
+            return self._core.expansions.of(node.args[0].checkpoint, node.args[1]).expansion
+        if isinstance(function, Part) and isinstance(function.of, Call) and function.name == "score":
+            load, text = function.of.args
+            prompt = Prompt(checkpoint=load.checkpoint, text=text)
+            return self._core.scores.explain(_question(prompt, *node.args, node.options["against"])).score
+        return super().call(node, work)
+
+
+def _question(prompt: Prompt, head: Head, query: int, key: int, against: int | str | None) -> ScoreQuestion:
+    """The same as core/scores.py asks it; `against` as the library has it."""
+    return ScoreQuestion(
+        checkpoint=prompt.checkpoint, text=prompt.text, head=head, query=query, key=key,
+        against="plain" if against is None else against,
+    )  # fmt: skip
+
+
+def head_names(expanded: Expanded) -> list[str]:
+    """`0.0`, `0.1`, …"""
+    n_layers, n_heads = expanded.expansion.n_layers, expanded.expansion.n_heads
+    return [f"{layer}.{head}" for layer in range(n_layers) for head in range(n_heads)]
+
+
+def _cell(expanded: Expanded, head: Any, query: int | None, key: int | None) -> tuple[Head, int, int, str]:
+    """A head, a query and a key that there are, and a sentence on a key that the query does not see."""
+    n_pos, said = expanded.expansion.n_pos, ""
+    whole_numbers("a score", *(part for part in (query, key, *(head or ())) if part is not None))
+    query = n_pos - 1 if query is None or not 0 <= query < n_pos else query
+    attention = _to_others(expanded, query)
+    n_layers, n_heads = attention.shape[:2]
+    if head is None or None in head or not (0 <= head[0] < n_layers and 0 <= head[1] < n_heads):
+        first = min(1, n_layers - 1)
+        above, number = divmod(int(attention[first:].max(-1).argmax()), n_heads)
+        head = (first + above, number)
+    layer, number = int(head[0]), int(head[1])
+    if key is not None and (not 0 <= key < n_pos or (key > query and not expanded.loaded.model.sees_later_keys)):
+        key, said = None, f"Query {query} does not see key {key}; another one was taken."
+    if key is None:
+        key = int(attention[layer, number].argmax())
+    return (layer, number), query, key, said
+
+
+def _to_others(expanded: Expanded, query: int) -> np.ndarray:
+    """Attention of one query, `[layer, head, key]`, without the first token and its own where there is another."""
+    attention: np.ndarray = expanded.expansion.frozen.patterns[:, :, query].double().cpu().numpy().copy()
+    if query > 1 or (attention.shape[-1] > 2 and expanded.loaded.model.sees_later_keys):
+        attention[..., [0, query]] = -np.inf
+    return attention
+
+
+def _whole(value: Any) -> int | None:
+    try:
+        return None if value is None else int(value)
+    except (TypeError, ValueError):
         return None
-    source, position, heads = found.groups()
-    pairs = tuple(pair for one in heads.split("-")[1:] if (pair := _parse_head(one)) is not None)
-    return Path(source, pairs, None if position is None else int(position))
-
-
-def _parse_head(what: str) -> Head | None:
-    layer, dot, head = what.partition(".")
-    return (int(layer), int(head)) if dot and layer.isdecimal() and head.isdecimal() else None

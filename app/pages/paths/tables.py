@@ -9,12 +9,12 @@ import numpy as np
 from dash import dcc, html
 
 from aotlens.plots import describe, glyphs, is_whitespace
-from app.pages.paths.words import percent, signed
+from aotlens.views.paths import Chosen, percent, signed
+from app.core.links import Links
 from app.shell.tables import number
 
 if TYPE_CHECKING:
-    from app.pages.paths.figures import PathRow
-    from app.pages.paths.service import Effect
+    from aotlens.paths import Path, RemovalEffect, TopPaths
 
 #: Chips with less than this share of the largest value have no number.
 _NUMBERED = 0.04
@@ -42,39 +42,48 @@ def _chip(at: int, text: str, value: float, share: float, chosen: bool, unit: st
     )
 
 
-def path_table(rows: Sequence[PathRow], unit: str) -> html.Table:
+def path_table(links: Links, chosen: Chosen, top: TopPaths) -> html.Table:
     """A row a path: its sentence, with a link at each head, its contribution as a bar, and a way to take it away."""
-    top = max((abs(row.value) for row in rows), default=1.0) or 1.0
-    head = html.Tr(
-        [
-            html.Th("", scope="col"),
-            html.Th("path", scope="col"),
-            html.Th(unit, scope="col", className="number"),
-            html.Th("", scope="col"),
-            html.Th(html.Span("take it away", className="sr-only"), scope="col"),
+    titles = ("", "path", top.unit, "", html.Span("take it away", className="sr-only"))
+    head = [html.Th(title, scope="col", className="number" if title == top.unit else "") for title in titles]
+    largest = max((abs(value) for value in top.values), default=1.0) or 1.0
+    rows = []
+    for rank, (path, said, value) in enumerate(zip(top.paths, top.sentences, top.values, strict=True)):
+        share, proven = value / largest, rank < top.n_proven
+        why = "proven: no path is larger" if proven else "not proven: a path that was not computed may be larger"
+        bar = html.Span(
+            className="bar" if share >= 0 else "bar bar-negative",
+            style={"width": f"{50 * abs(share):.2f}%", "left": "50%" if share >= 0 else f"{50 - 50 * abs(share):.2f}%"},
+        )
+        without = {"title": f"The model without {said}", "data-without": path.key}
+        cells = [
+            html.Td(f"{rank + 1}" if proven else f"{rank + 1}?", className="rank", title=why),
+            html.Td(_sentence(links, chosen, path, said, top.end), className="sentence"),
+            html.Td(signed(value), className="number"),
+            html.Td(html.Span(bar, className="track")),
+            html.Td(html.Button("without", className="take-away", **without)),
         ]
-    )
-    return html.Table([html.Thead(head), html.Tbody([_path(row, row.value / top) for row in rows])], className="paths")
+        rows.append(html.Tr(cells))
+    return html.Table([html.Thead(html.Tr(head)), html.Tbody(rows)], className="paths")
 
 
-def _path(row: PathRow, share: float) -> html.Tr:
-    sentence: list[Any] = [html.Span(row.start, className="start")]
-    for step in row.steps:
-        sentence += [" → ", dcc.Link(step.head, href=step.href, title=step.help, className="step")]
-    sentence.append(html.Span(f" → {row.end}", className="end"))
-    bar = html.Span(
-        className="bar" if share >= 0 else "bar bar-negative",
-        style={"width": f"{50 * abs(share):.2f}%", "left": "50%" if share >= 0 else f"{50 - 50 * abs(share):.2f}%"},
-    )
-    rank = html.Td(
-        str(row.rank) if row.proven else f"{row.rank}?",
-        className="rank",
-        title="proven: no path is larger" if row.proven else "not proven: a path that was not computed may be larger",
-    )
-    button = html.Button("without", className="take-away", title=f"The model without {row.sentence}",
-                         **{"data-without": row.key})  # fmt: skip
-    cells = [rank, html.Td(sentence, className="sentence"), html.Td(signed(row.value), className="number")]
-    return html.Tr([*cells, html.Td(html.Span(bar, className="track")), html.Td(button)])
+def _sentence(links: Links, chosen: Chosen, path: Path, said: str, end: str) -> list[Any]:
+    """The last head is opened at the target's position, the first one at the source's, seen from there."""
+    after = "".join(f" → {layer}.{head}" for layer, head in path.heads) + f" → {end}"
+    parts: list[Any] = [html.Span(said.removesuffix(after), className="start")]
+    for index, head in enumerate(path.heads):
+        place: dict[str, Any] = {}
+        name = f"{head[0]}.{head[1]}"
+        tip = f"Open head {name} on this text"
+        if index == len(path.heads) - 1:
+            place = {"position": chosen.position}
+            tip += f", where position {chosen.position} attends"
+        elif index == 0 and path.source_position is not None:
+            place = {"position": path.source_position, "direction": "from"}
+            tip += f", what attends to position {path.source_position}"
+        href = links.to("heads", checkpoint=chosen.checkpoint, text=chosen.text, head=head, **place)
+        parts += [" → ", dcc.Link(name, href=href, title=tip, className="step")]
+    return [*parts, html.Span(f" → {end}", className="end")]
 
 
 def head_columns(unit: str) -> list[dict[str, Any]]:
@@ -91,7 +100,7 @@ def head_columns(unit: str) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def effect_tables(effect: Effect, rows: Sequence[dict[str, Any]]) -> list[Any]:
+def effect_tables(effect: RemovalEffect) -> list[Any]:
     """The model, and the model without the head or path in two ways; and what it expects next."""
     titles = ("", "model", "without it: forward pass", "change", "without it: linear estimate", "change")
     head = html.Tr([html.Th(title, scope="col", className="number" if title else "") for title in titles])
@@ -106,7 +115,7 @@ def effect_tables(effect: Effect, rows: Sequence[dict[str, Any]]) -> list[Any]:
                 html.Td(_change(row, "linear"), className="number"),
             ]
         )
-        for row in rows
+        for row in effect.to_frame().to_dict("records")
     ]
     return [
         html.Table([html.Thead(head), html.Tbody(body)], className="effect"),

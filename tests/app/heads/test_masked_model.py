@@ -83,7 +83,8 @@ def test_it_fills_masks_with_and_without_a_head_and_continues_nothing(services: 
 
 
 def test_the_paths_page_says_what_is_predicted(services: Core):
-    assert "not the next one" in Paths(services).expand("masked", "a b").notes[0]
+    paths = Paths(services)
+    assert "not the next one" in paths.expanded(paths.values({"checkpoint": "masked", "text": "a b"})).notes[0]
 
 
 def test_its_training_curve_has_the_unigram_models_loss_beside_it(services: Core) -> None:

@@ -14,10 +14,9 @@ from playwright.sync_api import expect
 
 from aotlens.paths import Path as ModelPath
 from aotlens.paths import expand
+from aotlens.views.scores import N_PAIRS, cancellation, cell_says, counted
 from app.core import Core
-from app.core import score_words as why_words
 from app.core.errors import RequestError
-from app.core.score_words import plain, sentence, unit
 from app.core.scores import ScoreQuestion
 from app.core.settings import Settings
 from app.pages.heads import why
@@ -114,10 +113,11 @@ def test_what_has_no_score_is_refused_in_a_sentence(services: Core, tmp_path: Pa
     save_tiny(tmp_path, "tiny-threshold", phi="thresholded_softmax", threshold=0.05)
     core = Core.start(Settings(checkpoints=(tmp_path,), device="cpu"))
     linear = core.scores.explain(asked("tiny-linear"))
-    assert linear.against == "plain" and "no softmax" in linear.reason and unit(linear) == "nats"
+    assert linear.against == "plain" and "no softmax" in linear.reason and linear.score.words.unit == "nats"
     mean = core.scores.explain(asked("tiny-linear", against="mean"))
-    assert "above the mean over all keys" in why_words.about(mean)[1]
-    said = why_words.about(core.scores.explain(asked("tiny-threshold")))[1]
+    assert "above the mean over all keys" in cell_says(mean.score, mean.reason)[1]
+    threshold = core.scores.explain(asked("tiny-threshold"))
+    said = cell_says(threshold.score, threshold.reason)[1]
     assert "the softmax before the threshold" in said
 
 
@@ -130,7 +130,7 @@ def test_pairs_in_words(services: Core):
     token, quoted = ModelPath("token", (), 5), names[5].rpartition("@")[0]
 
     def said(key: ModelPath, query: ModelPath = token) -> str:
-        return plain(sentence(explained, (query, key)))
+        return explained.score.words.line((query, key))
 
     assert said(ModelPath("token", (), 2)).startswith(f"the key is {names[2].rpartition('@')[0]} itself; ")
     assert said(ModelPath("token", (), 2)).endswith(f"; the query is {quoted} itself")
@@ -141,10 +141,10 @@ def test_pairs_in_words(services: Core):
     )
     through = said(ModelPath("token", ((0, 1),), 1), ModelPath("token", ((0, 2),), 5))
     assert through == f"0.1 brought {names[1]} to the key; 0.2 brought {names[5]} from the query itself"
-    assert unit(explained) == "nats above the first token"
+    assert explained.score.words.unit == "nats above the first token"
     mean = services.scores.explain(asked(query=5, key=2, against="mean"))
-    assert plain(sentence(mean, (token, ModelPath("token", (), 4)))).startswith(f"other keys include {names[4]}; ")
-    assert unit(mean) == "nats above the average key"
+    assert mean.score.words.line((token, ModelPath("token", (), 4))).startswith(f"other keys include {names[4]}; ")
+    assert mean.score.words.unit == "nats above the average key"
 
 
 def test_a_path_to_other_keys_is_said_to_go_there(services: Core):
@@ -157,16 +157,16 @@ def test_a_path_to_other_keys_is_said_to_go_there(services: Core):
         path = ModelPath("token", ((0, head),), 0)
         arrivals = side.arrivals(path)
         here = bool(arrivals[2] >= arrivals[0])
-        text = plain(sentence(explained, (ModelPath("token", (), 5), path)))
+        text = explained.score.words.line((ModelPath("token", (), 5), path))
         assert ("to the key;" in text) == here and ("to the other key;" in text) == (not here)
         places.add(here)
     assert False in places
 
 
 def test_large_numbers_and_cancellation_in_words():
-    assert why_words.counted(81_225) == "81,225" and why_words.counted(35 * 10**18) == "3.5 · 10¹⁹"
-    assert why_words.cancellation(5.0, 2.0) == "" and "10.0 times" in why_words.cancellation(20.0, -2.0)
-    assert "add up to nothing" in why_words.cancellation(3.0, 0.0) and why_words.cancellation(0.0, 0.0) == ""
+    assert counted(81_225) == "81,225" and counted(35 * 10**18) == "3.5 · 10¹⁹"
+    assert cancellation(5.0, 2.0) == "" and "10.0 times" in cancellation(20.0, -2.0)
+    assert "add up to nothing" in cancellation(3.0, 0.0) and cancellation(0.0, 0.0) == ""
     assert explained_whole(()) == "" and "whole model: 0.1, 1.0" in explained_whole(((0, 1), (1, 0)))
 
 
@@ -190,10 +190,10 @@ def test_without_a_locked_entry_the_most_attended_key_is_taken(services: Core):
 
 def test_the_list_as_files(services: Core):
     question = asked(against=1)
-    top = services.scores.top(question, why.N_PAIRS)
+    top = services.scores.top(question, N_PAIRS)
     rows = list(csv.DictReader(io.StringIO(why.why_csv(services, question).content.decode())))
     assert [float(row["nats"]) for row in rows] == pytest.approx(top.values)
-    assert rows[0]["pair"] == why_words.line(services.scores.explain(question), top.pairs[0])
+    assert rows[0]["pair"] == top.sentences[0]
     content = json.loads(why.why_json(services, question).content)
     assert content["against"] == 1 and content["all_together"] == pytest.approx(top.total)
     assert [pair["nats"] for pair in content["pairs"]] == pytest.approx(top.values)
@@ -241,9 +241,9 @@ def test_lock_an_entry_ask_why_and_follow_a_head(open_page, services: Core):
     button.click()
     explained(page, "Why 1.2 attends from")
     question = asked()
-    top, first = services.scores.top(question, why.N_PAIRS), services.scores.explain(question)
+    top = services.scores.top(question, N_PAIRS)
     shown = page.locator("table.pairs tbody tr td:nth-child(2)").all_inner_texts()
-    assert shown == [why_words.line(first, pair) for pair in top.pairs]
+    assert shown == list(top.sentences)
     numbers = page.locator("table.pairs tbody tr td:first-child").all_inner_texts()
     assert [float(text.replace("−", "-")) for text in numbers] == pytest.approx(top.values, abs=0.005)
     written(page, "tab", "why")

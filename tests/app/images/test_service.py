@@ -241,7 +241,7 @@ def test_services_of_text_say_where_models_of_images_are_shown(image_core: Core)
         "distillation": lambda: services["distillation"].start(
             distillation.Order(checkpoint=name, corpus="", hidden=(4,), heads=None, seeds=1, tokens=100, costs=False)
         ),
-        "paths": lambda: services["paths"].expand(name, "a text"),
+        "paths": lambda: services["paths"].values({"checkpoint": name, "text": "a text"}),
         "subspaces": lambda: services["subspaces"].audits.start(AuditOrder(checkpoint=name, corpus="", draws=5)),
         "trigrams": lambda: services["trigrams"].describe(TrigramsState(checkpoint=name)),
     }

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
+from aotlens.views.paths import TOP, WITHOUT
 from app.pages.heads.address import ADDRESS as HEADS
 from app.pages.heads.address import HeadsState
 from app.pages.heads.ids import ids as heads
 from app.pages.paths.address import ADDRESS, PathsState
-from app.pages.paths.ids import PANELS, ids
+from app.pages.paths.ids import VIEWS, ids
 from app.pages.paths.service import Paths
 from app.shell import ids as shell
 from tests.app.conftest import SCHEMES, fits, focused, head_drawn, in_the_first_screen, query, seen, settled, written
@@ -41,9 +42,9 @@ def drawn(page: Page, n_paths: int = 20) -> None:
 def test_a_text_is_explained(open_page, paths: Paths):
     page = open_page(at(position=4))
     drawn(page)
-    question = paths.question(paths.expand("tiny-mhsa", SHORT), 4, None, None, "abs", 20)
-    assert query(page)["target"] == str(question.target) and query(page)["position"] == "4"
-    values = paths.top(question).values
+    chosen = paths.values({"checkpoint": "tiny-mhsa", "text": SHORT}, 4)
+    assert query(page)["target"] == str(chosen.target) and query(page)["position"] == "4"
+    values = paths.workshop.result(TOP, chosen).values
     first = page.locator("table.paths tbody tr").first
     assert f"{abs(values[0]):.3f}" in first.inner_text() and "→ logit" in first.inner_text()
     assert "Sum of paths − model logit" in page.locator(f"#{ids.SUM}").inner_text()
@@ -120,8 +121,8 @@ def test_take_a_path_and_a_head_away(open_page, paths: Paths):
         "() => document.getElementById('paths-without-title').textContent.startsWith('Without head')"
     )
     head = query(page)["without"]
-    question = paths.question(paths.expand("tiny-mhsa", SHORT), 4, None, None, "abs", 20)
-    forward = paths.without(question, head).frame.loc["logit", "forward"]
+    chosen = paths.values({"checkpoint": "tiny-mhsa", "text": SHORT}, 4, without=head)
+    forward = paths.workshop.result(WITHOUT, chosen).forward[0]
     assert f"{abs(forward):.3f}" in page.locator("table.effect").inner_text()
     expect(page.locator("table.paths .take-away[aria-pressed='true']")).to_have_count(0)
 
@@ -234,7 +235,7 @@ def test_a_new_text_is_run_and_one_that_is_too_long_is_refused(open_page):
 def test_nothing_sticks_out_at_800_pixels(open_page, scheme: str):
     page = open_page(at(without="1.0"), width=800, scheme=scheme)
     drawn(page)
-    for panel in PANELS:
+    for panel in VIEWS:
         seen(page, panel)
     fits(page)
 

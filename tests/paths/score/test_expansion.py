@@ -164,7 +164,7 @@ def check_sums(score: ScoreExpansion, terms: dict[tuple[Path, Path], float], lay
         sources[at] = sources.get(at, 0.0) + value
         last = tuple("{}.{}".format(*path.heads[-1]) if path.heads else path.start for path in (a, b))
         heads[last] = heads.get(last, 0.0) + value  # type: ignore[index, arg-type]
-    torch.testing.assert_close(score.by_pair_of_orders(), orders, rtol=0, atol=1e-9)
+    torch.testing.assert_close(score.by_pair_of_orders().values, orders, rtol=0, atol=1e-9)
     for sums, expected in ((score.by_source_pair(), sources), (score.by_head_pair(), heads)):
         for i, query in enumerate(sums.names):
             for j, key in enumerate(sums.names):
@@ -252,7 +252,7 @@ def test_the_default_contrast_is_the_one_of_phi(make: MakeModel, tokens: Tensor)
 def test_other_precisions_are_within_their_tolerance(make: MakeModel, tokens: Tensor, dtype: torch.dtype) -> None:
     expansion = expand(make(dtype, n_layers=4, bias=True), tokens)
     score = expansion.score((3, 1), 4, 2)
-    assert score.residual().within_tolerance and score.by_pair_of_orders().dtype == torch.float32
+    assert score.residual().within_tolerance and score.by_pair_of_orders().values.dtype == torch.float32
 
 
 def test_cells_that_there_are_not_are_refused(make: MakeModel, tokens: Tensor) -> None:

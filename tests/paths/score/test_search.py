@@ -91,7 +91,7 @@ def test_all_pairs_of_a_small_model_are_returned_when_asked_for(make: MakeModel,
     assert len(second.pairs) == second.n_pairs == 49 and second.complete and second.bound == 0
     assert second.remainder == pytest.approx(0, abs=1e-9) and len(set(second.pairs)) == 49
     frame = second.to_frame()
-    assert list(frame.columns[:3]) == ["rank", "query_source", "query_source_position"] and len(frame) == 49
+    assert list(frame.columns[:4]) == ["rank", "pair", "formula", "query_source"] and len(frame) == 49
 
 
 def test_bad_questions_are_refused(make: MakeModel, tokens: Tensor) -> None:

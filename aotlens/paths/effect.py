@@ -1,0 +1,103 @@
+"""What one prompt's prediction loses without a head or a path, with the names of its tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import Float64
+
+from aotlens.conventions import HeadLike
+from aotlens.paths.expansion import PathExpansion
+from aotlens.paths.intervention import without_head, without_path
+from aotlens.paths.path import Path
+from aotlens.paths.target import checked_position
+from aotlens.paths.words import end_words
+from aotlens.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_LIKELIEST = 5
+_QUANTITIES = {
+    "logit": "{end}",
+    "probability": "probability of {first}",
+    "loss": "loss on {next}, which came",
+    "mean_loss": "mean loss of the whole text",
+}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RemovalEffect(Result):
+    """A logit, its token's probability, and losses: of the model, and without a head or a path in two ways.
+
+    One entry a quantity; see `Intervention` for what `forward` and `linear` are.
+    """
+
+    without: str
+    """What is missing: head 1.0, or a path as a sentence."""
+    position: int
+    target: int | tuple[int, int]
+    quantities: tuple[str, ...]
+    """logit, probability, loss, mean_loss: those that there are."""
+    names: tuple[str, ...]
+    """The same with the tokens that they are of."""
+    units: tuple[str, ...]
+    """logits, probability or nats."""
+    clean: Float64[np.ndarray, " quantity"]
+    forward: Float64[np.ndarray, " quantity"]
+    linear: Float64[np.ndarray, " quantity"]
+    before: tuple[tuple[str, float], ...]
+    """The likeliest outputs of the model at the position, and their probabilities."""
+    after: tuple[tuple[str, float], ...]
+    """Those of a forward pass without it."""
+
+    @property
+    def headline(self) -> str:
+        return f"without {self.without}: {self.names[0]} {self.clean[0]:+.3f} → {self.forward[0]:+.3f} logits"
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a quantity: quantity, name, unit, clean, forward, linear."""
+        import pandas as pd
+
+        columns = ("clean", "forward", "linear")
+        said = {"quantity": self.quantities, "name": self.names, "unit": self.units}
+        return pd.DataFrame(said | {name: getattr(self, name) for name in columns})
+
+
+@torch.no_grad()
+def effect_without(
+    expansion: PathExpansion, removed: HeadLike | Path, position: int, target: int | tuple[int, int]
+) -> RemovalEffect:
+    """Run the prompt without a head (`without_head`) or a path (`without_path`), and say what that does at `position`.
+
+    `target` is an output, or (token, versus), the first's logit minus the second's. Raises `ValueError` as these do,
+    and for a position or an output that there is not.
+    """
+    at = checked_position(expansion.frozen, position)
+    if isinstance(removed, Path):
+        found, name = without_path(expansion, removed), expansion.describe(removed, target)
+    else:
+        found = without_head(expansion, removed)
+        layer, head = found.without  # type: ignore[misc]
+        name = f"head {layer}.{head}"
+    frame = found.to_frame(at, target)
+    said = {
+        "end": end_words(expansion.model, target),
+        "first": expansion.token_name(target[0] if isinstance(target, tuple) else target),
+        "next": expansion.token_name(expansion.tokens[at + 1]) if at + 1 < len(expansion.tokens) else "",
+    }
+
+    def likeliest(logits: torch.Tensor) -> tuple[tuple[str, float], ...]:
+        best = logits.softmax(-1).topk(min(_LIKELIEST, logits.numel()))
+        tokens = [expansion.output_text(token) for token in best.indices.tolist()]
+        return tuple(zip(tokens, best.values.tolist(), strict=True))
+
+    return RemovalEffect(
+        without=name, position=at, target=target, quantities=tuple(frame.index), units=tuple(frame["unit"]),
+        names=tuple(_QUANTITIES[quantity].format(**said) for quantity in frame.index),
+        before=likeliest(found.clean[at]), after=likeliest(found.forward[at]),
+        **{name: frame[name].to_numpy(dtype=float, copy=True) for name in ("clean", "forward", "linear")},
+    )  # fmt: skip

@@ -1,0 +1,145 @@
+"""One logit of a prompt, or a difference of two, as a few sums of its paths: by number of heads, by head, by source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float64
+
+from aotlens.paths.path import SourceName
+from aotlens.paths.residual import Residual
+from aotlens.paths.words import place_words
+from aotlens.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OfLogit(Result):
+    """The base of what is said of one logit. All values are logits."""
+
+    position: int
+    target: int | tuple[int, int]
+    """An output, or (token, versus): the first's logit minus the second's."""
+    end: str
+    """The same in words: `logit " Darcy"`."""
+    logit: float
+    """The model's own."""
+
+    @property
+    def unit(self) -> str:
+        """What a contribution is measured in."""
+        return unit_of(self.target)
+
+
+def unit_of(target: int | tuple[int, int]) -> str:
+    """What a contribution to a target is measured in."""
+    return "logits of difference" if isinstance(target, tuple) else "logits"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LogitByOrder(OfLogit):
+    """All paths by how many heads they pass: `values.sum()` is the logit."""
+
+    values: Float64[np.ndarray, " order"]
+    """What the paths with k heads add, k = 0 …"""
+    counts: tuple[int, ...]
+    """How many there are."""
+    sources: tuple[SourceName, ...]
+    """Where they start."""
+    n_pos: int
+    """Positions of the prompt."""
+    n_heads: int
+    """Heads of a layer."""
+    error: float
+    """Sum of all paths − the model's own logit."""
+
+    @property
+    def headline(self) -> str:
+        most = int(np.abs(self.values).argmax())
+        return f"paths through {most} heads add {self.values[most]:+.3f} of {self.logit:+.3f} logits"
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a number of heads: heads, paths, logits."""
+        import pandas as pd
+
+        return pd.DataFrame({"heads": range(len(self.values)), "paths": self.counts, "logits": self.values})
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LogitByHead(OfLogit):
+    """What passes through each head; a path through two heads counts for both.
+
+    `direct` are the paths on which a head is the last, its direct effect: with the paths without heads these add up to
+    the logit.
+    """
+
+    direct: Float64[np.ndarray, "layer head"]
+    through: Float64[np.ndarray, "layer head"]
+
+    @property
+    def headline(self) -> str:
+        layer, head = np.unravel_index(np.abs(self.through).argmax(), self.through.shape)
+        return f"most passes through head {layer}.{head}: {self.through[layer, head]:+.3f} of {self.logit:+.3f} logits"
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a head, the largest first: head, through, direct, and later, what later heads carry on."""
+        import pandas as pd
+
+        later = self.through - self.direct
+        later[-1] = 0.0  # the last layer's heads reach the logit directly only; rounding would show as −0.000
+        frame = pd.DataFrame(
+            {
+                "head": [f"{layer}.{head}" for layer, head in np.ndindex(*self.direct.shape)],
+                "through": self.through.ravel(),
+                "direct": self.direct.ravel(),
+                "later": later.ravel(),
+            }
+        )
+        return frame.sort_values("through", key=abs, ascending=False, kind="stable", ignore_index=True)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LogitBySource(OfLogit):
+    """All paths by where they start: `values.sum()` is the logit."""
+
+    names: tuple[SourceName, ...]
+    values: Float64[np.ndarray, "source pos"]
+    """Biases at the position where they are added."""
+    str_tokens: tuple[str, ...]
+    """Of the prompt; () without a tokenizer."""
+    first: str
+    """The (first) target's output in words."""
+    probability: float
+    """Of that output at the position."""
+    by_order: LogitByOrder
+    residual: Residual
+    """Of all positions and outputs."""
+
+    @property
+    def of_tokens(self) -> Float64[np.ndarray, " pos"]:
+        """What all paths from each position add, biases apart."""
+        total: np.ndarray = self.values[[name != "bias" for name in self.names]].sum(0)
+        return total
+
+    @property
+    def of_biases(self) -> float:
+        """What all paths from biases add."""
+        return float(self.values[[name == "bias" for name in self.names]].sum())
+
+    @property
+    def headline(self) -> str:
+        most = int(np.abs(self.of_tokens).argmax())
+        return f"{place_words(self.str_tokens, most)} brings {self.of_tokens[most]:+.3f} of {self.logit:+.3f} logits"
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a position: source_position, its token, and what all paths from each source there add, in logits."""
+        import pandas as pd
+
+        columns: dict[str, object] = {"source_position": range(self.values.shape[1])}
+        if self.str_tokens:
+            columns["str_token"] = self.str_tokens
+        return pd.DataFrame(columns | dict(zip(self.names, self.values, strict=True)))

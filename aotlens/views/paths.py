@@ -1,0 +1,249 @@
+"""A logit as a sum over paths, and what is left without one of them, as views."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aotlens.conventions import describe
+from aotlens.views.calls import Call, Load, call, make
+from aotlens.views.view import About, View
+
+if TYPE_CHECKING:
+    from aotlens.paths import (
+        LogitByHead,
+        LogitByOrder,
+        LogitBySource,
+        RemovalEffect,
+        Sankey,
+        TopPaths,
+    )
+
+#: How a ranking is named, where a bound stands.
+SENSES = {"abs": "in size", "pos": "for it", "neg": "against it"}
+#: Links that are drawn, and nodes that a search may expand.
+LINKS, BUDGET = 40, 1000
+
+_EXPANSION = "A Mathematical Framework for Transformer Circuits (Elhage et al. 2021), path expansion"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prompt:
+    """A text in a model, expanded into paths."""
+
+    checkpoint: str
+    text: str
+    budget: int = BUDGET
+    """How many nodes a search for the largest may expand."""
+
+    @property
+    def expansion(self) -> Call:
+        """All paths of the prompt."""
+        made = call("aotlens.paths.expand", Load(self.checkpoint), self.text, split_sources=True)
+        return made.named("expansion")
+
+    def of(self, method: str, *args: Any, **options: Any) -> Call:
+        """A method of the expansion: work that is worth remembering."""
+        return Call(self.expansion.part(method), args, options)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen(Prompt):
+    """One logit of a prompt, which of its paths are listed, and what is taken away."""
+
+    position: int
+    target: int
+    """A token."""
+    versus: int | None = None
+    """The token whose logit is subtracted."""
+    by: str = "abs"
+    k: int = 20
+    through: str | None = None
+    """The head that every listed path passes, `1.0`; None: all paths count."""
+    without: str | None = None
+    """The head, `1.0`, or the path, `token@4-0.2-1.3`, that is taken away."""
+    links: int = LINKS
+
+    @property
+    def logit(self) -> int | tuple[int, int]:
+        """The target as the library takes it."""
+        return self.target if self.versus is None else (self.target, self.versus)
+
+    def file(self, what: str) -> str:
+        """What a file of `what` is called."""
+        return f"{self.checkpoint}-paths-{what}-after-{self.position}"
+
+
+def summary(result: LogitBySource) -> str:
+    """The logit, where it stands, how likely its token is, and what biases bring."""
+    here = describe(result.str_tokens[result.position])
+    said = (
+        f"After {here} at position {result.position}: {result.end} = {signed(result.logit)}, "
+        f"probability of {result.first} {percent(result.probability)}."
+    )
+    return f"{said} Of the logit, biases bring {signed(result.of_biases)}." if "bias" in result.names else said
+
+
+def total(result: LogitBySource) -> str:
+    """Whether the paths add up."""
+    all_of_them, here = result.residual, result.by_order.error
+    verdict = (
+        "" if all_of_them.within_tolerance else " This is above the tolerance: don't trust the paths of this text."
+    )
+    return (
+        f"Sum of paths − model logit: {f'{here:+.1e}' if here else '0'} logits here; at most {all_of_them.largest:.1e} "
+        f"over all positions and tokens (tolerance {all_of_them.tolerance:.1e}: rounding).{verdict}"
+    )
+
+
+def _says_orders(chosen: Chosen, result: LogitByOrder) -> str:
+    n = len(result.values) - 1
+    return (
+        f"{sum(result.counts):,} paths in all: {' + '.join(result.sources)}, at {result.n_pos} positions, through {n} "
+        f"layer{'s' if n > 1 else ''} of {result.n_heads} heads."
+    )
+
+
+def _says_top(chosen: Chosen, found: TopPaths) -> str:
+    """Which ranks are proven, what is left, and how large a path that isn't listed can be."""
+    n = len(found.paths)
+    ranks = f"All {n} ranks are proven" if found.complete else f"The first {found.n_proven} of {n} ranks are proven"
+    if not found.complete and not found.n_proven:
+        ranks = f"None of the {n} ranks is proven"
+    which = "" if found.through is None else f" through head {chosen.through}"
+    several = f" among {found.n_paths:,} paths{which} ({found.n_evaluated:,} computed)"
+    together = "" if found.through is None else f" All of them together: {signed(found.total)} {found.unit}."
+    rest = found.n_paths - n
+    if not rest:
+        return f"{ranks}{several}: these are all paths there are.{together}"
+    return (
+        f"{ranks}{several}.{together} Listed: {signed(found.total - found.remainder)}; the other {rest:,} together: "
+        f"{signed(found.remainder)} {found.unit}. No single one of them is more than {found.bound:.3f} "
+        f"{SENSES[found.by]}."
+    )
+
+
+def _says_flow(chosen: Chosen, found: Sankey) -> str:
+    n = len(found.values)
+    return f"The {n} largest of {found.n_links:,} links, {found.shown:.0%} of the flow in size; the rest isn't drawn."
+
+
+def _says_heads(chosen: Chosen, found: LogitByHead) -> str:
+    return f"{found.headline[0].upper()}{found.headline[1:]}."
+
+
+def _says_effect(chosen: Chosen, effect: RemovalEffect) -> str:
+    return f"{effect.headline[0].upper()}{effect.headline[1:]}."
+
+
+def _without(chosen: Chosen) -> Call:
+    what = chosen.without or ""
+    removed = what if what[:1].isdecimal() else make("aotlens.paths.Path.named", what)
+    given = chosen.expansion, removed, chosen.position, chosen.logit
+    return call("aotlens.paths.effect_without", *given).running()
+
+
+def _view(name: str, title: str, about: About, method: str, caption: Any, **rest: Any) -> View:
+    """A view of one logit: what a method of the expansion gives at the position for the target."""
+    usual = {
+        "call": lambda chosen: chosen.of(method, chosen.position, chosen.logit),
+        "file": lambda chosen: chosen.file(name),
+    }
+    return View(name=name, title=title, about=about, caption=caption, **{**usual, **rest})
+
+
+SOURCES = _view(
+    "sources",
+    "Text and target",
+    About(
+        text="A logit is a sum over paths: a token (or position, or bias) and the heads that carry it to the output, "
+        "one after another. Attention patterns and norm scales are frozen as they are on this text. Click a token to "
+        "explain what is predicted there. Shading: what all paths that start at a token add to the chosen logit "
+        "(blue) or take from it (orange). The address in your browser holds everything you choose here.",
+        formula="logits = Π (Id + Σₕ Aʰ ⊗ W_OVʰ) applied to the tokens, then W_U",
+        source=_EXPANSION,
+    ),
+    "logit_by_source",
+    lambda chosen, result: f"{summary(result)} {total(result)}",
+    pictured=False,
+)
+ORDERS = _view(
+    "orders",
+    "By number of heads",
+    About(text="All paths by the number of heads that they pass. The bars add up to the logit."),
+    "logit_by_order",
+    _says_orders,
+)
+TOP = _view(
+    "top",
+    "Largest paths",
+    About(
+        text="Single paths. Click a head to see its attention on this text, or “without” to run the model without the "
+        "path. A path carries what is moved; where a head looks is frozen. So a head that only steers where a later "
+        "one looks, as a previous-token head does for an induction head, is on no large path: take the head itself "
+        "away to see it.",
+        formula="A²(n, j) A¹(j, i) · x(i) W_OV¹ W_OV² W_U[target], for a path from token i through two heads",
+        source=_EXPANSION,
+    ),
+    "top",
+    _says_top,
+    call=lambda chosen: chosen.of(
+        "top", chosen.k, chosen.position, chosen.logit, chosen.by,
+        **({} if chosen.through is None else {"through": chosen.through}), budget=chosen.budget,
+    ),
+    file=lambda chosen: chosen.file("top" if chosen.through is None else f"top-through-{chosen.through}"),
+    pictured=False,
+)  # fmt: skip
+HEADS = _view(
+    "heads",
+    "Heads",
+    About(
+        text="Sums of paths by head. Click a head to run the model without it (again: with it), or its sum to list "
+        "the paths through it; on the keyboard, arrow keys and Enter.",
+    ),
+    "logit_by_head",
+    _says_heads,
+    pictured=False,
+)
+FLOW = _view(
+    "flow",
+    "Flow",
+    About(
+        text="The same paths, joined: tokens on the left, heads by layer, the logit on the right. The width of a link "
+        "is the size of all paths that use it; blue adds to the logit, orange takes away. Flows of both signs can "
+        "cancel.",
+    ),
+    "sankey",
+    _says_flow,
+    call=lambda chosen: chosen.of("sankey", chosen.position, chosen.logit, max_links=chosen.links),
+)
+WITHOUT = _view(
+    "without",
+    "Without a head or a path",
+    About(
+        text="The model is run again without the head (its output is zero at every position) or the path (each head "
+        "on it reads the stream without it). This forward pass computes patterns and norm scales anew; the linear "
+        "estimate keeps them frozen. Where the two differ, the effect goes through patterns (where heads look) and "
+        "scales.",
+    ),
+    "",
+    _says_effect,
+    call=_without,
+    file=lambda chosen: chosen.file(f"without-{chosen.without}"),
+    missing=lambda chosen: (
+        None if chosen.without else "Click “without” beside a path, or a head in the table of heads."
+    ),
+    pictured=False,
+)
+
+
+def signed(value: float, digits: int = 3) -> str:
+    """With its sign, a minus as long as a plus: `+1.840`, `−0.400`; what rounds to nothing is `+0.000`."""
+    return f"{round(value, digits) + 0.0:+.{digits}f}".replace("-", "−")
+
+
+def percent(share: float) -> str:
+    """A probability for people."""
+    if share >= 0.01:
+        return f"{share:.1%}"
+    return f"{share:.2g}" if share < 1e-5 else f"{100 * share:.2g}%"

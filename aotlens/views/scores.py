@@ -1,0 +1,189 @@
+"""Why a head attends where it does, as views: one attention score as a sum over pairs of paths."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aotlens.conventions import Head
+from aotlens.views.calls import Call
+from aotlens.views.paths import Prompt, signed
+from aotlens.views.view import About, View
+
+if TYPE_CHECKING:
+    from aotlens.paths import PairSums, ScoreExpansion, TopPairs, Trace
+
+#: Pairs of paths that are listed.
+N_PAIRS = 20
+#: From this many times their sum on, terms are said to cancel.
+_CANCELS = 3.0
+#: Numbers from here on are said as powers of ten.
+_LARGE = 10**9
+
+_COMPOSITION = "A Mathematical Framework for Transformer Circuits (Elhage et al. 2021), QK circuits with composition"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChosenScore(Prompt):
+    """One attention score of a prompt."""
+
+    head: Head
+    query: int
+    key: int
+    against: int | str | None
+    """What it is compared with: "mean", another key, or None for the score itself."""
+    reason: str = ""
+    """Why it is compared with what nobody has chosen, a sentence."""
+    said: str = ""
+    """What was taken in the place of what there is not, a sentence."""
+
+    @property
+    def score(self) -> Call:
+        """The score as a sum over pairs of paths."""
+        return self._of_cell("score").named("score")
+
+    @property
+    def trace(self) -> Call:
+        """The cells behind its cell."""
+        return self._of_cell("trace")
+
+    def _of_cell(self, method: str) -> Call:
+        return self.of(method, self.head, self.query, self.key, against=self.against).running()
+
+    def file(self, what: str) -> str:
+        """What a file of `what` is called."""
+        layer, head = self.head
+        return f"{self.checkpoint}-score-{layer}.{head}-{self.query}-{self.key}-{what}"
+
+
+def cell_says(score: ScoreExpansion, reason: str) -> list[str]:
+    """How much the query attends to the key, what is explained, and why that."""
+    weight = score.attention
+    share = f"{weight:.1%} of its attention" if score.log_probability is not None else f"a weight of {weight:.4g}"
+    compared = f"{_compared(score)} {reason}".strip()
+    return [f"The query gives the key {share}; the score is {signed(score.score, 2)}.", compared]
+
+
+def _compared(score: ScoreExpansion) -> str:
+    value, normalised = signed(score.value, 2), score.log_probability is not None
+    if score.against is None:
+        return "Explained is the score itself."
+    if score.against == "mean":
+        if not normalised:
+            return f"Explained is how far it is above the mean over all keys that the query sees: {value} nats."
+        text, softmax = f"Explained is how far it is above the average key's: {value} nats", "log P(key) + H(P)"
+    else:
+        other = "the first token" if score.against == 0 else score.words.at(int(score.against))
+        text, softmax = f"Explained is how far it is above that of {other}: {value} nats", "log P(key) − log P(other)"
+        if not normalised:
+            return f"{text}."
+    end = " with P the softmax before the threshold: the pattern itself may be 0 there."
+    return f"{text}, {softmax}{end if score.contrast.before_threshold else '.'}"
+
+
+def pairs_say(top: TopPairs) -> str:
+    """What is listed, what all others add, and what is proven of the ranks."""
+    n = len(top.pairs)
+    ranks = f"All {n} ranks are proven" if top.complete else f"The first {top.n_proven} of {n} ranks are proven"
+    rest, everything = top.n_pairs - n, signed(top.total, 2)
+    if not rest:
+        return f"{ranks}; these are all pairs there are. All together: {everything} nats."
+    return (
+        f"{ranks}. Listed: {signed(top.total - top.remainder, 2)}; the other {counted(rest)} pairs together: "
+        f"{signed(top.remainder, 2)}; all together: {everything} nats."
+    )
+
+
+def cancellation(size: float, total: float) -> str:
+    """That terms cancel, where they do largely; `size` is Σ|term| over pairs of last heads."""
+    if size < _CANCELS * abs(total) or not size:
+        return ""
+    times = f"{size / abs(total):.1f} times what they add up to" if total else "and they add up to nothing"
+    return f"Much cancels: by last heads, pairs are {size:.1f} nats in size, {times}."
+
+
+def _says_trace(chosen: ChosenScore, trace: Trace) -> str:
+    left = f"; {trace.n_not_followed} more are not followed" if trace.n_not_followed else ""
+    return f"{trace.headline}{left}."
+
+
+def _says_sums(chosen: ChosenScore, sums: PairSums) -> str:
+    return f"All pairs together: {signed(sums.total, 2)} {sums.unit}."
+
+
+SCORE = View(
+    name="score",
+    title="Attention score",
+    about=About(
+        text="A score is bilinear in the query's and the key's stream, and each is a sum of paths, with patterns and "
+        "norms of earlier layers as they are on this text: so the score is a sum over pairs of paths, exactly. A "
+        "softmax ignores what all keys share, so what a key is compared with is taken off on the key side. Click a "
+        "token of the first row to choose the query, one of the second to choose the key. Shading: what the paths of "
+        "that side that start at a token bring, times the whole other side; either row adds up to what is explained.",
+        formula="score(i, j) = Σ ⟨q_a, k_b⟩ / √d_head over pairs of a path a to the query and a path b to the key",
+        source=_COMPOSITION,
+    ),
+    call=lambda chosen: chosen.score,
+    caption=lambda chosen, score: " ".join(cell_says(score, chosen.reason)),
+    file=lambda chosen: chosen.file("sides"),
+    pictured=False,
+)
+PAIRS = View(
+    name="pairs",
+    title="Largest pairs",
+    about=About(
+        text="Single pairs of paths: one to the key, one to the query. A head's name leads to its own entry on Heads. "
+        "Ranks are proven unless a question mark says that they are not.",
+        formula="term(a, b) = ⟨q_a, Σₖ cₖ k_b(k)⟩ / √d_head;  c = 1 at the key, less what it is compared with",
+        source=_COMPOSITION,
+    ),
+    call=lambda chosen: Call(chosen.score.part("top"), (N_PAIRS,), {"budget": chosen.budget}),
+    caption=lambda chosen, top: pairs_say(top),
+    file=lambda chosen: chosen.file("pairs"),
+    pictured=False,
+)
+TRACE = View(
+    name="trace",
+    title="Trace",
+    about=About(
+        text="The cells behind the cell: each is split twice, by what made its query and by what made its keys, into "
+        "sources and cells of earlier layers. The width of a link is its share of its side in size, orange is the "
+        "query side, blue the key side, dashed is negative. Terms of different cells are not to be added or "
+        "multiplied: behind the first they are of first order. Point at a box for what is known of it; click one to "
+        "explain that cell instead.",
+        formula="share = |term| ÷ Σ|term| of one side of one cell",
+        source="The query side's cells are (h′, query, m); the key side's (h′, k, m), for every key k, times δₖⱼ − wₖ",
+    ),
+    call=lambda chosen: chosen.trace,
+    caption=_says_trace,
+    file=lambda chosen: chosen.file("trace"),
+)
+
+
+def _sums(by: str, title: str, groups: str, method: str) -> View:
+    text = (
+        f"All pairs of paths by {groups}: rows are the query side, columns the key side; the entries add up to the "
+        "score."
+    )
+    return View(
+        name=f"by-{by}",
+        title=title,
+        about=About(text=text),
+        call=lambda chosen: chosen.score.method(method),
+        caption=_says_sums,
+        file=lambda chosen: chosen.file(f"by-{by}"),
+    )
+
+
+_HEADS = "the last head on either side (paths without heads by where they start)"
+BY_HEADS = _sums("heads", "By last heads", _HEADS, "by_head_pair")
+BY_SOURCES = _sums("sources", "By sources", "where their two paths start", "by_source_pair")
+BY_ORDERS = _sums("orders", "By numbers of heads", "how many heads their two paths pass", "by_pair_of_orders")
+
+
+def counted(number: int) -> str:
+    """A number of pairs: 81,205, or 3.5 · 10¹⁹."""
+    if number < _LARGE:
+        return f"{number:,}"
+    digits, _, power = f"{number:.1e}".partition("e+")
+    return f"{digits} · 10{power.lstrip('0').translate(str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
