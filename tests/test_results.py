@@ -26,6 +26,7 @@ NOT_RESULTS = {
     "Side",
     "Kronecker",
     "KroneckerSum",
+    "Wires",
     "Task",
     "LinearSubspaces",
     "Spheres",
