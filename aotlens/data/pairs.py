@@ -59,6 +59,8 @@ class PromptPairs:
     pairs: tuple[Pair, ...]
     str_tokens: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] | None = None
     """Of each pair one string a token, of the clean and of the corrupted prompt; None without a tokenizer."""
+    answer_words: tuple[tuple[str, str], ...] | None = None
+    """Of each pair the answer and the wrong answer in words; None without a tokenizer."""
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -68,15 +70,16 @@ class PromptPairs:
 
     def __getitem__(self, rows: slice) -> PromptPairs:
         """Some of the pairs."""
-        return PromptPairs(
-            pairs=self.pairs[rows], str_tokens=None if self.str_tokens is None else self.str_tokens[rows]
-        )
+        return self.at(range(len(self))[rows])
 
     def at(self, rows: Iterable[int]) -> PromptPairs:
         """Those of these numbers."""
         chosen = [int(row) for row in rows]
-        words = None if self.str_tokens is None else tuple(self.str_tokens[row] for row in chosen)
-        return PromptPairs(pairs=tuple(self.pairs[row] for row in chosen), str_tokens=words)
+        pairs = tuple(self.pairs[row] for row in chosen)
+        if self.str_tokens is None or self.answer_words is None:
+            return PromptPairs(pairs=pairs)
+        words = tuple(self.str_tokens[row] for row in chosen)
+        return PromptPairs(pairs=pairs, str_tokens=words, answer_words=tuple(self.answer_words[row] for row in chosen))
 
     def __repr__(self) -> str:
         lengths = sorted({len(prompt) for pair in self for prompt in (pair.clean, pair.corrupted)})
@@ -251,11 +254,17 @@ def _of(made: Sequence[Pair], model: Any) -> PromptPairs:
     if not made:
         raise ValueError("pairs: expected at least one pair, got none.")
     tokenizer = None if model is None else model.tokenizer
-    words = None if tokenizer is None else tuple(
-        (tuple(tokenizer.str_tokens(pair.clean.tolist())), tuple(tokenizer.str_tokens(pair.corrupted.tolist())))
-        for pair in made
-    )  # fmt: skip
-    return PromptPairs(pairs=tuple(made), str_tokens=words)
+    if tokenizer is None:
+        return PromptPairs(pairs=tuple(made))
+
+    def words(ids: Sequence[int]) -> tuple[str, ...]:
+        return tuple(tokenizer.str_tokens(list(ids)))
+
+    return PromptPairs(
+        pairs=tuple(made),
+        str_tokens=tuple((words(pair.clean.tolist()), words(pair.corrupted.tolist())) for pair in made),
+        answer_words=tuple((words([pair.answer])[0], words([pair.wrong])[0]) for pair in made),
+    )
 
 
 def _fields(row: Any) -> dict[str, Any]:

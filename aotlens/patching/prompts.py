@@ -13,19 +13,15 @@ def pair_of(
     model: AttentionOnlyTransformer, clean: str, corrupted: str, answer: str = "", wrong: str = ""
 ) -> PromptPairs:
     """One pair of texts. Without an answer it is what the model says first after the clean prompt, without a wrong
-    answer what it says first after the corrupted one.
+    answer what it says first after the corrupted one; where that is the same, the output whose logit the prompt raises
+    most over the other prompt.
 
-    Raises `ValueError` as `PromptPairs.from_texts`, and where the model says the same after both.
+    Raises `ValueError` as `PromptPairs.from_texts`.
     """
     require_ours(model, "pair_of")
-    given = [
-        said or int(model(model.to_tokens(text))[0, -1].argmax())
-        for text, said in ((clean, answer), (corrupted, wrong))
-    ]  # fmt: skip
+    ends = [model(model.to_tokens(text))[0, -1] for text in (clean, corrupted)]
+    given: list[str | int] = [said or int(end.argmax()) for said, end in zip((answer, wrong), ends, strict=True)]
     if given[0] == given[1] and not (answer and wrong):
-        said = model.to_str_tokens([given[0]])[0] if isinstance(given[0], int) else given[0]
-        raise ValueError(
-            f"the model says {said!r} after both prompts; give the answer and the wrong answer that it is to be asked "
-            "for, a token each."
-        )
+        change = ends[0] - ends[1]
+        given = [answer or int(change.argmax()), wrong or int(change.argmin())]
     return PromptPairs.from_texts(model, [(clean, corrupted, *given)])

@@ -56,6 +56,8 @@ class Patched(Result):
     """Of the prompts that are run, the tokens that all of them have, and "" where they differ; where cells are single
     positions."""
     clusters: tuple[str, ...] | None = None
+    outputs: tuple[str, str] | None = None
+    """Of a single pair the answer and the wrong answer in words; None for several, or without a tokenizer."""
 
     @property
     def values(self) -> Float64[np.ndarray, "*cell"]:
@@ -164,6 +166,7 @@ def patch(
         positions=places,
         str_tokens=shared_words(pairs, direction) if by_position else (),
         clusters=pairs.clusters,
+        outputs=pairs.answer_words[0] if len(pairs) == 1 and pairs.answer_words else None,
     )
 
 

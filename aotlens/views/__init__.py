@@ -28,7 +28,7 @@ from importlib import import_module
 
 from aotlens.views.calls import Call, Load, Part, Workshop, call, make
 from aotlens.views.family import Asked, Choice, Family, TextParameter
-from aotlens.views.view import About, Parameter, Values, View
+from aotlens.views.view import About, Parameter, Values, View, pass_cost
 
 __all__ = [
     "FAMILIES",
@@ -47,6 +47,7 @@ __all__ = [
     "call",
     "family",
     "make",
+    "pass_cost",
 ]
 
 #: The modules here that have a `FAMILY`, each by its family's name: to list them costs no import.

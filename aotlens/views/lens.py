@@ -10,7 +10,7 @@ import numpy as np
 
 from aotlens.views.calls import Call, Load, Part, call
 from aotlens.views.family import Family, TextParameter
-from aotlens.views.view import About, Parameter, View
+from aotlens.views.view import About, Parameter, View, pass_cost
 
 if TYPE_CHECKING:
     from aotlens.checkpoints import CheckpointInfo
@@ -31,6 +31,11 @@ class Chosen:
     answer: str
     wrong: str
     layer: int
+
+    def cost(self, n_passes: float, read_outs: float = 0.0) -> float:
+        """Operations of so many passes over the text, and of reading it out so often."""
+        n_pos, model = min(len(self.text) // 3 + 2, int(self.model["n_ctx"])), self.model
+        return n_passes * pass_cost(model, n_pos) + 2.0 * read_outs * n_pos * model["d_model"] * model["d_vocab"]
 
     @property
     def at(self) -> int:
@@ -109,6 +114,7 @@ LENS = View(
     ),
     call=lambda chosen: call("aotlens.paths.logit_lens", Load(chosen.checkpoint), chosen.text),
     caption=_says,
+    cost=lambda chosen: chosen.cost(1, chosen.model["n_layers"] + 1),
     file=lambda chosen: f"lens-{chosen.checkpoint}-stream",
 )
 HEADS = View(
@@ -123,6 +129,7 @@ HEADS = View(
     ),
     call=lambda chosen: call("aotlens.paths.head_lens", Load(chosen.checkpoint), chosen.text, chosen.at),
     caption=_says_heads,
+    cost=lambda chosen: chosen.cost(2, chosen.model["n_layers"] * chosen.model["n_heads"]),
     file=lambda chosen: f"lens-{chosen.checkpoint}-heads",
     missing=_missing_position,
 )
@@ -143,6 +150,7 @@ JACOBIAN = View(
         at=chosen.at,
     ),
     caption=_says_jacobian,
+    cost=lambda chosen: chosen.cost(4 + chosen.model["n_layers"], 1),
     file=lambda chosen: f"lens-{chosen.checkpoint}-jacobian",
     missing=_missing_jacobian,
 )  # fmt: skip

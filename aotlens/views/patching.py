@@ -10,7 +10,7 @@ import numpy as np
 
 from aotlens.views.calls import Call, Load, call, make
 from aotlens.views.family import Choice, Family, TextParameter
-from aotlens.views.view import About, Parameter, View
+from aotlens.views.view import About, Parameter, View, pass_cost
 
 if TYPE_CHECKING:
     from aotlens.checkpoints import CheckpointInfo
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 N_PAIRS, LENGTH = 32, 24
 #: Cells that are patched beside the estimate.
 CHECKED = 20
+
+#: What a cell costs in passes: later layers and positions alone run again; of an edge every head reads three streams.
+_STREAMS_COST, _HEADS_COST, _EDGES_COST = 0.15, 0.5, 3.0
 
 CLEAN, CORRUPTED = "Mr. Darcy met Elizabeth. Then Mr.", "Mr. Collins met Elizabeth. Then Mr."
 PAIRS = {
@@ -100,6 +103,21 @@ class Chosen:
         return min(LENGTH, int(self.model["n_ctx"]) - 2)
 
     @property
+    def n_pos(self) -> int:
+        """About how many positions a prompt has: tokens have some three characters."""
+        length = {"prompts": max(len(self.clean), len(self.corrupted)) // 3 + 2}.get(self.pairs, self.length + 2)
+        return min(length, int(self.model["n_ctx"]))
+
+    def cost(self, n_passes: float) -> float:
+        """Operations of so many passes over all pairs."""
+        return n_passes * (1 if self.pairs == "prompts" else N_PAIRS) * pass_cost(self.model, self.n_pos)
+
+    @property
+    def n_heads(self) -> int:
+        """Of all layers."""
+        return int(self.model["n_layers"]) * int(self.model["n_heads"])
+
+    @property
     def options(self) -> dict[str, str]:
         """What all views take."""
         return {"metric": self.metric, "direction": self.direction}
@@ -143,8 +161,9 @@ def _says(chosen: Chosen, result: Patched) -> str:
     clean, corrupted = float(result.clean.mean()), float(result.corrupted.mean())
     base, verb = (1.0, "takes most away") if chosen.direction == "noising" else (0.0, "restores most")
     place = np.unravel_index(int(np.abs(result.restored - base).argmax()), result.restored.shape)
+    asked = f"Answer ‹{result.outputs[0]}›, wrong answer ‹{result.outputs[1]}›. " if result.outputs else ""
     said = (
-        f"{METRICS[chosen.metric].capitalize()}: {clean:.3f} {result.unit} clean, {corrupted:.3f} corrupted"
+        f"{asked}{METRICS[chosen.metric].capitalize()}: {clean:.3f} {result.unit} clean, {corrupted:.3f} corrupted"
         f"{'' if len(result.clean) == 1 else f', means over {len(result.clean)} pairs'}. Of all cells "
         f"{_cell(result, tuple(int(at) for at in place))} {verb}: with it patched {result.values[place]:.3f}, a share "
         f"of {result.restored[place]:.2f} of the way from corrupted to clean"
@@ -218,6 +237,7 @@ STREAM = View(
     file=lambda chosen: _file(chosen, chosen.stream if chosen.by == "exact" else f"{chosen.stream}-estimate"),
     missing=_missing_stream,
     picks="position = x",
+    cost=lambda chosen: chosen.cost(_STREAMS_COST * int(chosen.model["n_layers"]) * chosen.n_pos),
 )
 OF_HEADS = View(
     name="by-head",
@@ -240,6 +260,7 @@ OF_HEADS = View(
     file=lambda chosen: _file(chosen, chosen.heads),
     missing=_missing_position,
     picks="head = y.x",
+    cost=lambda chosen: chosen.cost(_HEADS_COST * chosen.n_heads),
 )
 ESTIMATE = View(
     name="estimate",
@@ -255,6 +276,7 @@ ESTIMATE = View(
         "aotlens.patching.attribution", *chosen.made, chosen.heads, check=CHECKED, **chosen.options
     ),
     caption=_says_estimate,
+    cost=lambda chosen: chosen.cost(4 + _HEADS_COST * CHECKED),
     file=lambda chosen: _file(chosen, f"{chosen.heads}-estimate"),
     missing=_missing_heads,
 )
@@ -277,6 +299,7 @@ EDGES = View(
         else call("aotlens.patching.attribute_edges", *chosen.made, check=CHECKED, **chosen.options)
     ),
     caption=lambda chosen, result: f"{result.headline[0].upper()}{result.headline[1:]}.",
+    cost=lambda chosen: chosen.cost(_EDGES_COST * (3 * chosen.n_heads if chosen.head else CHECKED + 15)),
     file=lambda chosen: _file(chosen, "edges"),
 )
 CIRCUIT = View(

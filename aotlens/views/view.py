@@ -61,6 +61,15 @@ class Parameter:
         return value
 
 
+def pass_cost(model: Mapping[str, Any], n_pos: int) -> float:
+    """About how many operations a model's layers take for one prompt, by its configuration: two for each weight and
+    position, and for each pair of positions what patterns and values take."""
+    n_layers, d_model = int(model["n_layers"]), int(model["d_model"])
+    width = int(model["n_heads"]) * int(model.get("d_head") or d_model // int(model["n_heads"]))
+    weights = 4 * d_model * width + 2 * d_model * int(model.get("d_mlp") or 0)
+    return 2.0 * n_layers * n_pos * (weights + 2 * n_pos * width)
+
+
 @dataclass(frozen=True, kw_only=True)
 class View:
     """One analysis: the call that gives its result, and what is said of it. `values` are what was chosen.
