@@ -10,7 +10,7 @@ from app.pages.paths.service import CELL, Paths
 from app.shell import ids as shell
 from app.shell.browser import Browser
 from app.shell.page import Page
-from app.shell.props import children, inside, props, stores, values
+from app.shell.props import inside, props, stores, values
 
 PAGE = Page(
     title="Paths",
@@ -29,7 +29,7 @@ PAGE = Page(
         Browser("useCell", inputs=props("cellClicked", click=shell.table(ids.HEADS)), at_first=False),
         Browser(
             "show",
-            inputs=stores(without=ids.TAKEN, strip=shell.drawn(ids.STRIP)) | children(table=shell.body(ids.TOP)),
+            inputs=stores(without=ids.TAKEN, strip=shell.drawn(ids.STRIP), paths=shell.drawn(ids.PATHS)),
         ),
         Browser(
             "openScore", inputs=stores(prompt=ids.PROMPT) | values(of=ids.OF), outputs=stores(prompt=ids.SCORE_PROMPT)

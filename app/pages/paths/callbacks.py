@@ -50,7 +50,7 @@ def _show_logit(app: App, paths: Paths) -> None:
     def list_paths(chosen: Chosen, top: Any) -> dict[str, Any]:
         title = VIEWS[ids.TOP].title + ("" if chosen.through is None else f" through {chosen.through}")
         caption = VIEWS[ids.TOP].caption(chosen, top)
-        return {"body": path_table(paths.core.links, chosen, top), "caption": caption, "title": title}
+        return {"rows": [path_table(paths.core.links, chosen, top)], "caption": caption, "title": title}
 
     def list_heads(chosen: Chosen, heads: Any) -> dict[str, Any]:
         return {"columns": head_columns(heads.unit), "rows": heads.to_frame().to_dict("records")}
@@ -81,7 +81,8 @@ def _show_logit(app: App, paths: Paths) -> None:
             reads=lambda chosen: (chosen.by, chosen.k, chosen.through),
         ),
         ids.TOP: Own(
-            view=VIEWS[ids.TOP], draw=list_paths, parts=("body", "caption", "title"), empty={"title": "Largest paths"}
+            view=VIEWS[ids.TOP], draw=list_paths, parts=("caption", "title"), empty={"title": "Largest paths"},
+            outputs=stores(rows=shell.drawn(ids.PATHS)),
         ),
         ids.HEADS: Own(view=VIEWS[ids.HEADS], draw=list_heads, parts=("columns", "rows")),
         ids.FLOW: VIEWS[ids.FLOW],

@@ -7,7 +7,7 @@ from app.shell.ids import Ids
 
 ids = Ids(
     "paths",
-    "checkpoint example text run count panel strip target versus by through k sum notes body orders top flow",
+    "checkpoint example text run count panel strip target versus by through k sum notes body orders top paths flow",
     "heads without views besides of score score-top pairs pair-lines trace trace-lines by-heads by-sources by-orders",
     "score-views score-sums score-body",
     "asked",  # store: what the address named, for the target of its own text

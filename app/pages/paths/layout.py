@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -64,15 +63,14 @@ def layout(core: Core, paths: Paths, state: PathsState) -> html.Div:
 
 def _logit(state: PathsState) -> html.Div:
     """The paths of a logit."""
-    body = partial(html.Div, tabIndex=0)
     views = {
-        "top": _panel(ids.TOP, [caption(ids.TOP), body(id=shell.body(ids.TOP), className="top-paths")]),
+        "top": _panel(ids.TOP, [caption(ids.TOP), drawn(ids.PATHS, "top-paths", "Largest paths", tabIndex=0)]),
         "heads": _panel(ids.HEADS, grid(shell.table(ids.HEADS), key="head", height=400, header=46), json=False),
         "flow": _panel(ids.FLOW, size="graph-flow"),
     }
     besides = {
         "orders": _panel(ids.ORDERS, size="graph-orders"),
-        "without": _panel(ids.WITHOUT, body(id=shell.body(ids.WITHOUT), className="effect-box")),
+        "without": _panel(ids.WITHOUT, html.Div(id=shell.body(ids.WITHOUT), className="effect-box", tabIndex=0)),
     }
     return _side_by_side(
         tabs(ids.VIEWS, state.view, views, label="Paths and heads"),

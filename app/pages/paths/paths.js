@@ -37,7 +37,7 @@
     }
 
     function mark(without) {
-        for (const button of document.querySelectorAll("#paths-top-body .take-away")) {
+        for (const button of document.querySelectorAll("#paths-paths .take-away")) {
             const here = button.dataset.without === without;
             button.setAttribute("aria-pressed", String(here));
             button.closest("tr").classList.toggle("taken", here);
@@ -49,7 +49,7 @@
         if (chip) choosePosition(chip);
         const strip = sideOf(event.target), token = strip && event.target.closest(".chip");
         if (token) chooseToken(strip, token);
-        const button = event.target instanceof Element && event.target.closest("#paths-top-body .take-away");
+        const button = event.target instanceof Element && event.target.closest("#paths-paths .take-away");
         if (button) {
             const again = button.getAttribute("aria-pressed") === "true";
             mark(again ? null : button.dataset.without);
@@ -101,10 +101,11 @@
             chooseCell({ head, query, key });
         },
 
-        show: function ({ without, strip }) {
+        show: function ({ without, strip, paths }) {
             aotlens.draw("paths-strip", strip);
+            aotlens.draw("paths-paths", paths);
             taken = without;
-            requestAnimationFrame(() => mark(without));
+            mark(without);
         },
     });
 })();

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from dash import dcc, html
+from dash import html
 
 from aotlens.plots import describe, glyphs, is_whitespace
 from aotlens.views.paths import Chosen, percent, signed
@@ -82,7 +82,7 @@ def _sentence(links: Links, chosen: Chosen, path: Path, said: str, end: str) -> 
             place = {"position": path.source_position, "direction": "from"}
             tip += f", what attends to position {path.source_position}"
         href = links.to("heads", checkpoint=chosen.checkpoint, text=chosen.text, head=head, **place)
-        parts += [" → ", dcc.Link(name, href=href, title=tip, className="step")]
+        parts += [" → ", html.A(name, href=href, title=tip, className="step", **{"data-in-app": ""})]
     return [*parts, html.Span(f" → {end}", className="end")]
 
 

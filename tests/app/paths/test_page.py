@@ -263,12 +263,12 @@ def test_the_target_of_the_address_holds_for_its_text_and_place_only(app: Any):
 
 def test_an_answer_is_of_all_panels_in_view_and_of_no_other(app: Any):
     first = ask(app, {ids.POSITION: 3}, PROMPT)
-    assert first[shell.body(ids.TOP)]["children"] and shell.graph(ids.FLOW) not in first
+    assert first[shell.drawn(ids.PATHS)]["data"] and shell.graph(ids.FLOW) not in first
     keys, shown = first[ids.DRAWN]["data"], first[ids.SHOWN]["data"]
     same = {ids.POSITION: 3, ids.TARGET: str(shown["target"]), ids.DRAWN: keys}
-    assert shell.body(ids.TOP) not in ask(app, same, before=shown)
+    assert shell.drawn(ids.PATHS) not in ask(app, same, before=shown)
     seen = ask(app, {**same, shell.seen(ids.ORDERS): PROMPT, ids.TAKEN: "1.0"}, before=shown)
-    assert seen[shell.graph(ids.ORDERS)]["figure"]["data"] and shell.body(ids.TOP) not in seen
+    assert seen[shell.graph(ids.ORDERS)]["figure"]["data"] and shell.drawn(ids.PATHS) not in seen
     refused = ask(app, {shell.seen(ids.PANEL): {**PROMPT, "text": "x" * 400}}, before=shown)
     assert refused[ids.SHOWN]["data"] is None and "at most 48" in json.dumps(refused[shell.notice(ids.PANEL)])
     assert set(keys) == set(VIEWS)
