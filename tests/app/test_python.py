@@ -100,6 +100,7 @@ STATES: dict[str, Any] = {
     "images": images.STATE,
     "regression": regression.STATE,
     "sufficient": sufficient.STATE,
+    "atlas-verdict": atlas.OF_PATH,
     "lens": lens.STATE,
     "patching": patching.STATE,
     "trigrams": TrigramsState(
@@ -338,7 +339,7 @@ def test_every_panel_with_numbers_has_the_entry(at_home: App):
 @pytest.mark.parametrize("panel", EXPECTED)
 def test_the_lines_give_what_is_shown(at_home: App, panel: str):
     page = next(one for one in PAGES if one.name == shell.page_of(panel))
-    state = STATES.get(page.name, page.address.parse(None))
+    state = STATES.get(panel, STATES.get(page.name, page.address.parse(None)))
     written = lines(at_home, page.name, panel, page.address.format(state).partition("?")[2])
     for name in re.findall(r"(?<!from )(?<!import )\baotlens[\w.]*\w", written):
         # A package brings its own packages; a module is there only once somebody has imported it, as this suite has.

@@ -18,7 +18,6 @@ from app.pages.atlas.address import AtlasState
 from app.pages.atlas.ids import GUIDED, VIEWS, ids
 from app.pages.atlas.layout import TOKENS
 from app.pages.atlas.service import Atlases, Order
-from app.pages.atlas.service_path import path_of
 from app.pages.atlas.tables import columns_of, head_columns, head_rows
 from app.shell import ids as shell
 from app.shell import own_texts
@@ -70,9 +69,7 @@ def list_heads(chosen: Chosen, result: Any) -> dict[str, Any]:
 @python_of(*(panel for panel in VIEWS if panel != ids.DOSSIER), *GUIDED)
 def python(core: Core, service: Atlases, state: AtlasState, panel: str) -> list[str]:
     """The lines that give a panel's numbers."""
-    if panel in GUIDED:
-        return python_lines(GUIDED[panel], path_of(service).chosen)
-    return python_lines(VIEWS[panel], service.of_address(state))
+    return python_lines({**VIEWS, **GUIDED}[panel], service.of_address(state))
 
 
 def _register_form(app: App, service: Atlases) -> None:

@@ -14,7 +14,6 @@ ids = Ids(
     "shown",  # store: {checkpoint, corpus, key, name, layers, heads} of the atlas that is shown; None when none is
     "head",  # store: [layer, head]
     "chosen",  # store: `shown` with layer, head, and whether somebody picked that head
-    "led",  # store: {checkpoint} of the guided path
     "drawn weighed walked",  # stores: what the panels' pictures are of
 )
 

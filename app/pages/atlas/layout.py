@@ -12,7 +12,6 @@ from app.core import Core
 from app.pages.atlas.address import AtlasState
 from app.pages.atlas.ids import GUIDED, VIEWS, ids
 from app.pages.atlas.service import Atlases
-from app.pages.atlas.service_path import CHECKPOINT
 from app.shell import ids as shell
 from app.shell.background import job_bar
 from app.shell.choices import head_picker
@@ -51,7 +50,6 @@ def layout(core: Core, service: Atlases, state: AtlasState) -> html.Div:
             dcc.Store(id=ids.HEAD, data=state.head),
             dcc.Store(id=ids.CHOSEN),
             *(dcc.Store(id=keys) for keys in (ids.DRAWN, ids.WEIGHED, ids.WALKED)),
-            dcc.Store(id=ids.LED, data={"checkpoint": CHECKPOINT}),
             _form(core, state),
             tabs(
                 ids.TABS,
@@ -145,8 +143,8 @@ def _dossier(core: Core, state: AtlasState) -> html.Div:
 
 def _path() -> html.Div:
     body = html.Div(id=shell.body(ids.PATH))
-    path = panel(ids.PATH, "To the induction circuit in six views", _EXPLAIN_PATH, body, follows=ids.LED)
-    return html.Div([path, _panel(ids.VERDICT, follows=ids.LED)], className="atlas-path")
+    path = panel(ids.PATH, "To the induction circuit in six views", _EXPLAIN_PATH, body, follows=ids.SHOWN)
+    return html.Div([path, _panel(ids.VERDICT, follows=ids.SHOWN)], className="atlas-path")
 
 
 def _panel(id: str, content: Any = None, *, follows: str = ids.CHOSEN, **rest: Any) -> html.Section:

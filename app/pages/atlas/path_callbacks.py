@@ -11,7 +11,7 @@ from app.pages.atlas import words
 from app.pages.atlas.dossier import small_table
 from app.pages.atlas.ids import GUIDED, ids
 from app.pages.atlas.service import Atlases
-from app.pages.atlas.service_path import Step, path_of, steps
+from app.pages.atlas.service_path import Step, steps
 from app.shell.app import App
 from app.shell.props import stores
 from app.shell.sharing import save_files
@@ -25,15 +25,16 @@ def register(app: App, service: Atlases) -> None:
     """The path's callbacks."""
     view = GUIDED[ids.VERDICT]
 
-    def chosen(led: Any) -> Chosen:
-        return path_of(service).chosen
+    def chosen(shown: Any) -> Chosen:
+        return service.needed(shown).chosen
 
     def show_steps(chosen: Chosen, circuit: InductionCircuit) -> dict[str, Any]:
-        return {"body": html.Ol([_step(step) for step in steps(service)], className="atlas-steps")}
+        walked = steps(service, service.made_of(chosen), circuit)
+        return {"body": html.Ol([_step(step) for step in walked], className="atlas-steps")}
 
     panels = {ids.PATH: Own(view=view, draw=show_steps), ids.VERDICT: Own(view=view, draw=judge)}
-    show_views(app, service.workshop, panels, chosen, shown=ids.LED, keys=ids.WALKED, inputs={})
-    save_files(app, tables(service.workshop, GUIDED, chosen), stores(shown=ids.LED))
+    show_views(app, service.workshop, panels, chosen, shown=ids.SHOWN, keys=ids.WALKED, inputs={})
+    save_files(app, tables(service.workshop, GUIDED, chosen), stores(shown=ids.SHOWN))
 
 
 def judge(chosen: Chosen, circuit: InductionCircuit) -> dict[str, Any]:

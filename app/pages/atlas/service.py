@@ -84,7 +84,7 @@ class Atlases:
         """What `choose` chose; None where there is none any more."""
         if not choice:
             return None
-        return self.done(choice["key"]) if choice["key"] else self.stored(choice["name"])
+        return self.stored(choice["name"]) if choice["key"] is None else self.done(choice["key"])
 
     def stored(self, checkpoint: str | None) -> Made | None:
         """The atlas that comes with a checkpoint; None for one that has none, or other weights of that name.
@@ -162,11 +162,21 @@ class Atlases:
         bin: str | None = None,
     ) -> Chosen:  # fmt: skip
         """What the page says that it shows. Raises RequestError for an atlas that is no longer there."""
+        made = self.needed(shown)
+        head = (int(shown["layer"]), int(shown["head"])) if shown["picked"] else None
+        return _chosen(made, where, x, y, head, int(bin) if bin else None)
+
+    def needed(self, shown: Mapping[str, Any]) -> Made:
+        """What is shown. Raises RequestError where it is no longer there."""
         made = self.shown(shown)
         if made is None:
             raise RequestError(_GONE)
-        head = (int(shown["layer"]), int(shown["head"])) if shown["picked"] else None
-        return _chosen(made, where, x, y, head, int(bin) if bin else None)
+        return made
+
+    def made_of(self, chosen: Chosen) -> Made:
+        """The atlas that views ask for so. Raises RequestError where it is no longer there."""
+        key = None if chosen.corpus is None else self._stamps.get(chosen.stamp, "")
+        return self.needed({"key": key, "name": chosen.checkpoint})
 
     def of_address(self, state: AtlasState) -> Chosen:
         """What an address says. Raises RequestError for an atlas that is not there."""

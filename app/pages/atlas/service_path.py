@@ -1,4 +1,4 @@
-"""The guided path: six views that find the induction circuit of a bundled checkpoint, with what is measured of each."""
+"""The guided path: six views that find the induction circuit of a checkpoint, with what is measured of each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aotlens.plots import glyphs
-from aotlens.views.atlas import CIRCUIT
 from app.core.errors import RequestError
 from app.core.examples import EXAMPLES
 from app.pages.atlas import words
@@ -16,8 +15,7 @@ from app.pages.atlas.service import Atlases, Made
 if TYPE_CHECKING:
     from aotlens.heads import InductionCircuit
 
-#: Whose heads the path is about.
-CHECKPOINT = "novels-2l-mhsa"
+#: A text in which words come again.
 _TEXT = EXAMPLES["A repeated list (copying)"]
 
 
@@ -34,40 +32,31 @@ class Step:
     """(text, address), the view itself first."""
 
 
-def path_of(service: Atlases) -> Made:
-    """The atlas that the path is about. Raises RequestError where it is not here."""
-    made = service.stored(CHECKPOINT)
-    if made is None:
-        raise RequestError(f"The path is about {CHECKPOINT}, whose atlas is not here.")
-    return made
-
-
-def guided(service: Atlases) -> tuple[Made, InductionCircuit]:
-    """The same, and its circuit. Raises RequestError where either is not here."""
-    made = path_of(service)
-    return made, service.workshop.result(CIRCUIT, made.chosen)
-
-
-def steps(service: Atlases) -> list[Step]:
-    """The six views, in order. Raises RequestError as `guided`."""
+def steps(service: Atlases, made: Made, circuit: InductionCircuit) -> list[Step]:
+    """The six views, in order, for the heads of an atlas and their circuit. Raises RequestError where the text cannot
+    be read by this model, or nothing comes twice in it."""
     from aotlens.heads.induction import strongest_repeat
     from aotlens.heads.motifs import MOTIFS
 
-    made, circuit = guided(service)
-    links, at = service.core.links, {"checkpoint": CHECKPOINT}
+    checkpoint = made.chosen.checkpoint
+    links, at = service.core.links, {"checkpoint": checkpoint}
+    here = {**at, "corpus": made.corpus}
     best = int(circuit.induction.argmax())
     head, earlier = circuit.heads[best], circuit.previous[best]
     name, before = words.name(head), words.name(earlier)
     threshold = MOTIFS["induction"].threshold
     scores = [f"{words.name(one)} ({score:.2f})" for one, score in zip(circuit.heads, circuit.induction, strict=True)]
-    patterns = service.core.inference.analyse(CHECKPOINT, _TEXT).patterns
-    query, key, attention = strongest_repeat(patterns, head)
+    patterns = service.core.inference.analyse(checkpoint, _TEXT).patterns
+    try:
+        query, key, attention = strongest_repeat(patterns, head)
+    except ValueError as error:
+        raise RequestError(f"The text of the second step: {error}") from error
     tokens = [f"‹{glyphs(text)}›" for text in patterns.str_tokens]
     place = made.atlas.motifs.motifs.index("previous_token")
     chance = made.atlas.motifs.chance
     by_chance = "" if chance is None else f" (chance {chance[(place, *earlier)]:.2f})"
     on_text = made.atlas.motifs["induction"][head]
-    each = circuit.each
+    each, n_tokens = circuit.each, int(service.core.catalog.config(checkpoint)["d_vocab"])
     beside = [
         f" Without {words.name(one)}, of the same layer, by {change:.2f}."
         for one, change in zip(each.heads, each.changes, strict=True)
@@ -78,9 +67,9 @@ def steps(service: Atlases) -> list[Step]:
             title="Find the heads that repeat",
             look=f"The points at the right: heads whose induction score on random tokens is {threshold} or more.",
             means=f"{len(circuit.heads)} of {len(made.atlas.heads)} heads attend, on random tokens that come twice, to "
-            f"what followed the first occurrence: {', '.join(scores)}. On novels they mostly rest on the start token, "
-            f"and the same score is {on_text:.2f} for {name}: little is repeated there.",
-            links=(("Open the scatter", ADDRESS.to(**at, where=f"induction_random >= {threshold}", y="copying")),),
+            f"what followed the first occurrence: {', '.join(scores)}. On {made.about} the same score of {name} is "
+            f"{on_text:.2f}.",
+            links=(("Open the scatter", ADDRESS.to(**here, where=f"induction_random >= {threshold}", y="copying")),),
         ),
         Step(
             title="Watch one at work",
@@ -92,8 +81,8 @@ def steps(service: Atlases) -> list[Step]:
         Step(
             title="What does it write?",
             look=f"Head {name} in the table: how many tokens raise their own logit most.",
-            means=f"Through {name}, {circuit.copying[best]:.1%} of all {_n_tokens(service):,} tokens make themselves "
-            "the likeliest next token: it copies what it attends to. Attending to what came next and copying it "
+            means=f"Through {name}, {circuit.copying[best]:.1%} of all {n_tokens:,} tokens make themselves the "
+            "likeliest next token: it copies what it attends to. Attending to what came next and copying it "
             "continues the text.",
             links=(("Open its copying", links.to("circuits", **at, head=head, kind="ov", beside="copying")),),
         ),
@@ -105,7 +94,7 @@ def steps(service: Atlases) -> list[Step]:
             "So each key tells which token stood before it.",
             links=(
                 ("Open the composition", links.to("circuits", **at, head=head, view="composition")),
-                (f"The dossier of {before}", ADDRESS.to(**at, head=earlier, tab="head")),
+                (f"The dossier of {before}", ADDRESS.to(**here, head=earlier, tab="head")),
             ),
         ),
         Step(
@@ -128,10 +117,6 @@ def steps(service: Atlases) -> list[Step]:
             ),
         ),
     ]  # fmt: skip
-
-
-def _n_tokens(service: Atlases) -> int:
-    return int(service.core.catalog.config(CHECKPOINT)["d_vocab"])
 
 
 def _names(heads: tuple[tuple[int, int], ...]) -> str:

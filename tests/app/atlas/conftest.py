@@ -11,12 +11,12 @@ import aotlens
 from aotlens.checkpoints import CheckpointInfo, find_checkpoint, save_checkpoint
 from aotlens.heads import AtlasRecord, atlas
 from aotlens.heads.atlas_records import bundled_atlas_path
-from app.pages.atlas.service_path import CHECKPOINT
+from tests.app.atlas.numbers import CHECKPOINT
 from tests.heads.hand_built import induction, repeated
 
 
 def save_path_checkpoint(checkpoints: Path) -> None:
-    """A circuit of induction heads that was built by hand, under the name of the checkpoint that the path is about."""
+    """A circuit of induction heads that was built by hand, under the name of a bundled checkpoint."""
     model = induction(12, 8.0, decoys=2).float()
     save_checkpoint(checkpoints / CHECKPOINT, model, CheckpointInfo(name=CHECKPOINT, description="Built by hand."))
 

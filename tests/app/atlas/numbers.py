@@ -8,9 +8,11 @@ from typing import Any
 from aotlens.views import View
 from app.pages.atlas.address import AtlasState
 from app.pages.atlas.ids import GUIDED, VIEWS, ids
-from app.pages.atlas.service_path import path_of
 from app.shell.app import App
 
+#: Of the circuit that was built by hand (conftest.py), under the name of a bundled checkpoint.
+CHECKPOINT = "novels-2l-mhsa"
+OF_PATH = AtlasState(checkpoint=CHECKPOINT)
 STATE = AtlasState(checkpoint="tiny-mhsa", where="layer = 1", head=(1, 0), y="entropy")
 
 
@@ -22,10 +24,4 @@ def _shown(view: View) -> Callable[[App, AtlasState], Any]:
     return expected
 
 
-def _guided(app: App, at: AtlasState) -> Any:
-    service, view = app.services["atlas"], GUIDED[ids.VERDICT]
-    return view.frame(service.workshop.result(view, path_of(service).chosen))
-
-
-EXPECTED: dict[str, Any] = {panel: _shown(view) for panel, view in VIEWS.items() if panel != ids.DOSSIER}
-EXPECTED[ids.VERDICT] = _guided
+EXPECTED: dict[str, Any] = {panel: _shown(view) for panel, view in {**VIEWS, **GUIDED}.items() if panel != ids.DOSSIER}

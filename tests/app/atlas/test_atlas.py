@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,13 +26,15 @@ from app.factory import create_app
 from app.pages.atlas import dossier, words
 from app.pages.atlas.address import ADDRESS, AtlasState
 from app.pages.atlas.callbacks import order_of
-from app.pages.atlas.ids import VIEWS, ids
+from app.pages.atlas.ids import GUIDED, VIEWS, ids
 from app.pages.atlas.service import Atlases, Made
-from app.pages.atlas.service_path import CHECKPOINT, guided, steps
+from app.pages.atlas.service_path import steps
 from app.shell import ids as shell
 from app.shell.app import App
 from app.shell.views import tables
+from tests.app.atlas.numbers import CHECKPOINT
 from tests.app.conftest import TEXT, fits, in_the_first_screen, opened, query, save_tiny, serve, settled, wait, written
+from tests.messages import refused
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -139,7 +142,10 @@ def test_passages_mark_where_a_head_attends(own_app: App, service: Atlases) -> N
 
 
 def test_the_path_has_six_steps_whose_addresses_are_there(own_app: App, service: Atlases) -> None:
-    walked, (_, circuit) = steps(service), guided(service)
+    made = service.stored(CHECKPOINT)
+    assert made is not None
+    circuit = service.workshop.result(GUIDED[ids.VERDICT], made.chosen)
+    walked = steps(service, made, circuit)
     assert len(walked) == 6 and circuit.heads == ((1, 0), (1, 1), (1, 3))
     pages = {page.path: page for page in own_app.pages}
     for step in walked:
@@ -155,6 +161,19 @@ def test_the_path_has_six_steps_whose_addresses_are_there(own_app: App, service:
     for number in (circuit.induction.max(), STORED.motifs["previous_token"][0, 3], circuit.without_heads.change):
         assert f"{number:.2f}" in said
     assert f"{circuit.matching[int(circuit.induction.argmax())]:.1%}" in said
+
+
+def test_the_path_is_that_of_the_model_that_is_shown_or_says_why_there_is_none(own_app: App) -> None:
+    service = Atlases(own_app.core)
+    order = order_of(service, "tiny-mhsa", PASTED, 30 * TEXT, "16384")
+    job = wait(service.start(order))
+    shown = service.choose("tiny-mhsa", order.corpus, job.key)
+    chosen = service.needed(shown).chosen
+    assert chosen.checkpoint == "tiny-mhsa" and service.made_of(chosen).corpus == order.corpus
+    with refused("no head of", "induction score", error=RequestError):
+        service.workshop.result(GUIDED[ids.VERDICT], chosen)
+    with refused("no longer in memory", error=RequestError):
+        service.made_of(replace(chosen, stamp=7))
 
 
 # ── in the browser ──────────────────────────────────────────────────────────────────────────────────────────
@@ -202,10 +221,11 @@ def test_a_dossier_by_its_address_leads_to_partners_and_other_pages(open_page) -
 
 
 def test_the_path_ends_in_a_verdict_and_its_steps_open(open_page, service: Atlases) -> None:
+    verdict = service.workshop.result(GUIDED[ids.VERDICT], service.of_address(AtlasState())).verdict
     page = open_page("/atlas")
     opened(page, "Guided path")
     expect(page.locator(f"#{ids.PATH} li")).to_have_count(6)
-    expect(page.locator(f"#{ids.VERDICT}")).to_contain_text(guided(service)[1].verdict)
+    expect(page.locator(f"#{ids.VERDICT}")).to_contain_text(verdict)
     expect(page.locator(f"#{ids.VERDICT} .met")).to_have_count(5)
     page.get_by_role("link", name="Open the scatter").click()
     expect(names(page)).to_have_text(["1.0", "1.1", "1.3"])
