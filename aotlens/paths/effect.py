@@ -55,8 +55,16 @@ class RemovalEffect(Result):
     """Those of a forward pass without it."""
 
     @property
+    def reversed(self) -> bool:
+        """Whether the logit moves the other way in a forward pass than by the linear estimate, either by .005 logits or
+        more: patterns of later heads, or scales of norms, outweigh the term itself."""
+        forward, linear = float(self.forward[0] - self.clean[0]), float(self.linear[0] - self.clean[0])
+        return forward * linear < 0 and min(abs(forward), abs(linear)) >= 0.005
+
+    @property
     def headline(self) -> str:
-        return f"without {self.without}: {self.names[0]} {self.clean[0]:+.3f} → {self.forward[0]:+.3f} logits"
+        said = f"without {self.without}: {self.names[0]} {self.clean[0]:+.3f} → {self.forward[0]:+.3f} logits"
+        return f"{said}, {self.linear[0]:+.3f} by the linear estimate"
 
     def to_frame(self) -> pd.DataFrame:
         """One row a quantity: quantity, name, unit, clean, forward, linear."""

@@ -133,7 +133,15 @@ def _says_heads(chosen: Chosen, found: LogitByHead) -> str:
 
 
 def _says_effect(chosen: Chosen, effect: RemovalEffect) -> str:
-    return f"{effect.headline[0].upper()}{effect.headline[1:]}."
+    said = f"{effect.headline[0].upper()}{effect.headline[1:]}."
+    if not effect.reversed:
+        return said
+    own, change = effect.clean[0] - effect.linear[0], effect.forward[0] - effect.clean[0]
+    return (
+        f"{said} It adds {signed(own)} itself, and without it the logit {'rises' if change > 0 else 'falls'} by "
+        f"{abs(change):.3f} all the same: later heads look elsewhere without it, and norms rescale, which the linear "
+        "estimate holds as they were."
+    )
 
 
 def _without(chosen: Chosen) -> Call:

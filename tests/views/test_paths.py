@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from aotlens.checkpoints import load
+from aotlens.paths import effect_without, expand
 from aotlens.views import View
 from aotlens.views.paths import FLOW, HEADS, ORDERS, SOURCES, TOP, WITHOUT, Chosen, summary
 from aotlens.views.scores import BY_HEADS, BY_ORDERS, BY_SOURCES, PAIRS, SCORE, TRACE, ChosenScore
@@ -63,3 +64,19 @@ def test_nothing_is_taken_away_before_something_is_chosen() -> None:
 def test_what_runs_a_model_behind_its_arguments_has_it_to_itself() -> None:
     assert WITHOUT.call(CHOSEN).runs and OF_SCORE.score.runs and OF_SCORE.trace.runs
     assert not TOP.call(CHOSEN).runs and not PAIRS.call(OF_SCORE).runs
+
+
+def test_where_the_model_moves_the_other_way_it_is_said():
+    model = load("novels-2l-mhsa", device="cpu")
+    chosen = Chosen(checkpoint="novels-2l-mhsa", text="Mr. Darnay bowed to Mr. Dar", position=13, target=0)
+    expansion = expand(model, chosen.text)
+    at = len(expansion.tokens) - 1
+    target = int(expansion.frozen.logits[at].argmax())
+    seen = set()
+    for path in expansion.top(20, at, target).paths:
+        effect = effect_without(expansion, path, at, target)
+        forward, linear = effect.forward[0] - effect.clean[0], effect.linear[0] - effect.clean[0]
+        assert effect.reversed == (forward * linear < 0 and min(abs(forward), abs(linear)) >= 0.005)
+        assert ("all the same" in WITHOUT.caption(chosen, effect)) == effect.reversed
+        seen.add(effect.reversed)
+    assert seen == {True, False}

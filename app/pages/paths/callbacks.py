@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import no_update
+from dash import html, no_update
 
 from aotlens.views.paths import Chosen, summary, total
 from aotlens.views.scores import TRACE, ChosenScore
@@ -57,7 +57,8 @@ def _show_logit(app: App, paths: Paths) -> None:
 
     def take_away(chosen: Chosen, effect: Any) -> dict[str, Any]:
         path = "" if effect.without.startswith("head ") else "the path "
-        return {"body": effect_tables(effect), "title": f"Without {path}{effect.without}"}
+        why = [html.P(VIEWS[ids.WITHOUT].caption(chosen, effect), className="caption")] if effect.reversed else []
+        return {"body": [*why, *effect_tables(effect)], "title": f"Without {path}{effect.without}"}
 
     view = VIEWS[ids.WITHOUT]
     nothing = {
