@@ -17,6 +17,7 @@ from aotlens.checkpoints import CheckpointError
 from app.core.cache import Cache, Memory
 from app.core.catalog import Catalog, LoadedModel
 from app.core.errors import RequestError
+from app.core.examples import FIRST
 from app.core.settings import Settings
 from app.core.switches import How, Switches
 
@@ -141,6 +142,18 @@ class Inference:
             return len(self.tokens(checkpoint, text)[1])
         except (RequestError, CheckpointError):
             return None
+
+    def opening(self, checkpoint: str | None, text: str | None) -> str:
+        """The text that a page opens on: what its address says, and for None the first example, of which a model with a
+        short context takes the words that fit."""
+        if text is not None:
+            return text
+        n_ctx = self._catalog.config(checkpoint).get("n_ctx") if checkpoint else None
+        if not n_ctx or n_ctx > len(FIRST):  # a token has a character or more, and a start token is before them
+            return FIRST
+        words = FIRST.split(" ")
+        fitting = (" ".join(words[:n]) for n in range(len(words), 0, -1))
+        return next((each for each in fitting if self.n_tokens(checkpoint, each) is not None), FIRST)
 
     def predictions(self, checkpoint: str | None, text: str, position: int | None) -> NextTokenPredictions:
         """The same of a whole model."""

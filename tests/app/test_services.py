@@ -18,6 +18,7 @@ from app.core import Core
 from app.core import head_maps as views
 from app.core.cache import Cache, Memory
 from app.core.errors import RequestError
+from app.core.examples import FIRST
 from app.pages.heads import files
 from tests.messages import refused
 
@@ -154,6 +155,17 @@ def test_too_long_a_text_is_refused_with_count_and_limit(services: Core):
     n_tokens = model.to_tokens(text).shape[1]
     with refused(f"{n_tokens:,} tokens", "at most 48", f"{n_tokens - 48:,} tokens", error=RequestError):
         services.inference.analyse("tiny-mhsa", text)
+
+
+def test_a_page_opens_on_as_much_of_the_example_as_the_model_takes(services: Core):
+    inference = services.inference
+    limit = inference.token_limit(services.catalog.load("tiny-mhsa"))
+    opening = inference.opening("tiny-mhsa", None)
+    assert FIRST.startswith(f"{opening} ") and inference.n_tokens("tiny-mhsa", opening) <= limit
+    longer = FIRST[: FIRST.index(" ", len(opening) + 1)]
+    assert inference.n_tokens("tiny-mhsa", longer) is None  # one word more is too long
+    assert inference.opening("tiny-mhsa", "my own " * 100) == "my own " * 100  # which is refused, and not cut
+    assert inference.opening(None, None) == FIRST
 
 
 def test_more_characters_than_the_limit_are_refused_unread(services: Core):

@@ -8,7 +8,7 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 
 from app.core import Core
-from app.core.examples import EXAMPLES, FIRST
+from app.core.examples import EXAMPLES
 from app.pages.heads.address import HeadsState
 from app.pages.heads.callbacks import EXPLAIN_MAP
 from app.pages.heads.continuing import continue_panel
@@ -56,7 +56,7 @@ _EXPLAIN_LOSSES = about(
 def layout(core: Core, service: None, state: HeadsState) -> html.Div:
     """The page for an address; with nothing in it, the first checkpoint on the first example."""
     checkpoint = state.checkpoint or core.catalog.default()
-    text = FIRST if state.text is None else state.text
+    text = core.inference.opening(checkpoint, state.text)
     return html.Div(
         [
             html.H1("Heads", className="sr-only"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from aotlens.views.scores import N_PAIRS
 from app.core import Core
-from app.core.examples import FIRST
 from app.core.inference import PromptResult
 from app.pages.heads.address import HeadsState
 from app.pages.heads.ids import ids
@@ -23,7 +22,7 @@ _WHOLE = (ids.MAP, ids.NEXT, ids.WHY)
 def python(core: Core, service: Continuations, state: HeadsState, panel: str) -> list[str]:
     """The lines that give a panel's numbers."""
     checkpoint = state.checkpoint or core.catalog.default()
-    text = FIRST if state.text is None else state.text
+    text = core.inference.opening(checkpoint, state.text)
     off = () if panel in _WHOLE else state.off
     result = core.inference.analyse(checkpoint, text, off=off, how=state.how, corpus=state.corpus)
     start = [*loading(checkpoint), f"text = {text!r}"]
