@@ -129,6 +129,7 @@ def _of_paths(model: AttentionOnlyTransformer, tokens: torch.Tensor) -> Iterator
     yield paths.logit_jacobian(model, tokens[0], 7, layer=1)
     yield from (paths.without_head(expansion, (1, 0)), paths.term_importance(model, tokens))
     pairs = PromptPairs.induction(model, n=2, length=5)
+    yield pairs
     yield from (patching.patch(model, pairs, "z"), patching.attribution(model, pairs, "resid_pre", check=3))
     edges = ["embed → 1.0.v", "0.1 → 1.0.k", "1.0 → logits"]
     yield from (patching.path_patch(model, pairs, edges), patching.attribute_edges(model, pairs, check=3))

@@ -25,6 +25,7 @@ from torch import Tensor
 from aotlens.conventions import require_seed, require_whole
 from aotlens.data.windows import probe_start
 from aotlens.models import require_ours
+from aotlens.results import Result
 from aotlens.untrusted import read_regular, strict_json
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Pair:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class PromptPairs:
+class PromptPairs(Result):
     """Pairs of prompts of one model, and their tokens in words."""
 
     pairs: tuple[Pair, ...]
@@ -84,6 +85,16 @@ class PromptPairs:
     def __repr__(self) -> str:
         lengths = sorted({len(prompt) for pair in self for prompt in (pair.clean, pair.corrupted)})
         return f"PromptPairs({len(self)} pairs, of {lengths[0]} to {lengths[-1]} positions)"
+
+    @property
+    def headline(self) -> str:
+        alone = (len(pair.clean) + len(pair.corrupted) - 2 * len(pair.positions) for pair in self)
+        counts = [len(self.differences(row)) + n for row, n in enumerate(alone)]
+        few, many = min(counts), max(counts)
+        words = self.answer_words
+        asked = f", {words[0][0]!r} or {words[0][1]!r}" if words and len(self) == 1 else ""
+        n = f"{few} to {many} tokens" if few < many else f"{few} token{'' if few == 1 else 's'}"
+        return f"{len(self)} pair{'' if len(self) == 1 else 's'} of prompts that differ in {n}{asked}"
 
     @property
     def answers(self) -> Tensor:

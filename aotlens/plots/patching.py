@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import plotly.graph_objects as go
 
-from aotlens.plots.colours import INK, LINES, Theme, base_layout
-from aotlens.plots.labels import glyphs
+from aotlens.plots.colours import INK, LINES, Theme, base_layout, colorscale
+from aotlens.plots.labels import glyphs, plotly_text
 from aotlens.plots.layered import LayeredLink, layered_graph
 from aotlens.plots.matrix import matrix_map
 
 if TYPE_CHECKING:
+    from aotlens.data import PromptPairs
+    from aotlens.data.pairs import Alignment
     from aotlens.patching import Attribution, EdgeAttribution, EdgeCircuit, Patched, PatchedEdges
 
 #: Of what is drawn, those that matter most.
-MOST_BARS, MOST_LINKS = 30, 200
+MOST_BARS, MOST_LINKS, MOST_TOKENS = 30, 200, 40
 
 
 def patched_map(result: Patched, *, theme: Theme = "light") -> go.Figure:
@@ -107,6 +109,45 @@ def edge_bars(result: PatchedEdges, *, theme: Theme = "light") -> go.Figure:
         hovertemplate="%{y}<br>%{x:.4f}<extra></extra>",
     )  # fmt: skip
     return figure
+
+
+def pair_strips(result: PromptPairs, row: int = 0, *, theme: Theme = "light") -> go.Figure:
+    """The tokens of one pair, clean above corrupted, each above what corresponds to it; shaded where they differ, and
+    empty where a token has none beside it."""
+    words = None if result.str_tokens is None else result.str_tokens[row]
+    pair = result.pairs[row]
+    places = _columns(pair.positions, len(pair.clean), len(pair.corrupted))
+    marks = np.full((2, len(places)), np.nan, dtype=np.float32)
+    said = np.full((2, len(places)), "", dtype=object)
+    differing = {*result.differences(row)}
+    for column, ends in enumerate(places):
+        for line, at in enumerate(ends):
+            if at is not None:
+                marks[line, column] = ends in differing or None in ends
+                said[line, column] = plotly_text(glyphs(words[line][at])) if words else str(at)
+    names = ["clean", "corrupted"]
+    heatmap = go.Heatmap(
+        z=marks, y=names, zmin=0, zmax=3, text=said, showscale=False, colorscale=colorscale("sequential", theme),
+        texttemplate="%{text}" if len(places) <= MOST_TOKENS else None, textfont={"size": 11}, xgap=1, ygap=1,
+        customdata=[["" if end is None else str(end) for end in line] for line in zip(*places, strict=True)],
+        hovertemplate="%{y}, position %{customdata}<br><b>%{text}</b><extra></extra>",
+    )  # fmt: skip
+    axis = {"showgrid": False, "ticks": "", "zeroline": False}
+    across = {**axis, "showticklabels": False}
+    down = {**axis, "type": "category", "autorange": "reversed"}
+    return go.Figure(heatmap, layout=base_layout(theme, height=130, xaxis=across, yaxis=down))
+
+
+def _columns(positions: Alignment, n_clean: int, n_corrupted: int) -> list[tuple[int | None, int | None]]:
+    """Both prompts side by side: positions that correspond in one column, others in columns of their own."""
+    found: list[tuple[int | None, int | None]] = []
+    a = b = 0
+    for here, there in (*positions, (n_clean, n_corrupted)):
+        found += [(at, None) for at in range(a, here)] + [(None, at) for at in range(b, there)]
+        if here < n_clean:
+            found.append((here, there))
+        a, b = here + 1, there + 1
+    return found
 
 
 class _Box(NamedTuple):

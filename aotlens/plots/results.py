@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aotlens.conventions import Head, HeadLike, as_head
+from aotlens.plots import patching
 from aotlens.plots.atlas import atlas
 from aotlens.plots.attention import attention_map
 from aotlens.plots.colours import Theme
@@ -36,7 +37,6 @@ from aotlens.plots.layered import LayeredLink, layered_graph
 from aotlens.plots.lens import head_lens_map, jacobian_map, lens_map
 from aotlens.plots.matrix import matrix_map
 from aotlens.plots.nonlinearity import error_lines, error_surfaces
-from aotlens.plots.patching import attribution_points, circuit_graph, edge_attribution_points, edge_bars, patched_map
 from aotlens.plots.paths import flow, logit_orders, order_bars
 from aotlens.plots.projections import distortion_plot
 from aotlens.plots.regression import compared_regression, layer_curves, regression_curves, support_points
@@ -322,6 +322,7 @@ def traced(result: Trace, *, theme: Theme = "light") -> go.Figure:
 
 #: The figure of each type of result, by the type's qualified name.
 FIGURES: dict[str, Callable[..., go.Figure]] = {
+    "aotlens.data.pairs.PromptPairs": patching.pair_strips,
     "aotlens.circuits.circuit.Circuit": circuit,
     "aotlens.circuits.composition.Composition": composition,
     "aotlens.circuits.overview.Overview": overview,
@@ -358,11 +359,11 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.heads.patterns.AttentionPatterns": attention,
     "aotlens.heads.subspaces.HeadSubspaces": subspace_overlaps,
     "aotlens.heads.sufficient.SufficientHeads": sufficient_points,
-    "aotlens.patching.attribution.Attribution": attribution_points,
-    "aotlens.patching.circuit.EdgeCircuit": circuit_graph,
-    "aotlens.patching.edges.EdgeAttribution": edge_attribution_points,
-    "aotlens.patching.edges.PatchedEdges": edge_bars,
-    "aotlens.patching.sweep.Patched": patched_map,
+    "aotlens.patching.attribution.Attribution": patching.attribution_points,
+    "aotlens.patching.circuit.EdgeCircuit": patching.circuit_graph,
+    "aotlens.patching.edges.EdgeAttribution": patching.edge_attribution_points,
+    "aotlens.patching.edges.PatchedEdges": patching.edge_bars,
+    "aotlens.patching.sweep.Patched": patching.patched_map,
     "aotlens.paths.expansion.PathExpansion": orders,
     "aotlens.paths.importance.TermImportance": importance,
     "aotlens.paths.jacobian.LogitJacobian": jacobian_map,

@@ -14,6 +14,7 @@ _TYPES = {
     "circuits.spectrum": "Ends Spectrum",
     "circuits.topk": "TopPerLine",
     "circuits.whole": "EntrySearch TopEntries",
+    "data.pairs": "Pair PromptPairs",
     "data.regression": "RegressionTask",
     "denoise.audit": "DenoisingAudit",
     "denoise.audit_files": "AuditRecord",

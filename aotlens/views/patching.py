@@ -214,6 +214,18 @@ def _file(chosen: Chosen, what: str) -> str:
     return f"patching-{chosen.checkpoint}-{of}-{chosen.direction}-{what}"
 
 
+TOKENS = View(
+    name="tokens",
+    title="The prompts",
+    about=About(
+        text="The tokens of both prompts (of the first pair, where there are several), each above what corresponds to "
+        "it: the same position where both have equally many tokens, else the tokens of a longest common subsequence. "
+        "Shaded where they differ. What has no partner stays as it is when the other prompt's activations are put in.",
+    ),
+    call=lambda chosen: chosen.made[1],
+    caption=lambda chosen, result: f"{result.headline}.",
+    file=lambda chosen: _file(chosen, "prompts"),
+)
 STREAM = View(
     name="positions",
     title="Layer by position",
@@ -323,7 +335,7 @@ CIRCUIT = View(
 FAMILY = Family(
     name="patching",
     about="Which activations of a clean prompt bring its answer back into a corrupted one?",
-    views=(STREAM, OF_HEADS, ESTIMATE, EDGES, CIRCUIT),
+    views=(STREAM, TOKENS, OF_HEADS, ESTIMATE, EDGES, CIRCUIT),
     values=_values,
     parameters={
         "pairs": Choice("Prompts", PAIRS),

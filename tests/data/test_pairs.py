@@ -7,11 +7,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+import aotlens
 from aotlens.data import PromptPairs
 from aotlens.data.pairs import _aligned
+from aotlens.plots import plot
 from tests.messages import refused
 from tests.small_models import maker, small_tokenizer
 
@@ -135,3 +138,18 @@ def test_what_is_no_pair_is_refused_with_its_number(model: Any, row: Any, messag
 def test_no_pairs_are_refused(model: Any):
     with refused("at least one"):
         PromptPairs.from_texts(model, [])
+
+
+def test_a_pair_is_drawn_with_what_corresponds_side_by_side() -> None:
+    model = aotlens.load("novels-2l-mhsa", device="cpu")
+    clean, corrupted = "Mr. Darcy met Elizabeth. Then Mr.", "Mr. Bingley met Jane. Then Mr."
+    pairs = PromptPairs.from_texts(model, [(clean, corrupted, " D", " B")])
+    (strip,) = plot(pairs).data
+    said = [[text for text in row if text] for row in strip.text]
+    assert [len(row) for row in said] == [len(each) for each in pairs.str_tokens[0]]
+    for a, b in pairs.pairs[0].positions:
+        assert any(ends == (str(a), str(b)) for ends in map(tuple, zip(*strip.customdata, strict=True)))
+    alone = len(said[0]) + len(said[1]) - 2 * len(pairs.pairs[0].positions)
+    assert int(np.nansum(strip.z)) == alone and f"differ in {alone} tokens, ' D' or ' B'" in pairs.headline
+    even = PromptPairs.from_texts(model, [("She bowed to Jane", "She bowed to John", " a", " b")])
+    assert "1 pair of prompts that differ in 1 token" in even.headline and int(np.nansum(plot(even).data[0].z)) == 2
