@@ -32,7 +32,7 @@ from app.shell.prompt import checkpoint_choice
 from app.shell.props import inside, props, stores
 from app.shell.props import values as values_of
 from app.shell.sharing import save_files, show_values
-from app.shell.views import follow_views, python_lines, show_views, tables, view_panel
+from app.shell.views import FILES, follow_views, python_lines, record, show_views, tables, view_panel
 
 
 class Views:
@@ -91,7 +91,7 @@ def view_page(family: Family, title: str, *, file: str) -> Page:
                             [
                                 *([empty("There is no checkpoint here that this can be of.")] if none else []),
                                 *(
-                                    view_panel(id, view, "graph-view", follows=ids["shown"])
+                                    view_panel(id, view, "graph-view", exports=(*FILES, "json"), follows=ids["shown"])
                                     for id, view in views.items()
                                 ),
                             ]
@@ -117,7 +117,9 @@ def view_page(family: Family, title: str, *, file: str) -> Page:
             app.wiring.register(app, "shell", pick)
         show_views(app, service.workshop, views, service.values, shown=ids["shown"], keys=ids["keys"], inputs={})
         follow_views(app, service.jobs, service.workshop, views, service.values, shown=ids["shown"])
-        save_files(app, tables(service.workshop, views, service.values), stores(shown=ids["shown"]))
+        as_csv = tables(service.workshop, views, service.values)
+        as_json = tables(service.workshop, views, service.values, "json", record)
+        save_files(app, as_csv | as_json, stores(shown=ids["shown"]))
 
     def python(core: Core, service: Views, state: Any, panel: str) -> list[str]:
         said = dataclasses.asdict(state)

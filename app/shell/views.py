@@ -8,8 +8,9 @@ show_views(app, workshop, views, values, shown=ids.SHOWN, keys=ids.KEYS)      th
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -103,17 +104,27 @@ def table(workshop: AppWorkshop, view: View, values: Any) -> File:
 
 
 def record(workshop: AppWorkshop, view: View, values: Any) -> File:
-    """A view's result as JSON: what was chosen, the result's numbers and texts, and the rows of its table."""
+    """A view's result as JSON: what was chosen, the result's numbers and texts, the rows of its table, and of a circuit
+    its graph."""
     result = workshop.result(view, values)
     frame = _refusing(lambda: view.frame(result))
     rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
-    plain = {each.name: getattr(result, each.name) for each in fields(result)}
-    said = {name: _exact(value) for name, value in plain.items() if _is_plain(value)}
-    return json_file(f"{view.file(values)}.json", {**asdict(values), **said, "rows": rows})
+    said = dict(values) if isinstance(values, Mapping) else _fields(values)
+    plain = {name: _exact(value) for name, value in {**said, **_fields(result)}.items() if _is_plain(value)}
+    graph = {"graph": result.to_graph()} if hasattr(result, "to_graph") else {}
+    return json_file(f"{view.file(values)}.json", {**plain, "rows": rows, **graph})
+
+
+def _fields(held: Any) -> dict[str, Any]:
+    return {each.name: getattr(held, each.name) for each in fields(held)}
 
 
 def _exact(value: Any) -> Any:
-    """A whole number beyond what JSON's readers take for one, as text."""
+    """A whole number beyond what JSON's readers take for one as text, and null for what is no number."""
+    if isinstance(value, tuple):
+        return [_exact(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     return str(value) if isinstance(value, int) and abs(value) > 2**53 else value
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
 
+from aotlens.views.patching import CIRCUIT
 from app.core.settings import Settings
 from app.factory import create_app
 from app.pages.patching import PAGE
 from app.shell.app import App
+from app.shell.views import record
 from tests.app.conftest import save_images, save_tiny, serve
 from tests.app.patching.numbers import STATE
 
@@ -37,6 +40,18 @@ def address(made: App) -> Iterator[str]:
 
 def test_only_models_of_tokens_can_be_patched(made: App):
     assert made.services["patching"].fitting() == ["tiny-mhsa"]
+
+
+def test_a_circuit_is_a_file_of_its_edges_and_its_graph(made: App):
+    service = made.services["patching"]
+    chosen = service.values({**PAGE.address.json(STATE), "metric": "logit_difference", "direction": "denoising"})
+    workshop = service.workshop.told(lambda done, total: None)
+    held = json.loads(record(workshop, CIRCUIT, chosen).content)
+    found = workshop.result(CIRCUIT, chosen)
+    assert [(row["source"], row["destination"]) for row in held["rows"]] == list(found.edges)
+    assert held["graph"] == json.loads(json.dumps(found.to_graph()))
+    assert held["faithfulness"] == found.faithfulness and held["interval"] == [None, None]  # of one pair
+    assert held["clean"] == chosen.clean
 
 
 def test_two_prompts_are_patched_and_another_is_asked_for(open_page):
