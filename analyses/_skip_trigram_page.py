@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from aotlens.conventions import describe
 from aotlens.models import AttentionOnlyTransformer
-from aotlens.plots.labels import describe, glyphs
+from aotlens.plots.labels import glyphs
 from aotlens.trigrams import (
     EnsembleCheck,
     Evidence,

@@ -190,7 +190,7 @@ def find_circuit(
             f"expected at least 2 pairs to search and 2 to check, got {n_searched} and {n_aside} of {len(pairs)}; give "
             "more, or held_out=0 for a circuit that is not checked on others."
         )
-    searched = Sets(model, pairs.at((~aside).nonzero()[0]), measure, batch_size, progress)
+    searched = Sets(model, pairs.at((~aside).nonzero()[0]), measure, batch_size, progress=progress)
     searched.require_effect("searched")
     checked = searched
     if n_aside:

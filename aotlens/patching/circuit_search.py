@@ -24,7 +24,7 @@ class Sets:
 
     def __init__(
         self, model: AttentionOnlyTransformer, pairs: PromptPairs, metric: str | PairMetric, batch_size: int,
-        progress: Progress | None = None,
+        *, progress: Progress | None = None,
     ) -> None:  # fmt: skip
         self.pairs, self.metric, self.progress = pairs, metric, progress
         self.parts: list[tuple[EdgeBatch, list[int]]] = list(edge_batches(model, pairs, metric, "noising", batch_size))

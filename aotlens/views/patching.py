@@ -225,6 +225,7 @@ TOKENS = View(
     call=lambda chosen: chosen.made[1],
     caption=lambda chosen, result: f"{result.headline}.",
     file=lambda chosen: _file(chosen, "prompts"),
+    low=True,
 )
 STREAM = View(
     name="positions",

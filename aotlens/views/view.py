@@ -97,6 +97,8 @@ class View:
     """About how many operations its call takes: two for each weight, position and pass. 0 where it is always little."""
     pictured: bool = True
     """Whether `aotlens.plot` has a figure of it; a table alone has none."""
+    low: bool = False
+    """Whether its figure is a strip of two or three lines."""
     picks: str = ""
     """`parameter = y.x`: which parameter of the family a click on the figure sets, to the first words of the point's
     labels, as in "1.3" or "5"; nothing where a click does nothing."""

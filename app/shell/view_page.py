@@ -91,7 +91,13 @@ def view_page(family: Family, title: str, *, file: str) -> Page:
                             [
                                 *([empty("There is no checkpoint here that this can be of.")] if none else []),
                                 *(
-                                    view_panel(id, view, "graph-view", exports=(*FILES, "json"), follows=ids["shown"])
+                                    view_panel(
+                                        id,
+                                        view,
+                                        "graph-strip" if view.low else "graph-view",
+                                        exports=(*FILES, "json"),
+                                        follows=ids["shown"],
+                                    )
                                     for id, view in views.items()
                                 ),
                             ]

@@ -94,7 +94,8 @@ def test_it_goes_by_itself(page: Page, app: Dash):
         page.goto(address + "/checkpoints")
         page.wait_for_selector("#checkpoints-table .ag-row")
         settled(page)
-    page.click("nav >> text=Heads")
+    page.locator(".nav-name", has_text="Heads").hover()
+    page.locator(".nav-link").get_by_text("Heads", exact=True).click()
     page.locator(NOTICE).wait_for(state="visible")
     with serve(app, port=urlsplit(address).port or 0):
         page.locator(NOTICE).wait_for(state="hidden")

@@ -20,6 +20,8 @@ from aotlens.patching import patch
 from tests.image_models import make as make_image_model
 from tests.image_models import random_images
 
+pytestmark = pytest.mark.usefixtures("real_bundled_folder")
+
 
 @pytest.mark.parametrize(
     ("made", "checkpoint", "text"),

@@ -140,6 +140,7 @@ def test_no_pairs_are_refused(model: Any):
         PromptPairs.from_texts(model, [])
 
 
+@pytest.mark.usefixtures("real_bundled_folder")
 def test_a_pair_is_drawn_with_what_corresponds_side_by_side() -> None:
     model = aotlens.load("novels-2l-mhsa", device="cpu")
     clean, corrupted = "Mr. Darcy met Elizabeth. Then Mr.", "Mr. Bingley met Jane. Then Mr."

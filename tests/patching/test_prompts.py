@@ -9,8 +9,10 @@ import aotlens
 from aotlens.patching import pair_of, patch
 from aotlens.views.patching import FAMILY
 
+pytestmark = pytest.mark.usefixtures("real_bundled_folder")
 
-@pytest.fixture(scope="module")
+
+@pytest.fixture
 def model():
     return aotlens.load("novels-2l-mhsa", device="cpu")
 

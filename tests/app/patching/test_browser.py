@@ -59,7 +59,9 @@ def test_two_prompts_are_patched_and_another_is_asked_for(open_page):
     caption = page.locator(f"#{PANEL}-caption")
     expect(caption).to_contain_text("takes most away", timeout=60_000)
     expect(page.locator(f"#{PANEL}-graph .heatmaplayer image")).to_be_attached()
+    page.locator("#patching-estimate").scroll_into_view_if_needed()
     expect(page.locator("#patching-estimate-caption")).to_contain_text("rank correlation")
+    page.locator(f"#{PANEL}").scroll_into_view_if_needed()
     before = caption.inner_text()
     page.locator("#patching-corrupted").fill("The captain smiled to Emma.")
     expect(caption).not_to_have_text(before)
@@ -87,6 +89,7 @@ def test_a_click_leads_from_a_position_to_its_heads_and_from_a_head_to_its_edges
 
     click(PANEL, "5 ·bo", "1")
     expect(page.locator("#patching-position")).to_have_value("5")
+    page.locator("#patching-by-head").scroll_into_view_if_needed()
     expect(page.locator("#patching-by-head-caption")).to_contain_text("position 5")
     click("patching-by-head", "1", "1")
     expect(page.locator("#patching-head")).to_have_value("1.1")
