@@ -135,7 +135,7 @@ class EdgeAttribution(Result):
 def path_patch(
     model: AttentionOnlyTransformer,
     pairs: PromptPairs,
-    edges: Iterable[EdgeLike] | None = None,
+    edges: Iterable[EdgeLike] | str | None = None,
     metric: str | PairMetric = "logit_difference",
     *,
     head: HeadLike | None = None,
@@ -159,6 +159,7 @@ def path_patch(
     measure = checked_for_edges(model, metric, direction)
     require_whole("batch_size", batch_size, 1)
     wires = Wires.of(model)
+    edges = [edges] if isinstance(edges, str) else edges
     chosen = wires.edges if edges is None else tuple(dict.fromkeys(wires.edge(each) for each in edges))
     if head is not None:
         name = "{}.{}".format(*as_head(head, model.cfg))

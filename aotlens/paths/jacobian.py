@@ -74,10 +74,11 @@ class LogitJacobian(Result):
     def headline(self) -> str:
         size = np.linalg.norm(self.frozen, axis=1)
         place = int(size.argmax())
-        lost = np.linalg.norm(self.moving - self.frozen) / max(float(np.linalg.norm(self.moving)), 1e-30)
+        away = np.linalg.norm(self.moving - self.frozen) / max(float(np.linalg.norm(self.moving)), 1e-30)
         return (
             f"before layer {self.layer} the logit at position {self.at} is most sensitive to position {place} "
-            f"({size[place]:.3g} logits a unit); {lost:.0%} of the model's own gradient is in patterns, scales and MLPs"
+            f"({size[place]:.3g} logits a unit); the model's own gradient, in which patterns move, is {away:.0%} of "
+            "its length away"
         )
 
     def to_frame(self) -> pd.DataFrame:

@@ -128,9 +128,9 @@ class HeadLens(Result):
 
 
 @torch.no_grad()
-def logit_lens(model: AttentionOnlyTransformer, tokens: Tensor | str | list[str], *, k: int = 5) -> LogitLens:
-    """Read out the stream before each layer of one prompt, a text or ids: the `k` likeliest outputs, how far they are
-    from the model's prediction, and the loss on the prompt's next token.
+def logit_lens(model: AttentionOnlyTransformer, tokens: Tensor | str | list[str], *, k: int | None = None) -> LogitLens:
+    """Read out the stream before each layer of one prompt, a text or ids: the `k` likeliest outputs (5), how far they
+    are from the model's prediction, and the loss on the prompt's next token.
 
     One forward pass, and a read-out for each layer. Raises `ValueError` for a batch, for `k` outside 1 to the number of
     outputs, and for a model that does not read out tokens at each position.
@@ -139,7 +139,7 @@ def logit_lens(model: AttentionOnlyTransformer, tokens: Tensor | str | list[str]
     cfg = model.cfg
     if cfg.read_out != "tokens":
         raise ValueError(f"logit_lens: expected a model that reads out tokens, got read_out={cfg.read_out!r}.")
-    require_whole("k", k, 1, model.W_U.shape[1])
+    k = _count(k, model.W_U.shape[1])
     ids = model.to_prompt(tokens, "logit_lens")
     names = [hook_names.resid_pre(layer) for layer in range(cfg.n_layers)]
     names.append(hook_names.resid_post(cfg.n_layers - 1))
@@ -173,10 +173,10 @@ def logit_lens(model: AttentionOnlyTransformer, tokens: Tensor | str | list[str]
 
 @torch.no_grad()
 def head_lens(
-    model: AttentionOnlyTransformer, tokens: Tensor | str | list[str], position: int = -1, *, k: int = 5
+    model: AttentionOnlyTransformer, tokens: Tensor | str | list[str], position: int = -1, *, k: int | None = None
 ) -> HeadLens:
-    """The `k` outputs whose logits each head adds most to, and takes most from, at one position of a prompt, above its
-    mean over outputs, which softmax does not see.
+    """The `k` outputs (5, or as many as there are) whose logits each head adds most to, and takes most from, at one
+    position of a prompt, above its mean over outputs, which softmax does not see.
 
     One forward pass and one read-out of every head. Raises `ValueError` for a position that the prompt has not, for `k`
     outside 1 to the number of outputs, and as `expand` does.
@@ -184,7 +184,7 @@ def head_lens(
     require_ours(model, "head_lens")
     frozen = freeze(model, tokens)
     n_out_pos, n_out = frozen.read.shape[0], frozen.R.shape[1]
-    require_whole("k", k, 1, n_out)
+    k = _count(k, n_out)
     require_whole("position", position, -n_out_pos, n_out_pos - 1)
     row = frozen.read[position]  # of the stream, what the read-out there takes
     written = torch.einsum("p,lhpd->lhd", row, head_results(frozen))
@@ -198,6 +198,13 @@ def head_lens(
         position=position % n_out_pos, promoted=promoted, added=added, suppressed=suppressed, taken=taken,
         words=_words(model, np.concatenate([promoted, suppressed], -1)),
     )  # fmt: skip
+
+
+def _count(k: int | None, n_out: int) -> int:
+    if k is None:
+        return min(5, n_out)
+    require_whole("k", k, 1, n_out)
+    return k
 
 
 def _words(model: AttentionOnlyTransformer, tokens: Int64[np.ndarray, "*any"]) -> dict[int, str]:

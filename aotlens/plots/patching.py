@@ -43,7 +43,7 @@ def _cells(
     if result.axes[-1] == "position" and (share.ndim == 3 or "head" not in result.axes):
         places = range(values.shape[1]) if positions is None else positions
         words = result.str_tokens
-        columns = [f"{at} {glyphs(words[at]) if words else ''}".strip() for at in places]
+        columns = [f"{at} {glyphs(words[at]) if words and words[at] else ''}".strip() for at in places]
     else:
         columns = [str(head) for head in range(values.shape[1])]
     return matrix_map(

@@ -116,6 +116,7 @@ def test_many_edges_at_once_and_at_some_positions(make: MakeModel, kind: str) ->
 def test_the_edges_of_a_head_are_those_from_it_and_to_it(make: MakeModel) -> None:
     model = make(**KINDS["mhsa"])
     found = path_patch(model, pairs_of(model), head="1.2")
+    assert path_patch(model, pairs_of(model), "1.2 → logits").edges == (("1.2", "logits"),)
     assert {edge for edge in Wires.of(model).edges if "1.2" in f"{edge.source} {edge.destination}"} == {*found.edges}
     whole = path_patch(model, pairs_of(model))
     at = [whole.edges.index(edge) for edge in found.edges]
