@@ -13,7 +13,7 @@ from app.core.security import secure
 from app.core.sessions import keep_sessions
 from app.core.settings import Settings
 from app.pages import PAGES, grouped
-from app.shell import checking, ids, navigation, python, static
+from app.shell import checking, find, ids, navigation, python, static
 from app.shell.app import App
 from app.shell.browser import Browser, Link
 from app.shell.frame import frame
@@ -53,6 +53,7 @@ def create_app(settings: Settings, core: Core | None = None, *, pages: Sequence[
     static.serve(app.server, [*early, *styles, *scripts])
     app.set_index(early=static.tags(early), styles=static.tags(styles), scripts=static.tags(scripts))
     tell_health(app.server, core)
+    find.serve(app.server, core, {page.title: page.path for page in pages if page.in_navigation})
     keep_sessions(app.server)
     compress(app.server, core.memory)
     secure(app.server, settings, app.csp_hashes())

@@ -40,7 +40,7 @@ from aotlens.heads.dossier import FoundHeads, HeadDossier, find_heads, head_doss
 from aotlens.heads.each_head import EachHead, ablate_each
 from aotlens.heads.examples import Example, HeadExamples
 from aotlens.heads.image_maps import ImageMaps, image_maps
-from aotlens.heads.induction import InductionCircuit, induction_circuit
+from aotlens.heads.induction import InductionCircuit, induction_circuit, induction_pairs
 from aotlens.heads.inputs import Inputs, Targets
 from aotlens.heads.labels import HeadLabels, head_labels, label_words
 from aotlens.heads.masks import MaskSimilarity, mask_similarity
@@ -99,6 +99,7 @@ __all__ = [
     "head_labels",
     "image_maps",
     "induction_circuit",
+    "induction_pairs",
     "label_words",
     "mask_similarity",
     "match_heads",

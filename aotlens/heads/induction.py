@@ -157,6 +157,30 @@ class InductionCircuit(Result):
         return pd.DataFrame(columns)
 
 
+def induction_pairs(atlas: Atlas) -> tuple[tuple[Head, Head, float], ...]:
+    """The induction heads of an atlas, each with the earlier head that its keys read most, and by how many standard
+    deviations beyond flipped signs: claims 1 and 2 of `induction_circuit`, which puts all five to the test.
+
+    Raises `ValueError` for an atlas without composition, and where no head behind the first layer reaches the induction
+    motif's threshold on random tokens.
+    """
+    if "k" not in atlas.composition_z:
+        raise ValueError(f"expected an atlas with circuits, got {atlas.missing.get('circuits', 'one without')}.")
+    scores, threshold = atlas.random["induction"], MOTIFS["induction"].threshold
+    heads = [head for head in atlas.heads if head[0] and scores[head] >= threshold]
+    if not heads:
+        raise ValueError(
+            f"no head of {atlas.model} behind the first layer has an induction score of {threshold} or more; the "
+            f"highest is {np.nanmax(scores):.2f}."
+        )
+    pairs = []
+    for layer, number in heads:
+        above = np.nan_to_num(atlas.composition_z["k"][:layer, :, layer, number], nan=-np.inf)
+        place = np.unravel_index(int(above.argmax()), above.shape)
+        pairs.append(((layer, number), (int(place[0]), int(place[1])), float(above[place])))
+    return tuple(pairs)
+
+
 @torch.no_grad()
 def induction_circuit(
     model: AttentionOnlyTransformer,
@@ -181,22 +205,11 @@ def induction_circuit(
     shape = (model.cfg.n_layers, model.cfg.n_heads)
     if atlas.entropy.shape != shape:
         raise ValueError(f"expected an atlas of {shape[0]} × {shape[1]} heads, got one of {atlas.entropy.shape}.")
-    if atlas.copying is None or "k" not in atlas.composition_z or model.sees_later_keys:
+    if atlas.copying is None or model.sees_later_keys:
         why = atlas.missing.get("circuits", "the model sees later tokens")
         raise ValueError(f"expected an atlas with circuits of a model that writes next tokens, got {why}.")
+    heads, previous, z = zip(*induction_pairs(atlas), strict=True)
     scores = atlas.random["induction"]
-    heads = tuple(head for head in atlas.heads if head[0] and scores[head] >= MOTIFS["induction"].threshold)
-    if not heads:
-        raise ValueError(
-            f"no head of {atlas.model} behind the first layer has an induction score of "
-            f"{MOTIFS['induction'].threshold} or more; the highest is {np.nanmax(scores):.2f}."
-        )
-    previous, z = [], []
-    for layer, number in heads:
-        above = np.nan_to_num(atlas.composition_z["k"][:layer, :, layer, number], nan=-np.inf)
-        place = np.unravel_index(int(above.argmax()), above.shape)
-        previous.append((int(place[0]), int(place[1])))
-        z.append(float(above[place]))
     length = min(half_length, (model.cfg.n_ctx - 1) // 2)
     assert model.cfg.d_vocab is not None
     start = start_id(model.tokenizer) or 0
@@ -206,7 +219,7 @@ def induction_circuit(
     tokens, again = tokens.to(model.device), again.to(model.device)
     return InductionCircuit(
         model=atlas.model,
-        heads=heads,
+        heads=tuple(heads),
         induction=np.array([scores[head] for head in heads]),
         previous=tuple(previous),
         z=np.array(z),

@@ -20,7 +20,7 @@ from importlib import import_module
 
 from app.shell.page import Page
 
-#: The pages by what they are about, in the order of a day's work: the first is what `/` shows.
+#: The pages of the menu by what they are about, in the order of a day's work: the first is what `/?…` shows.
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "Heads": ("heads", "compare", "atlas", "patching", "lens"),
     "Circuits": ("circuits", "trigrams", "paths", "sufficient"),
@@ -30,15 +30,16 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Checkpoints": ("checkpoints",),
 }
 
-PAGES: tuple[Page, ...] = tuple(
-    import_module(f"app.pages.{name}").PAGE for names in GROUPS.values() for name in names
-)  # fmt: skip
+_NAMES = [name for names in GROUPS.values() for name in names]
+#: All pages; the last is what `/` shows.
+PAGES: tuple[Page, ...] = tuple(import_module(f"app.pages.{name}").PAGE for name in (*_NAMES, "start"))
 
 
 def grouped(pages: Sequence[Page]) -> dict[str, list[Page]]:
-    """Pages by their groups, in their order; one that is in no group is one by itself."""
+    """Pages of the menu by their groups, in their order; one that is in no group is one by itself."""
     of = {name: group for group, names in GROUPS.items() for name in names}
     found: dict[str, list[Page]] = {}
     for page in pages:
-        found.setdefault(of.get(page.name, page.title), []).append(page)
+        if page.in_navigation:
+            found.setdefault(of.get(page.name, page.title), []).append(page)
     return found

@@ -37,6 +37,11 @@ def frame(groups: Mapping[str, Sequence[tuple[str, str]]]) -> dmc.MantineProvide
                         className="navigation",
                         **{"aria-label": "Pages"},
                     ),
+                    html.Button(
+                        ["Find ", dmc.Kbd("/", size="xs")],
+                        className="plain-button find-open",
+                        title="Heads by what they do, pages and checkpoints: / or Ctrl K",
+                    ),
                     html.Button("Copy link", className="plain-button copy-link", title="The address of this view"),
                     dmc.SegmentedControl(
                         id=ids.THEME_CHOICE,
@@ -66,7 +71,7 @@ def frame(groups: Mapping[str, Sequence[tuple[str, str]]]) -> dmc.MantineProvide
 
 def _group(name: str, pages: Sequence[tuple[str, str]]) -> Any:
     """A group of pages, which opens under the pointer and the keyboard; of one page a link to it."""
-    links = [dcc.Link(title, href=address, className="nav-link") for title, address in pages]
+    links = [html.A(title, href=address, className="nav-link", **{"data-in-app": ""}) for title, address in pages]
     if len(links) == 1:
         return links[0]
     # markPage (static/shell.js) writes the page that is shown behind the name.

@@ -12,6 +12,7 @@ from typing import Any
 from dash import Input, Output, html
 from flask import Response, request
 
+from app.core.address import parse_query
 from app.shell import ids
 from app.shell.app import App
 from app.shell.browser import Browser
@@ -23,15 +24,18 @@ from app.shell.page import Page
 _ANY_PATH = "/<path:path>"
 
 
-def find(pages: Sequence[Page], pathname: str | None) -> Page | None:
-    """The page at a path; `/` is the first page."""
-    path = (pathname or "/").rstrip("/") or pages[0].path
+def find(pages: Sequence[Page], pathname: str | None, search: str | None = None) -> Page | None:
+    """The page at a path; `/` is the start page, or with a query the first of the menu."""
+    path = (pathname or "/").rstrip("/")
+    if not path:
+        start = None if (search or "").strip("?") else next((page for page in pages if not page.in_navigation), None)
+        return start or pages[0]
     return next((page for page in pages if page.path == path), None)
 
 
 def content(app: App, pathname: str | None, search: str | None) -> Any:
     """What is at an address, below what was taken instead of values that cannot be."""
-    page = find(app.pages, pathname)
+    page = find(app.pages, pathname, search)
     if page is None:
         return html.Div(
             [
@@ -41,6 +45,8 @@ def content(app: App, pathname: str | None, search: str | None) -> Any:
             className="missing",
         )
     state, sentences = page.address.read(search, app.core)
+    if "along" in parse_query(search):
+        sentences = []  # a link of the menu took what was chosen along, whatever this page can show of it
     shown = page.content(app.core, app.services[page.name], state)
     app.asked.laid_out(shown)
     return [taken_instead(sentences), *shown] if sentences else shown

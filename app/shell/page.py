@@ -57,6 +57,8 @@ class Page:
     sends: Mapping[str, Any] = field(default_factory=dict)
     """An example of what the browser puts into each store that the server neither fills at first nor answers with
     (`app.shell.asked`): a tuple is a list of that length."""
+    in_navigation: bool = True
+    """Whether the menu names it."""
     file: str | None = None
     """The page's `__init__.py`: beside it are its script, NAME.js, and its style, NAME.css, where it has them."""
 

@@ -115,10 +115,13 @@ def page_request(pathname: str, search: str = "") -> dict[str, Any]:
 
 
 def test_addresses_lead_to_pages(app: App):
-    def at(path: str) -> str:
-        return json.dumps(navigation.content(app, path, None), default=lambda component: component.to_plotly_json())
+    def at(path: str, search: str | None = None) -> str:
+        shown = navigation.content(app, path, search)
+        return json.dumps(shown, default=lambda component: component.to_plotly_json())
 
-    assert at("/") == at("/heads") == at("/heads/")
+    assert at("/heads") == at("/heads/")
+    assert "start-title" in at("/") and "heads-text" not in at("/")
+    assert at("/", "?checkpoint=tiny-mssa") == at("/heads", "?checkpoint=tiny-mssa")
     assert "checkpoints-table" in at("/checkpoints")
     assert "no such page" in at("/elsewhere")
 

@@ -31,6 +31,23 @@
         return address.paths[0] + (search ? "?" + search : "");
     }
 
+    // What goes along from page to page, by the keys of addresses.
+    const ALONG = ["checkpoint", "text", "head"];
+    const LAST = "aotlens-last";
+    const carried = {};
+
+    function remember(page) {
+        const here = new URLSearchParams(location.search);
+        for (const field of ALONG.map((name) => addresses[page].fields[name]).filter(Boolean)) {
+            carried[field.key] = here.get(field.key);
+        }
+        try {
+            localStorage.setItem(LAST, JSON.stringify({ href: location.pathname + location.search, title: document.title }));
+        } catch (error) {
+            // Storage is forbidden: the start page has no view to go back to.
+        }
+    }
+
     window.aotlens.address = {
         declare: function (told) { addresses = told; },
         format: format,
@@ -41,6 +58,29 @@
             if (!addresses[page].paths.includes(path) || Object.values(values).includes(undefined)) return;
             // Not through dcc.Location: setting its search would draw the page anew.
             history.replaceState(history.state, "", format(page, values));
+            remember(page);
+        },
+
+        // An address with the checkpoint, the text and the head that were chosen last, where its page has them and it names
+        // none. `along` tells the server to leave out without a word what cannot be (app/shell/navigation.py).
+        along: function (href) {
+            const [path, search] = href.split("?"), query = new URLSearchParams(search);
+            const page = Object.values(addresses).find(({ paths }) => paths[0] === path);
+            for (const field of page ? ALONG.map((name) => page.fields[name]).filter(Boolean) : []) {
+                if (carried[field.key] && !query.has(field.key)) query.set(field.key, carried[field.key]);
+            }
+            if (query.size) query.set("along", "1");
+            return query.size ? `${path}?${query}` : path;
+        },
+
+        // The view that was open last in this browser: its address and its page's title.
+        last: function () {
+            try {
+                const last = JSON.parse(localStorage.getItem(LAST));
+                return last && /^\/[^/]/.test(last.href) ? last : null;
+            } catch (error) {
+                return null;
+            }
         },
     };
 })();

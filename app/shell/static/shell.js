@@ -56,6 +56,14 @@
         if (event.key === "Escape") shutMenu();
     });
 
+    // A link of the menu takes the checkpoint, the text and the head along; its address is known before it is followed.
+    for (const kind of ["pointerover", "pointerdown", "focusin"]) {
+        document.addEventListener(kind, function ({ target }) {
+            const link = target instanceof Element && target.closest(".nav-link");
+            if (link) link.setAttribute("href", aotlens.address.along(new URL(link.href).pathname));
+        }, true);
+    }
+
     // A link that is drawn, and no component, leads to another page as Dash's own links do. At the window, after pages'
     // scripts, which may take it themselves.
     window.addEventListener("click", function (event) {
@@ -66,6 +74,16 @@
         window.dispatchEvent(new CustomEvent("_dashprivate_pushstate"));
         scrollTo(0, 0);
     });
+
+    // The start page's link to the view that was open last.
+    function showLast() {
+        const link = document.querySelector(".start-last"), last = link && aotlens.address.last();
+        if (!last) return;
+        link.textContent = last.title.replace(" · aotlens", "");
+        link.href = last.href;
+        link.classList.remove("hidden");
+        document.querySelector(".start-none").classList.add("hidden");
+    }
 
     // Ctrl+Enter in a page's text runs it.
     document.addEventListener("keydown", function (event) {
@@ -210,10 +228,12 @@
 
         markPage: function ({ pathname }) {
             const links = [...document.querySelectorAll(".nav-link")];
-            const path = (pathname || "/").replace(/\/+$/, "") || (links[0] && links[0].getAttribute("href"));
+            const path = (pathname || "/").replace(/\/+$/, "") || (location.search && new URL(links[0].href).pathname);
             maximise(null, false);
+            showLast();
+            document.title = "aotlens";
             for (const link of links) {
-                if (link.getAttribute("href") === path) {
+                if (new URL(link.href).pathname === path) {
                     link.setAttribute("aria-current", "page");
                     document.title = link.textContent + " · aotlens";
                 } else {

@@ -70,8 +70,7 @@ def test_the_first_page_shows_the_first_example(open_page):
 
 
 def test_nothing_in_the_address_means_the_first_checkpoint_and_example(open_page, services: Core):
-    page = open_page("/")
-    page.wait_for_function("() => location.pathname === '/heads'")
+    page = open_page("/heads")
     expect(page.locator(f"#{ids.TEXT}")).to_have_value(FIRST)
     assert query(page)["checkpoint"] == services.catalog.default()
 

@@ -1,0 +1,106 @@
+// Find: heads by what they do, pages, checkpoints (app/shell/find.py). `/`, Ctrl K or the button opens it.
+(function () {
+    "use strict";
+    const MOST = 30;
+    let dialog, box, list, entries;
+
+    function build() {
+        dialog = document.createElement("dialog");
+        dialog.className = "find";
+        box = document.createElement("input");
+        box.type = "search";
+        box.placeholder = "induction, a page, a checkpoint";
+        box.setAttribute("aria-label", "Find heads, pages and checkpoints");
+        list = document.createElement("div");
+        list.className = "find-list";
+        list.setAttribute("role", "status");
+        dialog.append(box, list);
+        document.body.append(dialog);
+        box.addEventListener("input", show);
+        dialog.addEventListener("keydown", move);
+        dialog.addEventListener("click", ({ target }) => {
+            if (target === dialog || target.closest("a")) dialog.close();
+        });
+    }
+
+    function wordsOf(text) {
+        return text.toLowerCase().split(/\s+/).filter(Boolean);
+    }
+
+    function show() {
+        const words = wordsOf(box.value);
+        const fitting = entries.filter(({ name, note }) => {
+            const text = `${name} ${note}`.toLowerCase();
+            return words.every((word) => text.includes(word));
+        });
+        list.replaceChildren(...fitting.slice(0, MOST).map(entryLink));
+        if (fitting.length > MOST) list.append(remark(`and ${fitting.length - MOST} more: add a word.`));
+        if (!fitting.length) list.append(remark(`Nothing has all of these words. Heads are called by what they do: ${labels()}.`));
+    }
+
+    function labels() {
+        const names = entries.filter(({ name }) => name.includes(": ")).map(({ name }) => name.split(": ")[0]);
+        return [...new Set(names)].sort().join(", ") || "no checkpoint here has a stored atlas";
+    }
+
+    function entryLink({ name, note, href }) {
+        const link = document.createElement("a"), small = document.createElement("small");
+        link.href = aotlens.address.along(href);
+        link.dataset.inApp = "";
+        small.textContent = note;
+        link.append(name, small);
+        return link;
+    }
+
+    function remark(text) {
+        const paragraph = document.createElement("p");
+        paragraph.className = "find-none";
+        paragraph.textContent = text;
+        return paragraph;
+    }
+
+    // Arrow keys walk through the list, Enter in the box takes its first entry.
+    function move(event) {
+        const links = [...list.querySelectorAll("a")], here = links.indexOf(document.activeElement);
+        if (event.key === "Enter" && here < 0) {
+            event.preventDefault();
+            if (links[0]) links[0].click();
+        }
+        const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+        if (!step) return;
+        event.preventDefault();
+        (links[here + step] || box).focus();
+    }
+
+    async function open() {
+        if (!dialog) build();
+        if (dialog.open) return;
+        dialog.showModal();
+        box.focus();
+        if (!entries) {
+            list.replaceChildren(remark("Reading the list…"));
+            try {
+                const answer = await fetch("/find.json");
+                if (!answer.ok) throw new Error(answer.status);
+                entries = await answer.json();
+            } catch (error) {
+                list.replaceChildren(remark("The server does not answer. Close this and try again."));
+                return;
+            }
+        }
+        show();
+    }
+
+    document.addEventListener("keydown", function (event) {
+        const typing = event.target instanceof Element && event.target.closest("input, textarea, select, [contenteditable]");
+        const slash = event.key === "/" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey;
+        const command = event.key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey);
+        if (!slash && !command) return;
+        event.preventDefault();
+        open();
+    });
+
+    document.addEventListener("click", ({ target }) => {
+        if (target instanceof Element && target.closest(".find-open")) open();
+    });
+})();

@@ -1,0 +1,115 @@
+"""The start page: its finding against the model's own run, the ways in, the menu that takes choices along, and Find."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from playwright.sync_api import expect
+
+import aotlens
+from aotlens.checkpoints.catalog import bundled_folder  # the fixtures' own patch comes after this import
+from app.core import Core
+from app.core.settings import Settings
+from app.factory import create_app
+from app.pages.heads.address import ADDRESS as HEADS
+from app.pages.heads.address import HeadsState
+from app.pages.start.finding import TEXT
+from tests.app.conftest import query, settled
+
+
+@pytest.fixture(scope="module")
+def bundled():
+    settings = Settings(checkpoints=(bundled_folder(),), device="cpu")
+    return create_app(settings, Core.start(settings))
+
+
+def test_the_finding_is_what_the_model_computes(bundled):
+    finding = bundled.services["start"].finding()
+    model = aotlens.load(bundled_folder() / finding.checkpoint, "cpu")
+    tokens = model.to_tokens(TEXT)
+    logits, cache = model.run_with_cache(tokens)
+    names = [picture.title.split(" ")[0] for picture in finding.pictures]
+    assert names == ["0.3", "1.0", "1.0"]
+    for picture, name in zip(finding.pictures[:2], names, strict=False):
+        layer, head = map(int, name.split("."))
+        pattern = cache[f"blocks.{layer}.attn.hook_pattern"][0, head]
+        assert torch.allclose(torch.as_tensor(picture.values), pattern, atol=1e-6)
+        assert f"{pattern[picture.marked]:.2f}" in picture.sentence
+    query_at, key = finding.pictures[1].marked
+    assert tokens[0, query_at] == tokens[0, key - 1] and query_at == len(tokens[0]) - 1
+
+    def ablate(z, hook):
+        z[:, :, 0] = 0
+        return z
+
+    without = model.run_with_hooks(tokens, fwd_hooks=[("blocks.1.attn.hook_z", ablate)])
+    told = [float(each[0, -1].softmax(-1)[tokens[0, key]]) for each in (logits, without)]
+    assert f"{told[0]:.0%}" in finding.sentence and f"{told[1]:.1%}" in finding.sentence
+    written = finding.pictures[2]
+    ids = [model.to_single_token(token.replace("·", " ")) for token in written.tokens]
+    rows = aotlens.circuits.ov_circuit(model, "1.0")[torch.tensor(ids)].AB.double()
+    expected = (rows - rows.mean(1, keepdim=True))[:, ids]
+    assert torch.allclose(torch.as_tensor(written.values), expected, atol=1e-4)
+
+
+def test_without_a_stored_atlas_there_is_no_finding_and_the_ways_in_are_there(app):
+    assert app.services["start"].finding() is None
+    page = next(page for page in app.pages if page.name == "start")
+    assert "start-finding" not in str(page.layout(app.core, app.services["start"], None))
+
+
+def entries(app):
+    return app.server.test_client().get("/find.json", headers={"Host": "localhost"}).json
+
+
+def test_pages_and_checkpoints_that_open_are_found(app):
+    named = {entry["name"]: entry["href"] for entry in entries(app)}
+    assert named["Circuits"] == "/circuits" and named["tiny-mssa"] == "/checkpoints?checkpoint=tiny-mssa"
+    assert "broken" not in named and "Start" not in named
+
+
+def test_heads_of_stored_atlases_are_found_by_what_they_do(bundled):
+    head = {entry["name"]: entry for entry in entries(bundled)}["induction: 1.0 of novels-2l-mhsa"]
+    assert head["href"] == "/heads?checkpoint=novels-2l-mhsa&head=1.0" and "random tokens" in head["note"]
+
+
+def test_a_sentence_typed_at_the_start_is_run_and_goes_along_the_menu(open_page):
+    page = open_page("/", load=True)
+    page.fill("#start-text", "Tom met Ann & Tom met")
+    page.get_by_role("button", name="See its heads").click()
+    expect(page.locator("#heads-text")).to_have_value("Tom met Ann & Tom met")
+    page.wait_for_function("() => new URLSearchParams(location.search).get('head')")
+    page.locator(".nav-name", has_text="Circuits").focus()
+    page.locator(".nav-link", has_text="Paths").click()
+    expect(page.locator("#paths-text")).to_have_value("Tom met Ann & Tom met")
+    assert page.locator(".taken-instead").count() == 0
+
+
+def test_what_another_page_cannot_show_is_left_out_without_a_word(open_page):
+    page = open_page("/heads?checkpoint=nowhere&along=1")
+    expect(page.locator("#heads-text")).to_be_visible()
+    assert page.locator(".taken-instead").count() == 0
+
+
+def test_the_start_page_leads_back_to_the_last_view(open_page):
+    page = open_page(HEADS.format(HeadsState(checkpoint="tiny-mssa", text="The captain bowed.", head=(1, 1))))
+    page.wait_for_function("() => new URLSearchParams(location.search).get('head') === '1.1'")
+    page.click(".brand")
+    page.locator(".start-last", has_text="Heads").click()
+    page.wait_for_function("() => location.pathname === '/heads'")
+    settled(page)
+    assert query(page)["head"] == "1.1" and query(page)["checkpoint"] == "tiny-mssa"
+
+
+def test_find_by_keyboard(open_page):
+    page = open_page("/checkpoints")
+    page.keyboard.press("Control+k")
+    box = page.get_by_role("searchbox")
+    box.fill("no such thing")
+    expect(page.locator(".find-none")).to_contain_text("Heads are called by what they do")
+    box.fill("tiny mssa")
+    expect(page.locator(".find-list a")).to_have_count(1)
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => new URLSearchParams(location.search).get('checkpoint') === 'tiny-mssa'")
+    expect(page.locator("dialog.find")).to_be_hidden()
