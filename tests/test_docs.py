@@ -274,4 +274,4 @@ def test_pages_link_to_files_that_are_there() -> None:
 
 
 def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 180
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 110
