@@ -56,7 +56,7 @@ def test_list(home: Path, capsys: Any) -> None:
     code, out, err = run(capsys, "checkpoints", "list")
     assert (code, err) == (0, "")
     head, row = out.splitlines()
-    assert head.split() == ["name", "model", "weights", "loss", "bigram"]
+    assert head.split() == ["name", "model", "weights", "loss", "baseline"]
     weights = 2 * 50 * 8 + 5 * 8 + 4 * 2 * 8 * 4 + 2 * 2 * 8  # embeddings, positions, heads, norms
     assert weights == 1128
     assert row == f"tiny  1 layer × 2 heads, mhsa  {weights:,}    4.250  4.500"

@@ -33,8 +33,9 @@ def list_command(folders: Folders = [], as_json: AsJson = False) -> None:  # noq
     """List the checkpoints at hand.
 
     Those are the bundled ones, your own ($AOTLENS_HOME/checkpoints), and those in --checkpoints DIR. Losses
-    are validation losses in nats per token, beside a smoothed bigram model's; of a masked model, in nats per hidden
-    token, beside a unigram model's; of a model of images, in nats per image, beside the classes' shares.
+    are validation losses in nats per token, beside a smoothed bigram model's as baseline; of a masked model, in nats
+    per hidden token, beside a unigram model's; of a model of images, in nats per image, beside the classes' shares; of
+    in-context regression, errors beside those of least squares.
     """
     infos = list_checkpoints(folders)
     if as_json:
@@ -42,7 +43,7 @@ def list_command(folders: Folders = [], as_json: AsJson = False) -> None:  # noq
     elif not infos:
         print_text("No checkpoints. Train one (aotlens train --help), or give a folder with --checkpoints DIR.")
     else:
-        print_text(table([("name", "model", "weights", "loss", "bigram"), *map(_row, infos)]))
+        print_text(table([("name", "model", "weights", "loss", "baseline"), *map(_row, infos)]))
         for info in infos:
             for remark in (info.note, info.problem and f"can't be loaded: {info.problem}"):
                 if remark:

@@ -17,9 +17,10 @@ from app.shell.panel import about, panel, tabs
 
 _EXPLAIN_CATALOG = about(
     "Every model at hand: those given with --checkpoints, your own, and the bundled ones. Losses are nats per token on "
-    "held-out text; the bigram loss is that of a smoothed bigram model on the same text, so the difference is what the "
-    "model gets from more than the token before. †: of a masked model, per hidden token, beside a unigram model's; of "
-    "a model of images, per image, beside the classes' shares. Choose a row.",
+    "held-out text; the baseline is a smoothed bigram model on the same text, so the difference is what the model gets "
+    "from more than the token before. †: of a masked model, per hidden token, beside a unigram model's; of a model of "
+    "images, per image, beside the classes' shares; of in-context regression, the error beside that of least squares. "
+    "Choose a row.",
     formula="loss = −(1/n) Σ log p(token i | tokens before i)",
 )
 _EXPLAIN_CARD = "What the model was trained on, how, and what it is for."

@@ -62,8 +62,11 @@ _CHECKPOINTS: list[dict[str, Any]] = [
      "cellClassRules": {"broken": "params.data.status == 'broken'"}, "tooltipField": "problem"},
     {"field": "kind", "headerName": "Attention",
      "headerTooltip": "mhsa: separate query, key and value matrices; mssa: one matrix per head for all three"},
-    _loss("loss", "Validation loss", "Nats per token on held-out text; †: per hidden token, or per image"),
-    _loss("baseline", "Bigram loss", "A smoothed bigram model on the same text; †: a unigram model, or class shares"),
+    _loss("loss", "Validation loss", "Nats per held-out token; †: per hidden token, per image, or regression's error"),
+    _loss(
+        "baseline", "Baseline loss",
+        "On the same data: a smoothed bigram model; †: a unigram model, the classes' shares, or least squares",
+    ),
     number("layers", "Layers", "d"),
     number("heads", "Heads", "d", "Heads per layer"),
     number("d_model", "d_model", "d", "Width of the residual stream"),
