@@ -15,7 +15,7 @@ from aotlens.plots.matrix import matrix_map
 
 if TYPE_CHECKING:
     from aotlens.data import PromptPairs
-    from aotlens.data.pairs import Alignment
+    from aotlens.data.alignment import Alignment
     from aotlens.patching import Attribution, EdgeAttribution, EdgeCircuit, Patched, PatchedEdges
 
 #: Of what is drawn, those that matter most.
@@ -24,8 +24,11 @@ MOST_BARS, MOST_LINKS, MOST_TOKENS = 30, 200, 40
 
 def patched_map(result: Patched, *, theme: Theme = "light") -> go.Figure:
     """The restored share of every cell: layers down, positions or heads across; of heads by position, heads down."""
-    quantity = f"of the clean {result.metric.replace('_', ' ')}"
-    return _cells(result, result.restored, quantity, theme, result.positions)
+    return _cells(result, result.restored, _restored_of(result), theme, result.positions)
+
+
+def _restored_of(result: Patched | PatchedEdges) -> str:
+    return f"restored share of {result.metric.replace('_', ' ')}"
 
 
 def _cells(
@@ -99,7 +102,7 @@ def edge_bars(result: PatchedEdges, *, theme: Theme = "light") -> go.Figure:
     names = [f"{len(result.edges)} edges together"] if result.together else [str(result.edges[at]) for at in order]
     reach = np.abs(intervals[order] - share[order, None]).T
     layout = base_layout(
-        theme, height=120 + 20 * len(order), xaxis={"title": f"of the clean {result.metric.replace('_', ' ')}"},
+        theme, height=120 + 20 * len(order), xaxis={"title": _restored_of(result)},
         yaxis={"autorange": "reversed", "type": "category"},
     )  # fmt: skip
     figure = go.Figure(layout=layout)

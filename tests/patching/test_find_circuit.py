@@ -104,6 +104,7 @@ def test_what_is_nothing_to_search_is_refused(make: MakeModel):
     for work, words in (
         (lambda: find_circuit(model, pairs, keep=0), "keep=0"),
         (lambda: find_circuit(model, pairs, keep=1.5), "keep=1.5"),
+        (lambda: find_circuit(model, pairs, keep="most"), "keep='most'"),
         (lambda: find_circuit(model, pairs, held_out=1), "held_out=1"),
         (lambda: find_circuit(model, pairs), "at least 2 pairs to search"),
         (lambda: find_circuit(model, pairs, lambda logits, pairs: logits[:, 0] * 0.0, held_out=0), "alike"),
