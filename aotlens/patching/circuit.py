@@ -82,6 +82,8 @@ class EdgeCircuit(Result):
     n_held_out: int
     n_runs: int
     """Sets of edges that were tried."""
+    removed: tuple[Edge, ...] = ()
+    """Edges that were taken out of the circuit by hand."""
 
     @property
     def necessary(self) -> tuple[Verdict, ...]:
@@ -241,6 +243,7 @@ def circuit_faithfulness(
     return _measured(
         sets, kept, keep, search="given", sizes=(int(kept.sum()),) * 2, searched=sets.faithfulness([kept])[0],
         estimate=np.full(tuple(wires.exists.shape), np.nan), n_searched=len(pairs), n_held_out=0, n_runs=sets.n_runs,
+        removed=wires.named(gone),
     )  # fmt: skip
 
 
