@@ -7,13 +7,15 @@ symbols.py       names, digits or letters in its place, and ids as a prompt
 token_file.py    a corpus as a memory-mapped array of token ids
 sampler.py       training batches, repeated random tokens
 windows.py       text as windows: every token once, spread over documents, or of a token file
-pairs.py         clean and corrupted prompts, two by two, with their answers; pair_sets.py: those of known tasks
+pairs.py         clean and corrupted prompts, two by two, with their answers; pair_sets.py: those of known tasks;
+                 alignment.py: which of their positions correspond
 masking.py       rows with hidden tokens, for masked language models
 regression.py    prompts of in-context regression
 """
 
 from __future__ import annotations
 
+from aotlens.data.alignment import common_positions
 from aotlens.data.corpus import Corpus, Document, Split, TailHeldOut, documents_sha256, hold_out
 from aotlens.data.masking import IGNORED, MASK_FRACTION, mask_tokens
 from aotlens.data.pair_sets import (
@@ -23,7 +25,7 @@ from aotlens.data.pair_sets import (
     negated_labels,
     repeated_names,
 )
-from aotlens.data.pairs import Pair, PromptPairs, common_positions
+from aotlens.data.pairs import Pair, PromptPairs
 from aotlens.data.regression import Curriculum, RegressionPrompts, RegressionTask, interleave
 from aotlens.data.sampler import BatchSampler, repeated_random_tokens, repeated_targets
 from aotlens.data.sources import open_corpus

@@ -11,6 +11,7 @@ Random tokens of which one comes again are `PromptPairs.induction`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import permutations
 from typing import Any
 
@@ -20,15 +21,18 @@ from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from aotlens.conventions import require_seed, require_whole
-from aotlens.data.pairs import PromptPairs
+from aotlens.data.pairs import FIELDS, PromptPairs
 from aotlens.data.regression import RegressionPrompts
 from aotlens.models import require_ours
 
-#: First names of English novels, and names in Python code.
+#: Names of English novels, and names in Python code.
 _NAMES = """
-    Alice Andrew Anna Anne Arthur Charles Charlotte Catherine David Edward Elizabeth Emma Fanny Frank George Harriet
-    Helen Henry Jack James Jane John Joseph Julia Kitty Lucy Maria Mary Oliver Peter Philip Richard Robert Thomas Tom
-    Walter William
+    Adam Alice Andrew Ann Anna Anne Arthur Audley Ayala Bishop Brown Castlewood Charles Charlotte Christian
+    Cynthia Dan Darrell David Deronda Dick Edward Elizabeth Emma Esmond Evelyn Fanny Frank George Gibson
+    Gwendolen Hal Harley Harriet Harry Helen Henry Hetty Jack James Jane John Joseph Julia Kate Ken Kenelm Kitty
+    Laura Leon Leonard Lesbia Lucy Margaret Maria Marian Mary Maulevrier Molly Nick Oliver Pendennis Percival
+    Peter Philip Phineas Randal Richard Robert Roger Rowland Sam Strether Sylvia Tess Thomas Tom Violet Walter
+    Warrington William Wood
 """.split()  # noqa: SIM905
 _WORDS = """
     args array count data index item key line list model name node offset other out path result row self size start
@@ -41,7 +45,7 @@ _STEP = 4
 def repeated_names(model: Any, *, n: int = 32, seed: int = 0) -> PromptPairs:
     """"Mr. {A} was there with {B}. Then Mr." → A, not B; corrupted, A and B are exchanged.
 
-    Of 37 first names those that are one token each. Raises `ValueError` where fewer than `n` pairs can be made.
+    Of 82 names those that are one token each. Raises `ValueError` where fewer than `n` pairs can be made.
     """  # fmt: skip
     require_ours(model, "repeated_names")
     return PromptPairs.from_template(
@@ -52,29 +56,30 @@ def repeated_names(model: Any, *, n: int = 32, seed: int = 0) -> PromptPairs:
 def matching_brackets(model: Any, *, n: int = 32, seed: int = 0) -> PromptPairs:
     """`name = function(argument` → `)`, not `]`; corrupted, `name = function[argument`.
 
-    Words are one token each. Raises `ValueError` where fewer than `n` pairs can be made.
+    Words are one token each; pairs with one argument, which matters most, are a cluster. Raises `ValueError` where
+    fewer than `n` pairs can be made.
     """
     require_ours(model, "matching_brackets")
-    rows = [(f"{a} = {b}({c}", f"{a} = {b}[{c}", ")", "]") for a, b, c in _drawn_words(model, 3, n, seed)]
-    return PromptPairs.from_texts(model, rows)
+    return _of_words(model, lambda a, b, c: (f"{a} = {b}({c}", f"{a} = {b}[{c}", ")", "]"), n, seed)
 
 
 def deeper_indentation(model: Any, *, n: int = 32, seed: int = 0) -> PromptPairs:
-    """After `if` with a colon at 8 spaces a line begins with 12; corrupted, all lines stand 4 spaces to the left.
+    """After a colon at 8 spaces a line begins with 12; corrupted, all lines stand 4 spaces to the left.
 
-    Raises `ValueError` where fewer than `n` pairs can be made, and for a tokenizer in which the beginnings of a line
-    are not one token each.
+    Words are one token each; pairs with one condition, which matters most, are a cluster. Raises `ValueError` where
+    fewer than `n` pairs can be made, and for a tokenizer in which the beginnings of a line are not one token each.
     """
     require_ours(model, "deeper_indentation")
 
     def line(steps: int) -> str:
         return "\n" + " " * (_STEP * steps - 1)  # the last space is the next word's
 
-    rows = [
-        (f"{a}.{b}{line(2)} if {c}:", f"{a}.{b}{line(1)} if {c}:", line(3), line(2))
-        for a, b, c in _drawn_words(model, 3, n, seed)
-    ]
-    return PromptPairs.from_texts(model, rows)
+    return _of_words(
+        model,
+        lambda a, b, c: (f"{a}.{b}{line(2)} if {c}:", f"{a}.{b}{line(1)} if {c}:", line(3), line(2)),
+        n,
+        seed,
+    )
 
 
 def image_pairs(
@@ -123,15 +128,21 @@ def negated_labels(model: Any, prompts: RegressionPrompts) -> PromptPairs:
     return PromptPairs.of_inputs(model, clean, corrupted, [0] * len(clean), [0] * len(clean))
 
 
-def _drawn_words(model: Any, of: int, n: int, seed: int) -> list[tuple[str, ...]]:
-    """n rows of different words that are one token each, alone and after a space; no row comes twice."""
+def _of_words(
+    model: Any, texts: Callable[[str, str, str], tuple[str, str, str, str]], n: int, seed: int
+) -> PromptPairs:
+    """`n` pairs (clean, corrupted, answer, wrong) of three different words that are one token each, alone and after a
+    space; no three come twice, and those with the same last word are a cluster."""
     require_whole("n", n, 1)
     encode = model.tokenizer.encode
     known = [word for word in _WORDS if len(encode(word)) == len(encode(f" {word}")) == 1]
-    rows = list(permutations(known, of))
-    if n <= len(rows):
-        return [rows[place] for place in np.random.default_rng(require_seed(seed)).permutation(len(rows))[:n]]
-    raise ValueError(
-        f"expected {n} rows of {of} words, got {len(rows)}: of {len(_WORDS)} words {len(known)} are one token each for "
-        "this tokenizer; ask for fewer, or give texts of your own (PromptPairs.from_texts)."
+    drawn = list(permutations(known, 3))
+    if n > len(drawn):
+        raise ValueError(
+            f"expected {n} rows of 3 words, got {len(drawn)}: of {len(_WORDS)} words {len(known)} are one token each "
+            "for this tokenizer; ask for fewer, or give texts of your own (PromptPairs.from_texts)."
+        )
+    rows = [drawn[place] for place in np.random.default_rng(require_seed(seed)).permutation(len(drawn))[:n]]
+    return PromptPairs.from_texts(
+        model, [{**dict(zip(FIELDS, texts(*words), strict=True)), "cluster": words[-1]} for words in rows]
     )

@@ -11,18 +11,20 @@ prompts have equally many tokens, otherwise those of a longest common subsequenc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import permutations
+from functools import cache
+from itertools import combinations, permutations
 from pathlib import Path
 from string import Formatter
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from aotlens.conventions import require_seed, require_whole
+from aotlens.data.alignment import Alignment, aligned, given_positions
 from aotlens.data.windows import probe_start
 from aotlens.models import require_ours
 from aotlens.results import Result
@@ -31,10 +33,7 @@ from aotlens.untrusted import read_regular, strict_json
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Positions that correspond, (clean, corrupted), increasing in both.
-Alignment: TypeAlias = tuple[tuple[int, int], ...]
-
-_FIELDS, _OPTIONAL = ("clean", "corrupted", "answer", "wrong"), ("positions", "cluster")
+FIELDS, _OPTIONAL = ("clean", "corrupted", "answer", "wrong"), ("positions", "cluster")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -117,6 +116,17 @@ class PromptPairs(Result):
         pair = self.pairs[row]
         return tuple((a, b) for a, b in pair.positions if not torch.equal(pair.clean[a], pair.corrupted[b]))
 
+    def require_tokenizer_of(self, model: Any) -> None:
+        """Raise `ValueError` where the model's tokenizer reads other texts in these tokens than `str_tokens` has."""
+        for number, pair in enumerate(self if self.str_tokens and model.tokenizer else ()):
+            words = tuple(model.tokenizer.str_tokens(pair.clean.tolist()))
+            if words != tuple(self.str_tokens[number][0]):  # type: ignore[index]
+                raise ValueError(
+                    f"pairs: expected tokens of this model's tokenizer, got those of another: it reads "
+                    f"{''.join(words)!r:.60} where the pairs say {''.join(self.str_tokens[number][0])!r:.60}; make the "  # type: ignore[index]
+                    "pairs with this model."
+                )
+
     def to_frame(self) -> pd.DataFrame:
         """One row a pair: clean, corrupted, answer, wrong, length (of the clean prompt), differences (positions)."""
         import pandas as pd
@@ -171,7 +181,9 @@ class PromptPairs(Result):
         """`n` pairs of a template with two names in braces: in each, two other words stand in their place.
 
         The corrupted prompt is the clean one with its two words exchanged. Words are used whose answers are one token
-        each and whose prompts have one length, the one that most of them have. Pairs are drawn without repetition.
+        each and whose prompts have one length, the one that most of them have. Pairs are drawn without repetition, and
+        no two of them share a word where there are 2n words or more. With fewer, words are split into groups, as small
+        as n allows, whose pairs share words: a group is a cluster.
 
         Raises `ValueError` for a template without exactly two names, and where fewer than `n` pairs can be made.
         """
@@ -182,25 +194,27 @@ class PromptPairs(Result):
             raise ValueError(
                 f"template {template!r}: expected two names in braces, such as {{A}} and {{B}}, got {names}."
             )
-        encode = model.tokenizer.encode
-        found: dict[int, list[tuple[str, ...]]] = {}
+        count = cache(lambda text: len(model.tokenizer.encode(text)))
+        found: dict[int, dict[tuple[str, ...], tuple[str, ...]]] = {}
         chosen = list(dict.fromkeys(words))
         for both in permutations(chosen, 2):
             given, exchanged = dict(zip(names, both, strict=True)), dict(zip(names, both[::-1], strict=True))
             row = tuple(text.format(**word) for text, word in
                         ((template, given), (template, exchanged), (answer, given), (wrong, given)))  # fmt: skip
-            length, other, *answers = (len(encode(text)) for text in row)
+            length, other, *answers = map(count, row)
             if length == other and answers == [1, 1]:
-                found.setdefault(length, []).append(row)
-        rows: list[tuple[str, ...]] = max(found.values(), key=len, default=[])
+                found.setdefault(length, {})[both] = row
+        rows: dict[tuple[str, ...], tuple[str, ...]] = max(found.values(), key=len, default={})
         if len(rows) < n:
             raise ValueError(
                 f"template {template!r}: of {len(chosen)} words {len(rows)} pairs can be made with answers of one "
                 f"token and prompts of one length, expected {n}; give more words that are one token each, or ask for "
                 "fewer."
             )
-        order = np.random.default_rng(require_seed(seed)).permutation(len(rows))[:n]
-        return cls.from_texts(model, [rows[place] for place in order])
+        drawn = _in_groups(rows, n, np.random.default_rng(require_seed(seed)))
+        return cls.from_texts(
+            model, [{**dict(zip(FIELDS, rows[both], strict=True)), "cluster": group} for both, group in drawn]
+        )
 
     @classmethod
     def induction(
@@ -212,7 +226,7 @@ class PromptPairs(Result):
 
         "value" asks what is moved, "key" how it is found: by what stands before b (K-composition). `length` different
         tokens stand before the last a, after the start token where there is one; a and b stand in the first half of
-        them. Raises `ValueError` for another `differs`, and a length below 4 or beyond the model's context.
+        them. Raises `ValueError` for another `differs`, and a length below 4 or beyond the model's context or tokens.
         """
         require_ours(model, "PromptPairs.induction")
         require_whole("n", n, 1)
@@ -220,7 +234,7 @@ class PromptPairs(Result):
             raise ValueError(f"differs={differs!r}: expected 'value' or 'key'.")
         start = probe_start(model.tokenizer)
         begin = [] if start is None else [start]
-        most = model.cfg.n_ctx - 1 - len(begin)
+        most = min(model.cfg.n_ctx, model.cfg.d_vocab) - 1 - len(begin)
         if not 4 <= length <= most:
             raise ValueError(f"length={length}: expected 4 to {most} tokens before the last one.")
         rng = np.random.default_rng(require_seed(seed))
@@ -261,6 +275,25 @@ class PromptPairs(Result):
         return _of(made, model if model.cfg.read_in == "tokens" else None)
 
 
+def _in_groups(
+    pairs: Collection[tuple[str, ...]], n: int, rng: np.random.Generator
+) -> list[tuple[tuple[str, ...], str | None]]:
+    """`n` pairs of words, each with its group, None where no two pairs share a word: words are split into the smallest
+    groups that have n pairs, of which none is another one exchanged unless all pairs are needed."""
+    words = rng.permutation(sorted({word for pair in pairs for word in pair})).tolist()
+    drawn: list[tuple[tuple[str, ...], str | None]] = []
+    for size in range(2, len(words) + 1):
+        groups = [words[start : start + size] for start in range(0, len(words), size)]
+        ways = permutations if size == len(words) else combinations
+        drawn = [
+            (both, None if size == 2 else ", ".join(group))
+            for group in groups for both in ways(group, 2) if both in pairs
+        ]  # fmt: skip
+        if len(drawn) >= n:
+            break
+    return [drawn[place] for place in rng.permutation(len(drawn))[:n]]
+
+
 def _of(made: Sequence[Pair], model: Any) -> PromptPairs:
     if not made:
         raise ValueError("pairs: expected at least one pair, got none.")
@@ -281,20 +314,20 @@ def _of(made: Sequence[Pair], model: Any) -> PromptPairs:
 def _fields(row: Any) -> dict[str, Any]:
     """A row's fields by their names."""
     if isinstance(row, Mapping):
-        unknown, missing = sorted({*row} - {*_FIELDS, *_OPTIONAL}), sorted({*_FIELDS} - {*row})
+        unknown, missing = sorted({*row} - {*FIELDS, *_OPTIONAL}), sorted({*FIELDS} - {*row})
         if unknown or missing:
-            raise ValueError(f"expected the keys {', '.join(_FIELDS)}, and {' or '.join(_OPTIONAL)} if wanted, got {sorted(row)}.")  # noqa: E501  # fmt: skip
+            raise ValueError(f"expected the keys {', '.join(FIELDS)}, and {' or '.join(_OPTIONAL)} if wanted, got {sorted(row)}.")  # noqa: E501  # fmt: skip
         return dict(row)
-    if isinstance(row, str) or not isinstance(row, Sequence) or len(row) != len(_FIELDS):
-        raise ValueError(f"expected ({', '.join(_FIELDS)}), got {row!r:.80}.")
-    return dict(zip(_FIELDS, row, strict=True))
+    if isinstance(row, str) or not isinstance(row, Sequence) or len(row) != len(FIELDS):
+        raise ValueError(f"expected ({', '.join(FIELDS)}), got {row!r:.80}.")
+    return dict(zip(FIELDS, row, strict=True))
 
 
 def _pair_of_texts(model: Any, row: dict[str, Any]) -> Pair:
-    clean, corrupted = (_ids(model, name, row[name]) for name in _FIELDS[:2])
-    answer, wrong = (_output(model, name, row[name]) for name in _FIELDS[2:])
+    clean, corrupted = (_ids(model, name, row[name]) for name in FIELDS[:2])
+    answer, wrong = (_output(model, name, row[name]) for name in FIELDS[2:])
     given = row.get("positions")
-    positions = None if given is None else _given(given, len(clean), len(corrupted))
+    positions = None if given is None else given_positions(given, len(clean), len(corrupted))
     return _checked(clean, corrupted, answer, wrong, positions=positions, cluster=row.get("cluster"))
 
 
@@ -310,7 +343,8 @@ def _ids(model: Any, name: str, text: Any) -> Tensor:
 
 
 def _output(model: Any, name: str, given: Any) -> int:
-    n = model.cfg.d_vocab if model.cfg.read_out == "tokens" else model.cfg.d_out
+    cfg = model.cfg
+    n = cfg.d_vocab if cfg.read_out == "tokens" else cfg.d_out or cfg.d_model
     if isinstance(given, str):
         return int(model.to_single_token(given))
     if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < n:
@@ -334,11 +368,11 @@ def _checked(
         raise ValueError("expected prompts that differ, got the same one twice.")
     if cluster is not None and not isinstance(cluster, str):
         raise ValueError(f"cluster: expected a name, got {cluster!r:.60}.")
-    aligned = _aligned(clean, corrupted) if positions is None else positions
-    if not aligned:
+    corresponding = aligned(clean, corrupted) if positions is None else positions
+    if not corresponding:
         raise ValueError("the prompts have no token in common, so no positions correspond; give `positions` by hand.")
     return Pair(
-        clean=clean, corrupted=corrupted, answer=answer, wrong=wrong, positions=aligned, cluster=cluster
+        clean=clean, corrupted=corrupted, answer=answer, wrong=wrong, positions=corresponding, cluster=cluster
     )  # fmt: skip
 
 
@@ -349,45 +383,3 @@ def _same(model: Any, clean: Tensor, corrupted: Tensor) -> Alignment:
         raise ValueError(f"expected inputs of one shape, got {list(clean.shape)} and {list(corrupted.shape)}.")
     n_pos = model(clean[None].to(model.device), stop_at_layer=0).shape[1]
     return tuple((at, at) for at in range(n_pos))
-
-
-def _given(positions: Any, n_clean: int, n_corrupted: int) -> Alignment:
-    """Positions given by hand. Raises `ValueError` for what does not increase, or is not there."""
-    given = tuple(tuple(each) for each in positions)
-    last = (-1, -1)
-    for each in given:
-        good = len(each) == 2 and all(type(one) is int for one in each) and each[0] < n_clean and each[1] < n_corrupted
-        if not good or not (each[0] > last[0] and each[1] > last[1]):
-            raise ValueError(
-                f"positions: expected pairs (clean, corrupted) that increase, within {n_clean} and {n_corrupted} "
-                f"positions, got {each} after {last}."
-            )
-        last = each  # type: ignore[assignment]
-    return given  # type: ignore[return-value]
-
-
-def _aligned(clean: Tensor, corrupted: Tensor) -> Alignment:
-    """The same positions of prompts of one length; of others, a longest common subsequence of their tokens."""
-    if len(clean) == len(corrupted):
-        return tuple((at, at) for at in range(len(clean)))
-    if clean.ndim != 1 or corrupted.ndim != 1:
-        raise ValueError(f"expected prompts of one shape, got {list(clean.shape)} and {list(corrupted.shape)}.")
-    return common_positions(clean.tolist(), corrupted.tolist())
-
-
-def common_positions(a: Sequence[Any], b: Sequence[Any]) -> Alignment:
-    """The positions of a longest common subsequence of two sequences of tokens, (in a, in b)."""
-    longest = np.zeros((len(a) + 1, len(b) + 1), dtype=np.int64)  # of what follows from (i, j) on
-    for i in reversed(range(len(a))):
-        for j in reversed(range(len(b))):
-            longest[i, j] = longest[i + 1, j + 1] + 1 if a[i] == b[j] else max(longest[i + 1, j], longest[i, j + 1])
-    found, i, j = [], 0, 0
-    while i < len(a) and j < len(b):
-        if a[i] == b[j]:
-            found.append((i, j))
-            i, j = i + 1, j + 1
-        elif longest[i + 1, j] >= longest[i, j + 1]:
-            i += 1
-        else:
-            j += 1
-    return tuple(found)

@@ -23,7 +23,7 @@ from torch import Tensor
 from aotlens.conventions import Progress, require_whole
 from aotlens.data.pairs import PromptPairs
 from aotlens.models import AttentionOnlyTransformer, hook_names
-from aotlens.patching.both import shared_words
+from aotlens.patching.both import require_slope, shared_words
 from aotlens.patching.metrics import Measure, PairMetric, name_of
 from aotlens.patching.sweep import HEADS, Batch, axes_of, batches, checked, require_one_length
 from aotlens.paths.runs import Probes
@@ -117,15 +117,16 @@ def attribution(
     as many of both on top; gradients are of activations alone, not of weights. A metric of one's own is to be
     differentiable.
 
-    Raises `ValueError` as `patch`, for steps or check below 1, and for a metric without a gradient.
+    Raises `ValueError` as `patch`, for steps or check below 1, and for a metric without a gradient, as "kl" has none at
+    the clean prompt, where noising starts.
     """
     for name, count in (("steps", steps), ("check", check), ("batch_size", batch_size)):
         require_whole(name, count, 1)
     measure, by_position = checked(model, what, metric, direction, by_position)
+    require_slope(measure, direction, steps)
     if by_position:
         require_one_length(pairs, direction)
-    batch_rows = list(batches(pairs, batch_size))
-    parts = [pairs.at(rows) for rows in batch_rows]
+    parts = [pairs.at(rows) for rows in batches(pairs, batch_size)]
     with torch.no_grad():
         made = [Batch(model, part, what, measure, direction, probed=steps == 1) for part in parts]
     weights = np.array([len(part) for part in parts]) / len(pairs)

@@ -14,6 +14,9 @@ from aotlens.models import AttentionOnlyTransformer
 from aotlens.patching.metrics import Measure, PairMetric, name_of
 from aotlens.paths.runs import Probes, Run
 
+#: Of the largest number measured, a difference that is taken for rounding: some 10 units of float32.
+ROUNDING = 1e-6
+
 
 class BothRuns:
     """Pairs of one length, and both runs of them: `base` is patched, with what `source` has."""
@@ -27,7 +30,8 @@ class BothRuns:
         names: Sequence[str],
         probes: Probes | None = None,
     ) -> None:
-        """`probes` are of the base."""
+        """`probes` are of the base. Raises `ValueError` for pairs that another tokenizer made."""
+        pairs.require_tokenizer_of(model)
         self.model, self.pairs, denoising = model, pairs, direction == "denoising"
         clean, corrupted = (torch.stack([getattr(p, name) for p in pairs]) for name in ("clean", "corrupted"))
         self.clean = Run.of(model, clean.to(model.device), names, None if denoising else probes)
@@ -68,12 +72,23 @@ def numbers(values: Tensor) -> np.ndarray:
 
 
 def require_difference(ends: Float64[np.ndarray, "pair 2"], metric: str | PairMetric) -> None:
-    """Raise `ValueError` where clean and corrupted prompts measure the same, so that nothing can be restored."""
+    """Raise `ValueError` where clean and corrupted prompts measure the same up to rounding, so that nothing can be
+    restored."""
     clean, corrupted = ends.mean(0)
-    if clean == corrupted:
+    if abs(clean - corrupted) <= ROUNDING * np.abs(ends).max():
         raise ValueError(
             f"patch: {name_of(metric)} is {clean:.4g} for clean and corrupted prompts alike, so there is nothing to "
             "restore or to take away; give prompts between which it differs, or another metric."
+        )
+
+
+def require_slope(metric: str | PairMetric, direction: str, steps: int) -> None:
+    """Raise `ValueError` where the estimate would be 0 whatever is patched: the KL divergence from the clean prompt is
+    smallest at that prompt."""
+    if metric == "kl" and direction == "noising" and steps == 1:
+        raise ValueError(
+            "metric='kl': its gradient is 0 at the clean prompt, where noising starts, so it estimates nothing; patch "
+            "exactly, take another metric or denoising, or integrate the gradient (steps=5)."
         )
 
 

@@ -82,6 +82,8 @@ class EdgeCircuit(Result):
     n_held_out: int
     n_runs: int
     """Sets of edges that were tried."""
+    removed: tuple[Edge, ...] = ()
+    """Edges that were taken out of the circuit by hand."""
 
     @property
     def necessary(self) -> tuple[Verdict, ...]:
@@ -168,9 +170,10 @@ def find_circuit(
     """Search a small set of edges whose faithfulness is `keep` or more; definitions at the head of this module.
 
     The share `held_out` of the pairs, whole clusters where they have some, drawn from `seed`, is kept out of the search
-    and checks its result; 0 for few pairs. The set is minimal on the searched pairs: without any single edge it falls
-    below `keep`. It is not the smallest, which only trying all would find. `progress(done, total)` counts sets, `total`
-    being a bound that may grow.
+    and checks its result; 0 for few pairs. A set is enough where its faithfulness on the searched pairs surely reaches
+    `keep`, by the lower end of a one-sided 80% interval (of a single pair, by itself), so that other pairs are likely
+    to bear it out. No single edge of the set can be spared; it is not the smallest, which only trying all would find.
+    `progress(done, total)` counts sets, `total` being a bound that may grow.
 
     Raises `ValueError` for `keep` outside (0, 1], for too few pairs, where the interval of m(all) − m(∅) over the
     searched or the held-out pairs (95%) holds 0, since then there is nothing to be faithful to, and as
@@ -179,10 +182,9 @@ def find_circuit(
     measure = checked_for_edges(model, metric, "noising")
     for name, count in (("steps", steps), ("batch_size", batch_size)):
         require_whole(name, count, 1)
-    if not 0 < keep <= 1:
-        raise ValueError(f"keep={keep}: expected a faithfulness above 0 and at most 1.")
-    if not 0 <= held_out < 1:
-        raise ValueError(f"held_out={held_out}: expected a share of the pairs from 0 to below 1.")
+    _require_keep(keep)
+    if not isinstance(held_out, int | float) or not 0 <= held_out < 1:
+        raise ValueError(f"held_out={held_out!r}: expected a share of the pairs from 0 to below 1.")
     aside = held_out_rows(len(pairs), held_out, as_clusters(pairs.clusters, len(pairs), "pairs"), seed).numpy()
     n_aside, n_searched = int(aside.sum()), int((~aside).sum())
     if held_out and (n_searched < 2 or n_aside < 2):
@@ -227,6 +229,7 @@ def circuit_faithfulness(
     measure the same, and as `find_circuit`.
     """
     measure = checked_for_edges(model, metric, "noising")
+    _require_keep(keep)
     require_whole("batch_size", batch_size, 1)
     wires = Wires.of(model)
     sets = Sets(model, pairs, measure, batch_size)
@@ -240,7 +243,13 @@ def circuit_faithfulness(
     return _measured(
         sets, kept, keep, search="given", sizes=(int(kept.sum()),) * 2, searched=sets.faithfulness([kept])[0],
         estimate=np.full(tuple(wires.exists.shape), np.nan), n_searched=len(pairs), n_held_out=0, n_runs=sets.n_runs,
+        removed=wires.named(gone),
     )  # fmt: skip
+
+
+def _require_keep(keep: Any) -> None:
+    if not isinstance(keep, int | float) or not 0 < keep <= 1:
+        raise ValueError(f"keep={keep!r}: expected a faithfulness above 0 and at most 1.")
 
 
 def _measured(

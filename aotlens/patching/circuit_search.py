@@ -17,6 +17,9 @@ from aotlens.paths import Wires
 from aotlens.statistics import as_clusters, mean_interval, ratio_intervals
 
 CONFIDENCE = 0.95
+#: Of the interval whose lower end is to reach `keep` on the searched pairs, so that it is reached on others too: 80%
+#: of them from one side.
+SEARCH_CONFIDENCE = 0.6
 
 
 class Sets:
@@ -57,6 +60,11 @@ class Sets:
         change = float((self.whole - self.empty).mean())
         return [float(value) for value in (self.numbers(sets) - self.empty).mean(1) / change]
 
+    def sure(self, sets: list[Bool[Tensor, "receiver sender"]]) -> Float64[np.ndarray, " set"]:
+        """Of F of each set the lower end of its interval at `SEARCH_CONFIDENCE`; F itself where there is none."""
+        low = self.intervals(sets, SEARCH_CONFIDENCE)[:, 0]
+        return np.where(np.isnan(low), self.faithfulness(sets), low)
+
     def intervals(self, sets: list[Bool[Tensor, "receiver sender"]], confidence: float) -> Float64[np.ndarray, "set 2"]:
         """Of F of each set."""
         whole = self.whole - self.empty
@@ -95,8 +103,8 @@ class Search:
         """The edges, the largest attribution first."""
 
     def enough(self, kept: Bool[Tensor, "receiver sender"]) -> bool:
-        """Whether a set reaches `keep`."""
-        return self.sets.faithfulness([kept])[0] >= self.keep
+        """Whether a set surely reaches `keep`."""
+        return bool(self.sets.sure([kept])[0] >= self.keep)
 
     def first(self, n: int) -> Bool[Tensor, "receiver sender"]:
         """The n edges with the largest attribution, those of them that are connected."""
@@ -136,7 +144,7 @@ class Search:
         """The edges that are missed least leave, as many at a time as can, until each that is left is needed."""
         while kept.any():
             places = kept.nonzero()
-            shares = np.array(self.sets.faithfulness([self._less(kept, place[None]) for place in places]))
+            shares = self.sets.sure([self._less(kept, place[None]) for place in places])
             self.sets.expected = self.sets.n_runs + len(places)
             order = np.argsort(-shares, kind="stable")[: int((shares >= self.keep).sum())]
             if not len(order):

@@ -23,7 +23,7 @@ from torch import Tensor
 from aotlens.conventions import HeadLike, Progress, as_head, require_whole
 from aotlens.data.pairs import PromptPairs
 from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
-from aotlens.patching.both import BothRuns, numbers, require_difference
+from aotlens.patching.both import BothRuns, numbers, require_difference, require_slope
 from aotlens.patching.metrics import Measure, PairMetric, checked_metric, name_of, require_fit
 from aotlens.patching.sweep import batches, checked_positions
 from aotlens.paths import Edge, EdgeLike, Wires
@@ -71,10 +71,11 @@ class PatchedEdges(Result):
     def headline(self) -> str:
         base, verb = (1.0, "takes most away") if self.direction == "noising" else (0.0, "restores most")
         if self.together:
-            share = f"{self.restored[0]:.2f} of the clean {self.metric}"
+            share = f"restored share {self.restored[0]:.2f} of {self.metric}"
             return f"{self.direction} {len(self.edges)} edges at once: {share}"
         at = int(np.abs(self.restored - base).argmax())
-        return f"{self.direction} edges: {self.edges[at]} {verb} ({self.restored[at]:.2f} of the clean {self.metric})"
+        share = f"restored share {self.restored[at]:.2f} of {self.metric}"
+        return f"{self.direction} edges: {self.edges[at]} {verb} ({share})"
 
     def to_frame(self) -> pd.DataFrame:
         """One row an edge (one for all where they were patched together): source, destination, mean, restored, and its
@@ -206,6 +207,7 @@ def attribute_edges(
     Raises `ValueError` as `path_patch`, for steps or check below 1, and for a metric without a gradient.
     """
     measure = checked_for_edges(model, metric, direction)
+    require_slope(measure, direction, steps)
     for name, count in (("steps", steps), ("check", check), ("batch_size", batch_size)):
         require_whole(name, count, 1)
     wires = Wires.of(model)

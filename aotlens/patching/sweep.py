@@ -91,7 +91,8 @@ class Patched(Result):
         base, aim = (1.0, "takes most away") if self.direction == "noising" else (0.0, "restores most")
         place = np.unravel_index(int(np.abs(self.restored - base).argmax()), self.values.shape)
         where = ", ".join(f"{axis} {at}" for axis, at in self.cell(place).items())
-        return f"{self.direction} {self.what}: {where} {aim} ({self.restored[place]:.2f} of the clean {self.metric})"
+        share = f"restored share {self.restored[place]:.2f} of {self.metric}"
+        return f"{self.direction} {self.what}: {where} {aim} ({share})"
 
     def to_frame(self) -> pd.DataFrame:
         """One row a cell: the axes, the token (of single positions), mean, restored, and its interval, low and high,
@@ -208,10 +209,10 @@ def checked_positions(positions: Iterable[int], pairs: PromptPairs, direction: s
     """Some positions of the prompts that are run, in order. Raises `ValueError` for what is none, and for none."""
     n_pos = min(len(pair.corrupted if direction == "denoising" else pair.clean) for pair in pairs)
     given = list(positions)
-    wrong = [at for at in given if isinstance(at, bool) or not isinstance(at, int) or not 0 <= at < n_pos]
+    wrong = [at for at in given if isinstance(at, bool) or not isinstance(at, int | np.integer) or not 0 <= at < n_pos]
     if wrong or not given:
         raise ValueError(f"positions: expected some of 0 to {n_pos - 1}, got {wrong or 'none'}.")
-    return tuple(sorted({*given}))
+    return tuple(sorted({int(at) for at in given}))
 
 
 def batches(pairs: PromptPairs, batch_size: int) -> Iterator[list[int]]:

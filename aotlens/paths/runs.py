@@ -185,10 +185,13 @@ class Run:
         self, final: Float[Tensor, "*group pair pos d_model"], columns: Float[Tensor, "pair d_model"] | None = None
     ) -> Tensor:
         """Logits `[*group, pair, out]` of what the read-out reads of the last stream, whose last position is the
-        prompt's. With `columns`, a direction of the read-out each pair, what the logits are along it, `[*group, pair]`.
+        prompt's; positions before its first, which pooling reads too, are those of this run. With `columns`, a
+        direction of the read-out each pair, what the logits are along it, `[*group, pair]`.
         """
         model = self.model
-        if model.cfg.read_out == "classes":
+        if model.cfg.read_out == "classes" and model.cfg.pooling is not None:
+            before = self.final[:, : self.final.shape[1] - final.shape[-2]]
+            final = torch.cat([before.expand(*final.shape[:-3], *before.shape), final], -2)
             stream = model.ln_final(final)
             flat = stream.flatten(0, -3)
             read = model.unembed.pool(flat, None).unflatten(0, stream.shape[:-2])

@@ -45,7 +45,10 @@ class LayeredLink(NamedTuple):
     text: str
     colour: int = 0
     """Of the theme's lines."""
-    dashed: bool = False
+    dash: str = "solid"
+    """Of the line, as plotly names it."""
+    cell: str | None = None
+    """The points' customdata, for what follows a click."""
 
 
 def layered_graph(boxes: Sequence[LayeredBox], links: Sequence[LayeredLink], *, theme: Theme = "light") -> go.Figure:
@@ -82,10 +85,11 @@ def layered_graph(boxes: Sequence[LayeredBox], links: Sequence[LayeredLink], *, 
             line={
                 "width": 0.8 + 9 * link.share,
                 "color": LINES[theme][link.colour],
-                "dash": "dash" if link.dashed else "solid",
+                "dash": link.dash,
             },
             opacity=0.6,
             showlegend=False,
+            customdata=[link.cell] * _STEPS if link.cell else None,
             hovertemplate=f"{link.text}<extra></extra>",
         )
     for box in boxes:

@@ -15,7 +15,7 @@ from aotlens.plots.matrix import matrix_map
 
 if TYPE_CHECKING:
     from aotlens.data import PromptPairs
-    from aotlens.data.pairs import Alignment
+    from aotlens.data.alignment import Alignment
     from aotlens.patching import Attribution, EdgeAttribution, EdgeCircuit, Patched, PatchedEdges
 
 #: Of what is drawn, those that matter most.
@@ -24,8 +24,11 @@ MOST_BARS, MOST_LINKS, MOST_TOKENS = 30, 200, 40
 
 def patched_map(result: Patched, *, theme: Theme = "light") -> go.Figure:
     """The restored share of every cell: layers down, positions or heads across; of heads by position, heads down."""
-    quantity = f"of the clean {result.metric.replace('_', ' ')}"
-    return _cells(result, result.restored, quantity, theme, result.positions)
+    return _cells(result, result.restored, _restored_of(result), theme, result.positions)
+
+
+def _restored_of(result: Patched | PatchedEdges) -> str:
+    return f"restored share of {result.metric.replace('_', ' ')}"
 
 
 def _cells(
@@ -99,7 +102,7 @@ def edge_bars(result: PatchedEdges, *, theme: Theme = "light") -> go.Figure:
     names = [f"{len(result.edges)} edges together"] if result.together else [str(result.edges[at]) for at in order]
     reach = np.abs(intervals[order] - share[order, None]).T
     layout = base_layout(
-        theme, height=120 + 20 * len(order), xaxis={"title": f"of the clean {result.metric.replace('_', ' ')}"},
+        theme, height=120 + 20 * len(order), xaxis={"title": _restored_of(result)},
         yaxis={"autorange": "reversed", "type": "category"},
     )  # fmt: skip
     figure = go.Figure(layout=layout)
@@ -161,10 +164,12 @@ class _Box(NamedTuple):
 
 def circuit_graph(result: EdgeCircuit, *, theme: Theme = "light") -> go.Figure:
     """The edges of a circuit from the embedding to the logits, in columns of layers; the wider, the more of the
-    faithfulness is lost without it, dashed where it rises; into queries orange, keys blue, values green, others grey.
+    faithfulness is lost without it, dashed where it rises, dotted where it was taken out by hand; into queries orange,
+    keys blue, values green, others grey.
     """
     edges = sorted(zip(result.edges, result.without, strict=True), key=lambda each: each[1])[:MOST_LINKS]
-    names = dict.fromkeys(name for edge, _ in edges for name in (edge.source, edge.receiver[0]))
+    drawn = [*(edge for edge, _ in edges), *result.removed]
+    names = dict.fromkeys(name for edge in drawn for name in (edge.source, edge.receiver[0]))
     places = {name: _column(name) for name in names}
     used = sorted({place for place, _ in places.values()})
     boxes: list[_Box] = []
@@ -175,16 +180,18 @@ def circuit_graph(result: EdgeCircuit, *, theme: Theme = "light") -> go.Figure:
             index[name] = len(boxes)
             notes = tuple(f"without {edge}: {share:.3f}" for edge, share in edges if edge.source == name)
             boxes.append(_Box(name, column, number / (len(here) + 1), notes[:8]))
+    without = dict(edges)
     links = []
-    for edge, share in edges:
-        lost = result.faithfulness - share
+    for edge in drawn:
+        share = without.get(edge)
         receiver, side = edge.receiver
-        text = f"{edge}<br><b>{share:.3f}</b> of the faithfulness without it ({-lost:+.3f})"
-        width = min(abs(lost) / max(abs(result.faithfulness), 1e-9), 1.0)
+        lost = 0.0 if share is None else result.faithfulness - share
+        said = "taken out" if share is None else f"faithfulness <b>{share:.3f}</b> without it ({-lost:+.3f})"
         links.append(
             LayeredLink(
-                index[edge.source], index[receiver], width, text, {"q": 1, "k": 0, "v": 2}.get(side, 5),
-                lost < 0,
+                index[edge.source], index[receiver], min(abs(lost) / max(abs(result.faithfulness), 1e-9), 1.0),
+                f"{edge}<br>{said}", {"q": 1, "k": 0, "v": 2}.get(side, 5),
+                "dot" if share is None else "dash" if lost < 0 else "solid", str(edge),
             )
         )  # fmt: skip
     return layered_graph(boxes, links, theme=theme)

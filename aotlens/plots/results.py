@@ -316,7 +316,11 @@ def traced(result: Trace, *, theme: Theme = "light") -> go.Figure:
     for link in layout.links:
         ends = " → ".join(plotly_text(layout.boxes[place].title) for place in (link.start, link.end))
         text = f"{link.side} side: {ends}<br><b>{link.nats:+.3f} nats</b>, {link.share:.0%} of the side"
-        links.append(LayeredLink(link.start, link.end, link.share, text, int(link.side == "query"), link.nats < 0))
+        links.append(
+            LayeredLink(
+                link.start, link.end, link.share, text, int(link.side == "query"), "dash" if link.nats < 0 else "solid"
+            )
+        )
     return layered_graph(layout.boxes, links, theme=theme)
 
 

@@ -181,11 +181,15 @@ def _says_estimate(chosen: Chosen, result: Attribution) -> str:
     )
 
 
-def _circuit(chosen: Chosen) -> Call:
+def _search(chosen: Chosen) -> Call:
     held_out = {"held_out": 0} if chosen.pairs == "prompts" else {}
-    found = call(
+    return call(
         "aotlens.patching.find_circuit", *chosen.made, chosen.metric, keep=chosen.keep, seed=chosen.seed, **held_out
     )
+
+
+def _circuit(chosen: Chosen) -> Call:
+    found = _search(chosen)
     if not chosen.removed:
         return found
     edges = [edge.strip() for edge in chosen.removed.split(",") if edge.strip()]
@@ -198,7 +202,8 @@ def _says_circuit(chosen: Chosen, result: EdgeCircuit) -> str:
     reach = "" if np.isnan(low) else f" (95% {low:.2f} to {high:.2f}, over pairs)"
     where = (
         f"on {result.n_held_out} pairs that the search did not see" if result.n_held_out
-        else f"on {result.n_searched} pairs, all edges that are left of it" if result.search == "given"
+        else f"on all {result.n_searched} pairs, with {_counted(len(result.removed), 'edge')} taken out"
+        if result.search == "given"
         else "on the pair that it was searched on; pairs that it has not seen would check it"
     )  # fmt: skip
     needed = sum(each == "necessary" for each in result.necessary)
@@ -207,6 +212,10 @@ def _says_circuit(chosen: Chosen, result: EdgeCircuit) -> str:
         f"prompt takes away, {where}; all other edges keep {result.completeness:.2f}."
     )
     return said if np.isnan(low) else f"{said} {needed} are necessary for {result.keep:g}."
+
+
+def _counted(n: int, noun: str) -> str:
+    return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
 def _file(chosen: Chosen, what: str) -> str:
@@ -323,14 +332,17 @@ CIRCUIT = View(
         "prompt, found by exact patching in the order of the gradient, from few edges and from all. Without any single "
         "edge it falls below that share on the pairs of the search; half of the pairs are kept out of it and check it. "
         "The wider an edge, the more is lost without it. Blue: into keys; orange: queries; green: values; grey: MLPs "
-        "and logits. Write edges to be taken out, such as 0.3 → 1.0.k, and see what the rest does.",
+        "and logits. Click an edge to take it out, and see what the rest does on all pairs; click it again (dotted) to "
+        "put it back.",
         formula="F(C) = (m(C) − m(∅)) ÷ (m(all) − m(∅)); the others keep F(all ∖ C)",
         source="Conmy et al. (2023), ACDC; Hanna et al. (2024), faithfulness",
     ),
     call=_circuit,
     caption=_says_circuit,
     file=lambda chosen: _file(chosen, "circuit"),
+    picks="removed += customdata",
     slow="sets of edges",
+    slow_part=_search,
 )
 
 FAMILY = Family(

@@ -101,9 +101,12 @@ class View:
     """Whether its figure is a strip of two or three lines."""
     picks: str = ""
     """`parameter = y.x`: which parameter of the family a click on the figure sets, to the first words of the point's
-    labels, as in "1.3" or "5"; nothing where a click does nothing."""
+    labels, as in "1.3" or "5"; `parameter += customdata`: a parameter that lists names, which the point's own joins,
+    or leaves where it is listed already; nothing where a click does nothing."""
     slow: str = ""
     """What its call counts (`progress`), where that takes so long that it is started and watched."""
+    slow_part: Callable[[Values], Call] | None = None
+    """The part of a slow view's call that takes long, where the rest is quick; None: the whole."""
 
     def result(self, values: Values, workshop: Workshop | None = None) -> Any:
         """The result. Raises ValueError where there is none, with what is missing, and what the library raises."""

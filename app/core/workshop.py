@@ -72,8 +72,9 @@ class AppWorkshop(Workshop):
         return tell
 
     def known(self, view: View, values: Any) -> bool:
-        """Whether a view's result is kept."""
-        return view.missing(values) is None and self._kept.known(self._key(view.call(values))) is not None
+        """Whether a view's result is kept, or the part of it that takes long."""
+        part = view.slow_part or view.call
+        return view.missing(values) is None and self._kept.known(self._key(part(values))) is not None
 
     def result(self, view: View, values: Any) -> Any:
         """A view's result. Raises RequestError for what is missing, for what the library refuses, and for what takes

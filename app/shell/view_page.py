@@ -119,7 +119,7 @@ def view_page(family: Family, title: str, *, file: str) -> Page:
         if clicked:
             clicks = props("clickData", **{panel.replace("-", "_"): shell_ids.graph(panel) for panel in clicked})
             controlled = values_of(**{name: ids[name] for name in {_picked(view): "" for view in clicked.values()}})
-            pick = Browser("pick", inputs=clicks, outputs=controlled, at_first=False)
+            pick = Browser("pick", inputs=clicks, state=controlled, outputs=controlled | clicks, at_first=False)
             app.wiring.register(app, "shell", pick)
         show_views(app, service.workshop, views, service.values, shown=ids["shown"], keys=ids["keys"], inputs={})
         follow_views(app, service.jobs, service.workshop, views, service.values, shown=ids["shown"])
@@ -142,7 +142,7 @@ def view_page(family: Family, title: str, *, file: str) -> Page:
 
 def _picked(view: View) -> str:
     """The parameter that a click on the view's figure sets."""
-    return view.picks.split("=")[0].strip()
+    return view.picks.split("=")[0].strip(" +")
 
 
 def _state(family: Family) -> type[Any]:

@@ -42,6 +42,13 @@ def test_a_bundled_model_gives_the_answer_and_not_the_wrong_one(made, checkpoint
     assert made(model, n=3, seed=5).to_frame().clean.tolist() == made(model, n=3, seed=5).to_frame().clean.tolist()
     with pytest.raises(ValueError, match="expected"):
         made(model, n=10**5)
+    # Pairs that share the word which matters most are clusters; names of 32 pairs are 64 different ones.
+    pairs = made(model, n=32)
+    if made is repeated_names:
+        assert pairs.clusters is None and len({word for both in pairs.answer_words for word in both}) == 64
+    else:
+        words = [clean[5 if made is matching_brackets else 6].strip() for clean, _ in pairs.str_tokens]
+        assert list(pairs.clusters) == words
 
 
 def test_an_induction_pair_differs_in_what_is_moved_or_in_what_stands_before_it():

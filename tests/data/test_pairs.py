@@ -12,18 +12,19 @@ import pytest
 import torch
 
 import aotlens
-from aotlens.data import PromptPairs
-from aotlens.data.pairs import _aligned
+from aotlens.data import PromptPairs, Tokenizer
+from aotlens.data.alignment import aligned
+from aotlens.patching import patch
 from aotlens.plots import plot
 from tests.messages import refused
 from tests.small_models import maker, small_tokenizer
 
+SIZES = {"n_layers": 1, "d_model": 8, "n_heads": 2, "d_head": 4, "n_ctx": 40, "d_vocab": 270}
+
 
 @pytest.fixture(scope="module")
 def model() -> Any:
-    return maker({"n_layers": 1, "d_model": 8, "n_heads": 2, "d_head": 4, "n_ctx": 40, "d_vocab": 270})(
-        tokenizer=small_tokenizer()
-    )
+    return maker(SIZES)(tokenizer=small_tokenizer())
 
 
 def longest_by_force(a: list[int], b: list[int]) -> int:
@@ -39,14 +40,14 @@ def test_unequal_prompts_are_aligned_by_a_longest_common_subsequence():
     generator = torch.Generator().manual_seed(0)
     for n_a, n_b in ((5, 7), (7, 4), (6, 8), (3, 8)) * 5:
         a, b = (torch.randint(0, 4, (n,), generator=generator) for n in (n_a, n_b))
-        found = _aligned(a, b)
+        found = aligned(a, b)
         assert all(a[i] == b[j] for i, j in found)
         assert all(x[0] < y[0] and x[1] < y[1] for x, y in itertools.pairwise(found))
         assert len(found) == longest_by_force(a.tolist(), b.tolist())
 
 
 def test_equal_prompts_correspond_place_by_place():
-    pairs = _aligned(torch.tensor([1, 2, 3]), torch.tensor([3, 1, 2]))
+    pairs = aligned(torch.tensor([1, 2, 3]), torch.tensor([3, 1, 2]))
     assert pairs == ((0, 0), (1, 1), (2, 2))
 
 
@@ -154,3 +155,30 @@ def test_a_pair_is_drawn_with_what_corresponds_side_by_side() -> None:
     assert int(np.nansum(strip.z)) == alone and f"differ in {alone} tokens, ' D' or ' B'" in pairs.headline
     even = PromptPairs.from_texts(model, [("She bowed to Jane", "She bowed to John", " a", " b")])
     assert "1 pair of prompts that differ in 1 token" in even.headline and int(np.nansum(plot(even).data[0].z)) == 2
+
+
+def test_pairs_of_a_template_share_no_word_or_are_clusters_of_those_that_do(model: Any):
+    template = {"template": "{X} a {Y}: {X}", "answer": "{X}", "wrong": "{Y}"}
+    words = list("abcdefgh")
+
+    def drawn(n: int) -> list[tuple[str | None, frozenset[int]]]:
+        pairs = PromptPairs.from_template(model, words=words, n=n, **template)
+        return [(pair.cluster, frozenset((pair.answer, pair.wrong))) for pair in pairs]
+
+    few = drawn(4)
+    assert len(frozenset.union(*(ends for _, ends in few))) == 8 and {group for group, _ in few} == {None}
+    several = drawn(7)  # groups of 3, 3 and 2 words have 3, 3 and 1 pairs, none of which is another one exchanged
+    assert len({ends for _, ends in several}) == 7
+    of_group: dict[Any, frozenset[int]] = {}
+    for group, ends in several:
+        of_group[group] = of_group.get(group, frozenset()) | ends
+    assert sorted(map(len, of_group.values())) == [2, 3, 3]
+    assert len({group for group, _ in drawn(56)}) == 1 and len({*drawn(56)}) == 28
+
+
+def test_tokens_of_another_tokenizer_are_told(model: Any):
+    pairs = PromptPairs.from_texts(model, [("the cat", "the rat", "a", "b")])
+    patch(model, pairs)
+    other = maker(SIZES)(tokenizer=Tokenizer.train(["a hat that ate a hen then ate ten hats " * 9], 270))
+    with refused("this model's tokenizer"):
+        patch(other, pairs)

@@ -97,6 +97,7 @@ def test_gradients_stay_off_the_weights_and_no_hook_stays(make: MakeModel) -> No
         ({"check": 0}, "check=0"),
         ({"batch_size": 10**12}, "batch_size=10"),
         ({"metric": lambda logits, pairs: logits[:, 0].detach()}, "no gradient"),
+        ({"metric": "kl", "direction": "noising"}, "gradient is 0 at the clean prompt"),
     ],
 )
 def test_what_cannot_be_is_refused(make: MakeModel, given: dict[str, Any], message: str) -> None:

@@ -63,6 +63,7 @@ def by_hand(model: Any, x: Tensor, other: Tensor, share: Share) -> Tensor:
                 parts[side] = parts[side] if bias is None else parts[side] + bias[head]
             visible = torch.ones(len(x), len(x), dtype=torch.bool)
             visible = visible.tril() if cfg.causal else visible
+            visible = visible if cfg.attn_mask is None else torch.tensor(cfg.attn_mask)[head, : len(x), : len(x)]
             if cfg.has_query_key:
                 scores = (parts["q"] @ parts["k"].T * cfg.score_scale).masked_fill(~visible, float("-inf"))
                 pattern = apply_phi(cfg, scores[None, None], visible[None, None])[0, 0]
@@ -73,7 +74,9 @@ def by_hand(model: Any, x: Tensor, other: Tensor, share: Share) -> Tensor:
         constant = constant + (0.0 if block.attn.b_O is None else block.attn.b_O)
         if block.mlp is not None:
             own[f"mlp {layer}"] = block.mlp(block.ln2(read(f"mlp {layer}"))[None])[0]
-    return model.unembed(model.ln_final(read("logits"))[None], tied=model.embed.W_E if cfg.tied_embeddings else None)[0]
+    last = model.ln_final(read("logits"))
+    last = last.mean(0, keepdim=True) if cfg.read_out == "classes" and cfg.pooling == "mean" else last
+    return model.unembed(last[None], tied=model.embed.W_E if cfg.tied_embeddings else None)[0]
 
 
 def run_by_hand(model: Any, row: int, direction: str, share: Share) -> float:

@@ -12,6 +12,7 @@ import torch
 from aotlens.data import PromptPairs
 from aotlens.patching import circuit_faithfulness, find_circuit
 from aotlens.paths import Wires
+from aotlens.plots import plot
 from tests.heads.hand_built import induction
 from tests.patching.test_edges import run_by_hand, taken
 from tests.patching.test_sweep import KINDS, pairs_of
@@ -104,6 +105,7 @@ def test_what_is_nothing_to_search_is_refused(make: MakeModel):
     for work, words in (
         (lambda: find_circuit(model, pairs, keep=0), "keep=0"),
         (lambda: find_circuit(model, pairs, keep=1.5), "keep=1.5"),
+        (lambda: find_circuit(model, pairs, keep="most"), "keep='most'"),
         (lambda: find_circuit(model, pairs, held_out=1), "held_out=1"),
         (lambda: find_circuit(model, pairs), "at least 2 pairs to search"),
         (lambda: find_circuit(model, pairs, lambda logits, pairs: logits[:, 0] * 0.0, held_out=0), "alike"),
@@ -120,6 +122,9 @@ def test_edges_are_taken_out_of_a_circuit_and_it_is_a_graph_for_other_tools():
     found = find_circuit(model, pairs, held_out=0)
     less = circuit_faithfulness(model, pairs, found, without=["0.1 → 1.1.k"])
     assert not less.edges and less.faithfulness == pytest.approx(0, abs=0.02) and less.search == "given"
+    assert [str(edge) for edge in less.removed] == ["0.1 → 1.1.k"]
+    (link,) = [line for line in plot(less).data if line.mode == "lines"]
+    assert link.line.dash == "dot" and {*link.customdata} == {"0.1 → 1.1.k"}
     graph = json.loads(json.dumps(found.to_graph("built")))
     names = {node["node_id"]: node["clerp"] for node in graph["nodes"]}
     assert [(names[link["source"]], names[link["target"]], link["side"]) for link in graph["links"]] == [

@@ -33,6 +33,9 @@ KINDS: dict[str, dict[str, Any]] = {
     "fixed": {"phi": "fixed", "fixed_pattern": "random"},
     "no norm": {"norm": None},
     "seeing later keys": {"causal": False},
+    "a mask": {"attn_mask": (torch.ones(3, 8, 8).tril() * (1 - torch.eye(8).roll(-2, 1).tril())).bool()},
+    "classes of the mean": {"read_out": "classes", "d_out": 11, "pooling": "mean", "bias": True},
+    "classes at every position": {"read_out": "classes", "d_out": 11, "pooling": None},
 }
 
 
@@ -41,7 +44,8 @@ def pairs_of(model: Any) -> PromptPairs:
 
 
 def difference(logits: Tensor, row: int) -> float:
-    return float(logits[0, -1, ANSWERS[row]] - logits[0, -1, WRONG[row]])
+    last = logits[0].reshape(-1, logits.shape[-1])[-1]
+    return float(last[ANSWERS[row]] - last[WRONG[row]])
 
 
 def overwrite(x: Tensor, hook: Any, place: Any, by: Tensor) -> Tensor:
@@ -209,6 +213,7 @@ def test_prompts_of_different_lengths_are_patched_at_what_they_have_in_common(ma
         ({"metric": lambda logits, pairs: logits.sum() / 0}, "expected 3 numbers"),
         ({"metric": lambda logits, pairs: logits[:, 0] / 0}, "finite numbers"),
         ({"metric": lambda logits, pairs: 0 * logits[:, 0]}, "nothing to restore"),
+        ({"metric": lambda logits, pairs: logits[:, 0] * 1e-9 + 1}, "nothing to restore"),
         ({"batch_size": 0}, "batch_size=0"),
     ],
 )
@@ -228,7 +233,7 @@ def test_a_model_that_somebody_listens_to_is_refused(make: MakeModel) -> None:
 def test_some_positions_are_those_of_the_whole_sweep(make: MakeModel) -> None:
     model = make()
     whole = patch(model, pairs_of(model), "z", by_position=True)
-    some = patch(model, pairs_of(model), "z", positions=[4, 1])
+    some = patch(model, pairs_of(model), "z", positions=np.array([4, 1]))
     assert some.positions == (1, 4) and some.axes == whole.axes
     np.testing.assert_allclose(some.each, whole.each[..., [1, 4]], rtol=0, atol=1e-12)
     frame = whole.to_frame()

@@ -306,8 +306,16 @@
             const plot = document.querySelector(`#${id} .js-plotly-plot`);
             const rule = plot && plot.layout.meta && plot.layout.meta.picks;
             if (!point || !rule) return {};
-            const [name, axes] = rule.split("=").map((part) => part.trim());
-            return { [name]: axes.split(".").map((axis) => String(point[axis]).split(" ")[0]).join(".") };
+            const again = { [click[0]]: null }; // so that a click on the same place is a new one
+            const [name, axes] = rule.split(/\+?=/).map((part) => part.trim());
+            if (rule.includes("+=")) {
+                const item = point[axes];
+                const held = (clicks[name] || "").split(",").map((part) => part.trim()).filter(Boolean);
+                const others = held.filter((each) => each !== item);
+                const now = others.length < held.length ? others : [...held, item];
+                return item ? { ...again, [name]: now.join(", ") } : again;
+            }
+            return { ...again, [name]: axes.split(".").map((axis) => String(point[axis]).split(" ")[0]).join(".") };
         },
         passOn: ({ shown, id }) => aotlens.passOn(id, shown),
 

@@ -19,6 +19,12 @@ from tests.app.conftest import save_images, save_tiny, serve
 from tests.app.patching.numbers import STATE
 
 PANEL = "patching-positions"
+#: The circuit's plot in the browser, an edge that it draws, and a click on one.
+_GRAPH = """document.querySelector("#patching-circuit-graph .js-plotly-plot")"""
+_LAST_EDGE = f"() => {_GRAPH}.data.filter((line) => line.mode === 'lines').at(-1).customdata[0]"
+_CLICK = f"""(edge) => {_GRAPH}.emit("plotly_click", {{ points: [{{
+    curveNumber: {_GRAPH}.data.findIndex((line) => line.customdata?.[0] === edge), pointNumber: 0, x: 0, y: 0,
+}}] }})"""
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +73,24 @@ def test_two_prompts_are_patched_and_another_is_asked_for(open_page):
     expect(caption).not_to_have_text(before)
     expect(caption).to_contain_text("takes most away")
     page.wait_for_function("() => location.search.includes('smiled')")
+
+
+def test_an_edge_of_the_circuit_is_clicked_out_of_it_and_back_again(open_page):
+    page = open_page(PAGE.address.format(STATE).replace("noising", "denoising"))
+    caption = page.locator("#patching-circuit-caption")
+    page.locator("#patching-circuit").scroll_into_view_if_needed()
+    page.locator("#patching-circuit").get_by_role("button", name="Start").click(timeout=60_000)
+    expect(caption).to_contain_text("the pair that it was searched on", timeout=60_000)
+    page.wait_for_selector("#patching-circuit-graph .js-line", state="attached")
+    edge = page.evaluate(_LAST_EDGE)
+    page.evaluate(_CLICK, edge)
+    expect(page.locator("#patching-removed")).to_have_value(edge)
+    expect(caption).to_contain_text("1 edge taken out")  # at once: the search is not made again
+    page.wait_for_selector("#patching-circuit-graph .js-line[style*='dasharray']", state="attached")
+    page.wait_for_timeout(500)  # plotly has drawn it; Dash listens to the new picture soon after
+    page.evaluate(_CLICK, edge)
+    expect(page.locator("#patching-removed")).to_have_value("")
+    expect(caption).to_contain_text("the pair that it was searched on")
 
 
 def test_prompts_that_are_one_are_refused_in_their_panels(open_page):
