@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from aotlens.data.corpus import Corpus, Document, Split, TailHeldOut, documents_sha256, hold_out
 from aotlens.data.masking import IGNORED, MASK_FRACTION, mask_tokens
+from aotlens.data.pair_positions import common_positions
 from aotlens.data.pair_sets import (
     deeper_indentation,
     image_pairs,
@@ -23,7 +24,7 @@ from aotlens.data.pair_sets import (
     negated_labels,
     repeated_names,
 )
-from aotlens.data.pairs import Pair, PromptPairs, common_positions
+from aotlens.data.pairs import Pair, PromptPairs
 from aotlens.data.regression import Curriculum, RegressionPrompts, RegressionTask, interleave
 from aotlens.data.sampler import BatchSampler, repeated_random_tokens, repeated_targets
 from aotlens.data.sources import open_corpus

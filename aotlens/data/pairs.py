@@ -16,23 +16,24 @@ from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
 from string import Formatter
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from aotlens.conventions import require_seed, require_whole
+from aotlens.data.pair_positions import Alignment, aligned_positions, given_positions
 from aotlens.data.windows import probe_start
 from aotlens.models import require_ours
 from aotlens.results import Result
-from aotlens.untrusted import read_regular, strict_json
+from aotlens.untrusted import check_name, read_lines, strict_json
 
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Positions that correspond, (clean, corrupted), increasing in both.
-Alignment: TypeAlias = tuple[tuple[int, int], ...]
+#: Words that a template is tried with, all of them in pairs.
+MAX_WORDS = 1000
 
 _FIELDS, _OPTIONAL = ("clean", "corrupted", "answer", "wrong"), ("positions", "cluster")
 
@@ -154,15 +155,16 @@ class PromptPairs(Result):
     def from_jsonl(cls, model: Any, path: str | Path) -> PromptPairs:
         """The same from a file with an object of JSON a line. Raises `ValueError`, with the line, for what is none."""
         require_ours(model, "PromptPairs.from_jsonl")
-        rows: list[Any] = []
-        text = read_regular(Path(path), kind="held-out text").decode("utf-8")
-        for number, line in enumerate(text.split("\n"), start=1):
+        made = []
+        for number, line in enumerate(read_lines(Path(path), "held-out text"), start=1):
             if line.strip():
                 try:
-                    rows.append(strict_json(line))
+                    made.append(_pair_of_texts(model, _fields(strict_json(line))))
                 except ValueError as error:
-                    raise ValueError(f"{path}, line {number}: expected an object of JSON: {error}") from error
-        return cls.from_texts(model, rows)
+                    raise ValueError(f"{path}, line {number}: expected a pair as an object of JSON: {error}") from error
+        if not made:
+            raise ValueError(f"{path}: expected at least one pair, got none.")
+        return _of(made, model)
 
     @classmethod
     def from_template(
@@ -173,18 +175,28 @@ class PromptPairs(Result):
         The corrupted prompt is the clean one with its two words exchanged. Words are used whose answers are one token
         each and whose prompts have one length, the one that most of them have. Pairs are drawn without repetition.
 
-        Raises `ValueError` for a template without exactly two names, and where fewer than `n` pairs can be made.
+        Raises `ValueError` for a template without exactly two names, for braces that hold more than one of these, for
+        more than `MAX_WORDS` words, and where fewer than `n` pairs can be made.
         """
         require_ours(model, "PromptPairs.from_template")
         require_whole("n", n, 1)
-        names = sorted({name for _, name, _, _ in Formatter().parse(template) if name})
+        names = sorted(_names(template))
         if len(names) != 2:
             raise ValueError(
                 f"template {template!r}: expected two names in braces, such as {{A}} and {{B}}, got {names}."
             )
+        for text in (answer, wrong):
+            if unknown := sorted(_names(text) - {*names}):
+                raise ValueError(
+                    f"answer {text!r}: expected the template's names, {' and '.join(names)}, got {unknown}."
+                )
         encode = model.tokenizer.encode
         found: dict[int, list[tuple[str, ...]]] = {}
         chosen = list(dict.fromkeys(words))
+        if len(chosen) > MAX_WORDS or not all(isinstance(word, str) for word in chosen):
+            raise ValueError(
+                f"words: expected at most {MAX_WORDS} texts, got {len(chosen)}, such as {chosen[:1]!r:.60}."
+            )
         for both in permutations(chosen, 2):
             given, exchanged = dict(zip(names, both, strict=True)), dict(zip(names, both[::-1], strict=True))
             row = tuple(text.format(**word) for text, word in
@@ -278,6 +290,20 @@ def _of(made: Sequence[Pair], model: Any) -> PromptPairs:
     )
 
 
+def _names(template: Any) -> set[str]:
+    """What stands in a template's braces: names alone, since a format (`{A:>9999}`) or an attribute makes any text."""
+    if not isinstance(template, str):
+        raise ValueError(f"template: expected a text, got {template!r:.60}.")
+    try:
+        fields = [each[1:] for each in Formatter().parse(template) if each[1] is not None]
+    except ValueError as error:
+        raise ValueError(f"template {template!r:.200}: {error}.") from error
+    for name, style, conversion in fields:
+        if not str(name).isidentifier() or style or conversion:
+            raise ValueError(f"template {template!r:.200}: expected names alone in braces, as {{A}}, got {name!r:.60}.")
+    return {str(name) for name, _, _ in fields}
+
+
 def _fields(row: Any) -> dict[str, Any]:
     """A row's fields by their names."""
     if isinstance(row, Mapping):
@@ -294,7 +320,7 @@ def _pair_of_texts(model: Any, row: dict[str, Any]) -> Pair:
     clean, corrupted = (_ids(model, name, row[name]) for name in _FIELDS[:2])
     answer, wrong = (_output(model, name, row[name]) for name in _FIELDS[2:])
     given = row.get("positions")
-    positions = None if given is None else _given(given, len(clean), len(corrupted))
+    positions = None if given is None else given_positions(given, len(clean), len(corrupted))
     return _checked(clean, corrupted, answer, wrong, positions=positions, cluster=row.get("cluster"))
 
 
@@ -334,7 +360,8 @@ def _checked(
         raise ValueError("expected prompts that differ, got the same one twice.")
     if cluster is not None and not isinstance(cluster, str):
         raise ValueError(f"cluster: expected a name, got {cluster!r:.60}.")
-    aligned = _aligned(clean, corrupted) if positions is None else positions
+    check_name(cluster or "", "cluster")
+    aligned = aligned_positions(clean, corrupted) if positions is None else positions
     if not aligned:
         raise ValueError("the prompts have no token in common, so no positions correspond; give `positions` by hand.")
     return Pair(
@@ -349,45 +376,3 @@ def _same(model: Any, clean: Tensor, corrupted: Tensor) -> Alignment:
         raise ValueError(f"expected inputs of one shape, got {list(clean.shape)} and {list(corrupted.shape)}.")
     n_pos = model(clean[None].to(model.device), stop_at_layer=0).shape[1]
     return tuple((at, at) for at in range(n_pos))
-
-
-def _given(positions: Any, n_clean: int, n_corrupted: int) -> Alignment:
-    """Positions given by hand. Raises `ValueError` for what does not increase, or is not there."""
-    given = tuple(tuple(each) for each in positions)
-    last = (-1, -1)
-    for each in given:
-        good = len(each) == 2 and all(type(one) is int for one in each) and each[0] < n_clean and each[1] < n_corrupted
-        if not good or not (each[0] > last[0] and each[1] > last[1]):
-            raise ValueError(
-                f"positions: expected pairs (clean, corrupted) that increase, within {n_clean} and {n_corrupted} "
-                f"positions, got {each} after {last}."
-            )
-        last = each  # type: ignore[assignment]
-    return given  # type: ignore[return-value]
-
-
-def _aligned(clean: Tensor, corrupted: Tensor) -> Alignment:
-    """The same positions of prompts of one length; of others, a longest common subsequence of their tokens."""
-    if len(clean) == len(corrupted):
-        return tuple((at, at) for at in range(len(clean)))
-    if clean.ndim != 1 or corrupted.ndim != 1:
-        raise ValueError(f"expected prompts of one shape, got {list(clean.shape)} and {list(corrupted.shape)}.")
-    return common_positions(clean.tolist(), corrupted.tolist())
-
-
-def common_positions(a: Sequence[Any], b: Sequence[Any]) -> Alignment:
-    """The positions of a longest common subsequence of two sequences of tokens, (in a, in b)."""
-    longest = np.zeros((len(a) + 1, len(b) + 1), dtype=np.int64)  # of what follows from (i, j) on
-    for i in reversed(range(len(a))):
-        for j in reversed(range(len(b))):
-            longest[i, j] = longest[i + 1, j + 1] + 1 if a[i] == b[j] else max(longest[i + 1, j], longest[i, j + 1])
-    found, i, j = [], 0, 0
-    while i < len(a) and j < len(b):
-        if a[i] == b[j]:
-            found.append((i, j))
-            i, j = i + 1, j + 1
-        elif longest[i + 1, j] >= longest[i, j + 1]:
-            i += 1
-        else:
-            j += 1
-    return tuple(found)

@@ -15,7 +15,7 @@ from aotlens.plots.matrix import matrix_map
 
 if TYPE_CHECKING:
     from aotlens.data import PromptPairs
-    from aotlens.data.pairs import Alignment
+    from aotlens.data.pair_positions import Alignment
     from aotlens.patching import Attribution, EdgeAttribution, EdgeCircuit, Patched, PatchedEdges
 
 #: Of what is drawn, those that matter most.

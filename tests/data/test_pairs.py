@@ -13,7 +13,7 @@ import torch
 
 import aotlens
 from aotlens.data import PromptPairs
-from aotlens.data.pairs import _aligned
+from aotlens.data.pair_positions import aligned_positions
 from aotlens.plots import plot
 from tests.messages import refused
 from tests.small_models import maker, small_tokenizer
@@ -39,14 +39,14 @@ def test_unequal_prompts_are_aligned_by_a_longest_common_subsequence():
     generator = torch.Generator().manual_seed(0)
     for n_a, n_b in ((5, 7), (7, 4), (6, 8), (3, 8)) * 5:
         a, b = (torch.randint(0, 4, (n,), generator=generator) for n in (n_a, n_b))
-        found = _aligned(a, b)
+        found = aligned_positions(a, b)
         assert all(a[i] == b[j] for i, j in found)
         assert all(x[0] < y[0] and x[1] < y[1] for x, y in itertools.pairwise(found))
         assert len(found) == longest_by_force(a.tolist(), b.tolist())
 
 
 def test_equal_prompts_correspond_place_by_place():
-    pairs = _aligned(torch.tensor([1, 2, 3]), torch.tensor([3, 1, 2]))
+    pairs = aligned_positions(torch.tensor([1, 2, 3]), torch.tensor([3, 1, 2]))
     assert pairs == ((0, 0), (1, 1), (2, 2))
 
 
@@ -154,3 +154,24 @@ def test_a_pair_is_drawn_with_what_corresponds_side_by_side() -> None:
     assert int(np.nansum(strip.z)) == alone and f"differ in {alone} tokens, ' D' or ' B'" in pairs.headline
     even = PromptPairs.from_texts(model, [("She bowed to Jane", "She bowed to John", " a", " b")])
     assert "1 pair of prompts that differ in 1 token" in even.headline and int(np.nansum(plot(even).data[0].z)) == 2
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [({"positions": 5}, "positions"), ({"positions": [1, 2]}, "positions"), ({"cluster": "a\x1b[31m"}, "cluster")],
+)  # fmt: skip
+def test_what_a_line_holds_is_refused_with_its_place(model, tmp_path: Path, row, said):
+    file = tmp_path / "pairs.jsonl"
+    file.write_text(json.dumps({"clean": "Tom met", "corrupted": "Ann met", "answer": 1, "wrong": 2, **row}))
+    with refused(str(file), "line 1", said):
+        PromptPairs.from_jsonl(model, file)
+
+
+@pytest.mark.parametrize("braces", ["{A:>900000000}", "{A.__class__}", "{A[0]}", "{0}", "{A!r}", "{A:{B}}", "{"])
+def test_braces_of_a_template_hold_names_alone(model, braces: str):
+    """A width of 900,000,000 takes as many bytes a word."""
+    for template, answer in ((f"{braces} {{A}} {{B}}", " {A}"), ("{A} {B}", braces)):
+        with refused("template", braces):
+            PromptPairs.from_template(model, template, answer=answer, wrong=" {B}", words=["a", "b"], n=1)
+    with refused("words", "1000"):
+        PromptPairs.from_template(model, "{A} {B}", answer="{A}", wrong="{B}", words=map(str, range(1001)), n=1)
