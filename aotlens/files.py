@@ -6,10 +6,12 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from aotlens.untrusted import MOST_BYTES, open_regular, require_few_values, strict_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -123,39 +125,64 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
         temporary.write_bytes(data)  # save_file's files nobody else may read
 
 
-def read_tensors(path: Path, what: str, most: int = _MOST_BYTES) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and the metadata of a safetensors file; `what` says in errors what was expected.
+def read_metadata(path: Path, what: str, most: int = _MOST_BYTES) -> dict[str, Any]:
+    """The JSON metadata of a safetensors file, from its header alone; `what` says in errors what was expected.
 
     Raises `ValueError` for a file that is missing, of more than `most` bytes, damaged or something else.
+    """
+    try:
+        with open_regular(path) as (file, size):
+            length, longest = int.from_bytes(file.read(8), "little"), MOST_BYTES["the header of a result"]
+            if size > most:
+                raise ValueError(f"more than {most / 1e9:g} GB")
+            if not 0 < length <= longest:
+                raise ValueError(f"a header of {length:,} bytes")
+            metadata = strict_json(file.read(length)).get("__metadata__", {})
+        for value in metadata.values():
+            require_few_values(value)
+        return {name: json.loads(value) for name, value in metadata.items()}
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{path}: expected {what}, found what cannot be read ({error}).") from error
+
+
+def read_tensors(path: Path, what: str, sha256: object, about: Mapping[str, Any], remedy: str) -> dict[str, Tensor]:
+    """The tensors of a file whose metadata has been read, if they and what they are `about` have this hash.
+
+    The file is mapped until that is known, so that one that is refused fills no memory. Raises `ValueError`, with the
+    `remedy`, for other contents, and for what is damaged otherwise.
     """
     from safetensors import SafetensorError, safe_open
 
     try:
-        if path.exists() and not path.is_file():  # the library opens it by its path, and would wait for a pipe
-            raise ValueError("no regular file")
-        if path.exists() and path.stat().st_size > most:
-            raise ValueError(f"more than {most / 1e9:g} GB")
         with safe_open(path, framework="pt") as file:
-            metadata = {name: json.loads(value) for name, value in (file.metadata() or {}).items()}
-            # Copied, since sums over memory that is aligned otherwise differ in their last bits.
-            return {name: file.get_tensor(name).clone() for name in file.keys()}, metadata  # noqa: SIM118 (no dictionary)
-    except (OSError, SafetensorError, ValueError, RecursionError) as error:
+            names = list(file.keys())
+            if sha256 == _hash(about, ((name, file.get_tensor(name)) for name in sorted(names))):
+                # Copied, since sums over memory that is aligned otherwise differ in their last bits.
+                return {name: file.get_tensor(name).clone() for name in names}
+    except (OSError, SafetensorError, ValueError) as error:
         raise ValueError(f"{path}: expected {what}, found what cannot be read ({error}).") from error
+    raise ValueError(f"{path}: damaged: its contents are not what was saved. {remedy}")
 
 
 def contents_hash(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> str:
     """SHA-256 over the metadata as JSON and over every tensor's name, type, shape and bytes, in the order of names."""
+    return _hash(metadata, sorted(tensors.items()))
+
+
+def _hash(metadata: Mapping[str, Any], tensors: Iterable[tuple[str, Tensor]]) -> str:
     import torch
 
     digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
-    for name, tensor in sorted(tensors.items()):
+    for name, tensor in tensors:
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
 def write_record(path: Path, kind: str, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
-    """Write a result, its tensors and what it is `about`, for `read_record`; raises `OSError` for a full disk."""
+    """Write a result, its tensors and what it is `about`, for `read_record`; raises `OSError` for a full disk, and
+    `ValueError` for more values beside the tensors than are read again."""
+    require_few_values(json.dumps(about))
     write_tensors(path, tensors, {kind: about, "sha256": contents_hash(tensors, about)})
 
 
@@ -165,13 +192,11 @@ def read_record(path: Path, kind: str, what: str, version: int, again: str) -> t
     `what` names the result in errors, and `again` says how it is made anew ("train it"). Raises `ValueError` for a file
     that is missing, damaged, something else or of another version.
     """
-    tensors, metadata = read_tensors(path, what)
+    metadata = read_metadata(path, what)
     about = metadata.get(kind)
     if not isinstance(about, dict) or about.get("schema_version") != version:
         raise ValueError(f"{path}: expected {what} of schema version {version}; {again} again.")
-    if metadata.get("sha256") != contents_hash(tensors, about):
-        raise ValueError(f"{path}: damaged: its contents are not what was saved. Copy it, or {again} again.")
-    return tensors, about
+    return read_tensors(path, what, metadata.get("sha256"), about, f"Copy it, or {again} again."), about
 
 
 def save_run(
@@ -191,11 +216,10 @@ def load_run(path: Path, identity: Mapping[str, Any], run: str, remedy: str) -> 
     `run` names the run in errors ("the training run") and `remedy` says what to do about a run of another identity.
     Raises `ValueError` for a file that is damaged or no such state, and for another run's, naming what differs.
     """
-    tensors, metadata = read_tensors(path, f"the state of {run}", _MOST_BYTES_OF_A_RUN)
+    metadata = read_metadata(path, what := f"the state of {run}", _MOST_BYTES_OF_A_RUN)
     if not {"progress", "identity"} <= metadata.keys():
-        raise ValueError(f"{path}: expected the state of {run}, found another safetensors file.")
-    if metadata.pop("sha256", None) != contents_hash(tensors, metadata):
-        raise ValueError(f"{path}: damaged: its contents are not what was saved. Delete it to start afresh.")
+        raise ValueError(f"{path}: expected {what}, found another safetensors file.")
+    tensors = read_tensors(path, what, metadata.pop("sha256", None), metadata, "Delete it to start afresh.")
     saved, expected = metadata["identity"], json.loads(json.dumps(identity))
     different = sorted(key for key in {*saved, *expected} if saved.get(key) != expected.get(key))
     if different:

@@ -6,6 +6,7 @@ lists or hold 10**400. What is refused here is a `ValueError` that says what was
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -25,12 +26,25 @@ MOST_BYTES = {
     "the header of weights": 4_000_000,  # about 100 bytes a tensor
     "key map": 4_000_000,
     "settings": 4_000_000,
-    "vocabulary": 64_000_000,
+    "vocabulary": 16_000_000,
     "record": 64_000_000,  # of a run, or what stands beside a result
     "result": 4_000_000_000,
     "text": 4_000_000_000,
-    "held-out text": 256_000_000,  # a benchmark's test set has some megabytes
+    "held-out text": 32_000_000,  # a benchmark's test set has some megabytes
+    "the header of a result": 64_000_000,
 }
+
+#: Lists, dictionaries and commas of JSON text: each of these bytes may become 170 of Python's.
+MAX_VALUES = 1_000_000
+
+#: Lines of a text that is read line by line, and characters of one.
+MAX_LINES, MAX_LINE = 1_000_000, 4_000_000
+
+#: Bytes that are read at once of an archive, whose list of names is read so: some 10,000 names.
+MAX_READ = 1 << 20
+
+#: A file of this size with less than one part in 16 of it on a disk is nothing but holes.
+_LARGE, _PART = 64_000_000, 16
 
 #: How deep lists and dictionaries may lie in each other.
 MAX_DEPTH = 64
@@ -59,6 +73,7 @@ def open_regular(path: Path, inside: Path | None = None) -> Iterator[tuple[Binar
     with open(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         _require_regular(path, status.st_mode)
+        _require_bytes(path, status)
         yield file, status.st_size
 
 
@@ -77,6 +92,45 @@ def require_regular(path: Path, kind: str, inside: Path | None = None) -> int:
         return size
 
 
+def read_lines(path: Path, kind: str) -> Iterator[str]:
+    """The lines of a text without their ends, one in memory at a time. Raises `ValueError` for what `read_regular`
+    refuses, for more than `MAX_LINES`, a longer one than `MAX_LINE`, and for what is not UTF-8."""
+    with open_regular(path) as (file, size):
+        _require_size(path, size, MOST_BYTES[kind])
+        reader = io.TextIOWrapper(file, encoding="utf-8")
+        for number in range(1, MAX_LINES + 2):
+            try:
+                line = reader.readline(MAX_LINE + 1)
+            except UnicodeDecodeError as error:
+                raise ValueError(f"{path}: expected UTF-8 text ({error}).") from error
+            if not line:
+                return
+            if number > MAX_LINES or len(line) > MAX_LINE:
+                raise ValueError(
+                    f"{path}, line {number}: expected at most {MAX_LINES:,} lines of at most {MAX_LINE:,} characters, "
+                    "found more."
+                )
+            yield line.removesuffix("\n")
+
+
+class ShortReads:
+    """A file of which at most `MAX_READ` bytes are read at once: zipfile reads the whole list of an archive's names in
+    one piece, and makes an object of each."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes. Raises `ValueError` for a longer piece."""
+        if size > MAX_READ:
+            raise ValueError(f"expected names and lists of names that are short, found {size:,} bytes")
+        return self._file.read(size if size >= 0 else MAX_READ)
+
+    def close(self) -> None:
+        """Does nothing: the file is closed by who opened it."""
+
+
 def _require_size(path: Path, size: int, most: int) -> None:
     if size > most:
         raise ValueError(f"{path}: expected at most {most / 1e6:g} MB, found {size / 1e6:.1f} MB.")
@@ -84,7 +138,8 @@ def _require_size(path: Path, size: int, most: int) -> None:
 
 def strict_json(text: str | bytes) -> Any:
     """The value of JSON text. Raises `ValueError` for NaN and infinity, for a key given twice, of which one would be
-    lost, and for what nests deeper than `MAX_DEPTH`."""
+    lost, for what nests deeper than `MAX_DEPTH`, and for more than `MAX_VALUES`."""
+    require_few_values(text)
 
     def constant(name: str) -> None:
         raise ValueError(f"{name} is not a JSON number")
@@ -111,6 +166,13 @@ def strict_json(text: str | bytes) -> Any:
         if not level:
             return value
     raise ValueError(deep)
+
+
+def require_few_values(text: str | bytes) -> None:
+    """Raises `ValueError` for JSON text that may hold more than `MAX_VALUES` values: 16 MB of `{"":0},` take 700 MB."""
+    marks: Any = (b",", b"[", b"{") if isinstance(text, bytes) else (",", "[", "{")
+    if len(text) > MAX_VALUES and (count := sum(map(text.count, marks))) > MAX_VALUES:
+        raise ValueError(f"expected at most {MAX_VALUES:,} values, found some {count:,}")
 
 
 def check_plain(value: Any, where: str) -> None:
@@ -158,6 +220,17 @@ def _require_regular(path: Path, mode: int) -> None:
     kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFLNK: "a link"}
     kind = kinds.get(stat.S_IFMT(mode), "a device")
     raise ValueError(f"{path}: expected a regular file, found {kind}.")
+
+
+def _require_bytes(path: Path, status: os.stat_result) -> None:
+    """Raises `ValueError` for a large file of holes, which costs whoever wrote it nothing. Windows, and file systems
+    that keep files elsewhere, do not say."""
+    on_disk = 512 * int(getattr(status, "st_blocks", 0))
+    if status.st_size > _LARGE and 0 < on_disk < status.st_size // _PART:
+        raise ValueError(
+            f"{path}: expected a file that is all there, found {status.st_size / 1e6:,.0f} MB of which "
+            f"{on_disk / 1e6:.1f} MB are on the disk. Copy it again."
+        )
 
 
 def _is_below(real: str, root: str) -> bool:

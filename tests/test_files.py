@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from aotlens.files import load_run, read_tensors, replacing_file, save_run
+from aotlens.files import load_run, read_metadata, replacing_file, save_run
 from tests.messages import refused
 
 KILLED = """
@@ -75,6 +75,6 @@ def test_a_run_of_a_large_model_is_not_too_large_to_resume(tmp_path: Path) -> No
     with (tmp_path / "run").open("wb") as file:
         file.truncate(10**10)
     with refused("more than 4 GB"):
-        read_tensors(tmp_path / "run", "a result")
+        read_metadata(tmp_path / "run", "a result")
     with refused("the state of the run", "header"):  # it is empty, not too large
         load_run(tmp_path / "run", {}, "the run", "resume it")

@@ -21,8 +21,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 #: Each may import from the rows above it only; those of one row do not import each other.
 ORDER = (
-    ("conventions",),
-    ("files", "statistics", "untrusted"),
+    ("conventions", "untrusted"),
+    ("files", "statistics"),
     ("results",),
     ("models",),
     ("data",),

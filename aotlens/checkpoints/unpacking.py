@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 from aotlens.checkpoints.errors import CheckpointError
 from aotlens.checkpoints.layout import ARCHIVES
-from aotlens.untrusted import open_regular, shown, without_control
+from aotlens.untrusted import MAX_READ, ShortReads, open_regular, shown, without_control
 
 #: An archive may unpack to this many times its size, and so many bytes more.
 MOST_TIMES = 20
@@ -27,9 +27,6 @@ MOST_SPARE_BYTES = 64_000_000
 
 #: The most entries of an archive; a checkpoint has five.
 MOST_ENTRIES = 1_000
-
-#: The most that is read at once: names and lists of names are short, and files are copied in smaller pieces.
-_MOST_AT_ONCE = 1 << 20
 
 #: What an xz stream may ask for its dictionary; `xz -9` takes 65 MB.
 _MOST_XZ_BYTES = 128_000_000
@@ -118,24 +115,19 @@ def _unpacked(file: BinaryIO, most: int) -> Any:
     return _Counted(file, most)
 
 
-class _Counted:
+class _Counted(ShortReads):
     """A file of which at most `most` bytes are read, few at once."""
 
     def __init__(self, file: BinaryIO, most: int) -> None:
-        self._file, self._most, self._left = file, most, most
-        self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
+        super().__init__(file)
+        self._most, self._left = most, most
 
     def read(self, size: int = -1) -> bytes:
-        if size > _MOST_AT_ONCE:
-            raise ValueError(f"expected names and lists of names that are short, found {size:,} bytes")
-        data = self._file.read(size if size >= 0 else _MOST_AT_ONCE)
+        data = super().read(size)
         self._left -= len(data)
         if self._left < 0:
             raise _too_large(self._most)
         return data
-
-    def close(self) -> None:
-        """The file is closed by who opened it."""
 
 
 class _Gzip:
@@ -163,7 +155,7 @@ class _Stream:
         self._file, self._most, self._left, self._unpacker = file, most, most, unpacker
 
     def read(self, size: int) -> bytes:
-        if size < 0 or size > _MOST_AT_ONCE:
+        if size < 0 or size > MAX_READ:
             raise ValueError(f"expected names and lists of names that are short, found {size:,} bytes")
         parts, missing = [], size
         while missing and not self._unpacker.eof:

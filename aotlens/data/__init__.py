@@ -8,7 +8,7 @@ token_file.py    a corpus as a memory-mapped array of token ids
 sampler.py       training batches, repeated random tokens
 windows.py       text as windows: every token once, spread over documents, or of a token file
 pairs.py         clean and corrupted prompts, two by two, with their answers; pair_sets.py: those of known tasks;
-                 alignment.py: which of their positions correspond
+                 alignment.py: which of their positions correspond; pair_templates.py: words for braces
 masking.py       rows with hidden tokens, for masked language models
 regression.py    prompts of in-context regression
 """

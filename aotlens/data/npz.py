@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from aotlens.untrusted import open_regular, without_control
+from aotlens.untrusted import ShortReads, open_regular, without_control
 
 _HEADERS: dict[tuple[int, int], Callable[..., Any]] = {
     (1, 0): np.lib.format.read_array_header_1_0,
@@ -28,7 +28,7 @@ def read_npz(path: Path, names: Sequence[str], most: int, optional: Sequence[str
     objects, of more than `most` bytes, or of more than the archive holds; `OSError` as `open` does.
     """
     try:
-        with open_regular(path) as (file, _), zipfile.ZipFile(file) as archive:
+        with open_regular(path) as (file, _), zipfile.ZipFile(ShortReads(file)) as archive:  # type: ignore[arg-type]
             entries = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
             if missing := [name for name in names if name not in entries]:
                 there = ", ".join(without_control(name)[:80] for name in sorted(entries)[:20])

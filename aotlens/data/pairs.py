@@ -11,12 +11,11 @@ prompts have equally many tokens, otherwise those of a longest common subsequenc
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import combinations, permutations
+from itertools import permutations
 from pathlib import Path
-from string import Formatter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,10 +24,11 @@ from torch import Tensor
 
 from aotlens.conventions import require_seed, require_whole
 from aotlens.data.alignment import Alignment, aligned, given_positions
+from aotlens.data.pair_templates import MAX_WORDS, grouped_pairs, template_names
 from aotlens.data.windows import probe_start
 from aotlens.models import require_ours
 from aotlens.results import Result
-from aotlens.untrusted import read_regular, strict_json
+from aotlens.untrusted import check_name, read_lines, strict_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -164,15 +164,16 @@ class PromptPairs(Result):
     def from_jsonl(cls, model: Any, path: str | Path) -> PromptPairs:
         """The same from a file with an object of JSON a line. Raises `ValueError`, with the line, for what is none."""
         require_ours(model, "PromptPairs.from_jsonl")
-        rows: list[Any] = []
-        text = read_regular(Path(path), kind="held-out text").decode("utf-8")
-        for number, line in enumerate(text.split("\n"), start=1):
+        made = []
+        for number, line in enumerate(read_lines(Path(path), "held-out text"), start=1):
             if line.strip():
                 try:
-                    rows.append(strict_json(line))
+                    made.append(_pair_of_texts(model, _fields(strict_json(line))))
                 except ValueError as error:
-                    raise ValueError(f"{path}, line {number}: expected an object of JSON: {error}") from error
-        return cls.from_texts(model, rows)
+                    raise ValueError(f"{path}, line {number}: expected a pair as an object of JSON: {error}") from error
+        if not made:
+            raise ValueError(f"{path}: expected at least one pair, got none.")
+        return _of(made, model)
 
     @classmethod
     def from_template(
@@ -185,18 +186,28 @@ class PromptPairs(Result):
         no two of them share a word where there are 2n words or more. With fewer, words are split into groups, as small
         as n allows, whose pairs share words: a group is a cluster.
 
-        Raises `ValueError` for a template without exactly two names, and where fewer than `n` pairs can be made.
+        Raises `ValueError` for a template without exactly two names, for braces that hold more than one of these, for
+        more than `MAX_WORDS` words, and where fewer than `n` pairs can be made.
         """
         require_ours(model, "PromptPairs.from_template")
         require_whole("n", n, 1)
-        names = sorted({name for _, name, _, _ in Formatter().parse(template) if name})
+        names = sorted(template_names(template))
         if len(names) != 2:
             raise ValueError(
                 f"template {template!r}: expected two names in braces, such as {{A}} and {{B}}, got {names}."
             )
+        for text in (answer, wrong):
+            if unknown := sorted(template_names(text) - {*names}):
+                raise ValueError(
+                    f"answer {text!r}: expected the template's names, {' and '.join(names)}, got {unknown}."
+                )
         count = cache(lambda text: len(model.tokenizer.encode(text)))
         found: dict[int, dict[tuple[str, ...], tuple[str, ...]]] = {}
         chosen = list(dict.fromkeys(words))
+        if len(chosen) > MAX_WORDS or not all(isinstance(word, str) for word in chosen):
+            raise ValueError(
+                f"words: expected at most {MAX_WORDS} texts, got {len(chosen)}, such as {chosen[:1]!r:.60}."
+            )
         for both in permutations(chosen, 2):
             given, exchanged = dict(zip(names, both, strict=True)), dict(zip(names, both[::-1], strict=True))
             row = tuple(text.format(**word) for text, word in
@@ -211,7 +222,7 @@ class PromptPairs(Result):
                 f"token and prompts of one length, expected {n}; give more words that are one token each, or ask for "
                 "fewer."
             )
-        drawn = _in_groups(rows, n, np.random.default_rng(require_seed(seed)))
+        drawn = grouped_pairs(rows, n, np.random.default_rng(require_seed(seed)))
         return cls.from_texts(
             model, [{**dict(zip(FIELDS, rows[both], strict=True)), "cluster": group} for both, group in drawn]
         )
@@ -273,25 +284,6 @@ class PromptPairs(Result):
             for row, (a, b, x, y) in enumerate(zip(clean, corrupted, answers, wrong, strict=True))
         ]
         return _of(made, model if model.cfg.read_in == "tokens" else None)
-
-
-def _in_groups(
-    pairs: Collection[tuple[str, ...]], n: int, rng: np.random.Generator
-) -> list[tuple[tuple[str, ...], str | None]]:
-    """`n` pairs of words, each with its group, None where no two pairs share a word: words are split into the smallest
-    groups that have n pairs, of which none is another one exchanged unless all pairs are needed."""
-    words = rng.permutation(sorted({word for pair in pairs for word in pair})).tolist()
-    drawn: list[tuple[tuple[str, ...], str | None]] = []
-    for size in range(2, len(words) + 1):
-        groups = [words[start : start + size] for start in range(0, len(words), size)]
-        ways = permutations if size == len(words) else combinations
-        drawn = [
-            (both, None if size == 2 else ", ".join(group))
-            for group in groups for both in ways(group, 2) if both in pairs
-        ]  # fmt: skip
-        if len(drawn) >= n:
-            break
-    return [drawn[place] for place in rng.permutation(len(drawn))[:n]]
 
 
 def _of(made: Sequence[Pair], model: Any) -> PromptPairs:
@@ -368,6 +360,7 @@ def _checked(
         raise ValueError("expected prompts that differ, got the same one twice.")
     if cluster is not None and not isinstance(cluster, str):
         raise ValueError(f"cluster: expected a name, got {cluster!r:.60}.")
+    check_name(cluster or "", "cluster")
     corresponding = aligned(clean, corrupted) if positions is None else positions
     if not corresponding:
         raise ValueError("the prompts have no token in common, so no positions correspond; give `positions` by hand.")

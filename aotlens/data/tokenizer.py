@@ -26,7 +26,7 @@ from torch import Tensor
 
 from aotlens.data.byte_level import byte_of_character, escape_invalid_utf8, require_utf8
 from aotlens.data.tokenizer_kinds import check_byte_level
-from aotlens.untrusted import read_regular, shown, strict_json
+from aotlens.untrusted import read_lines, read_regular, shown, strict_json
 
 END_OF_TEXT = "<|endoftext|>"
 MASK = "<|mask|>"
@@ -116,7 +116,7 @@ class Tokenizer:
         """
         try:
             vocabulary = strict_json(read_regular(Path(encoder_json), kind="vocabulary"))
-            merges = _merges(read_regular(Path(vocab_bpe), kind="vocabulary").decode("utf-8"))
+            merges = _merges(read_lines(Path(vocab_bpe), "vocabulary"))
             ids: list[Any] = list(vocabulary.values()) if isinstance(vocabulary, dict) else [None]
             if not all(type(index) is int for index in ids) or sorted(ids) != list(range(len(ids))):
                 # The library makes room for the largest one: 4·10⁹ took it 70 seconds.
@@ -246,14 +246,13 @@ def _untrained(model: models.BPE) -> tokenizers.Tokenizer:
     return backend
 
 
-def _merges(text: str) -> list[tuple[str, str]]:
+def _merges(lines: Iterable[str]) -> list[tuple[str, str]]:
     """The pairs of a ``vocab.bpe``, a line each, after a line with the version."""
-    lines = text.removesuffix("\n").split("\n")
     pairs = []
     for number, line in enumerate(lines, 1):
         if line.startswith("#version"):
             continue
-        parts = line.removesuffix("\r").split(" ")
+        parts = line.split(" ")
         if len(parts) != 2:
             raise ValueError(f"line {number} of the merges, which is not two tokens: {shown(line)}")
         pairs.append((parts[0], parts[1]))

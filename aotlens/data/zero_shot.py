@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from aotlens.data.hugging_face import dataset_rows, parse_spec
-from aotlens.untrusted import read_regular, strict_json
+from aotlens.untrusted import read_lines, shown, strict_json
 
 Quotes = Literal["as_is", "straight"]
 QuestionKind = Literal["CN", "NE"]
@@ -190,7 +190,7 @@ def _from_file(path: Path) -> Iterator[_Question]:
             continue
         parts = [part for part in rest.split("\t") if part]
         if len(parts) != 3:
-            raise ValueError(f"{where}: expected a question, its answer and its options between tabs, got {rest!r}.")
+            raise ValueError(f"{where}: expected question, answer and options between tabs, got {shown(rest)}.")
         yield sentences, parts[0], parts[1].strip(), parts[2].strip().split("|"), where
         sentences = []
     if sentences:
@@ -202,7 +202,8 @@ def _cloze(sentences: list[str], question: str, answer: str, options: list[str],
     if not blank or len(sentences) != _N_SENTENCES or len(options) != _N_OPTIONS or answer not in options:
         raise ValueError(
             f"{where}: expected {_N_SENTENCES} sentences, a question with {_BLANK} and {_N_OPTIONS} options with the "
-            f"answer among them, got {len(sentences)} sentences, {question!r} and {options} for {answer!r}."
+            f"answer among them, got {len(sentences)} sentences, {shown(question)} and "
+            f"{shown(options)} for {shown(answer)}."
         )
     context = " ".join([*(sentence.strip() for sentence in sentences), before.strip()]).rstrip()
     return Cloze(
@@ -230,11 +231,7 @@ def _lines(source: str) -> list[str]:
     path = Path(source).expanduser()
     if not path.exists():
         raise ValueError(f"{source}: there is no such file; give the file's path, or hf:NAME for the hub's.")
-    try:
-        text = read_regular(path, kind="held-out text").decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{source}: expected UTF-8 text ({error}).") from error
-    return text.removesuffix("\n").split("\n")
+    return list(read_lines(path, "held-out text"))
 
 
 def _json_text(line: str, source: str, number: int) -> str:

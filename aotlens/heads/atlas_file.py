@@ -17,7 +17,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from aotlens.conventions import Progress
-from aotlens.files import contents_hash, read_tensors, write_tensors
+from aotlens.files import contents_hash, read_metadata, read_tensors, write_tensors
 from aotlens.results.saved import from_plain, to_plain
 
 SCHEMA_VERSION = 4
@@ -43,11 +43,11 @@ class Stages:
             self._read(path)
 
     def _read(self, path: Path) -> None:
-        tensors, metadata = read_tensors(path, "an atlas")
-        about = metadata.get("atlas")
-        if not isinstance(about, dict) or metadata.get("sha256") != contents_hash(tensors, about):
-            raise ValueError(f"{path}: damaged, or no atlas. Delete it to make the atlas afresh.")
-        self.tensors, self.about = tensors, about
+        metadata = read_metadata(path, "an atlas")
+        about, remedy = metadata.get("atlas"), "Delete it to make the atlas afresh."
+        if not isinstance(about, dict):
+            raise ValueError(f"{path}: expected an atlas, found another file. {remedy}")
+        self.tensors, self.about = read_tensors(path, "an atlas", metadata.get("sha256"), about, remedy), about
 
     def get(self, name: str, make: Callable[[], Stage]) -> Stage:
         """The results of a stage, made now unless they are there."""

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 _KIND = "result"
 _INTEGERS = ("int8", "int16", "int32")
+#: What `compact` keeps in a smaller type.
+_WIDE = ("float64", "int64")
 
 Kind = TypeVar("Kind")
 
@@ -145,10 +147,14 @@ def _smaller(tensor: Tensor) -> Tensor:
 
 
 def from_plain(plain: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """The value of which `to_plain` gave `plain` and put arrays among the `tensors`. Raises `ValueError` and what is
-    usual for data of another form."""
+    """The value of which `to_plain` gave `plain` and put arrays among the `tensors`, each of which it has once. Raises
+    `ValueError` and what is usual for data of another form."""
+    return _value(plain, dict(tensors))
+
+
+def _value(plain: Any, tensors: dict[str, Tensor]) -> Any:
     if isinstance(plain, list):
-        return tuple(from_plain(held, tensors) for held in plain)
+        return tuple(_value(held, tensors) for held in plain)
     if not isinstance(plain, dict):
         return plain
     if "type" in plain:
@@ -156,32 +162,36 @@ def from_plain(plain: Any, tensors: Mapping[str, Tensor]) -> Any:
     if "tensor" in plain or "array" in plain:
         return _read(plain, tensors)
     if "list" in plain:
-        return [from_plain(held, tensors) for held in plain["list"]]
+        return [_value(held, tensors) for held in plain["list"]]
     if "dict" in plain:
-        return {from_plain(name, tensors): from_plain(held, tensors) for name, held in plain["dict"]}
+        return {_value(name, tensors): _value(held, tensors) for name, held in plain["dict"]}
     return range(*plain["range"]) if "range" in plain else float(plain["float"])
 
 
-def _built(plain: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
+def _built(plain: Mapping[str, Any], tensors: dict[str, Tensor]) -> Any:
     kind = named(plain["type"])
     if kind is None:
         raise ValueError(f"a type {plain['type']!r}, which is none of the {len(MODULES)} that a file may hold")
     version = getattr(kind, "schema_version", None)
     if plain.get("version") != version:
         raise ValueError(f"{kind.__name__} of version {plain.get('version')}, not {version}")
-    fields = {name: from_plain(held, tensors) for name, held in plain["fields"].items()}
+    fields = {name: _value(held, tensors) for name, held in plain["fields"].items()}
     _check_arrays(kind, fields)
     return kind(**fields)
 
 
-def _read(plain: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
+def _read(plain: Mapping[str, Any], tensors: dict[str, Tensor]) -> Any:
     import torch
 
-    tensor = tensors[plain["tensor"] if "tensor" in plain else plain["array"]]
+    name = plain["tensor"] if "tensor" in plain else plain["array"]
+    tensor = tensors.pop(name)  # a file that names one 40 times would have 40 copies of it
     if "dtype" in plain:
-        kind = getattr(torch, plain["dtype"])
-        tensor = tensor.to(kind)
+        if plain["dtype"] not in _WIDE:
+            raise ValueError(f"{name} of type {plain['dtype']!r:.40}")
+        tensor = tensor.to(getattr(torch, plain["dtype"]))
     if plain.get("complex"):
+        if tensor.shape[-1:] != (2,) or tensor.dtype not in (torch.float32, torch.float64):
+            raise ValueError(f"{name} is no array of complex numbers")
         tensor = torch.view_as_complex(tensor.contiguous())
     return tensor if "tensor" in plain else tensor.numpy()
 

@@ -182,3 +182,24 @@ def test_tokens_of_another_tokenizer_are_told(model: Any):
     other = maker(SIZES)(tokenizer=Tokenizer.train(["a hat that ate a hen then ate ten hats " * 9], 270))
     with refused("this model's tokenizer"):
         patch(other, pairs)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [({"positions": 5}, "positions"), ({"positions": [1, 2]}, "positions"), ({"cluster": "a\x1b[31m"}, "cluster")],
+)  # fmt: skip
+def test_what_a_line_holds_is_refused_with_its_place(model, tmp_path: Path, row, said):
+    file = tmp_path / "pairs.jsonl"
+    file.write_text(json.dumps({"clean": "Tom met", "corrupted": "Ann met", "answer": 1, "wrong": 2, **row}))
+    with refused(str(file), "line 1", said):
+        PromptPairs.from_jsonl(model, file)
+
+
+@pytest.mark.parametrize("braces", ["{A:>900000000}", "{A.__class__}", "{A[0]}", "{0}", "{A!r}", "{A:{B}}", "{"])
+def test_braces_of_a_template_hold_names_alone(model, braces: str):
+    """A width of 900,000,000 takes as many bytes a word."""
+    for template, answer in ((f"{braces} {{A}} {{B}}", " {A}"), ("{A} {B}", braces)):
+        with refused("template", braces):
+            PromptPairs.from_template(model, template, answer=answer, wrong=" {B}", words=["a", "b"], n=1)
+    with refused("words", "1000"):
+        PromptPairs.from_template(model, "{A} {B}", answer="{A}", wrong="{B}", words=map(str, range(1001)), n=1)

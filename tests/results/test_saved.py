@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import json
 import math
 import pkgutil
 from collections.abc import Iterator
@@ -13,11 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 import aotlens
 from aotlens.denoise import Scale, stored_audit
 from aotlens.denoise.subspaces import Mixture
-from aotlens.files import read_tensors, write_record, write_tensors
+from aotlens.files import read_record, write_record, write_tensors
 from aotlens.heads import MotifScores
 from aotlens.results import Result, load, types
 from tests.every_result import every_result
@@ -105,7 +107,7 @@ def test_what_is_not_finite_and_small_types_come_back(tmp_path: Path, scores: Mo
     whole, small = tmp_path / "whole.safetensors", tmp_path / "small.safetensors"
     scores.save(whole)
     scores.save(small, compact=True)
-    assert read_tensors(small, "")[0]["n_queries"].dtype == torch.int8
+    assert read_record(small, "result", "", 1, "")[0]["n_queries"].dtype == torch.int8
     read = load(small, MotifScores)
     assert read.values.dtype == np.float64 and read.n_queries.dtype == scores.n_queries.dtype
     np.testing.assert_array_equal(read.values, scores.values.astype(np.float32))
@@ -161,6 +163,27 @@ def test_damage_is_refused(tmp_path: Path):
             load(path)
 
 
+def test_a_file_that_is_refused_is_not_copied_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Its kind is in the header, and its hash is over the file as it is mapped."""
+    path, copies = tmp_path / "a.safetensors", []
+    monkeypatch.setattr(torch.Tensor, "clone", lambda *args, **rest: copies.append(args))
+    for metadata in ({}, {"result": {"schema_version": 1, "value": None}, "sha256": "x"}):
+        save_file({"x": torch.zeros(9)}, path, {name: json.dumps(value) for name, value in metadata.items()})
+        with refused("a.safetensors", "damaged" if metadata else "schema version 1"):
+            load(path)
+    assert not copies
+
+
+def test_a_header_that_would_fill_memory_is_refused(tmp_path: Path):
+    path = tmp_path / "a.safetensors"
+    many = f"[{'[],' * 600_000}0]"
+    save_file({"x": torch.zeros(9)}, path, {"result": f'{{"schema_version": 1, "value": {many}}}'})
+    with refused("a.safetensors", "values"):
+        load(path)
+    with refused("values"):
+        write_record(path, "result", {}, {"schema_version": 1, "value": json.loads(many)})
+
+
 SCALE = {"alpha": 1.0, "beta": 2.0, "loss": 3.0, "method": "scan"}
 
 
@@ -174,12 +197,16 @@ SCALE = {"alpha": 1.0, "beta": 2.0, "loss": 3.0, "method": "scan"}
         ({"type": "AuditRecord", "version": 2, "fields": {}}, "AuditRecord of version 2, not 3"),
         ({"type": "Scale", "fields": {**SCALE, "loss": {"tensor": "nowhere"}}}, "nowhere"),
         ({"type": "Scale", "fields": {**SCALE, "loss": {}}}, "float"),
+        ({"array": "x", "complex": True, "dtype": "float64"}, "x"), ({"array": "i", "complex": True}, "complex"),
+        ({"array": "x", "dtype": "qint8"}, "qint8"), ({"array": "x", "dtype": "save"}, "save"),
+        ([{"array": "x", "dtype": "float64"}] * 2, "'x'"),  # ten megabytes named 40 times were three gigabytes
         ({"range": [0, 3, 0]}, "range"), ({"dict": [[["list"], 1, 2]]}, "too many values"), (None, "NoneType"),
     ],
 )  # fmt: skip
 def test_what_a_stranger_writes_with_a_right_hash_is_refused(tmp_path: Path, value: Any, said: str):
     path = tmp_path / "a.safetensors"
-    write_record(path, "result", {"x": torch.zeros(2)}, {"schema_version": 1, "value": value})
+    tensors = {"x": torch.zeros(2), "i": torch.zeros(2, dtype=torch.int32)}
+    write_record(path, "result", tensors, {"schema_version": 1, "value": value})
     with refused("a.safetensors", said):
         load(path, Result)
 
@@ -189,9 +216,9 @@ def test_arrays_have_the_shapes_that_are_declared(tmp_path: Path):
     mixture = aotlens.denoise.sample_mixture(2, 2, 3, 8, 0.1, 0)
     mixture.save(path)
     assert isinstance(load(path), Mixture)
-    tensors, metadata = read_tensors(path, "")
+    tensors, about = read_record(path, "result", "", 1, "")
     for name, shorter in (("bases", tensors["bases"][:, :-1]), ("labels", tensors["labels"][:-1])):
         for other in (shorter, tensors[name] != 0, tensors[name][None]):
-            write_record(path, "result", {**tensors, name: other}, metadata["result"])
+            write_record(path, "result", {**tensors, name: other}, about)
             with refused("a.safetensors", "is not"):
                 load(path)
