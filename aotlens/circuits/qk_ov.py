@@ -15,6 +15,7 @@ from typing import Literal, cast
 import torch
 
 from aotlens.circuits.circuit import Circuit, Side
+from aotlens.circuits.distance import DYNAMIC, MEAN, alibi_bias, checked_distance, rotation_at, turned
 from aotlens.circuits.sides import Frozen, Reading, ReadSpec, SideSpec, as_side, read_side
 from aotlens.conventions import Head, HeadLike, as_head
 from aotlens.models import AttentionOnlyTransformer, folded_norm, require_ours, widened
@@ -29,6 +30,7 @@ def qk_circuit(
     *,
     frozen: Frozen = None,
     biases: bool = False,
+    distance: int | None = None,
 ) -> Circuit:
     """s · left W_Q (right W_K)ᵀ of `head`, (1, 0) or "1.0", as a factored `[destination, source]` matrix in nats.
 
@@ -54,25 +56,47 @@ def qk_circuit(
     of heads shows. "prompt" has both as they were on the prompt and is exact. An MSSA head's circuit is symmetric
     positive semidefinite where both sides are the same.
 
+    Where scores depend on the distance δ from source to destination, `distance` chooses it. With rotary positions the
+    circuit is then s · left W_Q R_δ (right W_K)ᵀ; without `distance` it is the mean over the distances of a whole
+    context, and says so in `.relative`, except that prompt×prompt has the distances of the prompt (biases belong
+    inside: `biases=True`). With ALiBi −slope · δ is part of the circuit where `distance` is given, and is left out
+    where it is not.
+
     A model in half precision is widened to float32 before anything is multiplied; so it is in `ov_circuit`.
 
     Memory: d_head numbers a row. Raises `ValueError` for a head or side that the model does not have, for a model
-    with `phi="fixed"`, and for "prompt" without `frozen`.
+    with `phi="fixed"`, for "prompt" without `frozen`, and for a `distance` that the model's scores do not depend on.
     """
     require_ours(model, "qk_circuit")
-    head = as_head(head, model.cfg)
+    head, distance = as_head(head, model.cfg), checked_distance(model.cfg, distance)
     left, right = as_side(model, left), as_side(model, right)
     queries = read_side(model, head, "Q", left, frozen)
     keys = read_side(model, head, "K", right, frozen)
-    same = model.cfg.attention == "mssa" and left == right and model.cfg.score_scale > 0
+    kind = model.cfg.position_kind
+    # R̄ and, but for δ = 0, R_δ are no positive semidefinite matrices.
+    symmetric = not kind.rotates or distance == 0
+    same = model.cfg.attention == "mssa" and left == right and model.cfg.score_scale > 0 and symmetric
+    A = _with_bias(model, head, "Q", queries, biases) * model.cfg.score_scale
+    B = _with_bias(model, head, "K", keys, biases)
+    reasons = [*queries.reasons, *keys.reasons]
+    if kind.rotates and distance is None and (left, right) == ("prompt", "prompt"):
+        order = model.order(len(A))
+        A, B = (order.rotated(rows[None, :, None])[0, :, 0] for rows in (A, B))
+    elif kind.rotates:
+        A = turned(A, rotation_at(model.cfg, distance))
+        reasons += [MEAN] if distance is None else []
+        reasons += [DYNAMIC] if model.cfg.rotary is not None and model.cfg.rotary.scaling == "dynamic" else []
+    elif distance is not None:
+        A = torch.cat([A, torch.ones_like(A[:, :1])], 1)
+        B = torch.cat([B, torch.full_like(B[:, :1], alibi_bias(model.cfg, head[1], distance))], 1)
     return Circuit(
-        _with_bias(model, head, "Q", queries, biases) * model.cfg.score_scale,
-        _with_bias(model, head, "K", keys, biases).T,
+        A,
+        B.T,
         kind="qk",
         heads=[head],
         left=queries.side,
         right=keys.side,
-        reasons=(*queries.reasons, *keys.reasons),
+        reasons=reasons,
         tokenizer=model.tokenizer,
         psd_because="MSSA has one matrix for queries and keys, and both sides are the same." if same else "",
     )
