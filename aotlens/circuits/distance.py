@@ -50,6 +50,15 @@ def turned(rows: Float[Tensor, "*rows d_head"], turn: Rotation | None) -> Float[
     return Rotation(turn.cos.to(rows), turn.sin.to(rows), turn.interleaved)(rows)
 
 
+def in_pairs(cfg: ModelConfig, rows: Float[Tensor, "*rows d_head"]) -> tuple[Tensor, Tensor, Tensor]:
+    """The first and the second coordinate of each pair `[*rows, pair]`, and the coordinates that are not rotated."""
+    assert cfg.rotary is not None
+    n = cfg.d_head if cfg.rotary.dim is None else cfg.rotary.dim
+    if cfg.rotary.pairs == "interleaved":
+        return rows[..., :n:2], rows[..., 1:n:2], rows[..., n:]
+    return rows[..., : n // 2], rows[..., n // 2 : n], rows[..., n:]
+
+
 def mean_gram(cfg: ModelConfig, weight: Float[Tensor, "*heads d_model d_head"], sign: int) -> Tensor:
     """Σ_δ w(δ) R_{±δ} Wᵀ W R_{±δ}ᵀ `[*heads, d_head, d_head]`, float64: the Gram matrix of W R_{±δ}ᵀ averaged over
     distances, and that of W itself for a model that rotates nothing."""
