@@ -30,15 +30,30 @@ code that the papers build on, or 1.0, which is aot's Eq. (4) as printed. A QK c
 carries the scale that its model applies: an entry of a full QK circuit is an attention score, an entry of a
 full OV circuit a logit.
 
+**Positions.** `aotlens.models.positions.POSITIONS` has each kind. Rotary ones turn queries and keys: R_p takes pair f
+of a head's coordinates, a row (u, v), to (u cos θ_f p − v sin θ_f p, u sin θ_f p + v cos θ_f p). As R_i R_jᵀ is
+R_{i−j}, a score depends on the distance δ = i − j from destination back to source. The QK circuit is a family over it,
+
+    score(δ) = x_i W_Q R_δ W_Kᵀ x_jᵀ · scale = Σ_f (a_f cos θ_f δ + b_f sin θ_f δ) + c,
+
+a bilinear form of rank ≤ d_head at each δ. With q = (u, v) and k = (x, y) in pair f, a_f = ux + vy and b_f = uy − vx
+(times the scale); c is of the coordinates that are not rotated. Pair f is coordinates (f, f + dim/2) or (2f, 2f + 1).
+Dynamic scaling makes θ depend on the length too, and circuits take that of a whole context. Without a distance, a QK
+circuit is the mean over the distances of a whole context, n_ctx − δ pairs each, and says so; on a prompt each row has
+its own. ALiBi adds −m_h δ, which is a term beside the circuit of tokens.
+
+**Grouped keys.** K heads share W_K and W_V; the model shows those of each head, and so do the hooks. The OV circuits of
+a group differ by W_O alone.
+
 **One set of weights for every head.** MSSA uses one matrix for query, key and value; the model shows it as
 W_Q = W_K = W_V = U_k beside W_O (η U_kᵀ when tied), so an analysis never asks which kind of attention it
 reads.
 
 **Norms.** Weight-only circuits fold the norm's gain and bias into the neighbouring maps and centre what
-writes to the stream. The scale that remains, a division by the stream's centred root mean square, depends on
-the input: a token's row is divided by its own, which is exact in layer 0 where only the token is in the stream;
-a prompt's rows by the scale that they had; every other side by 1. Results that rest on a scale which is not the
-model's own are labelled relative.
+writes to the stream; of an RMS norm they fold the gain, and centre nothing. The scale that remains, a division by
+the stream's centred root mean square, depends on the input: a token's row is divided by its own, which is exact in
+layer 0 where only the token is in the stream; a prompt's rows by the scale that they had; every other side by 1.
+Results that rest on a scale which is not the model's own are labelled relative.
 
 **Counting.** Layers, heads, positions and token ids count from 0. Position 0 holds the start token.
 """

@@ -90,6 +90,9 @@ def _of_circuits(model: AttentionOnlyTransformer) -> Iterator[Any]:
     spectrum = circuits.spectrum(circuit)
     yield from (circuit, circuits.copying_rate(model, "0.1"), circuits.block_overview(circuit), spectrum, spectrum.left)
     yield circuit.row(5)
+    turning = build(n_layers=1, norm="rms", positions="rotary", n_ctx=8)
+    yield from (circuits.reach(turning, "0.0"), circuits.distance_profile(turning, "0.0", 1, 2))
+    yield circuits.qk_circuit(turning, "0.0", distance=range(4)).top(3)
     yield from (circuits.row_statistics(circuit), circuits.search_entries(circuit, 400))
     yield from (circuits.top_entries(circuit, 400), circuits.top_per_row(circuit, 3))
 

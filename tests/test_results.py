@@ -18,6 +18,7 @@ PACKAGES = ("circuits", "denoise", "distill", "evaluate", "heads", "paths", "tri
 
 #: Frozen dataclasses that packages export and that no analysis returns: settings, and names of things.
 NOT_RESULTS = {
+    "CircuitFamily",
     "Inputs",
     "Metric",
     "Motif",

@@ -5,6 +5,9 @@ circuit.py   such a matrix with what its rows and columns are, which most give
 labelled.py  entries as tables, with the names of rows and columns
 sides.py     what a head can read: tokens, positions, biases, a prompt, another head's output
 qk_ov.py     `qk_circuit`, `ov_circuit`
+distance.py  QK circuits of models with rotary positions or ALiBi: at a distance, or averaged over all
+    family.py               those of one head at many distances; over_distances.py: the largest entries over all
+    reach.py                what a head's scores vary with: the distance, the tokens, both
 overview.py  a whole circuit in one small picture, and exact pieces of it
 composition.py  what later heads read of what earlier ones write, beside two nulls
     head_pairs.py           the products of all pairs, by their factors; written.py: what heads wrote on a text
@@ -24,9 +27,11 @@ from aotlens.circuits.circuit import Circuit, Side, sum_of_circuits
 from aotlens.circuits.composition import Composition, all_compositions, composition
 from aotlens.circuits.copying import CopyingRate, copying_rate
 from aotlens.circuits.factored import FactoredMatrix
+from aotlens.circuits.family import CircuitFamily, DistanceProfile, EntriesAtDistances
 from aotlens.circuits.labelled import CircuitTable
 from aotlens.circuits.overview import Overview, block_overview, exact_block
 from aotlens.circuits.qk_ov import ov_circuit, qk_circuit
+from aotlens.circuits.reach import Reach, distance_profile, reach
 from aotlens.circuits.rows import RowStatistics, above_row_level, diagonal_rank, row_statistics
 from aotlens.circuits.spectrum import Ends, Spectrum, spectrum
 from aotlens.circuits.strongest import StrongestRows, strongest_rows
@@ -42,13 +47,17 @@ from aotlens.circuits.topk import (
 
 __all__ = [
     "Circuit",
+    "CircuitFamily",
     "CircuitTable",
     "Composition",
     "CopyingRate",
+    "DistanceProfile",
     "Ends",
+    "EntriesAtDistances",
     "EntrySearch",
     "FactoredMatrix",
     "Overview",
+    "Reach",
     "RowStatistics",
     "Side",
     "Spectrum",
@@ -61,9 +70,11 @@ __all__ = [
     "composition",
     "copying_rate",
     "diagonal_rank",
+    "distance_profile",
     "exact_block",
     "ov_circuit",
     "qk_circuit",
+    "reach",
     "row_statistics",
     "search_entries",
     "spectrum",

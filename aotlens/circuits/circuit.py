@@ -68,6 +68,20 @@ class Circuit(FactoredMatrix):
         """Whether entries are terms of the model's own scores or logits, on any input."""
         return not self.reasons
 
+    def with_factors(self, A: Tensor, B: Tensor, reasons: Iterable[str] = ()) -> Circuit:
+        """A circuit with the same sides and other factors, and further reasons why it is not exact."""
+        return Circuit(
+            A,
+            B,
+            kind=self.kind,
+            heads=self.heads,
+            left=self.left,
+            right=self.right,
+            reasons=(*self.reasons, *reasons),
+            unit=self.unit,
+            tokenizer=self.tokenizer,
+        )
+
     @property
     def T(self) -> Circuit:
         """The transpose, its sides exchanged."""

@@ -7,7 +7,9 @@ later head l is (Elhage et al. 2021, "Analyzing a two-layer model"; there W is t
     k   ‖W_OV^e W_QK^lᵀ‖ / (‖W_OV^e‖ ‖W_QK^l‖)    what l's keys read
     v   ‖W_OV^e W_OV^l ‖ / (‖W_OV^e‖ ‖W_OV^l‖)    what l's values read: the virtual head e → l
 
-in Frobenius norms. An MSSA head has W_QK = U Uᵀ, which is symmetric: its q and k composition are one number.
+in Frobenius norms. An MSSA head has W_QK = U Uᵀ, which is symmetric: its q and k composition are one number. Rotary
+positions make W_QK = W_Q R_δ W_Kᵀ: at one `distance` δ, or squared norms are means over the distances of a whole
+context, weighted by pairs of positions (then q and k of an MSSA head differ).
 
 **The null.** The number alone says little: it is never 0, since two subspaces of one stream overlap. So its numerator,
 squared, T = ‖A B‖² with A the earlier head's matrix and B the later one's, stands beside T = ‖A R B‖² with R a random
@@ -54,6 +56,7 @@ import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
+from aotlens.circuits.distance import checked_distance
 from aotlens.circuits.head_pairs import HeadPairs, Mode
 from aotlens.circuits.random_rotation import TIED, rotation_mean, rotation_std, squared_corners
 from aotlens.circuits.sign_flips import Heads, eigenbasis, sign_moments
@@ -146,6 +149,7 @@ def composition(
     about_mean: bool = True,
     n_random: int = 0,
     seed: int = 0,
+    distance: int | None = None,
     progress: Progress | None = None,
 ) -> Composition:
     """The q, k or v composition of every pair of heads in different layers, and how far it is from chance.
@@ -160,6 +164,8 @@ def composition(
     what their weights could, and implies `folded`: their covariance over positions, or with `about_mean=False` their
     second moment, in which a constant that a head writes everywhere counts. One forward pass more.
 
+    With rotary positions `distance` is that from source to destination; None averages squared norms over all of them.
+
     Both z are exact. `n_random` rotations, drawn from `seed`, give p-values of the pairs whose z lies in `BAND`.
     `progress(done, total)` counts later layers.
 
@@ -173,8 +179,9 @@ def composition(
     """
     require_whole("n_random", n_random, 0)
     require_ours(model, "composition")
+    distance = checked_distance(model.cfg, distance, biases=False)
     written = None if data is None else written_moments(model, data, about_mean)
-    return _compositions(model, [_checked_mode(model, mode)], folded, n_random, seed, written, progress)[0]
+    return _compositions(model, [_checked_mode(model, mode)], folded, n_random, seed, written, distance, progress)[0]
 
 
 def all_compositions(
@@ -185,6 +192,7 @@ def all_compositions(
     about_mean: bool = True,
     n_random: int = 0,
     seed: int = 0,
+    distance: int | None = None,
     progress: Progress | None = None,
 ) -> dict[Mode, Composition]:
     """`composition` in every mode that the model has (v alone where `phi="fixed"`), by mode.
@@ -195,8 +203,11 @@ def all_compositions(
     require_whole("n_random", n_random, 0)
     require_ours(model, "all_compositions")
     modes = [mode for mode in _MODES if mode == "v" or model.cfg.has_query_key]
+    distance = checked_distance(model.cfg, distance, biases=False)
     written = None if data is None else written_moments(model, data, about_mean)
-    return dict(zip(modes, _compositions(model, modes, folded, n_random, seed, written, progress), strict=True))
+    return dict(
+        zip(modes, _compositions(model, modes, folded, n_random, seed, written, distance, progress), strict=True)
+    )
 
 
 @torch.no_grad()
@@ -207,12 +218,14 @@ def _compositions(
     n_random: int,
     seed: int,
     written: Written | None,
+    distance: int | None,
     progress: Progress | None,
 ) -> list[Composition]:
     cfg, folded = model.cfg, folded or written is not None
     pair = _is_pair(cfg.n_layers, cfg.n_heads)
-    width = cfg.d_model - 1 if folded and cfg.norm and cfg.d_model > 1 else cfg.d_model
-    measured = [HeadPairs(model, mode, folded, None if written is None else written.moments) for mode in modes]
+    width = cfg.d_model - 1 if folded and cfg.centres and cfg.d_model > 1 else cfg.d_model
+    moments = None if written is None else written.moments
+    measured = [HeadPairs(model, mode, folded, moments, distance) for mode in modes]
     signs = _sign_moments(model, measured, folded, written, progress)
     results = []
     nulls = []

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
+from aotlens.circuits.distance import mean_gram, rotation_at, turned
 from aotlens.models import AttentionOnlyTransformer, folded_norm
 from aotlens.models.weights import double
 
@@ -32,13 +33,21 @@ class HeadPairs:
     grams_S: Float64[Tensor, "layer head d_head d_head"]
     """BBᵀ of the matrix B that a head reads with is F grams_S Fᵀ."""
 
-    def __init__(self, model: AttentionOnlyTransformer, mode: Mode, folded: bool, moments: Tensor | None) -> None:
+    def __init__(
+        self,
+        model: AttentionOnlyTransformer,
+        mode: Mode,
+        folded: bool,
+        moments: Tensor | None,
+        distance: int | None = None,
+    ) -> None:
         W_V, W_O = _reads(model, "W_V", folded), _writes(model, folded)
         if mode == "v":
             F, S = W_V, W_O.mT  # the later head's product is F Sᵀ
         else:
             W_Q, W_K = _reads(model, "W_Q", folded), _reads(model, "W_K", folded)
             F, S = (W_Q, W_K) if mode == "q" else (W_K, W_Q)
+            S = _at_distance(model, S, mode, distance)
         n_layers, n_heads = W_V.shape[:2]
         if moments is None:
             self.earlier = _singular_values(W_V, W_O.mT)[:, :, None].expand(-1, -1, n_layers, -1)
@@ -57,6 +66,20 @@ class HeadPairs:
         self.norms = squares.clamp(min=0).sqrt()  # rounding can leave −1e-16 where nothing is read
         scale = self.earlier.norm(dim=-1)[..., None] * self.later.norm(dim=-1)
         self.values = torch.where(scale > 0, self.norms / scale, 0.0)
+
+
+def _at_distance(model: AttentionOnlyTransformer, S: Tensor, mode: Mode, distance: int | None) -> Tensor:
+    """The factor of the other side, turned to a distance; for None, a root of its Gram matrix's mean over distances, so
+    that squared norms of products with it are those means."""
+    cfg = model.cfg
+    if not cfg.position_kind.rotates:
+        return S
+    sign = 1 if mode == "q" else -1  # W_Q R_δ W_Kᵀ reads keys as W_K R_δᵀ, and its transpose queries as W_Q R_δ
+    if distance is not None:
+        turn = rotation_at(cfg, -sign * distance)
+        return turned(S, turn)
+    values, vectors = torch.linalg.eigh(mean_gram(cfg, S, sign))
+    return (vectors * values.clamp(min=0).sqrt()[..., None, :]).mT
 
 
 def _singular_values(left: Tensor, right: Tensor) -> Tensor:

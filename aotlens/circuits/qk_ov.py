@@ -10,14 +10,31 @@ See `aotlens.circuits.sides` for norms, scales and biases, and `aotlens.conventi
 
 from __future__ import annotations
 
-from typing import Literal, cast
+from collections.abc import Sequence
+from typing import Literal, cast, overload
 
 import torch
 
 from aotlens.circuits.circuit import Circuit, Side
+from aotlens.circuits.distance import DYNAMIC, MEAN, checked_distance, rotation_at, turned
+from aotlens.circuits.family import CircuitFamily, at_distance, checked_distances
 from aotlens.circuits.sides import Frozen, Reading, ReadSpec, SideSpec, as_side, read_side
 from aotlens.conventions import Head, HeadLike, as_head
 from aotlens.models import AttentionOnlyTransformer, folded_norm, require_ours, widened
+
+
+@overload
+def qk_circuit(
+    model: AttentionOnlyTransformer, head: HeadLike, left: SideSpec = "tokens", right: SideSpec = "tokens", *,
+    frozen: Frozen = None, biases: bool = False, distance: int | None = None,
+) -> Circuit: ...  # fmt: skip
+
+
+@overload
+def qk_circuit(
+    model: AttentionOnlyTransformer, head: HeadLike, left: SideSpec = "tokens", right: SideSpec = "tokens", *,
+    frozen: Frozen = None, biases: bool = False, distance: Sequence[int],
+) -> CircuitFamily: ...  # fmt: skip
 
 
 @torch.no_grad()
@@ -29,7 +46,8 @@ def qk_circuit(
     *,
     frozen: Frozen = None,
     biases: bool = False,
-) -> Circuit:
+    distance: int | Sequence[int] | None = None,
+) -> Circuit | CircuitFamily:
     """s · left W_Q (right W_K)ᵀ of `head`, (1, 0) or "1.0", as a factored `[destination, source]` matrix in nats.
 
     `left` (destinations) and `right` (sources) each are one of
@@ -54,28 +72,53 @@ def qk_circuit(
     of heads shows. "prompt" has both as they were on the prompt and is exact. An MSSA head's circuit is symmetric
     positive semidefinite where both sides are the same.
 
+    Where scores depend on the distance δ from source to destination, `distance` chooses it. With rotary positions the
+    circuit is then s · left W_Q R_δ (right W_K)ᵀ; without `distance` it is the mean over the distances of a whole
+    context, and says so in `.relative`, except that prompt×prompt has the distances of the prompt (biases belong
+    inside: `biases=True`). With ALiBi −slope · δ is part of the circuit where `distance` is given, and is left out
+    where it is not. Several distances, as `range(64)`, give a `CircuitFamily`, whose `top` is exact over all of them.
+
     A model in half precision is widened to float32 before anything is multiplied; so it is in `ov_circuit`.
 
     Memory: d_head numbers a row. Raises `ValueError` for a head or side that the model does not have, for a model
-    with `phi="fixed"`, and for "prompt" without `frozen`.
+    with `phi="fixed"`, for "prompt" without `frozen`, and for a `distance` that the model's scores do not depend on.
     """
     require_ours(model, "qk_circuit")
-    head = as_head(head, model.cfg)
+    head, chosen = as_head(head, model.cfg), _checked(model, distance)
     left, right = as_side(model, left), as_side(model, right)
     queries = read_side(model, head, "Q", left, frozen)
     keys = read_side(model, head, "K", right, frozen)
     same = model.cfg.attention == "mssa" and left == right and model.cfg.score_scale > 0
-    return Circuit(
+    rotary = model.cfg.rotary
+    dynamic = [DYNAMIC] if rotary is not None and rotary.scaling == "dynamic" else []
+    content = Circuit(
         _with_bias(model, head, "Q", queries, biases) * model.cfg.score_scale,
         _with_bias(model, head, "K", keys, biases).T,
         kind="qk",
         heads=[head],
         left=queries.side,
         right=keys.side,
-        reasons=(*queries.reasons, *keys.reasons),
+        reasons=(*queries.reasons, *keys.reasons, *dynamic),
         tokenizer=model.tokenizer,
         psd_because="MSSA has one matrix for queries and keys, and both sides are the same." if same else "",
     )
+    if isinstance(chosen, tuple):
+        return CircuitFamily(content, model.cfg, chosen)
+    return _placed(model, content, chosen, on_prompt=(left, right) == ("prompt", "prompt"))
+
+
+def _placed(model: AttentionOnlyTransformer, content: Circuit, distance: int | None, *, on_prompt: bool) -> Circuit:
+    """The circuit at a distance, on the prompt's own distances, or averaged over those of a whole context."""
+    cfg = model.cfg
+    if not cfg.position_kind.rotates:
+        return content if distance is None else at_distance(content, cfg, distance)
+    if distance is None and on_prompt:
+        order = model.order(content.ldim)
+        A, B = (order.rotated(rows[None, :, None])[0, :, 0] for rows in (content.A, content.B.T))
+        return content.with_factors(A, B.T)
+    if distance is not None:
+        return content if distance == 0 else at_distance(content, cfg, distance)
+    return content.with_factors(turned(content.A, rotation_at(cfg, None)), content.B, [MEAN])
 
 
 @torch.no_grad()
@@ -119,6 +162,14 @@ def ov_circuit(
         tokenizer=model.tokenizer,
         psd_because=_tied_because(model, head[0], left, right),
     )
+
+
+def _checked(model: AttentionOnlyTransformer, distance: int | Sequence[int] | None) -> int | tuple[int, ...] | None:
+    if not isinstance(distance, Sequence):
+        return checked_distance(model.cfg, distance)
+    several = checked_distances(model.cfg, distance)
+    checked_distance(model.cfg, several[0])
+    return several
 
 
 def _with_bias(

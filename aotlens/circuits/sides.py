@@ -1,8 +1,8 @@
 """What a head reads: rows of the residual stream, as its queries, keys or values see them.
 
-A head of layer l reads norm(stream) = centre(stream) / scale · w + b (nothing of this without a norm) through W_Q, W_K
-or W_V. Centring and gain are linear and belong to every row that something writes to the stream. The scale depends on
-the input; a side divides by
+A head of layer l reads norm(stream) = centre(stream) / scale · w + b (nothing of this without a norm; an RMS norm has
+no centring and no b) through W_Q, W_K or W_V. Centring and gain are linear and belong to every row that something
+writes to the stream. The scale depends on the input; a side divides by
 
     tokens      the token's own centred RMS √(mean(centre(W_E[t])²) + ε), which is the stream's own where a token is
                 alone in it: layer 0 of a model whose positions are not added to the stream
@@ -102,8 +102,10 @@ def _of_mlps(model: AttentionOnlyTransformer, layer: int, side: str) -> list[str
 def _positions(
     model: AttentionOnlyTransformer, layer: int, matrix: str, norm: FoldedNorm, frozen: Frozen
 ) -> tuple[Tensor, list[str]]:
-    if model.cfg.positions is None:
-        raise ValueError("side 'positions': this model has positions=None; use 'tokens', 'residual' or 'bias'.")
+    if not model.cfg.position_kind.table:
+        raise ValueError(
+            f"side 'positions': this model {model.cfg.position_kind.meaning}; use 'tokens', 'residual' or 'bias'."
+        )
     if model.cfg.positions == "qk":
         if matrix == "V":
             raise ValueError(
@@ -125,7 +127,8 @@ def _positions(
 
 def _residual(model: AttentionOnlyTransformer, norm: FoldedNorm) -> tuple[Tensor, list[str]]:
     rows = torch.diag(norm.gain)
-    why = "residual: of the centred stream; the norm divides by its scale; here by 1."
+    of = "the centred stream" if norm.centres else "the stream"
+    why = f"residual: of {of}; the norm divides by its scale; here by 1."
     return rows, [why] if model.cfg.norm else []
 
 
@@ -161,10 +164,9 @@ def _through(
             f"before it; got layer {earlier[0]}."
         )
     if what == "positions" and model.cfg.positions != "learned":
-        how = "adds them to queries and keys only (positions='qk')" if model.cfg.positions else "has positions=None"
         raise ValueError(
             f"side ('positions', {earlier}): expected a model whose positions are in the stream (positions='learned'), "
-            f"since a head moves nothing else; this one {how}."
+            f"since a head moves nothing else; this one {model.cfg.position_kind.meaning}."
         )
     moved = widened(model.of_head("W_O", earlier)) @ reader
     values = read_side(model, earlier, "V", what, frozen if what == "positions" else None)

@@ -106,6 +106,11 @@ def head_asymmetry(
     cfg = model.cfg
     if not PHIS[cfg.phi].sdpa:
         raise ValueError(f"phi={cfg.phi!r}: the Jacobian here is softmax attention's.")
+    if cfg.position_kind.rotates:
+        raise ValueError(
+            f"head_asymmetry: this model {cfg.position_kind.meaning}; its Jacobian has another W_QK for each key, and "
+            "the formula here has one."
+        )
     windows = model.to_rows(tokens, "tokens")
     if windows.ndim != 2 or windows.shape[1] <= every or every < 1 or n_draws < 1:
         raise ValueError(
@@ -139,7 +144,7 @@ def head_asymmetry(
 def _turned_products(W_O: Tensor, F_Q: Tensor, model: AttentionOnlyTransformer, n_draws: int, seed: int) -> Tensor:
     """W_O R F_Q for R = 1 and every rotation of the dimensions in which W_O and F_Q lie."""
     d_model = model.cfg.d_model
-    width = d_model - 1 if model.cfg.norm else d_model
+    width = d_model - 1 if model.cfg.centres else d_model
     frame = centred_frame(d_model, width)
     generator = torch.Generator().manual_seed(require_seed(seed))
     writes, reads = W_O @ frame, frame.T @ F_Q

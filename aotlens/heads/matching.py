@@ -3,7 +3,8 @@
 Of two models with the same tokens, for every head of one (left) and every head of the other (right), cosines
 
     ov        of W_E W_OV W_U [source, out], each source's logits centred over outs
-    qk        of W_E W_QK W_Eᵀ [destination, source], each destination's scores centred over sources
+    qk        of W_E W_QK W_Eᵀ [destination, source], each destination's scores centred over sources (with rotary
+              positions their mean over the distances of a whole context)
     pattern   of A − E over the same sequences, E the even pattern (1 ÷ visible keys)
 
 under ⟨M, N⟩ = Σ p_i p_j M_ij N_ij, p the tokens' shares of the unigram counts; the means that are taken off are p's
@@ -25,6 +26,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
+from aotlens.circuits.distance import rotation_at, turned
 from aotlens.conventions import Head
 from aotlens.heads.reader import HeadReader, TokenSequences
 from aotlens.models import AttentionOnlyTransformer, folded_norm, require_ours
@@ -213,7 +215,7 @@ def _qk_factors(model: AttentionOnlyTransformer, p: Tensor) -> Factors:
     for layer in range(len(W_Q)):
         embedding = _embedding_behind(model, layer)
         centred = (embedding - p @ embedding) * p.sqrt()[:, None]
-        rows.append((embedding * p.sqrt()[:, None]) @ W_Q[layer])
+        rows.append(turned((embedding * p.sqrt()[:, None]) @ W_Q[layer], rotation_at(model.cfg, None)))
         columns.append((centred @ W_K[layer]).mT)
     return torch.cat(rows), torch.cat(columns)
 

@@ -194,7 +194,7 @@ def subspaces(
     cfg = model.cfg
     weights = double(model.W_V)
     folded = torch.stack([folded_norm(model, layer).into(weight) for layer, weight in enumerate(weights)])
-    width = cfg.d_model - 1 if cfg.norm and cfg.d_model > 1 else cfg.d_model
+    width = cfg.d_model - 1 if cfg.centres and cfg.d_model > 1 else cfg.d_model
     left, singular, _ = torch.linalg.svd(folded, full_matrices=False)
     floor = singular.amax(-1, keepdim=True) * max(folded.shape[-2:]) * torch.finfo(folded.dtype).eps
     inside = singular > floor

@@ -48,8 +48,8 @@ def to_transformer_lens(model: AttentionOnlyTransformer) -> TransformerBridge:
     if reasons:
         raise ValueError(
             f"TransformerLens's native bridge cannot express this model: {'; '.join(reasons)}. "
-            "It has softmax over all (earlier) keys, positions added to the stream, tokens in, and tokens or classes "
-            "out."
+            "It has softmax over all (earlier) keys, positions added to the stream, layer norms, keys for every head, "
+            "tokens in, and tokens or classes out."
         )
     bridge_cfg = _bridge_config(cfg)
     tokenizer = to_hugging_face(model.tokenizer, cfg.n_ctx) if isinstance(model.tokenizer, Tokenizer) else None
@@ -76,6 +76,11 @@ def _cannot_express(cfg: ModelConfig) -> list[str]:
             "bridge's one stream feeds all three, so adding them there would change what every head writes, and a bias "
             "that stood for them would be another one at each position"
         )
+    if cfg.position_kind.rotates or cfg.position_kind.biases:
+        reasons.append(f"positions={cfg.positions!r}")
+    reasons += [f"norm={cfg.norm!r}"] * (cfg.norm == "rms")
+    reasons += [f"n_kv_heads={cfg.n_kv_heads}"] * (cfg.n_kv_heads is not None)
+    reasons += [f"{name}=True" for name in ("gated_mlp", "parallel") if getattr(cfg, name)]
     if cfg.attn_mask is not None:
         reasons.append("attn_mask")
     if cfg.read_in != "tokens":

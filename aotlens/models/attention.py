@@ -2,13 +2,14 @@
 
 With x the layer's (normalised) input `[batch, pos, d_model]`, head k computes
 
-    scores = (x W_Q + b_Q)(x W_K + b_K)ᵀ · scale     [query, key], nats
+    scores = (x W_Q + b_Q)(x W_K + b_K)ᵀ · scale     [query, key], nats; positions: `aotlens.models.positions`
     pattern = φ(scores)                               over keys, after masking
     result = pattern (x W_V + b_V) W_O                [pos, d_model]
 
 and the layer writes Σ_k result_k + b_O. MHSA has W_Q, W_K, W_V of its own (aot Eq. 5); MSSA has
-W_Q = W_K = W_V = U_k (aot Eq. 4), with W_O learned or tied to η·U_kᵀ. The papers write tokens as columns;
-here they are rows (`aotlens.conventions`).
+W_Q = W_K = W_V = U_k (aot Eq. 4), with W_O learned or tied to η·U_kᵀ. Heads of a group share W_K and W_V (grouped
+keys): W_K and W_V read as those of each head, and so do the hooks. The papers write tokens as columns; here they are
+rows (`aotlens.conventions`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 from aotlens.models.config import ModelConfig
 from aotlens.models.hooks import HookPoint
 from aotlens.models.phi import PHIS, apply_phi
+from aotlens.models.positions import Order
 
 
 def visible_keys(
@@ -54,7 +56,8 @@ def visible_keys(
 class Attention(nn.Module):
     """One attention layer of any kind; `W_Q W_K W_V W_O` and biases read the same whatever the kind.
 
-    Hooks: hook_q, hook_k, hook_v, hook_z `[batch, pos, head, d_head]`; hook_attn_scores and hook_pattern
+    Hooks: hook_q, hook_k, hook_v, hook_z `[batch, pos, head, d_head]`, with rotary positions hook_rot_q and hook_rot_k,
+    which are rotated; hook_attn_scores and hook_pattern
     `[batch, head, query, key]`; hook_result `[batch, pos, head, d_model]`. While nobody listens to scores or
     patterns, softmax attention runs through `scaled_dot_product_attention`; results are computed for a
     listener only.
@@ -83,6 +86,8 @@ class Attention(nn.Module):
         self.hook_q, self.hook_k, self.hook_v = HookPoint(), HookPoint(), HookPoint()
         self.hook_attn_scores, self.hook_pattern = HookPoint(), HookPoint()
         self.hook_z, self.hook_result = HookPoint(), HookPoint()
+        if cfg.position_kind.rotates:
+            self.hook_rot_q, self.hook_rot_k = HookPoint(), HookPoint()
 
     def project(self, x: Tensor, x_qk: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor]:
         """Queries, keys (None for fixed patterns) and values, `[batch, pos, head, d_head]` each."""
@@ -103,30 +108,35 @@ class Attention(nn.Module):
     def _needs_pattern(self) -> bool:
         return not PHIS[self.cfg.phi].sdpa or self.hook_attn_scores.has_hooks() or self.hook_pattern.has_hooks()
 
-    def forward(self, x: Tensor, x_qk: Tensor, visible: Tensor | None, causal_only: bool) -> Tensor:
+    def _rotated(self, q: Tensor, k: Tensor, order: Order) -> tuple[Tensor, Tensor]:
+        if order.rotation is None:
+            return q, k
+        same = q is k and not (self.hook_rot_q.has_hooks() or self.hook_rot_k.has_hooks())
+        q = self.hook_rot_q(order.rotated(q))
+        return q, q if same else self.hook_rot_k(order.rotated(k))
+
+    def forward(self, x: Tensor, order: Order, visible: Tensor | None, causal_only: bool) -> Tensor:
         """The layer's output `[batch, pos, d_model]`.
 
-        `x` feeds the values, `x_qk` (x, or x plus positions) queries and keys; `visible` is `visible_keys`'s,
-        and `causal_only` says that it is the plain causal mask.
+        `order` is what positions do to queries, keys and scores; `visible` is `visible_keys`'s, and `causal_only` says
+        that it is the plain causal mask.
         """
-        q, k, v = self._unshared(*self.project(x, x_qk))
+        q, k, v = self._unshared(*self.project(x, x if order.added is None else x + order.added))
         v = self.hook_v(v).transpose(1, 2)  # [batch, head, pos, d_head]
         if q is None or k is None:
             z = self._fixed(x, visible) @ v
         else:
-            q, k = self.hook_q(q).transpose(1, 2), self.hook_k(k).transpose(1, 2)
+            q, k = self._rotated(self.hook_q(q), self.hook_k(k), order)
+            q, k = q.transpose(1, 2), k.transpose(1, 2)
             if self._needs_pattern():
-                scores = (q * self.cfg.score_scale) @ k.transpose(-1, -2)
+                scores = scores_of(self.cfg, q, k, order)
                 if visible is not None:
                     scores = scores.masked_fill_(~visible, float("-inf"))
                 scores = self.hook_attn_scores(scores)
                 pattern = self.hook_pattern(apply_phi(self.cfg, scores, visible))
                 z = pattern @ v
             else:
-                mask = None if causal_only else visible
-                z = F.scaled_dot_product_attention(
-                    q, k, v, attn_mask=mask, is_causal=causal_only, scale=self.cfg.score_scale
-                )
+                z = attended(self.cfg, q, k, v, order, visible, causal_only)
         z = self.hook_z(z.transpose(1, 2))  # [batch, pos, head, d_head]
         if self.hook_result.has_hooks():
             out = self.hook_result(torch.einsum("bphk,hkd->bphd", z, self.W_O)).sum(2)
@@ -143,6 +153,34 @@ class Attention(nn.Module):
         return self.hook_pattern(pattern.clone()) if self.hook_pattern.has_hooks() else pattern
 
 
+def scores_of(cfg: ModelConfig, q: Tensor, k: Tensor, order: Order, start: int = 0) -> Tensor:
+    """Scores `[row, head, query, key]` before masking, in nats, of rotated queries (from position `start` on) and keys,
+    `[row, head, pos, d_head]`."""
+    scores = (q * cfg.score_scale) @ k.transpose(-1, -2)
+    return scores if order.bias is None else scores + order.bias[:, :, start:]
+
+
+def attended(
+    cfg: ModelConfig,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    order: Order,
+    visible: Tensor | None,
+    causal_only: bool = False,
+    start: int = 0,
+) -> Tensor:
+    """z `[row, head, query, d_head]` of softmax attention through `scaled_dot_product_attention`, as `scores_of`."""
+    mask = None if causal_only else visible
+    if order.bias is not None:
+        mask = order.bias[:, :, start:]
+        if visible is not None:
+            mask = mask.masked_fill(~visible, float("-inf"))
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=mask is None and causal_only, scale=cfg.score_scale
+    )
+
+
 class MultiHeadSelfAttention(Attention):
     """MHSA (aot Eq. 5): separate W_Q, W_K, W_V per head. A fixed pattern has W_V only."""
 
@@ -150,15 +188,51 @@ class MultiHeadSelfAttention(Attention):
         super().__init__(cfg)
         for name in ("W_Q", "W_K", "W_V"):
             exists = name == "W_V" or cfg.has_query_key
-            self.register_parameter(name, _matrix(cfg) if exists else None)
-            self.register_parameter(f"b_{name[-1]}", _bias(cfg) if exists and cfg.bias else None)
+            self._make(name, _matrix(cfg) if exists else None)
+            self._make(f"b_{name[-1]}", _bias(cfg) if exists and cfg.has_qkv_bias else None)
         self.W_O = nn.Parameter(torch.empty(cfg.n_heads, cfg.d_head, cfg.d_model))
+
+    def _make(self, name: str, parameter: nn.Parameter | None) -> None:
+        self.register_parameter(name, parameter)
 
     def project(self, x: Tensor, x_qk: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor]:
         v = _per_head(x, self.W_V, self.b_V)
         if self.W_Q is None or self.W_K is None:
             return None, None, v
         return _per_head(x_qk, self.W_Q, self.b_Q), _per_head(x_qk, self.W_K, self.b_K), v
+
+
+class GroupedSelfAttention(MultiHeadSelfAttention):
+    """MHSA whose heads share keys and values in groups (Ainslie et al. 2023): `_W_K`, `_W_V [group, d_model, d_head]`,
+    as TransformerLens stores them; W_K and W_V show those of each head, in runs of n_heads ÷ n_kv_heads."""
+
+    _W_K: Tensor | None  # [group, d_model, d_head]
+    _W_V: Tensor
+    _b_K: Tensor | None  # [group, d_head]
+    _b_V: Tensor | None
+
+    def _make(self, name: str, parameter: nn.Parameter | None) -> None:
+        grouped = name[-1] != "Q"
+        if grouped and parameter is not None:
+            parameter = nn.Parameter(parameter.detach()[: self.cfg.n_kv_heads].clone())
+        super()._make(f"_{name}" if grouped else name, parameter)
+
+    def _of_heads(self, grouped: Tensor | None, dim: int = 0) -> Tensor | None:
+        each = self.cfg.n_heads // (self.cfg.n_kv_heads or self.cfg.n_heads)
+        return None if grouped is None else grouped.repeat_interleave(each, dim)
+
+    W_K = property(lambda self: self._of_heads(self._W_K))  # type: ignore[assignment]
+    W_V = property(lambda self: self._of_heads(self._W_V))  # type: ignore[assignment]
+    b_K = property(lambda self: self._of_heads(self._b_K))  # type: ignore[assignment]
+    b_V = property(lambda self: self._of_heads(self._b_V))  # type: ignore[assignment]
+
+    def project(self, x: Tensor, x_qk: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor]:
+        v = self._of_heads(_per_head(x, self._W_V, self._b_V), 2)
+        assert v is not None
+        if self.W_Q is None or self._W_K is None:
+            return None, None, v
+        k = self._of_heads(_per_head(x_qk, self._W_K, self._b_K), 2)
+        return _per_head(x_qk, self.W_Q, self.b_Q), k, v
 
 
 class SubspaceSelfAttention(Attention):
@@ -170,7 +244,7 @@ class SubspaceSelfAttention(Attention):
     def __init__(self, cfg: ModelConfig) -> None:
         super().__init__(cfg)
         self.U = _matrix(cfg)
-        self.register_parameter("b", _bias(cfg) if cfg.bias else None)
+        self.register_parameter("b", _bias(cfg) if cfg.has_qkv_bias else None)
         self._make_output()
 
     def _make_output(self) -> None:
@@ -200,7 +274,7 @@ class TiedSubspaceSelfAttention(SubspaceSelfAttention):
 def make_attention(cfg: ModelConfig) -> Attention:
     """The attention layer that `cfg` describes."""
     if cfg.attention == "mhsa":
-        return MultiHeadSelfAttention(cfg)
+        return MultiHeadSelfAttention(cfg) if cfg.n_kv_heads is None else GroupedSelfAttention(cfg)
     return TiedSubspaceSelfAttention(cfg) if cfg.tied_output else SubspaceSelfAttention(cfg)
 
 

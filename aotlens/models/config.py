@@ -15,14 +15,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from aotlens.models.norms import NORMS
 from aotlens.models.phi import PHIS
+from aotlens.models.positions import POSITIONS, PositionKind, Rotary
 
 if TYPE_CHECKING:
     import torch
 
 AttentionKind = Literal["mhsa", "mssa"]
 FixedPattern = Literal["given", "random", "learned"]
-Positions = Literal["learned", "qk"]
+Positions = Literal["learned", "qk", "rotary", "alibi"]
+NormName = Literal["layernorm", "rms"]
 ReadIn = Literal["tokens", "patches", "vectors"]
 ReadOut = Literal["tokens", "classes", "vectors"]
 Pooling = Literal["first", "last", "mean"]
@@ -32,17 +35,18 @@ _CHOICES: dict[str, tuple[object, ...]] = {
     "attention": ("mhsa", "mssa"),
     "fixed_pattern": ("given", "random", "learned", None),
     "act_fn": ACTIVATIONS,
-    "norm": ("layernorm", None),
-    "positions": ("learned", "qk", None),
+    "norm": (*NORMS, None),
+    "positions": tuple(POSITIONS),
     "read_in": ("tokens", "patches", "vectors"),
     "read_out": ("tokens", "classes", "vectors"),
     "pooling": ("first", "last", "mean", None),
 }
 REQUIRED_SIZES = ("n_layers", "d_model", "n_heads", "d_head", "n_ctx")
-_SIZES = (*REQUIRED_SIZES, "d_vocab", "d_mlp", "d_in", "d_out", "image_size", "patch_size", "n_channels")
+_SIZES = (*REQUIRED_SIZES, "n_kv_heads", "d_vocab", "d_mlp", "d_in", "d_out", "image_size", "patch_size", "n_channels")
 
-_SWITCHES = ("tied_output", "causal", "bias", "tied_embeddings", "class_token")
-_NUMBERS = ("attn_scale", "step_size", "threshold", "norm_eps", "init_std", "position_init_std")
+_SWITCHES = ("tied_output", "causal", "bias", "tied_embeddings", "class_token", "gated_mlp", "parallel")
+_OPTIONAL_SWITCHES = ("read_out_bias", "qkv_bias")
+_NUMBERS = ("attn_scale", "step_size", "threshold", "norm_eps", "norm_gain_offset", "init_std", "position_init_std")
 _OPTIONAL_NUMBERS = ("attn_scale", "threshold", "init_std", "position_init_std")
 
 Mask = tuple[tuple[tuple[bool, ...], ...], ...]
@@ -68,6 +72,9 @@ class ModelConfig:
     """Heads in each layer."""
     d_head: int
     """Width of a head's queries, keys and values (its subspace, for MSSA)."""
+    n_kv_heads: int | None = None
+    """Groups of heads that share keys and values (MHSA only): head h reads those of group h · n_kv_heads ÷ n_heads.
+    `None` is one for each head."""
     n_ctx: int
     """Longest sequence, in positions."""
     d_vocab: int | None = None
@@ -93,16 +100,29 @@ class ModelConfig:
     """Width of an MLP after each attention layer (baselines only); `None` for attention-only models."""
     act_fn: str = "gelu"
     """The MLP's activation."""
-    norm: Literal["layernorm"] | None = "layernorm"
-    """Pre-norm before each layer and before the read-out, or none at all."""
+    gated_mlp: bool = False
+    """Whether the MLP is act(x W_gate) · (x W_in) W_out, as Llama's, instead of act(x W_in) W_out."""
+    parallel: bool = False
+    """Whether the MLP reads the stream that attention reads, as GPT-NeoX's, instead of that with attention added."""
+    norm: NormName | None = "layernorm"
+    """Pre-norm before each layer and before the read-out (`aotlens.models.norms.NORMS`), or none at all."""
     norm_eps: float = 1e-5
-    """Added to the variance inside the norm."""
+    """Added to the mean square inside the norm."""
+    norm_gain_offset: float = 0.0
+    """Added to the norms' stored gains: 1.0 for Gemma, whose stored gains are less by 1."""
     causal: bool = True
     """Whether a query sees only itself and earlier keys."""
     positions: Positions | None = "learned"
-    """Added to the stream, or (`"qk"`, shortformer) to queries' and keys' inputs after the norm, or none."""
+    """Where the order of tokens enters: a name in `aotlens.models.positions.POSITIONS`, or none."""
+    rotary: Rotary | None = None
+    """Frequencies and pairs of `positions="rotary"`; the fields of a `Rotary`, as a dictionary, are taken too."""
+    alibi_slopes: tuple[float, ...] | None = None
+    """Slope of each head, in nats a position, of `positions="alibi"`; `None` is Press et al.'s."""
     bias: bool = False
-    """Biases in attention, MLP, read-in and read-out. The norm always has a gain and a bias."""
+    """Biases in attention, MLP, read-in and read-out. A layer norm always has a gain and a bias, an RMS norm a gain."""
+    qkv_bias: bool | None = None
+    """Biases of queries, keys and values, whatever `bias` says of the rest (Qwen2 has these alone); `None` is as
+    `bias`."""
     read_out_bias: bool | None = None
     """The read-out's bias of its own, whatever `bias` says of the layers (GPT-2's have biases, its read-out has none);
     `None` is as `bias`."""
@@ -149,8 +169,9 @@ class ModelConfig:
         for name in _SWITCHES:
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name}={getattr(self, name)!r}: expected True or False.")
-        if self.read_out_bias not in (None, True, False):
-            raise ValueError(f"read_out_bias={self.read_out_bias!r}: expected True, False or None.")
+        for name in _OPTIONAL_SWITCHES:
+            if (value := getattr(self, name)) is not None and not isinstance(value, bool):
+                raise ValueError(f"{name}={value!r}: expected True, False or None.")
         for name in _NUMBERS:
             value = getattr(self, name)
             if value is None and name in _OPTIONAL_NUMBERS:
@@ -171,11 +192,15 @@ class ModelConfig:
             )
         if self.attn_scale is not None and self.attn_scale <= 0:
             raise ValueError(f"attn_scale={self.attn_scale}: expected a positive multiplier, or None.")
-        for name, phi in PHIS.items():
-            for parameter in set(phi.parameters) - set(PHIS[self.phi].parameters):
-                if (value := getattr(self, parameter)) is not None:
-                    raise ValueError(f"{parameter}={value!r} needs phi={name!r}, got {self.phi!r}.")
+        self._check_parameters("phi", PHIS)
         PHIS[self.phi].check(self)
+        if self.n_kv_heads is not None and self.n_heads % self.n_kv_heads:
+            raise ValueError(f"n_kv_heads={self.n_kv_heads} does not divide n_heads={self.n_heads}.")
+        if self.n_kv_heads is not None and self.attention != "mhsa":
+            raise ValueError(
+                f"n_kv_heads={self.n_kv_heads} needs attention='mhsa': an MSSA head has one matrix for queries, keys "
+                "and values, so heads that share it are one head."
+            )
         if self.norm_eps <= 0:
             raise ValueError(f"norm_eps={self.norm_eps}: expected a positive number.")
         for name in ("init_std", "position_init_std"):
@@ -185,6 +210,24 @@ class ModelConfig:
         if self.attn_mask is not None:
             mask = _as_mask(self.attn_mask, self.n_heads, self.n_ctx, PHIS[self.phi].normalises)
             object.__setattr__(self, "attn_mask", mask)
+        self._check_parameters("positions", POSITIONS)
+        self.position_kind.check(self)
+        self._check_layers()
+
+    def _check_parameters(self, field_name: str, table: dict[Any, Any]) -> None:
+        """Refuse fields that belong to other entries of a table than the one that is named."""
+        own = getattr(self, field_name)
+        for name, kind in table.items():
+            for parameter in set(kind.parameters) - set(table[own].parameters):
+                if (value := getattr(self, parameter)) is not None:
+                    raise ValueError(f"{parameter}={value!r} needs {field_name}={name!r}, got {own!r}.")
+
+    def _check_layers(self) -> None:
+        for name in ("gated_mlp", "parallel"):
+            if getattr(self, name) and self.d_mlp is None:
+                raise ValueError(f"{name}=True needs d_mlp, the width of an MLP.")
+        if self.norm_gain_offset and self.norm is None:
+            raise ValueError(f"norm_gain_offset={self.norm_gain_offset} needs a norm, got norm=None.")
 
     def _check_ends(self) -> None:
         if "tokens" in (self.read_in, self.read_out) and self.d_vocab is None:
@@ -227,6 +270,21 @@ class ModelConfig:
         return self.bias if self.read_out_bias is None else self.read_out_bias
 
     @property
+    def has_qkv_bias(self) -> bool:
+        """Whether queries, keys and values have biases: `qkv_bias`, or as the rest."""
+        return self.bias if self.qkv_bias is None else self.qkv_bias
+
+    @property
+    def position_kind(self) -> PositionKind:
+        """What the library has to know of this model's positions."""
+        return POSITIONS[self.positions]
+
+    @property
+    def centres(self) -> bool:
+        """Whether norms take the mean of the stream away, so that its mean direction is read by nothing."""
+        return self.norm is not None and NORMS[self.norm].centres
+
+    @property
     def sees_later_keys(self) -> bool:
         """True where some query sees a key after it, so that its next token is not hidden from it."""
         if self.attn_mask is None:
@@ -240,8 +298,8 @@ class ModelConfig:
 
     @property
     def normalization_type(self) -> str | None:
-        """TransformerLens's name of the norm: `"LN"` or None."""
-        return "LN" if self.norm == "layernorm" else None
+        """TransformerLens's name of the norm: `"LN"`, `"RMS"` or None."""
+        return None if self.norm is None else NORMS[self.norm].transformer_lens
 
     @property
     def has_query_key(self) -> bool:
@@ -267,7 +325,7 @@ class ModelConfig:
 
     @property
     def n_key_value_heads(self) -> None:
-        """None: every head has keys and values of its own. TransformerLens's `patching` asks for it."""
+        """None: at the hooks every head has keys and values of its own. TransformerLens's `patching` asks for it."""
         return None
 
     def of_model(self, model: Any) -> ModelConfig:
@@ -306,6 +364,8 @@ class ModelConfig:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, Rotary):
+        return dataclasses.asdict(value)
     return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 

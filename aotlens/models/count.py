@@ -52,4 +52,4 @@ def build_on_meta(cfg: ModelConfig) -> AttentionOnlyTransformer:
 
 def _is_matrix(name: str) -> bool:
     last = name.rsplit(".", 1)[-1]
-    return not last.startswith("b") and last not in _NOT_MATRICES
+    return not last.lstrip("_").startswith("b") and last not in _NOT_MATRICES

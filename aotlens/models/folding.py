@@ -2,6 +2,8 @@
 
     norm(x) = centre(x) / s · w + b,    centre(x) = x − mean(x),    s = √(mean(centre(x)²) + ε)    for each position
 
+An RMS norm has centre(x) = x and b = 0; w is the whole gain, with Gemma's offset.
+
 Centring and gain are linear and can be part of the map that reads the norm, `into`, or of the rows that it reads,
 `read`; the bias goes through that map alone. The scale s depends on the input. It is known where a row is alone in the
 stream (`scale`), or once a prompt has been run (the activation `scale_hook`). Without a norm this changes nothing.
@@ -39,10 +41,12 @@ class FoldedNorm:
     """ε; None without a norm."""
     scale_hook: str
     """The hook whose activation is s."""
+    centres: bool = True
+    """Whether the norm takes the mean away; an RMS norm does not."""
 
     def centre(self, rows: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_model"]:
-        """Rows without their mean."""
-        return rows if self.eps is None else rows - rows.mean(-1, keepdim=True)
+        """Rows without their mean, where the norm takes it away."""
+        return rows if self.eps is None or not self.centres else rows - rows.mean(-1, keepdim=True)
 
     def scale(self, rows: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows 1"]:
         """s of rows that are alone in the stream; 1 without a norm."""
@@ -65,7 +69,7 @@ class FoldedNorm:
         if self.eps is None:
             return weight
         gained = self.gain.to(weight)[:, None] * weight
-        return gained - gained.mean(-2, keepdim=True)
+        return gained - gained.mean(-2, keepdim=True) if self.centres else gained
 
 
 def folded_norm(model: AttentionOnlyTransformer, layer: int | None) -> FoldedNorm:
@@ -76,4 +80,6 @@ def folded_norm(model: AttentionOnlyTransformer, layer: int | None) -> FoldedNor
         ones = torch.ones(model.cfg.d_model, dtype=model.dtype, device=model.device)
         return FoldedNorm(gain=widened(ones), bias=widened(torch.zeros_like(ones)), eps=None, scale_hook=hook)
     norm: Any = model.ln_final if layer is None else model.blocks[layer].ln1
-    return FoldedNorm(gain=widened(norm.w), bias=widened(norm.b), eps=model.cfg.norm_eps, scale_hook=hook)
+    gain = widened(norm.gain)
+    bias = torch.zeros_like(gain) if norm.b is None else widened(norm.b)
+    return FoldedNorm(gain=gain, bias=bias, eps=model.cfg.norm_eps, scale_hook=hook, centres=norm.kind.centres)

@@ -14,9 +14,12 @@ FINAL_SCALE = "ln_final.hook_scale"  # [batch, pos, 1]
 
 Q, K, V, Z = "hook_q", "hook_k", "hook_v", "hook_z"  # [batch, pos, head, d_head]
 SCORES, PATTERN = "hook_attn_scores", "hook_pattern"  # [batch, head, query, key]
+ROT_Q, ROT_K = "hook_rot_q", "hook_rot_k"  # [batch, pos, head, d_head], rotated by their positions
 RESULT = "hook_result"  # [batch, pos, head, d_model]
-PER_HEAD = (Q, K, V, Z, RESULT)  # whose positions are the third dimension from the right
-_PARTS = dict.fromkeys((*PER_HEAD, SCORES, PATTERN), "attn") | dict.fromkeys(("hook_pre", "hook_post"), "mlp")
+PER_HEAD = (Q, K, V, Z, ROT_Q, ROT_K, RESULT)  # whose positions are the third dimension from the right
+_PARTS = dict.fromkeys((*PER_HEAD, SCORES, PATTERN), "attn") | dict.fromkeys(
+    ("hook_pre", "hook_pre_linear", "hook_post"), "mlp"
+)
 
 
 def activation(name: str, layer: int | None = None, part: str | None = None) -> str:

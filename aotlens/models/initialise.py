@@ -41,8 +41,8 @@ def _fill(model: OwnModel, name: str, parameter: nn.Parameter, generator: torch.
     if last == "fixed_pattern":
         return
     if last == "w":
-        parameter.fill_(1.0)
-    elif last.startswith("b"):
+        parameter.fill_(1.0 - cfg.norm_gain_offset)
+    elif last.lstrip("_").startswith("b"):
         parameter.zero_()
     else:
         read_in = _read_in_scale(cfg)

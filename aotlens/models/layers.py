@@ -1,4 +1,4 @@
-"""What surrounds attention: the norm, the baselines' MLP, and the block that adds both to the stream."""
+"""What surrounds attention: the baselines' MLP, and the block that adds both to the stream."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from aotlens.models.attention import make_attention
 from aotlens.models.config import ModelConfig
 from aotlens.models.hooks import HookPoint
+from aotlens.models.norms import Norm
+from aotlens.models.positions import Order
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -21,32 +23,12 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-class LayerNorm(nn.Module):
-    """(x − mean) / scale · w + b, with scale = √(variance + ε) per position.
-
-    Hooks: hook_scale `[batch, pos, 1]`; hook_normalized `[batch, pos, d_model]`, before gain and bias, as
-    TransformerLens's bridge has it.
-    """
-
-    def __init__(self, cfg: ModelConfig) -> None:
-        super().__init__()
-        self.eps = cfg.norm_eps
-        self.w = nn.Parameter(torch.ones(cfg.d_model))
-        self.b = nn.Parameter(torch.zeros(cfg.d_model))
-        self.hook_scale, self.hook_normalized = HookPoint(), HookPoint()
-
-    def forward(self, x: Tensor) -> Tensor:
-        if not (self.hook_scale.has_hooks() or self.hook_normalized.has_hooks()):
-            return F.layer_norm(x, self.w.shape, self.w, self.b, self.eps)
-        # bf16 statistics lose digits that F.layer_norm keeps: compute them in float32 at least.
-        wide = x if x.dtype == torch.float64 else x.float()
-        centred = wide - wide.mean(-1, keepdim=True)
-        scale = self.hook_scale((centred.pow(2).mean(-1, keepdim=True) + self.eps).sqrt())
-        return self.hook_normalized((centred / scale).to(x.dtype)) * self.w + self.b
-
-
 class MLP(nn.Module):
-    """act(x W_in + b_in) W_out + b_out, for the GPT-2 and ViT baselines. Hooks: hook_pre, hook_post."""
+    """act(x W_in + b_in) W_out + b_out; gated, (act(x W_gate + b_gate) · (x W_in + b_in)) W_out + b_out.
+
+    Hooks, as TransformerLens has them: hook_pre, before the activation; of a gated one hook_pre_linear, what the gate
+    multiplies; hook_post, what W_out reads.
+    """
 
     def __init__(self, cfg: ModelConfig) -> None:
         super().__init__()
@@ -58,22 +40,34 @@ class MLP(nn.Module):
         self.W_out = nn.Parameter(torch.empty(cfg.d_mlp, cfg.d_model))
         self.register_parameter("b_in", nn.Parameter(torch.empty(cfg.d_mlp)) if cfg.bias else None)
         self.register_parameter("b_out", nn.Parameter(torch.empty(cfg.d_model)) if cfg.bias else None)
+        self.W_gate: Tensor | None
+        self.b_gate: Tensor | None
+        gate = nn.Parameter(torch.empty(cfg.d_model, cfg.d_mlp)) if cfg.gated_mlp else None
+        self.register_parameter("W_gate", gate)
+        self.register_parameter("b_gate", nn.Parameter(torch.empty(cfg.d_mlp)) if cfg.gated_mlp and cfg.bias else None)
         self.hook_pre, self.hook_post = HookPoint(), HookPoint()
+        if cfg.gated_mlp:
+            self.hook_pre_linear = HookPoint()
 
     def forward(self, x: Tensor) -> Tensor:
-        pre = self.hook_pre(F.linear(x, self.W_in.T, self.b_in))
-        return F.linear(self.hook_post(self.activation(pre)), self.W_out.T, self.b_out)
+        read = F.linear(x, self.W_in.T, self.b_in)
+        if self.W_gate is None:
+            post = self.activation(self.hook_pre(read))
+        else:
+            gate = self.activation(self.hook_pre(F.linear(x, self.W_gate.T, self.b_gate)))
+            post = gate * self.hook_pre_linear(read)
+        return F.linear(self.hook_post(post), self.W_out.T, self.b_out)
 
 
 class Block(nn.Module):
-    """Norm, attention, skip connection; for the baselines, norm, MLP, skip connection after it."""
+    """Norm, attention, skip connection; for the baselines, norm, MLP, skip connection after or (parallel) beside it."""
 
     # What TransformerLens's logit lens asks before it reads the stream between layers.
     hook_out_is_single_residual_stream = True
 
     def __init__(self, cfg: ModelConfig) -> None:
         super().__init__()
-        norm = LayerNorm if cfg.norm else lambda _: nn.Identity()
+        norm = Norm if cfg.norm else lambda _: nn.Identity()
         self.ln1 = norm(cfg)
         self.attn = make_attention(cfg)
         self.hook_resid_pre, self.hook_attn_out, self.hook_resid_post = HookPoint(), HookPoint(), HookPoint()
@@ -81,16 +75,17 @@ class Block(nn.Module):
         if cfg.d_mlp is not None:
             self.ln2 = norm(cfg)
             self.mlp = MLP(cfg)
-            self.hook_resid_mid, self.hook_mlp_out = HookPoint(), HookPoint()
+            self.parallel = cfg.parallel
+            self.hook_mlp_out = HookPoint()
+            if not cfg.parallel:
+                self.hook_resid_mid = HookPoint()
 
-    def forward(
-        self, residual: Tensor, qk_positions: Tensor | None, visible: Tensor | None, causal_only: bool
-    ) -> Tensor:
-        residual = self.hook_resid_pre(residual)
-        x = self.ln1(residual)
-        x_qk = x if qk_positions is None else x + qk_positions
-        residual = residual + self.hook_attn_out(self.attn(x, x_qk, visible, causal_only))
-        if self.mlp is not None:
+    def forward(self, residual: Tensor, order: Order, visible: Tensor | None, causal_only: bool) -> Tensor:
+        residual = before = self.hook_resid_pre(residual)
+        residual = residual + self.hook_attn_out(self.attn(self.ln1(residual), order, visible, causal_only))
+        if self.mlp is not None and self.parallel:
+            residual = residual + self.hook_mlp_out(self.mlp(self.ln2(before)))
+        elif self.mlp is not None:
             residual = self.hook_resid_mid(residual)
             residual = residual + self.hook_mlp_out(self.mlp(self.ln2(residual)))
         return self.hook_resid_post(residual)

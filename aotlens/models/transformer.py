@@ -24,8 +24,10 @@ from aotlens.models.ends import PositionEmbedding, Unembed, make_embedding
 from aotlens.models.generation import generate
 from aotlens.models.hooks import HookPoint
 from aotlens.models.initialise import initialise
-from aotlens.models.layers import Block, LayerNorm
+from aotlens.models.layers import Block
+from aotlens.models.norms import Norm
 from aotlens.models.ours import OwnModel
+from aotlens.models.positions import Order
 from aotlens.models.text import TextTokenizer
 
 ReturnType = Literal["logits", "loss", "both"]
@@ -56,13 +58,13 @@ class AttentionOnlyTransformer(OwnModel):
         self.tokenizer = tokenizer
         self.embed = make_embedding(cfg)
         self.hook_embed = HookPoint()
-        self.pos_embed = PositionEmbedding(cfg) if cfg.positions else None
+        self.pos_embed = PositionEmbedding(cfg) if cfg.position_kind.table else None
         if cfg.positions == "learned":
             self.hook_pos_embed = HookPoint()
         elif cfg.positions == "qk":
             self.hook_qk_pos_embed = HookPoint()
         self.blocks = nn.ModuleList([Block(cfg) for _ in range(cfg.n_layers)])
-        self.ln_final = LayerNorm(cfg) if cfg.norm else nn.Identity()
+        self.ln_final = Norm(cfg) if cfg.norm else nn.Identity()
         self.unembed = Unembed(cfg)
         self.sees_later_keys = cfg.sees_later_keys  # a walk over the mask: once
         mask = None if cfg.attn_mask is None else torch.tensor(cfg.attn_mask, device="cpu")
@@ -265,33 +267,43 @@ class AttentionOnlyTransformer(OwnModel):
             raise ValueError(f"attention_mask: expected [{batch}, {n_pos}], got {list(attention_mask.shape)}.")
         if attention_mask is not None and self._counts_absolutely():
             _require_right_padding(attention_mask)
-        positioned, qk_positions = self._add_positions(stream, attention_mask)
+        positioned, order = self._add_positions(stream, attention_mask)
         stream = positioned if start is None else stream
         visible: Tensor | None = None
         causal_only = self.cfg.causal and self.cfg.attn_mask is None and attention_mask is None
-        if not causal_only or any(block.attn._needs_pattern() for block in self.blocks):
+        if not causal_only or order.bias is not None or any(block.attn._needs_pattern() for block in self.blocks):
             visible = self.visible_keys(n_pos, attention_mask, stream.device)
         for block in self.blocks[first:stop]:
-            arguments = (stream, qk_positions, visible, causal_only)
+            arguments = (stream, order, visible, causal_only)
             if self.recompute_activations and torch.is_grad_enabled():
                 stream = checkpoint(block, *arguments, use_reentrant=False, preserve_rng_state=False)
             else:
                 stream = block(*arguments)
         return stream
 
-    def _add_positions(self, stream: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """The stream with positions added, and what is added to queries' and keys' inputs."""
-        if self.pos_embed is None:
-            return stream, None
+    def _add_positions(self, stream: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Order]:
+        """The stream with positions added, and what positions do inside the layers."""
+        if self.cfg.positions is None:
+            return stream, Order()
         if attention_mask is None:
             ids = torch.arange(stream.shape[1], device=stream.device)[None]
         else:
             ids = (attention_mask.long().cumsum(-1) - 1).clamp(min=0)
+        if self.pos_embed is None:
+            return stream, Order.of(self.cfg, ids, stream.dtype)
         positions = self.pos_embed(ids).expand(stream.shape[0], -1, -1)
-        hook = self.hook_qk_pos_embed if self.cfg.positions == "qk" else self.hook_pos_embed
+        in_stream = self.cfg.position_kind.in_stream
+        hook = self.hook_pos_embed if in_stream else self.hook_qk_pos_embed
         if hook.has_hooks():
             positions = hook(positions.clone())  # one row, expanded: an in-place hook needs all of them
-        return (stream, positions) if self.cfg.positions == "qk" else (stream + positions, None)
+        return (stream + positions, Order()) if in_stream else (stream, Order(added=positions))
+
+    def order(self, n_pos: int) -> Order:
+        """What positions do inside the layers on a sequence of `n_pos` positions without padding."""
+        ids = torch.arange(n_pos, device=self.device)[None]
+        if self.cfg.positions == "qk":
+            return Order(added=self.W_pos[:n_pos][None])
+        return Order.of(self.cfg, ids, self.dtype)
 
     def _counts_absolutely(self) -> bool:
         """Whether a mask, pattern or read-out names positions by number, so that a row cannot be shifted."""

@@ -77,7 +77,7 @@ class StackedWeights:
     def W_pos(self) -> Tensor:
         """`[n_ctx, d_model]`: added to the stream, or to queries and keys only (`cfg.positions`)."""
         if self.pos_embed is None:
-            raise ValueError("W_pos: this model has positions=None.")
+            raise ValueError(f"W_pos: this model {self.cfg.position_kind.meaning}.")
         return self.pos_embed.W_pos
 
     @property
@@ -144,6 +144,11 @@ class StackedWeights:
     def W_in(self) -> Tensor:
         """`[n_layers, d_model, d_mlp]`."""
         return self._stack("mlp", "W_in", "W_in: this model is attention-only.")
+
+    @property
+    def W_gate(self) -> Tensor:
+        """`[n_layers, d_model, d_mlp]`, of gated MLPs."""
+        return self._stack("mlp", "W_gate", "W_gate: this model has no gated MLPs.")
 
     @property
     def W_out(self) -> Tensor:

@@ -18,6 +18,7 @@ from torch import Tensor
 from aotlens.conventions import Progress, require_whole
 from aotlens.data.pairs import PromptPairs
 from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
+from aotlens.models.attention import scores_of
 from aotlens.patching.both import BothRuns, numbers, require_difference, shared_words
 from aotlens.patching.metrics import Measure, PairMetric, checked_metric, name_of, require_fit
 from aotlens.paths.runs import Place, Probes, require_bare
@@ -188,6 +189,8 @@ def checked(
         raise ValueError(f"direction={direction!r}: expected 'denoising' or 'noising'.")
     if what in ("resid_mid", "mlp_out") and model.cfg.attn_only:
         raise ValueError(f"what={what!r}: this model has no MLPs.")
+    if what == "resid_mid" and model.cfg.parallel:
+        raise ValueError(f"what={what!r}: this model's MLPs read the stream that attention reads (parallel=True).")
     if what in ("q", "k") and not model.cfg.has_query_key:
         raise ValueError(f"what={what!r}: a model with phi={model.cfg.phi!r} has no queries or keys.")
     require_fit(model, metric)
@@ -344,7 +347,9 @@ class Batch(BothRuns):
         if self.what == "v":
             return _moved(base.attn(layer, hook_names.PATTERN)[:, :, start:], mixed)
         q, k = (mixed if name == each else base.attn(layer, each) for each in (hook_names.Q, hook_names.K))
-        scores = (q[:, start:].transpose(1, 2) * cfg.score_scale) @ k.permute(0, 2, 3, 1)
+        order = self.model.order(self.n_pos)
+        q, k = order.rotated(q[:, start:], start), order.rotated(k)
+        scores = scores_of(cfg, q.transpose(1, 2), k.transpose(1, 2), order, start)
         return _moved(base.pattern_of(scores, start), base.attn(layer, hook_names.V))
 
     def mixed(

@@ -123,6 +123,11 @@ def without_path(expansion: PathExpansion, path: Path) -> Intervention:
     leaves no hook behind. Raises `ValueError` as `without_head` does.
     """
     model, inputs = _model_of(expansion)
+    if model.cfg.parallel:
+        raise ValueError(
+            "without_path: this model's MLPs read the stream beside attention (parallel=True), and the intervention "
+            "takes a path out of what they read after it; without_head takes whole heads out."
+        )
     contribution = expansion.logits(path)  # checks the path
     frozen = expansion.frozen
     biases = path.source == "bias"

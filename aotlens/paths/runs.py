@@ -19,7 +19,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aotlens.models import PHIS, AttentionOnlyTransformer, hook_names
+from aotlens.models.attention import attended, scores_of
 from aotlens.models.phi import apply_phi
+from aotlens.models.positions import Order
 
 #: Where rows enter: before a layer, or between its attention and its MLP (after its attention).
 Place: TypeAlias = Literal["before", "after"]
@@ -116,10 +118,19 @@ class Run:
             stream = torch.cat([stream, *(entering[place] for place in order if place == (layer, "before"))])
             if layer == n_layers:
                 return stream
+            mlp, beside = blocks[layer].mlp, stream
             if len(stream):
                 stream = stream + self._attention(layer, stream, start)
-            stream = torch.cat([stream, *(entering[place] for place in order if place == (layer, "after"))])
-            mlp = blocks[layer].mlp
+            after = [entering[place] for place in order if place == (layer, "after")]
+            if mlp is not None and self.model.cfg.parallel:
+                # What enters after attention changes nothing that the MLP reads.
+                written = [mlp(blocks[layer].ln2(beside))] if len(beside) else []
+                own = self.cache[hook_names.mlp_out(layer)][:, start:]
+                stream = torch.cat([stream, *after])
+                written += [own.expand(len(rows), *own.shape) for rows in after]
+                stream = stream + torch.cat(written) if written else stream
+                continue
+            stream = torch.cat([stream, *after])
             if mlp is not None and len(stream):
                 stream = stream + mlp(blocks[layer].ln2(stream))
         raise AssertionError("unreachable")
@@ -149,11 +160,13 @@ class Run:
                 part = torch.cat([known.expand(n, *known.shape).flatten(0, 1), part], 1)
             return part.transpose(1, 2)
 
+        order = self.model.order(self.final.shape[1])
         values = whole(v, hook_names.V)
         if q is None or k is None:
             z = self._fixed(layer, start) @ values
         else:
-            z = self._scored(q.transpose(1, 2), whole(k, hook_names.K), values, start)
+            keys = order.rotated(whole(k, hook_names.K).transpose(1, 2)).transpose(1, 2)
+            z = self._scored(order.rotated(q, start).transpose(1, 2), keys, values, order, start)
         return z.transpose(1, 2)
 
     def _fixed(self, layer: int, start: int) -> Tensor:
@@ -167,11 +180,11 @@ class Run:
         visible = self.model.visible_keys(self.final.shape[1], None, self.final.device)
         return None if visible is None else visible[:, :, start:]
 
-    def _scored(self, q: Tensor, k: Tensor, v: Tensor, start: int) -> Tensor:
+    def _scored(self, q: Tensor, k: Tensor, v: Tensor, order: Order, start: int) -> Tensor:
         cfg, visible = self.model.cfg, self.visible(start)
         if PHIS[cfg.phi].sdpa:
-            return F.scaled_dot_product_attention(q, k, v, attn_mask=visible, scale=cfg.score_scale)
-        return self.pattern_of((q * cfg.score_scale) @ k.transpose(-1, -2), start) @ v
+            return attended(cfg, q, k, v, order, visible, start=start)
+        return self.pattern_of(scores_of(cfg, q, k, order, start), start) @ v
 
     def pattern_of(self, scores: Tensor, start: int = 0, head: int | None = None) -> Tensor:
         """φ of scores `[row, head, query, key]`, masked, whose first query stands at `start`; of one head, its mask."""

@@ -69,13 +69,13 @@ class Wires:
         sides = _SIDES if cfg.has_query_key else ("v",)
         senders, receivers, seen = ["embed"], [], []
         for layer in range(cfg.n_layers):
-            heads = [f"{layer}.{head}" for head in range(cfg.n_heads)]
+            heads, before = [f"{layer}.{head}" for head in range(cfg.n_heads)], len(senders)
             receivers += [f"{head}.{side}" for side in sides for head in heads]
             seen += [len(senders)] * len(sides) * len(heads)
             senders += heads
             if not cfg.attn_only:
                 receivers.append(f"mlp {layer}")
-                seen.append(len(senders))
+                seen.append(before if cfg.parallel else len(senders))
                 senders.append(f"mlp {layer}")
         receivers.append("logits")
         seen.append(len(senders))
@@ -203,7 +203,8 @@ class Wired:
             changed = z - other.attn(layer, hook_names.Z)[:, start:]
             written.append(torch.einsum("gbphk,hkd->ghbpd", changed, block.attn.W_O))
             if block.mlp is not None:
-                out = block.mlp(block.ln2(read(other.after(layer), 1)))
+                stream = other.before(layer) if model.cfg.parallel else other.after(layer)
+                out = block.mlp(block.ln2(read(stream, 1)))
                 written.append(out - other.cache[hook_names.mlp_out(layer)][:, start:])
         return read(other.final, 1)[:, 0]
 

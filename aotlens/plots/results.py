@@ -26,6 +26,7 @@ from aotlens.plots.denoising import (
 )
 from aotlens.plots.descent import descent_errors, plane_descent
 from aotlens.plots.display import NotebookFigure
+from aotlens.plots.distance import distance_curve, reach_curve
 from aotlens.plots.distillation import Costs, ErrorGrid, cost_curves, error_grids
 from aotlens.plots.eigenvalues import eigenvalue_plane
 from aotlens.plots.gallery import pattern_gallery
@@ -329,7 +330,9 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.data.pairs.PromptPairs": patching.pair_strips,
     "aotlens.circuits.circuit.Circuit": circuit,
     "aotlens.circuits.composition.Composition": composition,
+    "aotlens.circuits.family.DistanceProfile": distance_curve,
     "aotlens.circuits.overview.Overview": overview,
+    "aotlens.circuits.reach.Reach": reach_curve,
     "aotlens.circuits.spectrum.Spectrum": spectrum,
     "aotlens.denoise.audit.DenoisingAudit": audit_curves,
     "aotlens.denoise.in_plane.DescentErrors": descent_errors,

@@ -8,8 +8,10 @@ from importlib import import_module
 _TYPES = {
     "circuits.composition": "Composition",
     "circuits.copying": "CopyingRate",
+    "circuits.family": "DistanceProfile EntriesAtDistances",
     "circuits.labelled": "CircuitTable",
     "circuits.overview": "Overview",
+    "circuits.reach": "Reach",
     "circuits.rows": "RowStatistics",
     "circuits.spectrum": "Ends Spectrum",
     "circuits.topk": "TopPerLine",

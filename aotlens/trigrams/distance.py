@@ -11,6 +11,7 @@ from torch import Tensor
 from aotlens.circuits import qk_circuit
 from aotlens.conventions import Head, HeadLike, as_head
 from aotlens.models import AttentionOnlyTransformer, folded_norm, require_ours
+from aotlens.models.positions import alibi_slopes
 from aotlens.models.weights import double
 from aotlens.trigrams.normaliser import background_distribution
 
@@ -33,13 +34,22 @@ def distance_scores(
     background's tokens u (by default the checkpoint's training counts): s_i² = Σ_t u_t mean(centre(W_E[t] +
     W_pos[i])²) + ε. That is the stream's before layer 0; later layers' is larger (`relative_positions`).
 
-    Raises `ValueError` for a model without positions, and, where there is such a norm, without background.
+    ALiBi's are −slope · δ. Raises `ValueError` for a model without positions or with rotary ones, and, where there is
+    such a norm, without background.
     """
     require_ours(model, "distance_scores")
-    if model.cfg.positions is None:
-        raise ValueError(
-            "distance: this model has positions=None, so no head tells one distance from another; leave distance=None."
+    kind = model.cfg.position_kind
+    if kind.biases:
+        slope = alibi_slopes(model.cfg)[as_head(head, model.cfg)[1]]
+        return -slope * np.arange(model.cfg.n_ctx, dtype=np.float64)
+    if not kind.table:
+        why = (
+            "positions have no scores of their own: aotlens.circuits.qk_circuit(model, head, distance=δ) has those of "
+            "tokens at a distance"
+            if kind.rotates
+            else "no head tells one distance from another"
         )
+        raise ValueError(f"distance: this model {kind.meaning}, so {why}; leave distance=None.")
     between = qk_circuit(model, head, "positions", "positions")
     from_bias = qk_circuit(model, head, "bias", "positions")
     query, key = double(between.A), double(between.B)
@@ -96,10 +106,12 @@ def own_token_heads(model: AttentionOnlyTransformer, at_least: float = BY_POSITI
     """The heads of the first layer that attend to the token itself, whatever it is: at least so much of their attention
     goes to δ = 0 if tokens had no say (`distance_shares`). What they write belongs to the direct path (`bigrams`).
 
-    None in a model without positions, and none in one with a norm, where what heads write does not add to the path.
+    None in a model without positions or with rotary ones, and none in one with a norm, where what heads write does not
+    add to the path.
     """
     require_ours(model, "own_token_heads")
-    if model.cfg.positions is None or model.cfg.norm is not None:
+    kind = model.cfg.position_kind
+    if not (kind.table or kind.biases) or model.cfg.norm is not None:
         return ()
     shares = [float(distance_shares(model, (0, head))[0]) for head in range(model.cfg.n_heads)]
     return tuple((0, head) for head, share in enumerate(shares) if share >= at_least)

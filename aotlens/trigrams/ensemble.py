@@ -92,7 +92,7 @@ def ensemble_check(
             terms["positions"] += moved(before(streams["positions"]) @ W_V)
         bias = biases[0] @ W_V + double(model.b_V[0, head])
         constant = constant + moved(bias.expand(*tokens.shape, -1))
-    if cfg.bias or cfg.norm:
+    if cfg.bias or cfg.has_qkv_bias or cfg.norm:
         terms["biases"] = constant
     expected = double(logits)
     difference = (torch.stack(list(terms.values())).sum(0) - expected).abs()

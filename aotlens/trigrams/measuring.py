@@ -56,7 +56,9 @@ class HeadInText:
         rows, columns = (torch.from_numpy(part).to(ids.device) for part in np.divmod(places, tokens.shape[1]))
         place = torch.from_numpy(at).to(ids.device)
         kept: dict[str, Tensor] = {}
-        names = [hook_names.attn(self.layer, part) for part in (hook_names.Q, hook_names.K, hook_names.V)]
+        rotates = model.cfg.position_kind.rotates
+        parts = (hook_names.ROT_Q, hook_names.ROT_K) if rotates else (hook_names.Q, hook_names.K)
+        names = [hook_names.attn(self.layer, part) for part in (*parts, hook_names.V)]
         if model.cfg.norm:
             names.append(hook_names.FINAL_SCALE)
 
@@ -93,6 +95,9 @@ class HeadInText:
         """The head's pattern alone: the model itself need not leave its fast path for it."""
         cfg = self.model.cfg
         scores = (q * cfg.score_scale) @ k.transpose(1, 2)
+        bias = self.model.order(q.shape[1]).bias
+        if bias is not None:
+            scores = scores + bias[:, self.head].to(scores)
         visible = self.model.visible_keys(q.shape[1], None, q.device)
         if visible is not None:
             visible = visible[:, self.head if visible.shape[1] > 1 else 0]

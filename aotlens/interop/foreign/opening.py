@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from aotlens.data import SymbolTokenizer, Tokenizer
-from aotlens.interop.foreign import bert, gpt2, hub, transformer_lens, vit
+from aotlens.interop.foreign import bert, decoders, gpt2, hub, transformer_lens, vit
 from aotlens.interop.foreign.archive import read_plain
 from aotlens.interop.foreign.checking import UNCHECKED, Check, Comparison, compared_with
 from aotlens.interop.foreign.key_map import KeyMap, renamed
@@ -46,6 +46,8 @@ class _Format(NamedTuple):
 _FORMATS = (
     _Format("embed.W_E, blocks.0.attn.W_Q (TransformerLens)", transformer_lens.matches, transformer_lens.plan,
             ("config.json", "cfg", "config")),
+    _Format("those of its family, with its model_type in config.json "
+            f"({', '.join(decoders.FAMILIES)})", decoders.matches, decoders.plan, ("config.json",)),
     _Format("wte.weight, h.0.attn.c_attn.weight (GPT-2, nanoGPT)", gpt2.matches, gpt2.plan,
             ("config.json", "model_args", "config")),
     _Format("embeddings.patch_embeddings, encoder.layer.0 (ViT)", vit.matches, vit.plan, ("config.json",)),
@@ -159,7 +161,7 @@ def _plan(
     """What the model is, and the settings that it was read from."""
     ours = _in_our_words(config, material)
     if ours is not None:
-        require_family(material, ours.norm is not None, is_checked)
+        require_family(material, ours, is_checked)
         return Plan(format="tensors by name", cfg=ours, key_map=key_map or {}), ours.to_dict()
     if key_map is not None:
         fields = ModelConfig.__dataclass_fields__.keys()
@@ -186,7 +188,7 @@ def _plan(
     raise ValueError(
         f"{material.path}: looked for tensors named {' or '.join(each.names for each in _FORMATS)}; found {names}, …"
         + (f" of a {kind!r}" if kind else "")
-        + ". If the model is of our family (pre-norm or no norm, no rotary positions), say so with "
+        + ". If the model is of our family (pre-norm or no norm), say so with "
         "config=ModelConfig(…) "
         "and key_map={their name: our name}, and check=(tokens, logits) of the source."
     )

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from aotlens.interop.foreign.material import Material
+from aotlens.models import ModelConfig
 
 #: Settings of whether norms precede the layers, and of whether they follow them.
 _BEFORE = (
@@ -27,26 +28,29 @@ _NAMES_AFTER = {
 }
 
 
-def signs(material: Material) -> list[str]:
-    """What the settings, and tensors that ours never have, say is outside our family; norms apart."""
+def signs(material: Material, cfg: ModelConfig | None = None) -> list[str]:
+    """What the settings and the tensors' names say that `cfg` does not (None: a model without any of it); norms after
+    the layers apart."""
     settings = {name: value for config in material.configs.values() for name, value in _flat(config) if value}
     reasons = []
     rotary = [name for name in settings if name.startswith(("rope_", "rotary"))]
     rotary += [name for name in material.tensors if name.endswith("rotary_emb.inv_freq")]
-    if rotary:
+    if rotary and (cfg is None or cfg.positions != "rotary"):
         reasons.append(f"rotary positions ({rotary[0]})")
-    if settings.get("alibi") is True:
+    if settings.get("alibi") is True and (cfg is None or cfg.positions != "alibi"):
         reasons.append("ALiBi positions (alibi)")
-    if "rms_norm_eps" in settings:
+    if "rms_norm_eps" in settings and (cfg is None or cfg.norm != "rms"):
         reasons.append("RMS norms (rms_norm_eps)")
     heads, keys = settings.get("num_attention_heads"), settings.get("num_key_value_heads")
-    if isinstance(keys, int) and isinstance(heads, int) and keys != heads:
+    if isinstance(keys, int) and isinstance(heads, int) and keys not in (heads, cfg and cfg.n_kv_heads):
         reasons.append(f"grouped keys ({keys} of keys and values for {heads} heads)")
-    if settings.get("multi_query") is True:
+    if settings.get("multi_query") is True and (cfg is None or cfg.n_kv_heads != 1):
         reasons.append("grouped keys (multi_query)")
-    if any(re.search(r"\.(gate_proj|gate_up_proj)\.", name) for name in material.tensors):
+    gated = any(re.search(r"\.(gate_proj|gate_up_proj)\.", name) for name in material.tensors)
+    if gated and (cfg is None or not cfg.gated_mlp):
         reasons.append("gated MLPs (gate_proj)")
-    if settings.get("use_parallel_residual") is True or settings.get("parallel_attn") is True:
+    beside = settings.get("use_parallel_residual") is True or settings.get("parallel_attn") is True
+    if beside and (cfg is None or not cfg.parallel):
         reasons.append("MLPs beside the attention layers")
     if settings.get("is_encoder_decoder") is True:
         reasons.append("an encoder beside a decoder")
@@ -83,13 +87,13 @@ def _flat(config: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[str, Any]
             yield from _flat(value, depth + 1)
 
 
-def require_family(material: Material, has_norms: bool, is_checked: bool) -> None:
-    """Raise `ValueError` for signs of what a `key_map` cannot bring in, whatever the tensors' shapes are.
+def require_family(material: Material, cfg: ModelConfig, is_checked: bool) -> None:
+    """Raise `ValueError` for signs of another model than `cfg` describes, whatever the tensors' shapes are.
 
     Names of norms after the layers are refused unless the source's logits are there to decide (`is_checked`).
     """
-    reasons = signs(material)
-    after = norms_after(material) if has_norms else None
+    reasons = signs(material, cfg)
+    after = norms_after(material) if cfg.norm is not None else None
     if after is not None and after[1]:
         reasons.append(f"norms after the layers ({after[0]})")
     if reasons:
@@ -103,14 +107,14 @@ def require_family(material: Material, has_norms: bool, is_checked: bool) -> Non
 
 
 def other_family(material: Material) -> ValueError | None:
-    """The error for a model of Hugging Face's that is outside our family: every reason, and what a bridge can do."""
+    """The error for a model of Hugging Face's that no reader knows: what it has, and what a bridge can do."""
     kind = material.configs.get("config.json", {}).get("model_type")
     after = norms_after(material)
     reasons = signs(material) + ([f"norms after the layers ({after[0]})"] if after else [])
     if not kind or not reasons:
         return None
     return ValueError(
-        f"{material.path}: a {kind!r} is outside the family of aotlens models: {'; '.join(reasons)}. As a bridge "
+        f"{material.path}: no reader knows a {kind!r}, which has {'; '.join(reasons)}. As a bridge "
         "(where TransformerLens knows it) it has motifs, atlas, value norms and distillation: from "
         "transformer_lens.model_bridge import TransformerBridge; bridge = "
         f"TransformerBridge.boot_transformers({str(material.folder)!r}); aotlens.heads.motif_scores(bridge)."

@@ -63,6 +63,13 @@ def _scored(expansion: Expanded, layer: int) -> ScoredLayer:
             f"score: a model with phi={model.cfg.phi!r} has no scores; its pattern is a tensor of the model, the same "
             "on every prompt."
         )
+    kind = model.cfg.position_kind
+    if kind.rotates or kind.biases:
+        raise ValueError(
+            f"score: this model {kind.meaning}, so a score is no sum over pairs of what was written to the stream "
+            "alone. aotlens.paths expands its logits, and aotlens.circuits.qk_circuit(model, head, distance=δ) its "
+            "scores between tokens."
+        )
     dtype, attn = frozen.R.dtype, model.blocks[layer].attn
     scale = model.cfg.score_scale
     names = [hook_names.attn(layer, name) for name in (hook_names.SCORES, hook_names.Q, hook_names.K)]

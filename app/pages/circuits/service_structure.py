@@ -39,7 +39,8 @@ class Around:
 def around(circuits: Circuits, checkpoint: str, head: Head) -> Around:
     """The composition of a head with every head of other layers."""
     found = circuits.composition(checkpoint)
-    mssa = circuits.config(checkpoint).attention == "mssa"
+    cfg = circuits.config(checkpoint)
+    mssa = cfg.attention == "mssa" and not cfg.position_kind.rotates  # q and k are then one number
     edges = all_edges(found, head, one_matrix=mssa)
     above_null = [edge for edge in edges if _in(found, edge).edges[(*edge.earlier, *edge.later)]]
     return Around(edges=edges, above_null=above_null, compositions=found, mssa=mssa)

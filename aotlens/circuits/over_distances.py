@@ -1,0 +1,184 @@
+"""The k largest scores of a rotary head over all pairs of tokens and many distances: exact, never all at once.
+
+    score(δ) = Σ_f (a_f cos θ_f δ + b_f sin θ_f δ) + c,    |a_f cos + b_f sin| ≤ ‖q_f‖ ‖k_f‖
+
+Norms of tiles prune nothing of a trained head, but each pair's own bound does: Σ_f ‖q_f‖ ‖k_f‖ + c over all distances
+together is one product of inner dimension d_head/2, and what stays above the k-th best score so far is some thousandths
+of the pairs. Where more is left (rows of one length), a block of distances is bounded by its centre: within h of it a
+rotation moves pair f by at most 2 sin(θ_f h/2) ‖q_f‖ ‖k_f‖. What then remains is computed in float64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Float64, Int64
+from torch import Tensor
+
+from aotlens.circuits.best import Best
+from aotlens.circuits.bounds import coefficient, input_unit
+from aotlens.circuits.distance import in_pairs, turned
+from aotlens.models import ModelConfig
+from aotlens.models.positions import frequencies, rotation
+from aotlens.models.weights import double
+
+#: Rows and columns of a tile: its product, 4 MB, and what is compared with it fit a core's cache or nearly.
+TILE = (512, 2048)
+#: A block of distances spans fewer than this.
+BLOCK = 8
+#: With fewer pairs of a tile left, all their distances are computed; with more, blocks of distances are bounded first.
+FEW = 0.02
+#: Scores computed in float64 at once.
+_AT_ONCE = 2**20
+
+
+class BestScores(NamedTuple):
+    """The largest scores, best first, and how much had to be looked at."""
+
+    values: Float64[Tensor, " k"]
+    rows: Int64[Tensor, " k"]
+    columns: Int64[Tensor, " k"]
+    places: Int64[Tensor, " k"]
+    """Which of the distances."""
+    share_of_pairs: float
+    """Share of pairs whose bound over all distances reached the best so far."""
+    share_computed: float
+    """Share of scores that were computed in float64."""
+
+
+@torch.no_grad()
+def best_scores(
+    cfg: ModelConfig,
+    queries: Float[Tensor, "row d_head"],
+    keys: Float[Tensor, "column d_head"],
+    distances: Sequence[int],
+    k: int,
+) -> BestScores:
+    """The `k` largest of queries R_δ keysᵀ over rows, columns and distances.
+
+    Values are float64; equal ones come in the order of row, column, distance. Time on trained heads: about that of the
+    product of norms, of half the inner dimension, whatever the number of distances; at worst (rows of one length) that
+    of one product for every `BLOCK` distances. Memory: some tiles, and twice the factors.
+    """
+    return _Search(cfg, queries, keys, distances, k).run()
+
+
+class _Search:
+    def __init__(self, cfg: ModelConfig, queries: Tensor, keys: Tensor, distances: Sequence[int], k: int) -> None:
+        self.k, self.n_columns = k, len(keys)
+        # Long rows first: what they score is among the best, so that the others are soon below it.
+        self.row_order, self.column_order = (rows.norm(dim=1).argsort(descending=True) for rows in (queries, keys))
+        self.queries, self.keys = queries[self.row_order].float(), keys[self.column_order].float()
+        self.exact = double(queries)[self.row_order.cpu()], double(keys)[self.column_order.cpu()]
+        self.cfg, self.distances = cfg, torch.tensor(list(distances))
+        theta = frequencies(cfg)
+        angles = self.distances[:, None] * theta
+        self.cos, self.sin = angles.cos().T, angles.sin().T  # [pair, distance], float64
+        features = []
+        for rows in self.exact:
+            u, v, rest = in_pairs(cfg, rows)
+            features.append(((u.square() + v.square()).sqrt(), rest))
+        device = self.queries.device
+        self.q_norms, self.k_norms = (torch.cat(part, 1).float().to(device) for part in features)
+        self.blocks = _blocks(distances)
+        ends = [(int(self.distances[block[0]]), int(self.distances[block[-1]])) for block in self.blocks]
+        self.centres = [rotation(cfg, torch.tensor((low + high) / 2, dtype=torch.float64)) for low, high in ends]
+        half = max((high - low) / 2 for low, high in ends)
+        reach = 2 * (theta * half / 2).clamp(max=math.pi / 2).sin()
+        norms, rest = features[0]
+        self.q_moves = torch.cat([norms * reach, torch.zeros_like(rest)], 1).float().to(device)
+        self.lengths = [rows.norm(dim=1) for rows in (self.queries, self.keys)]
+        # Of the widest product, and of two of them that are added.
+        self.error = 3 * coefficient(queries.shape[1], input_unit(device))
+        self.cut = -math.inf
+        self.n_pairs = self.n_computed = 0
+
+    def run(self) -> BestScores:
+        self._first_cut()
+        self.best = Best(k=self.k, device=torch.device("cpu"))
+        rows, columns = TILE
+        for r in range(0, len(self.queries), rows):
+            for c in range(0, self.n_columns, columns):
+                self._visit(slice(r, r + rows), slice(c, c + columns))
+        places = self.best.key % len(self.distances)
+        pair = self.best.key // len(self.distances)
+        size = len(self.queries) * self.n_columns
+        return BestScores(
+            values=self.best.value,
+            rows=pair // self.n_columns,
+            columns=pair % self.n_columns,
+            places=places,
+            share_of_pairs=self.n_pairs / size,
+            share_computed=self.n_computed / (size * len(self.distances)),
+        )
+
+    def _first_cut(self) -> None:
+        """The k-th best of some scores that are likely to be large: no more than the k-th best of all."""
+        rows, columns = (slice(n) for n in TILE)
+        bound = self.q_norms[rows] @ self.k_norms[columns].T
+        places = bound.flatten().topk(min(bound.numel(), max(4 * self.k, 4096))).indices
+        i, j = places // bound.shape[1], places % bound.shape[1]
+        step = max(1, _AT_ONCE // len(self.distances))
+        found = torch.cat([self._scores(a, b).flatten() for a, b in zip(i.split(step), j.split(step), strict=True)])
+        if len(found) >= self.k:
+            # Rounding may differ by how many are computed at once.
+            longest = float(self.lengths[0].max() * self.lengths[1].max())
+            self.cut = float(found.topk(self.k).values[-1]) - 1e-12 * longest
+
+    def _visit(self, r: slice, c: slice) -> None:
+        longest = float(self.lengths[0][r].max() * self.lengths[1][c].max())
+        slack = self.error * longest
+        if longest + slack < self.cut:
+            return
+        bound = self.q_norms[r] @ self.k_norms[c].T
+        hit = (bound.amax(1) >= self.cut - slack).nonzero()[:, 0]
+        i, j = (bound[hit] >= self.cut - slack).nonzero().unbind(1)
+        if not len(i):
+            return
+        self.n_pairs += len(i)
+        if len(i) <= FEW * bound.numel() or len(self.blocks) == 1:
+            self._take(hit[i] + r.start, j + c.start, slice(None))
+            return
+        moves = self.q_moves[r] @ self.k_norms[c].T
+        for block, centre in zip(self.blocks, self.centres, strict=True):
+            near = torch.minimum((turned(self.queries[r], centre) @ self.keys[c].T).add_(moves), bound)
+            i, j = (near >= self.cut - slack).nonzero().unbind(1)
+            self._take(i + r.start, j + c.start, slice(int(block[0]), int(block[-1]) + 1))
+
+    def _take(self, rows: Tensor, columns: Tensor, places: slice) -> None:
+        """Merge the scores of pairs at some distances."""
+        of = torch.arange(len(self.distances))[places]
+        step = max(1, _AT_ONCE // len(of))
+        for i, j in zip(rows.split(step), columns.split(step), strict=True):
+            scores = self._scores(i, j, places)
+            self.n_computed += scores.numel()
+            at, which = (scores >= self.cut).nonzero().unbind(1)
+            if len(at) > self.k:  # ties at the k-th stay
+                kept = scores[at, which] >= scores[at, which].topk(self.k).values[-1]
+                at, which = at[kept], which[kept]
+            row, column = self.row_order[i[at]].cpu(), self.column_order[j[at]].cpu()
+            key = (row * self.n_columns + column) * len(self.distances) + of[which]
+            self.best.merge(torch.zeros_like(key), key, scores[at, which])
+            if len(self.best.value) == self.k:
+                self.cut = max(self.cut, float(self.best.value[-1]))
+
+    def _scores(self, i: Tensor, j: Tensor, places: slice = slice(None)) -> Float64[Tensor, "pair distance"]:
+        (u, v, rest), (x, y, other) = (
+            in_pairs(self.cfg, rows[at.cpu()]) for rows, at in zip(self.exact, (i, j), strict=True)
+        )
+        turning = (u * x + v * y) @ self.cos[:, places] + (u * y - v * x) @ self.sin[:, places]
+        return turning + (rest * other).sum(1, keepdim=True)
+
+
+def _blocks(distances: Sequence[int]) -> list[Tensor]:
+    """Places of rising distances, in runs that span less than `BLOCK`."""
+    blocks: list[list[int]] = []
+    for place, distance in enumerate(distances):
+        if blocks and distance - distances[blocks[-1][0]] < BLOCK:
+            blocks[-1].append(place)
+        else:
+            blocks.append([place])
+    return [torch.tensor(block) for block in blocks]
