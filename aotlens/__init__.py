@@ -64,7 +64,7 @@ if TYPE_CHECKING:
         trigrams,
         views,
     )
-    from aotlens.checkpoints import list_checkpoints, load
+    from aotlens.checkpoints import list_checkpoints, load, load_run
     from aotlens.models import AttentionOnlyTransformer, ModelConfig
     from aotlens.notebook import show
     from aotlens.plots import plot
@@ -86,6 +86,7 @@ __all__ = [
     "interop",
     "list_checkpoints",
     "load",
+    "load_run",
     "models",
     "notebook",
     "patching",
@@ -108,6 +109,7 @@ _HOME = {
     "ModelConfig": "aotlens.models",
     "list_checkpoints": "aotlens.checkpoints",
     "load": "aotlens.checkpoints",
+    "load_run": "aotlens.checkpoints",
     "plot": "aotlens.plots",
     "show": "aotlens.notebook",
 }
