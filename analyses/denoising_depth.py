@@ -39,7 +39,7 @@ from aotlens.denoise import (
     train_depth,
 )
 from aotlens.denoise.training import sample_test_prompts
-from aotlens.files import load_run, save_run
+from aotlens.files import load_progress, save_progress
 from aotlens.plots.curves import seed_curves
 from aotlens.plots.display import DISPLAY
 
@@ -108,11 +108,11 @@ def trained(kind: Kind, settings: TrainingSettings, out: Path | None) -> DeepDen
     task = TASKS[kind.task]
     identity = {"task": asdict(task), **asdict(kind), "settings": asdict(settings), "seeds": list(SEEDS)}
     if path is not None and path.exists():
-        tensors, _ = load_run(path, identity, "the training", "choose another --out.")
+        tensors, _ = load_progress(path, identity, "the training", "choose another --out.")
         return DeepDenoisers(task=task, kind="softmax", seeds=SEEDS, **options, **tensors)
     result = train_depth(task, kind.n_layers, seeds=SEEDS, **options)
     if path is not None:
-        save_run(path, {tensor: getattr(result, tensor) for tensor in _TENSORS}, {}, identity)
+        save_progress(path, {tensor: getattr(result, tensor) for tensor in _TENSORS}, {}, identity)
     print(f"{name}: {result!r}", file=sys.stderr, flush=True)
     return result
 

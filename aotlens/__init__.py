@@ -15,6 +15,7 @@ Packages, each with its own `help`, for instance `help(aotlens.heads)`:
     data          text as tokens, images, prompts of regression: corpora by name, tokenizers, token files, batches
     denoise       attention as denoising: subspaces, Bayes predictors, associative memory
     distill       heads as feed-forward networks, and feed-forward networks as attention
+    dynamics      analyses of every snapshot of a training run, and what each circuit took off the loss
     evaluate      losses, what a model predicts next, repeated text, bigram baselines, zero-shot evaluation
     heads         attention patterns, motifs, ablations, what heads attend to
     interop       models from and to TransformerLens and Hugging Face
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
         data,
         denoise,
         distill,
+        dynamics,
         evaluate,
         heads,
         interop,
@@ -64,7 +66,7 @@ if TYPE_CHECKING:
         trigrams,
         views,
     )
-    from aotlens.checkpoints import list_checkpoints, load
+    from aotlens.checkpoints import list_checkpoints, load, load_run
     from aotlens.models import AttentionOnlyTransformer, ModelConfig
     from aotlens.notebook import show
     from aotlens.plots import plot
@@ -81,11 +83,13 @@ __all__ = [
     "data",
     "denoise",
     "distill",
+    "dynamics",
     "evaluate",
     "heads",
     "interop",
     "list_checkpoints",
     "load",
+    "load_run",
     "models",
     "notebook",
     "patching",
@@ -108,6 +112,7 @@ _HOME = {
     "ModelConfig": "aotlens.models",
     "list_checkpoints": "aotlens.checkpoints",
     "load": "aotlens.checkpoints",
+    "load_run": "aotlens.checkpoints",
     "plot": "aotlens.plots",
     "show": "aotlens.notebook",
 }

@@ -199,7 +199,7 @@ def read_record(path: Path, kind: str, what: str, version: int, again: str) -> t
     return read_tensors(path, what, metadata.get("sha256"), about, f"Copy it, or {again} again."), about
 
 
-def save_run(
+def save_progress(
     path: Path, tensors: Mapping[str, Tensor], counters: Mapping[str, Any], identity: Mapping[str, Any]
 ) -> None:
     """Write the state of a run: tensors, `counters` of how far it is, and `identity`, what it was started with.
@@ -210,7 +210,7 @@ def save_run(
     write_tensors(path, tensors, {**metadata, "sha256": contents_hash(tensors, metadata)})
 
 
-def load_run(path: Path, identity: Mapping[str, Any], run: str, remedy: str) -> tuple[dict[str, Tensor], Any]:
+def load_progress(path: Path, identity: Mapping[str, Any], run: str, remedy: str) -> tuple[dict[str, Tensor], Any]:
     """The tensors and the counters of a run that was started with this `identity`.
 
     `run` names the run in errors ("the training run") and `remedy` says what to do about a run of another identity.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from aotlens import circuits, denoise, distill, evaluate, heads, patching, paths, trigrams
+from aotlens import circuits, denoise, distill, dynamics, evaluate, heads, patching, paths, trigrams
 from aotlens.data import PromptPairs, RegressionTask, Tokenizer
 from aotlens.distill.compile.curves import error_curve, error_surface
 from aotlens.distill.compile.examples import absolute_value, random_network
@@ -45,6 +45,10 @@ def every_result() -> Iterator[Any]:
     yield from _of_distillation()
     yield from _of_compilation()
     yield from _of_denoising()
+    measures = dynamics.measure_model(model, tokens.repeat(2, 1), n_random=2)
+    yield measures
+    steps = np.array([0, 3])
+    yield dynamics.OverTraining(run="r", analysis="a", steps=steps, tokens=steps, results=(measures, measures))
     yield denoise.head_asymmetry(model, tokens, every=2, n_draws=2)
     yield denoise.audit(model, torch.randint(279, (2, 12), generator=torch.Generator().manual_seed(0)), n_draws=2)
     yield denoise.stored_audit("novels-1l-mhsa")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from aotlens.files import load_run, read_metadata, replacing_file, save_run
+from aotlens.files import load_progress, read_metadata, replacing_file, save_progress
 from tests.messages import refused
 
 KILLED = """
@@ -55,19 +55,19 @@ def test_a_killed_process_leaves_the_old_file(tmp_path: Path) -> None:
 def test_a_run_resumes_from_its_own_state_only(tmp_path: Path) -> None:
     path = tmp_path / "state.safetensors"
     tensors = {"weights": torch.arange(6.0).view(2, 3), "step": torch.tensor(4), "half": torch.ones(2).bfloat16()}
-    save_run(path, tensors, {"step": 4}, {"seed": 0, "heads": [(0, 1)]})
-    loaded, progress = load_run(path, {"seed": 0, "heads": [(0, 1)]}, "the run", "resume it as it was")
+    save_progress(path, tensors, {"step": 4}, {"seed": 0, "heads": [(0, 1)]})
+    loaded, progress = load_progress(path, {"seed": 0, "heads": [(0, 1)]}, "the run", "resume it as it was")
     assert progress == {"step": 4}
     for name, tensor in tensors.items():
         torch.testing.assert_close(loaded[name], tensor, rtol=0, atol=0)
     with refused("device, seed"):
-        load_run(path, {"seed": 1, "heads": [(0, 1)], "device": "cpu"}, "the run", "resume it as it was")
+        load_progress(path, {"seed": 1, "heads": [(0, 1)], "device": "cpu"}, "the run", "resume it as it was")
     whole = path.read_bytes()
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     with refused("damaged"):
-        load_run(path, {"seed": 0, "heads": [(0, 1)]}, "the run", "resume it as it was")
+        load_progress(path, {"seed": 0, "heads": [(0, 1)]}, "the run", "resume it as it was")
     with refused("state of the run"):
-        load_run(tmp_path / "none", {}, "the run", "resume it as it was")
+        load_progress(tmp_path / "none", {}, "the run", "resume it as it was")
 
 
 def test_a_run_of_a_large_model_is_not_too_large_to_resume(tmp_path: Path) -> None:
@@ -77,4 +77,4 @@ def test_a_run_of_a_large_model_is_not_too_large_to_resume(tmp_path: Path) -> No
     with refused("more than 4 GB"):
         read_metadata(tmp_path / "run", "a result")
     with refused("the state of the run", "header"):  # it is empty, not too large
-        load_run(tmp_path / "run", {}, "the run", "resume it")
+        load_progress(tmp_path / "run", {}, "the run", "resume it")

@@ -31,7 +31,7 @@ READERS: dict[str, str] = {
     "images": "from aotlens.data.images import open_images; open_images(f'npz:{PATH}')",
     "an image": "from aotlens.data.images import decode_image; decode_image(PATH)",
     "a distillation": "from aotlens.distill import load_record; load_record(PATH)",
-    "the state of a run": "from aotlens.files import load_run; load_run(PATH, {}, 'a run', '')",
+    "the state of a run": "from aotlens.files import load_progress; load_progress(PATH, {}, 'a run', '')",
     "a network": "from aotlens.distill import load_ffn; load_ffn(PATH, 'relu')",
     "an atlas": "from aotlens.results import load; load(PATH)",
     "foreign weights": "import aotlens; aotlens.load(PATH)",

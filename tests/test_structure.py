@@ -34,6 +34,7 @@ ORDER = (
     ("train",),
     ("trigrams", "paths", "distill"),
     ("patching", "denoise"),
+    ("dynamics",),
     ("plots",),
     ("views",),
     ("report", "notebook", "sweeps"),

@@ -8,8 +8,10 @@
     checks.py    what must agree between config.json and the weights
     writing.py   save_checkpoint
     reading.py   load_folder, verify
+    snapshots.py weights at moments of a run, beside its checkpoint, as differences where that is smaller
     catalog.py   bundled, home and given folders; load by name
     foreign.py   models that others saved: loaded, or brought in as checkpoints
+    runs.py      load_run: a run's snapshots as models, or those that others saved by step
     archive.py   export to and import from .tar, .tar.gz, .zip or a folder
 
 Listing needs no torch: only functions of checks.py, writing.py, reading.py and foreign.py import it, when called.
@@ -32,12 +34,14 @@ from aotlens.checkpoints.foreign import Imported, import_foreign, read_check, re
 from aotlens.checkpoints.info import CheckpointInfo, read_info
 from aotlens.checkpoints.layout import user_folder
 from aotlens.checkpoints.reading import load_folder, verify
+from aotlens.checkpoints.runs import Run, load_run
 from aotlens.checkpoints.writing import save_checkpoint
 
 __all__ = [
     "CheckpointError",
     "CheckpointInfo",
     "Imported",
+    "Run",
     "bundled_folder",
     "export_checkpoint",
     "find_checkpoint",
@@ -48,6 +52,7 @@ __all__ = [
     "list_checkpoints",
     "load",
     "load_folder",
+    "load_run",
     "read_check",
     "read_info",
     "read_key_map",

@@ -22,7 +22,8 @@ from aotlens.checkpoints.errors import CheckpointError
 from aotlens.checkpoints.foreign import FOREIGN_SUFFIXES, load_foreign
 from aotlens.checkpoints.info import CheckpointInfo, read_info
 from aotlens.checkpoints.layout import CONFIG, WEIGHTS, home_folder, is_checkpoint, is_of_another_program, locate
-from aotlens.checkpoints.reading import load_folder
+from aotlens.checkpoints.reading import load_folder, snapshot_info
+from aotlens.checkpoints.snapshots import split_step
 from aotlens.untrusted import without_control
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ def list_checkpoints(folders: Iterable[str | Path] = (), *, vanished: bool = Fal
 
 
 def find_checkpoint(name_or_path: str | Path, folders: Iterable[str | Path] = ()) -> CheckpointInfo:
-    """The checkpoint of that name, or else at that path; ./NAME is always a path.
+    """The checkpoint of that name, or else at that path; ./NAME is always a path. NAME@STEP is a snapshot of the run
+    that trained NAME.
 
     Raises CheckpointError, listing the names there are, if there is none.
     """
@@ -72,6 +74,9 @@ def find_checkpoint(name_or_path: str | Path, folders: Iterable[str | Path] = ()
     is_name = isinstance(name_or_path, str) and path.name == name_or_path
     if is_name and name_or_path in known:
         return known[str(name_or_path)]
+    run, step = split_step(path)
+    if step is not None:
+        return snapshot_info(find_checkpoint(run.name if is_name else run, folders), step)
     kind = _kind(path)
     if kind == "folder":
         if not is_checkpoint(path):
@@ -99,7 +104,8 @@ def load(
     key_map: Mapping[str, str | None] | None = None,
     check: Check | None = None,
 ) -> AttentionOnlyTransformer:
-    """The model of that name or at that path (see `find_checkpoint`), or one that somebody else saved.
+    """The model of that name or at that path (see `find_checkpoint`; `NAME@STEP` is one of a run's snapshots), or one
+    that somebody else saved.
 
     It is float32, in eval mode, and has `.tokenizer`, `.cfg`, `.card` and `.unigram_counts`.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from aotlens.checkpoints.errors import CheckpointError
 from aotlens.checkpoints.header import parse_header
 from aotlens.checkpoints.info import CheckpointInfo, described, read_config
 from aotlens.checkpoints.layout import CARD, CONFIG, TOKENIZER, WEIGHTS, fingerprint, locate
+from aotlens.checkpoints.snapshots import about_snapshot, read_snapshot, require_step, snapshot_file, split_step
 
 if TYPE_CHECKING:
     import torch
@@ -34,13 +36,16 @@ if TYPE_CHECKING:
 def load_folder(folder: str | Path, device: str | torch.device = "auto") -> AttentionOnlyTransformer:
     """The model saved in `folder`: float32, in eval mode, without gradients, on `device`.
 
+    `NAME@STEP` is the model at that step of the run that trained NAME, where it kept a snapshot.
     It carries `.tokenizer`, `.image_processor`, `.card` (a CheckpointInfo) and `.unigram_counts`. Raises
     CheckpointError for whatever is damaged, missing or unknown, and ValueError for a device that isn't there.
     """
     from aotlens.models import resolve_device
 
     resolved = resolve_device(device)
-    folder = Path(folder)
+    folder, step = split_step(Path(folder))
+    if step is not None:
+        return _load_snapshot(folder, step).to(resolved)
     # A file replaced by a running training while we read looks damaged. Then the folder has changed: try
     # again.
     for _ in range(9):
@@ -51,6 +56,39 @@ def load_folder(folder: str | Path, device: str | torch.device = "auto") -> Atte
             if fingerprint(folder) == before:
                 raise
     return _load_once(folder).to(resolved)
+
+
+def snapshot_info(info: CheckpointInfo, step: int) -> CheckpointInfo:
+    """What is known of a run's snapshot, from that of its checkpoint: figures of the finished model are not its own.
+
+    Raises CheckpointError where there is no snapshot of that step.
+    """
+    assert info.path is not None
+    tokens, sha256 = about_snapshot(info.path, step)
+    return dataclasses.replace(
+        info,
+        name=f"{info.name}@{step}",
+        path=info.path.with_name(f"{info.path.name}@{step}"),
+        tokens_seen=tokens,
+        seconds=0.0,
+        metrics={},
+        weights_dtype="float32",
+        weights_sha256=sha256,
+    )
+
+
+def _load_snapshot(checkpoint: Path, step: int) -> AttentionOnlyTransformer:
+    require_step(checkpoint, step)
+    model = load_folder(checkpoint, "cpu")
+    card = snapshot_info(model.card, step)
+    try:
+        model.load_state_dict(dict(read_snapshot(checkpoint, step).tensors))
+    except RuntimeError as error:
+        raise CheckpointError(
+            f"{snapshot_file(checkpoint, step)}: is of another model than {checkpoint}: {error}"
+        ) from error
+    model.card = card
+    return model
 
 
 def verify(folder: str | Path) -> list[str]:

@@ -9,6 +9,7 @@ image_sprite.py heads × pictures: maps over pictures, in one PNG
 all_heads.py    all heads in one large figure, for a paper
 images.py       maps of patches over their images, insertion and deletion, consistency
 training.py     the training curve
+over_training.py  what an analysis gave of each snapshot of a run
 curves.py       curves of several kinds over seeds
 gallery.py      a few attention maps side by side
 matrix.py       entries of a circuit

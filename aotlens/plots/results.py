@@ -38,6 +38,7 @@ from aotlens.plots.layered import LayeredLink, layered_graph
 from aotlens.plots.lens import head_lens_map, jacobian_map, lens_map
 from aotlens.plots.matrix import matrix_map
 from aotlens.plots.nonlinearity import error_lines, error_surfaces
+from aotlens.plots.over_training import training_lines
 from aotlens.plots.paths import flow, logit_orders, order_bars
 from aotlens.plots.projections import distortion_plot
 from aotlens.plots.regression import compared_regression, layer_curves, regression_curves, support_points
@@ -340,6 +341,7 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.denoise.kept.FoundScales": found_scales,
     "aotlens.denoise.kept.RunMatrices": run_matrices,
     "aotlens.denoise.one_layer.Landscape": loss_landscape,
+    "aotlens.dynamics.over_training.OverTraining": training_lines,
     "aotlens.denoise.regression.comparison.RegressionComparison": compared_regression,
     "aotlens.denoise.regression.layers.LayerReadings": layer_curves,
     "aotlens.denoise.regression.support.SupportScores": support_points,

@@ -51,6 +51,8 @@ _TYPES = {
     "distill.masked.point_fit": "PointFit",
     "distill.on_text": "TextErrors",
     "distill.records": "Record",
+    "dynamics.film": "Measures",
+    "dynamics.over_training": "OverTraining",
     "evaluate.continuations": "ContinuationScores",
     "evaluate.images": "ImageEvaluation",
     "evaluate.language": "BigramModel RepeatLosses",

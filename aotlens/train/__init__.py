@@ -8,6 +8,7 @@ stream.py        token files of a stream, in one pass
 dry_run.py       what a run would take: parameters, memory, time
 optimiser.py     AdamW, Lion and the schedule
 loop.py          the loop
+snapshots.py     at which steps weights are kept
 state.py         the state from which a killed run resumes
 report.py        what the checkpoint says about itself
 distributed.py   what torchrun starts

@@ -1,8 +1,9 @@
 """The training loop.
 
-A run writes two things: OUT, a checkpoint folder that is whole at every moment, and OUT.training/state.safetensors,
-from which a killed run resumes. Batches are a function of (seed, step) and everything else is in the state, so on a
-CPU a resumed run ends with the weights of an unbroken one, bit for bit.
+A run writes OUT, a checkpoint folder that is whole at every moment, OUT.training/state.safetensors, from which a killed
+run resumes, and where its recipe says so OUT.snapshots/, its weights at moments of it. Batches are a function of (seed,
+step) and everything else is in the state, so on a CPU a resumed run ends with the weights of an unbroken one, bit for
+bit.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from aotlens import __version__
 from aotlens.checkpoints import save_checkpoint
+from aotlens.checkpoints.snapshots import SnapshotWriter, snapshot_steps
 from aotlens.checkpoints.units import OBJECTIVE_WORDS
 from aotlens.conventions import Progress
 from aotlens.models import AttentionOnlyTransformer, resolve_device
@@ -30,6 +32,7 @@ from aotlens.train.optimiser import learning_rate, make_optimiser
 from aotlens.train.recipe import Recipe
 from aotlens.train.report import make_info
 from aotlens.train.sections import Stage
+from aotlens.train.snapshots import loss_has_fallen, planned_steps
 from aotlens.train.state import copy_state, load_state, save_state
 
 _READ_EVERY = 10  # steps between readings of the loss on a GPU
@@ -50,6 +53,8 @@ class _Run:
     """Of the steps since the last line of history."""
     loss_steps: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
+    loss_fall: dict[str, float] = field(default_factory=dict)
+    """How far the loss had fallen at the last snapshot (`aotlens.train.snapshots.loss_has_fallen`)."""
 
 
 def train(
@@ -117,7 +122,7 @@ def _settings_of_process(objective: Objective[Any], device: torch.device) -> dic
 def check_start(out: Path, resume: bool) -> None:
     """Raise `TrainingError` where a run into `out` would overwrite something, or has nothing to go on with."""
     state_path = _state_path(out)
-    if not resume and (out.exists() or state_path.exists()):
+    if not resume and (out.exists() or state_path.exists() or snapshot_steps(out)):
         raise TrainingError(f"{out} exists already; choose another --out, remove it, or continue it with --resume.")
     if resume and (out / "config.json").exists() and not state_path.exists():
         raise TrainingError(f"{out} is finished: there is no training state beside it to resume from.")
@@ -139,6 +144,9 @@ def _run_stages(
     if world.size > 1:
         trained = DistributedDataParallel(model, device_ids=[device.index] if device.type == "cuda" else None)
     non_finite = torch.zeros((), dtype=torch.long, device=device)  # 1 + the first step whose loss was not finite
+    planned = planned_steps(recipe.snapshots, recipe.n_steps)
+    if world.leads and recipe.snapshots is not None:
+        saver.begin_snapshots(model, run, keep=run.step in planned)
     started, done_before = time.perf_counter(), run.seconds
     pending = torch.zeros((), device=device)  # losses not yet read: on a GPU, reading waits for it
     pending_steps = 0
@@ -158,17 +166,22 @@ def _run_stages(
         run.seconds = done_before + time.perf_counter() - started
         due = {what: _due(run.tokens, stage, every) for what, every in _intervals(recipe)}
         last = run.step == recipe.n_steps
+        due["snapshot"] = run.step in planned
         pending, pending_steps = pending + loss.float(), pending_steps + 1
         if device.type == "cpu" or pending_steps == _READ_EVERY or any(due.values()) or last:
             _refuse_non_finite(int(non_finite), saver.out)
             run.loss_sum, run.loss_steps = run.loss_sum + pending.item(), run.loss_steps + pending_steps
+            mean_loss = pending.item() / pending_steps
+            due["snapshot"] |= loss_has_fallen(recipe.snapshots, run.loss_fall, mean_loss)
             if on_loss is not None and world.leads:
-                on_loss(pending.item() / pending_steps)
+                on_loss(mean_loss)
             if progress is not None and world.leads:
                 progress(run.tokens, recipe.total_tokens)
             pending, pending_steps = torch.zeros_like(pending), 0
         if not world.leads:
             continue
+        if due["snapshot"]:
+            saver.keep_snapshot(model, run)
         if due["log"] or due["evaluate"] or last:
             line = {
                 "step": run.step,
@@ -269,6 +282,17 @@ class _Saver:
     state_path: Path
     command: str
     device: str
+    snapshots: SnapshotWriter | None = None
+
+    def begin_snapshots(self, model: AttentionOnlyTransformer, run: _Run, *, keep: bool) -> None:
+        """Snapshots go on where the run does; with `keep` its weights at this moment are one."""
+        self.snapshots = SnapshotWriter(self.out, run.step)
+        if keep:
+            self.keep_snapshot(model, run)
+
+    def keep_snapshot(self, model: AttentionOnlyTransformer, run: _Run) -> None:
+        assert self.snapshots is not None
+        self.snapshots.add(run.step, run.tokens, model.state_dict())
 
     def save(self, model: AttentionOnlyTransformer, optimiser: torch.optim.Optimizer, run: _Run) -> None:
         """The state, then the checkpoint so far: a run killed between the two goes on from the newer state."""

@@ -32,9 +32,11 @@ from aotlens.checkpoints.units import OBJECTIVE_WORDS
 from aotlens.models import PHIS, ModelConfig
 from aotlens.train.objectives import OBJECTIVES
 from aotlens.train.sections import CorpusRecipe, ImagesRecipe, PromptsRecipe, Stage
+from aotlens.train.snapshots import check_snapshots
 from aotlens.untrusted import read_regular
 
-_LATER = ("objective", "images", "prompts", "optimiser", "label_smoothing", "rows_at_once", "recompute_activations")
+_LATER = ("objective", "images", "prompts", "optimiser", "label_smoothing", "rows_at_once", "recompute_activations",
+          "snapshots")  # fmt: skip
 _LATER_OF_CORPUS = ("tokenizer", "n_documents")
 #: Settings of stages that have a meaning for rows of tokens only.
 _OF_TEXT = ("sequence_length", "repeat_fraction", "repeat_source")
@@ -88,6 +90,10 @@ class Recipe:
     save_tokens: int = 500_000
     """Tokens between saved states, from which a killed run resumes."""
 
+    snapshots: tuple[int, ...] | str | None = None
+    """Moments of the run of which the weights are kept beside the checkpoint (`aotlens.load_run`): steps, `"log:60"`
+    (so many, evenly in log step), or `"loss:60"` (half of them so, the others as the loss falls); None keeps none."""
+
     def __post_init__(self) -> None:
         if not self.stages:
             raise ValueError(f"recipe {self.name!r}: expected at least one stage of training.")
@@ -97,6 +103,10 @@ class Recipe:
             raise ValueError(
                 f"recipe {self.name!r}: objective={self.objective!r}: expected one of {', '.join(OBJECTIVES)}."
             )
+        try:
+            check_snapshots(self.snapshots, self.n_steps)
+        except ValueError as error:
+            raise ValueError(f"recipe {self.name!r}: {error}") from None
         if "d_vocab" in self.model:
             raise ValueError(f"recipe {self.name!r}: d_vocab belongs in [corpus]; it is the tokenizer's.")
         if self.optimiser not in ("adamw", "lion"):
@@ -193,6 +203,8 @@ class Recipe:
             "stages": tuple(Stage(**row, **_spelled(stage, counted, "tokens")) for stage in stages),
             "betas": tuple(values.get("betas", (0.9, 0.95))),
         }
+        if isinstance(steps := values.get("snapshots"), list):
+            fields["snapshots"] = tuple(steps)
         try:
             return cls(**fields)
         except TypeError as error:

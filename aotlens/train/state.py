@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from aotlens.files import load_run, save_run
+from aotlens.files import load_progress, save_progress
 from aotlens.train.distributed import World
 
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
@@ -31,7 +31,7 @@ def save_state(
         for key, value in moments.items():
             tensors[f"optimiser.{key}.{names[parameter]}"] = torch.as_tensor(value)
     try:
-        save_run(path, tensors, counters, settings)
+        save_progress(path, tensors, counters, settings)
     except OSError as error:
         again = "the last saved one is whole. Make room and run again with --resume."
         if not path.is_file():
@@ -47,7 +47,7 @@ def load_state(
     Raises `ValueError` for a file that can't be read, and for a run started with other settings, naming them.
     """
     remedy = "resume it with the recipe, the options and the corpus that it was started with, or choose another --out."
-    tensors, counters = load_run(path, settings, "the run", remedy)
+    tensors, counters = load_progress(path, settings, "the run", remedy)
     weights = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
     try:
         model.load_state_dict(weights)

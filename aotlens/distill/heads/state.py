@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from aotlens.distill.heads.training import Evaluation, Training
-from aotlens.files import load_run, save_run
+from aotlens.files import load_progress, save_progress
 
 
 def save_training(path: Path, training: Training, identity: dict[str, Any]) -> None:
@@ -31,7 +31,7 @@ def save_training(path: Path, training: Training, identity: dict[str, Any]) -> N
         "active": batches,
         "curve": [[e.tokens, e.seconds, e.squared_errors] for e in training.curve],
     }
-    save_run(path, tensors, counters, identity)
+    save_progress(path, tensors, counters, identity)
 
 
 def load_training(path: Path, identity: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -39,7 +39,7 @@ def load_training(path: Path, identity: dict[str, Any]) -> tuple[dict[str, Tenso
 
     Raises `ValueError` for a damaged file, and for another run's, naming what differs.
     """
-    return load_run(path, identity, "the distillation", "go on with the same, or choose another checkpoint file.")
+    return load_progress(path, identity, "the distillation", "go on with the same, or choose another checkpoint file.")
 
 
 def restore(training: Training, tensors: dict[str, Tensor], counters: dict[str, Any]) -> None:

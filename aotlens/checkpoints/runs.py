@@ -1,0 +1,98 @@
+"""A training run as models: its snapshots by step, ours or those that others saved in a folder for each step."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aotlens.checkpoints.catalog import find_checkpoint, load
+from aotlens.checkpoints.errors import CheckpointError
+from aotlens.checkpoints.layout import is_checkpoint
+from aotlens.checkpoints.snapshots import about_snapshot, require_step, snapshot_steps
+
+if TYPE_CHECKING:
+    import torch
+
+    from aotlens.models import AttentionOnlyTransformer
+
+#: Names of folders in which others keep a model of a step: Pythia's, Timaeus's, and those of Hugging Face's trainer.
+_STEP_FOLDER = re.compile(r"(?:step|checkpoint)[-_]?([0-9]{1,12})", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """The models of a training run: `run[step]`, and `run.at(tokens_seen)` where it says how many tokens it saw."""
+
+    name: str
+    folder: Path
+    """The checkpoint that the run trained, or the folder that holds a folder for each step."""
+    steps: tuple[int, ...]
+    """Of which there are weights, in order."""
+    is_foreign: bool = False
+    """Whether each step is a folder that another program wrote."""
+    device: str | torch.device = "auto"
+    """Where models are put."""
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __iter__(self) -> Iterator[AttentionOnlyTransformer]:
+        return (self[step] for step in self.steps)
+
+    def __getitem__(self, step: int) -> AttentionOnlyTransformer:
+        """The model after `step` updates. Raises CheckpointError, with the nearest steps, where there is none."""
+        return load(self.source(step), self.device)
+
+    def source(self, step: int) -> Path:
+        """What `aotlens.load` takes for the model of that step. Raises CheckpointError where there is none."""
+        if not self.is_foreign:
+            require_step(self.folder, step)
+            return self.folder.with_name(f"{self.folder.name}@{step}")
+        folders = _step_folders(self.folder)
+        if step not in folders:
+            raise CheckpointError(f"{self.folder}: expected one of the steps {self.steps}, got {step}.")
+        return folders[step]
+
+    def tokens(self, step: int) -> int:
+        """How many training tokens the model of that step had seen. Raises CheckpointError where nobody says it."""
+        if self.is_foreign:
+            raise CheckpointError(f"{self.folder}: says no tokens of its steps. Take a step: run[{step}].")
+        return about_snapshot(self.folder, step)[0]
+
+    def at(self, tokens_seen: int) -> AttentionOnlyTransformer:
+        """The last model that had seen at most so many training tokens. Raises CheckpointError where there is none."""
+        place = bisect_right(self.steps, tokens_seen, key=self.tokens)
+        if place == 0:
+            raise CheckpointError(
+                f"{self.name}: expected at least the {self.tokens(self.steps[0]):,} tokens of the first snapshot, got "
+                f"{tokens_seen:,}."
+            )
+        return self[self.steps[place - 1]]
+
+
+def load_run(folder: str | Path, device: str | torch.device = "auto") -> Run:
+    """The run that trained a checkpoint, by its name or folder, or a folder that others filled by step.
+
+    The latter holds a folder a step (`step1000/`, `checkpoint-1000/`), each of which `aotlens.load` opens. Raises
+    CheckpointError for a checkpoint without snapshots and a folder without steps.
+    """
+    path = Path(folder).expanduser()
+    if path.is_dir() and not is_checkpoint(path) and (steps := _step_folders(path)):
+        name = path.resolve().name
+        return Run(name=name, folder=path, steps=tuple(sorted(steps)), is_foreign=True, device=device)
+    info = find_checkpoint(folder)
+    if info.problem is not None or info.path is None:
+        raise CheckpointError(info.problem or f"{folder}: expected a folder on this disk.")
+    known = snapshot_steps(info.path)
+    if not known:
+        require_step(info.path, 0)
+    return Run(name=info.name, folder=info.path, steps=tuple(known), device=device)
+
+
+def _step_folders(folder: Path) -> dict[int, Path]:
+    found = {path: _STEP_FOLDER.fullmatch(path.name) for path in folder.iterdir() if path.is_dir()}
+    return {int(match[1]): path for path, match in found.items() if match}

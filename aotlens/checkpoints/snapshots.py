@@ -1,0 +1,254 @@
+"""Snapshots of a training run: the weights at moments of it, in NAME.snapshots/ beside its checkpoint NAME.
+
+    step-000000000.safetensors    all weights, as they are
+    step-000000001.safetensors    what differs from the snapshot before it, compressed, where that is smaller
+
+Floats are compared as whole numbers: two weights of one sign that are near each other have bit patterns that are near,
+so that their difference, made positive (zigzag), is small and its upper bytes are mostly zeros, which compress. It is
+exact modulo 2³², and with it so is the weight. Every tenth snapshot is stored whole, so that one is read from ten files
+at most. Each file is written whole or not at all, and holds the SHA-256 of the weights that it restores.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aotlens.checkpoints.errors import CheckpointError
+from aotlens.files import contents_hash, read_metadata, read_record, write_record
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+#: After this many snapshots one is stored whole.
+WHOLE_EVERY = 10
+_VERSION, _KIND = 1, "snapshot"
+_FILE = re.compile(r"step-(\d{9})\.safetensors", re.ASCII)
+_DIFFERENCE = "difference of "
+#: Signed whole numbers of the width of a float.
+_AS_INTEGERS = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """The weights of a run after `step` updates."""
+
+    step: int
+    tokens: int
+    """Training tokens seen, or what else the run's objective counts."""
+    sha256: str
+    """Of the weights."""
+    tensors: Mapping[str, Tensor]
+    """The model's state dict, on the CPU."""
+
+
+def snapshots_folder(checkpoint: Path) -> Path:
+    """Where the snapshots of the run that trains `checkpoint` are."""
+    return checkpoint.with_name(f"{checkpoint.name}.snapshots")
+
+
+def snapshot_steps(checkpoint: Path) -> list[int]:
+    """The steps of which there are snapshots, in order; none where the run kept none."""
+    try:
+        names = [path.name for path in snapshots_folder(checkpoint).iterdir()]
+    except OSError:
+        return []
+    return sorted(int(match[1]) for match in map(_FILE.fullmatch, names) if match)
+
+
+def split_step(path: Path) -> tuple[Path, int | None]:
+    """The checkpoint and the step that NAME@STEP names; None for a path without a step, or a folder of that name."""
+    name, _, step = path.name.rpartition("@")
+    if not name or not re.fullmatch(r"[0-9]{1,9}", step, re.ASCII) or path.exists():
+        return path, None
+    return path.with_name(name), int(step)
+
+
+def snapshot_file(checkpoint: Path, step: int) -> Path:
+    """The file of that step's snapshot."""
+    return snapshots_folder(checkpoint) / f"step-{step:09d}.safetensors"
+
+
+class SnapshotWriter:
+    """Adds snapshots to a run's folder, each as a difference from the one before it where that is smaller."""
+
+    def __init__(self, checkpoint: Path, step: int) -> None:
+        """Go on at `step`: snapshots of later steps, which a killed run has left, go, and its unfinished file."""
+        self._checkpoint = checkpoint
+        for late in reversed([each for each in snapshot_steps(checkpoint) if each > step]):
+            snapshot_file(checkpoint, late).unlink()
+        folder = snapshots_folder(checkpoint)
+        for unfinished in folder.glob(".step-*.tmp") if folder.is_dir() else ():
+            unfinished.unlink()
+        kept = snapshot_steps(checkpoint)
+        self._last = read_snapshot(checkpoint, kept[-1]) if kept else None
+        self._since_whole = _length_of_chain(checkpoint, kept[-1]) if kept else 0
+
+    def add(self, step: int, tokens: int, state: Mapping[str, Tensor]) -> None:
+        """Store the weights `state` of a later step. Raises CheckpointError for a disk that does not take them."""
+        if self._last is not None and step <= self._last.step:
+            return
+        tensors = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in state.items()}
+        about = {"schema_version": _VERSION, "step": step, "tokens": tokens, "base": None}
+        sha256 = contents_hash(tensors, {})
+        stored: Mapping[str, Tensor] = tensors
+        if self._last is not None and self._since_whole + 1 < WHOLE_EVERY:
+            stored = _differences(tensors, self._last.tensors)
+        is_whole = all(name in tensors for name in stored)
+        if not is_whole and self._last is not None:
+            about["base"] = self._last.step
+        try:
+            write_record(snapshot_file(self._checkpoint, step), _KIND, stored, {**about, "sha256": sha256})
+        except OSError as error:
+            raise CheckpointError(f"the snapshot of step {step} could not be written: {error}") from error
+        self._since_whole = 0 if is_whole else self._since_whole + 1
+        self._last = Snapshot(step=step, tokens=tokens, sha256=sha256, tensors=tensors)
+
+
+def require_step(checkpoint: Path, step: int) -> None:
+    """Raise CheckpointError, naming the steps that there are, for one of which the run has no snapshot."""
+    steps = snapshot_steps(checkpoint)
+    if not steps:
+        raise CheckpointError(
+            f"{checkpoint.name}@{step}: expected snapshots of the run in {snapshots_folder(checkpoint)}, found none. "
+            'Train it with snapshots = "log:60" in its recipe.'
+        )
+    if step not in steps:
+        near = sorted(sorted(steps, key=lambda each: abs(each - step))[:4])
+        raise CheckpointError(
+            f"{checkpoint.name}@{step}: expected one of the {len(steps)} steps from {steps[0]} to {steps[-1]} of which "
+            f"there are snapshots, got {step}. The nearest are {', '.join(map(str, near))}."
+        )
+
+
+def read_snapshot(checkpoint: Path, step: int) -> Snapshot:
+    """The snapshot of that step, bit for bit. Raises CheckpointError for one that is missing or damaged."""
+    require_step(checkpoint, step)
+    chain: list[tuple[dict[str, Tensor], dict[str, Any]]] = []
+    wanted: int | None = step
+    while wanted is not None:
+        tensors, about = _read(checkpoint, wanted)
+        chain.append((tensors, about))
+        base = about["base"]
+        if base is not None and (base >= wanted or len(chain) >= WHOLE_EVERY):
+            raise _damaged(snapshot_file(checkpoint, wanted), f"a difference from step {base}")
+        wanted = base
+    restored: dict[str, Tensor] = {}
+    for tensors, about in reversed(chain):
+        try:
+            restored = {
+                name.removeprefix(_DIFFERENCE): _restored(name, each, restored) for name, each in tensors.items()
+            }
+        except (KeyError, ValueError, RuntimeError, zlib.error) as error:
+            raise _damaged(
+                snapshot_file(checkpoint, about["step"]), f"a difference that leads nowhere ({error})"
+            ) from error
+    about = chain[0][1]
+    if contents_hash(restored, {}) != about["sha256"]:
+        raise _damaged(snapshot_file(checkpoint, step), "other weights than were saved")
+    return Snapshot(step=step, tokens=about["tokens"], sha256=about["sha256"], tensors=restored)
+
+
+def about_snapshot(checkpoint: Path, step: int) -> tuple[int, str]:
+    """The tokens that the run had seen at that snapshot and the SHA-256 of its weights, which are not restored. Raises
+    CheckpointError."""
+    require_step(checkpoint, step)
+    about = _read(checkpoint, step, weights=False)[1]
+    return about["tokens"], about["sha256"]
+
+
+def _read(checkpoint: Path, step: int, *, weights: bool = True) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    path, what = snapshot_file(checkpoint, step), "a snapshot of a run"
+    try:
+        if weights:
+            tensors, about = read_record(path, _KIND, what, _VERSION, "train the run")
+        else:
+            tensors, about = {}, read_metadata(path, what).get(_KIND, {})
+    except ValueError as error:
+        raise CheckpointError(str(error)) from error
+    match about:
+        case {
+            "schema_version": int(version),
+            "step": int(found),
+            "tokens": int(),
+            "base": int() | None,
+            "sha256": str(),
+        }:
+            if (version, found) == (_VERSION, step):
+                return tensors, about
+    raise _damaged(path, "a file of something else, or of another version")
+
+
+def _length_of_chain(checkpoint: Path, step: int) -> int:
+    """How many files away the whole snapshot is from which that of `step` is restored."""
+    length, base = 0, _read(checkpoint, step, weights=False)[1]["base"]
+    while base is not None:
+        length, base = length + 1, _read(checkpoint, base, weights=False)[1]["base"]
+    return length
+
+
+def _differences(tensors: Mapping[str, Tensor], base: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Each tensor as its difference from that of `base`, or as it is where that is not larger."""
+    stored: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        packed = _packed(tensor, base[name])
+        smaller = packed.numel() < tensor.numel() * tensor.element_size()
+        stored[f"{_DIFFERENCE}{name}" if smaller else name] = packed if smaller else tensor
+    return stored
+
+
+def _packed(tensor: Tensor, base: Tensor) -> Tensor:
+    """The difference of two tensors as bytes: for each place of a byte, its length in 8 bytes and those of all weights,
+    compressed where that is smaller."""
+    import torch
+
+    width = tensor.element_size()
+    kind = getattr(torch, _AS_INTEGERS[width])
+    difference = tensor.reshape(-1).view(kind) - base.reshape(-1).view(kind)
+    if width > 1:
+        difference = (difference << 1) ^ (difference >> (8 * width - 1))
+    planes = difference.view(torch.uint8).reshape(-1, width).T.contiguous().numpy()
+    parts = []
+    for plane in planes:
+        raw = plane.tobytes()
+        # Of the lower bytes nothing can be saved, which a beginning of them shows in a fraction of the time.
+        is_noise = len(raw) > 1 << 16 and len(zlib.compress(raw[: 1 << 14], 1)) > 0.97 * (1 << 14)
+        data = raw if is_noise else min(raw, zlib.compress(raw, 1), key=len)
+        parts += [len(data).to_bytes(8, "little"), data]
+    return torch.frombuffer(bytearray(b"".join(parts)), dtype=torch.uint8)
+
+
+def _restored(name: str, stored: Tensor, base: Mapping[str, Tensor]) -> Tensor:
+    """The tensor of which `_differences` stored this. Raises ValueError, KeyError or zlib.error for what is none."""
+    import numpy as np
+    import torch
+
+    if not name.startswith(_DIFFERENCE):
+        return stored
+    before = base[name.removeprefix(_DIFFERENCE)].contiguous()
+    width, length, data = before.element_size(), before.numel(), stored.numpy().tobytes()
+    planes = np.empty((width, length), dtype=np.uint8)
+    begin = 0
+    for plane in planes:
+        size = int.from_bytes(data[begin : begin + 8], "little")
+        part = data[begin + 8 : begin + 8 + size]
+        begin += 8 + size
+        raw = part if size == length else zlib.decompressobj().decompress(part, length)
+        plane[:] = np.frombuffer(raw, dtype=np.uint8)
+    kind = getattr(torch, _AS_INTEGERS[width])
+    difference = torch.from_numpy(np.ascontiguousarray(planes.T)).reshape(-1).view(kind)
+    if width > 1:
+        sign = -(difference & 1)
+        most = torch.iinfo(kind).max
+        difference = ((difference >> 1) & most) ^ sign
+    return (before.reshape(-1).view(kind) + difference).view(before.dtype).reshape(before.shape)
+
+
+def _damaged(path: Path, found: str) -> CheckpointError:
+    return CheckpointError(
+        f"{path}: expected a snapshot of a run, found {found}. Copy the run again, or train it again."
+    )
