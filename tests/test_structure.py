@@ -35,6 +35,7 @@ ORDER = (
     ("trigrams", "paths", "distill"),
     ("patching", "denoise"),
     ("plots",),
+    ("widget",),
     ("views",),
     ("report", "notebook", "sweeps"),
     ("commands",),

@@ -1,4 +1,4 @@
-"""Numbers and texts as one string that a page carries: gzip in base64, which the browser's `DecompressionStream` reads.
+"""Numbers and texts as bytes, or as one string that a page carries: gzip in base64, which the browser reads.
 
     4 bytes      the length of the header, little-endian
     header       JSON in UTF-8; its `arrays` has the length of each array, in bytes
@@ -17,16 +17,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Shaped
 
 _HERE = Path(__file__).parent
 
 
-def packed(header: Mapping[str, Any], arrays: Sequence[UInt8[np.ndarray, ...]] = ()) -> str:
-    """The header and the arrays as one string; `unpack.js` gives them back, every array flat."""
+def pack(header: Mapping[str, Any], arrays: Sequence[Shaped[np.ndarray, ...]] = ()) -> bytes:
+    """The header and the arrays as bytes; `unpack` of widget.js gives them back, every array flat."""
     flat = [np.ascontiguousarray(array).tobytes() for array in arrays]
     plain = json.dumps({**header, "arrays": [len(part) for part in flat]}, allow_nan=False).encode()
-    return compressed(b"".join([len(plain).to_bytes(4, "little"), plain, *flat]))
+    return b"".join([len(plain).to_bytes(4, "little"), plain, *flat])
+
+
+def packed(header: Mapping[str, Any], arrays: Sequence[Shaped[np.ndarray, ...]] = ()) -> str:
+    """The same as a string."""
+    return compressed(pack(header, arrays))
 
 
 def compressed(data: bytes) -> str:
@@ -34,6 +39,7 @@ def compressed(data: bytes) -> str:
     return base64.b64encode(gzip.compress(data, 9, mtime=0)).decode("ascii")
 
 
-def script(name: str) -> str:
-    """A script of this folder, such as `head_maps.js`. Raises `OSError` for one that there is not."""
-    return (_HERE / name).read_text(encoding="utf-8")
+def module() -> str:
+    """The ES module, with its style inside: it defines the element `<aotlens-heads>`."""
+    css = json.dumps((_HERE / "widget.css").read_text(encoding="utf-8"))
+    return f"const CSS = {css};\n" + (_HERE / "widget.js").read_text(encoding="utf-8")
