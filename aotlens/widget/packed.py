@@ -41,5 +41,9 @@ def compressed(data: bytes) -> str:
 
 def module() -> str:
     """The ES module, with its style inside: it defines the element `<aotlens-heads>`."""
-    css = json.dumps((_HERE / "widget.css").read_text(encoding="utf-8"))
-    return f"const CSS = {css};\n" + (_HERE / "widget.js").read_text(encoding="utf-8")
+    return f"const CSS = {json.dumps(style())};\n" + (_HERE / "widget.js").read_text(encoding="utf-8")
+
+
+def style() -> str:
+    """The style alone, for pages that draw parts of the widget without the element."""
+    return (_HERE / "widget.css").read_text(encoding="utf-8")

@@ -21,7 +21,7 @@ function unpack(bytes) {
 // The numbers of one prompt: `HeadMaps` of maps.py. Attention to position 0 has a scale of its own.
 class Maps {
   constructor(header, steps, visible) {
-    Object.assign(this, { ...header, n: header.positions, steps, visible, lines: new Map(), pictures: new Map() });
+    Object.assign(this, { ...header, n: header.positions, steps, visible, lines: new Map(), pictures: new Map(), margins: {} });
   }
 
   static of(bytes) {
@@ -120,9 +120,10 @@ class Heads extends EventTarget {
   }
 
   set(values) {
-    const news = Object.keys(values).filter((name) => JSON.stringify(this[name]) !== JSON.stringify(values[name]) || /maps|without/.test(name));
+    const isMaps = (value) => value instanceof Maps, same = (one, other) => one === other || (!isMaps(one) && !isMaps(other) && JSON.stringify(one) === JSON.stringify(other));
+    const changed = Object.keys(values).some((name) => !same(values[name], this[name]));
     Object.assign(this, values);
-    if (news.length) this.later();
+    if (changed) this.later();
   }
 
   later() {
@@ -131,6 +132,8 @@ class Heads extends EventTarget {
 
   draw() {
     this.frame = 0;
+    const { maps, head } = this;
+    if (maps && (head[0] >= maps.layers || head[1] >= maps.heads)) this.head = [0, 0]; // another model's
     for (const [box, part] of this.parts) {
       if (!box.isConnected) this.parts.delete(box);
       else part.draw();
@@ -162,6 +165,7 @@ class Heads extends EventTarget {
   }
 
   release() {
+    if (this.position === null && this.pointed === NOTHING) return;
     Object.assign(this, { position: null, cell: null, pointed: NOTHING });
     this.tell("lock");
   }
@@ -213,7 +217,7 @@ class Heads extends EventTarget {
 
   async exact() {
     const { maps, shownHead: head, shownPosition, pointed } = this, position = pointed.cell ? pointed.cell[0] : shownPosition;
-    if (!maps || position === null || this.line(maps, head, position)) return;
+    if (!maps || position === null || position >= maps.n || this.line(maps, head, position)) return;
     for (const each of [maps, this.without]) {
       const line = each && (await this.ask(each, head, position));
       if (line) each.lines.set([...head, position].join(), line);
@@ -524,15 +528,15 @@ function widest(names) {
 }
 
 class LargeMap {
-  constructor(box, heads, { of = () => heads.maps } = {}) {
+  constructor(box, heads) {
     const canvas = make("canvas", { className: "map", tabIndex: 0 }), tip = make("div", { className: "map-tip", hidden: true });
     canvas.setAttribute("role", "img");
     canvas.setAttribute("aria-label", "One head: queries down, keys across. Arrow keys move, Enter locks, Escape lets go, + and - zoom.");
     const said = make("p", { className: "said" });
     said.setAttribute("aria-live", "polite");
-    Object.assign(this, { box, heads, of, canvas, tip, said, window: null, drag: null, at: null });
+    Object.assign(this, { box, heads, canvas, tip, said, window: null, drag: null, at: null });
     box.replaceChildren(canvas, tip, said);
-    box.picture = (format) => this.file(format);
+    box.map = this;
     new ResizeObserver(() => heads.later()).observe(box);
     canvas.addEventListener("pointermove", (event) => this.move(event));
     canvas.addEventListener("pointerleave", () => {
@@ -550,6 +554,10 @@ class LargeMap {
     canvas.addEventListener("dblclick", () => this.zoom(null));
     canvas.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
     canvas.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  of() {
+    return this.heads.maps;
   }
 
   // The part of the map that is shown: its first query, first key and how many of each.
@@ -620,14 +628,18 @@ class LargeMap {
       Object.assign(canvas.style, { width: `${width}px`, height: `${height}px` });
       this.place = this.paint(new CanvasPen(canvas, width, height, window.devicePixelRatio || 1), width, height, maps);
     }
+    if (maps) box.dataset.head = heads.head.join(".");
+    else delete box.dataset.head;
     this.tell(maps);
   }
 
   // Draws into a pen, and gives the place of the map in it.
   paint(pen, width, height, maps, title = "") {
     const { heads } = this, [layer, head] = heads.head, { n } = maps, colours = maps.themes[heads.theme];
-    const [firstQuery, firstKey, span] = this.shown, cut = (text) => (text.length > 12 ? `${text.slice(0, 11)}…` : text);
-    const names = maps.tokens.map(cut), margin = (maps.margin ??= 24 + Math.ceil(widest(names))), left = margin, top = title ? 40 : 6, right = 62;
+    const small = width < 420, most = small ? 7 : 12; // beside another map there is room for short labels only
+    const [firstQuery, firstKey, span] = this.shown, cut = (text) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
+    const names = maps.tokens.map(cut), margin = (maps.margins[most] ??= (small ? 8 : 24) + Math.ceil(widest(names)));
+    const left = margin, top = title ? 40 : 6, right = small ? 44 : 62;
     let side = Math.max(40, Math.min(width - left - right, height - top - margin));
     if (4 * span <= side) side = Math.floor(side / span) * span; // entries of whole pixels, where that costs little room
     const unit = side / span, dense = unit * (window.devicePixelRatio || 1) < 1;
@@ -637,9 +649,9 @@ class LargeMap {
     pen.image(picture, [firstKey * scale, firstQuery * scale, span * scale], left, top, side);
     pen.rect(left - 0.5, top - 0.5, side + 1, side + 1, { stroke: colours.css.line });
     this.labels(pen, { left, top, side, unit, names, colours, span: [firstQuery, firstKey, span] });
-    pen.text("query: who looks", 8, top + side / 2, { fill: colours.css.quiet, align: "center", turned: true });
-    pen.text("key: where it looks", left + side / 2, top + side + margin - 8, { fill: colours.css.quiet, align: "center" });
-    this.bar(pen, maps, left + side + 10, top, side, colours);
+    if (!small) pen.text("query: who looks", 8, top + side / 2, { fill: colours.css.quiet, align: "center", turned: true });
+    if (!small) pen.text("key: where it looks", left + side / 2, top + side + margin - 8, { fill: colours.css.quiet, align: "center" });
+    this.bar(pen, maps, left + side + 10, top, side, colours, small ? "" : maps.quantity);
     const frame = (query, key, rows, columns, thick) => {
       const y = entry(query, firstQuery), x = entry(key, firstKey);
       const high = entry(query + rows, firstQuery) - y, wide = entry(key + columns, firstKey) - x;
@@ -669,7 +681,7 @@ class LargeMap {
     });
   }
 
-  bar(pen, maps, x, y, side, colours) {
+  bar(pen, maps, x, y, side, colours, title) {
     const [layer, head] = this.heads.head, most = maps.largest(layer, head, this.heads.hidesFirst), palette = maps.palette(this.heads.theme);
     const least = maps.signed ? -most : 0, first = maps.signed ? 1 : 0, steps = 64;
     for (let step = 0; step < steps; step++) {
@@ -683,7 +695,7 @@ class LargeMap {
       const place = y + side * (1 - (tick * gap - least) / (most - least));
       pen.text(String(Number((tick * gap).toPrecision(6))), x + 14, place, { size: 10, fill: colours.css.ink });
     }
-    pen.text(maps.quantity, x + 46, y + side / 2, { fill: colours.css.quiet, align: "center", turned: true });
+    pen.text(title, x + 46, y + side / 2, { fill: colours.css.quiet, align: "center", turned: true });
   }
 
   // In words, what is pointed at or locked: in the line below the map, and beside the pointer.

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+
+
+def unpacked(data: bytes) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """A header and its arrays, by the description at the head of packed.py."""
+    end = 4 + int.from_bytes(data[:4], "little")
+    header = json.loads(data[4:end])
+    ends = np.cumsum([end, *header["arrays"]])
+    return header, [np.frombuffer(data[a:b], np.uint8) for a, b in pairwise(ends)]
 
 
 def decoded(header: Mapping[str, Any], steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -4,23 +4,12 @@ from __future__ import annotations
 
 import base64
 import gzip
-import json
-from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
 
 from aotlens.widget import HeadMaps, pack, packed
-from tests.widget.decoded import decoded
-
-
-def read(data: bytes) -> tuple[dict[str, Any], list[np.ndarray]]:
-    """By the description at the head of packed.py."""
-    end = 4 + int.from_bytes(data[:4], "little")
-    header = json.loads(data[4:end])
-    ends = np.cumsum([end, *header["arrays"]])
-    return header, [np.frombuffer(data[a:b], np.uint8) for a, b in pairwise(ends)]
+from tests.widget.decoded import decoded, unpacked
 
 
 @pytest.mark.parametrize("signed", [False, True])
@@ -29,7 +18,7 @@ def test_values_come_back_to_half_a_step_of_their_own_scale(signed: bool):
     values[..., 0] *= 1000  # what drowns the rest of one scale does not drown it here
     visible = np.random.default_rng(1).random((3, 5, 5)) < 0.8
     maps = HeadMaps(values=values, str_tokens=list("ab cd"), visible=visible)
-    header, (steps, masks) = read(pack(maps.header, maps.arrays))
+    header, (steps, masks) = unpacked(pack(maps.header, maps.arrays))
     assert (masks.reshape(visible.shape) == visible).all() and header["masks"] == 3 and header["spaces"] == [2]
     assert header["signed"] is signed
     back, half = decoded(header, steps)
