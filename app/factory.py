@@ -48,7 +48,7 @@ def create_app(settings: Settings, core: Core | None = None, *, pages: Sequence[
         app.wiring.link(app, page.name, [entry for entry in page.browser if isinstance(entry, Link)])
         app.wiring.write_address(app, page.name, page.address, page.writes)
     components = checking.check(app)
-    early = [static.read(static.HERE / name) for name in static.EARLY]
+    early = static.early()
     styles, scripts = static.styles(pages), static.scripts(pages, app.wiring.script())
     static.serve(app.server, [*early, *styles, *scripts])
     app.set_index(early=static.tags(early), styles=static.tags(styles), scripts=static.tags(scripts))

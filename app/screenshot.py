@@ -21,8 +21,7 @@ from app.pages.heads.address import ADDRESS
 
 MAX_BYTES = 300 * 1024
 
-_READY = """() => document.getElementById("heads-grid-picture")?.naturalWidth > 0
-    && document.querySelector("#heads-map-graph .js-plotly-plot .heatmaplayer image")
+_READY = """() => document.querySelector("#heads-map-canvas[data-head]")
     && document.getElementById("heads-motifs-line").textContent"""
 
 

@@ -4,14 +4,17 @@
 
 Starts the app on a free port and opens its pages in Chromium:
 
+- a bare page of Dash with Mantine and one heat map, as a measure of this machine's speed;
 - the first load of the Heads page with nothing cached: bytes over the wire, and seconds to the first head's map;
+- at 251 tokens a head, a token, the direction and the ranking, with the map and with predictions in view: processor
+  time of the browser's main thread and of the server, and requests, until nothing more is asked for;
 - `novels-12l-mssa`, prompts never seen before of 128 tokens with the start token: from a click on Run to the picture of
-  all heads, decoded; `run_with_cache` of their patterns is timed in this process, alternating, and the ratio counts;
+  all heads; `run_with_cache` of their patterns is timed in this process, alternating, and the ratio counts;
 - a click on another head at 45 and at 251 tokens: to that head's map drawn, and the bytes of the answers;
 - a head switched off after another, 128 tokens, 2 and 12 layers: to the last head's map without them, from a new run;
 - Circuits on 2 and on 12 layers: from its link to the first map, and a click on another head to its map.
 
-Expected: a first load of 2.1 MB and 16 kB for a head at 251 tokens; some four minutes on a quiet machine, and many
+Expected: a first load of 0.9 MB and nothing for a head at 251 tokens; some four minutes on a quiet machine, and many
 times that on a busy one. Needs Chromium, like the browser tests.
 """
 
@@ -48,46 +51,62 @@ CLICK_TOKENS = (45, 251)
 #: Clicks that are not counted, before those that are.
 WARM_UP = 2
 # Ids of app/pages, seen from the browser.
-RUN, TEXT, PICTURE, CELLS, MAP = "heads-run", "heads-text", "heads-grid-picture", "heads-grid-cells", "heads-map-graph"
-MAP_OFF = "heads-map-off-graph"
-CIRCUIT_HEADS, CIRCUIT_MAP = "circuits-heads", "circuits-map-graph"
+RUN, TEXT, CELLS = "heads-run", "heads-text", "heads-grid-cells"
+CIRCUIT_HEADS = "circuits-heads"
 _WAIT_MS = 240_000
+#: After so many milliseconds without a request in flight a choice is answered.
+_QUIET_MS = 400
+
+# What is drawn, as expressions of JavaScript: another value is another picture.
+MAP = "document.getElementById('heads-map-canvas')?.dataset.head"
+MAP_OFF = "document.getElementById('heads-map-off-canvas')?.map?.maps?.key"
+ALL_HEADS = "document.getElementById('heads-map-canvas')?.map?.maps?.key"
+CIRCUIT_MAP = "document.querySelector('#circuits-map-graph .heatmaplayer image')?.href.baseVal"
 
 #: Fills the text, clicks, and resolves with the milliseconds until the grid shows another picture than before.
 _RUN = """
 ([text, run, box, picture, patience]) => new Promise((resolve, reject) => {
-    const area = document.getElementById(box), image = document.getElementById(picture);
+    const area = document.getElementById(box), look = new Function(`return ${picture}`), before = look();
     const set = Object.getOwnPropertyDescriptor(HTMLTextAreaElement.prototype, 'value').set;
     set.call(area, text);
     area.dispatchEvent(new Event('input', {bubbles: true}));
-    requestAnimationFrame(() => setTimeout(() => {
-        const before = image.src, started = performance.now();
-        const watch = new MutationObserver(async () => {
-            if (!image.src.startsWith('data:') || image.src === before) return;
-            watch.disconnect();
-            await image.decode();
-            requestAnimationFrame(() => resolve(performance.now() - started));
-        });
-        watch.observe(image, {attributes: true, attributeFilter: ['src']});
-        setTimeout(() => { watch.disconnect(); reject(new Error('no picture')); }, patience);
+    setTimeout(() => {
+        const started = performance.now(), watch = () => {
+            if (look() && look() !== before) resolve(performance.now() - started);
+            else if (performance.now() - started > patience) reject(new Error('no picture'));
+            else requestAnimationFrame(watch);
+        };
         document.getElementById(run).click();
-    }, 300));
+        watch();
+    }, 300);
 })
 """
-#: Clicks a head, and resolves with the milliseconds until the graph's heatmap has another picture than before.
+#: Clicks, and resolves with the milliseconds until another picture than before is drawn.
 _CLICK = """
-([button, graph, patience]) => new Promise((resolve, reject) => {
-    const picture = () => document.querySelector(`#${graph} .heatmaplayer image`)?.href.baseVal;
-    const before = picture(), started = performance.now();
-    const look = function () {
-        const now = picture();
-        if (now && now !== before) requestAnimationFrame(() => resolve(performance.now() - started));
+([button, picture, patience]) => new Promise((resolve, reject) => {
+    const look = new Function(`return ${picture}`), before = look(), started = performance.now();
+    const watch = () => {
+        if (look() && look() !== before) requestAnimationFrame(() => resolve(performance.now() - started));
         else if (performance.now() - started > patience) reject(new Error('no map'));
-        else requestAnimationFrame(look);
+        else requestAnimationFrame(watch);
     };
     document.querySelector(button).click();
-    look();
+    watch();
 })
+"""
+#: What somebody chooses on Heads, as an expression that clicks on it for the n-th time.
+CHOSEN = {
+    "head": "document.querySelectorAll('#heads-grid-cells .cell')[n % 48].click()",
+    "token": "document.querySelectorAll('#heads-strip .chip')[200 + n].click()",
+    "direction": "document.querySelector('#heads-direction input:not(:checked)').click()",
+    "ranking": "document.querySelectorAll('#heads-ranking button')[n % 48].click()",
+}
+_BARE = """
+import sys, dash, dash_mantine_components as dmc, numpy as np, plotly.graph_objects as go
+app = dash.Dash(serve_locally=True)
+figure = go.Figure(go.Heatmap(z=np.random.default_rng(0).random((45, 45), dtype=np.float32)))
+app.layout = dmc.MantineProvider(dash.dcc.Graph(figure=figure))
+app.run(port=int(sys.argv[1]))
 """
 
 
@@ -116,12 +135,14 @@ def served() -> Iterator[str]:
 
 
 @contextmanager
-def served_by() -> Iterator[tuple[str, int]]:
-    """The same, and the process's number."""
+def served_by(code: str | None = None) -> Iterator[tuple[str, int]]:
+    """The same, and the process's number; or what the Python in `code` serves at the port that it is given."""
     with closing(socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    process = subprocess.Popen([sys.executable, "-m", "app", "--port", str(port)], stdout=subprocess.DEVNULL)
+    what = ["-m", "app", "--port"] if code is None else ["-c", code]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": None if code is None else subprocess.DEVNULL}
+    process = subprocess.Popen([sys.executable, *what, str(port)], **quiet)
     address = f"http://127.0.0.1:{port}"
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
@@ -158,30 +179,107 @@ class Wire:
         return received
 
 
-def drawn(page: Page, graph: str) -> None:
-    page.wait_for_selector(f"#{graph} .heatmaplayer image", state="attached", timeout=_WAIT_MS)
+class Meter:
+    """What a tab and the server have spent since the last look."""
+
+    def __init__(self, page: Page, server: int) -> None:
+        self._page, self._server, self.requests, self._flying = page, server, 0, 0
+        self._session = page.context.new_cdp_session(page)
+        self._session.send("Performance.enable", {"timeDomain": "threadTicks"})
+        page.on("request", self._asked)
+        for ended in ("requestfinished", "requestfailed"):
+            page.on(ended, self._answered)
+
+    def _asked(self, request: Any) -> None:
+        self.requests += any(path in request.url for path in ("_dash-update-component", "/maps"))
+        self._flying += 1
+
+    def _answered(self, request: Any) -> None:
+        self._flying -= 1
+
+    def settle(self) -> None:
+        """Wait until nothing is asked for any more."""
+        quiet = 0
+        while quiet < _QUIET_MS:
+            self._page.wait_for_timeout(50)
+            quiet = 0 if self._flying > 0 else quiet + 50
+
+    def look(self) -> tuple[float, float, int]:
+        """Milliseconds of the main thread and of the server, and requests of callbacks and maps, so far."""
+        metrics = self._session.send("Performance.getMetrics")["metrics"]
+        main = next(each["value"] for each in metrics if each["name"] == "TaskDuration")
+        user, system = Path(f"/proc/{self._server}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
+        ticks = (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+        return 1000 * main, 1000 * ticks, self.requests
 
 
-def first_load(browser: Browser, address: str) -> dict[str, float]:
+def drawn(page: Page, picture: str) -> None:
+    page.wait_for_function(f"() => {picture}", timeout=_WAIT_MS)
+
+
+def bare_page(browser: Browser) -> dict[str, float]:
+    """What Dash, Mantine and plotly take by themselves."""
+    with served_by(_BARE) as (address, server):
+        page = browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
+        meter = Meter(page, server)
+        page.goto(address)
+        page.wait_for_selector(".heatmaplayer image", state="attached", timeout=_WAIT_MS)
+        meter.settle()
+        main = meter.look()[0]
+        page.context.close()
+    return {"bare_page_main_ms": main}
+
+
+def first_load(browser: Browser, address: str, server: int) -> dict[str, float]:
     """With nothing cached."""
     page = browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
-    wire, started = Wire(page), time.perf_counter()
-    page.goto(f"{address}/heads?checkpoint={LARGE}")
+    wire, meter, started = Wire(page), Meter(page, server), time.perf_counter()
+    own = meter.look()[1]
+    page.goto(f"{address}/heads?checkpoint={LARGE}", wait_until="commit")
     drawn(page, MAP)
-    seconds = time.perf_counter() - started
-    sizes = {"first_load_bytes": wire.take(page), "first_load_s": seconds}
+    seconds, at_map = time.perf_counter() - started, meter.look()
+    meter.settle()
+    whole = meter.look()
+    sizes = {
+        "first_load_bytes": wire.take(page), "first_load_s": seconds, "first_map_main_ms": at_map[0],
+        "first_load_main_ms": whole[0], "first_load_server_ms": whole[1] - own, "first_load_requests": whole[2],
+    }  # fmt: skip
     page.context.close()
     return sizes
+
+
+def choices(page: Page, address: str, server: int, model: AttentionOnlyTransformer, n: int) -> dict[str, float]:
+    """Choices on Heads at 251 tokens, with nothing that depends on them in view and with the predictions."""
+    figures: dict[str, float] = {}
+    text = quote(next(prompts(model, 1, CLICK_TOKENS[-1])))
+    for tab in ("map", "predictions"):
+        page.goto(f"{address}/heads?checkpoint={LARGE}&tab={tab}&text={text}")
+        page.wait_for_selector("#heads-ranking button", state="attached", timeout=_WAIT_MS)
+        drawn(page, ALL_HEADS)
+        meter = Meter(page, server)
+        for name, click in CHOSEN.items():
+            rows = []
+            for number in range(WARM_UP + n):
+                meter.settle()
+                before = meter.look()
+                page.evaluate(f"n => {click}", number)
+                meter.settle()
+                rows.append([after - first for first, after in zip(before, meter.look(), strict=True)])
+            main, own, requests = (list(column) for column in zip(*rows[WARM_UP:], strict=True))
+            label = f"{name}_with_{tab}"
+            figures |= spread(f"{label}_main_ms", main)
+            figures |= {f"{label}_server_ms": statistics.median(own), f"{label}_requests": max(requests)}
+    return figures
 
 
 def run_to_picture(page: Page, address: str, model: AttentionOnlyTransformer, count: int) -> dict[str, float]:
     """A click on Run, against `run_with_cache` of the same prompts."""
     page.goto(f"{address}/heads?checkpoint={LARGE}")
-    page.wait_for_selector(f'#{PICTURE}[src^="data:"]', timeout=_WAIT_MS)
+    drawn(page, MAP)
     names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(model.cfg.n_layers)]
     shown, computed = [], []
     for text in prompts(model, WARM_UP + count):
-        shown.append(page.evaluate(_RUN, [text, RUN, TEXT, PICTURE, _WAIT_MS]))
+        shown.append(page.evaluate(_RUN, [text, RUN, TEXT, ALL_HEADS, _WAIT_MS]))
         tokens = model.to_tokens(text)
         started = time.perf_counter()
         with torch.inference_mode():
@@ -264,7 +362,7 @@ def main(argv: list[str] | None = None) -> int:
 
     n_prompts, n_clicks = (5, 4) if arguments.quick else (arguments.prompts, arguments.clicks)
     model = aotlens.load(LARGE, device="cpu")
-    with served() as address, sync_playwright() as playwright:
+    with served_by() as (address, server), sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=browser_path, args=["--no-sandbox", "--no-proxy-server", "--disable-background-networking"]
         )
@@ -275,8 +373,10 @@ def main(argv: list[str] | None = None) -> int:
                 print(f"{name:44} {value:,.1f}", flush=True)
             figures.update(measured)
 
-        tell(first_load(browser, address))
+        tell(bare_page(browser))
+        tell(first_load(browser, address, server))
         page = browser.new_page(viewport={"width": 1440, "height": 900})
+        tell(choices(page, address, server, model, n_clicks))
         for n_tokens in CLICK_TOKENS:
             tell(head_clicks(page, address, model, n_tokens, n_clicks))
         tell(run_to_picture(page, address, model, n_prompts))

@@ -20,15 +20,12 @@ import statistics
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from benchmarks.app_latency import WARM_UP, served_by, spread
+from benchmarks.app_latency import WARM_UP, Meter, served_by, spread
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
-
-#: After so many milliseconds without a request in flight a choice is answered.
-_QUIET_MS = 400
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,40 +53,6 @@ CHOICES = {
     "Denoising: the seed": Choice(page="denoising", slider="#denoising-seed"),
     "In-context regression: the seed": Choice(page="regression", slider="#regression-seed"),
 }
-
-
-class Meter:
-    """What a tab and the server have spent since the last look."""
-
-    def __init__(self, page: Page, server: int) -> None:
-        self._page, self._server, self.requests, self._flying = page, server, 0, 0
-        self._session = page.context.new_cdp_session(page)
-        self._session.send("Performance.enable", {"timeDomain": "threadTicks"})
-        page.on("request", self._asked)
-        for ended in ("requestfinished", "requestfailed"):
-            page.on(ended, self._answered)
-
-    def _asked(self, request: Any) -> None:
-        self.requests += "_dash-update-component" in request.url
-        self._flying += 1
-
-    def _answered(self, request: Any) -> None:
-        self._flying -= 1
-
-    def settle(self) -> None:
-        """Wait until nothing is asked for any more."""
-        quiet = 0
-        while quiet < _QUIET_MS:
-            self._page.wait_for_timeout(50)
-            quiet = 0 if self._flying > 0 else quiet + 50
-
-    def look(self) -> tuple[float, float, int]:
-        """Milliseconds of the main thread and of the server, and requests of callbacks, so far."""
-        metrics = self._session.send("Performance.getMetrics")["metrics"]
-        main = next(each["value"] for each in metrics if each["name"] == "TaskDuration")
-        user, system = Path(f"/proc/{self._server}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
-        ticks = (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
-        return 1000 * main, 1000 * ticks, self.requests
 
 
 def measure(page: Page, address: str, server: int, choice: Choice, times: int) -> dict[str, float]:

@@ -36,6 +36,7 @@ ORDER = (
     ("patching", "denoise"),
     ("dynamics",),
     ("plots",),
+    ("widget",),
     ("views",),
     ("report", "notebook", "sweeps"),
     ("commands",),

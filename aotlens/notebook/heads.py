@@ -12,7 +12,6 @@ from __future__ import annotations
 import html
 import importlib.util
 import operator
-import uuid
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from jaxtyping import Shaped
@@ -22,7 +21,7 @@ from aotlens.conventions import Head, HeadLike, as_head
 from aotlens.heads import AttentionPatterns, attention_patterns
 from aotlens.models import require_ours
 from aotlens.plots import data_uri, sprite
-from aotlens.plots.page import HeadMaps, packed, script
+from aotlens.widget import HeadMaps, module, packed
 
 if TYPE_CHECKING:
     from aotlens.models import AttentionOnlyTransformer
@@ -30,16 +29,6 @@ if TYPE_CHECKING:
 
 #: Entries of all heads, at most: a byte each before they are packed.
 MAX_ENTRIES = 4_000_000
-_SCRIPTS = ("unpack.js", "theme.js", "head_maps.js")
-_DRAW = """
-const host = document.getElementById(NAME);
-if (!host || typeof DecompressionStream === "undefined") return;
-const { header, arrays } = await unpack(host.dataset.packed);
-const drawn = drawHeadMaps(host, header.css, header.maps, arrays[0], arrays[1], themeOfPage());
-drawn.place(header.place);
-whenThemeChanges(drawn.retheme);
-host.dataset.drawn = "yes";
-"""
 
 
 class HeadGrid:
@@ -76,7 +65,8 @@ class HeadGrid:
                 f"{MAX_ENTRIES:,}; give a shorter text."
             )
         names = patterns.str_tokens or tuple(f"#{number}" for number in patterns.tokens.tolist())
-        self.maps = HeadMaps(values=patterns.pattern, str_tokens=names, visible=patterns.visible)
+        ids = patterns.tokens.tolist() if patterns.str_tokens else ()
+        self.maps = HeadMaps(values=patterns.pattern, str_tokens=names, visible=patterns.visible, token_ids=ids)
         self.patterns = patterns
         self._text = prompt if isinstance(prompt, str) else None
         self._query: int | None = None
@@ -158,15 +148,12 @@ class HeadGrid:
 
     def _repr_html_(self) -> str:
         """A piece of HTML that stands on its own; two of them on one page know nothing of each other."""
-        name = f"aotlens-{uuid.uuid4().hex}"
         place = {"head": list(self.head), "query": self.query, "key": self.key}
-        header = {"maps": self.maps.header, "css": script("head_maps.css"), "place": place}
         picture = data_uri(sprite(self.maps.values, self.maps.visible))
-        code = "\n".join([*map(script, _SCRIPTS), _DRAW.replace("NAME", f'"{name}"')])
         return (
-            f'<div id="{name}" data-packed="{packed(header, self.maps.arrays)}">'
-            f'<img src="{picture}" alt="{html.escape(repr(self))}" style="max-width: 100%"></div>\n'
-            f"<script>(async () => {{\n{code}\n}})();</script>"
+            f'<aotlens-heads data-packed="{packed({**self.maps.header, "place": place}, self.maps.arrays)}">'
+            f'<img src="{picture}" alt="{html.escape(repr(self))}" style="max-width: 100%"></aotlens-heads>\n'
+            f'<script type="module">{module()}</script>'
         )
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:

@@ -3,25 +3,19 @@
 const bytes = (view) => new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
 
 function render({ model, el }) {
-  const box = document.createElement("div"), trouble = document.createElement("p");
-  let host = document.createElement("div"), drawn;
+  const trouble = document.createElement("p"), view = document.createElement("aotlens-heads");
   trouble.setAttribute("role", "alert");
-  box.append(...(model.get("text") === null ? [] : [lineForText(model)]), trouble, host);
-  el.append(box);
+  el.append(...(model.get("text") === null ? [] : [lineForText(model)]), trouble, view);
 
   function draw() {
-    drawn?.stop();
-    const fresh = document.createElement("div");
-    host.replaceWith(fresh);
-    host = fresh;
-    drawn = drawHeadMaps(host, model.get("css"), model.get("maps"), bytes(model.get("steps")), bytes(model.get("visible")), themeOfPage());
+    view.show(model.get("maps"), bytes(model.get("steps")), bytes(model.get("visible")));
     place();
-    host.addEventListener("heads", ({ detail: { layer, head, query, key, held } }) => {
-      tell({ head: [layer, head], query: held ? query : null, key: held ? key : null });
-    });
-    host.dataset.drawn = "yes";
   }
-  const place = () => drawn.place({ head: model.get("head"), query: model.get("query"), key: model.get("key") });
+  const place = () => view.place({ head: model.get("head"), query: model.get("query"), key: model.get("key") });
+  view.addEventListener("heads", ({ detail: { head, query, key, held } }) => {
+    const entry = held && query !== "";
+    tell({ head, query: entry ? query : null, key: entry && key !== "" ? key : null });
+  });
   function tell(said) {
     const changed = Object.entries(said).filter(([name, value]) => String(model.get(name)) !== String(value));
     for (const [name, value] of changed) model.set(name, value);
@@ -36,11 +30,8 @@ function render({ model, el }) {
   complain();
   const heard = { "change:edition": draw, "change:head": place, "change:query": place, "change:key": place, "change:trouble": complain };
   for (const [name, answer] of Object.entries(heard)) model.on(name, answer);
-  const stopTheme = whenThemeChanges((theme) => drawn.retheme(theme));
   return () => {
     for (const [name, answer] of Object.entries(heard)) model.off(name, answer);
-    stopTheme();
-    drawn.stop();
   };
 }
 

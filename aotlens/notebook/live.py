@@ -1,6 +1,6 @@
 """The live form of `show`: what is chosen and held in the browser is Python's to read and set. Needs anywidget.
 
-The maps are drawn by the script that reports and exported notebooks have, too (`aotlens.plots.page`); live.js ties it
+The maps are drawn by the script that reports and exported notebooks have, too (`aotlens.widget`); live.js ties it
 to Python. Entries travel as bytes, one each.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 import anywidget
 import traitlets
 
-from aotlens.plots.page import script
+from aotlens.widget import module
 
 _HERE = Path(__file__).parent
 
@@ -20,11 +20,10 @@ _HERE = Path(__file__).parent
 class LiveHeads(anywidget.AnyWidget):
     """What a `HeadGrid` shows, and what is said back from the browser."""
 
-    _esm = "\n".join([script("theme.js"), script("head_maps.js"), (_HERE / "live.js").read_text(encoding="utf-8")])
+    _esm = module() + (_HERE / "live.js").read_text(encoding="utf-8")
 
     maps = traitlets.Dict().tag(sync=True)
     """What is said of the entries: `HeadMaps.header`."""
-    css = traitlets.Unicode(script("head_maps.css")).tag(sync=True)
     steps = traitlets.Bytes().tag(sync=True)
     """`[layer, head, query, key]`, a byte an entry."""
     visible = traitlets.Bytes().tag(sync=True)

@@ -1,11 +1,11 @@
 // Draws the report's maps and figures, in the theme that the reader prefers.
 
 async function drawReport() {
-  const { header, arrays } = await unpack(document.getElementById("data").textContent);
-  const drawn = [...document.querySelectorAll("[data-maps]")].map((host) => {
+  const { header, arrays } = unpack(await inflate(document.getElementById("data").textContent));
+  for (const host of document.querySelectorAll("[data-maps]")) {
     const place = Number(host.dataset.maps);
-    return drawHeadMaps(host, header.css, header.maps[place], arrays[2 * place], arrays[2 * place + 1], themeOfPage());
-  });
+    host.show(header.maps[place], arrays[2 * place], arrays[2 * place + 1]);
+  }
   const places = [...document.querySelectorAll("[data-figure]")];
   if (places.length) {
     const code = new Blob([await inflate(document.getElementById("plotly").textContent)], { type: "text/javascript" });
@@ -17,7 +17,6 @@ async function drawReport() {
     URL.revokeObjectURL(address);
   }
   const draw = (theme) => {
-    for (const map of drawn) map.retheme(theme);
     return Promise.all(
       places.map((place) => {
         const { data, layout, height } = header.figures[Number(place.dataset.figure)][theme];

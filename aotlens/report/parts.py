@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from aotlens.plots import Theme
-from aotlens.plots.page import HeadMaps
+from aotlens.widget import HeadMaps
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

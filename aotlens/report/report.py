@@ -23,15 +23,14 @@ from aotlens.data import Corpus
 from aotlens.files import replacing_file
 from aotlens.plots import Theme
 from aotlens.plots.display import DISPLAY
-from aotlens.plots.page import compressed, packed, script
 from aotlens.report.parts import Figure, Maps, Part, Section, Text
 from aotlens.report.sections import SECTIONS
 from aotlens.report.subject import Subject
+from aotlens.widget import compressed, module, packed
 
 #: The largest file that is handed on.
 MAX_BYTES = 5_000_000
 _HERE = Path(__file__).parent
-_SCRIPTS = ("unpack.js", "theme.js", "head_maps.js")
 _THEMES: tuple[Theme, ...] = ("light", "dark")
 
 
@@ -128,13 +127,9 @@ def _render(report: Report) -> str:
         {theme: json.loads(figure.make(theme).to_json()) | {"height": figure.height} for theme in _THEMES}
         for figure in figures
     ]
-    header = {
-        "figures": drawn, "config": DISPLAY, "maps": [each.header for each in maps], "css": script("head_maps.css"),
-    }  # fmt: skip
+    header = {"figures": drawn, "config": DISPLAY, "maps": [each.header for each in maps]}
     data = packed(header, [array for each in maps for array in each.arrays])
-    code = "\n".join(
-        ["(() => {", '"use strict";', *map(script, _SCRIPTS), (_HERE / "page.js").read_text("utf-8"), "})();"]
-    )
+    code = module() + (_HERE / "page.js").read_text("utf-8")
     # Links, pictures and HTML of a stranger's card would be fetched, or run: they stay the text that they are.
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table").disable(["link", "image", "autolink"])
     environment = jinja2.Environment(

@@ -1,8 +1,8 @@
 """What a browser is sent, smaller: what everybody gets is compressed well and once, an answer to one question quickly.
 
 Scripts, styles and pages (GET) are the same for all, so each is compressed at a high quality and kept by its content.
-Answers (POST) are compressed at a low one. Brotli, or gzip for browsers that don't offer it: over plain HTTP, except
-from this machine itself, none does.
+Answers (POST, and maps of somebody's text) are compressed at a low one. Brotli, or gzip for browsers that don't offer
+it: over plain HTTP, except from this machine itself, none does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from app.core.settings import Settings
 
 #: Less than this is not worth a header.
 _LEAST_BYTES = 512
-_TEXT = re.compile(r"text/|application/(javascript|json)|image/(svg|x-icon)")
+_SHRINKS = re.compile(r"text/|application/(javascript|json|vnd\.aotlens)|image/(svg|x-icon)")
 #: Dash puts `.v4_4_1m1795333428.` into the names of most of its files, after which it says how long they may be kept.
 _KEPT_A_YEAR = re.compile(r"\bmax-age=31536000\b")
 
@@ -62,7 +62,7 @@ def compress(server: Flask, memory: Memory) -> None:
         if name is None:
             return response
         content, encoding = response.get_data(), ENCODINGS[name]
-        if request.method in ("GET", "HEAD"):
+        if request.method in ("GET", "HEAD") and not response.cache_control.no_store:
             digest = hashlib.sha256(content).digest()
             response.set_data(kept.get((name, digest), lambda: encoding.well(content)))
         else:
@@ -84,4 +84,4 @@ def warm_up(server: Flask, settings: Settings, path: str, *later: str) -> None:
 def _worth_it(response: Response) -> bool:
     if response.direct_passthrough or response.is_streamed or "Content-Encoding" in response.headers:
         return False
-    return _TEXT.match(response.mimetype or "") is not None and len(response.get_data()) >= _LEAST_BYTES
+    return _SHRINKS.match(response.mimetype or "") is not None and len(response.get_data()) >= _LEAST_BYTES

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from aotlens.plots import Theme, all_heads_maps, attention_map, sprite
+from aotlens.widget import HeadMaps, pack
 from app.core.errors import RequestError
 from app.core.inference import PromptResult
 
@@ -123,11 +124,31 @@ def head_line(
 
 def map_line(shown: np.ndarray, whose: dict[str, Any], position: int) -> dict[str, Any]:
     """The same of any map `[query, key]`, whose picture is `map_figure(shown, …, whose, …)`."""
+    row, column = (b64encode(part.astype("<f4").tobytes()).decode() for part in _row_and_column(shown, position))
+    return {**whose, "position": position, "row": row, "column": column}
+
+
+def _row_and_column(shown: np.ndarray, position: int) -> tuple[np.ndarray, np.ndarray]:
     if not 0 <= position < len(shown):
         raise RequestError(f"Position {position} isn't in this text of {len(shown)} tokens; choose one of the tokens.")
-    parts = {"row": shown[position], "column": shown[:, position]}
-    encoded = {name: b64encode(part.astype("<f4").tobytes()).decode() for name, part in parts.items()}
-    return {**whose, "position": position, **encoded}
+    return shown[position], shown[:, position]
+
+
+def packed_maps(result: PromptResult, view: View, off: str) -> bytes:
+    """All heads' maps in the arrays of the widget; `off` says in words which heads are off."""
+    patterns = result.patterns
+    maps = HeadMaps(
+        values=values(result, view), str_tokens=patterns.str_tokens, visible=patterns.visible,
+        token_ids=patterns.tokens.tolist(), quantity=QUANTITIES[view],
+        name=f"{result.checkpoint} · {off}" if off else result.checkpoint,
+    )  # fmt: skip
+    return pack({**maps.header, "key": result.key, "off": off}, maps.arrays)
+
+
+def line_bytes(result: PromptResult, layer: int, head: int, view: View, position: int) -> bytes:
+    """A token's row and column of a head's map, to the last bit: float32, NaN where a query sees nothing."""
+    shown = head_values(result, layer, head, view, hide_first=False)
+    return b"".join(part.astype("<f4").tobytes() for part in _row_and_column(shown, position))
 
 
 def grid_picture(result: PromptResult, view: View, hide_first: bool, theme: Theme) -> bytes:

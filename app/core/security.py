@@ -74,5 +74,7 @@ def secure(server: Flask, settings: Settings, script_hashes: Sequence[str]) -> N
             response.headers.setdefault(name, value)
         # Scripts and styles say themselves how long they keep; all else is somebody's texts and models.
         if "Cache-Control" not in response.headers:
-            response.headers["Cache-Control"] = "no-cache" if response.mimetype == "text/html" else "no-store"
+            # Chromium looks up the icon at each new address.
+            kept = {"text/html": "no-cache", "image/x-icon": "public, max-age=86400"}
+            response.headers["Cache-Control"] = kept.get(response.mimetype or "", "no-store")
         return response

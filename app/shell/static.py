@@ -14,6 +14,7 @@ from pathlib import Path
 
 from flask import Flask, Response, abort
 
+from aotlens.widget import module, style
 from app.shell.page import Page
 
 HERE = Path(__file__).with_name("static")
@@ -25,7 +26,7 @@ SCRIPTS = (
 )  # fmt: skip
 STYLES = ("shell.css",)
 
-_MIME = {".js": "text/javascript", ".css": "text/css"}
+_MIME = {".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,9 @@ class StaticFile:
 
     @property
     def tag(self) -> str:
-        """The HTML that loads it."""
+        """The HTML that loads it; a module is run as soon as it is there, without waiting for other scripts."""
+        if self.name.endswith(".mjs"):
+            return f'<script type="module" async src="{self.path}"></script>'
         if self.name.endswith(".css"):
             return f'<link rel="stylesheet" href="{self.path}">'
         return f'<script src="{self.path}"></script>'
@@ -60,9 +63,16 @@ def scripts(pages: Sequence[Page], wiring: str) -> list[StaticFile]:
     return [*(read(HERE / name) for name in SCRIPTS), *map(read, own), tied]
 
 
+def early() -> list[StaticFile]:
+    """What runs before anything is drawn: the theme, and the widget that draws maps of heads."""
+    return [*(read(HERE / name) for name in EARLY), StaticFile(name="widget.mjs", content=module().encode())]
+
+
 def styles(pages: Sequence[Page]) -> list[StaticFile]:
-    """The shell's, then the pages'."""
-    return [*(read(HERE / name) for name in STYLES), *(read(page.style) for page in pages if page.style is not None)]
+    """The widget's, the shell's, then the pages'."""
+    own = [page.style for page in pages if page.style is not None]
+    shared = StaticFile(name="widget.css", content=style().encode())
+    return [shared, *(read(HERE / name) for name in STYLES), *map(read, own)]
 
 
 def serve(server: Flask, files: Sequence[StaticFile]) -> None:

@@ -292,16 +292,23 @@ def settled(page: Page) -> None:
 
 
 def head_drawn(page: Page, title: str) -> None:
-    """Waits until the Heads page's large map is that head's: its title, the figure's data and its picture."""
+    """Waits until the Heads page's large map is that head's: its title and what is drawn."""
     page.wait_for_function(
-        """title => {
-            const meta = document.querySelector("#heads-map-graph .js-plotly-plot")?.layout?.meta;
-            return document.getElementById("heads-map-title")?.textContent === title
-                && meta && `Head ${meta.layer}.${meta.head}` === title
-                && document.querySelector("#heads-map-graph .heatmaplayer image");
-        }""",
+        """title => document.getElementById("heads-map-title")?.textContent === title
+            && `Head ${document.getElementById("heads-map-canvas")?.dataset.head}` === title""",
         arg=title,
     )
+
+
+def entry(page: Page, query: int, key: int) -> tuple[float, float]:
+    """Where an entry of the Heads page's large map is in the window."""
+    x, y = page.evaluate(
+        """([query, key]) => { const { canvas, place, shown } = document.getElementById("heads-map-canvas").map;
+            const { left, top } = canvas.getBoundingClientRect(), unit = place.side / shown[2];
+            return [left + place.left + (key + .5) * unit, top + place.top + (query + .5) * unit]; }""",
+        [query, key],
+    )
+    return x, y
 
 
 def pointed(page: Page, panel: str, query: int, key: int) -> Locator:

@@ -15,7 +15,6 @@ from app.core import compression
 from app.core.cache import Memory
 from app.core.compression import Encoding, compress, warm_up
 from app.shell.app import App
-from app.shell.graph import PLOTLY
 
 DECODE = {"br": brotli.decompress, "gzip": gzip.decompress, None: bytes}
 TEXT = b"The captain bowed to the captain. " * 100
@@ -84,11 +83,11 @@ def test_a_file_is_compressed_once_and_well_an_answer_quickly(server: Flask, mon
 
 
 def test_the_first_load_is_small_and_its_files_are_kept(app: App):
-    """Every file that the first page names, and plotly, which comes with the first graph."""
+    """Every file that the first page names; plotly comes with the first graph, and Heads has none."""
     client = app.server.test_client()
-    warm_up(app.server, app.core.settings, "/", PLOTLY)
+    warm_up(app.server, app.core.settings, "/")
     page = client.get("/", headers={"Host": "localhost"}).text
-    paths = dict.fromkeys(["/", PLOTLY, *re.findall(r'(?:src|href)="(/[^"]+)"', page)])
+    paths = dict.fromkeys(["/", *re.findall(r'(?:src|href)="(/[^"]+)"', page)])
     sizes = {}
     for path in paths:
         with client.get(path, headers={"Host": "localhost", "Accept-Encoding": "br"}) as answer:
@@ -98,4 +97,4 @@ def test_the_first_load_is_small_and_its_files_are_kept(app: App):
                 assert answer.headers["Cache-Control"] == "public, max-age=31536000, immutable", path
             elif path != "/" and "favicon" not in path:
                 assert "ETag" in answer.headers, path
-    assert sum(sizes.values()) <= 2_200_000, sizes
+    assert sum(sizes.values()) <= 900_000, sizes

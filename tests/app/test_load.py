@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import numpy as np
 import pytest
@@ -40,10 +41,9 @@ ROOT = Path(__file__).resolve().parents[2]
 N_USERS = 20
 TEXT = "the captain of a ship bowed and Mrs. Pendlebury smiled at her dear friend who had danced all evening"
 CHECKPOINTS = ("novels-2l-mhsa", "novels-6l-mhsa", "novels-1l-mhsa")
-#: One output of each callback that a user asks, in turn: a text, all heads, eight of them, and a logit's largest paths.
-PARTS = (
-    f"{ids.ANALYSIS}.data", f"{ids.GRID_PICTURE}.src", *8 * (f"{ids.MAP}-graph.figure",), f"{paths.SHOWN}.data",
-)  # fmt: skip
+#: What a user asks, in turn, a callback by one of its outputs: a text, all heads, lines of eight of them, and a logit's
+#: largest paths.
+PARTS = (f"{ids.ANALYSIS}.data", "/maps", *8 * ("/maps/line",), f"{paths.SHOWN}.data")
 
 
 @dataclass
@@ -109,9 +109,12 @@ def load(port: int, pid: int, app: App, count: int, words: range) -> Load:
             for part in PARTS:
                 values[ids.HEAD] = [0, drawn.randrange(4)]
                 begun = time.perf_counter()
-                client.request(
-                    "POST", "/_dash-update-component", request(app, part, values), {"Content-Type": "application/json"}
-                )
+                if part.startswith("/maps"):
+                    layer, head = values[ids.HEAD]
+                    client.request("GET", f"{part}?{urlencode({**prompt, 'head': f'{layer}.{head}', 'position': 1})}")
+                else:
+                    kind = {"Content-Type": "application/json"}
+                    client.request("POST", "/_dash-update-component", request(app, part, values), kind)
                 answer = client.getresponse()
                 content = answer.read()
                 if answer.status == 200 and part == PARTS[0]:

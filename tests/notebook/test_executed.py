@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.notebook.executed import PLOTLY, WIDGET, as_page, execute
 
@@ -72,14 +73,14 @@ def test_exported_it_is_drawn_without_a_network_and_hover_and_lock_work(page: Pa
     maps = page.locator("[data-drawn]").first
     held = {name: maps.get_attribute(f"data-{name}") for name in ("head", "query", "key", "held")}
     assert held == {"head": "1.2", "query": "7", "key": "3", "held": "true"}, "what Python held"
-    token = maps.locator(".token").nth(4)
-    token.click()
-    assert maps.get_attribute("data-query") == "4" and re.search(r"\(4\) looks at", maps.locator(".said").inner_text())
-    maps.locator(".token").nth(6).hover()
+    maps.locator(".chip").nth(4).click()
+    expect(maps).to_have_attribute("data-query", "4")
+    expect(maps.locator(".said")).to_contain_text("(4) looks at")
+    maps.locator(".chip").nth(6).hover()
     assert maps.get_attribute("data-query") == "4"
     page.keyboard.press("Escape")
-    maps.locator(".token").nth(8).hover()
-    assert maps.get_attribute("data-query") == "8"
+    maps.locator(".chip").nth(8).hover()
+    expect(maps).to_have_attribute("data-query", "8")
     other = page.locator("[data-drawn]").nth(1)
     assert other.get_attribute("data-query") == "" and page.locator("b").count() == 0
 

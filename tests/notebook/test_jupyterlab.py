@@ -107,9 +107,9 @@ def test_what_is_clicked_is_pythons_and_the_other_way_round(page: Page) -> None:
     maps = page.locator("[data-drawn=yes]")
     maps.wait_for()
     assert maps.get_attribute("data-head") == "1.0" and page.locator("b").count() == 0
-    maps.locator(".token").nth(4).click()
-    maps.locator("canvas.grid").press("ArrowUp")
-    maps.locator("canvas.grid").press("ArrowRight")
+    maps.locator(".chip").nth(4).click()
+    maps.locator(".cell-chosen").press("ArrowUp")
+    maps.locator(".cell-chosen").press("ArrowRight")
     said = run_cell(page, 1)
     said.get_by_text(f"said: (0, 1) 4 None {TEXT}").wait_for()
     assert page.locator(".jp-CodeCell").count() == len(CELLS), "arrow keys were the maps', not JupyterLab's"
@@ -122,7 +122,7 @@ def test_what_is_clicked_is_pythons_and_the_other_way_round(page: Page) -> None:
     line.fill("a cat")
     line.press("Enter")
     page.wait_for_function(
-        "() => document.querySelector('[data-drawn]').shadowRoot.querySelectorAll('.token').length === 6"
+        "() => document.querySelector('[data-drawn]').shadowRoot.querySelectorAll('.chip').length === 6"
     )
     run_cell(page, 1)
     said.get_by_text("said: (0, 2) None None a cat").wait_for()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
+from playwright.sync_api import expect
 
 import aotlens
 from aotlens.checkpoints import CheckpointInfo, save_checkpoint
@@ -22,6 +23,7 @@ from aotlens.heads import attention_patterns
 from aotlens.report import MAX_BYTES, SECTIONS, Report, Section, Text, make_report
 from tests.messages import refused, says
 from tests.small_models import SMALL, maker, small_tokenizer
+from tests.widget.decoded import decoded
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -85,11 +87,9 @@ def test_its_maps_are_the_models_to_half_a_step(html: str) -> None:
     (maps,) = header["maps"]
     text = "the cat " + EVIL[:24]
     patterns = attention_patterns(trained(), text)
-    shape = patterns.pattern.shape
-    steps = np.frombuffer(arrays, dtype=np.uint8)[: int(np.prod(shape))].reshape(shape)
-    tops = np.array(maps["tops"]).reshape(shape[:2])[..., None, None]
-    assert (tops[..., 0, 0] == patterns.pattern.max((-2, -1))).all()
-    assert (np.abs(steps / 255 * tops - patterns.pattern) <= tops / 510 + 1e-6).all()
+    steps = np.frombuffer(arrays, dtype=np.uint8)[: patterns.pattern.size]
+    values, half = decoded(maps, steps)
+    assert (np.abs(values - patterns.pattern) <= half).all()
     assert "".join(maps["tokens"][1:]) == text.replace(" ", "·")
 
 
@@ -196,11 +196,10 @@ def test_images_that_are_given_are_shown_as_the_model_sees_them(tmp_path: Path) 
     assert Image.open(io.BytesIO(b64decode(wide["strip"]["picture"].partition(",")[2]))).size == (28, 28)
 
     patterns = attention_patterns(model, torch.from_numpy(square)[None])
-    n_bytes, shape = patterns.pattern.size, patterns.pattern.shape
+    n_bytes = patterns.pattern.size
     second = arrays[n_bytes + 17 * 17 :]  # behind the first image's maps and mask
-    steps = np.frombuffer(second, dtype=np.uint8)[:n_bytes].reshape(shape)
-    tops = patterns.pattern.max((-2, -1), keepdims=True)
-    assert (np.abs(steps / 255 * tops - patterns.pattern) <= tops / 510 + 1e-6).all()
+    values, half = decoded(own, np.frombuffer(second, dtype=np.uint8)[:n_bytes])
+    assert (np.abs(values - patterns.pattern) <= half).all()
     with torch.no_grad():
         shares = model(torch.from_numpy(square)[None])[0].softmax(-1)
     name = model.image_processor.classes[int(shares.argmax())]
@@ -281,35 +280,39 @@ def page(chromium: Browser, file: Path) -> Iterator[Page]:
     assert trouble == []
 
 
-def test_hover_is_linked_and_a_click_holds(page: Page) -> None:
+def test_hover_is_linked_and_a_click_locks(page: Page) -> None:
     host, said = page.locator(".maps"), page.locator(".said")
-    page.locator(".token").nth(7).hover()
-    assert "(7) looks at" in said.inner_text() and host.get_attribute("data-query") == "7"
+    page.locator(".chip").nth(7).hover()
+    expect(said).to_contain_text("(7) looks at")
+    expect(host).to_have_attribute("data-query", "7")
     large = page.locator("canvas.map")
-    large.hover(position={"x": 250, "y": 400})
+    large.hover(position={"x": 150, "y": 350})
+    expect(said).to_contain_text("→")
     query, key = host.get_attribute("data-query"), host.get_attribute("data-key")
     assert query not in ("", "7") and key != ""
     assert re.search(rf"\({query}\) → .*\({key}\), attention \d", said.inner_text())
-    assert page.locator(".token.query").get_attribute("data-position") == query
-    large.click(position={"x": 250, "y": 400})
-    page.locator(".token").nth(3).hover()
-    assert host.get_attribute("data-held") == "true" and host.get_attribute("data-query") == query
+    assert page.locator(".chip-here").get_attribute("data-position") == query
+    large.click(position={"x": 150, "y": 350})
+    page.locator(".chip").nth(3).hover()
+    expect(host).to_have_attribute("data-held", "true")
+    assert host.get_attribute("data-query") == query
     page.keyboard.press("Escape")
-    assert host.get_attribute("data-held") == "false"
+    expect(host).to_have_attribute("data-held", "false")
 
 
 def test_a_head_is_chosen_by_click_and_by_key_and_the_first_key_left_out(page: Page) -> None:
-    host, grid = page.locator(".maps"), page.locator("canvas.grid")
-    grid.click(position={"x": 40, "y": 40})
-    assert host.get_attribute("data-head") == "0.0"
-    grid.press("ArrowRight")
-    grid.press("ArrowDown")
-    assert host.get_attribute("data-head") == "1.1"
-    page.locator(".token").nth(9).hover()
-    assert "<|endoftext|> (0)" in page.locator(".said").inner_text()
-    page.locator("input[type=checkbox]").check()
-    page.locator(".token").nth(9).hover()
-    assert "(0)" not in page.locator(".said").inner_text()
+    host, grid = page.locator(".maps"), page.locator(".cell")
+    grid.nth(0).click()
+    expect(host).to_have_attribute("data-head", "0.0")
+    grid.nth(0).press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    expect(host).to_have_attribute("data-head", "1.1")
+    page.locator(".chip").nth(9).hover()
+    expect(page.locator(".said")).to_contain_text("<|endoftext|> (0)")
+    page.locator("input[type=checkbox]").first.check()
+    page.locator(".chip").nth(9).hover()
+    expect(page.locator(".said")).to_contain_text("(9) looks at")
+    expect(page.locator(".said")).not_to_contain_text("(0)")
 
 
 def test_no_figure_offers_to_be_sent_to_a_cloud(page: Page) -> None:

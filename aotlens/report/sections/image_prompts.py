@@ -9,9 +9,9 @@ from torch import Tensor
 from aotlens.data.images import open_images
 from aotlens.heads.patterns import patterns_and_logits
 from aotlens.plots import data_uri, picture
-from aotlens.plots.page import Strip
 from aotlens.report.sections.prompt import MAX_MAP_BYTES, Prompt
 from aotlens.report.subject import Subject, require_images
+from aotlens.widget import Strip
 
 #: Classes that the model names for an image, at most.
 N_CLASSES = 3

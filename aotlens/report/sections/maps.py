@@ -11,11 +11,11 @@ from aotlens.data.windows import probe_start
 from aotlens.evaluate.regression import points_of, require_regression
 from aotlens.heads import attention_patterns
 from aotlens.heads.reader import HeadReader
-from aotlens.plots.page import HeadMaps
 from aotlens.report.parts import Maps, Part, Text
 from aotlens.report.sections.image_prompts import image_prompts
 from aotlens.report.sections.prompt import MAX_MAP_BYTES, Prompt
 from aotlens.report.subject import Subject
+from aotlens.widget import HeadMaps
 
 #: Positions of a prompt that nobody chose, at most.
 N_POSITIONS = 48

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
-from aotlens.plots.page import Strip
+from aotlens.widget import Strip
 
 #: Bytes of all heads' maps on all prompts, at most, so that the file stays within its 5 MB.
 MAX_MAP_BYTES = 1_600_000

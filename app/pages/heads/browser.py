@@ -1,11 +1,11 @@
-"""What the Heads page does in the browser (heads.js): shade, mark, lock, link to a head's circuits and paths."""
+"""What the Heads page does in the browser (heads.js): draw maps, mark, lock, link to a head's circuits and paths."""
 
 from __future__ import annotations
 
 from app.pages.heads.ids import ids
 from app.shell import ids as shell
 from app.shell.browser import Browser, Link
-from app.shell.props import inside, props, stores, values
+from app.shell.props import children, inside, props, stores, values
 
 _PROMPT = inside(ids.PROMPT, "checkpoint", "text")
 _CELL = {"cell": (ids.CELL, "data.cell"), "against": (ids.CELL, "data.against")}
@@ -28,10 +28,18 @@ BROWSER = (
     Browser(
         "show",
         inputs=stores(analysis=ids.ANALYSIS, head=ids.HEAD, position=ids.POSITION, locked=ids.CELL)
-        | stores(strip=shell.drawn(ids.STRIP), cells=shell.drawn(ids.GRID_CELLS))
         | values(direction=ids.DIRECTION, tab=ids.TABS)
+        | props("checked", hide=ids.HIDE_FIRST)
         | SWITCHED,
-        outputs=stores(predicted=ids.PREDICTED, run=ids.RUN_OF, why=ids.WHY_OF) | props("className", line=ids.OFF_LINE),
+        outputs=stores(predicted=ids.PREDICTED, run=ids.RUN_OF, why=ids.WHY_OF)
+        | props("className", line=ids.OFF_LINE)
+        | children(title=shell.title(ids.MAP), off_title=shell.title(ids.MAP_OFF)),
+    ),
+    # Beside the callback of the text and not after it, so that the maps come one round trip sooner.
+    Browser(
+        "askMaps",
+        inputs=stores(prompt=ids.PROMPT) | values(view=ids.VIEW) | SWITCHED,
+        outputs=stores(maps=ids.MAPS_OF),
     ),
     Browser("showMotifs", inputs=stores(motifs=ids.MOTIFS) | values(rank=ids.RANK)),
     Browser(
@@ -39,12 +47,6 @@ BROWSER = (
         inputs=stores(whole=shell.drawn(ids.LOSSES_WHOLE), change=shell.drawn(ids.LOSSES_CHANGE)),
     ),
     Browser("showWhy", inputs=stores(lines=shell.drawn(ids.WHY_LINES))),
-    Browser(
-        "lockFromMap",
-        inputs=props("clickData", click=shell.graph(ids.MAP)),
-        state=values(direction=ids.DIRECTION),
-        at_first=False,
-    ),
     Browser("switchAllOn", inputs=props("n_clicks", clicks=ids.ALL_ON), outputs=stores(off=ids.OFF), at_first=False),
     Link(
         "atlas",

@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, cast
 
 from dash import no_update
 from dash.exceptions import PreventUpdate
 
-from aotlens.checkpoints import CheckpointError
-from aotlens.plots import Theme, data_uri
 from app.core import Core, head_maps
 from app.core.errors import RequestError
 from app.core.files import File
 from app.core.head_maps import View
 from app.core.switches import How
-from app.pages.heads import continuing, files, off_callbacks, why
+from app.pages.heads import continuing, files, maps, off_callbacks, why
 from app.pages.heads.asking import ask, ask_without, there
 from app.pages.heads.browser import SWITCHED
-from app.pages.heads.head_grid import grid_style, head_cells, motif_labels
 from app.pages.heads.ids import ids
+from app.pages.heads.motif_labels import motif_labels
 from app.pages.heads.predictions import predictions_table
 from app.pages.heads.service import Continuations
 from app.shell import ids as shell
 from app.shell.app import App
 from app.shell.callbacks import Answer, guarded
-from app.shell.head_map import tell_lines
 from app.shell.panel import about
 from app.shell.props import children, props, stores, values
 from app.shell.sharing import save_files, save_pictures, submit_text, when_seen
-from app.shell.token_strip import token_strip
 
 EXPLAIN_MAP: dict[View, list[Any]] = {
     "attention": about(
@@ -59,6 +54,7 @@ def register(app: App, core: Core, service: Continuations) -> None:
     """The page's callbacks."""
     submit_text(app, prompt=ids.PROMPT, text=ids.TEXT, example=ids.EXAMPLE, checkpoint=ids.CHECKPOINT, run=ids.RUN)
     when_seen(app, ids.PREDICTED, (ids.NEXT,))
+    maps.register(app, core)
     _register_prompt(app, core)
     _register_views(app, core)
     _register_files(app, core)
@@ -74,10 +70,8 @@ def _register_prompt(app: App, core: Core) -> None:
         inputs=stores(prompt=ids.PROMPT),
         state=stores(shown=ids.ANALYSIS, head=ids.HEAD, position=ids.POSITION, off=ids.OFF, locked=ids.CELL),
         output=stores(analysis=ids.ANALYSIS, head=ids.HEAD, position=ids.POSITION, off=ids.OFF, locked=ids.CELL)
-        | stores(strip=shell.drawn(ids.STRIP), cells=shell.drawn(ids.GRID_CELLS))
-        | children(count=ids.COUNT)
-        | props("style", style=ids.GRID_BOX),
-        empty={"style": {}, "head": no_update, "off": no_update, "locked": no_update},
+        | children(count=ids.COUNT),
+        empty={"head": no_update, "off": no_update, "locked": no_update},
     )
     def analyse(
         prompt: dict[str, Any], shown: dict[str, Any] | None, head: Any, position: Any, off: Any, locked: Any
@@ -87,76 +81,23 @@ def _register_prompt(app: App, core: Core) -> None:
         shape, tokens = [patterns.n_layers, patterns.n_heads], patterns.tokens.tolist()
         same_text = shown is None or shown["tokens"] == tokens
         limit = core.inference.token_limit(core.catalog.load(result.checkpoint))
-        answer = {
+        return {
             "analysis": {"key": result.key, "layers": shape[0], "heads": shape[1], "tokens": tokens},
-            "strip": token_strip(tokens, patterns.str_tokens),
             "head": _within(head, shape),
             "off": [list(one) for one in there(off, shape)],
             "position": position if same_text and position is not None and position < patterns.n_pos else None,
             "locked": locked if same_text else {"cell": None, "against": None},
             "count": f"{patterns.n_pos} of at most {limit} tokens",
         }
-        if shown is not None and [shown["layers"], shown["heads"]] == shape:
-            return answer
-        return {**answer, "cells": head_cells(*shape), "style": grid_style(*shape)}
-
-    # Beside `analyse` and not after it, so that the picture comes one round trip sooner; the text runs once for both.
-    @guarded(
-        app,
-        panel=ids.GRID,
-        inputs=stores(prompt=ids.PROMPT, theme=shell.THEME)
-        | values(view=ids.VIEW)
-        | props("checked", hide_first=ids.HIDE_FIRST)
-        | SWITCHED,
-        output=props("src", picture=ids.GRID_PICTURE) | props("alt", says=ids.GRID_PICTURE),
-        empty={"picture": "", "says": ""},
-    )
-    def draw_grid(
-        prompt: dict[str, Any], view: View, hide_first: bool, theme: Theme, off: Any, how: How, corpus: str | None
-    ) -> Answer:
-        try:
-            ask(core, prompt)
-        except (RequestError, CheckpointError):
-            return None  # said beside the text
-        result = ask_without(core, prompt, off, how, corpus)
-        heads = f"{result.patterns.n_layers} layers × {result.patterns.n_heads} heads"
-        return {
-            "picture": data_uri(head_maps.grid_picture(result, view, hide_first, theme)),
-            "says": f"Maps of {head_maps.QUANTITIES[view]} of {heads}",
-        }
 
 
 def _register_views(app: App, core: Core) -> None:
     @guarded(
-        app,
-        panel=ids.MAP,
-        inputs=stores(shown=ids.ANALYSIS, head=ids.HEAD, theme=shell.THEME)
-        | values(view=ids.VIEW)
-        | props("checked", hide_first=ids.HIDE_FIRST)
-        | SWITCHED,
-        state=stores(prompt=ids.PROMPT, position=ids.POSITION),
-        parts=("figure", "title", "explanation"),
-        output=off_callbacks.MAP_WITHOUT,
-        empty={"title": "One head", "explanation": no_update, "off_title": "Without"},
-    )
-    def draw_head(
-        shown: Any, head: list[int] | None, view: View, hide_first: bool, theme: Theme, prompt: dict[str, Any],
-        position: int | None, off: Any, how: How, corpus: str | None,
-    ) -> Answer:  # fmt: skip
-        if shown is None or head is None:
-            return None
-        result, drawn = ask(core, prompt), (*whole_head(head), view, hide_first)
-        figure = head_maps.head_figure(result, *drawn, theme, levels=True)
-        if position is not None and position < result.patterns.n_pos:
-            # The locked token's numbers come with the picture: a click asks once.
-            figure.layout.meta = {**figure.layout.meta, "line": head_maps.head_line(result, *drawn, int(position))}
-        answer = {"figure": figure, "title": f"Head {head[0]}.{head[1]}", "explanation": EXPLAIN_MAP[view]}
-        return answer | off_callbacks.map_without(
-            core, prompt, off, how, corpus, whole_head(head), view, hide_first, theme
-        )
-
-    # For the token that is pointed at, among the tokens or in the map, or locked.
-    tell_lines(app, ids.MAP, partial(ask, core), stores(prompt=ids.PROMPT))
+        app, panel=ids.MAP, inputs=values(view=ids.VIEW), parts=("explanation",), empty={"explanation": no_update},
+        at_first=False,
+    )  # fmt: skip
+    def explain(view: View) -> Answer:
+        return {"explanation": EXPLAIN_MAP[view]}
 
     @guarded(
         app,
@@ -181,13 +122,16 @@ def _register_views(app: App, core: Core) -> None:
         inputs=stores(wanted=shell.seen(ids.NEXT)),
         state=stores(prompt=ids.PROMPT),
         parts=("body",),
+        output=off_callbacks.PREDICTED_WITHOUT,
+        empty={"off_title": "Without"},
     )
     def predict(wanted: Any, prompt: dict[str, Any]) -> Answer:
         if wanted is None:
             return None
         result = ask(core, prompt)
         predictions = core.inference.predictions(prompt["checkpoint"], prompt["text"], wanted["position"])
-        return {"body": predictions_table(predictions, result.patterns.str_tokens[predictions.position])}
+        body = predictions_table(predictions, result.patterns.str_tokens[predictions.position])
+        return {"body": body} | off_callbacks.predicted_without(core, prompt, wanted)
 
 
 def _register_files(app: App, core: Core) -> None:

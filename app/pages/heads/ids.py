@@ -6,9 +6,10 @@ from app.shell.ids import Ids
 
 ids = Ids(
     "heads",
-    "checkpoint example text run count view direction hide-first prompt-panel tokens strip grid grid-picture",
-    "grid-box grid-cells map motifs-line columns next open-circuits open-paths open-atlas open-compare rank tabs",
-    "ranking how corpus off-line all-on map-off next-off losses losses-whole losses-change losses-change-heading",
+    "checkpoint example text run count view direction hide-first prompt-panel tokens strip grid grid-cells map",
+    "map-canvas motifs-line columns next open-circuits open-paths open-atlas open-compare rank tabs ranking how",
+    "corpus off-line all-on map-off map-off-canvas next-off losses losses-whole losses-change",
+    "losses-change-heading",
     "why why-lines why-button",
     "continue new temperature top-k seed stop",
     "prompt",  # store: {checkpoint, text}, as submitted
@@ -20,5 +21,6 @@ ids = Ids(
     "motifs",  # store: {checkpoint, badges and sentences by "layer.head", scores by motif}
     "predicted",  # store: {key, position, off, how, corpus} of the predictions that are wanted, or None
     "run-of",  # store: {key, off, how, corpus} of what runs; None when nothing is shown
+    "maps-of",  # store: stays empty; what asks for maps is called at first because it has an output
     "off",  # store: [[layer, head], …] of the heads that are switched off
 )

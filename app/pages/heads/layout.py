@@ -12,14 +12,13 @@ from app.core.examples import EXAMPLES
 from app.pages.heads.address import HeadsState
 from app.pages.heads.callbacks import EXPLAIN_MAP
 from app.pages.heads.continuing import continue_panel
-from app.pages.heads.head_grid import head_grid
 from app.pages.heads.ids import ids
 from app.pages.heads.off_callbacks import how_options
 from app.pages.heads.why import why_button, why_panel
 from app.shell import ids as shell
 from app.shell.controls import link_button, switch_of
 from app.shell.drawn import drawn
-from app.shell.head_map import head_map
+from app.shell.graph import PLOTLY
 from app.shell.panel import about, panel, tabs
 from app.shell.prompt import checkpoint_choice, text_form
 
@@ -35,8 +34,8 @@ _EXPLAIN_GRID = about(
     "Row = layer, column = head; in each map, queries go down and keys across. A vertical stripe is one token that "
     "many attend to, a diagonal is a fixed distance back. Each map has its own colour scale, up to its largest value. "
     "Click one, or move with the arrow keys. Badges name a head's strongest motif, and heads are ranked by the motif "
-    "that you choose: mean attention to its keys on repeated random tokens. The best five are numbered in the picture, "
-    "where they score at least 0.1. The corner of a map (or x) switches its head off: what is shown then is of a run "
+    "that you choose: mean attention to its keys on repeated random tokens. The best five are numbered, where they are "
+    "at least 0.1. The corner beside a map's name (or the key x) switches its head off: what is shown then is of a run "
     "without it. Means and other outputs are those of the head on 32 windows of a corpus, as long as this text.",
     source="Induction heads: In-context Learning and Induction Heads (Olsson et al. 2022)",
 )
@@ -70,6 +69,7 @@ def layout(core: Core, service: None, state: HeadsState) -> html.Div:
             dcc.Store(id=ids.WHY_OF),
             dcc.Store(id=ids.OFF, data=state.off),
             dcc.Store(id=ids.RUN_OF),
+            dcc.Store(id=ids.MAPS_OF),
             _prompt_panel(core, checkpoint, text),
             html.Div(
                 [
@@ -113,7 +113,7 @@ def _prompt_panel(core: Core, checkpoint: str | None, text: str) -> html.Section
 def _tokens_panel(state: HeadsState) -> html.Section:
     directions = {"to": "where it attends", "from": "who attends to it"}
     direction = switch_of(ids.DIRECTION, "What the shading of tokens shows", state.direction, directions)
-    strip = drawn(ids.STRIP, "strip", "Tokens")
+    strip = html.Div(id=ids.STRIP, className="strip", role="group", **{"aria-label": "Tokens"})
     return panel(ids.TOKENS, "Tokens", _EXPLAIN_TOKENS, strip, controls=direction)
 
 
@@ -177,17 +177,18 @@ def _grid_panel(core: Core, state: HeadsState) -> html.Section:
         id=ids.RANK, label="Heads ranked by", data=[state.rank], value=state.rank, allowDeselect=False, size="xs",
     )  # fmt: skip
     ranking = html.Div(id=ids.RANKING, className="ranking", role="group", **{"aria-label": "Heads, best first"})
+    grid = html.Div(id=ids.GRID_CELLS, className="grid", role="group", **{"aria-label": "Heads"})
     content = [
         _off_line(core, state),
-        html.Div([head_grid(), html.Div([rank, ranking], className="ranked")], className="grid-row"),
-        html.Div(dcc.Store(id=shell.paper(ids.GRID)), className="paper-figure"),
+        html.Div([grid, html.Div([rank, ranking], className="ranked")], className="grid-row"),
+        html.Div(dcc.Store(id=shell.paper(ids.GRID)), className="paper-figure", **{"data-plotly": PLOTLY}),
     ]
     exports = ("png", "svg", "npz", "python")
     return panel(ids.GRID, "All heads", _EXPLAIN_GRID, content, controls=controls, exports=exports)
 
 
 def _map_panel(core: Core) -> html.Section:
-    content = [html.P(id=ids.MOTIFS_LINE, className="motifs"), *head_map(ids.MAP, "graph-map")]
+    content = [html.P(id=ids.MOTIFS_LINE, className="motifs"), html.Div(id=ids.MAP_CANVAS, className="large")]
     explanation = EXPLAIN_MAP["attention"]
     links = [
         why_button(),
@@ -201,5 +202,8 @@ def _map_panel(core: Core) -> html.Section:
 
 
 def _map_off_panel() -> html.Section:
-    content = [html.P(id=shell.caption(ids.MAP_OFF), className="motifs"), *head_map(ids.MAP_OFF, "graph-map")]
+    content = [
+        html.P(id=shell.caption(ids.MAP_OFF), className="motifs"),
+        html.Div(id=ids.MAP_OFF_CANVAS, className="large"),
+    ]
     return panel(ids.MAP_OFF, "Without", "", content, exports=("png", "svg", "csv", "json", "python"))

@@ -6,10 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from dash import no_update
 
-from aotlens.plots import Theme
-from app.core import Core, head_maps
+from app.core import Core
 from app.core.errors import RequestError
 from app.core.files import File
 from app.core.head_maps import View
@@ -22,8 +20,6 @@ from app.pages.heads.predictions import predictions_table
 from app.shell import ids as shell
 from app.shell.app import App
 from app.shell.callbacks import Answer, guarded
-from app.shell.graph import EMPTY
-from app.shell.head_map import tell_lines
 from app.shell.props import children, props, stores, values
 from app.shell.sharing import save_files, when_seen
 from app.shell.token_strip import token_strip
@@ -38,35 +34,28 @@ def how_options(corpus: str | None) -> list[dict[str, Any]]:
     ]
 
 
-#: The outputs of `map_without`, in the callback of the whole model's map: a click on a head asks once.
-MAP_WITHOUT = props("figure", off_figure=shell.graph(ids.MAP_OFF)) | children(
-    off_title=shell.title(ids.MAP_OFF), off_caption=shell.caption(ids.MAP_OFF)
-)
+#: The outputs of `predicted_without`, in the callback of the whole model's predictions: a choice asks once.
+PREDICTED_WITHOUT = children(off_body=shell.body(ids.NEXT_OFF), off_title=shell.title(ids.NEXT_OFF))
 
 
-def map_without(
-    core: Core, prompt: dict[str, Any], off: Any, how: How, corpus: str | None, head: tuple[int, int], view: View,
-    hide_first: bool, theme: Theme,
-) -> dict[str, Any]:  # fmt: skip
-    """A head's map in the run without the heads that are off; left as it is where none is, and its panel hidden."""
-    if not off:  # each part that is sent costs a click on a head as much as the map itself
-        return dict.fromkeys(MAP_WITHOUT, no_update)
+def predicted_without(core: Core, prompt: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
+    """The predictions in the run without the heads that are off; nothing where none is, and their panel is hidden."""
+    nothing = {"off_body": None, "off_title": "Without"}
     try:
-        result = ask_without(core, prompt, off, how, corpus)
-    except RequestError:
-        return {"off_figure": EMPTY, "off_caption": None}  # said above the grid
+        result = ask_without(core, prompt, wanted["off"], wanted["how"], wanted["corpus"])
+    except RequestError:  # said above the grid
+        return nothing
     if not result.off:
-        return {}
-    figure = head_maps.head_figure(result, *head, view, hide_first, theme, levels=True)
-    # The whole model's map stands beside it, with the axis named and a wider scale.
-    figure.update_traces(colorbar={"title": None, "thickness": 8}).update_yaxes(title=None)
-    figure.layout.meta = {**figure.layout.meta, "name": f"{figure.layout.meta['name']} · {words.without(result)}"}
-    title = f"{head[0]}.{head[1]} without"
-    return {"off_figure": figure, "off_title": title, "off_caption": f"{words.without(result)}."}
+        return nothing
+    found = core.inference.expected(result, wanted["position"])
+    return {
+        "off_body": predictions_table(found, result.patterns.str_tokens[found.position]),
+        "off_title": f"Without {words.names(result.off)}",
+    }
 
 
 def register(app: App, core: Core) -> None:
-    """The callbacks of maps, predictions and losses without some heads."""
+    """The callbacks of losses with and without some heads, and of files."""
     when_seen(app, ids.RUN_OF, (ids.LOSSES,))
     prompt = stores(prompt=ids.PROMPT)
 
@@ -76,25 +65,6 @@ def register(app: App, core: Core) -> None:
     )  # fmt: skip
     def offer(corpus: str | None) -> Answer:
         return {"options": how_options(corpus)}
-
-    def switched(prompt: dict[str, Any], off: Any, how: How, corpus: str | None) -> Any:
-        return ask_without(core, prompt, off, how, corpus)
-
-    tell_lines(app, ids.MAP_OFF, switched, prompt | SWITCHED)
-
-    @guarded(
-        app, panel=ids.NEXT_OFF, inputs=stores(wanted=shell.seen(ids.NEXT)), state=prompt, parts=("body", "title"),
-        empty={"title": "Without"},
-    )  # fmt: skip
-    def predict(wanted: Any, prompt: dict[str, Any]) -> Answer:
-        result = None if wanted is None else ask_without(core, prompt, wanted["off"], wanted["how"], wanted["corpus"])
-        if result is None or not result.off:
-            return None
-        found = core.inference.expected(result, wanted["position"])
-        return {
-            "body": predictions_table(found, result.patterns.str_tokens[found.position]),
-            "title": f"Without {words.names(result.off)}",
-        }
 
     @guarded(
         app,

@@ -60,7 +60,7 @@
     }
 
     window.fetch = async function (input, init) {
-        if (!String(input.url || input).includes("/_dash-")) return send(input, init);
+        if (!/\/_dash-|\/maps[/?]/.test(input.url || input)) return send(input, init);
         for (let tries = 0; tries < 3; tries++) {
             // Dash reads 204 as "no change".
             if (gone && !(await turn(init))) return new Response(null, { status: 204 });

@@ -156,6 +156,20 @@
         link.click();
     }
 
+    function saveBlob(content, name) {
+        const address = URL.createObjectURL(content);
+        download(address, name);
+        setTimeout(() => URL.revokeObjectURL(address), 10_000);
+    }
+
+    // plotly, which a page without figures of its own has not loaded.
+    function plotly() {
+        return window.Plotly ? Promise.resolve() : new Promise(function (done, failed) {
+            const { plotly: src } = document.querySelector("[data-plotly]").dataset;
+            document.head.append(Object.assign(document.createElement("script"), { src, onload: done, onerror: failed }));
+        });
+    }
+
     function safeName(text) {
         return "aotlens-" + text.toLowerCase().replace(/[^a-z0-9.]+/g, "-");
     }
@@ -163,9 +177,10 @@
     // The entries PNG and SVG of a panel's export menu: its figure, or its picture.
     function savePicture(panel, format) {
         if (panel.querySelector(".paper-figure")) return; // made by the server (`sharing.save_pictures`)
-        const plot = panel.querySelector(".js-plotly-plot"), image = panel.querySelector("img[src]");
+        const plot = panel.querySelector(".js-plotly-plot"), image = panel.querySelector("img[src]"), box = panel.querySelector(".large");
         const title = panel.querySelector(".panel-title").textContent;
-        if (plot && plot.data.length) savePlot(plot, format, title);
+        if (box && box.map) box.map.file(format).then(({ name, content }) => saveBlob(content, `${safeName(name)}.${format}`));
+        else if (plot && plot.data.length) savePlot(plot, format, title);
         else if (image && image.src) download(image.src, safeName(title) + ".png");
     }
 
@@ -285,7 +300,7 @@
         saveFigure: function ({ picture }) {
             if (!picture) return;
             const { figure, format } = picture, { width, height, title } = figure.layout;
-            window.Plotly.downloadImage(figure, { format, width, height, scale: 3, filename: safeName(title.text) });
+            plotly().then(() => window.Plotly.downloadImage(figure, { format, width, height, scale: 3, filename: safeName(title.text) }));
         },
 
         // A head's map, and numbers of it (static/head_map.js).

@@ -23,12 +23,12 @@ from app.shell import ids as shell
 from tests.app.conftest import (
     PATIENCE,
     SCHEMES,
+    entry,
     fits,
     focused,
     head_drawn,
     in_the_first_screen,
     opened,
-    pointed,
     query,
     settled,
     written,
@@ -47,7 +47,7 @@ def heads(**state: Any) -> str:
 def drawn(page: Page, title: str) -> None:
     """Waits until the large map is that head's, and the picture of all heads is there."""
     head_drawn(page, title)
-    page.wait_for_function("() => document.getElementById('heads-grid-picture').naturalWidth > 0")
+    page.wait_for_selector("#heads-grid-cells .cell")
 
 
 def locked(page: Page, position: int) -> None:
@@ -60,13 +60,17 @@ def test_the_first_page_shows_the_first_example(open_page):
     drawn(page, "Head 0.0")
     assert page.locator("#heads-grid-cells .cell").count() == 6
     assert page.locator("#heads-strip .chip").first.inner_text() == "<|endoftext|>"
-    # One picture, and the cells lie exactly over it.
+    # Nothing lies over a tile's map: what a click on its middle hits is the map, and its corner is outside.
     settled(page)
-    boxes = page.evaluate(
-        "ids => ids.map(id => document.getElementById(id).getBoundingClientRect().toJSON())",
-        [ids.GRID_PICTURE, ids.GRID_CELLS],
+    hit = page.eval_on_selector_all(
+        "#heads-grid-cells .tile",
+        """tiles => tiles.map(tile => { const map = tile.querySelector("canvas").getBoundingClientRect();
+            const corner = tile.querySelector(".head-switch").getBoundingClientRect();
+            const { left, top, width, height } = map;
+            const at = (x, y) => document.elementFromPoint(left + x * width, top + y * height).localName;
+            return [at(.5, .5), at(.02, .5), at(.98, .02), corner.bottom <= map.top || corner.left >= map.right]; })""",
     )
-    assert boxes[0] == boxes[1] and boxes[0]["width"] > 0
+    assert hit == 6 * [["canvas", "canvas", "canvas", True]]
 
 
 def test_nothing_in_the_address_means_the_first_checkpoint_and_example(open_page, services: Core):
@@ -194,87 +198,84 @@ def test_a_lone_surrogate_is_named(open_page):
 
 
 def test_an_answer_that_comes_late_is_dropped(open_page, services: Core, monkeypatch: pytest.MonkeyPatch):
-    """The map of a head chosen first arrives after that of the head chosen last."""
+    """The maps of a text that was run first arrive after those of the text run last."""
     from app.core import head_maps as views
 
-    draw, release = views.head_figure, threading.Event()
+    pack, release = views.packed_maps, threading.Event()
 
-    def slow(result: Any, layer: int, head: int, *rest: Any, **options: Any) -> Any:
-        if (layer, head) == (0, 1):
+    def slow(result: Any, *rest: Any) -> bytes:
+        if result.patterns.n_pos == n_late:
             release.wait(PATIENCE / 1000)
-        return draw(result, layer, head, *rest, **options)
+        return pack(result, *rest)
 
-    monkeypatch.setattr(views, "head_figure", slow)
+    n_late = services.inference.analyse("tiny-mhsa", "The captain").patterns.n_pos
+    monkeypatch.setattr(views, "packed_maps", slow)
     page = open_page(heads())
     drawn(page, "Head 0.0")
-    page.click('#heads-grid-cells .cell[data-layer="0"][data-head="1"]')
-    page.click('#heads-grid-cells .cell[data-layer="1"][data-head="2"]')
-    drawn(page, "Head 1.2")
-    page.evaluate(
-        """() => { const title = document.getElementById("heads-map-title"); window.titles = [];
-                   const see = () => window.titles.push(title.textContent);
-                   new MutationObserver(see).observe(title, {childList: true, characterData: true, subtree: true}); }"""
-    )
-    with page.expect_response(lambda answer: "Head 0.1" in answer.text()):
+    for text in ("The captain", "She said that the captain"):
+        page.fill(f"#{ids.TEXT}", text)
+        page.click(f"#{ids.RUN}")
+        written(page, "text", text)
+    n_last = services.inference.analyse("tiny-mhsa", text).patterns.n_pos
+    expect(page.locator("#heads-strip .chip")).to_have_count(n_last)
+    with page.expect_response(lambda answer: "/maps?" in answer.url and answer.url.endswith("text=The+captain")):
         release.set()
-    # What is asked after it and answered has come later; and then nothing is under way.
-    page.locator("#heads-strip .chip").nth(2).click()
-    opened(page, "Predicted token")
-    page.locator("#heads-next-body >> text=at position 2").wait_for()
     settled(page)
-    assert page.locator("#heads-map-title").text_content() == "Head 1.2" and page.evaluate("titles") == []
-    opened(page, "Map")
-    drawn(page, "Head 1.2")
+    assert page.locator("#heads-strip .chip").count() == n_last
 
 
 @pytest.mark.parametrize("view", ["attention", "scores"])
-def test_the_picture_has_steps_and_the_pointer_the_value(open_page, services: Core, view: View):
-    """The large map is drawn from 8 bits an entry; what a person reads on it is the array's own number."""
-    page = open_page(heads(head=(1, 1), view=view), load=view == "scores")  # plotly comes after the first map
+def test_the_pointer_gets_the_value_to_the_last_digit(open_page, services: Core, view: View):
+    """The maps come in 8 bits an entry; who rests on an entry reads the array's own number."""
+    page = open_page(heads(head=(1, 1), view=view))
     drawn(page, "Head 1.1")
-    settled(page)
-    shown = page.evaluate(
-        """() => { const plot = document.querySelector("#heads-map-graph .js-plotly-plot"), trace = plot._fullData[0];
-                   return [trace.zmin, trace.zmax, Array.from(trace.z, row => Array.from(row))]; }"""
+    page.wait_for_function(
+        "quantity => document.getElementById('heads-map-canvas').map.of().quantity.startsWith(quantity)",
+        arg=view.removesuffix("s"),
     )
+    settled(page)
     patterns = services.inference.analyse("tiny-mhsa", SHORT).patterns
     exact = (patterns.pattern if view == "attention" else patterns.scores)[1, 1]
-    below = np.tril(np.ones_like(exact, dtype=bool))
-    least, most, levels = shown[0], shown[1], np.array(shown[2])
-    top = np.abs(exact[below]).max()
-    zero, steps = (0, 255) if view == "attention" else (128, 127)
-    assert (least, most) == (zero - steps if view == "scores" else 0, 255)
-    np.testing.assert_allclose((levels[below] - zero) / steps * top, exact[below], atol=0.51 * top / steps)
-    assert (levels[~below] == zero).all()
-
-    tip = pointed(page, ids.MAP, 3, 1)
+    page.mouse.move(*entry(page, 3, 1))
+    tip = page.locator("#heads-map-canvas .map-tip")
     expect(tip).to_contain_text(f"{float(exact[3, 1]):.4f}")
     page.mouse.move(2, 2)
     expect(tip).to_be_hidden()
 
 
-def test_a_click_on_a_head_asks_once_and_gets_little(open_page):
-    """With a token locked: its numbers come with the picture."""
+def test_what_is_chosen_asks_the_server_nothing_by_itself(open_page):
+    """A head, a token, the direction, the ranking, position 0; and one thing at a time with predictions in view."""
     page = open_page(heads(position=3))
     drawn(page, "Head 0.0")
-    page.wait_for_function("() => document.querySelector('#heads-strip .chip[data-value]')")
+    page.locator("#heads-ranking button").first.wait_for()
     settled(page)
     asked: list[str] = []
 
-    def listen(request: Request) -> None:
-        if request.method == "POST":
-            asked.append(request.post_data or "")
+    def note(request: Request) -> None:
+        if "favicon" not in request.url:  # which Chromium looks up at each new address, in its cache
+            asked.append(request.url)
 
-    page.on("request", listen)
-    with page.expect_response(lambda answer: "Head 1.2" in answer.text()) as answer:
-        page.click('#heads-grid-cells .cell[data-layer="1"][data-head="2"]')
+    page.on("request", note)
+    page.click('#heads-grid-cells .cell[data-layer="1"][data-head="2"] .cell-label')
     drawn(page, "Head 1.2")
-    page.wait_for_function("() => document.querySelector('#heads-strip .chip[data-value]')")
+    page.evaluate("document.querySelectorAll('#heads-strip .chip')[2].click()")  # a pointer that rests wants numbers
+    locked(page, 2)
+    page.locator("#heads-ranking button").nth(1).click()
+    page.click(f"#{ids.DIRECTION} >> text=who attends to it")
+    written(page, "direction", "from")
+    page.locator(f"#{ids.HIDE_FIRST}").check(force=True)
+    written(page, "sink", "hide")
     settled(page)
-    page.remove_listener("request", listen)
+    assert asked == []
+    opened(page, "Predicted token")
+    page.locator("#heads-next-body >> text=at position 2").wait_for()
+    settled(page)
+    asked.clear()
+    page.evaluate("document.querySelectorAll('#heads-strip .chip')[4].click()")
+    page.locator("#heads-next-body >> text=at position 4").wait_for()
+    settled(page)
+    page.remove_listener("request", note)
     assert len(asked) == 1
-    headers = answer.value.all_headers()
-    assert headers["content-encoding"] == "br" and int(headers["content-length"]) < 2500
 
 
 def test_the_map_is_in_the_first_screen(open_page):

@@ -153,15 +153,17 @@ def switch(page: Page, layer: int, head: int) -> None:
 def test_heads_are_switched_off_in_the_grid(open_page, core: Core):
     page = open_page(heads(head=(1, 0)))
     head_drawn(page, "Head 1.0")
-    before = page.locator(f"#{ids.GRID_PICTURE}").get_attribute("src")
+    pixels = "() => document.querySelector('#heads-grid-cells .cell[data-layer=\"1\"] canvas').toDataURL()"
+    before = page.evaluate(pixels)
     expect(page.locator(f"#{ids.MAP_OFF}")).to_be_hidden()
     switch(page, 1, 2)
     switch(page, 0, 1)
     written(page, "off", "0.1,1.2")
     expect(page.locator(f"#{shell.title(ids.MAP_OFF)}")).to_have_text("1.0 without")
     expect(page.locator(f"#{ids.OFF_LINE}")).to_contain_text("Without 0.1, 1.2")
-    expect(page.locator(f"#{ids.GRID_PICTURE}")).not_to_have_attribute("src", before or "")
-    page.wait_for_selector("#heads-map-off-graph .heatmaplayer image")
+    page.wait_for_function(f"before => ({pixels})() !== before", arg=before)
+    page.wait_for_selector("#heads-map-off-canvas[data-head='1.0']")
+    expect(page.locator(f"#{shell.caption(ids.MAP_OFF)}")).to_contain_text("Without 0.1, 1.2, nothing in their place")
     in_the_first_screen(page, ids.MAP_OFF)
 
     opened(page, "Loss")

@@ -27,6 +27,7 @@ from app.pages.heads.words import explained_whole
 from app.shell import ids as shell
 from tests.app.conftest import (
     SCHEMES,
+    entry,
     fits,
     head_drawn,
     in_the_first_screen,
@@ -228,13 +229,7 @@ def test_lock_an_entry_ask_why_and_follow_a_head(open_page, services: Core):
     button = page.locator(f"#{ids.WHY_BUTTON}")
     expect(button).to_be_hidden()
     assert page.locator(f"#{ids.WHY}").count() == 0  # not in the document while its tab is closed
-    page.evaluate(
-        """([query, key]) => {
-            const plot = document.querySelector("#heads-map-graph .js-plotly-plot"), trace = plot.data[0];
-            plot.emit("plotly_click", { points: [{ x: trace.x[key], y: trace.y[query], curveNumber: 0 }] });
-        }""",
-        [5, 2],
-    )
+    page.mouse.click(*entry(page, 5, 2))
     written(page, "cell", "5.2")
     written(page, "position", "5")
     expect(button).to_be_visible()

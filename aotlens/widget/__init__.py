@@ -1,0 +1,13 @@
+"""The maps of all heads on one prompt, for the app, the notebook and the report.
+
+maps.py      what is drawn: a byte an entry and its scale, tokens, masks
+packed.py    a header and arrays as bytes, or as one string that a page carries
+widget.js    one ES module without a framework, which draws them; widget.css is its look in an element of its own
+"""
+
+from __future__ import annotations
+
+from aotlens.widget.maps import HeadMaps, Strip
+from aotlens.widget.packed import compressed, module, pack, packed, style
+
+__all__ = ["HeadMaps", "Strip", "compressed", "module", "pack", "packed", "style"]

@@ -1,0 +1,136 @@
+"""The maps of all heads on one prompt, as the browser draws them without a server: a byte an entry.
+
+An entry is one of 255 steps up to a largest magnitude, which is kept beside it. Each head has two of those, one for
+attention to position 0, which often drowns the rest, and one for all other keys. So what a reader is told of an
+entry is right to half a step of its own scale: 0.002 of the largest one, or 0.004 of values with a sign.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, UInt8
+
+from aotlens.conventions import describe
+from aotlens.plots.attention import to_levels
+from aotlens.plots.colours import BACKGROUND, INK, LINES, QUIET, Scale, Theme, stops
+from aotlens.plots.labels import glyphs, is_whitespace
+
+#: Colours of small text, and of what lies under text, so that it can be read.
+_SOFT: dict[Theme, dict[str, str]] = {
+    "light": {"quiet": "#59616b", "lock-ink": "#b34a00", "hot": "#7fb6e2", "cold": "#f0b27a"},
+    "dark": {"quiet": "#a3a9b0", "lock-ink": "#f0904a", "hot": "#1f5f99", "cold": "#8a4d1d"},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strip:
+    """Positions that are patches of a picture, which lie over it in place of a line of tokens."""
+
+    columns: int
+    """Patches side by side."""
+    n_before: int
+    """Positions before the first patch, such as [CLS]."""
+    picture: str
+    """The picture as a data URI."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HeadMaps:
+    """`[query, key]` of every head, what stands at each position, and which keys a query sees.
+
+    Raises `ValueError` for sizes that do not belong together, and for entries that are seen and are not finite.
+    """
+
+    values: Float[np.ndarray, "layer head query key"]
+    str_tokens: Sequence[str]
+    """What stands at each position; whitespace is made visible."""
+    visible: Bool[np.ndarray, "mask query key"]
+    """One mask for all heads, or one per head."""
+    quantity: str = "attention"
+    head: tuple[int, int] = (0, 0)
+    """The head that is shown large at first."""
+    strip: Strip | None = None
+    token_ids: Sequence[int] = ()
+    """Said of each token when it is pointed at; none where positions are no tokens."""
+    name: str = ""
+    """The model, in titles of pictures that are saved."""
+
+    def __post_init__(self) -> None:
+        n_layers, n_heads, *square = self.values.shape
+        n_pos = len(self.str_tokens)
+        if square != [n_pos, n_pos] or self.visible.shape[1:] != (n_pos, n_pos):
+            raise ValueError(
+                f"HeadMaps: expected {n_pos} × {n_pos} entries for {n_pos} positions, got {list(self.values.shape)} "
+                f"and visible {list(self.visible.shape)}."
+            )
+        if len(self.visible) not in (1, n_heads):
+            raise ValueError(f"HeadMaps: expected 1 or {n_heads} masks, got {len(self.visible)}.")
+        broken = ~np.isfinite(self.values) & self.visible[None]
+        if broken.any():
+            layer, head = np.argwhere(broken)[0][:2]
+            raise ValueError(
+                f"The {self.quantity} of head {layer}.{head} is not finite on this prompt: some weight or activation "
+                "is NaN or too large. There are no maps of it."
+            )
+        if not (0 <= self.head[0] < n_layers and 0 <= self.head[1] < n_heads):
+            raise ValueError(f"HeadMaps: expected one of {n_layers} × {n_heads} heads, got {self.head}.")
+
+    @cached_property
+    def _shown(self) -> Float[np.ndarray, "layer head query key"]:
+        return np.where(self.visible[None], self.values, np.float32(0))
+
+    @cached_property
+    def _tops(self) -> Float[np.ndarray, "layer head two"]:
+        """The largest magnitude of position 0 as a key, and of the other keys; 1 where there is nothing."""
+        size = np.abs(self._shown)
+        tops = np.stack([size[..., 0].max(-1), size[..., 1:].max((-2, -1), initial=0)], -1)
+        return np.where(tops > 0, tops, np.float32(1))
+
+    @cached_property
+    def _scale(self) -> Scale:
+        return "diverging" if (self._shown < 0).any() else "sequential"
+
+    @cached_property
+    def arrays(self) -> list[UInt8[np.ndarray, ...]]:
+        """The entries as steps, and the masks: what `pack` takes beside `header`."""
+        tops = np.repeat(self._tops[:, :, None, 1:], self.values.shape[-1], axis=-1)
+        tops[..., 0] = self._tops[:, :, None, 0]
+        return [to_levels(self._shown / tops, 1.0, self._scale), self.visible.astype(np.uint8)]
+
+    @cached_property
+    def header(self) -> dict[str, Any]:
+        """What is said of the entries, and the colours of both themes."""
+        n_layers, n_heads, n_pos = self.values.shape[:3]
+        ids = [f" · id {number}" for number in self.token_ids] or [""] * n_pos
+        return {
+            "layers": n_layers, "heads": n_heads, "positions": n_pos, "signed": self._scale == "diverging",
+            "quantity": self.quantity,
+            "tops": [float(top) for top in self._tops.ravel()],
+            "tokens": [glyphs(token) for token in self.str_tokens],
+            "titles": [
+                f"{describe(token)}{said} · position {position}"
+                for position, (token, said) in enumerate(zip(self.str_tokens, ids, strict=True))
+            ],
+            "spaces": [position for position, token in enumerate(self.str_tokens) if is_whitespace(token)],
+            "masks": len(self.visible),
+            "head": list(self.head),
+            "name": self.name,
+            "strip": None if self.strip is None else vars(self.strip),
+            "themes": {theme: _look(self._scale, theme) for theme in ("light", "dark")},
+        }  # fmt: skip
+
+
+def _look(scale: Scale, theme: Theme) -> dict[str, Any]:
+    """The colours of the entries, and those of widget.css by their names there."""
+    return {
+        "stops": list(stops(scale, theme)),
+        "css": {
+            "surface": BACKGROUND[theme], "ink": INK[theme], "line": QUIET[theme], "accent": LINES[theme][0],
+            "lock": LINES[theme][1], **_SOFT[theme],
+        },
+    }  # fmt: skip

@@ -1,0 +1,49 @@
+"""Numbers and texts as bytes, or as one string that a page carries: gzip in base64, which the browser reads.
+
+    4 bytes      the length of the header, little-endian
+    header       JSON in UTF-8; its `arrays` has the length of each array, in bytes
+    arrays       one after the other, as they are
+
+base64 has no character that means anything in HTML, so that no text within can end the element that holds it.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Shaped
+
+_HERE = Path(__file__).parent
+
+
+def pack(header: Mapping[str, Any], arrays: Sequence[Shaped[np.ndarray, ...]] = ()) -> bytes:
+    """The header and the arrays as bytes; `unpack` of widget.js gives them back, every array flat."""
+    flat = [np.ascontiguousarray(array).tobytes() for array in arrays]
+    plain = json.dumps({**header, "arrays": [len(part) for part in flat]}, allow_nan=False).encode()
+    return b"".join([len(plain).to_bytes(4, "little"), plain, *flat])
+
+
+def packed(header: Mapping[str, Any], arrays: Sequence[Shaped[np.ndarray, ...]] = ()) -> str:
+    """The same as a string."""
+    return compressed(pack(header, arrays))
+
+
+def compressed(data: bytes) -> str:
+    """Bytes as gzip in base64; the same bytes give the same string at any time."""
+    return base64.b64encode(gzip.compress(data, 9, mtime=0)).decode("ascii")
+
+
+def module() -> str:
+    """The ES module, with its style inside: it defines the element `<aotlens-heads>`."""
+    return f"const CSS = {json.dumps(style())};\n" + (_HERE / "widget.js").read_text(encoding="utf-8")
+
+
+def style() -> str:
+    """The style alone, for pages that draw parts of the widget without the element."""
+    return (_HERE / "widget.css").read_text(encoding="utf-8")

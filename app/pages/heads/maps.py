@@ -1,0 +1,61 @@
+"""Maps of all heads, by a route of their own: once a text, in the widget's packed arrays (aotlens/widget).
+
+    GET /maps?checkpoint=…&text=…&view=…&off=…        every head's map, a byte an entry
+    GET /maps/line?…&head=1.0&position=5              a token's row and column, float32
+
+The query is that of the page's address. Where a text can't be read, which the page says beside the text, there is no
+content; what else can't be shown, the answer says as JSON, the notice of a panel.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from flask import Response, request
+from plotly.utils import PlotlyJSONEncoder
+
+from aotlens.checkpoints import CheckpointError
+from app.core import Core, head_maps
+from app.core.errors import RequestError
+from app.core.inference import PromptResult
+from app.pages.heads import words
+from app.pages.heads.address import ADDRESS, HeadsState
+from app.pages.heads.asking import ask, ask_without
+from app.shell.app import App
+from app.shell.callbacks import spoken
+
+#: Said of bytes that are compressed on their way (app/core/compression.py).
+MIME = "application/vnd.aotlens.maps"
+
+
+def register(app: App, core: Core) -> None:
+    """Both routes."""
+
+    def answered(make: Callable[[PromptResult, HeadsState], bytes]) -> Response:
+        state = ADDRESS.parse(request.query_string.decode())
+        checkpoint = state.checkpoint or core.catalog.default()
+        prompt = {"checkpoint": checkpoint, "text": core.inference.opening(checkpoint, state.text)}
+        try:
+            ask(core, prompt)
+        except (RequestError, CheckpointError):
+            return Response(status=204)
+        content, said = spoken(
+            lambda: make(ask_without(core, prompt, state.off, state.how, state.corpus), state), "packing maps"
+        )
+        if content is None:
+            return Response(json.dumps(said, cls=PlotlyJSONEncoder), mimetype="application/json")
+        return Response(content, mimetype=MIME)
+
+    @app.server.get("/maps")
+    def maps() -> Response:
+        return answered(
+            lambda result, state: head_maps.packed_maps(result, state.view, words.without(result) if result.off else "")
+        )
+
+    @app.server.get("/maps/line")
+    def line() -> Response:
+        def numbers(result: PromptResult, state: HeadsState) -> bytes:
+            return head_maps.line_bytes(result, *(state.head or (0, 0)), state.view, state.position or 0)
+
+        return answered(numbers)

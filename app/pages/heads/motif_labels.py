@@ -1,0 +1,33 @@
+"""What heads are known for, as the browser shows it: badges, sentences, and scores by which they are ranked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from aotlens.heads import HeadLabels, MotifScores
+
+
+def motif_labels(scores: MotifScores, labels: HeadLabels) -> dict[str, Any]:
+    """For the browser, by "layer.head": scores of each motif that the model can show; the badge of a head's strongest
+    motif, if any, and a sentence that explains it.
+    """
+    from aotlens.heads import MOTIFS
+
+    badges, says, by_motif = {}, {}, {}
+    for motif in scores.motifs:
+        finite = {_name(at): float(value) for at, value in np.ndenumerate(scores[motif]) if np.isfinite(value)}
+        if finite:
+            by_motif[motif] = finite
+    for at, label in np.ndenumerate(np.array(labels.names)):
+        motif = MOTIFS.get(str(label))
+        if motif is not None:
+            badges[_name(at)] = motif.badge
+            says[_name(at)] = f"{motif.badge}: {motif.title}. {labels.sentence(at)}"
+    return {"badges": badges, "says": says, "scores": by_motif}
+
+
+def _name(at: tuple[int, ...]) -> str:
+    return f"{at[0]}.{at[1]}"
