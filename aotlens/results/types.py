@@ -6,10 +6,13 @@ from __future__ import annotations
 from importlib import import_module
 
 _TYPES = {
+    "circuits.around": "HeadComposition",
     "circuits.composition": "Composition",
-    "circuits.copying": "CopyingRate",
-    "circuits.labelled": "CircuitTable",
+    "circuits.copying": "CopyingRate CopyingScores",
+    "circuits.extremes": "ExtremeEntries",
+    "circuits.labelled": "CircuitTable Lines",
     "circuits.overview": "Overview",
+    "circuits.pieces": "CircuitBlock CircuitMap",
     "circuits.rows": "RowStatistics",
     "circuits.spectrum": "Ends Spectrum",
     "circuits.topk": "TopPerLine",
