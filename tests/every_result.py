@@ -98,6 +98,9 @@ def _of_circuits(model: AttentionOnlyTransformer) -> Iterator[Any]:
     yield from (circuits.reach(turning, "0.0"), circuits.distance_profile(turning, "0.0", 1, 2))
     yield circuits.qk_circuit(turning, "0.0", distance=range(4)).top(3)
     yield from (circuits.row_statistics(circuit), circuits.search_entries(circuit, 400))
+    overview, entries = circuits.block_overview(circuit, 8), circuits.extreme_entries(circuit, 3)
+    yield from (entries, entries.rows, circuits.circuit_map(circuit), circuits.circuit_block(circuit, overview, n=4))
+    yield from (circuits.copying_scores(model), circuits.head_composition(model, "0.1"))
     yield from (circuits.top_entries(circuit, 400), circuits.top_per_row(circuit, 3))
 
 

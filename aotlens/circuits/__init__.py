@@ -3,13 +3,15 @@
 factored.py  a matrix kept as a product of two thin ones, which every function here takes
 circuit.py   such a matrix with what its rows and columns are, which most give
 labelled.py  entries as tables, with the names of rows and columns
+extremes.py  the largest and smallest entries, of the whole or of one line
+pieces.py    maps of some rows and columns, and of a block
 sides.py     what a head can read: tokens, positions, biases, a prompt, another head's output
 qk_ov.py     `qk_circuit`, `ov_circuit`
 distance.py  QK circuits of models with rotary positions or ALiBi: at a distance, or averaged over all
     family.py               those of one head at many distances; over_distances.py: the largest entries over all
     reach.py                what a head's scores vary with: the distance, the tokens, both
 overview.py  a whole circuit in one small picture, and exact pieces of it
-composition.py  what later heads read of what earlier ones write, beside two nulls
+composition.py  what later heads read of what earlier ones write, beside two nulls; around.py: of one head
     head_pairs.py           the products of all pairs, by their factors; written.py: what heads wrote on a text
     sign_flips.py           flipped directions of the stream that they share: the null that decides
     random_rotation.py      what turning one matrix against another at random does to their product
@@ -23,13 +25,16 @@ strongest.py  the rows that a circuit is sharpest about
 rows.py      mean, log-mean-exp and spread of every row; the rank of its diagonal
 """
 
+from aotlens.circuits.around import HeadComposition, head_composition
 from aotlens.circuits.circuit import Circuit, Side, sum_of_circuits
 from aotlens.circuits.composition import Composition, all_compositions, composition
-from aotlens.circuits.copying import CopyingRate, copying_rate
+from aotlens.circuits.copying import CopyingRate, CopyingScores, copying_rate, copying_scores
+from aotlens.circuits.extremes import ExtremeEntries, extreme_entries
 from aotlens.circuits.factored import FactoredMatrix
 from aotlens.circuits.family import CircuitFamily, DistanceProfile, EntriesAtDistances
-from aotlens.circuits.labelled import CircuitTable
+from aotlens.circuits.labelled import CircuitTable, Lines
 from aotlens.circuits.overview import Overview, block_overview, exact_block
+from aotlens.circuits.pieces import CircuitBlock, CircuitMap, circuit_block, circuit_map
 from aotlens.circuits.qk_ov import ov_circuit, qk_circuit
 from aotlens.circuits.reach import Reach, distance_profile, reach
 from aotlens.circuits.rows import RowStatistics, above_row_level, diagonal_rank, row_statistics
@@ -47,15 +52,21 @@ from aotlens.circuits.topk import (
 
 __all__ = [
     "Circuit",
+    "CircuitBlock",
     "CircuitFamily",
+    "CircuitMap",
     "CircuitTable",
     "Composition",
     "CopyingRate",
+    "CopyingScores",
     "DistanceProfile",
     "Ends",
     "EntriesAtDistances",
     "EntrySearch",
+    "ExtremeEntries",
     "FactoredMatrix",
+    "HeadComposition",
+    "Lines",
     "Overview",
     "Reach",
     "RowStatistics",
@@ -67,11 +78,16 @@ __all__ = [
     "above_row_level",
     "all_compositions",
     "block_overview",
+    "circuit_block",
+    "circuit_map",
     "composition",
     "copying_rate",
+    "copying_scores",
     "diagonal_rank",
     "distance_profile",
     "exact_block",
+    "extreme_entries",
+    "head_composition",
     "ov_circuit",
     "qk_circuit",
     "reach",

@@ -12,12 +12,15 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from aotlens.circuits.factored import FactoredMatrix
-from aotlens.circuits.labelled import CircuitTable, labels, place_of
+from aotlens.circuits.labelled import CircuitTable, Lines, labels, place_of
 from aotlens.circuits.side import Side
 from aotlens.conventions import Head
 from aotlens.models.weights import double
 
 Kind = Literal["qk", "ov"]
+
+#: What rows and columns of each kind of circuit do.
+ROLES: dict[Kind, tuple[str, str]] = {"qk": ("destination", "source"), "ov": ("source", "output")}
 
 
 class Circuit(FactoredMatrix):
@@ -83,6 +86,20 @@ class Circuit(FactoredMatrix):
         )
 
     @property
+    def quantity(self) -> str:
+        """The unit as it stands behind a number: nats, logits, or residual-stream units."""
+        return {"residual stream": "residual-stream units"}.get(self.unit, self.unit)
+
+    def role(self, side: Literal["left", "right"]) -> str:
+        """What a row (left) or a column (right) is: `destination token`, `output token, through 1.2`."""
+        chosen = self.left if side == "left" else self.right
+        role = ROLES[self.kind][0 if side == "left" else 1]
+        if chosen.index == "direction":
+            return f"residual direction ({role})"
+        through = "" if chosen.through is None else f", through {chosen.through[0]}.{chosen.through[1]}"
+        return f"{role} {chosen.index}{through}"
+
+    @property
     def T(self) -> Circuit:
         """The transpose, its sides exchanged."""
         return Circuit(
@@ -124,6 +141,20 @@ class Circuit(FactoredMatrix):
         """What each row (left) or column (right) is: tokens as their strings, other things as `position 3`."""
         chosen, n = (self.left, self.ldim) if side == "left" else (self.right, self.rdim)
         return labels(chosen, chosen.ids_of(range(n)), self.tokenizer)
+
+    def lines(self, side: Literal["left", "right"], places: Sequence[int]) -> Lines:
+        """The rows (left) or columns (right) at these places, by name."""
+        chosen, n = (self.left, self.ldim) if side == "left" else (self.right, self.rdim)
+        ids = chosen.ids_of(places)
+        return Lines(
+            role=self.role(side),
+            of=chosen.index,
+            n=n,
+            places=np.asarray(places, dtype=np.int64),
+            ids=np.asarray(ids, dtype=np.int64),
+            labels=labels(chosen, ids, self.tokenizer),
+            are_texts=chosen.index == "token" and self.tokenizer is not None,
+        )
 
     def top(self, k: int = 20, *, largest: bool = True) -> CircuitTable:
         """The k largest (or smallest) entries of the whole circuit, as `top_entries` finds them, with their names; all

@@ -9,16 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Bool, Float64, Int64
 
 from aotlens.circuits.circuit import sum_of_circuits
 from aotlens.circuits.qk_ov import ov_circuit
 from aotlens.circuits.rows import diagonal_rank
-from aotlens.conventions import Head, HeadLike, as_heads
+from aotlens.circuits.spectrum import spectrum
+from aotlens.conventions import Head, HeadLike, Progress, as_heads
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -80,4 +86,59 @@ def copying_rate(model: AttentionOnlyTransformer, heads: HeadLike | Iterable[Hea
         ranks=ranks,
         exact=circuit.exact,
         relative=circuit.relative,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CopyingScores(Result):
+    """How much each head promotes the very token that it attends to, by its eigenvalues and by counting."""
+
+    heads: tuple[Head, ...]
+    n_tokens: int
+    scores: Float64[np.ndarray, " head"]
+    """Σ Re λ / Σ |λ| of the OV circuit tokens × logits, as `spectrum` has it; NaN where there is none."""
+    by_construction: Bool[np.ndarray, " head"]
+    """Whether the score is 1 whatever the weights."""
+    top1: Float64[np.ndarray, " head"]
+    """The share of tokens whose own logit is the largest of all that attending to them adds, as `copying_rate`."""
+    top5: Float64[np.ndarray, " head"]
+
+    @property
+    def headline(self) -> str:
+        best = int(self.top1.argmax())
+        layer, head = self.heads[best]
+        return f"{layer}.{head} copies most: {self.top1[best]:.1%} of {self.n_tokens:,} tokens promote themselves most"
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a head: head, score, by_construction, top1, top5."""
+        import pandas as pd
+
+        columns = {"head": [f"{layer}.{head}" for layer, head in self.heads], "score": self.scores}
+        columns |= {name: getattr(self, name) for name in ("by_construction", "top1", "top5")}
+        return pd.DataFrame(columns)
+
+
+def copying_scores(
+    model: AttentionOnlyTransformer, heads: Iterable[HeadLike] | None = None, *, progress: Progress | None = None
+) -> CopyingScores:
+    """The copying score and the copying rate of each of these heads, of all heads unless told, alone.
+
+    `progress(done, total)` counts heads. Cost and errors are those of `copying_rate`, for each head.
+    """
+    all_heads = product(range(model.cfg.n_layers), range(model.cfg.n_heads))
+    chosen = as_heads(list(all_heads if heads is None else heads), model.cfg)
+    rates, spectra = [], []
+    for done, head in enumerate(chosen):
+        if progress is not None:
+            progress(done, len(chosen))
+        rates.append(copying_rate(model, head))
+        spectra.append(spectrum(ov_circuit(model, head), 1, n_vectors=1))
+    scores = [each.copying_score for each in spectra]
+    return CopyingScores(
+        heads=chosen,
+        n_tokens=rates[0].n_tokens,
+        scores=np.array([np.nan if score is None else score for score in scores], dtype=np.float64),
+        by_construction=np.array([each.by_construction for each in spectra]),
+        top1=np.array([each.top1 for each in rates]),
+        top5=np.array([each.top5 for each in rates]),
     )

@@ -51,10 +51,38 @@ class CircuitTable(Result):
         return pd.DataFrame({**columns, self.unit: self.values})
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Lines(Result):
+    """Some rows, or some columns, of a circuit."""
+
+    role: str
+    """What each of them is: `destination token`, `source position`, `output token, through 1.2`."""
+    of: str
+    """`token`, `position`, `bias`, `direction` or `class`."""
+    n: int
+    """How many rows (or columns) the circuit has."""
+    places: Int64[np.ndarray, " line"]
+    """Where they stand among the circuit's rows (or columns)."""
+    ids: Int64[np.ndarray, " line"]
+    """Token ids, positions, directions or classes: the places, unless the circuit is a part of another."""
+    labels: tuple[str, ...]
+    """Tokens as their strings, other things as `position 3`."""
+    are_texts: bool
+    """Whether the labels are strings of tokens."""
+
+    @property
+    def plural(self) -> str:
+        """tokens, positions, biases, directions or classes."""
+        return {"bias": "biases", "class": "classes"}.get(self.of, f"{self.of}s")
+
+
 def labels(side: Side, ids: Sequence[int], tokenizer: Any) -> tuple[str, ...]:
-    """Tokens as their strings, where there is a tokenizer; other things as `position 3`."""
+    """Tokens as their strings, where there is a tokenizer, `<unused 4097>` for ids beyond its vocabulary, with which a
+    model's may be padded; other things as `position 3`."""
     if side.index == "token" and tokenizer is not None:
-        return tuple(tokenizer.str_tokens(list(ids)))
+        known = [number for number in ids if number < tokenizer.d_vocab]
+        texts = iter(tokenizer.str_tokens(known))
+        return tuple(next(texts) if number < tokenizer.d_vocab else f"<unused {number}>" for number in ids)
     return tuple("bias" if side.index == "bias" else f"{side.index} {number}" for number in ids)
 
 

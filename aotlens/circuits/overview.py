@@ -7,16 +7,21 @@ one number of each; `exact_block` gives every entry of a few rows and columns, i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float32, Float64, Int
 from torch import Tensor
 
+from aotlens.circuits.circuit import Circuit
 from aotlens.circuits.factored import FactoredMatrix
 from aotlens.circuits.factors import check
+from aotlens.circuits.labelled import Lines
 from aotlens.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Statistic = Literal["extreme", "mean"]
 
@@ -35,6 +40,11 @@ class Overview(Result):
     column_size: int
     n_rows: int
     n_columns: int
+    unit: str = ""
+    """Of a circuit's entries."""
+    first_rows: Lines | None = None
+    """Of a circuit, the first row of each row block."""
+    first_columns: Lines | None = None
 
     @property
     def headline(self) -> str:
@@ -53,6 +63,17 @@ class Overview(Result):
         """The block whose number is largest in magnitude, the first of equals."""
         row, column = np.unravel_index(np.abs(self.values).argmax(), self.values.shape)
         return int(row), int(column)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a block: its first and last row and column, and its number by the name of the statistic."""
+        import pandas as pd
+
+        i, j = np.indices(self.values.shape).reshape(2, -1)
+        columns: dict[str, np.ndarray] = {}
+        rows, columns_of = (i, self.row_size, self.n_rows), (j, self.column_size, self.n_columns)
+        for name, (at, size, n) in {"row": rows, "column": columns_of}.items():
+            columns |= {f"first_{name}": at * size, f"last_{name}": np.minimum((at + 1) * size, n) - 1}
+        return pd.DataFrame({**columns, self.statistic: self.values.ravel()})
 
 
 @torch.no_grad()
@@ -85,6 +106,11 @@ def block_overview(
     values = values.cpu().float()
     if not bool(values.isfinite().all()):
         raise ValueError("block_overview: entries are too large for float32; scale the factors down.")
+    named: dict[str, Any] = {}
+    if isinstance(circuit, Circuit):
+        first_rows, first_columns = range(0, n_rows, row_size), range(0, n_columns, column_size)
+        named = {"unit": circuit.quantity, "first_rows": circuit.lines("left", first_rows),
+                 "first_columns": circuit.lines("right", first_columns)}  # fmt: skip
     return Overview(
         statistic="extreme" if statistic == "extreme" else "mean",
         values=values.numpy(),
@@ -92,6 +118,7 @@ def block_overview(
         column_size=column_size,
         n_rows=n_rows,
         n_columns=n_columns,
+        **named,
     )
 
 

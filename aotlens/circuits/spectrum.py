@@ -11,16 +11,17 @@ heads") score how much the circuit raises what it reads: Σ λ / Σ |λ|, which 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from jaxtyping import Complex128, Float64, Int64
 from torch import Tensor
 
+from aotlens.circuits.circuit import Circuit
 from aotlens.circuits.factored import FactoredMatrix
+from aotlens.circuits.labelled import Lines
 from aotlens.models.weights import double
 from aotlens.results import Result
 
@@ -63,23 +64,26 @@ class Spectrum(Result):
     down; the lowest on the left do the opposite."""
     right: Ends
     """Column ids at both ends of the right vectors."""
+    kind: str = ""
+    """`qk` or `ov`; empty for a matrix that is no circuit."""
+    unit: str = ""
+    rows: Lines | None = None
+    """Those at the ends of the left vectors, by name; None for a matrix that is no circuit."""
+    columns: Lines | None = None
 
     @property
     def headline(self) -> str:
         score = "no eigenvalues" if self.copying_score is None else f"copying score {self.copying_score:.3f}"
         return f"{score}, largest singular value {self.singular_values.max(initial=0.0):.3g}"
 
-    def to_frame(
-        self, row_labels: Sequence[str] | None = None, column_labels: Sequence[str] | None = None
-    ) -> pd.DataFrame:
-        """One row an entry of the `left` and `right` ends: vector, singular_value, side, end, rank, id, value.
-
-        `row_labels` and `column_labels` name ids, and add a column `label`.
-        """
+    def to_frame(self) -> pd.DataFrame:
+        """One row an entry of the `left` and `right` ends: vector, singular_value, side, end, rank, id, of a circuit
+        its label, and value."""
         import pandas as pd
 
         frames = []
-        for side, ends, labels in (("left", self.left, row_labels), ("right", self.right, column_labels)):
+        for side, ends, named in (("left", self.left, self.rows), ("right", self.right, self.columns)):
+            labels = {} if named is None else dict(zip(named.places.tolist(), named.labels, strict=True))
             for end, ids, values in (
                 ("highest", ends.highest, ends.highest_values),
                 ("lowest", ends.lowest, ends.lowest_values),
@@ -93,11 +97,19 @@ class Spectrum(Result):
                     "rank": rank,
                     "id": ids.ravel(),
                 }
-                if row_labels is not None or column_labels is not None:
-                    columns["label"] = ["" if labels is None else labels[i] for i in ids.ravel()]
+                if named is not None:
+                    columns["label"] = [labels[place] for place in ids.ravel().tolist()]
                 frames.append(pd.DataFrame({**columns, "value": values.ravel()}))
         frame = pd.concat(frames, ignore_index=True)
         return frame.sort_values(["vector", "side", "end", "rank"], kind="stable", ignore_index=True)
+
+    def eigenvalue_frame(self) -> pd.DataFrame:
+        """One row an eigenvalue, the largest in size first: real, imaginary. Raises `ValueError` if there is none."""
+        import pandas as pd
+
+        if self.eigenvalues is None:
+            raise ValueError(f"This circuit has no eigenvalues: {self.why}")
+        return pd.DataFrame({"real": self.eigenvalues.real, "imaginary": self.eigenvalues.imag})
 
 
 @torch.no_grad()
@@ -130,6 +142,11 @@ def spectrum(circuit: FactoredMatrix, k: int = 10, *, n_vectors: int = 10) -> Sp
     largest = U.abs().argmax(0)
     sign = torch.where(U[largest, torch.arange(n_vectors)] < 0, -1.0, 1.0).double()
     left, right = (U * sign).numpy(), (V * sign).numpy()
+    left_ends, right_ends = _ends(left, k), _ends(right, k)
+    named: dict[str, Any] = {}
+    if isinstance(circuit, Circuit):
+        named = {"kind": circuit.kind, "unit": circuit.quantity, "rows": circuit.lines("left", _places(left_ends)),
+                 "columns": circuit.lines("right", _places(right_ends))}  # fmt: skip
     return Spectrum(
         eigenvalues=eigenvalues,
         copying_score=score,
@@ -138,8 +155,9 @@ def spectrum(circuit: FactoredMatrix, k: int = 10, *, n_vectors: int = 10) -> Sp
         singular_values=S.numpy(),
         left_vectors=left,
         right_vectors=right,
-        left=_ends(left, k),
-        right=_ends(right, k),
+        left=left_ends,
+        right=right_ends,
+        **named,
     )
 
 
@@ -169,6 +187,12 @@ def _eigenvalues(circuit: FactoredMatrix, A: Tensor, B: Tensor) -> tuple[np.ndar
     if size <= rounding:
         return values, None, "every eigenvalue is 0 (up to rounding): nothing is copied or suppressed."
     return values, float(values.real.sum() / size), ""
+
+
+def _places(ends: Ends) -> list[int]:
+    """The distinct rows (or columns) at the ends, in order."""
+    places: list[int] = np.unique(np.concatenate([ends.highest, ends.lowest])).tolist()
+    return places
 
 
 def _ends(vectors: np.ndarray, k: int) -> Ends:

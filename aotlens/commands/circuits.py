@@ -111,8 +111,9 @@ def spectrum_command(
     copied = copying_rate(model, circuit.heads) if rate else None
     result = spectrum(circuit, top, n_vectors=_N_PAIRS)
     if csv is not None:
-        rows, columns = (names(circuit, side, range(n)) for side, n in _sides(circuit))
-        write_csv(result.to_frame(rows, columns), csv)
+        frame, sides = result.to_frame(), {"left": circuit.left, "right": circuit.right}
+        frame["label"] = [names(circuit, sides[row.side], [row.id])[0] for row in frame.itertuples()]
+        write_csv(frame, csv)
         return
     print_text(describe_circuit(circuit))
     if result.copying_score is None:

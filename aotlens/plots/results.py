@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aotlens.conventions import Head, HeadLike, as_head
-from aotlens.plots import patching
+from aotlens.plots import circuits, patching
 from aotlens.plots.atlas import atlas
 from aotlens.plots.attention import attention_map
 from aotlens.plots.colours import Theme
 from aotlens.plots.compared_distillations import compared_distillations, hidden_units
-from aotlens.plots.composition import Edge, composition_graph
 from aotlens.plots.denoising import (
     audit_curves,
     denoiser_curves,
@@ -28,7 +27,6 @@ from aotlens.plots.descent import descent_errors, plane_descent
 from aotlens.plots.display import NotebookFigure
 from aotlens.plots.distance import distance_curve, reach_curve
 from aotlens.plots.distillation import Costs, ErrorGrid, cost_curves, error_grids
-from aotlens.plots.eigenvalues import eigenvalue_plane
 from aotlens.plots.gallery import pattern_gallery
 from aotlens.plots.head_points import head_points
 from aotlens.plots.images import consistency_points, patch_curve_lines
@@ -48,7 +46,6 @@ from aotlens.plots.sufficient import sufficient_points
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from aotlens.circuits import Circuit, Composition, Overview, Spectrum
     from aotlens.distill import Distillation, SubstitutionCosts
     from aotlens.distill.compile.curves import ErrorCurve, ErrorSurface
     from aotlens.heads import (
@@ -64,16 +61,17 @@ if TYPE_CHECKING:
     from aotlens.paths.superposition import JohnsonLindenstrauss
     from aotlens.trigrams import Evidence
 
-#: Up to this many heads' patterns are drawn side by side, and rows and columns of a circuit entry by entry.
-MOST_PATTERNS, MOST_ENTRIES = 24, 200
+#: Up to this many heads' patterns are drawn side by side.
+MOST_PATTERNS = 24
 
 
 def plot(result: Any, *, theme: Theme = "light", **options: Any) -> go.Figure:
     """The figure that the app shows of this result; `FIGURES` lists the types of result that have one.
 
-    Options are those of the figure's own function below: `head` of attention patterns and of compositions, `motif` of
-    motif scores, `x`, `y` and `head` of an atlas, `without_first` of constancy, `by` of matched heads, `width` of a
-    distillation, `of` of term importance, `target` and `position` of a path expansion, `proven` of an error curve.
+    Options are those of the figure's own function below: `head` of attention patterns and of compositions, `z` of one
+    head's compositions, `motif` of motif scores, `x`, `y` and `head` of an atlas, `without_first` of constancy, `by` of
+    matched heads, `width` of a distillation, `of` of term importance, `target` and `position` of a path expansion,
+    `proven` of an error curve.
 
     It shows itself in Jupyter and VS Code by plotly's own display, which offers no cloud here (docs/notebooks.md).
     Raises `ValueError` for a result without a figure, and where a figure needs an option that was not given.
@@ -158,58 +156,6 @@ def each_head(result: EachHead, *, theme: Theme = "light") -> go.Figure:
     values = np.full((layers.max() + 1, heads.max() + 1, 3), np.nan)
     values[layers, heads] = np.column_stack([result.changes, result.intervals()])
     return head_points(values[..., 0], values[..., 1:], quantity=f"change in {result.unit}", theme=theme)
-
-
-def composition(result: Composition, *, head: HeadLike, above_null: bool = True, theme: Theme = "light") -> go.Figure:
-    """The heads that one head reads, and those that read it: pairs above flipped signs, or all pairs."""
-    shape = result.values.shape[:2]
-    chosen = _head(head, shape)
-    edges = []
-    for other in np.ndindex(*shape):
-        if other[0] == chosen[0]:
-            continue
-        pair = (*other, *chosen) if other[0] < chosen[0] else (*chosen, *other)
-        if above_null and not result.edges[pair]:
-            continue
-        value, z, rank = float(result.values[pair]), float(result.z_signs[pair]), int(result.rank[pair])
-        edges.append(Edge(earlier=pair[:2], later=pair[2:], mode=result.mode, value=value, z=z, rank=rank))
-    return composition_graph(edges, chosen, *shape, theme=theme)
-
-
-def circuit(result: Circuit, *, theme: Theme = "light") -> go.Figure:
-    """Every entry of a small circuit, or of a part of one: `plot(circuit[:40, :40])`."""
-    if max(result.shape) > MOST_ENTRIES:
-        height, width = result.shape
-        raise ValueError(
-            f"plot: {height:,} × {width:,} entries are too many to see; plot a part, circuit[:40, :40], or "
-            "aotlens.circuits.block_overview(circuit)."
-        )
-    rows, columns = (result.labels(side) for side in ("left", "right"))
-    roles = ("destination", "source") if result.kind == "qk" else ("source", "out")
-    dense: Any = result.AB
-    values = dense.detach().cpu().float().numpy()
-    return matrix_map(
-        values, rows, columns, quantity=result.unit, row_title=roles[0], column_title=roles[1], theme=theme
-    )
-
-
-def overview(result: Overview, *, theme: Theme = "light") -> go.Figure:
-    """A whole circuit in blocks."""
-    rows, columns = (
-        [_range(part(block)) for block in range(n)]
-        for part, n in zip((result.rows, result.columns), result.values.shape, strict=True)
-    )
-    quantity = f"{result.statistic} of each block"
-    return matrix_map(
-        result.values, rows, columns, quantity=quantity, row_title="rows", column_title="columns", theme=theme
-    )
-
-
-def spectrum(result: Spectrum, *, theme: Theme = "light") -> go.Figure:
-    """Eigenvalues in the complex plane."""
-    if result.eigenvalues is None:
-        raise ValueError(f"plot: {result.why}")
-    return eigenvalue_plane(result.eigenvalues, theme=theme)
 
 
 def orders(
@@ -329,12 +275,15 @@ def traced(result: Trace, *, theme: Theme = "light") -> go.Figure:
 #: The figure of each type of result, by the type's qualified name.
 FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.data.pairs.PromptPairs": patching.pair_strips,
-    "aotlens.circuits.circuit.Circuit": circuit,
-    "aotlens.circuits.composition.Composition": composition,
+    "aotlens.circuits.around.HeadComposition": circuits.head_composition_figure,
+    "aotlens.circuits.circuit.Circuit": circuits.circuit_figure,
+    "aotlens.circuits.composition.Composition": circuits.composition_figure,
     "aotlens.circuits.family.DistanceProfile": distance_curve,
-    "aotlens.circuits.overview.Overview": overview,
+    "aotlens.circuits.overview.Overview": circuits.overview_figure,
+    "aotlens.circuits.pieces.CircuitBlock": circuits.block_figure,
+    "aotlens.circuits.pieces.CircuitMap": circuits.map_figure,
     "aotlens.circuits.reach.Reach": reach_curve,
-    "aotlens.circuits.spectrum.Spectrum": spectrum,
+    "aotlens.circuits.spectrum.Spectrum": circuits.spectrum_figure,
     "aotlens.denoise.audit.DenoisingAudit": audit_curves,
     "aotlens.denoise.in_plane.DescentErrors": descent_errors,
     "aotlens.denoise.in_plane.PlaneDescent": plane_descent,
@@ -399,7 +348,3 @@ def _by_head(values: np.ndarray, quantity: str, theme: Theme, *, shares: bool = 
     return matrix_map(
         values, layers, heads, quantity=quantity, row_title="layer", column_title="head", shares=shares, theme=theme
     )
-
-
-def _range(places: range) -> str:
-    return str(places.start) if len(places) == 1 else f"{places.start}–{places.stop - 1}"

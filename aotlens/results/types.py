@@ -6,11 +6,14 @@ from __future__ import annotations
 from importlib import import_module
 
 _TYPES = {
+    "circuits.around": "HeadComposition",
     "circuits.composition": "Composition",
-    "circuits.copying": "CopyingRate",
+    "circuits.copying": "CopyingRate CopyingScores",
+    "circuits.extremes": "ExtremeEntries",
     "circuits.family": "DistanceProfile EntriesAtDistances",
-    "circuits.labelled": "CircuitTable",
+    "circuits.labelled": "CircuitTable Lines",
     "circuits.overview": "Overview",
+    "circuits.pieces": "CircuitBlock CircuitMap",
     "circuits.reach": "Reach",
     "circuits.rows": "RowStatistics",
     "circuits.spectrum": "Ends Spectrum",

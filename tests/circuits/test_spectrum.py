@@ -180,8 +180,18 @@ def test_the_frame() -> None:
     row = frame[(frame.vector == 1) & (frame.side == "right") & (frame.end == "lowest") & (frame["rank"] == 0)].iloc[0]
     assert row.id == result.right_vectors[:, 1].argmin() and row.value == result.right_vectors[:, 1].min()
     assert row.singular_value == result.singular_values[1]
-    labelled = result.to_frame(list("abcdefg"), list("ABCDE"))
-    assert all(row.label == ("abcdefg" if row.side == "left" else "ABCDE")[row.id] for row in labelled.itertuples())
+
+
+def test_the_frame_of_a_circuit_names_its_rows_and_columns_and_its_eigenvalues_are_a_table(make: Make) -> None:
+    circuit = qk_circuit(make(), (0, 1), "tokens", "positions")
+    named = spectrum(circuit, 3, n_vectors=2).to_frame()
+    assert {row.label for row in named.itertuples() if row.side == "right"} <= {f"position {at}" for at in range(99)}
+    assert all(row.label.endswith(f" {row.id}") for row in named.itertuples())
+    with pytest.raises(ValueError, match="no eigenvalues"):
+        spectrum(circuit).eigenvalue_frame()
+    result = spectrum(ov_circuit(make(), (0, 1)))
+    frame = result.eigenvalue_frame()
+    np.testing.assert_array_equal(frame.real + 1j * frame.imaginary, result.eigenvalues)
 
 
 @pytest.mark.parametrize(

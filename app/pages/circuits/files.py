@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -119,10 +119,7 @@ def eigenvalues_json(circuits: Circuits, choice: Choice) -> File:
 
 def singular_csv(circuits: Circuits, choice: Choice) -> File:
     """Every token at both ends of every listed singular vector."""
-    shown = circuits.circuit(choice)
-    frame = circuits.spectrum(choice).to_frame(
-        _Texts(shown.rows.text, shown.rows.n), _Texts(shown.columns.text, shown.columns.n)
-    )
+    frame = circuits.spectrum(choice).to_frame()
     return csv_file(_name(choice, "singular", "csv"), frame)
 
 
@@ -144,19 +141,6 @@ def copying_csv(circuits: Circuits, checkpoint: str, head: tuple[int, int]) -> F
     records, _ = structure.copying(circuits, checkpoint, head)
     kept = ("head", "score", "by_construction", "top1", "top5")
     return csv_file(f"{checkpoint}-copying.csv", [{key: one[key] for key in kept} for one in records])
-
-
-class _Texts(Sequence[str]):
-    """Labels of which few are asked for."""
-
-    def __init__(self, text: Any, n: int) -> None:
-        self._text, self._n = text, n
-
-    def __len__(self) -> int:
-        return self._n
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._text(int(index))
 
 
 def _lambda(circuits: Circuits, choice: Choice) -> list[complex]:

@@ -1,0 +1,127 @@
+"""What one head reads of earlier heads and later ones read of it, in every mode together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Bool, Float64, Int64
+
+from aotlens.circuits.composition import EDGE_Z, Composition, all_compositions
+from aotlens.circuits.head_pairs import Mode
+from aotlens.conventions import Head, HeadLike, as_head
+from aotlens.models import AttentionOnlyTransformer
+from aotlens.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: How a later head reads an earlier one.
+MODES = {"q": "queries (q)", "k": "keys (k)", "qk": "queries and keys (q = k)", "v": "values (v)"}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HeadComposition(Result):
+    """Every pair that one head is in, the highest score first; the numbers are those of `Composition`."""
+
+    head: Head
+    n_layers: int
+    n_heads: int
+    earlier: Int64[np.ndarray, "pair 2"]
+    """Layer and head."""
+    later: Int64[np.ndarray, "pair 2"]
+    modes: tuple[str, ...]
+    """q, k or v; qk where queries and keys are one matrix (MSSA), so that the two scores are one number."""
+    values: Float64[np.ndarray, " pair"]
+    rank: Int64[np.ndarray, " pair"]
+    """The earlier head's place among all that the later head can read, by score."""
+    above_null: Bool[np.ndarray, " pair"]
+    """Whether z against flipped signs is `EDGE_Z` or more: `Composition.edges`."""
+    z: Float64[np.ndarray, " pair"]
+    """Against flipped signs: `Composition.z_signs`."""
+    z_rotated: Float64[np.ndarray, " pair"]
+    """Against random rotations: `Composition.z`."""
+    norms: Float64[np.ndarray, " pair"]
+    random_mean: Float64[np.ndarray, " pair"]
+    random_std: Float64[np.ndarray, " pair"]
+    random_rms: float | int
+    """Root mean square of the score over random rotations, whatever the two heads."""
+
+    @property
+    def headline(self) -> str:
+        n, layer, head = int(self.above_null.sum()), *self.head
+        return f"{n} of {len(self.values)} pairs of head {layer}.{head} have z ≥ {EDGE_Z:g} against flipped signs"
+
+    def strongest(self, z: float = 0.0) -> Int64[np.ndarray, " pair"]:
+        """Places of the pairs above their null with at least this z, the highest score first."""
+        return np.flatnonzero(self.above_null & (np.nan_to_num(self.z, nan=-np.inf) >= z))
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a pair: relation, head (the other one), mode, value, rank, above_null, z, z_rotated, norm,
+        random_mean, random_std (of the squared norm)."""
+        import pandas as pd
+
+        reads = (self.later == np.array(self.head)).all(1)
+        others = np.where(reads[:, None], self.earlier, self.later)
+        return pd.DataFrame(
+            {
+                "relation": np.where(reads, "reads", "is read by").astype(object),
+                "head": [f"{layer}.{head}" for layer, head in others.tolist()],
+                "mode": [MODES[mode] for mode in self.modes],
+                "value": self.values, "rank": self.rank,
+                "above_null": np.where(self.above_null, "yes", "no").astype(object),
+                "z": self.z, "z_rotated": self.z_rotated, "norm": self.norms,
+                "random_mean": self.random_mean, "random_std": self.random_std,
+            }
+        )  # fmt: skip
+
+
+def head_composition(
+    model: AttentionOnlyTransformer, head: HeadLike, compositions: Mapping[Mode, Composition] | None = None
+) -> HeadComposition:
+    """The composition of a head with every head of other layers, in every mode that the model has.
+
+    `compositions` are those of the same model; without them, `all_compositions(model, folded=True)`, which takes the
+    time. Raises `ValueError` for a head that the model does not have.
+    """
+    chosen, cfg = as_head(head, model.cfg), model.cfg
+    found = all_compositions(model, folded=True) if compositions is None else compositions
+    one_matrix = cfg.attention == "mssa"
+    pairs = [
+        (mode, pair)
+        for mode in found
+        if not (one_matrix and mode == "k")
+        for pair in _pairs(chosen, cfg.n_layers, cfg.n_heads)
+    ]
+    pairs.sort(key=lambda each: -found[each[0]].values[each[1]])
+    numbers = {
+        name: np.array([getattr(found[mode], name)[pair] for mode, pair in pairs])
+        for name in ("values", "rank", "edges", "z_signs", "z", "norms", "random_mean", "random_std")
+    }
+    ends = np.array([pair for _, pair in pairs], dtype=np.int64).reshape(-1, 2, 2)
+    return HeadComposition(
+        head=chosen,
+        n_layers=cfg.n_layers,
+        n_heads=cfg.n_heads,
+        earlier=ends[:, 0],
+        later=ends[:, 1],
+        modes=tuple("qk" if one_matrix and mode == "q" else mode for mode, _ in pairs),
+        values=numbers["values"],
+        rank=numbers["rank"].astype(np.int64),
+        above_null=numbers["edges"].astype(bool),
+        z=numbers["z_signs"],
+        z_rotated=numbers["z"],
+        norms=numbers["norms"],
+        random_mean=numbers["random_mean"],
+        random_std=numbers["random_std"],
+        random_rms=next(iter(found.values())).random_rms,
+    )
+
+
+def _pairs(head: Head, n_layers: int, n_heads: int) -> Iterator[tuple[int, int, int, int]]:
+    """Earlier layer and head, later layer and head."""
+    for layer in range(n_layers):
+        for other in range(n_heads if layer != head[0] else 0):
+            yield (layer, other, *head) if layer < head[0] else (*head, layer, other)

@@ -1,0 +1,135 @@
+"""The largest and the smallest entries of a circuit, or of one of its rows or columns, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import Float64, Int64
+
+from aotlens.circuits.circuit import Circuit, Kind
+from aotlens.circuits.factored import FactoredMatrix
+from aotlens.circuits.labelled import Lines, place_of
+from aotlens.circuits.rows import RowStatistics, above_row_level, row_statistics
+from aotlens.circuits.topk import top_entries
+from aotlens.conventions import require_whole
+from aotlens.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ExtremeEntries(Result):
+    """Entries of one circuit: first the largest, largest first, then the smallest, smallest first.
+
+    `rows` and `columns` have a line for each entry. In a small part of a circuit an entry may be at both ends.
+    """
+
+    kind: Kind
+    unit: str
+    n_largest: int
+    """How many of the entries are the largest; the rest are the smallest."""
+    rows: Lines
+    columns: Lines
+    values: Float64[np.ndarray, " entry"]
+    above_row: Float64[np.ndarray, " entry"]
+    """QK: entry − log-mean-exp of its row, in nats. OV: entry − mean of its row."""
+    row_statistics: RowStatistics | None
+    """Of the one row, where the entries are of one row."""
+
+    @property
+    def headline(self) -> str:
+        row, column = self.rows.labels[0], self.columns.labels[0]
+        return f"largest [{row}] × [{column}] with {self.values[0]:+.4g} {self.unit}"
+
+    @property
+    def largest_row(self) -> int:
+        """The id of the row of the largest entry."""
+        return int(self.rows.ids[0])
+
+    @property
+    def largest_column(self) -> int:
+        """The id of the column of the largest entry."""
+        return int(self.columns.ids[0])
+
+    def by_size(self) -> Int64[np.ndarray, " distinct"]:
+        """Places of all distinct entries in the lists above, the largest in magnitude first."""
+        order = np.argsort(-np.abs(self.values), kind="stable")
+        pairs = np.stack([self.rows.places[order], self.columns.places[order]])
+        _, first = np.unique(pairs, axis=1, return_index=True)
+        return order[np.sort(first)]
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row an entry: end, rank, row, row_label, column, column_label, the value by its unit, above_its_row."""
+        frame = self._frame(np.arange(len(self.values)))
+        n_smallest = len(self.values) - self.n_largest
+        frame.insert(0, "end", ["largest"] * self.n_largest + ["smallest"] * n_smallest)
+        frame.insert(1, "rank", [*range(1, self.n_largest + 1), *range(1, n_smallest + 1)])
+        return frame
+
+    def size_frame(self) -> pd.DataFrame:
+        """The same of the entries by size, without `end`."""
+        frame = self._frame(self.by_size())
+        frame.insert(0, "rank", range(1, len(frame) + 1))
+        return frame
+
+    def _frame(self, places: Sequence[int] | np.ndarray) -> pd.DataFrame:
+        import pandas as pd
+
+        columns = {
+            "row": self.rows.ids[places], "row_label": [self.rows.labels[place] for place in places],
+            "column": self.columns.ids[places], "column_label": [self.columns.labels[place] for place in places],
+            self.unit.replace(" ", "_"): self.values[places], "above_its_row": self.above_row[places],
+        }  # fmt: skip
+        return pd.DataFrame(columns)
+
+
+def extreme_entries(
+    circuit: Circuit, k: int = 20, *, row: int | str | None = None, column: int | str | None = None
+) -> ExtremeEntries:
+    """The k largest and the k smallest entries of the whole circuit, or of one row or one column, or all there are.
+
+    A row or column is the text of a token, or the id of a token, position, direction or class. Exact, as `top_entries`.
+    Raises `ValueError` for k below 1 and for a row or column that the circuit does not have.
+    """
+    places = [
+        None if which is None else [place_of(side, which, n, circuit.tokenizer)]
+        for side, n, which in zip((circuit.left, circuit.right), circuit.shape, (row, column), strict=True)
+    ]
+    return extremes_within(circuit, places[0], places[1], k)
+
+
+@torch.no_grad()
+def extremes_within(
+    circuit: Circuit, rows: Sequence[int] | None, columns: Sequence[int] | None, k: int
+) -> ExtremeEntries:
+    """The same of the rows and columns at some places of the circuit; None for all of them."""
+    require_whole("k", k, 1)
+    at_rows, at_columns = (
+        torch.arange(n) if places is None else torch.tensor(list(places))
+        for n, places in zip(circuit.shape, (rows, columns), strict=True)
+    )
+    A = circuit.A if rows is None else circuit.A[at_rows.to(circuit.A.device)]
+    B = circuit.B if columns is None else circuit.B[:, at_columns.to(circuit.B.device)]
+    part = FactoredMatrix(A, B)
+    k = min(k, len(at_rows) * len(at_columns))
+    largest, smallest = (top_entries(part, k, largest=largest) for largest in (True, False))
+    found_rows, found_columns = (
+        at[torch.cat(pair)]
+        for at, pair in ((at_rows, (largest.rows, smallest.rows)), (at_columns, (largest.columns, smallest.columns)))
+    )
+    values = torch.cat([largest.values, smallest.values])
+    return ExtremeEntries(
+        kind=circuit.kind,
+        unit=circuit.quantity,
+        n_largest=k,
+        rows=circuit.lines("left", found_rows.tolist()),
+        columns=circuit.lines("right", found_columns.tolist()),
+        values=values.numpy(),
+        above_row=above_row_level(circuit, found_rows, values).numpy(),
+        row_statistics=row_statistics(part) if len(at_rows) == 1 and columns is None else None,
+    )

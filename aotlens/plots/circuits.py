@@ -1,0 +1,142 @@
+"""Figures of a head's circuits: maps of entries, of blocks and of one block, eigenvalues, the heads around a head."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import plotly.graph_objects as go
+
+from aotlens.conventions import Head, HeadLike, as_head
+from aotlens.plots.colours import Theme
+from aotlens.plots.composition import Edge, composition_graph
+from aotlens.plots.eigenvalues import eigenvalue_plane
+from aotlens.plots.labels import glyphs
+from aotlens.plots.matrix import matrix_map
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from aotlens.circuits import Circuit, CircuitBlock, CircuitMap, Composition, HeadComposition, Overview, Spectrum
+    from aotlens.circuits.labelled import Lines
+
+#: Up to this many rows and columns of a circuit are drawn entry by entry.
+MOST_ENTRIES = 200
+#: Lines that a picture of composition has at most; the strongest stay.
+MOST_EDGES = 60
+
+
+def full_labels(lines: Lines) -> list[str]:
+    """What each row (or column) is, with every character visible: `·the`, `position 221`."""
+    return [glyphs(label) for label in lines.labels] if lines.are_texts else list(lines.labels)
+
+
+def short_labels(lines: Lines) -> list[str]:
+    """The same beside a title that says what is counted: `221` for `position 221`."""
+    return full_labels(lines) if lines.are_texts or lines.of == "bias" else [str(number) for number in lines.ids]
+
+
+def circuit_figure(result: Circuit, *, theme: Theme = "light") -> go.Figure:
+    """Every entry of a small circuit, or of a part of one: `plot(circuit[:40, :40])`."""
+    if max(result.shape) > MOST_ENTRIES:
+        height, width = result.shape
+        raise ValueError(
+            f"plot: {height:,} × {width:,} entries are too many to see; plot a part, circuit[:40, :40], or "
+            "aotlens.circuits.block_overview(circuit)."
+        )
+    rows, columns = (result.labels(side) for side in ("left", "right"))
+    dense: Any = result.AB
+    return matrix_map(
+        dense.detach().cpu().float().numpy(), rows, columns, quantity=result.quantity, row_title=result.role("left"),
+        column_title=result.role("right"), theme=theme,
+    )  # fmt: skip
+
+
+def map_figure(result: CircuitMap, *, theme: Theme = "light", block: Sequence[int] | None = None) -> go.Figure:
+    """Entries of some rows and columns; `layout.meta` names them, for clicks."""
+    figure = matrix_map(
+        result.values, short_labels(result.rows), short_labels(result.columns), quantity=result.unit,
+        row_title=result.rows.role, column_title=result.columns.role, theme=theme,
+    )  # fmt: skip
+    figure.layout.meta = {
+        "rows": result.rows.ids.tolist(), "row_names": full_labels(result.rows),
+        "columns": result.columns.ids.tolist(), "column_names": full_labels(result.columns), "block": block,
+    }  # fmt: skip
+    return figure
+
+
+def block_figure(result: CircuitBlock, *, theme: Theme = "light") -> go.Figure:
+    """The map of one block; `layout.meta` has its place in the overview."""
+    return map_figure(result.map, theme=theme, block=result.block)
+
+
+def overview_figure(result: Overview, *, theme: Theme = "light") -> go.Figure:
+    """A whole circuit in blocks; `layout.meta` has their sizes, for clicks."""
+    rows = _blocks(result.first_rows, result.rows, result.values.shape[0])
+    columns = _blocks(result.first_columns, result.columns, result.values.shape[1])
+    quantity = result.unit or f"{result.statistic} of each block"
+    if result.unit and result.statistic != "extreme":
+        quantity = f"{result.unit}, {result.statistic}"
+    figure = matrix_map(
+        result.values, rows, columns, quantity=quantity, row_title=_by_id(result.first_rows, "rows"),
+        column_title=_by_id(result.first_columns, "columns"), theme=theme,
+    )  # fmt: skip
+    figure.layout.meta = {"row_size": result.row_size, "column_size": result.column_size}
+    return figure
+
+
+def spectrum_figure(result: Spectrum, *, theme: Theme = "light") -> go.Figure:
+    """Eigenvalues in the complex plane."""
+    if result.eigenvalues is None:
+        raise ValueError(f"plot: {result.why}")
+    return eigenvalue_plane(result.eigenvalues, unit=result.unit, theme=theme)
+
+
+def composition_figure(
+    result: Composition, *, head: HeadLike, above_null: bool = True, theme: Theme = "light"
+) -> go.Figure:
+    """The heads that one head reads in one mode, and those that read it: pairs above flipped signs, or all pairs."""
+    n_layers, n_heads = result.values.shape[:2]
+    chosen, edges = as_head(head, SimpleNamespace(n_layers=n_layers, n_heads=n_heads)), []
+    for layer in range(n_layers):
+        for other in range(n_heads if layer != chosen[0] else 0):
+            pair = (layer, other, *chosen) if layer < chosen[0] else (*chosen, layer, other)
+            if above_null and not result.edges[pair]:
+                continue
+            value, z, rank = float(result.values[pair]), float(result.z_signs[pair]), int(result.rank[pair])
+            edges.append(Edge(earlier=pair[:2], later=pair[2:], mode=result.mode, value=value, z=z, rank=rank))
+    return composition_graph(edges, chosen, n_layers, n_heads, theme=theme)
+
+
+def head_composition_figure(result: HeadComposition, *, z: float = 0.0, theme: Theme = "light") -> go.Figure:
+    """The heads that one head reads and those that read it, of the pairs above their null those with at least this z:
+    the strongest 60."""
+    edges = [
+        Edge(
+            earlier=_pair(result.earlier[at]), later=_pair(result.later[at]), mode=result.modes[at],
+            value=float(result.values[at]), z=float(result.z[at]), rank=int(result.rank[at]),
+        )
+        for at in result.strongest(z)[:MOST_EDGES].tolist()
+    ]  # fmt: skip
+    return composition_graph(edges, result.head, result.n_layers, result.n_heads, theme=theme)
+
+
+def _pair(head: np.ndarray) -> Head:
+    return int(head[0]), int(head[1])
+
+
+def _blocks(first: Lines | None, of: Any, n: int) -> list[str]:
+    """`16–31`, or one row's index and name. Each begins with the first index, which a click reads."""
+    spans = [of(block) for block in range(n)]
+    names = full_labels(first) if first is not None and first.are_texts else None
+    return [
+        f"{span[0]}–{span[-1]}" if len(span) > 1 else f"{span[0]}" if names is None else f"{span[0]} {names[at]}"
+        for at, span in enumerate(spans)
+    ]
+
+
+def _by_id(lines: Lines | None, otherwise: str) -> str:
+    if lines is None:
+        return otherwise
+    return f"{lines.role}, by id" if lines.of == "token" else lines.role

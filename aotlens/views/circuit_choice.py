@@ -1,0 +1,134 @@
+"""Which circuit of a head is looked at, and what of it; what its sides may be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aotlens.conventions import Head
+from aotlens.views.calls import Call, Load, Part, call
+
+if TYPE_CHECKING:
+    from aotlens.models import ModelConfig
+
+#: Entries at either end that are listed, rows and columns of a map, blocks a side of an overview.
+N_ENTRIES, N_LINES, N_BLOCKS = 100, 16, 256
+#: Operations that copying rates of all heads may take; of a model with more, the chosen head's alone are measured.
+MOST_COPYING = 2e11
+#: What a multiplication or addition of a streamed matrix product counts: they are some ten times as fast as those of a
+#: model's pass.
+_STREAMED = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """A circuit of a head, and what of it is looked at."""
+
+    checkpoint: str
+    model: ModelConfig
+    head: Head
+    kind: str
+    left: str
+    """What the rows are: tokens, positions, bias, residual, or an earlier head, `0.3`."""
+    right: str
+    """The columns, likewise; of an OV circuit logits, residual, or a later head."""
+    biases: bool = False
+    """Whether the biases are in every entry of a QK circuit."""
+    rows: tuple[int | str, ...] = ()
+    """The map's rows; none: those of the largest entries."""
+    columns: tuple[int | str, ...] = ()
+    row: int | str | None = None
+    """The row that is listed; None: that of the largest entry."""
+    column: int | str | None = None
+    statistic: str = "extreme"
+    block: tuple[int, int] | None = None
+    """None: that of the largest entry."""
+    z: float = 0
+    """Of the pairs above their null, those with at least this z are drawn."""
+    n_entries: int = N_ENTRIES
+    n_lines: int = N_LINES
+    n_blocks: int = N_BLOCKS
+
+    @property
+    def name(self) -> str:
+        """The head as it is written."""
+        return f"{self.head[0]}.{self.head[1]}"
+
+    @property
+    def circuit(self) -> Call:
+        """The circuit itself, factored."""
+        biases = {"biases": True} if self.biases else {}
+        sides = Load(self.checkpoint), self.head, self.left, self.right
+        return call(f"aotlens.circuits.{self.kind}_circuit", *sides, **biases).named("circuit")
+
+    @property
+    def entries(self) -> Call:
+        """Both ends of the whole matrix."""
+        return call("aotlens.circuits.extreme_entries", self.circuit, self.n_entries).named("entries")
+
+    def overview(self, statistic: str) -> Call:
+        """The whole matrix in blocks."""
+        return call("aotlens.circuits.block_overview", self.circuit, self.n_blocks, statistic).named("overview")
+
+    def line(self, axis: str) -> Call:
+        """Both ends of the row, or of the column, that is listed."""
+        which = getattr(self, axis)
+        given: Any = Part(self.entries, f"largest_{axis}") if which is None else which
+        return call("aotlens.circuits.extreme_entries", self.circuit, self.n_entries, **{axis: given})
+
+    @property
+    def pairs_of_all(self) -> Call:
+        """The composition of all pairs of heads."""
+        return call("aotlens.circuits.all_compositions", Load(self.checkpoint), folded=True).named("compositions")
+
+    @property
+    def copied(self) -> tuple[Head, ...] | None:
+        """The heads whose copying is measured, None for all: of a large model, the chosen one."""
+        return None if self.copying_cost(self.model.n_layers * self.model.n_heads) <= MOST_COPYING else (self.head,)
+
+    def copying_cost(self, n_heads: int) -> float:
+        """Operations of copying rates, two products of tokens × logits a head."""
+        return 4.0 * n_heads * float(self.model.d_vocab or 0) ** 2 * self.model.d_head * _STREAMED
+
+    def products(self, n: int) -> float:
+        """Operations of n times the product of the circuit's factors."""
+        rows, columns = self._sizes()
+        return 2.0 * n * rows * columns * self.model.d_head * _STREAMED
+
+    @property
+    def spectrum_cost(self) -> float:
+        """Operations of two decompositions of factors."""
+        return 20.0 * sum(self._sizes()) * float(self.model.d_head) ** 2
+
+    def _sizes(self) -> list[int]:
+        """How many rows and columns there are."""
+        sizes = {"positions": self.model.n_ctx, "bias": 1, "residual": self.model.d_model}
+        return [sizes.get(side) or self.model.d_vocab or self.model.d_out or 1 for side in (self.left, self.right)]
+
+    def file(self, *parts: str) -> str:
+        """What a file about the circuit is called."""
+        return "-".join([f"{self.checkpoint}-head-{self.name}-{self.kind}-{self.left}-{self.right}", *parts])
+
+
+def left_sides(model: ModelConfig, layer: int, kind: str) -> dict[str, str]:
+    """What the rows of a circuit of a head in this layer may be (and of QK the columns), with labels; the first is what
+    they are unless told."""
+    sides = {"tokens": "tokens"} if model.read_in == "tokens" else {}
+    if model.positions == "learned" or (model.positions == "qk" and kind == "qk"):
+        undivided = model.positions == "learned" and model.norm
+        sides["positions"] = "positions (undivided)" if undivided else "positions"
+    sides |= {"bias": "bias", "residual": "residual stream"}
+    earlier = range(layer if model.read_in == "tokens" else 0)
+    return sides | {f"{at}.{head}": f"tokens through {at}.{head}" for at in earlier for head in range(model.n_heads)}
+
+
+def right_sides(model: ModelConfig, layer: int, kind: str) -> dict[str, str]:
+    """What the columns may be, likewise."""
+    if kind == "qk":
+        return left_sides(model, layer, kind)
+    sides = {}
+    if model.read_out in ("tokens", "classes"):
+        later = range(layer + 1, model.n_layers)
+        through = {f"{at}.{head}": f"logits through {at}.{head}" for at in later for head in range(model.n_heads)}
+        sides = {"logits": "logits", **through}
+    return {**sides, "residual": "residual stream"}
