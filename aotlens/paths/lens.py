@@ -29,6 +29,9 @@ from aotlens.results import Result
 if TYPE_CHECKING:
     import pandas as pd
 
+#: Numbers of one array of positions and outputs, at most: 16 MB.
+_MOST_NUMBERS = 2**22
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LogitLens(Result):
@@ -148,22 +151,28 @@ def logit_lens(model: AttentionOnlyTransformer, tokens: Tensor | str | list[str]
     )
     tied = model.embed.W_E if cfg.tied_embeddings else None
 
-    def read(name: str) -> Tensor:
-        return model.unembed(model.ln_final(cache[name]), tied=tied)[0].float().log_softmax(-1)
+    def read(name: str, at: slice) -> Tensor:
+        return model.unembed(model.ln_final(cache[name][:, at]), tied=tied)[0].float().log_softmax(-1)
 
-    own = read(names[-1])
-    choice = own.argmax(-1, keepdim=True)
-    rows: list[tuple[Tensor, ...]] = []
-    for name in names:
-        log_p = read(name)
-        top = log_p.topk(k, -1)
-        next_loss = torch.full_like(log_p[:, 0], float("nan"))
-        if not model.sees_later_keys:
-            next_loss[:-1] = -log_p[:-1].gather(1, ids[0, 1:, None])[:, 0]
-        kl = (own.exp() * (own - log_p)).sum(-1).clamp(min=0)
-        rank = (log_p > log_p.gather(1, choice)).sum(-1)
-        rows.append((top.indices, top.values.exp(), kl, next_loss, rank))
-    found = [torch.stack(each).cpu().numpy() for each in zip(*rows, strict=True)]
+    next_ids = torch.cat([ids[0, 1:], ids[0, :1]])
+    rows: list[list[tuple[Tensor, ...]]] = [[] for _ in names]
+    step = max(_MOST_NUMBERS // model.W_U.shape[1], 1)
+    for start in range(0, ids.shape[1], step):  # read out at all positions at once, 10 arrays of outputs take gigabytes
+        at = slice(start, start + step)
+        own = read(names[-1], at)
+        choice = own.argmax(-1, keepdim=True)
+        for parts, name in zip(rows, names, strict=True):
+            log_p = read(name, at)
+            top = log_p.topk(k, -1)
+            next_loss = -log_p.gather(1, next_ids[at, None])[:, 0]
+            kl = (own.exp() * (own - log_p)).sum(-1).clamp(min=0)
+            rank = (log_p > log_p.gather(1, choice)).sum(-1)
+            parts.append((top.indices, top.values.exp(), kl, next_loss, rank))
+    found = [
+        torch.stack([torch.cat(each) for each in layers]).cpu().numpy()
+        for layers in zip(*(zip(*parts, strict=True) for parts in rows), strict=True)
+    ]
+    found[3][:, slice(None) if model.sees_later_keys else -1] = np.nan
     return LogitLens(
         tokens=found[0], probabilities=found[1].astype(np.float64), kl=found[2].astype(np.float64),
         loss=found[3].astype(np.float64), rank=found[4], words=_words(model, found[0]),

@@ -31,10 +31,27 @@ class Chosen:
     answer: str
     wrong: str
     layer: int
+    n_tokens: int | None = None
+    """Of the text, where somebody has counted them."""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """What is read."""
+        return (self.text,)
+
+    @property
+    def n_pos(self) -> int:
+        """How many positions the text has; unless counted a guess, as tokens have some three characters."""
+        return min(self.n_tokens or len(self.text) // 3 + 2, int(self.model["n_ctx"]))
+
+    def held(self, per_pair: float, per_width: float) -> float:
+        """Bytes of so many for each head and pair of positions, and for each head, position and width of the stream."""
+        n_heads = int(self.model["n_layers"]) * int(self.model["n_heads"])
+        return n_heads * self.n_pos * (per_pair * self.n_pos + per_width * int(self.model["d_model"]))
 
     def cost(self, n_passes: float, read_outs: float = 0.0) -> float:
         """Operations of so many passes over the text, and of reading it out so often."""
-        n_pos, model = min(len(self.text) // 3 + 2, int(self.model["n_ctx"])), self.model
+        n_pos, model = self.n_pos, self.model
         return n_passes * pass_cost(model, n_pos) + 2.0 * read_outs * n_pos * model["d_model"] * model["d_vocab"]
 
     @property
@@ -130,6 +147,7 @@ HEADS = View(
     call=lambda chosen: call("aotlens.paths.head_lens", Load(chosen.checkpoint), chosen.text, chosen.at),
     caption=_says_heads,
     cost=lambda chosen: chosen.cost(2, chosen.model["n_layers"] * chosen.model["n_heads"]),
+    held=lambda chosen: chosen.held(10, 4),
     file=lambda chosen: f"lens-{chosen.checkpoint}-heads",
     missing=_missing_position,
 )
@@ -151,6 +169,7 @@ JACOBIAN = View(
     ),
     caption=_says_jacobian,
     cost=lambda chosen: chosen.cost(4 + chosen.model["n_layers"], 1),
+    held=lambda chosen: chosen.held(10, 20),
     file=lambda chosen: f"lens-{chosen.checkpoint}-jacobian",
     missing=_missing_jacobian,
 )  # fmt: skip

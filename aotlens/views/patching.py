@@ -80,6 +80,13 @@ class Chosen:
     keep: float
     removed: str
     seed: int
+    n_tokens: int | None = None
+    """Of the longer prompt, where somebody has counted them."""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """What is read."""
+        return (self.clean, self.corrupted) if self.pairs == "prompts" else ()
 
     @property
     def made(self) -> tuple[Load, Call]:
@@ -104,13 +111,30 @@ class Chosen:
 
     @property
     def n_pos(self) -> int:
-        """About how many positions a prompt has: tokens have some three characters."""
-        length = {"prompts": max(len(self.clean), len(self.corrupted)) // 3 + 2}.get(self.pairs, self.length + 2)
-        return min(length, int(self.model["n_ctx"]))
+        """About how many positions a prompt has; unless counted a guess, as tokens have some three characters."""
+        guess = max(map(len, self.texts), default=0) // 3 + 2
+        return min((self.n_tokens or guess) if self.texts else self.length + 2, int(self.model["n_ctx"]))
 
     def cost(self, n_passes: float) -> float:
         """Operations of so many passes over all pairs."""
-        return n_passes * (1 if self.pairs == "prompts" else N_PAIRS) * pass_cost(self.model, self.n_pos)
+        return n_passes * self.n_pairs * pass_cost(self.model, self.n_pos)
+
+    @property
+    def held(self) -> float:
+        """Bytes of the activations of both runs: patterns and scores; queries, keys, values and outputs."""
+        width = int(self.model.get("d_head") or int(self.model["d_model"]) // int(self.model["n_heads"]))
+        return self.n_pairs * self.n_heads * self.n_pos * (16.0 * self.n_pos + 32.0 * width)
+
+    @property
+    def held_by_edges(self) -> float:
+        """The same, what each head writes, and numbers of all edges: from every head to three streams of every head."""
+        written = 8.0 * self.n_pairs * self.n_heads * self.n_pos * int(self.model["d_model"])
+        return self.held + written + 24.0 * self.n_heads**2
+
+    @property
+    def n_pairs(self) -> int:
+        """Of prompts."""
+        return 1 if self.pairs == "prompts" else N_PAIRS
 
     @property
     def n_heads(self) -> int:
@@ -234,6 +258,7 @@ TOKENS = View(
     call=lambda chosen: chosen.made[1],
     caption=lambda chosen, result: f"{result.headline}.",
     file=lambda chosen: _file(chosen, "prompts"),
+    cost=lambda chosen: chosen.cost(2),
     low=True,
 )
 STREAM = View(
@@ -260,6 +285,7 @@ STREAM = View(
     missing=_missing_stream,
     picks="position = x",
     cost=lambda chosen: chosen.cost(_STREAMS_COST * int(chosen.model["n_layers"]) * chosen.n_pos),
+    held=lambda chosen: chosen.held,
 )
 OF_HEADS = View(
     name="by-head",
@@ -283,6 +309,7 @@ OF_HEADS = View(
     missing=_missing_position,
     picks="head = y.x",
     cost=lambda chosen: chosen.cost(_HEADS_COST * chosen.n_heads),
+    held=lambda chosen: chosen.held,
 )
 ESTIMATE = View(
     name="estimate",
@@ -299,6 +326,7 @@ ESTIMATE = View(
     ),
     caption=_says_estimate,
     cost=lambda chosen: chosen.cost(4 + _HEADS_COST * CHECKED),
+    held=lambda chosen: chosen.held,
     file=lambda chosen: _file(chosen, f"{chosen.heads}-estimate"),
     missing=_missing_heads,
 )
@@ -322,6 +350,7 @@ EDGES = View(
     ),
     caption=lambda chosen, result: f"{result.headline[0].upper()}{result.headline[1:]}.",
     cost=lambda chosen: chosen.cost(_EDGES_COST * (3 * chosen.n_heads if chosen.head else CHECKED + 15)),
+    held=lambda chosen: chosen.held_by_edges,
     file=lambda chosen: _file(chosen, "edges"),
 )
 CIRCUIT = View(
@@ -340,6 +369,7 @@ CIRCUIT = View(
     call=_circuit,
     caption=_says_circuit,
     file=lambda chosen: _file(chosen, "circuit"),
+    held=lambda chosen: chosen.held_by_edges,
     picks="removed += customdata",
     slow="sets of edges",
     slow_part=_search,

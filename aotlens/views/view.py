@@ -72,7 +72,8 @@ def pass_cost(model: Mapping[str, Any], n_pos: int) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """One analysis: the call that gives its result, and what is said of it. `values` are what was chosen.
+    """One analysis: the call that gives its result, and what is said of it. `values` are what was chosen; where these
+    have `texts`, `cost` and `held` are of prompts of `n_tokens` each, which the app counts.
 
     The figure is `aotlens.plot(result)`, the table `result.to_frame()`, the Python the call itself: none is written
     again for a page, a command or a report.
@@ -95,6 +96,8 @@ class View:
     """The result's method that gives the table."""
     cost: Callable[[Values], float] = lambda values: 0.0
     """About how many operations its call takes: two for each weight, position and pass. 0 where it is always little."""
+    held: Callable[[Values], float] = lambda values: 0.0
+    """About how many bytes it holds at once. 0 where it is always little."""
     pictured: bool = True
     """Whether `aotlens.plot` has a figure of it; a table alone has none."""
     low: bool = False

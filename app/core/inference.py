@@ -18,6 +18,7 @@ from app.core.cache import Cache, Memory
 from app.core.catalog import Catalog, LoadedModel
 from app.core.errors import RequestError
 from app.core.examples import FIRST
+from app.core.limits import deadline, require_at_most
 from app.core.settings import Settings
 from app.core.switches import How, Switches
 
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from aotlens.heads import AttentionPatterns, HeadLabels, MotifScores
     from aotlens.models import AttentionOnlyTransformer
     from app.core.corpora import Text
+
+#: Of the random tokens on which motifs are scored, as `motif_scores` has them; and what it does with each pair of
+#: positions of each head.
+_RANDOM_SEQUENCES, _RANDOM_TOKENS, _PAIR_COST = 16, 101, 50.0
 
 #: (layer, head) of some heads.
 Heads = tuple[tuple[int, int], ...]
@@ -249,6 +254,15 @@ class Inference:
 
     def _score(self, loaded: LoadedModel) -> MotifScores:
         from aotlens.heads import motif_scores
+        from aotlens.views.view import pass_cost
 
+        cfg, settings = loaded.model.cfg, self._settings
+        n_pos = min(cfg.n_ctx, _RANDOM_TOKENS)
+        pairs = cfg.n_layers * cfg.n_heads * n_pos**2
+        of_sequence = pass_cost(cfg.to_dict(), n_pos) + _PAIR_COST * pairs
+        require_at_most(_RANDOM_SEQUENCES * of_sequence, settings.max_operations, "operations")
         with loaded.exclusive:
-            return motif_scores(loaded.model)
+            return motif_scores(
+                loaded.model, n_sequences=_RANDOM_SEQUENCES, batch_size=8 if pairs < 10**7 else 1,
+                progress=deadline(settings.request_seconds),
+            )  # fmt: skip

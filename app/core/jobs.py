@@ -17,13 +17,16 @@ from typing import Any, Literal
 
 from aotlens.files import WriteError
 from app.core.cache import Memory
-from app.core.errors import logged, not_kept, out_of_memory
+from app.core.errors import RequestError, logged, not_kept, out_of_memory
 from app.core.sizes import held_by
 
 State = Literal["waiting", "running", "done", "failed", "stopped"]
 Report = Callable[[int, int, str], None]
 
 log = logging.getLogger("aotlens.app")
+
+#: Jobs of a page that run or wait for their turn, each in a thread.
+MOST_ACTIVE = 32
 
 
 class Stopped(Exception):
@@ -93,12 +96,18 @@ class Jobs:
                 del self._jobs[key]
 
     def start(self, key: str, label: str, work: Callable[[Report], Any], *, session: str = "") -> Job:
-        """Start `work(report)` in a thread, unless it is under way or done: then `session` shares it."""
+        """Start `work(report)` in a thread, unless it is under way or done: then `session` shares it. Raises RequestError
+        where `MOST_ACTIVE` are under way."""
         with self._memory.lock, self._lock:  # in this order, which is that of `forget`
             job = self._jobs.get(key)
             if job is not None and (job.state == "done" or (job.active and not job.stop)):
                 job.sessions.add(session)
                 return job
+            if sum(other.active for other in self._jobs.values()) >= MOST_ACTIVE:
+                raise RequestError(
+                    f"{MOST_ACTIVE} pieces of such work wait for their turn already, the most that may. Wait for one to "
+                    "end, or stop one."
+                )
             job = self._jobs[key] = Job(key=key, label=label, sessions={session})
             self._jobs.move_to_end(key)
             idle = [one for one, other in self._jobs.items() if not other.active]

@@ -108,6 +108,9 @@ class Settings:
     max_operations: float = 2e11
     """Multiplications and additions that one request may ask for, as views estimate them: some tens of seconds of a
     core. More is refused before it starts."""
+    max_held_bytes: int = 512 * 2**20
+    """Memory that what a request or a job computes may hold at once, as views estimate it. More is refused before it
+    starts."""
     request_seconds: float = 60.0
     """How long what a request computes step by step may take before it is stopped, which it then says."""
     job_seconds: float = 3600.0

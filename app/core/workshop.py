@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
-import time
+from bisect import bisect_right
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from aotlens.views import Call, View, Workshop
 from app.core.errors import RequestError
+from app.core.limits import deadline, require_at_most
 
 if TYPE_CHECKING:
     from aotlens.conventions import Progress
@@ -59,17 +61,7 @@ class AppWorkshop(Workshop):
         """What long work tells; what a request computes is stopped when it has had its time."""
         if self.progress is not None:
             return self.progress
-        seconds = self._settings.request_seconds
-        ends = time.monotonic() + seconds
-
-        def tell(done: int, total: int) -> None:
-            if time.monotonic() > ends:
-                raise RequestError(
-                    f"Stopped after {seconds:.0f} seconds, {done:,} of {total:,} steps done, the longest that one "
-                    "request may take. Choose a smaller model, or let the command line do it (aotlens view)."
-                )
-
-        return tell
+        return deadline(self._settings.request_seconds)
 
     def known(self, view: View, values: Any) -> bool:
         """Whether a view's result is kept, or the part of it that takes long."""
@@ -81,13 +73,33 @@ class AppWorkshop(Workshop):
         long and has not been made."""
         if view.slow and self.progress is None and view.missing(values) is None and not self.known(view, values):
             raise RequestError("This takes long and has not been made for this choice: start it first.")
-        cost, most = view.cost(values), self._settings.max_operations
-        if cost > most and self.progress is None and not self.known(view, values):
-            raise RequestError(
-                f"This would take about {cost:.0e} operations, and one request may take {most:.0e} "
-                f"({cost / most:.3g} times less). Choose a smaller model, or let the command line do it (aotlens view)."
-            )
+        if view.missing(values) is None and not self.known(view, values):
+            self._require_affordable(view, values)
         try:
             return view.result(values, self)
         except ValueError as error:
             raise RequestError(str(error)) from error
+
+    def _require_affordable(self, view: View, values: Any) -> None:
+        """Raises RequestError for what takes more operations than a request may, or holds more than there is room for
+        in the background either; of texts, with how many tokens fit."""
+        texts = getattr(values, "texts", ())
+        if texts:
+            model = self._catalog.load(values.checkpoint).model
+            try:
+                values = replace(values, n_tokens=max(model.to_tokens(text).shape[1] for text in texts))
+            except ValueError as error:
+                raise RequestError(str(error)) from error
+        limits = [(view.held, self._settings.max_held_bytes, "bytes")]
+        if self.progress is None:
+            limits.append((view.cost, self._settings.max_operations, "operations"))
+        for estimate, most, of in limits:
+            found = estimate(values)
+            fits = _fitting(estimate, most, values) if found > most and texts else 0
+            shorter = f"a text of at most {fits:,} tokens (this has {values.n_tokens:,}), or " if fits else ""
+            require_at_most(found, most, of, choose=f"{shorter}a smaller model")
+
+
+def _fitting(estimate: Callable[[Any], float], most: float, values: Any) -> int:
+    """The most tokens of which `estimate` is at most `most`; 0 for none."""
+    return bisect_right(range(1, values.n_tokens), most, key=lambda n: estimate(replace(values, n_tokens=n)))

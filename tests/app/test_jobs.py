@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from app.core.cache import Memory
-from app.core.jobs import Job, Jobs, Stopped
+from app.core.errors import RequestError
+from app.core.jobs import MOST_ACTIVE, Job, Jobs, Stopped
 from tests.app.conftest import wait
-from tests.messages import says
+from tests.messages import refused, says
 
 
 def test_jobs_take_turns_and_each_runs_once():
@@ -140,3 +141,19 @@ def test_work_that_takes_too_long_is_stopped_and_says_so():
     job = wait(jobs.start("a", "endless", work))
     assert job.state == "failed" and work.going.is_set()
     says(job.error, "Stopped after 0 minutes", "nothing of it is kept", "command line")
+
+
+def test_a_queue_has_an_end():
+    """Each waits in a thread: a thousand starts of other settings were a thousand threads."""
+    jobs = Jobs(kept=4, memory=Memory(2**20), seconds=60)
+    begun, ends = threading.active_count(), threading.Event()
+    started = [jobs.start(f"{number}", "work", lambda report: ends.wait(60)) for number in range(MOST_ACTIVE)]
+    with refused(f"{MOST_ACTIVE} pieces", "Wait", error=RequestError):
+        jobs.start("another", "work", lambda report: None)
+    assert threading.active_count() - begun == MOST_ACTIVE and jobs.get("another") is None
+    assert jobs.start("0", "work", lambda report: None) is started[0], "what is under way is shared all the same"
+    jobs.stop()
+    ends.set()
+    for job in started:
+        wait(job)
+    assert wait(jobs.start("another", "work", lambda report: 1)).result == 1

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from aotlens.views import family
 from aotlens.views.regression import SUPPORT, WITHOUT, Chosen
 from app.core import Core
+from app.core.cache import Memory
 from app.core.errors import RequestError
+from app.core.inference import Inference
 from app.core.settings import Settings
 from app.pages.regression.address import RegressionState
 from app.pages.regression.service import Regressions
-from tests.app.conftest import save_regression
+from app.shell.view_page import Views
+from tests.app.conftest import save_regression, save_tiny
 from tests.messages import refused
 
 
@@ -22,6 +27,7 @@ from tests.messages import refused
 def core(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Core]:
     folder = tmp_path_factory.mktemp("models")
     save_regression(folder, "regression-tiny")
+    save_tiny(folder, "tiny")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AOTLENS_HOME", str(tmp_path_factory.mktemp("home")))
         patch.setattr("aotlens.checkpoints.catalog.bundled_folder", lambda: Path("/nonexistent"))
@@ -40,7 +46,7 @@ def test_what_would_take_too_much_is_refused_before_it_starts(core: Core):
     assert WITHOUT.cost(chosen) == SUPPORT.cost(chosen) / 2 * (6 + 2), "128 prompts, six heads, the whole and its means"
     limited, _ = service(core, max_operations=SUPPORT.cost(chosen))
     assert limited.workshop.result(SUPPORT, chosen).n_prompts == 256
-    with refused("about", f"{WITHOUT.cost(chosen):.0e} operations", "aotlens view", error=RequestError):
+    with refused("about", f"{WITHOUT.cost(chosen):.0e} operations", "aotlens", error=RequestError):
         limited.workshop.result(WITHOUT, chosen)
     assert not limited.workshop.known(WITHOUT, chosen)
     told: list[int] = []
@@ -54,3 +60,41 @@ def test_what_takes_too_long_is_stopped_and_says_how_far_it_was(core: Core):
     with refused("Stopped after", "1 of 12 steps", error=RequestError):
         page.workshop.result(WITHOUT, chosen)
     assert not page.workshop.known(WITHOUT, chosen)
+
+
+def of_text(core: Core, name: str, *, text: str = "🙂" * 6, **settings: float) -> tuple[Views, Any]:
+    page = Views(replace(core, settings=replace(core.settings, **settings)), family(name))
+    first = {field: each.first for field, each in page.family.parameters.items()}
+    texts = {"text": text} if "text" in first else {"clean": text, "corrupted": f"{text}!"}
+    return page, page.values({**first, **texts, "checkpoint": "tiny"})
+
+
+@pytest.mark.parametrize(("name", "view"), [("lens", "heads"), ("patching", "by-head")])
+@pytest.mark.parametrize(("limit", "estimate"), [("max_operations", "cost"), ("max_held_bytes", "held")])
+def test_a_text_is_counted_in_tokens_and_told_how_many_fit(core: Core, name: str, view: str, limit: str, estimate: str):
+    """Characters do not say: an emoji is four tokens, so that 600 of them were taken for 202 and are 2,401."""
+    page, chosen = of_text(core, name)
+    view = page.family.view(view)
+    counted = replace(chosen, n_tokens=20)
+    most = getattr(view, estimate)(counted)
+    assert most > 4 * getattr(view, estimate)(chosen), "by its characters it is 4 tokens long"
+    page, _ = of_text(core, name, **{limit: most})
+    with refused("text of at most 20 tokens (this has 2", error=RequestError):
+        page.workshop.result(view, chosen)
+    page, _ = of_text(core, name, **{limit: 2 * most})
+    page.workshop.result(view, chosen)
+
+
+def test_what_fills_memory_does_so_in_the_background_too(core: Core):
+    page, chosen = of_text(core, "patching", text="The captain bowed", max_held_bytes=1000)
+    with refused("hold about", "bytes", error=RequestError):
+        page.workshop.told(lambda done, total: None).result(page.family.view("circuit"), chosen)
+
+
+def test_motifs_of_many_heads_are_scored_within_what_a_request_may_take(core: Core):
+    for limit, said in (({"max_operations": 1e6}, "operations"), ({"request_seconds": -1.0}, "Stopped after")):
+        settings = replace(core.settings, **limit)
+        inference = Inference(core.catalog, settings, core.inference._switches, Memory(settings.memory_bytes))
+        with refused(said, error=RequestError):
+            inference.motifs("tiny")
+    assert inference._motifs.known(core.catalog.load("tiny").key) is None
