@@ -77,7 +77,7 @@ def _kinds(found: Evidence) -> str:
 
 
 def _by_position(model: AttentionOnlyTransformer, head: int) -> str:
-    if model.cfg.positions is None:
+    if not (model.cfg.position_kind.table or model.cfg.position_kind.biases):
         return "–"
     shares = distance_shares(model, (0, head))
     where = int(shares.argmax())

@@ -3,7 +3,9 @@ each gives numbers that hooks agree with, or says by name why it has none."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,9 @@ import pytest
 import torch
 from torch import Tensor
 
+import aotlens
 from aotlens import circuits, denoise, distill, evaluate, heads, patching, paths, trigrams
+from aotlens.checkpoints import CheckpointError, CheckpointInfo, save_checkpoint
 from aotlens.data import PromptPairs, Tokenizer
 from aotlens.interop import to_transformer_lens
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
@@ -245,6 +249,22 @@ def test_every_analysis_gives_numbers_or_says_why_not(name: str, model: Attentio
     result = WALK[name](model, ids)
     assert result is not None
     assert not any(point.has_hooks() for point in model.hook_dict.values())
+
+
+def test_a_checkpoint_comes_back_as_it_was(model: AttentionOnlyTransformer, ids: Tensor, tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "saved", model.float(), CheckpointInfo(name="saved"))
+    try:
+        loaded = aotlens.load(tmp_path / "saved", "cpu")
+        assert loaded.cfg == model.cfg
+        torch.testing.assert_close(loaded(ids), model(ids))
+    finally:
+        model.double()
+    stored = json.loads((tmp_path / "saved" / "config.json").read_text())
+    for rotary in ([1], {"base": -3.0}, "all"):
+        stored["model"]["rotary"] = rotary
+        (tmp_path / "saved" / "config.json").write_text(json.dumps(stored))
+        with refused("rotary", error=CheckpointError):
+            aotlens.load(tmp_path / "saved", "cpu")
 
 
 def test_the_ensemble_of_trigrams_is_the_one_layer_model(tokenizer: Tokenizer) -> None:

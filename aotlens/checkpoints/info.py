@@ -275,6 +275,10 @@ def described(folder: Path, info: CheckpointInfo, header: Header) -> CheckpointI
     )
 
 
+#: Fields of a model's configuration that are more than one value.
+_NESTED = {"attn_mask": list, "alibi_slopes": list, "rotary": dict}
+
+
 def _check_model(path: Path, model: dict[str, Any], n_tensors: int, n_weights: int) -> None:
     """Sizes are whole numbers that the weights have room for, so that a listing can show them; `ModelConfig` checks
     the rest where the model is loaded."""
@@ -282,7 +286,7 @@ def _check_model(path: Path, model: dict[str, Any], n_tensors: int, n_weights: i
         is_size = key.startswith(("n_", "d_")) or key in ("image_size", "patch_size")
         if is_size and value is not None and (type(value) is not int or value < 1):
             raise CheckpointError(f"{path}: model: {key}={shown(value)}: expected a whole number of at least 1.")
-        if not is_size and key != "attn_mask" and isinstance(value, dict | list):
+        if not is_size and isinstance(value, dict | list) and type(value) is not _NESTED.get(key):
             raise CheckpointError(f"{path}: model: {key}={shown(value)}: expected a number, a word or null.")
     for key, most in (("n_layers", n_tensors), ("n_heads", n_weights)):
         if (model.get(key) or 0) > most:

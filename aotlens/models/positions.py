@@ -157,7 +157,7 @@ def _check_alibi(cfg: PositionSettings) -> None:
         raise ValueError("positions='alibi' count back from a query; expected a causal model.")
     if cfg.alibi_slopes is None:
         return
-    slopes = tuple(cfg.alibi_slopes)
+    slopes = tuple(cfg.alibi_slopes) if isinstance(cfg.alibi_slopes, list | tuple) else (cfg.alibi_slopes,)
     if len(slopes) != cfg.n_heads or not all(_is_number(slope) and slope >= 0 for slope in slopes):
         raise ValueError(f"alibi_slopes={slopes!r}: expected {cfg.n_heads} numbers of at least 0, one a head, or None.")
     object.__setattr__(cfg, "alibi_slopes", slopes)

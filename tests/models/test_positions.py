@@ -191,6 +191,7 @@ def test_slopes_are_those_of_the_paper() -> None:
         ({"rotary": {}}, "rotary={} needs positions='rotary', got 'learned'"),
         ({"positions": "alibi", "causal": False}, "positions='alibi' count back from a query"),
         ({"positions": "alibi", "alibi_slopes": (1.0,)}, "expected 6 numbers of at least 0"),
+        ({"positions": "alibi", "alibi_slopes": 3}, "expected 6 numbers of at least 0"),
         ({"gated_mlp": True}, "gated_mlp=True needs d_mlp"),
         ({"norm": None, "norm_gain_offset": 1.0}, "norm_gain_offset=1.0 needs a norm"),
         ({"qkv_bias": 2}, "qkv_bias=2: expected True, False or None"),
