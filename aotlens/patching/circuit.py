@@ -172,8 +172,9 @@ def find_circuit(
     The share `held_out` of the pairs, whole clusters where they have some, drawn from `seed`, is kept out of the search
     and checks its result; 0 for few pairs. A set is enough where its faithfulness on the searched pairs surely reaches
     `keep`, by the lower end of a one-sided 80% interval (of a single pair, by itself), so that other pairs are likely
-    to bear it out. No single edge of the set can be spared; it is not the smallest, which only trying all would find.
-    `progress(done, total)` counts sets, `total` being a bound that may grow.
+    to bear it out, and where it goes no farther beyond 1 than `keep` lies below. No single edge of the set can be
+    spared; it is not the smallest, which only trying all would find. `progress(done, total)` counts sets, `total`
+    being a bound that may grow.
 
     Raises `ValueError` for `keep` outside (0, 1], for too few pairs, where the interval of m(all) − m(∅) over the
     searched or the held-out pairs (95%) holds 0, since then there is nothing to be faithful to, and as

@@ -103,8 +103,13 @@ class Search:
         """The edges, the largest attribution first."""
 
     def enough(self, kept: Bool[Tensor, "receiver sender"]) -> bool:
-        """Whether a set surely reaches `keep`."""
-        return bool(self.sets.sure([kept])[0] >= self.keep)
+        """Whether a set is as faithful as is asked."""
+        return bool(self._enough([kept])[0])
+
+    def _enough(self, sets: list[Bool[Tensor, "receiver sender"]]) -> Bool[np.ndarray, " set"]:
+        """Whether each surely reaches `keep`, and goes no farther beyond the whole model than `keep` lies below it."""
+        beyond = np.array(self.sets.faithfulness(sets)) > 2 - self.keep
+        return (self.sets.sure(sets) >= self.keep) & ~beyond
 
     def first(self, n: int) -> Bool[Tensor, "receiver sender"]:
         """The n edges with the largest attribution, those of them that are connected."""
@@ -144,9 +149,10 @@ class Search:
         """The edges that are missed least leave, as many at a time as can, until each that is left is needed."""
         while kept.any():
             places = kept.nonzero()
-            shares = self.sets.sure([self._less(kept, place[None]) for place in places])
+            fewer_sets = [self._less(kept, place[None]) for place in places]
+            shares, enough = self.sets.sure(fewer_sets), self._enough(fewer_sets)
             self.sets.expected = self.sets.n_runs + len(places)
-            order = np.argsort(-shares, kind="stable")[: int((shares >= self.keep).sum())]
+            order = np.argsort(np.where(enough, -shares, np.inf), kind="stable")[: int(enough.sum())]
             if not len(order):
                 break
             size = max(1, len(order) // 2)

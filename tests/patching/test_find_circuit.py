@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from aotlens.data import PromptPairs
-from aotlens.patching import circuit_faithfulness, find_circuit
+from aotlens.distill import compile_ffn
+from aotlens.patching import circuit_faithfulness, find_circuit, path_patch
 from aotlens.paths import Wires
 from aotlens.plots import plot
 from tests.heads.hand_built import induction
@@ -136,3 +137,24 @@ def test_edges_are_taken_out_of_a_circuit_and_it_is_a_graph_for_other_tools():
     assert {*graph} == {"metadata", "qParams", "nodes", "links"}
     for node in graph["nodes"]:
         assert {"node_id", "feature", "layer", "ctx_idx", "feature_type", "jsNodeId"} <= {*node}
+
+
+def test_in_a_compiled_network_the_unit_that_reads_the_input_is_the_circuit_with_what_cancels_the_skip():
+    """SiLU(x₀) + SiLU(x₁) as attention: head 0.1 is the unit of x₀, 0.2 that of x₁, and 0.0 writes −x, which cancels
+    the skip connection. From x₀ = −1 to 1 the unit rises by 1, the skip by 2, and 0.0 takes these 2 away."""
+    network = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False), torch.nn.SiLU(), torch.nn.Linear(2, 1, bias=False))
+    with torch.no_grad():
+        network[0].weight.copy_(torch.eye(2))
+        network[2].weight.fill_(1)
+    compiled = compile_ffn(network, bound=4, tolerance=1e-6, n_tokens=1)
+    clean, corrupted = (compiled.embed(torch.tensor([[[x, -0.5]]], dtype=torch.float64)) for x in (1.0, -1.0))
+    pairs = PromptPairs.of_inputs(compiled.model, clean, corrupted, [0], [0])
+    alone = path_patch(compiled.model, pairs, metric="output")
+    outputs = dict(zip(map(str, alone.edges), alone.restored, strict=True))
+    for edge, share in (("embed → logits", 2), ("0.0 → logits", -2), ("0.1 → logits", 1), ("0.2 → logits", 0)):
+        assert outputs[edge] == pytest.approx(share, abs=1e-9)
+    found = find_circuit(compiled.model, pairs, "output", held_out=0, keep=0.99)
+    assert found.faithfulness == pytest.approx(1, abs=0.01) and found.completeness == pytest.approx(0, abs=0.01)
+    assert {edge.source for edge in found.edges} == {"embed", "0.0", "0.1"}
+    with_skip = circuit_faithfulness(compiled.model, pairs, ["embed → logits"], "output")
+    assert with_skip.faithfulness == pytest.approx(2)  # more than is asked for is not faithful either
