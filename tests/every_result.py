@@ -48,6 +48,10 @@ def every_result() -> Iterator[Any]:
     measures = dynamics.measure_model(model, tokens.repeat(2, 1), n_random=2)
     yield measures
     steps = np.array([0, 3])
+    rises = np.linspace(0, 1, 20) ** 3
+    change = dynamics.change_point(range(20), rises, n_random=19)
+    yield from (change, dynamics.order_of_events({"a": [change, change], "b": [change, change]}))
+    yield dynamics.ledger([model, model], tokens)
     yield dynamics.OverTraining(run="r", analysis="a", steps=steps, tokens=steps, results=(measures, measures))
     yield denoise.head_asymmetry(model, tokens, every=2, n_draws=2)
     yield denoise.audit(model, torch.randint(279, (2, 12), generator=torch.Generator().manual_seed(0)), n_draws=2)

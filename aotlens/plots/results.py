@@ -33,6 +33,7 @@ from aotlens.plots.images import consistency_points, patch_curve_lines
 from aotlens.plots.kinds import stacked_counts
 from aotlens.plots.labels import plotly_text
 from aotlens.plots.layered import LayeredLink, layered_graph
+from aotlens.plots.ledger import ledger_areas
 from aotlens.plots.lens import head_lens_map, jacobian_map, lens_map
 from aotlens.plots.matrix import matrix_map
 from aotlens.plots.nonlinearity import error_lines, error_surfaces
@@ -290,6 +291,7 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.denoise.kept.FoundScales": found_scales,
     "aotlens.denoise.kept.RunMatrices": run_matrices,
     "aotlens.denoise.one_layer.Landscape": loss_landscape,
+    "aotlens.dynamics.ledger.Ledger": ledger_areas,
     "aotlens.dynamics.over_training.OverTraining": training_lines,
     "aotlens.denoise.regression.comparison.RegressionComparison": compared_regression,
     "aotlens.denoise.regression.layers.LayerReadings": layer_curves,

@@ -1,0 +1,233 @@
+"""When a curve over training changes, and which of several events comes first."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Bool, Float64, Int64
+
+from aotlens.conventions import require_seed, require_whole
+from aotlens.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Share of the snapshots that the band is made of, and how many at least.
+_FIRST, _LEAST = 0.1, 5
+#: Half the band's width, in standard errors.
+_ERRORS = 3.0
+_MOST_P = 0.05
+#: Correlations of neighbours that flat curves may have, and how rarely a curve leaves less than one of them does.
+_CORRELATIONS = np.array([0.0, 0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98])
+_UNLIKELY = 0.05
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ChangePoint(Result):
+    """When a curve leaves what it was at first for good; `step` is None where it does not."""
+
+    step: int | None
+    """The first snapshot after which all lie outside the band."""
+    after: int | None
+    """The snapshot before it: the change was between the two."""
+    onset: int | None
+    """Where the segmented fit begins to rise or fall; None where the fit is no better than a flat curve's."""
+    p: float
+    """Of that fit beside those of flat curves with the same autocorrelation."""
+    low: float
+    """The band: the mean of the first tenth of the snapshots minus 3 standard errors."""
+    high: float
+
+    @property
+    def headline(self) -> str:
+        return f"no change (p = {self.p:.3f})" if self.step is None else f"between steps {self.after} and {self.step}"
+
+
+def change_point(steps: Sequence[int], values: Sequence[float], *, n_random: int = 199, seed: int = 0) -> ChangePoint:
+    """The first snapshot after which all values lie outside the band of the first tenth (5 at least), their mean ± 3
+    standard errors, on one side of it.
+
+    A flat curve leaves so narrow a band by chance. So there must be as many snapshots outside as the band is made of,
+    and a segmented fit (flat, a straight rise or fall, flat) must explain more of the curve than it does of 95% of
+    `n_random` flat curves of Gaussian noise, whose neighbours correlate as much as is compatible (95%) with what the
+    fit leaves of the curve. Of 1,000 flat curves whose neighbours correlate by up to .9, fewer than 5% have a change
+    point; beyond that a flat curve wanders like one that changes.
+
+    Raises `ValueError` for fewer than 12 snapshots, or values that are not finite.
+    """
+    require_whole("n_random", n_random, 19)
+    require_seed(seed)
+    curve = np.asarray(values, dtype=np.float64)
+    n = len(curve)
+    if curve.ndim != 1 or n != len(steps) or n < 12:
+        raise ValueError(f"expected a value at each of at least 12 steps, got {len(steps)} steps and {n} values.")
+    if not np.isfinite(curve).all():
+        raise ValueError("expected finite values; leave out the snapshots at which nothing was measured.")
+    k = max(_LEAST, math.ceil(_FIRST * n))
+    half = _ERRORS * curve[:k].std(ddof=1) / math.sqrt(k)
+    low, high = curve[:k].mean() - half, curve[:k].mean() + half
+    side = np.where(curve > high, 1, np.where(curve < low, -1, 0))
+    first = n
+    while first > 0 and side[first - 1] == side[-1] != 0:
+        first -= 1
+    explained, onset, correlation = _segmented(curve)
+    noise = _noise(n, _largest_correlation(n, correlation), n_random, seed)
+    p = float((1 + (_explained(noise) >= explained - 1e-12).sum()) / (1 + n_random))
+    found = n - first >= k and p <= _MOST_P
+    return ChangePoint(
+        step=int(steps[first]) if found else None,
+        after=int(steps[first - 1]) if found and first else None,
+        onset=int(steps[onset]) if p <= _MOST_P else None,
+        p=p,
+        low=float(low),
+        high=float(high),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EventOrder(Result):
+    """Which of several events comes first, over seeds: a partial order, with what is not decided left undecided."""
+
+    events: tuple[str, ...]
+    factor: Float64[np.ndarray, "event event"]
+    """Geometric mean over seeds of the step of the row's event ÷ that of the column's, at the middles of the intervals
+    between snapshots; NaN where fewer than two seeds have both."""
+    p: Float64[np.ndarray, "event event"]
+    """That the row's event is not before the column's: paired t of log steps over seeds, each at the end of its
+    interval that speaks against it, two-sided, with Holm's correction over pairs."""
+    n_seeds: Int64[np.ndarray, "event event"]
+    """Seeds that have both events."""
+
+    @property
+    def before(self) -> Bool[np.ndarray, "event event"]:
+        """Whether the row's event comes before the column's, at p ≤ .05."""
+        return self.p <= _MOST_P
+
+    @property
+    def headline(self) -> str:
+        pairs = [f"{self.events[a]} before {self.events[b]}" for a, b in np.argwhere(self.before)]
+        return "; ".join(pairs) if pairs else "no order is decided"
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each pair of different events: earlier, later, factor, p, n_seeds, decided."""
+        import pandas as pd
+
+        rows = [
+            (self.events[a], self.events[b], self.factor[a, b], self.p[a, b], self.n_seeds[a, b], self.before[a, b])
+            for a, b in itertools.permutations(range(len(self.events)), 2)
+        ]
+        return pd.DataFrame(rows, columns=["earlier", "later", "factor", "p", "n_seeds", "decided"])
+
+
+def order_of_events(changes: Mapping[str, Sequence[ChangePoint]]) -> EventOrder:
+    """The order of events, each with its change point in every seed, in the same order of seeds.
+
+    Seeds without both events of a pair do not count for it. Raises `ValueError` for fewer than two events, and for
+    events of different numbers of seeds.
+    """
+    import scipy.stats
+
+    names = tuple(changes)
+    if len(names) < 2 or len({len(each) for each in changes.values()}) != 1:
+        sizes = ", ".join(f"{name}: {len(each)}" for name, each in changes.items())
+        raise ValueError(f"expected at least two events with a change point in each seed, got {sizes or 'none'}.")
+    intervals = np.array([[_log_interval(change) for change in changes[name]] for name in names])
+    shape = (len(names), len(names))
+    factor, p, n_seeds = np.full(shape, np.nan), np.ones(shape), np.zeros(shape, dtype=np.int64)
+    for a, b in itertools.permutations(range(len(names)), 2):
+        both = np.isfinite(intervals[[a, b]]).all((0, 2))
+        n_seeds[a, b] = both.sum()
+        if n_seeds[a, b] < 2:
+            continue
+        one, other = intervals[a, both], intervals[b, both]
+        factor[a, b] = np.exp((one.mean(1) - other.mean(1)).mean())
+        against = one[:, 1] - other[:, 0]  # the latest that a may have been, beside the earliest of b
+        if np.ptp(against) == 0:
+            continue
+        p[a, b] = min(1.0, 2 * float(scipy.stats.ttest_1samp(against, 0.0, alternative="less").pvalue))
+    return EventOrder(events=names, factor=factor, p=_holm(p), n_seeds=n_seeds)
+
+
+def _log_interval(change: ChangePoint) -> tuple[float, float]:
+    """Log steps between which the change was; step 0 counts as ½."""
+    if change.step is None:
+        return math.nan, math.nan
+    return math.log(max(change.after or 0, 0.5)), math.log(max(change.step, 0.5))
+
+
+def _holm(p: Float64[np.ndarray, "event event"]) -> Float64[np.ndarray, "event event"]:
+    """Holm's correction over pairs: of the two directions of a pair at most one is small, and both count once."""
+    pairs = list(itertools.combinations(range(len(p)), 2))
+    corrected, largest = p.copy(), 0.0
+    smaller = {(a, b): min(p[a, b], p[b, a]) for a, b in pairs}
+    for rank, (a, b) in enumerate(sorted(pairs, key=lambda pair: smaller[pair])):
+        largest = max(largest, min(1.0, (len(pairs) - rank) * smaller[a, b]))
+        for row, column in ((a, b), (b, a)):
+            corrected[row, column] = largest if p[row, column] == smaller[a, b] else 1.0
+    return corrected
+
+
+@lru_cache(maxsize=8)
+def _ramps(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Every curve that is flat, rises in a straight line between two places and is flat again, centred and of norm 1,
+    `[ramp, n]`, and the place where each begins to rise."""
+    places = np.arange(n)
+    ends = [(a, b) for a, b in itertools.combinations(range(n), 2)]
+    ramps = np.stack([np.clip((places - a) / (b - a), 0, 1) for a, b in ends])
+    ramps -= ramps.mean(1, keepdims=True)
+    return ramps / np.linalg.norm(ramps, axis=1, keepdims=True), np.array([a for a, _ in ends])
+
+
+def _explained(curves: Float64[np.ndarray, "curve n"]) -> Float64[np.ndarray, " curve"]:
+    """The largest share of a curve's variance that a ramp explains."""
+    centred = curves - curves.mean(1, keepdims=True)
+    total = (centred**2).sum(1)
+    best = ((centred @ _ramps(curves.shape[1])[0].T) ** 2).max(1)
+    return np.divide(best, total, out=np.zeros_like(best), where=total > 0)
+
+
+def _segmented(curve: Float64[np.ndarray, " n"]) -> tuple[float, int, float]:
+    """What the best ramp explains, where it begins to rise, and the autocorrelation of what it leaves."""
+    ramps, begins = _ramps(len(curve))
+    best = int(np.abs(ramps @ (curve - curve.mean())).argmax())
+    return float(_explained(curve[None])[0]), int(begins[best]), float(_left_correlation(curve[None])[0])
+
+
+def _left_correlation(curves: Float64[np.ndarray, "curve n"]) -> Float64[np.ndarray, " curve"]:
+    """The correlation of neighbours in what the best ramp leaves of each curve."""
+    ramps = _ramps(curves.shape[1])[0]
+    centred = curves - curves.mean(1, keepdims=True)
+    along = centred @ ramps.T
+    best = np.abs(along).argmax(1)
+    left = centred - along[np.arange(len(curves)), best][:, None] * ramps[best]
+    power = (left**2).sum(1)
+    return np.divide((left[:, 1:] * left[:, :-1]).sum(1), power, out=np.zeros(len(curves)), where=power > 0)
+
+
+@lru_cache(maxsize=8)
+def _usual_correlations(n: int) -> Float64[np.ndarray, " correlation"]:
+    """For each of `_CORRELATIONS` the value that the correlation after a fit lies below in a share `_UNLIKELY` of flat
+    curves: a fit takes away most of what makes neighbours alike."""
+    return np.array([np.quantile(_left_correlation(_noise(n, each, 200, seed=0)), _UNLIKELY) for each in _CORRELATIONS])
+
+
+def _largest_correlation(n: int, left: float) -> float:
+    """The largest correlation of neighbours in flat curves that leaves so little after a fit in more than a share
+    `_UNLIKELY` of them."""
+    return float(np.interp(left, np.maximum.accumulate(_usual_correlations(n)), _CORRELATIONS))
+
+
+def _noise(n: int, correlation: float, number: int, seed: int) -> Float64[np.ndarray, "curve n"]:
+    """Stationary Gaussian curves whose neighbours have this correlation."""
+    draws = np.random.default_rng(seed).normal(size=(number, n))
+    curves = np.empty_like(draws)
+    curves[:, 0] = draws[:, 0]
+    for place in range(1, n):
+        curves[:, place] = correlation * curves[:, place - 1] + math.sqrt(1 - correlation**2) * draws[:, place]
+    return curves
