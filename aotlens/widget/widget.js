@@ -277,7 +277,7 @@ class CanvasPen {
     Object.assign(canvas, { width: Math.round(width * ratio), height: Math.round(height * ratio) });
     this.pen = canvas.getContext("2d");
     this.pen.setTransform(ratio, 0, 0, ratio, 0, 0);
-    this.pen.imageSmoothingEnabled = false;
+    Object.assign(this.pen, { imageSmoothingEnabled: false, textBaseline: "middle" });
   }
 
   rect(x, y, width, height, { fill, stroke, thick = 1 }) {
@@ -286,12 +286,15 @@ class CanvasPen {
   }
 
   text(string, x, y, { size = 11, fill, align = "left", turned = false }) {
-    Object.assign(this.pen, { font: `${size}px ${FONT}`, textBaseline: "middle", textAlign: align, fillStyle: fill });
-    this.pen.save();
-    this.pen.translate(x, y);
-    if (turned) this.pen.rotate(-Math.PI / 2);
-    this.pen.fillText(string, 0, 0);
-    this.pen.restore();
+    const { pen } = this, font = `${size}px ${FONT}`;
+    if (this.font !== font) pen.font = this.font = font; // to read it again takes longer than to draw
+    Object.assign(pen, { textAlign: align, fillStyle: fill });
+    if (!turned) return pen.fillText(string, x, y);
+    pen.translate(x, y);
+    pen.rotate(-Math.PI / 2);
+    pen.fillText(string, 0, 0);
+    pen.rotate(Math.PI / 2);
+    pen.translate(-x, -y);
   }
 
   image(canvas, [left, top, span], x, y, side) {
