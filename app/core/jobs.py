@@ -107,8 +107,8 @@ class Jobs:
                 return job
             if sum(other.active for other in self._jobs.values()) >= MOST_ACTIVE:
                 raise RequestError(
-                    f"{MOST_ACTIVE} pieces of such work wait for their turn, the most that may. Wait for one to end, or "
-                    "stop one."
+                    f"{MOST_ACTIVE} pieces of such work wait for their turn, the most that may. Wait for one to end, "
+                    "or stop one."
                 )
             job = self._jobs[key] = Job(key=key, label=label, sessions={session})
             self._jobs.move_to_end(key)
