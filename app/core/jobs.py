@@ -96,8 +96,10 @@ class Jobs:
                 del self._jobs[key]
 
     def start(self, key: str, label: str, work: Callable[[Report], Any], *, session: str = "") -> Job:
-        """Start `work(report)` in a thread, unless it is under way or done: then `session` shares it. Raises RequestError
-        where `MOST_ACTIVE` are under way."""
+        """Start `work(report)` in a thread, unless it is under way or done: then `session` shares it.
+
+        Raises RequestError where `MOST_ACTIVE` are under way.
+        """
         with self._memory.lock, self._lock:  # in this order, which is that of `forget`
             job = self._jobs.get(key)
             if job is not None and (job.state == "done" or (job.active and not job.stop)):
@@ -105,8 +107,8 @@ class Jobs:
                 return job
             if sum(other.active for other in self._jobs.values()) >= MOST_ACTIVE:
                 raise RequestError(
-                    f"{MOST_ACTIVE} pieces of such work wait for their turn already, the most that may. Wait for one to "
-                    "end, or stop one."
+                    f"{MOST_ACTIVE} pieces of such work wait for their turn, the most that may. Wait for one to end, "
+                    "or stop one."
                 )
             job = self._jobs[key] = Job(key=key, label=label, sessions={session})
             self._jobs.move_to_end(key)
