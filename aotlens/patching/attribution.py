@@ -5,8 +5,9 @@ With a the base's activation of a cell, a′ the other prompt's, and m the metri
     m(a′) − m(a)  ≈  ⟨a′ − a, ∂m/∂a⟩                                   two forward passes and one backward
                   ≈  ⟨a′ − a, mean over steps of ∂m/∂a⟩                integrated: the inputs on the way to the others
 
-(Nanda 2023; integrated, Hanna et al. 2024). It lies where the metric bends between the two, as by a softmax that is
-saturated: so the largest are patched, and how well the estimate ranks them stands beside it.
+(Nanda 2023; integrated, Hanna et al. 2024). The estimate is wrong where the metric bends between the two runs, as with
+a saturated softmax, so the cells with the largest estimates are patched too, and the result has the rank correlation of
+estimate and exact value.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Attribution(Result):
-    """The estimate of every cell, and the exact value of those that it says are largest; means over pairs."""
+    """The estimated effect of every cell, and the exact one of those with the largest estimates; means over pairs."""
 
     what: str
     direction: str
@@ -46,11 +47,11 @@ class Attribution(Result):
     steps: int
     """Points of the integral; 1: the plain gradient."""
     estimate: Float64[np.ndarray, " *cell"]
-    """The change of the metric that is to be expected."""
+    """The estimated change of the metric when the cell is patched."""
     checked: Int64[np.ndarray, "checked axis"]
     """The cells that were patched, the largest estimate first."""
     exact: Float64[np.ndarray, " checked"]
-    """The change of the metric that patching them makes."""
+    """The change of the metric when each of them is patched."""
     str_tokens: tuple[str, ...] = ()
     """As in `Patched`."""
 
@@ -67,7 +68,7 @@ class Attribution(Result):
         return rank_correlation(self.estimated, self.exact)
 
     def cell(self, place: Iterable[Any]) -> dict[str, int]:
-        """Which layer, head and position a place of `estimate` is."""
+        """The layer, head and position of an index of `estimate`."""
         return {axis: int(at) for axis, at in zip(self.axes, place, strict=True)}
 
     @property

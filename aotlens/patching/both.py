@@ -1,4 +1,4 @@
-"""Clean and corrupted prompts as the model runs them, and what is measured of a last stream."""
+"""The runs of the clean and the corrupted prompts, and the metric of their last stream."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROUNDING = 1e-6
 
 
 class BothRuns:
-    """Pairs of one length, and both runs of them: `base` is patched, with what `source` has."""
+    """Both runs of pairs of one length: activations of `source` are patched into `base`."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class BothRuns:
         names: Sequence[str],
         probes: Probes | None = None,
     ) -> None:
-        """`probes` are of the base. Raises `ValueError` for pairs that another tokenizer made."""
+        """`probes` record gradients of the base. Raises `ValueError` for pairs that another tokenizer made."""
         pairs.require_tokenizer_of(model)
         self.model, self.pairs, denoising = model, pairs, direction == "denoising"
         clean, corrupted = (torch.stack([getattr(p, name) for p in pairs]) for name in ("clean", "corrupted"))
@@ -42,8 +42,8 @@ class BothRuns:
         self._columns = self._directions()
 
     def _directions(self) -> tuple[Tensor, Tensor] | None:
-        """Where only a difference of two logits is measured, the direction of the read-out that it is of, and its
-        bias."""
+        """The read-out's direction and constant for each pair where the metric is a difference of two logits, so that
+        other logits are not needed; else None."""
         model = self.model
         columns = None if model.cfg.read_out == "vectors" else self.measure.columns(model.W_U)
         if columns is None:
@@ -66,7 +66,7 @@ class BothRuns:
 
 
 def numbers(values: Tensor) -> np.ndarray:
-    """The same in float64, without gradients."""
+    """The values in float64, without gradients."""
     found: np.ndarray = values.detach().cpu().double().numpy()
     return found
 
@@ -93,8 +93,8 @@ def require_slope(metric: str | PairMetric, direction: str, steps: int) -> None:
 
 
 def shared_words(pairs: PromptPairs, direction: str) -> tuple[str, ...]:
-    """Of the prompts that are run, all of one length, the token at each position in words, and "" where they differ;
-    nothing without a tokenizer."""
+    """The token at each position of the prompts that are run, all of one length, and "" where prompts have different
+    ones; empty without a tokenizer."""
     if pairs.str_tokens is None:
         return ()
     prompts = [each[direction == "denoising"] for each in pairs.str_tokens]

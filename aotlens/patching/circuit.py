@@ -12,8 +12,8 @@ each a ratio of means over pairs. The search goes two ways, by exact values, and
     forward     the edges whose attribution is largest, as few of them as reach `keep`
     backward    from all edges, those with the smallest attribution leave in halves, as long as `keep` is reached
 
-then either loses the edges that are missed least, until every one that is left is needed. Edges that do not lie on a
-way from `embed` to `logits` change nothing and are left out.
+Edges whose removal costs least are then removed from both sets, until every remaining edge is needed. Edges that do not
+lie on a path from `embed` to `logits` change nothing and are left out.
 """
 
 from __future__ import annotations

@@ -129,8 +129,8 @@ class Search:
         return self.first(high)
 
     def backward(self) -> Bool[Tensor, "receiver sender"]:
-        """From all edges, those with the smallest attribution leave: half of them, where that is too much half of that,
-        and so on."""
+        """All edges less those with the smallest attribution: half of them are removed at a time, where that is too
+        much half of that, and so on."""
         kept = self.wires.exists.clone()
         left = self.places.flip(0)
         size = max(1, len(left) // 2)
@@ -146,7 +146,8 @@ class Search:
         return kept
 
     def least(self, kept: Bool[Tensor, "receiver sender"]) -> Bool[Tensor, "receiver sender"]:
-        """The edges that are missed least leave, as many at a time as can, until each that is left is needed."""
+        """The set without the edges whose removal costs least, as many at a time as possible, until every remaining
+        edge is needed."""
         while kept.any():
             places = kept.nonzero()
             fewer_sets = [self._less(kept, place[None]) for place in places]
@@ -164,7 +165,7 @@ class Search:
     def _less(
         self, kept: Bool[Tensor, "receiver sender"], places: Int64[Tensor, "edge end"]
     ) -> Bool[Tensor, "receiver sender"]:
-        """A set without some edges, and without what hangs on them."""
+        """A set without some edges, and without the edges that these connected."""
         fewer = kept.clone()
         fewer[tuple(places.T)] = False
         return self.wires.connected(fewer)

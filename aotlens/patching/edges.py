@@ -53,7 +53,7 @@ class PatchedEdges(Result):
     clean: Float64[np.ndarray, " pair"]
     corrupted: Float64[np.ndarray, " pair"]
     positions: tuple[int, ...] | None
-    """At which edges were patched; None: at all."""
+    """The positions at which edges were patched; None: all."""
     clusters: tuple[str, ...] | None = None
 
     @property
@@ -91,7 +91,7 @@ class PatchedEdges(Result):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EdgeAttribution(Result):
-    """The estimate of every edge, and the exact value of those that it says are largest; means over pairs."""
+    """The estimated effect of every edge, and the exact one of those with the largest estimates; means over pairs."""
 
     edges: tuple[Edge, ...]
     direction: str
@@ -99,11 +99,11 @@ class EdgeAttribution(Result):
     unit: str
     steps: int
     estimate: Float64[np.ndarray, " edge"]
-    """The change of the metric that is to be expected of patching the edge."""
+    """The estimated change of the metric when the edge is patched."""
     checked: Int64[np.ndarray, " checked"]
-    """Places among the edges of those that were patched, the largest estimate first."""
+    """Indices of the edges that were patched, the largest estimate first."""
     exact: Float64[np.ndarray, " checked"]
-    """The change of the metric that patching them makes."""
+    """The change of the metric when each of them is patched."""
 
     @property
     def rank_correlation(self) -> float:

@@ -23,7 +23,7 @@ from aotlens.patching.both import BothRuns, numbers, require_difference, shared_
 from aotlens.patching.metrics import Measure, PairMetric, checked_metric, name_of, require_fit
 from aotlens.paths.runs import Place, Probes, require_bare
 from aotlens.results import Result
-from aotlens.statistics import as_clusters, ratio_intervals
+from aotlens.statistics import as_clusters, mean_interval, ratio_intervals
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,10 +52,10 @@ class Patched(Result):
     """The metric of the clean prompt."""
     corrupted: Float64[np.ndarray, " pair"]
     positions: tuple[int, ...] | None = None
-    """Those that cells are of, where they are single positions and not all of them."""
+    """The positions that were patched, where cells are single positions and not all were."""
     str_tokens: tuple[str, ...] = ()
-    """Of the prompts that are run, the tokens that all of them have, and "" where they differ; where cells are single
-    positions."""
+    """Where cells are single positions, the token at each position of the prompts that are run, "" where prompts have
+    different ones."""
     clusters: tuple[str, ...] | None = None
     outputs: tuple[str, str] | None = None
     """Of a single pair the answer and the wrong answer in words; None for several, or without a tokenizer."""
@@ -77,11 +77,17 @@ class Patched(Result):
         found = ratio_intervals(rows, self.clean - self.corrupted, groups, confidence=confidence)
         return found.reshape(*self.values.shape, 2)
 
+    @property
+    def difference_interval(self) -> tuple[float, float]:
+        """The 95% interval of the mean of clean − corrupted; NaN for one pair. Where it holds 0, `restored` is a share
+        of next to nothing."""
+        return mean_interval(self.clean - self.corrupted, as_clusters(self.clusters, len(self.each)))
+
     def _wide(self, values: Float64[np.ndarray, " pair"]) -> Float64[np.ndarray, " pair *one"]:
         return values.reshape(-1, *[1] * len(self.axes))
 
     def cell(self, place: Iterable[Any]) -> dict[str, int]:
-        """Which layer, head and position a place of `values` is."""
+        """The layer, head and position of an index of `values`."""
         named = {axis: int(at) for axis, at in zip(self.axes, place, strict=True)}
         if self.positions is not None:
             named["position"] = self.positions[named["position"]]
@@ -173,7 +179,7 @@ def patch(
 
 
 def axes_of(what: str, by_position: bool) -> tuple[str, ...]:
-    """What cells are."""
+    """The axes of the cells."""
     return ("layer", *(("head",) if what in HEADS else ()), *(("position",) if by_position else ()))
 
 
@@ -200,7 +206,7 @@ def checked(
 
 
 def require_one_length(pairs: PromptPairs, direction: str) -> None:
-    """Raise `ValueError` where the prompts that are run have different lengths, so that positions mean nothing."""
+    """Raise `ValueError` where the prompts that are run have different lengths: their positions cannot be compared."""
     if len({len(each.corrupted if direction == "denoising" else each.clean) for each in pairs}) > 1:
         raise ValueError(
             "patch: by position, expected prompts of one length, so that positions mean the same in all of them; patch "
@@ -229,7 +235,7 @@ def batches(pairs: PromptPairs, batch_size: int) -> Iterator[list[int]]:
 
 
 class Batch(BothRuns):
-    """Pairs of one length, both runs of them, and what cells are."""
+    """Pairs of one length, both runs of them, and the activations that are patched."""
 
     def __init__(
         self, model: AttentionOnlyTransformer, pairs: PromptPairs, what: str, metric: str | PairMetric, direction: str,
@@ -324,7 +330,7 @@ class Batch(BothRuns):
         return key, rows[None]
 
     def _taken(self, values: Float[Tensor, "pair pos *more"], place: int) -> Float[Tensor, " pair *more"]:
-        """What the source has where it corresponds to a position of the base."""
+        """The source's values at the positions that correspond to one of the base."""
         return values[torch.arange(len(values), device=values.device), self.partner[:, place]]
 
     def _heads(self, layer: int, place: int | None, start: int) -> tuple[tuple[int, Place], Tensor]:
@@ -355,7 +361,7 @@ class Batch(BothRuns):
     def mixed(
         self, own: Float[Tensor, "pair pos *more"], theirs: Float[Tensor, "pair pos2 *more"], place: int | None
     ) -> Float[Tensor, "pair pos *more"]:
-        """The base's with the source's at one position, or at all that correspond."""
+        """The base's values, with the source's in their place at one position, or (None) at all that correspond."""
         taken = self.paired if place is None else self.paired & (torch.arange(self.n_pos, device=own.device) == place)
         rows = torch.arange(len(own), device=own.device)[:, None]
         return torch.where(taken.reshape(*taken.shape, *[1] * (own.ndim - 2)), theirs[rows, self.partner], own)

@@ -193,7 +193,14 @@ def _says(chosen: Chosen, result: Patched) -> str:
         f"of {result.restored[place]:.2f} of the way from corrupted to clean"
     )
     low, high = result.intervals()[place]
-    return f"{said}{'' if np.isnan(low) else f' (95% {low:.2f} to {high:.2f}, over pairs)'}."
+    said = f"{said}{'' if np.isnan(low) else f' (95% {low:.2f} to {high:.2f}, over pairs)'}."
+    low, high = result.difference_interval
+    if low <= 0 <= high:
+        said += (
+            f" Over pairs clean and corrupted prompts cannot be told apart (95% of their difference {low:.3f} to "
+            f"{high:.3f}), so these are shares of next to nothing."
+        )
+    return said
 
 
 def _says_estimate(chosen: Chosen, result: Attribution) -> str:

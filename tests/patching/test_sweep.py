@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.stats
 import torch
 from torch import Tensor
 from transformer_lens import patching as theirs
@@ -167,6 +168,10 @@ def test_restored_is_a_ratio_of_means_with_an_interval_over_clusters(make: MakeM
     np.testing.assert_allclose(found.restored, means)
     low, high = found.intervals()[..., 0], found.intervals()[..., 1]
     assert (low <= found.restored).all() and (found.restored <= high).all()
+    low, high = found.difference_interval
+    change = found.clean - found.corrupted
+    reach = scipy.stats.t.ppf(0.975, 2) * change.std(ddof=1) / np.sqrt(3)
+    assert (low, high) == (pytest.approx(change.mean() - reach), pytest.approx(change.mean() + reach))
     frame = found.to_frame()
     assert list(frame.columns) == ["layer", "head", "mean", "restored", "low", "high"]
     assert frame["restored"].to_numpy() == pytest.approx(found.restored.ravel())
