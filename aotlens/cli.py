@@ -2,6 +2,7 @@
 
     aotlens checkpoints list | show NAME | verify [NAME ...] | import FILE | export NAME FILE
     aotlens train RECIPE_OR_TOML
+    aotlens film RUN --corpus SPEC [--ledger] [--html FILE]
     aotlens evaluate CHECKPOINT ... --suite zero-shot [--protocol aot] [--lambada FILE] [--wikitext FILE]
     aotlens circuits | spectrum CHECKPOINT --head L.H
     aotlens composition CHECKPOINT
@@ -48,6 +49,7 @@ from aotlens.commands import (
     composition,
     distill,
     evaluate,
+    film,
     generate,
     motifs,
     paths,
@@ -74,6 +76,7 @@ class _Commands(typer.core.TyperGroup):
 app = typer.Typer(cls=_Commands, add_completion=False, help="Trained attention-only transformers, opened up.", **PLAIN)
 app.add_typer(checkpoints.app, name="checkpoints")
 app.command("train")(train.train_command)
+app.command("film")(film.film_command)
 app.command("evaluate")(evaluate.evaluate_command)
 app.command("circuits")(circuits.circuits_command)
 app.command("spectrum")(circuits.spectrum_command)

@@ -114,8 +114,8 @@ def require_step(checkpoint: Path, step: int) -> None:
     steps = snapshot_steps(checkpoint)
     if not steps:
         raise CheckpointError(
-            f"{checkpoint.name}@{step}: expected snapshots of the run in {snapshots_folder(checkpoint)}, found none. "
-            'Train it with snapshots = "log:60" in its recipe.'
+            f"{checkpoint.name}@{step}: expected snapshots of the run, found none in "
+            f'{snapshots_folder(checkpoint).name}/. Train it with snapshots = "log:60" in its recipe.'
         )
     if step not in steps:
         near = sorted(sorted(steps, key=lambda each: abs(each - step))[:4])

@@ -12,7 +12,7 @@ steps of training).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -126,7 +126,9 @@ def ledger(
 
     def split(chosen: Sequence[int]) -> tuple[list[np.ndarray], list[float], int, tuple[str, ...]]:
         nonlocal done
-        parts, losses, passes = [], [], 0
+        parts: list[np.ndarray] = []
+        losses: list[float] = []
+        passes = 0
         earlier = run[chosen[0]]
         for step in chosen[1:]:
             later = run[step]
@@ -160,8 +162,8 @@ def ledger(
 class Loss(Protocol):
     """A loss along a line, and its slope by each entry."""
 
-    loss: Callable[[float], float]
-    slopes: Callable[[float], Tensor]
+    def loss(self, t: float) -> float: ...
+    def slopes(self, t: float) -> Tensor: ...
 
 
 def integrate(between: Loss, *, n_nodes: int, tolerance: float) -> Float64[np.ndarray, " entry"]:

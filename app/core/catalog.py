@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from aotlens.checkpoints import CheckpointInfo, list_checkpoints
+from aotlens.checkpoints import CheckpointError, CheckpointInfo, list_checkpoints
+from aotlens.checkpoints.reading import snapshot_info
 from aotlens.views.regression import regresses
 from app.core.cache import Cache, Memory
 from app.core.errors import RequestError
@@ -83,11 +84,18 @@ class Catalog:
         return sorted(found, key=order)
 
     def info(self, name: str | None) -> CheckpointInfo:
-        """The checkpoint of that name, broken or not."""
+        """The checkpoint of that name, broken or not; NAME@STEP is a snapshot of the run that trained NAME."""
         known = self.list()
         for info in known:
             if info.name == name:
                 return info
+        run, _, step = (name or "").rpartition("@")
+        trained = next((info for info in known if info.name == run and info.problem is None and info.path), None)
+        if trained is not None and step.isascii() and step.isdigit():
+            try:
+                return self.read(trained, "snapshots", lambda: snapshot_info(trained, int(step)))
+            except CheckpointError as error:
+                raise RequestError(str(error)) from error
         names = ", ".join(info.name for info in known) or "none"
         raise RequestError(f"No checkpoint is called {name!r}. There are: {names}. Choose one of them.")
 
@@ -103,7 +111,9 @@ class Catalog:
 
     def config(self, name: str | None) -> dict[str, Any]:
         """The model's configuration of the checkpoint of that name; empty where it isn't there or is broken."""
-        return next((info.model for info in self.list() if info.name == name and info.problem is None), {})
+        run = (name or "").rpartition("@")[0]  # a snapshot has the configuration of the checkpoint
+        names = {name, run} if run else {name}
+        return next((info.model for info in self.list() if info.name in names and info.problem is None), {})
 
     def shape(self, name: str | None) -> tuple[int, int] | None:
         """Layers and heads a layer of the checkpoint of that name; None where it isn't there or is broken."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 import dash_mantine_components as dmc
 from dash import html
 
 from aotlens.checkpoints import CheckpointInfo
 from app.core.catalog import Catalog
+from app.core.errors import RequestError
 
 #: What is said of a checkpoint that another page shows.
 _UNFIT: dict[str | None, str] = {"images": " (reads images)", "regression": " (regresses in context)"}
@@ -33,10 +35,14 @@ def checkpoint_choice(
         why_not = " (can't be opened)" if info.problem is not None else unfit
         return {"value": info.name, "label": info.name + (note(info) if fit else why_not), "disabled": not fit}
 
+    listed = catalog.list()
+    if value is not None and "@" in value and value not in {info.name for info in listed}:
+        with suppress(RequestError):  # the page says what is wrong with it
+            listed = [catalog.info(value), *listed]
     return dmc.Select(
         id=id,
         label="Checkpoint",
-        data=[entry(info) for info in catalog.list()],
+        data=[entry(info) for info in listed],
         value=value,
         allowDeselect=False,
         className="prompt-checkpoint",

@@ -5,14 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from aotlens.checkpoints import load_folder
+from aotlens.checkpoints.snapshots import SnapshotWriter, snapshots_folder
 from aotlens.heads import attention_patterns
 from app.core import Core
 from app.core import head_maps as views
@@ -20,6 +23,7 @@ from app.core.cache import Cache, Memory
 from app.core.errors import RequestError
 from app.core.examples import FIRST
 from app.pages.heads import files
+from app.shell.prompt import checkpoint_choice
 from tests.messages import refused
 
 # ── cache ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -73,6 +77,29 @@ def test_a_failure_is_not_kept():
 
 
 # ── catalog ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_snapshot_is_found_by_its_step(services: Core):
+    """NAME@STEP in an address: its own weights, the run's shape, and the choice of a page shows it."""
+    known = services.catalog.info("tiny-mhsa")
+    state = {name: 2 * tensor for name, tensor in services.catalog.load("tiny-mhsa").model.state_dict().items()}
+    assert known.path is not None
+    SnapshotWriter(known.path, 0).add(5, 50, state)
+    try:
+        loaded = services.catalog.load("tiny-mhsa@5")
+        assert torch.equal(loaded.model.W_E, state["embed.W_E"]) and loaded.model.card.tokens_seen == 50
+        assert services.catalog.shape("tiny-mhsa@5") == services.catalog.shape("tiny-mhsa")
+        chosen = checkpoint_choice("id", services.catalog, "tiny-mhsa@5")
+        assert [entry["value"] for entry in chosen.data].count("tiny-mhsa@5") == 1
+        with refused("tiny-mhsa@6", "nearest are 5", error=RequestError) as told:
+            services.catalog.load("tiny-mhsa@6")
+        assert str(known.path.parent) not in str(told.value)
+        assert checkpoint_choice("id", services.catalog, "tiny-mhsa@6").data
+        for name in ("tiny-mhsa@../x", "tiny-mhsa@", "@5", "none@5"):
+            with refused("No checkpoint", error=RequestError):
+                services.catalog.load(name)
+    finally:
+        shutil.rmtree(snapshots_folder(known.path))
 
 
 def test_the_catalog_lists_broken_ones_last(services: Core):
