@@ -403,7 +403,7 @@ class Strip {
 // off. Of the run without the heads that are off, where there is one.
 class Grid {
   constructor(box, heads, { switches = true } = {}) {
-    Object.assign(this, { box, heads, switches, cells: [], drawn: "" });
+    Object.assign(this, { box, heads, switches, cells: [] });
     const cellOf = ({ target }) => target.closest?.(".cell");
     const headOf = (element) => [Number(element.dataset.layer), Number(element.dataset.head)];
     box.addEventListener("click", (event) => {
@@ -419,6 +419,7 @@ class Grid {
       heads.point({ head: headOf(cell), cell: [place(offsetY, target.clientHeight), place(offsetX, target.clientWidth)] });
     });
     box.addEventListener("pointerleave", () => heads.point());
+    new ResizeObserver(() => heads.later()).observe(box);
     box.addEventListener("keydown", (event) => {
       const step = STEPS[event.key], { maps, head } = heads;
       if (!maps || !event.target.closest(".cell, .head-switch")) return;
@@ -454,7 +455,8 @@ class Grid {
     const { heads } = this, maps = heads.without ?? heads.maps;
     if (!maps) return this.box.replaceChildren((this.cells = [], ""));
     if (this.cells.length !== maps.layers * maps.heads || this.box.style.getPropertyValue("--heads") !== String(maps.heads)) this.fill(maps);
-    if (this.maps !== maps || this.look !== `${heads.hidesFirst} ${heads.theme}`) this.paint(maps);
+    const look = [heads.hidesFirst, heads.theme, this.cells[0].lastChild.clientWidth].join();
+    if (this.maps !== maps || this.look !== look) this.paint(maps);
     const { motifs, rank } = heads, best = new Map(ranked(heads).filter(([, , isBest]) => isBest).map(([name], index) => [name, index + 1]));
     for (const cell of this.cells) {
       const { layer, head } = cell.dataset, name = `${layer}.${head}`, here = same(heads.head, [layer, head]);
@@ -474,10 +476,11 @@ class Grid {
   }
 
   paint(maps) {
-    Object.assign(this, { maps, look: `${this.heads.hidesFirst} ${this.heads.theme}` });
-    const most = within(Math.round((this.cells[0].lastChild.clientWidth || 96) * (window.devicePixelRatio || 1)), 257);
+    const width = this.cells[0].lastChild.clientWidth, { hidesFirst, theme } = this.heads;
+    Object.assign(this, { maps, look: [hidesFirst, theme, width].join() });
+    const most = within(Math.round((width || 96) * (window.devicePixelRatio || 1)), 257);
     for (const cell of this.cells) {
-      const picture = maps.picture(Number(cell.dataset.layer), Number(cell.dataset.head), this.heads.hidesFirst, this.heads.theme, Math.max(24, most));
+      const picture = maps.picture(Number(cell.dataset.layer), Number(cell.dataset.head), hidesFirst, theme, Math.max(24, most));
       const canvas = Object.assign(cell.lastChild, { width: picture.width, height: picture.height });
       canvas.getContext("2d").drawImage(picture, 0, 0);
     }
