@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aotlens.commands.shared import check_heads, several
+from aotlens.commands.shared import MOST_NUMBER, check_heads, several
 
 if TYPE_CHECKING:
     from aotlens.circuits import Circuit, Side
@@ -35,6 +35,17 @@ Right = Annotated[
     ),
 ]
 
+Distance = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=MOST_NUMBER,
+        metavar="N",
+        help="QK of a model with rotary positions or ALiBi: at this distance from source to destination. Default: with "
+        "rotary positions the mean over all distances.",
+    ),
+]
+
 AllDocuments = Annotated[
     bool,
     typer.Option("--all-documents", help="Read all documents; default: of its training text, only those held out."),
@@ -47,7 +58,9 @@ Documents = Annotated[
 ]
 
 
-def choose_circuit(model: AttentionOnlyTransformer, head: str, kind: str, left: str, right: str | None) -> Circuit:
+def choose_circuit(
+    model: AttentionOnlyTransformer, head: str, kind: str, left: str, right: str | None, distance: int | None
+) -> Circuit:
     """The circuit of the options' words. Raises ValueError, in those words, for what does not exist."""
     from aotlens.circuits import ov_circuit, qk_circuit
 
@@ -57,7 +70,9 @@ def choose_circuit(model: AttentionOnlyTransformer, head: str, kind: str, left: 
         if value == "prompt":
             raise ValueError(f"{option} prompt: needs a prompt's activations; use aotlens.circuits in a script.")
     if kind == "qk":
-        return qk_circuit(model, head, _side(left), _side(right or "tokens"))
+        return qk_circuit(model, head, _side(left), _side(right or "tokens"), distance=distance)
+    if distance is not None:
+        raise ValueError("--distance: an OV circuit is the same at every distance; leave it out, or take --kind qk.")
     return ov_circuit(model, head, _side(left), _side(right or "logits"))
 
 

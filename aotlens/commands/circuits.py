@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aotlens.commands.choosing import HeadName, Kind, Left, Right, choose_circuit, describe_circuit, names
+from aotlens.commands.choosing import Distance, HeadName, Kind, Left, Right, choose_circuit, describe_circuit, names
 from aotlens.commands.shared import (
     MOST_NUMBER,
     MOST_ROWS,
@@ -36,6 +36,7 @@ def circuits_command(
     kind: Kind = "qk",
     left: Left = "tokens",
     right: Right = None,
+    distance: Distance = None,
     top: Annotated[int, typer.Option(min=1, max=MOST_ROWS, metavar="N", help="How many entries.")] = 20,
     token: Annotated[
         str | None,
@@ -61,7 +62,7 @@ def circuits_command(
     if token is not None and token_id is not None:
         raise ValueError("--token and --token-id: expected one of them, got both.")
     model = load_ours("circuits", checkpoint, device, folders)
-    circuit = choose_circuit(model, head, kind, left, right)
+    circuit = choose_circuit(model, head, kind, left, right, distance)
     if token is not None:
         token_id = model.to_single_token(token)
     if token_id is None:
@@ -85,6 +86,7 @@ def spectrum_command(
     kind: Kind = "ov",
     left: Left = "tokens",
     right: Right = None,
+    distance: Distance = None,
     top: Annotated[
         int, typer.Option(min=1, max=MOST_ROWS, metavar="N", help="How many tokens at each end of a vector.")
     ] = 5,
@@ -105,7 +107,7 @@ def spectrum_command(
 
     check_csv(csv, force)
     model = load_ours("spectrum", checkpoint, device, folders)
-    circuit = choose_circuit(model, head, kind, left, right)
+    circuit = choose_circuit(model, head, kind, left, right, distance)
     if rate and (circuit.kind, circuit.left.name, circuit.right.name) != ("ov", "tokens", "logits"):
         raise ValueError("--rate: expected the OV circuit from tokens to logits; leave --kind, --left and --right.")
     copied = copying_rate(model, circuit.heads) if rate else None

@@ -29,7 +29,7 @@ def segments(id: str, label: str, value: str, options: Mapping[str, str], *, siz
     return labelled(label, switch_of(id, label, value, options, size=size), size=size)
 
 
-def whole_number(id: str, label: str | None, value: Any, least: int, most: int, **rest: Any) -> dmc.NumberInput:
+def whole_number(id: str, label: str | None, value: Any, least: int, most: int | None, **rest: Any) -> dmc.NumberInput:
     """A whole number within bounds."""
     return dmc.NumberInput(
         id=id, label=label, value=value, min=least, max=most, allowDecimal=False,

@@ -30,7 +30,7 @@ PAGE = Page(
     register=register_all(callbacks, line_callbacks, structure_callbacks, file_callbacks),
     python=python,
     writes={
-        **inside(ids.SHOWN, "checkpoint", "kind", "biases"),
+        **inside(ids.SHOWN, "checkpoint", "kind", "biases", "distance"),
         "head": (ids.SHOWN, "data.layer", "data.head"),
         "left": (ids.SHOWN, "data.named.left"),
         "right": (ids.SHOWN, "data.named.right"),

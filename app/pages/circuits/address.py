@@ -38,6 +38,8 @@ class CircuitsState:
     right: str | None = address.text(pattern=_SIDE, expected=_EXPECTED)
     biases: bool = address.flag("with")
     """Whether the biases are in every entry of a QK circuit."""
+    distance: int | None = address.whole()
+    """From source to destination, of a QK circuit that depends on it; None: the mean over distances."""
     rows: tuple[int, ...] = address.wholes(most=MAX_CHOSEN)
     """The map's rows; none: those of the largest entries."""
     columns: tuple[int, ...] = address.wholes(most=MAX_CHOSEN)

@@ -84,12 +84,12 @@ def register(app: App, circuits: Circuits) -> None:
 
 def _register_choice(app: App, circuits: Circuits) -> None:
     searches = {f"{name}_{prop}": Output(id, prop) for name, (id, _) in _SEARCHES.items() for prop in ("data", "value")}
-    stay = ("head", "heads", "kind", "lefts", "left", "rights", "right", "biases", *searches)
+    stay = ("head", "heads", "kind", "lefts", "left", "rights", "right", "biases", "distance_style", "most", *searches)
 
     @guarded(
         app,
         panel=ids.CHOICE,
-        inputs=values(checkpoint=ids.CHECKPOINT, kind=ids.KIND, left=ids.LEFT, right=ids.RIGHT)
+        inputs=values(checkpoint=ids.CHECKPOINT, kind=ids.KIND, left=ids.LEFT, right=ids.RIGHT, distance=ids.DISTANCE)
         | stores(head=ids.HEAD, through=ids.THROUGH)
         | props("checked", biases=ids.BIASES),
         state=stores(asked=ids.ASKED, before=ids.SHOWN),
@@ -97,12 +97,14 @@ def _register_choice(app: App, circuits: Circuits) -> None:
         | children(meaning=ids.MEANING, exactness=ids.EXACTNESS)
         | values(kind=ids.KIND, left=ids.LEFT, right=ids.RIGHT)
         | props("disabled", biases=ids.BIASES)
+        | props("style", distance_style=ids.DISTANCE)
+        | props("max", most=ids.DISTANCE)
         | searches,
         empty=dict.fromkeys(stay, no_update),
     )
     def choose(
-        checkpoint: str | None, head: Any, kind: Any, left: str | None, right: str | None, biases: bool, through: Any,
-        asked: Any, before: Any,
+        checkpoint: str | None, head: Any, kind: Any, left: str | None, right: str | None, distance: Any, biases: bool,
+        through: Any, asked: Any, before: Any,
     ) -> Answer:  # fmt: skip
         left, right = left or asked["left"], right or asked["right"]
         if through and ids.THROUGH in ctx.triggered_prop_ids.values():
@@ -116,6 +118,7 @@ def _register_choice(app: App, circuits: Circuits) -> None:
                 left=left,
                 right=right,
                 biases=biases,
+                distance=distance if isinstance(distance, int) and distance >= 0 else None,
             )
         )
         choice, shape = described.choice, [described.n_layers, described.n_heads]
@@ -136,6 +139,8 @@ def _register_choice(app: App, circuits: Circuits) -> None:
             "rights": side_options(described.right_options),
             "right": choice.right,
             "biases": not described.can_have_biases,
+            "distance_style": {} if described.most_distance else {"display": "none"},
+            "most": described.most_distance,
             "meaning": described.problem,
             "exactness": None,
         }

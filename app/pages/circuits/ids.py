@@ -6,7 +6,7 @@ from app.shell.ids import Ids
 
 ids = Ids(
     "circuits",
-    "checkpoint heads kind left right biases choice meaning exactness open-heads open-atlas body map map-rows",
+    "checkpoint heads kind left right biases distance choice meaning exactness open-heads open-atlas body map map-rows",
     "map-columns overview overview-statistic block top top-largest top-smallest row row-choice row-largest",
     "row-smallest column column-choice column-largest column-smallest eigenvalues singular composition",
     "composition-z copying views besides",

@@ -177,6 +177,10 @@ def _choice_panel(core: Core, state: CircuitsState, checkpoint: str | None) -> h
                     dmc.Switch(
                         id=ids.BIASES, label="With biases", checked=state.biases, size="sm", className="biases"
                     ),
+                    whole_number(  # seen where scores depend on the distance
+                        ids.DISTANCE, "Distance back", state.distance, 0, None, placeholder="mean of all",
+                        className="side", style={"display": "none"},
+                    ),
                 ],
                 className="circuit-choices",
             ),

@@ -35,7 +35,8 @@ def python(core: Core, service: Circuits, state: CircuitsState, panel: str) -> l
             "result = float(rate.top1), float(rate.top5), spectrum.copying_score",
         ]
     biases = ", biases=True" if choice.biases else ""
-    sides = f"{choice.left!r}, {choice.right!r}{biases}"
+    distance = "" if choice.distance is None else f", distance={choice.distance}"
+    sides = f"{choice.left!r}, {choice.right!r}{biases}{distance}"
     start = ["import torch", *start, f"circuit = aotlens.circuits.{choice.kind}_circuit(model, {head}, {sides})"]
     if panel == ids.TOP:
         return [

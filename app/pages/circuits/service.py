@@ -35,11 +35,15 @@ class Choice:
     left: str
     right: str
     biases: bool
+    distance: int | None = None
+    """From source to destination, where the model's scores depend on it."""
 
     @property
     def name(self) -> str:
         """For titles and file names."""
-        return f"{self.checkpoint} · head {self.layer}.{self.head} · {self.kind.upper()} {self.left} × {self.right}"
+        at = "" if self.distance is None else f" · distance {self.distance}"
+        sides = f"{self.left} × {self.right}"
+        return f"{self.checkpoint} · head {self.layer}.{self.head} · {self.kind.upper()} {sides}{at}"
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -56,6 +60,8 @@ class Described:
     """What the rows may be; the first is what they are unless told."""
     right_options: list[Option]
     can_have_biases: bool
+    most_distance: int
+    """The largest distance that may be chosen; 0 where the circuit does not depend on it."""
     reads_text: bool
     """Whether the Heads page can show the model."""
     problem: str
@@ -134,6 +140,8 @@ class Circuits:
             layer, head = 0, 0
         lefts, rights = left_options(cfg, layer, state.kind), right_options(cfg, layer, state.kind)
         biases = state.kind == "qk" and cfg.has_query_key and bool(cfg.bias or cfg.norm)
+        depends = state.kind == "qk" and (cfg.position_kind.rotates or cfg.position_kind.biases)
+        most = cfg.n_ctx - 1 if depends else 0
         choice = Choice(
             checkpoint=str(name),
             layer=layer,
@@ -142,6 +150,7 @@ class Circuits:
             left=_offered(state.left, lefts),
             right=_offered(state.right, rights),
             biases=state.biases and biases,
+            distance=min(state.distance, most) if depends and state.distance is not None else None,
         )
         problem, notes = self._check(choice, loaded)
         return Described(
@@ -151,6 +160,7 @@ class Circuits:
             left_options=lefts,
             right_options=rights,
             can_have_biases=biases,
+            most_distance=most,
             reads_text=self.core.catalog.reads_text(self.core.catalog.info(name)),
             problem=problem,
             notes=notes,
@@ -291,7 +301,7 @@ def _make(key: str, choice: Choice, loaded: LoadedModel) -> Shown:
     model, head = loaded.model, (choice.layer, choice.head)
     try:
         if choice.kind == "qk":
-            circuit = qk_circuit(model, head, choice.left, choice.right, biases=choice.biases)
+            circuit = qk_circuit(model, head, choice.left, choice.right, biases=choice.biases, distance=choice.distance)
         else:
             circuit = ov_circuit(model, head, choice.left, choice.right)
     except ValueError as error:

@@ -119,6 +119,8 @@ def meaning(shown: Shown) -> str:
     if choice.kind == "ov" and shown.columns.through:
         entry += f" Through {shown.columns.through}: after head {shown.columns.through} has attended to the result."
     biases = " Biases are in every entry." if choice.biases else ""
+    if choice.distance is not None:
+        biases += f" The source stands {choice.distance} positions before the destination."
     return (
         f"What head {choice.layer}.{choice.head} {what}: row = {row_role(shown)} ({shown.rows.n:,}), column = "
         f"{column_role(shown)} ({shown.columns.n:,}). {entry}{biases}"
