@@ -33,7 +33,8 @@ class HeadComposition(Result):
     """Layer and head."""
     later: Int64[np.ndarray, "pair 2"]
     modes: tuple[str, ...]
-    """q, k or v; qk where queries and keys are one matrix (MSSA), so that the two scores are one number."""
+    """q, k or v; qk where queries and keys are one matrix (MSSA without rotary positions), so that the two scores are
+    one number."""
     values: Float64[np.ndarray, " pair"]
     rank: Int64[np.ndarray, " pair"]
     """The earlier head's place among all that the later head can read, by score."""
@@ -88,7 +89,7 @@ def head_composition(
     """
     chosen, cfg = as_head(head, model.cfg), model.cfg
     found = all_compositions(model, folded=True) if compositions is None else compositions
-    one_matrix = cfg.attention == "mssa"
+    one_matrix = cfg.attention == "mssa" and not cfg.position_kind.rotates
     pairs = [
         (mode, pair)
         for mode in found

@@ -73,7 +73,7 @@ class Overview(Result):
         rows, columns_of = (i, self.row_size, self.n_rows), (j, self.column_size, self.n_columns)
         for name, (at, size, n) in {"row": rows, "column": columns_of}.items():
             columns |= {f"first_{name}": at * size, f"last_{name}": np.minimum((at + 1) * size, n) - 1}
-        return pd.DataFrame({**columns, self.statistic: self.values.ravel()})
+        return pd.DataFrame({**columns, self.statistic: self.values.ravel().astype(np.float64)})
 
 
 @torch.no_grad()

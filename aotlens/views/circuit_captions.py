@@ -67,6 +67,8 @@ def meaning(chosen: Chosen, circuit: Circuit) -> str:
         later = "{}.{}".format(*circuit.right.through)
         entry += f" Through {later}: after head {later} has attended to the result."
     biases = " Biases are in every entry." if chosen.biases else ""
+    if chosen.distance is not None:
+        biases += f" The source stands {chosen.distance} positions before the destination."
     does = "attends to (QK)" if kind == "qk" else "writes when it attends (OV)"
     return (
         f"What head {chosen.name} {does}: row = {circuit.role('left')} ({rows:,}), column = {circuit.role('right')} "

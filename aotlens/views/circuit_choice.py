@@ -34,6 +34,8 @@ class Chosen:
     """The columns, likewise; of an OV circuit logits, residual, or a later head."""
     biases: bool = False
     """Whether the biases are in every entry of a QK circuit."""
+    distance: int | None = None
+    """From source to destination, where a QK circuit depends on it; None: the mean over all distances."""
     rows: tuple[int | str, ...] = ()
     """The map's rows; none: those of the largest entries."""
     columns: tuple[int | str, ...] = ()
@@ -57,9 +59,11 @@ class Chosen:
     @property
     def circuit(self) -> Call:
         """The circuit itself, factored."""
-        biases = {"biases": True} if self.biases else {}
+        options: dict[str, Any] = {"biases": True} if self.biases else {}
+        if self.distance is not None:
+            options["distance"] = self.distance
         sides = Load(self.checkpoint), self.head, self.left, self.right
-        return call(f"aotlens.circuits.{self.kind}_circuit", *sides, **biases).named("circuit")
+        return call(f"aotlens.circuits.{self.kind}_circuit", *sides, **options).named("circuit")
 
     @property
     def entries(self) -> Call:
@@ -107,7 +111,14 @@ class Chosen:
 
     def file(self, *parts: str) -> str:
         """What a file about the circuit is called."""
-        return "-".join([f"{self.checkpoint}-head-{self.name}-{self.kind}-{self.left}-{self.right}", *parts])
+        at = [] if self.distance is None else [f"at-{self.distance}"]
+        return "-".join([f"{self.checkpoint}-head-{self.name}-{self.kind}-{self.left}-{self.right}", *at, *parts])
+
+
+def most_distance(model: ModelConfig, kind: str) -> int:
+    """The largest distance that may be chosen; 0 where the circuit does not depend on it."""
+    depends = kind == "qk" and (model.position_kind.rotates or model.position_kind.biases)
+    return model.n_ctx - 1 if depends else 0
 
 
 def left_sides(model: ModelConfig, layer: int, kind: str) -> dict[str, str]:

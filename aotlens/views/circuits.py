@@ -267,6 +267,7 @@ FAMILY = Family(
         "left": TextParameter("Rows", "", most=13, blank="tokens, where the model reads them"),
         "right": TextParameter("Columns", "", most=13, blank="tokens (QK) or logits (OV), where the model has them"),
         "biases": Choice("Biases in every entry of a QK circuit", {"without": "without", "with": "with"}),
+        "distance": Parameter("Distance back, with rotary positions or ALiBi", None, least=0, most=10**6),
         "row": TextParameter("Row, a token or an id", "", most=60, blank="that of the largest entry"),
         "column": TextParameter("Column, a token or an id", "", most=60, blank="that of the largest entry"),
         "statistic": Choice("What stands for a block", STATISTICS),

@@ -143,8 +143,6 @@ class Settings:
     """Rows and columns of the map of the largest entries."""
     overview_blocks: int = 256
     """Blocks a side of the picture of a whole circuit."""
-    max_copying_products: float = 5e11
-    """Multiplications for the copying rates of all heads; models with more get the chosen head's alone."""
     max_export_bytes: int = 64 * 2**20
     """Largest file made for download."""
 

@@ -34,13 +34,15 @@ def panel(
     exports: Sequence[str] = (),
     class_name: str = "",
     follows: str | None = None,
+    always: bool = False,
 ) -> html.Section:
     """A view. `exports` are kinds of files; the page's callbacks answer `ids.export(id, kind)`.
 
     The `explanation`, a text or what `about` gives, is behind a "?" beside the title; nothing for none. With `follows`,
-    a store of the page, the panel is asked for when it is in view (`sharing.when_seen`).
+    a store of the page, the panel is asked for when it is in view (`sharing.when_seen`), or `always`.
     """
     waits = {} if follows is None else {"data-follows": follows, "aria-busy": "true"}
+    waits |= {"data-always": ""} if always else {}
     return html.Section(
         [
             html.Div(

@@ -22,6 +22,7 @@ HERE = Path(__file__).with_name("static")
 EARLY = ("theme.js",)
 SCRIPTS = (
     "connection.js", "frames.js", "wiring.js", "address.js", "shell.js", "head_map.js", "waiting.js", "drawn.js",
+    "value_table.js",
     "head_picker.js", "head_switches.js", "tips.js", "fit_columns.js", "long_table.js", "python.js", "find.js",
 )  # fmt: skip
 STYLES = ("shell.css",)

@@ -1,4 +1,4 @@
-"""What dash-ag-grid tables have in common: columns of numbers, options."""
+"""Tables: those of dash-ag-grid, and lighter ones that the browser draws from a store."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import dash_ag_grid as dag
 from dash import dcc, html
 
 from app.shell import ids
+from app.shell.drawn import drawn
 
 COLUMN: dict[str, Any] = {"sortable": True, "resizable": True, "suppressMovable": True, "wrapHeaderText": True}
 #: When columns are made as wide as what is in them (static/fit_columns.js).
@@ -32,6 +33,26 @@ def number(field: str, title: str, form: str, help: str = "", **rest: Any) -> di
         "valueFormatter": {"function": f"params.value == null ? '–' : d3.format('{form}')(params.value)"},
         **rest,
     }
+
+
+def value_tables(id: str, label: str, class_name: str = "") -> html.Div:
+    """A place for tables that a callback answers for the store `ids.drawn(id)`, each by `value_table`; the page's
+    script draws them with `aotlens.drawTables` (static/value_table.js)."""
+    return drawn(id, f"value-tables {class_name}".strip(), label)
+
+
+def value_table(
+    columns: Sequence[tuple[str, str, str]], rows: Sequence[Sequence[Any]], *, heading: str = "", height: str = ""
+) -> dict[str, Any]:
+    """A table for `value_tables`: columns by title, help and kind (`number`, by which rows can be sorted, or a class),
+    rows of texts and of `pick`s; `height` is a class of the page."""
+    named = [{"title": title, "help": help, "kind": kind} for title, help, kind in columns]
+    return {"heading": heading, "columns": named, "rows": [list(row) for row in rows], "height": height}
+
+
+def pick(text: str, title: str, what: Any, class_name: str = "") -> dict[str, Any]:
+    """A cell that can be clicked: its text and tooltip, and what the page's script gets of it."""
+    return {"text": text, "title": title, "pick": what, "class": class_name}
 
 
 def grid(

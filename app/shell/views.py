@@ -52,7 +52,7 @@ class Own:
     empty: Mapping[str, Any] = field(default_factory=dict)
     """What outputs are where there is nothing to show, if not the usual of their properties."""
     quiet: bool = False
-    """Whether `empty` says that something is missing (`View.missing`), and no notice does."""
+    """Whether the caption says what is missing (`View.missing`), or else `empty`, and no notice does."""
     reads: Callable[[Any], Any] = lambda values: ""
     """What `draw` depends on beside the view's call."""
 
@@ -216,7 +216,7 @@ def _drawn(
             return key, None
         missing = view.missing(chosen)
         if missing is not None and panel.quiet:
-            return key, {**nothing, "notice": None}
+            return key, {**nothing, "notice": None, **({"caption": missing} if "caption" in nothing else {})}
         if not known and missing is None:
             return key, {**nothing, "caption": _NOT_MADE}
         answer = {"notice": None}

@@ -20,7 +20,8 @@ from app.core.settings import Settings
 from app.factory import create_app
 from app.pages.atlas.address import ADDRESS as ATLAS
 from app.pages.checkpoints.address import ADDRESS as CHECKPOINTS
-from app.pages.circuits.service import Choice, Circuits
+from app.pages.circuits.address import CircuitsState
+from app.pages.circuits.service import Circuits
 from app.pages.heads.address import ADDRESS as HEADS
 from app.pages.heads.address import HeadsState
 from app.pages.paths.address import ADDRESS as PATHS
@@ -73,8 +74,9 @@ def test_what_a_model_with_mlps_leaves_out_is_said(services: Core) -> None:
     expanded = paths.expanded(paths.values({"checkpoint": "gpt2", "text": "The captain bowed"}))
     assert expanded.residual.within_tolerance and expanded.expansion.source_names[2:4] == ("mlp_0", "mlp_1")
     says(expanded.notes[0], "MLPs (d_mlp = 64)")
-    choice = Choice(checkpoint="gpt2", layer=1, head=0, kind="qk", left="tokens", right="tokens", biases=False)
-    says(Circuits(services).circuit(choice).circuit.relative, "MLP", "layer 1")
+    circuits = Circuits(services)
+    chosen = circuits.of_address(CircuitsState(checkpoint="gpt2", head=(1, 0)))
+    says(circuits.circuit(chosen).relative, "MLP", "layer 1")
 
 
 def test_an_import_that_nothing_was_compared_with_says_so_in_the_browser(open_page) -> None:

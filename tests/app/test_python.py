@@ -26,9 +26,7 @@ from app.factory import create_app
 from app.pages import PAGES
 from app.pages.checkpoints.address import CheckpointsState
 from app.pages.checkpoints.ids import ids as checkpoints
-from app.pages.circuits import figures as circuit_figures
 from app.pages.circuits.address import CircuitsState
-from app.pages.circuits.ids import ids as circuits
 from app.pages.compare import differences
 from app.pages.compare.address import CompareState
 from app.pages.compare.ids import ids as compare
@@ -58,6 +56,7 @@ from app.shell.props import components
 from app.shell.python import lines
 from tests.app.atlas import numbers as atlas
 from tests.app.atlas.conftest import save_path_checkpoint, stored_atlases
+from tests.app.circuits import numbers as circuits
 from tests.app.conftest import TEXT as LONG
 from tests.app.conftest import head_drawn, save_images, save_regression, save_tiny, serve, wait
 from tests.app.denoising import numbers as denoising
@@ -131,25 +130,10 @@ def _pairs(app: App, state: CompareState) -> Any:
     return [(pair.left, pair.right) for pair in service.pairs(panes)]
 
 
-def _circuit(app: App, state: CircuitsState) -> tuple[Any, Any]:
-    service = app.services["circuits"]
-    return service, service.describe(state).choice
-
-
 def _compiled(app: App, state: NonlinearityState) -> tuple[Any, Any]:
     service = app.services["nonlinearity"]
     made = service.compile(state)
     return made, service.look(made, *first_head(made, state.head), within(state, state.x or starting_x(state)))
-
-
-def _spectrum(app: App, state: CircuitsState) -> Any:
-    service, choice = _circuit(app, state)
-    return service.spectrum(choice)
-
-
-def _copying(app: App, state: CircuitsState) -> Any:
-    found = app.services["circuits"].copying(state.checkpoint, state.head)
-    return found.top1, found.top5, found.score
 
 
 def _predictions(app: App, state: HeadsState) -> pd.DataFrame:
@@ -250,20 +234,7 @@ EXPECTED: dict[str, Expected] = {
     },
     heads.CONTINUE: _continued,
     heads.WHY: _why,
-    circuits.MAP: lambda app, at: circuit_figures.entries(*_circuit(app, at), at.rows, at.columns).values,
-    circuits.TOP: lambda app, at: (c := _circuit(app, at))[0].top(c[1]).largest.values,
-    circuits.ROW: lambda app, at: (c := _circuit(app, at))[0].row(c[1], at.row).largest.values,
-    circuits.COLUMN: lambda app, at: (
-        (c := _circuit(app, at))[0].column(c[1], int(c[0].top(c[1]).largest.columns[0])).largest.values
-    ),
-    circuits.OVERVIEW: lambda app, at: (c := _circuit(app, at))[0].overview(c[1], at.statistic).values,
-    circuits.BLOCK: lambda app, at: circuit_figures.block(*_circuit(app, at), at.block).map.values,
-    circuits.EIGENVALUES: lambda app, at: _spectrum(app, at).eigenvalues,
-    circuits.SINGULAR: lambda app, at: _spectrum(app, at).singular_values,
-    circuits.COMPOSITION: lambda app, at: {
-        mode: found.values for mode, found in app.services["circuits"].composition(at.checkpoint).items()
-    },
-    circuits.COPYING: _copying,
+    **circuits.EXPECTED,
     **paths.EXPECTED,
     **atlas.EXPECTED,
     **images.EXPECTED,

@@ -1,210 +1,213 @@
-"""What the Circuits page asks of the server: which circuit, its map, and the whole of it."""
+"""What the Circuits page asks of the server: all that it shows in one answer, and copying, which takes long, alone."""
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from dash import Output, ctx, no_update
+from dash import no_update
 
-from aotlens.plots import Theme
-from app.core.labels import Labels
-from app.pages.circuits import figures, words
-from app.pages.circuits.address import ADDRESS, CircuitsState, Statistic
-from app.pages.circuits.ids import PANELS, ids
-from app.pages.circuits.service import Choice, Circuits
-from app.pages.circuits.tables import entry_columns, entry_rows, side_options
+from aotlens.views import Load
+from aotlens.views.circuit_captions import LINE_ENDS, LINE_TITLES, exact_because, meaning
+from aotlens.views.circuit_choice import left_sides, most_distance, right_sides
+from aotlens.views.circuits import CIRCUIT
+from app.core import Core
+from app.pages.circuits import tables as listed
+from app.pages.circuits.address import CircuitsState
+from app.pages.circuits.ids import VIEWS, ids
+from app.pages.circuits.service import LINES, Asked, Circuits, has_biases
 from app.shell import ids as shell
 from app.shell.app import App
-from app.shell.callbacks import Answer, guarded
 from app.shell.choices import head_buttons, options
 from app.shell.notices import exact, relative, taken_instead
+from app.shell.page import python_of
 from app.shell.props import children, props, stores, values
-from app.shell.sharing import mark_head, search_tokens, when_seen
+from app.shell.sharing import mark_head, save_files, search_tokens
+from app.shell.views import Own, python_lines, record, show_views, tables
 
-#: The searchable choices by what the address calls them, and whether they are of columns.
-_SEARCHES = {
-    "rows": (ids.MAP_ROWS, False),
-    "columns": (ids.MAP_COLUMNS, True),
-    "row": (ids.ROW_CHOICE, False),
-    "column": (ids.COLUMN_CHOICE, True),
-}
+_CHOICES = stores(asked=ids.ASKED, before=ids.SHOWN, block=ids.BLOCK_AT) | values(
+    rows=ids.MAP_ROWS, columns=ids.MAP_COLUMNS, row=ids.ROW_CHOICE, column=ids.COLUMN_CHOICE,
+    statistic=ids.OVERVIEW_STATISTIC, z=ids.COMPOSITION_Z,
+)  # fmt: skip
+#: The model, of which there may be no circuit.
+_MODEL = replace(CIRCUIT, call=lambda chosen: Load(chosen.checkpoint), missing=lambda chosen: None)
+#: The searchable choices by what the address calls them.
+_SEARCHES = {"rows": ids.MAP_ROWS, "columns": ids.MAP_COLUMNS, "row": ids.ROW_CHOICE, "column": ids.COLUMN_CHOICE}
+_TABLES = {
+    ids.TOP: ids.TOP_ENTRIES, ids.ROW: ids.ROW_ENTRIES, ids.COLUMN: ids.COLUMN_ENTRIES, ids.BLOCK: ids.BLOCK_ENTRIES,
+    ids.SINGULAR: ids.SINGULAR_PAIRS, ids.COMPOSITION: ids.COMPOSITION_PAIRS, ids.COPYING: ids.COPYING_HEADS,
+}  # fmt: skip
 
 
-def register(app: App, circuits: Circuits) -> None:
+def register(app: App, core: Core, circuits: Circuits) -> None:
     """The page's callbacks."""
     mark_head(app, ids.HEADS, ids.SHOWN)
-    when_seen(app, ids.SHOWN, PANELS)
-    _register_choice(app, circuits)
-    for name, of_columns in _SEARCHES.values():
-        search_tokens(app, name, ids.SHOWN, partial(_labels, circuits, of_columns), follows_value=True)
-    of_choice = partial(guarded, app, reads={"choice": chosen})
-
-    @of_choice(
-        panel=ids.MAP,
-        inputs=stores(choice=shell.seen(ids.MAP), theme=shell.THEME)
-        | values(rows=ids.MAP_ROWS, columns=ids.MAP_COLUMNS),
-        parts=("figure", "title"),
-        empty={"title": "Map"},
+    for name, id in _SEARCHES.items():
+        of_columns = bool(LINES[name][0])
+        search_tokens(app, id, ids.SHOWN, partial(circuits.labels_shown, of_columns), follows_value=True)
+    stay = dict.fromkeys(
+        ("head", "kind", "lefts", "left", "rights", "right", "heads", "biases", "apart", "most"), no_update
     )
-    def draw_map(choice: Choice, rows: list[str], columns: list[str], theme: Theme) -> Answer:
-        view = figures.entries(circuits, choice, map(int, rows or []), map(int, columns or []))
-        return {"figure": view.figure(theme), "title": f"Map of {words.named(choice)}"}
-
-    @of_choice(
-        panel=ids.OVERVIEW,
-        inputs=stores(choice=shell.seen(ids.OVERVIEW), theme=shell.THEME) | values(statistic=ids.OVERVIEW_STATISTIC),
-        parts=("figure", "caption"),
-    )
-    def draw_overview(choice: Choice, statistic: Statistic, theme: Theme) -> Answer:
-        view = figures.overview(circuits, choice, statistic)
-        return {"figure": view.figure(theme), "caption": view.caption}
-
-    @of_choice(
-        panel=ids.BLOCK,
-        inputs=stores(choice=shell.seen(ids.BLOCK), block=ids.BLOCK_AT, theme=shell.THEME),
-        parts=("figure", "caption", "columns", "rows"),
-    )
-    def draw_block(choice: Choice, block: list[int] | None, theme: Theme) -> Answer:
-        view, shown = figures.block(circuits, choice, block), circuits.circuit(choice)
-        said = None
-        if block is not None and tuple(block) != view.block:
-            whole = " × ".join(map(str, circuits.overview(choice, "extreme").values.shape))
-            instead = ADDRESS.sentence("block", ADDRESS.written("block", block), f"one of {whole} blocks", view.block)
-            said = taken_instead([instead])
-        return {
-            "notice": said,
-            "figure": view.map.figure(theme),
-            "caption": view.caption,
-            "columns": entry_columns(shown),
-            "rows": entry_rows(shown, *view.listed),
-        }
-
-
-def _register_choice(app: App, circuits: Circuits) -> None:
-    searches = {f"{name}_{prop}": Output(id, prop) for name, (id, _) in _SEARCHES.items() for prop in ("data", "value")}
-    stay = ("head", "heads", "kind", "lefts", "left", "rights", "right", "biases", "distance_style", "most", *searches)
-
-    @guarded(
-        app,
-        panel=ids.CHOICE,
-        inputs=values(checkpoint=ids.CHECKPOINT, kind=ids.KIND, left=ids.LEFT, right=ids.RIGHT, distance=ids.DISTANCE)
-        | stores(head=ids.HEAD, through=ids.THROUGH)
-        | props("checked", biases=ids.BIASES),
-        state=stores(asked=ids.ASKED, before=ids.SHOWN),
-        output=stores(shown=ids.SHOWN, head=ids.HEAD, lefts=ids.LEFT, rights=ids.RIGHT, heads=shell.drawn(ids.HEADS))
-        | children(meaning=ids.MEANING, exactness=ids.EXACTNESS)
-        | values(kind=ids.KIND, left=ids.LEFT, right=ids.RIGHT)
-        | props("disabled", biases=ids.BIASES)
-        | props("style", distance_style=ids.DISTANCE)
-        | props("max", most=ids.DISTANCE)
-        | searches,
-        empty=dict.fromkeys(stay, no_update),
-    )
-    def choose(
-        checkpoint: str | None, head: Any, kind: Any, left: str | None, right: str | None, distance: Any, biases: bool,
-        through: Any, asked: Any, before: Any,
-    ) -> Answer:  # fmt: skip
-        left, right = left or asked["left"], right or asked["right"]
-        if through and ids.THROUGH in ctx.triggered_prop_ids.values():
-            head, kind = (through["layer"], through["head"]), through["kind"]
-            left, right = through["left"], through["right"]
-        described = circuits.describe(
-            CircuitsState(
-                checkpoint=checkpoint,
-                head=(int(head[0]), int(head[1])) if head else None,
-                kind=kind,
-                left=left,
-                right=right,
-                biases=biases,
-                distance=distance if isinstance(distance, int) and distance >= 0 else None,
-            )
-        )
-        choice, shape = described.choice, [described.n_layers, described.n_heads]
-        shown = {
-            **choice.to_dict(),
-            "named": described.named,
-            "layers": shape[0],
-            "heads": shape[1],
-            "reads_text": described.reads_text,
-            "problem": described.problem,
-        }
-        answer = {
-            "shown": shown,
-            "head": [choice.layer, choice.head],
-            "kind": choice.kind,
-            "lefts": side_options(described.left_options),
-            "left": choice.left,
-            "rights": side_options(described.right_options),
-            "right": choice.right,
-            "biases": not described.can_have_biases,
-            "distance_style": {} if described.most_distance else {"display": "none"},
-            "most": described.most_distance,
-            "meaning": described.problem,
-            "exactness": None,
-        }
-        if before is None or [before["layers"], before["heads"]] != shape:
-            answer["heads"] = head_buttons(*shape)
-        if described.problem:
-            return answer
-        circuit = circuits.circuit(choice)
-        sides = circuit.rows, circuit.columns
-        shown["spaces"] = [[choice.checkpoint, side.of, side.n] for side in sides]
-        answer["meaning"] = words.meaning(circuit)
-        if before is None and (said := _not_there(asked, choice, sides)):
-            answer["notice"] = taken_instead(said)
-        notes = described.notes
-        answer["exactness"] = relative(notes, "entries") if notes else exact(words.exact(circuit))
-        return answer | _searches(sides, shown, asked, before, circuits.settings.n_options)
+    hides = {eigen: shell.box(shell.graph(eigen)) for eigen in (ids.EIGENVALUES, ids.COMPOSITION)}
+    panels = {
+        # Drawn without its circuit, too: another one can still be chosen.
+        ids.CHOICE: Own(
+            view=_MODEL, draw=partial(choose, circuits), parts=(), empty=stay,
+            outputs=stores(shown=ids.SHOWN, head=ids.HEAD, lefts=ids.LEFT, rights=ids.RIGHT,
+                           heads=shell.drawn(ids.HEADS))
+            | children(meaning=ids.MEANING, exactness=ids.EXACTNESS)
+            | values(kind=ids.KIND, left=ids.LEFT, right=ids.RIGHT) | props("disabled", biases=ids.BIASES)
+            | props("style", apart=ids.DISTANCE) | props("max", most=ids.DISTANCE),
+            reads=lambda chosen: (
+                chosen.head, chosen.kind, chosen.left, chosen.right, chosen.biases, chosen.distance
+            ),
+        ),
+        ids.MAP: _own(ids.MAP, name_map, parts=("figure", "caption", "title"), empty={"title": "Map"}),
+        ids.TOP: _own(ids.TOP, list_top, parts=()),
+        ids.ROW: _line("row"),
+        ids.COLUMN: _line("column"),
+        ids.OVERVIEW: _own(ids.OVERVIEW, None, parts=("figure", "caption")),
+        ids.BLOCK: _own(ids.BLOCK, list_block, parts=("figure", "caption")),
+        ids.EIGENVALUES: _own(
+            ids.EIGENVALUES, lambda chosen, result: {"box": "graph-circuit"}, parts=("figure", "caption"),
+            outputs=props("className", box=hides[ids.EIGENVALUES]), empty={"box": "hidden"},
+        ),
+        ids.SINGULAR: _own(ids.SINGULAR, list_singular, parts=("caption",)),
+        ids.COMPOSITION: _own(
+            ids.COMPOSITION, list_composition, parts=("figure", "caption"),
+            outputs=props("className", box=hides[ids.COMPOSITION]), empty={"box": "hidden"},
+        ),
+    }  # fmt: skip
+    copying = {ids.COPYING: _own(ids.COPYING, list_copying, parts=("caption",), reads=lambda chosen: chosen.head)}
+    show_views(app, circuits.workshop, panels, circuits.values, shown=ids.CHOSEN, keys=ids.DRAWN, inputs=_CHOICES)
+    show_views(app, circuits.workshop, copying, circuits.values, shown=ids.CHOSEN, keys=ids.COPIED, inputs={})
+    pictured = {panel: view for panel, view in VIEWS.items() if view.pictured}
+    files = tables(circuits.workshop, VIEWS, circuits.values)
+    files |= tables(circuits.workshop, pictured, circuits.values, "json", record)
+    save_files(app, files, stores(shown=ids.CHOSEN) | _CHOICES)
 
 
-def _labels(circuits: Circuits, of_columns: bool, data: Any) -> Labels | None:
-    """Of the rows or columns of what is shown."""
-    choice = chosen(data)
-    if choice is None:
-        return None
-    circuit = circuits.circuit(choice)
-    return circuit.columns if of_columns else circuit.rows
+def _own(panel: str, draw: Any, *, outputs: Any = None, **rest: Any) -> Own:
+    """A panel with its table, if it has one."""
+    table = stores(lines=shell.drawn(_TABLES[panel])) if panel in _TABLES else {}
+    return Own(view=VIEWS[panel], draw=draw, outputs={**table, **(outputs or {})}, quiet=True, **rest)
 
 
-def chosen(data: Any) -> Choice | None:
-    """The circuit that is shown; None when there is none."""
-    if not data or data.get("problem"):
-        return None
-    return Choice(**{field.name: data[field.name] for field in fields(Choice)})
+def _line(axis: str) -> Own:
+    panel, choice = {"row": (ids.ROW, ids.ROW_CHOICE), "column": (ids.COLUMN, ids.COLUMN_CHOICE)}[axis]
+    return _own(
+        panel, partial(list_line, axis), parts=("title", "explanation", "caption"),
+        outputs=props("label", label=choice), empty={"title": f"One {axis}", "label": axis.capitalize()},
+    )  # fmt: skip
 
 
-def _not_there(asked: Any, choice: Choice, sides: tuple[Labels, Labels]) -> list[str]:
-    """A sentence for each side, row or column that the address names and this circuit does not have."""
-    said = [
-        ADDRESS.sentence(side, asked[side], "a side of this circuit", getattr(choice, side))
-        for side in ("left", "right")
-        if asked[side] not in (None, getattr(choice, side))
-    ]
-    for name, (_, of_columns) in _SEARCHES.items():
-        labels, wanted = sides[of_columns], asked[name]
-        indices = tuple(wanted) if isinstance(wanted, list) else () if wanted is None else (wanted,)
-        kept = tuple(index for index in indices if index < labels.n)
-        if kept != indices:
-            taken = kept if isinstance(wanted, list) else None
-            written = ADDRESS.written(name, wanted)
-            said.append(ADDRESS.sentence(name, written, f"{labels.plural} from 0 to {labels.n - 1:,}", taken))
-    return said
-
-
-def _searches(sides: tuple[Labels, Labels], shown: Any, asked: Any, before: Any, n_options: int) -> dict[str, Any]:
-    """Options and values of the searchable choices: from the address at first, emptied where rows mean others now."""
-    answer: dict[str, Any] = {}
-    spaces = (before or {}).get("spaces") or [None, None]
-    for name, (_, of_columns) in _SEARCHES.items():
-        labels = sides[of_columns]
-        if spaces[of_columns] == shown["spaces"][of_columns]:
-            continue
-        wanted = asked[name] if before is None else None
-        indices = wanted if isinstance(wanted, list) else [] if wanted is None else [wanted]
-        kept = [index for index in indices if index < labels.n]
-        values = [str(index) for index in kept]
-        answer[f"{name}_data"] = options(labels, [*kept, *labels.search("", n_options)])
-        answer[f"{name}_value"] = values if isinstance(asked[name], list) else next(iter(values), None)
+def choose(circuits: Circuits, chosen: Asked, model: Any) -> dict[str, Any]:
+    """Which circuit is shown, what else could be, and what its numbers are."""
+    before, place = chosen.before, (chosen.checkpoint, chosen.head[0], chosen.kind)
+    lefts, rights = (sides(chosen.model, chosen.head[0], chosen.kind) for sides in (left_sides, right_sides))
+    form = {"checkpoint": chosen.checkpoint, "head": list(chosen.head), "kind": chosen.kind, "left": chosen.left,
+            "right": chosen.right, "biases": chosen.biases, "distance": chosen.distance}  # fmt: skip
+    core, shape = circuits.core, [chosen.model.n_layers, chosen.model.n_heads]
+    shown = {
+        "checkpoint": chosen.checkpoint, "layer": chosen.head[0], "head": chosen.head[1], "kind": chosen.kind,
+        "biases": chosen.biases, "distance": chosen.distance, "form": form,
+        "layers": shape[0], "heads": shape[1], "problem": chosen.problem,
+        "spaces": [list(space) for space in chosen.spaces],
+        "named": {
+            name: None if form[name] == next(iter(there)) else form[name]
+            for name, there in (("left", lefts), ("right", rights))
+        },
+        "reads_text": core.catalog.reads_text(core.catalog.info(chosen.checkpoint)),
+    }  # fmt: skip
+    answer: dict[str, Any] = {"shown": shown, "meaning": chosen.problem, "exactness": None}
+    answer |= {name: form[name] for name in ("head", "kind", "left", "right")}
+    answer["biases"] = not has_biases(chosen.model, chosen.kind)
+    answer["most"] = most_distance(chosen.model, chosen.kind)
+    answer["apart"] = {} if answer["most"] else {"display": "none"}
+    if before is None or place != (before["checkpoint"], before["layer"], before["kind"]):
+        answer |= {"lefts": _options(lefts), "rights": _options(rights)}
+    if before is None or [before["layers"], before["heads"]] != shape:
+        answer["heads"] = head_buttons(*shape)
+    if chosen.problem:
+        return answer
+    circuit = circuits.circuit(chosen)
+    answer["meaning"] = meaning(chosen, circuit)
+    answer["exactness"] = relative(circuit.reasons, "entries") if circuit.reasons else exact(exact_because(circuit))
+    if chosen.said:
+        answer["notice"] = taken_instead(chosen.said)
+    shown["lines"] = _lines(circuits, chosen)
     return answer
+
+
+def _options(sides: dict[str, str]) -> list[dict[str, str]]:
+    return [{"value": value, "label": label} for value, label in sides.items()]
+
+
+def _lines(circuits: Circuits, chosen: Asked) -> dict[str, dict[str, Any]]:
+    """Options and values of the searchable choices, where rows or columns mean others than before.
+
+    The page's script puts them there: where a callback both reads and sets a choice of several, Dash waits for ever.
+    """
+    lines: dict[str, dict[str, Any]] = {}
+    before = (chosen.before or {}).get("spaces") or [None, None]
+    labels = circuits.labels(chosen)
+    for name, (side, several) in LINES.items():
+        if before[side] != list(chosen.spaces[side]):
+            given = getattr(chosen, name)
+            kept = list(given) if several else [] if given is None else [given]
+            first = labels[side].search("", circuits.core.settings.n_options)
+            value = [str(each) for each in kept] if several else next(map(str, kept), None)
+            lines[name] = {"data": options(labels[side], [*kept, *first]), "value": value}
+    return lines
+
+
+def name_map(chosen: Asked, result: Any) -> dict[str, Any]:
+    """The map's title."""
+    return {"title": f"Map of {chosen.kind.upper()} of head {chosen.name}"}
+
+
+def list_top(chosen: Asked, result: Any) -> dict[str, Any]:
+    """Both ends of the whole matrix."""
+    return {"lines": listed.ends(result, ("Largest", "Smallest"), height="tall")}
+
+
+def list_line(axis: str, chosen: Asked, result: Any) -> dict[str, Any]:
+    """Both ends of one row or column."""
+    this, other = (result.rows, result.columns) if axis == "row" else (result.columns, result.rows)
+    kind, name = chosen.kind, f"‹{listed.full_labels(this)[0]}›"
+    return {
+        "lines": listed.ends(result, LINE_ENDS[kind, axis], but=axis, height="short"),
+        "title": LINE_TITLES[kind, axis].format(it=name),
+        "explanation": f"The {axis} of {name} as {this.role}: its entries with every {other.role}.",
+        "caption": VIEWS[ids.ROW if axis == "row" else ids.COLUMN].caption(chosen, result),
+        "label": f"{this.role[:1].upper()}{this.role[1:]}",
+    }
+
+
+def list_block(chosen: Asked, result: Any) -> dict[str, Any]:
+    """A block's entries by size."""
+    said = {"notice": taken_instead([chosen.block_said])} if chosen.block_said else {}
+    return {"lines": listed.by_size(result.entries), **said}
+
+
+def list_singular(chosen: Asked, result: Any) -> dict[str, Any]:
+    """The singular pairs, a table."""
+    return {"lines": [listed.singular_table(result)], "caption": VIEWS[ids.SINGULAR].caption(chosen, result)}
+
+
+def list_composition(chosen: Asked, result: Any) -> dict[str, Any]:
+    """Every pair that the head is in."""
+    return {"lines": listed.pairs(result), "box": "graph-composition"}
+
+
+def list_copying(chosen: Asked, result: Any) -> dict[str, Any]:
+    """What every head copies."""
+    caption = VIEWS[ids.COPYING].caption(chosen, result)
+    return {"lines": listed.copying(result, chosen.head), "caption": caption}
+
+
+@python_of(*VIEWS)
+def python(core: Core, circuits: Circuits, state: CircuitsState, panel: str) -> list[str]:
+    """The lines that give a panel's numbers."""
+    return python_lines(VIEWS[panel], circuits.of_address(state))

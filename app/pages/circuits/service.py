@@ -1,332 +1,161 @@
-"""A head's circuits: which one is asked for, its entries, spectra and neighbours, each computed once.
-
-Weights are read only, which needs no exclusive use of the model.
-"""
+"""Which circuit of a head is asked for, with what the model has in the place of what it has not."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from aotlens.views.circuit_choice import Chosen, left_sides, most_distance, right_sides
+from aotlens.views.circuits import CIRCUIT
 from app.core import Core
-from app.core.cache import Cache
-from app.core.catalog import LoadedModel
 from app.core.errors import RequestError
 from app.core.labels import Labels, labels_of
-from app.pages.circuits.address import CircuitsState, Kind, Statistic
-from app.pages.circuits.service_sides import Option, left_options, right_options
+from app.core.workshop import AppWorkshop
+from app.pages.circuits.address import ADDRESS, FIRST_Z, CircuitsState
 
 if TYPE_CHECKING:
-    import numpy as np
+    from aotlens.circuits import Circuit
 
-    from aotlens.circuits import Circuit, Composition, Overview, RowStatistics, Spectrum, TopEntries
-    from aotlens.models import ModelConfig
+#: Lines that are chosen, by the names of the address: which side they are of, and whether several are.
+LINES = {"rows": (0, True), "columns": (1, True), "row": (0, False), "column": (1, False)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
-    """Which circuit of which head."""
+class Asked(Chosen):
+    """A circuit that the model has, and what else the page says of it."""
 
-    checkpoint: str
-    layer: int
-    head: int
-    kind: Kind
-    left: str
-    right: str
-    biases: bool
-    distance: int | None = None
-    """From source to destination, where the model's scores depend on it."""
-
-    @property
-    def name(self) -> str:
-        """For titles and file names."""
-        at = "" if self.distance is None else f" · distance {self.distance}"
-        sides = f"{self.left} × {self.right}"
-        return f"{self.checkpoint} · head {self.layer}.{self.head} · {self.kind.upper()} {sides}{at}"
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Described:
-    """A choice that the model can answer, and what else it offers."""
-
-    choice: Choice
-    n_layers: int
-    n_heads: int
-    left_options: list[Option]
-    """What the rows may be; the first is what they are unless told."""
-    right_options: list[Option]
-    can_have_biases: bool
-    most_distance: int
-    """The largest distance that may be chosen; 0 where the circuit does not depend on it."""
-    reads_text: bool
-    """Whether the Heads page can show the model."""
     problem: str
     """Why there is no such circuit, or nothing."""
-    notes: list[str]
-    """What to know before reading its numbers: why they are relative, and what is left out."""
-
-    @property
-    def named(self) -> dict[str, str | None]:
-        """The sides as an address names them: None for what a side is unless told."""
-        sides = {"left": (self.choice.left, self.left_options), "right": (self.choice.right, self.right_options)}
-        return {name: None if side == offered[0].value else side for name, (side, offered) in sides.items()}
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Shown:
-    """A circuit with the names of its rows and columns."""
-
-    key: str
-    choice: Choice
-    circuit: Circuit
-    rows: Labels
-    columns: Labels
-    causal: bool = False
-    """Whether a source after its destination is never looked at."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Ends:
-    """The largest and the smallest entries of a circuit, or of one row or column of it."""
-
-    largest: TopEntries
-    smallest: TopEntries
-    largest_relative: np.ndarray
-    """QK: entry − log-mean-exp of its row. OV: entry − mean of its row."""
-    smallest_relative: np.ndarray
-    row_statistics: RowStatistics | None = None
-    """Of the one row."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Copying:
-    """How much attending to a token promotes that same token."""
-
-    score: float | None
-    """Σ Re λ / Σ |λ| of the OV circuit's eigenvalues; None where there is none."""
-    by_construction: bool
-    top1: float
-    """Share of tokens whose own logit is the largest of its row."""
-    top5: float
-    """Share of tokens whose own logit is among the five largest."""
+    said: tuple[str, ...] = ()
+    """What the address named and this circuit has not, a sentence each."""
+    block_said: str = ""
+    """The same of the block."""
+    spaces: tuple[tuple[str, str, int], ...] = ()
+    """What the rows and the columns are, and how many: lines that are chosen stay while this does."""
+    before: Mapping[str, Any] | None = None
+    """What was shown when this was asked for."""
 
 
 class Circuits:
-    """Circuits of all checkpoints, remembered."""
+    """Circuits of all checkpoints."""
 
     def __init__(self, core: Core) -> None:
-        self.core, self.settings = core, core.settings
-        self._shown: Cache[str, Shown] = core.memory.cache()
-        self._overviews: Cache[tuple[str, Statistic], Overview] = core.memory.cache(128)
-        self._ends: Cache[tuple[Any, ...], Ends] = core.memory.cache(1024)
-        self._spectra: Cache[str, Spectrum] = core.memory.cache(64)
-        self._compositions: Cache[str, dict[str, Composition]] = core.memory.cache(32)
-        self._copying: Cache[tuple[str, int, int], Copying] = core.memory.cache(1024)
+        self.core, self.workshop = core, AppWorkshop(core, core.settings.n_views)
+        self._labels = core.memory.cache(2 * core.settings.max_models)
 
-    def describe(self, state: CircuitsState) -> Described:
-        """The circuit that a state asks for; what the model doesn't have is replaced by what it has.
+    def values(
+        self, form: Mapping[str, Any], rows: Any = None, columns: Any = None, row: Any = None, column: Any = None,
+        statistic: str = "extreme", block: Any = None, z: Any = None, *, asked: Mapping[str, Any] | None = None,
+        before: Mapping[str, Any] | None = None,
+    ) -> Asked:  # fmt: skip
+        """What the page shows for its form. What the address named (`asked`) counts where nothing was shown `before`.
 
         Raises RequestError for a checkpoint that isn't there or can't be opened.
         """
-        name = state.checkpoint or self.core.catalog.default()
-        loaded = self.core.catalog.load(name)
-        cfg = loaded.model.cfg
-        layer, head = state.head or (0, 0)
-        if layer >= cfg.n_layers or head >= cfg.n_heads:
+        chosen = self._circuit(form)
+        if chosen.problem:
+            return replace(chosen, before=before)
+        sides = self.labels(chosen)
+        spaces = tuple((chosen.checkpoint, side.of, side.n) for side in sides)
+        wanted = {"rows": rows, "columns": columns, "row": row, "column": column}
+        said = []
+        if before is None and asked is not None:
+            wanted = {name: asked[name] for name in LINES}
+            for name in ("left", "right"):
+                if asked[name] not in (None, getattr(chosen, name)):
+                    instead = "a side of this circuit", getattr(chosen, name)
+                    said.append(ADDRESS.sentence(name, asked[name], *instead))
+        elif before is not None:
+            same = [tuple(space) for space in before["spaces"] or [(), ()]]
+            wanted = {name: wanted[name] if same[side] == spaces[side] else None for name, (side, _) in LINES.items()}
+        lines: dict[str, Any] = {}
+        for name, (side, several) in LINES.items():
+            labels, indices = sides[side], _indices(wanted[name])
+            there = tuple(index for index in indices if 0 <= index < labels.n)
+            lines[name] = there if several else next(iter(there), None)
+            if there != indices and before is None:
+                written = ADDRESS.written(name, indices if several else indices[0])
+                expected = f"{labels.plural} from 0 to {labels.n - 1:,}"
+                said.append(ADDRESS.sentence(name, written, expected, there if several and there else None))
+        block, block_said = self._block(block, sides)
+        return replace(
+            chosen, **lines, statistic=statistic, block=block, z=z if isinstance(z, int | float) else FIRST_Z,
+            said=tuple(said), block_said=block_said, spaces=spaces, before=before,
+        )  # fmt: skip
+
+    def of_address(self, state: CircuitsState) -> Asked:
+        """What an address says."""
+        said = {field.name: getattr(state, field.name) for field in fields(state)}
+        form = {name: said[name] for name in ("checkpoint", "head", "kind", "left", "right", "biases", "distance")}
+        return self.values(form, statistic=state.statistic, block=state.block, z=state.z, asked=said)
+
+    def circuit(self, chosen: Chosen) -> Circuit:
+        """The circuit itself, factored. Raises RequestError where the library refuses it."""
+        circuit: Circuit = self.workshop.result(CIRCUIT, chosen)
+        return circuit
+
+    def labels(self, chosen: Chosen) -> tuple[Labels, Labels]:
+        """What the circuit's rows and its columns are, for people."""
+        circuit, loaded = self.circuit(chosen), self.core.catalog.load(chosen.checkpoint)
+        left, right = (
+            self._labels.get((loaded.key, side, n), lambda side=side, n=n: labels_of(side, n, loaded.model))
+            for side, n in zip((circuit.left, circuit.right), circuit.shape, strict=True)
+        )
+        return left, right
+
+    def labels_shown(self, of_columns: bool, shown: Any) -> Labels | None:
+        """Of the rows or columns of what the store `shown` says; None where nothing is."""
+        if not shown or shown.get("problem"):
+            return None
+        return self.labels(self._circuit(shown["form"]))[of_columns]
+
+    def _circuit(self, form: Mapping[str, Any]) -> Asked:
+        """The circuit that a form names; a head or a side that there isn't is the first there is."""
+        name = form["checkpoint"] or self.core.catalog.default()
+        model, settings = self.core.catalog.load(name).model.cfg, self.core.settings
+        layer, head = map(int, form["head"] or (0, 0))
+        if not (0 <= layer < model.n_layers and 0 <= head < model.n_heads):
             layer, head = 0, 0
-        lefts, rights = left_options(cfg, layer, state.kind), right_options(cfg, layer, state.kind)
-        biases = state.kind == "qk" and cfg.has_query_key and bool(cfg.bias or cfg.norm)
-        depends = state.kind == "qk" and (cfg.position_kind.rotates or cfg.position_kind.biases)
-        most = cfg.n_ctx - 1 if depends else 0
-        choice = Choice(
-            checkpoint=str(name),
-            layer=layer,
-            head=head,
-            kind=state.kind,
-            left=_offered(state.left, lefts),
-            right=_offered(state.right, rights),
-            biases=state.biases and biases,
-            distance=min(state.distance, most) if depends and state.distance is not None else None,
-        )
-        problem, notes = self._check(choice, loaded)
-        return Described(
-            choice=choice,
-            n_layers=cfg.n_layers,
-            n_heads=cfg.n_heads,
-            left_options=lefts,
-            right_options=rights,
-            can_have_biases=biases,
-            most_distance=most,
-            reads_text=self.core.catalog.reads_text(self.core.catalog.info(name)),
-            problem=problem,
-            notes=notes,
-        )
-
-    def _check(self, choice: Choice, loaded: LoadedModel) -> tuple[str, list[str]]:
-        cfg = loaded.model.cfg
-        if choice.kind == "qk" and not cfg.has_query_key:
-            return (
-                f"{choice.checkpoint} has a fixed attention pattern: its heads have no queries and no keys, so there "
-                "is no QK circuit. What they write is there: choose OV above.",
-                [],
-            )
+        kind = "ov" if form["kind"] == "ov" else "qk"
+        sides = {}
+        for side, offered in (("left", left_sides), ("right", right_sides)):
+            there = offered(model, layer, kind)
+            sides[side] = form[side] if form[side] in there else next(iter(there))
+        most, distance = most_distance(model, kind), form["distance"]
+        asked = Asked(
+            checkpoint=str(name), model=model, head=(layer, head), kind=kind, **sides,
+            biases=bool(form["biases"]) and has_biases(model, kind),
+            distance=min(int(distance), most) if most and distance is not None else None, n_entries=settings.n_entries,
+            n_lines=settings.map_tokens, n_blocks=settings.overview_blocks, problem="",
+        )  # fmt: skip
+        problem = CIRCUIT.missing(asked)
         try:
-            shown = self.circuit(choice)
+            problem or self.circuit(asked)
         except RequestError as error:
-            return str(error), []
-        return "", [*shown.circuit.reasons]
+            problem = str(error)
+        return replace(asked, problem=problem or "")
 
-    def circuit(self, choice: Choice) -> Shown:
-        """The circuit itself, factored, with labels."""
-        loaded = self.core.catalog.load(choice.checkpoint)
-        key = f"{loaded.key}:{choice}"
-        return self._shown.get(key, lambda: _make(key, choice, loaded))
-
-    def overview(self, choice: Choice, statistic: Statistic) -> Overview:
-        """The whole matrix in blocks."""
-        from aotlens.circuits import block_overview
-
-        shown, n = self.circuit(choice), self.settings.overview_blocks
-        return self._overviews.get((shown.key, statistic), lambda: block_overview(shown.circuit, n, statistic))
-
-    def top(self, choice: Choice) -> Ends:
-        """Both ends of the whole matrix."""
-        shown = self.circuit(choice)
-        return self._ends.get((shown.key,), lambda: self._both_ends(shown, range(shown.rows.n), range(shown.columns.n)))
-
-    def row(self, choice: Choice, index: int) -> Ends:
-        """Both ends of one row, and its statistics."""
-        shown = self.circuit(choice)
-        _check_index(index, shown.rows)
-
-        def make() -> Ends:
-            ends = self._both_ends(shown, [index], range(shown.columns.n))
-            return replace(ends, row_statistics=_statistics(shown, [index]))
-
-        return self._ends.get((shown.key, "row", index), make)
-
-    def column(self, choice: Choice, index: int) -> Ends:
-        """Both ends of one column."""
-        shown = self.circuit(choice)
-        _check_index(index, shown.columns)
-        return self._ends.get(
-            (shown.key, "column", index), lambda: self._both_ends(shown, range(shown.rows.n), [index])
-        )
-
-    def block(self, choice: Choice, rows: Sequence[int], columns: Sequence[int]) -> Ends:
-        """Both ends of a block of the matrix."""
-        shown = self.circuit(choice)
-        key = (shown.key, "block", rows[0], rows[-1], columns[0], columns[-1])
-        return self._ends.get(key, lambda: self._both_ends(shown, rows, columns))
-
-    def values(self, choice: Choice, rows: Sequence[int], columns: Sequence[int]) -> np.ndarray:
-        """Exact entries of the given rows and columns, float64."""
-        import torch
-
-        from aotlens.circuits import exact_block
-
-        circuit = self.circuit(choice).circuit
-        return exact_block(circuit, torch.tensor(list(rows)), torch.tensor(list(columns)))
-
-    def spectrum(self, choice: Choice) -> Spectrum:
-        """Eigenvalues and singular pairs."""
-        from aotlens.circuits import spectrum
-
-        shown = self.circuit(choice)
-        return self._spectra.get(shown.key, lambda: spectrum(shown.circuit))
-
-    def composition(self, checkpoint: str) -> dict[str, Composition]:
-        """Of every pair of heads in different layers, by mode; without queries and keys only `v`."""
-        from aotlens.circuits import all_compositions
-
-        loaded = self.core.catalog.load(checkpoint)
-        return self._compositions.get(loaded.key, lambda: {**all_compositions(loaded.model, folded=True)})
-
-    def copying(self, checkpoint: str, head: tuple[int, int]) -> Copying:
-        """A head's copying of tokens; what all heads of a model share is computed once for all of its views."""
-        from aotlens.circuits import copying_rate, spectrum
-
-        loaded = self.core.catalog.load(checkpoint)
-
-        def make() -> Copying:
-            # Neither its circuit nor its spectrum is kept: those of all heads would push out what is looked at.
-            layer, index = head
-            choice = Choice(
-                checkpoint=checkpoint, layer=layer, head=index, kind="ov", left="tokens", right="logits", biases=False
-            )
-            of_head, rate = spectrum(_make("", choice, loaded).circuit), copying_rate(loaded.model, head)
-            return Copying(
-                score=of_head.copying_score,
-                by_construction=of_head.by_construction,
-                top1=float(rate.top1),
-                top5=float(rate.top5),
-            )
-
-        return self._copying.get((loaded.key, *head), make)
-
-    def config(self, checkpoint: str) -> ModelConfig:
-        """The model's configuration."""
-        return self.core.catalog.load(checkpoint).model.cfg
-
-    def _both_ends(self, shown: Shown, rows: Sequence[int], columns: Sequence[int]) -> Ends:
-        import torch
-
-        from aotlens.circuits import FactoredMatrix, above_row_level, top_entries
-
-        circuit = shown.circuit
-        device = circuit.A.device
-        at_rows, at_columns = torch.tensor(list(rows)), torch.tensor(list(columns))
-        whole = len(rows) == shown.rows.n and len(columns) == shown.columns.n
-        part = circuit if whole else FactoredMatrix(circuit.A[at_rows.to(device)], circuit.B[:, at_columns.to(device)])
-        k = min(self.settings.n_entries, len(rows) * len(columns))
-        found = []
-        for largest in (True, False):
-            top = top_entries(part, k, largest=largest)
-            found.append(top._replace(rows=at_rows[top.rows], columns=at_columns[top.columns]))
-        return Ends(
-            largest=found[0],
-            smallest=found[1],
-            largest_relative=above_row_level(circuit, found[0].rows, found[0].values).numpy(),
-            smallest_relative=above_row_level(circuit, found[1].rows, found[1].values).numpy(),
-        )
+    def _block(self, block: Any, sides: tuple[Labels, Labels]) -> tuple[tuple[int, int] | None, str]:
+        """The block of that place; None for none, and, for one that there isn't, with a sentence."""
+        if block is None:
+            return None, ""
+        most = self.core.settings.overview_blocks
+        counts = [-(-side.n // -(-side.n // most)) for side in sides]
+        row, column = map(int, block)
+        if 0 <= row < counts[0] and 0 <= column < counts[1]:
+            return (row, column), ""
+        whole = " × ".join(map(str, counts))
+        return None, ADDRESS.sentence("block", ADDRESS.written("block", (row, column)), f"one of {whole} blocks", None)
 
 
-def _make(key: str, choice: Choice, loaded: LoadedModel) -> Shown:
-    from aotlens.circuits import ov_circuit, qk_circuit
-
-    model, head = loaded.model, (choice.layer, choice.head)
-    try:
-        if choice.kind == "qk":
-            circuit = qk_circuit(model, head, choice.left, choice.right, biases=choice.biases, distance=choice.distance)
-        else:
-            circuit = ov_circuit(model, head, choice.left, choice.right)
-    except ValueError as error:
-        raise RequestError(str(error)) from error
-    rows, columns = (
-        labels_of(side, n, model) for side, n in zip((circuit.left, circuit.right), circuit.shape, strict=True)
-    )
-    causal = model.cfg.causal and model.cfg.attn_mask is None
-    return Shown(key=key, choice=choice, circuit=circuit, rows=rows, columns=columns, causal=causal)
+def has_biases(model: Any, kind: str) -> bool:
+    """Whether there are biases that a circuit can have in every entry."""
+    return kind == "qk" and model.has_query_key and bool(model.bias or model.norm)
 
 
-def _statistics(shown: Shown, rows: Sequence[int]) -> RowStatistics:
-    import torch
-
-    from aotlens.circuits import FactoredMatrix, row_statistics
-
-    A = shown.circuit.A
-    return row_statistics(FactoredMatrix(A[torch.tensor(list(rows)).to(A.device)], shown.circuit.B))
-
-
-def _offered(wanted: str | None, options: list[Option]) -> str:
-    values = [option.value for option in options]
-    return wanted if wanted in values else values[0]
-
-
-def _check_index(index: int, labels: Labels) -> None:
-    if not 0 <= index < labels.n:
-        raise RequestError(f"There is no {labels.of} {index} here: they go from 0 to {labels.n - 1}. Choose another.")
+def _indices(wanted: Any) -> tuple[int, ...]:
+    """The lines of a choice: a list or a single one, of texts or numbers, or nothing."""
+    if wanted is None:
+        return ()
+    return tuple(dict.fromkeys(map(int, wanted if isinstance(wanted, list | tuple) else [wanted])))

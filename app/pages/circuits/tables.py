@@ -2,140 +2,160 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dash import html
 
-from app.pages.circuits import words
-from app.shell.choices import tooltip
-from app.shell.tables import number
+from aotlens.conventions import describe
+from aotlens.plots.circuits import full_labels, short_labels
+from aotlens.views.circuit_captions import ABOVE_ROW
+from app.shell.tables import pick, value_table
 
 if TYPE_CHECKING:
-    import numpy as np
+    from aotlens.circuits import CopyingScores, ExtremeEntries, HeadComposition, Lines, Spectrum
 
-    from aotlens.circuits import TopEntries
-    from app.pages.circuits.service import Shown
-    from app.pages.circuits.service_sides import Option
-
-_RANK = {"field": "rank", "headerName": "", "width": 30, "cellClass": "rank", "sortable": False, "type": "rightAligned"}
+#: Tokens at each end of a singular vector.
+_N_TOKENS = 8
 
 
-def side_options(sides: Sequence[Option]) -> list[dict[str, str]]:
-    """What a side may be."""
-    return [{"value": side.value, "label": side.label} for side in sides]
-
-
-def entry_columns(shown: Shown, *, rows: bool = True, columns: bool = True) -> list[dict[str, Any]]:
-    """Definitions for entries; a table of one row leaves out the row, and so on."""
-    these, unit = words.WORDS[shown.choice.kind], words.quantity(shown)
-    defs: list[dict[str, Any]] = [_RANK]
-    if rows:
-        title = words.short_role(shown.rows, these.row.role)
-        defs.append(_token("row", title, f"{words.row_role(shown)}; click to list this row"))
-    if columns:
-        title = words.short_role(shown.columns, these.column.role)
-        defs.append(_token("column", title, f"{words.column_role(shown)}; click to list this column"))
-    defs.append(number("value", unit, ".2f", f"The entry, in {unit}"))
-    if shown.columns.n > 1:
-        defs.append(number("relative", these.relative, "+.2f", these.relative_help))
-    return defs
-
-
-def entry_rows(shown: Shown, entries: TopEntries, relative: np.ndarray) -> list[dict[str, Any]]:
-    """One record an entry, the largest (or smallest) first."""
-    lists = (entries.rows.tolist(), entries.columns.tolist(), entries.values.tolist(), relative.tolist())
+def ends(result: ExtremeEntries, headings: tuple[str, str], *, but: str = "", height: str) -> list[dict[str, Any]]:
+    """The largest and the smallest entries, a table each; that of one row leaves out the row (`but`), and so on."""
+    n = result.n_largest
+    places = (range(n), range(n, len(result.values)))
     return [
-        {
-            "key": str(rank),
-            "rank": rank,
-            "row": row,
-            "row_shown": shown.rows.short(row),
-            "row_name": shown.rows.shown(row),
-            "row_tip": tooltip(shown.rows, row),
-            "column": column,
-            "column_shown": shown.columns.short(column),
-            "column_name": shown.columns.shown(column),
-            "column_tip": tooltip(shown.columns, column),
-            "value": value,
-            "relative": above,
-        }
-        for rank, (row, column, value, above) in enumerate(zip(*lists, strict=True), start=1)
+        _entries(result, each, but=but, heading=heading, height=height)
+        for each, heading in zip(places, headings, strict=True)
     ]
 
 
-def _token(field: str, title: str, help: str) -> dict[str, Any]:
-    return {
-        "field": f"{field}_shown",
-        "headerName": title,
-        "headerTooltip": help,
-        "tooltipField": f"{field}_tip",
-        "cellClass": "mono pick",
-    }
+def by_size(result: ExtremeEntries) -> list[dict[str, Any]]:
+    """All entries in one table, the largest in size first."""
+    return [_entries(result, result.by_size().tolist(), height="short")]
 
 
-def singular_table(shown: Shown, records: list[dict[str, Any]]) -> html.Table:
+def _entries(result: ExtremeEntries, places: Sequence[int], *, but: str = "", **rest: Any) -> dict[str, Any]:
+    columns, cells = [("", "", "rank")], [[str(rank) for rank in range(1, len(places) + 1)]]
+    for axis, lines in (("row", result.rows), ("column", result.columns)):
+        if axis != but:
+            title = lines.role.split()[0] if lines.of == "token" else lines.of
+            columns.append((title, f"{lines.role}; click to list this {axis}", "mono"))
+            cells.append(_tokens(axis, lines, places))
+    columns.append((result.unit, f"The entry, in {result.unit}", "number"))
+    cells.append([_number(result.values[place], ".2f") for place in places])
+    if result.columns.n > 1:
+        columns.append(("above its row", ABOVE_ROW[result.kind], "number"))
+        cells.append([_number(result.above_row[place], "+.2f") for place in places])
+    return value_table(columns, list(zip(*cells, strict=True)), **rest)
+
+
+def _tokens(axis: str, lines: Lines, places: Sequence[int]) -> list[dict[str, Any]]:
+    """Cells that list the row or column of their token when they are clicked."""
+    short, full = short_labels(lines), full_labels(lines)
+    cells = []
+    for place in places:
+        number, label = int(lines.ids[place]), lines.labels[place]
+        tip = f"{describe(label)} · id {number}" if lines.are_texts else label
+        cells.append(pick(short[place], tip, [axis, number, full[place]]))
+    return cells
+
+
+def singular_table(result: Spectrum) -> html.Table:
     """Two rows a pair: what goes together at its + end, and at its − end."""
-    unit = words.quantity(shown)
-    roles = (words.row_role(shown), words.column_role(shown))
-    titles = ("", f"strength σ ({unit})", "share of Σσ²", "", *roles)
-    body = []
-    for record in records:
-        first = record["sign"] == "+"
-        pair = [
-            html.Td(str(record["pair"]), rowSpan=2, className="rank"),
-            html.Td(f"{record['value']:,.4g}", rowSpan=2, className="number"),
-            html.Td(f"{record['share']:.1%}", rowSpan=2, className="number"),
+    assert result.rows is not None and result.columns is not None
+    titles = ("", f"strength σ ({result.unit})", "share of Σσ²", "", result.rows.role, result.columns.role)
+    names = [
+        dict(zip(lines.places.tolist(), short_labels(lines), strict=True)) for lines in (result.rows, result.columns)
+    ]
+    values, body = result.singular_values, []
+    size = float((values**2).sum()) or 1.0
+    for pair in range(len(result.left.highest)):
+        strength = [
+            html.Td(str(pair + 1), rowSpan=2, className="rank"),
+            html.Td(f"{values[pair]:,.4g}", rowSpan=2, className="number"),
+            html.Td(f"{values[pair] ** 2 / size:.1%}", rowSpan=2, className="number"),
         ]
-        tokens = [
-            html.Td([html.Span(one, className="token") for one in record[side]], className="tokens")
-            for side in ("rows", "columns")
-        ]
-        cells = [*(pair if first else []), html.Td(record["sign"]), *tokens]
-        body.append(html.Tr(cells, className="first" if first else ""))
-    return html.Table(
-        [html.Thead(html.Tr([html.Th(title, scope="col") for title in titles])), html.Tbody(body)], className="singular"
-    )
+        for sign, end in (("+", "highest"), ("−", "lowest")):
+            tokens = [
+                html.Td(
+                    [html.Span(of[int(place)], className="token") for place in getattr(side, end)[pair][:_N_TOKENS]],
+                    className="tokens",
+                )
+                for side, of in zip((result.left, result.right), names, strict=True)
+            ]
+            first = sign == "+"
+            body.append(html.Tr([*(strength if first else []), html.Td(sign), *tokens], className="first" * first))
+    head = html.Thead(html.Tr([html.Th(title, scope="col") for title in titles]))
+    return html.Table([head, html.Tbody(body)], className="singular")
 
 
-def edge_columns() -> list[dict[str, Any]]:
-    """Composition of the chosen head with the others."""
-    turned = "of the product's squared norm over random rotations of the same two heads"
-    above = "Whether the pair lies above its null: z of 3 or more"
-    z = (
-        "Standard deviations of the product's squared norm from its mean, over flips of signs in the directions in "
-        "which the embeddings vary: a candidate, since later layers read another stream (the Atlas has it on text). "
-        "Skewed, and blind to size: the norm stands beside it"
-    )
-    z_turned = (
-        f"Standard deviations {turned}, from their mean: large for any two heads of a stream that few directions fill"
-    )
-    return [
-        {"field": "relation", "headerName": "this head"},
-        {"field": "head", "headerName": "head", "cellClass": "mono pick",
-         "headerTooltip": "Click to go there"},
-        {"field": "mode", "headerName": "by its", "cellClass": "pick",
-         "headerTooltip": "What the later head computes from what the earlier one wrote; click to see that circuit "
-                          "through the earlier head"},
-        number("value", "composition", ".3f", "‖W_first W_second‖ / (‖W_first‖ ‖W_second‖), 0 to 1"),
-        number("rank", "place", "d", "Of the earlier head among all heads that the later one can read, by composition"),
-        {"field": "above_null", "headerName": "above null", "headerTooltip": above},
-        number("z", "z", "+.1f", z),
-        number("z_turned", "z, turned", "+.1f", z_turned),
-        number("norm", "norm", ".3g", "‖W_first W_second‖: how much the later head reads"),
-        {"field": "turned", "headerName": "norm², turned", "type": "rightAligned",
-         "headerTooltip": f"Mean ± standard deviation {turned}"},
+def pairs(result: HeadComposition) -> list[dict[str, Any]]:
+    """The composition of the chosen head with the others, the highest score first."""
+    rotated = "of the product's squared norm over random rotations of the same two heads"
+    columns = [
+        ("this head", "", "text"),
+        ("head", "Click to go there", "mono"),
+        ("by its", "What the later head computes from what the earlier one wrote; click to see that circuit through "
+                   "the earlier head", "text"),
+        ("composition", "‖W_first W_second‖ / (‖W_first‖ ‖W_second‖), 0 to 1", "number"),
+        ("rank", "Of the earlier head among all heads that the later one can read, by composition", "number"),
+        ("above null", "Whether the pair lies above its null: z of 3 or more", "text"),
+        ("z", "Standard deviations of the product's squared norm from its mean, over flips of signs in the directions "
+              "in which the embeddings vary: a candidate, since later layers read another stream (the Atlas has it on "
+              "text). Skewed, and blind to size: the norm stands beside it", "number"),
+        ("z, randomly rotated", f"Standard deviations {rotated}, from their mean: large for any two heads of a stream "
+                                "that few directions fill", "number"),
+        ("norm", "‖W_first W_second‖: how much the later head reads", "number"),
+        ("norm², randomly rotated", f"Mean ± standard deviation {rotated}", "number"),
     ]  # fmt: skip
+    rows = []
+    for at, row in enumerate(result.to_frame().to_dict("records")):
+        earlier, later = tuple(result.earlier[at].tolist()), tuple(result.later[at].tolist())
+        other = earlier if later == tuple(result.head) else later
+        random = f"{row['random_mean']:.3g} ± {0.0 if math.isnan(row['random_std']) else row['random_std']:.2g}"
+        rows.append(
+            (
+                row["relation"], pick(row["head"], "Go there", ["head", *other]),
+                pick(row["mode"], "The circuit through the earlier head",
+                     ["through", _through(earlier, later, result.modes[at])]),
+                _number(row["value"], ".3f"), str(row["rank"]), row["above_null"], _number(row["z"], "+.1f"),
+                _number(row["z_rotated"], "+.1f"), _number(row["norm"], ".3g"), random,
+            )
+        )  # fmt: skip
+    return [value_table(columns, rows, height="pairs")]
 
 
-def copying_columns() -> list[dict[str, Any]]:
+def _through(earlier: tuple[int, ...], later: tuple[int, ...], mode: str) -> dict[str, Any]:
+    """The later head's circuit through the earlier one, as the page asks for it: QK for q and k composition, OV for v.
+
+    Where queries and keys are one matrix (qk), the keys' side.
+    """
+    side = "right" if mode in ("k", "qk") else "left"
+    sides = {"left": None, "right": None, side: f"{earlier[0]}.{earlier[1]}"}
+    return {"head": list(later), "kind": "ov" if mode == "v" else "qk", **sides}
+
+
+def copying(result: CopyingScores, chosen: tuple[int, int]) -> list[dict[str, Any]]:
     """What every head copies."""
-    return [
-        {"field": "head", "headerName": "head", "cellClass": "mono pick",
-         "cellClassRules": {"here": "params.data.chosen"}, "headerTooltip": "layer.head; click to go there"},
-        number("score", "copying score", "+.3f", "Σ Re λ / Σ |λ| of the OV circuit's eigenvalues: 1 pure copying, "
-               "−1 pure suppression"),
-        number("top1", "own token first", ".1%", "Share of tokens whose own logit is the largest of all that "
-               "attending to them adds"),
-        number("top5", "in the first 5", ".1%", "Share of tokens whose own logit is among the 5 largest"),
+    columns = [
+        ("head", "layer.head; click to go there", "mono"),
+        ("copying score", "Σ Re λ / Σ |λ| of the OV circuit's eigenvalues: 1 pure copying, −1 pure suppression",
+         "number"),
+        ("own token first", "Share of tokens whose own logit is the largest of all that attending to them adds",
+         "number"),
+        ("in the first 5", "Share of tokens whose own logit is among the 5 largest", "number"),
     ]  # fmt: skip
+    rows = [
+        (
+            pick(f"{head[0]}.{head[1]}", "Go there", ["head", *head], "here" if head == chosen else ""),
+            _number(result.scores[at], "+.3f"), f"{result.top1[at]:.1%}", f"{result.top5[at]:.1%}",
+        )
+        for at, head in enumerate(result.heads)
+    ]  # fmt: skip
+    return [value_table(columns, rows, height="tall")]
+
+
+def _number(value: float, form: str) -> str:
+    """As it stands in a table, with a minus that is one; a dash for what is no number."""
+    return "–" if math.isnan(value) else f"{value:{form}}".replace("-", "−")

@@ -1,6 +1,6 @@
 // Panels that are asked for when they are seen (app/shell/sharing.py, `when_seen`). A panel names in data-follows the store
 // that says what its page shows. What that is goes on to the panel's own store, which its callbacks listen to, only once the
-// panel is in view; until the answer is there, the panel is marked aria-busy, so that nobody reads what was there before.
+// panel is in view (one with data-always: wherever it is); until the answer is there, the panel is marked aria-busy, so that nobody reads what was there before.
 (function () {
     "use strict";
     const AHEAD = "150px"; // from the window's edge: what is about to be scrolled to
@@ -28,7 +28,7 @@
 
     const observer = new IntersectionObserver(function (entries) {
         for (const { target, isIntersecting } of entries) {
-            states.get(target).seen = isIntersecting;
+            states.get(target).seen = isIntersecting || "always" in target.dataset;
             update(target);
         }
     }, { rootMargin: AHEAD });

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from app.pages.circuits import figures
-from app.pages.circuits.address import ADDRESS
-from app.pages.circuits.ids import PANELS, ids
-from app.pages.circuits.service import Choice, Circuits
+from aotlens.circuits import copying_scores
+from aotlens.views.circuits import BLOCK, MAP, ROW
+from app.pages.circuits.address import ADDRESS, CircuitsState
+from app.pages.circuits.ids import VIEWS, ids
+from app.pages.circuits.service import Asked, Circuits
 from app.shell import ids as shell
 from app.shell.app import App
 from tests.app.conftest import (
@@ -52,14 +53,13 @@ def drawn(page: Page, title: str) -> None:
     settled(page)
     page.wait_for_function(
         """() => document.querySelector("#circuits-map-graph .js-plotly-plot .heatmaplayer image")
-            && document.querySelector("#circuits-top-largest .ag-row")
+            && document.querySelector("#circuits-top-entries tbody tr")
             && !document.querySelector("#circuits-map[aria-busy]")"""
     )
 
 
-def choice(**changes: Any) -> Choice:
-    default = {"checkpoint": "tiny-mhsa", "layer": 1, "head": 0, "kind": "qk", "left": "tokens", "right": "tokens"}
-    return Choice(**{**default, "biases": False, **changes})
+def chosen(service: Circuits, **state: Any) -> Asked:
+    return service.of_address(CircuitsState(**{"checkpoint": "tiny-mhsa", "head": (1, 0), **state}))
 
 
 def test_the_map_in_the_browser_is_the_circuit(open_page, service: Circuits):
@@ -69,8 +69,8 @@ def test_the_map_in_the_browser_is_the_circuit(open_page, service: Circuits):
         """() => { const z = document.querySelector("#circuits-map-graph .js-plotly-plot")._fullData[0].z;
                    return Array.from(z, row => Array.from(row)); }"""
     )
-    view = figures.entries(service, choice())
-    np.testing.assert_array_equal(np.array(shown, dtype=np.float32), view.values.astype(np.float32))
+    result = service.workshop.result(MAP, chosen(service))
+    np.testing.assert_array_equal(np.array(shown, dtype=np.float32), result.values.astype(np.float32))
     assert "nats" in page.inner_text(f"#{ids.MEANING}")
     assert "Relative" in page.inner_text(f"#{ids.EXACTNESS}")
     # The browser writes the circuit only: nothing else was chosen.
@@ -85,11 +85,11 @@ def test_the_map_is_in_the_first_screen_and_tabs_are_remembered(open_page):
     seen(page, ids.EIGENVALUES)
     written(page, "view", "eigenvalues")
     # A click in a table opens the list of what was clicked.
-    page.click("#circuits-top-largest .ag-row[row-index='0'] [col-id='row_shown']")
+    page.click("#circuits-top-entries tbody tr >> nth=0 >> button >> nth=0")
     written(page, "beside", "lines")
     again = open_page(circuits(view="composition", beside="copying"), load=True)
-    again.locator("#circuits-copying-table .ag-row").first.wait_for()
-    again.locator("#circuits-composition-table .ag-row").first.wait_for()
+    again.locator("#circuits-copying-heads tbody tr").first.wait_for()
+    again.locator("#circuits-composition-pairs tbody tr").first.wait_for()
     assert again.locator("#circuits-map").get_attribute("aria-busy") == "true"
 
 
@@ -134,17 +134,17 @@ def test_search_a_token_click_another_and_a_link_reopens_the_view(open_page, ser
     settled(page)
     page.get_by_role("option", name="·captain", exact=True).click()
     page.locator("#circuits-row-title >> text=·captain").wait_for()
-    labels = service.circuit(choice()).rows
+    labels = service.labels(chosen(service))[1]
     token = labels.search(" captain", 1)[0]
     written(page, "row", str(token))
-    expected = service.row(choice(), token).largest
-    column = int(expected.columns[0])
-    first = page.locator("#circuits-row-largest .ag-row[row-index='0']")
-    expect(first.locator("[col-id='value']")).to_have_text(f"{float(expected.values[0]):.2f}".replace("-", "−"))
-    expect(first.locator("[col-id='column_shown']")).to_have_text(service.circuit(choice()).columns.short(column))
+    expected = service.workshop.result(ROW, chosen(service, row=token))
+    column = expected.largest_column
+    first = page.locator("#circuits-row-entries tbody tr").first
+    expect(first.locator("td.number").first).to_have_text(f"{expected.values[0]:.2f}".replace("-", "−"))
+    expect(first.locator("button")).to_have_text(labels.short(column))
 
     # A click on a token of a table lists its column.
-    first.locator("[col-id='column_shown']").click()
+    first.locator("button").click()
     written(page, "column", str(column))
     page.locator(f"#circuits-column-title >> text={labels.shown(column)}").wait_for()
 
@@ -176,9 +176,10 @@ def test_a_click_on_the_whole_matrix_shows_its_block(open_page, service: Circuit
     whole.click(position={"x": box["width"] * 0.25, "y": box["height"] * 0.75})
     page.wait_for_function("() => new URLSearchParams(location.search).get('block')")
     row, column = map(int, query(page)["block"].split("."))
-    n = service.overview(choice(), "extreme").values.shape[0]
+    n = 150
     assert row == pytest.approx(0.75 * n, abs=1.5) and column == pytest.approx(0.25 * n, abs=1.5)
-    caption = figures.block(service, choice(), [row, column]).caption
+    block = chosen(service, block=(row, column))
+    caption = BLOCK.caption(block, service.workshop.result(BLOCK, block))
     expect(page.locator(f"#{shell.caption(ids.BLOCK)}")).to_contain_text(caption)
     page.wait_for_function(
         """([row, column]) => {
@@ -192,14 +193,14 @@ def test_a_click_on_the_whole_matrix_shows_its_block(open_page, service: Circuit
 
 
 def test_a_panel_is_asked_for_when_it_is_seen(open_page, service: Circuits, monkeypatch: pytest.MonkeyPatch):
-    asked, release, copying = threading.Event(), threading.Event(), service.copying
+    asked, release = threading.Event(), threading.Event()
 
-    def slow(checkpoint: str, head: tuple[int, int]) -> Any:
+    def slow(*given: Any, **options: Any) -> Any:
         asked.set()
         release.wait(PATIENCE / 1000)
-        return copying(checkpoint, head)
+        return copying_scores(*given)
 
-    monkeypatch.setattr(service, "copying", slow)
+    monkeypatch.setattr("aotlens.circuits.copying_scores", slow)
     page = open_page(circuits())
     drawn(page, "Map of QK of head 1.0")
     panel = page.locator(f"#{ids.COPYING}")
@@ -208,36 +209,35 @@ def test_a_panel_is_asked_for_when_it_is_seen(open_page, service: Circuits, monk
     revealed(page, ids.COPYING)
     page.wait_for_function(
         """id => {
-            const content = document.querySelector(`#${id} .panel-content`);
-            const said = getComputedStyle(content, "::after");
-            const none = content.querySelector(".ag-overlay-no-rows-center");
-            return said.content.includes("Computing") && said.opacity === "1"
-                && (!none || getComputedStyle(none).fontSize === "0px");
+            const said = getComputedStyle(document.querySelector(`#${id} .panel-content`), "::after");
+            return said.content.includes("Computing") && said.opacity === "1";
         }""",
         arg=ids.COPYING,
     )
     assert asked.wait(PATIENCE / 1000)
     release.set()
     seen(page, ids.COPYING)
-    assert page.locator("#circuits-copying-table .ag-row").count() == 6
+    assert page.locator("#circuits-copying-heads tbody tr").count() == 6
     page.click("#circuits-heads .pick-head >> text=1.1")
     page.evaluate("scrollTo(0, 0)")
     drawn(page, "Map of QK of head 1.1")
     seen(page, ids.COPYING)
-    expect(page.locator("#circuits-copying-table .here")).to_have_text("1.1")
+    expect(page.locator("#circuits-copying-heads .here")).to_have_text("1.1")
 
 
 def test_walk_along_the_composition(open_page):
     page = open_page(circuits(z=1))
     drawn(page, "Map of QK of head 1.0")
     seen(page, ids.COMPOSITION)
-    page.locator("#circuits-composition-table .ag-row[row-index='0'] [col-id='head']").focus()
-    focused(page, "#circuits-composition-table .ag-row[row-index='0'] [col-id='head']")
+    page.locator("#circuits-composition-pairs tbody button").first.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowUp")
+    focused(page, "#circuits-composition-pairs tbody tr:first-child td:nth-child(2) button")
     page.keyboard.press("Enter")  # as a click
     page.wait_for_function("() => new URLSearchParams(location.search).get('head')?.startsWith('0.')")
     drawn(page, f"Map of QK of head {query(page)['head']}")
     seen(page, ids.COMPOSITION)
-    page.locator("#circuits-composition-table >> text=is read by").first.wait_for()
+    page.locator("#circuits-composition-pairs >> text=is read by").first.wait_for()
     written(page, "z", "1")
 
     # The same by a click on a head of the picture: 1.1 stands half way down the later layer.
@@ -259,9 +259,9 @@ def test_a_composition_leads_to_the_circuit_through_the_earlier_head(open_page):
     drawn(page, "Map of OV of head 1.0")
     seen(page, ids.COMPOSITION)
     for mode, kind, side in (("keys (k)", None, "right"), ("queries (q)", None, "left"), ("values (v)", "ov", "left")):
-        row = page.locator("#circuits-composition-table .ag-row", has_text=mode).first
-        earlier = row.locator("[col-id='head']").inner_text()
-        row.locator("[col-id='mode']").click()
+        row = page.locator("#circuits-composition-pairs tbody tr", has_text=mode).first
+        earlier = row.locator("button").first.inner_text()
+        row.locator("button").nth(1).click()
         written(page, side, earlier)
         written(page, "kind", kind)
         written(page, "left" if side == "right" else "right", None)
@@ -308,7 +308,7 @@ def test_nothing_sticks_out_at_800_pixels(open_page, scheme: str):
     page = open_page(circuits(kind="ov"), width=800, scheme=scheme)
     page.locator(f"#{ids.MAP}").scroll_into_view_if_needed()
     expect(page.locator(f"#{shell.title(ids.MAP)}")).to_have_text("Map of OV of head 1.0")
-    for panel in PANELS:  # what is out of view is asked for only when it is scrolled to
+    for panel in VIEWS:  # what is out of view is asked for only when it is scrolled to
         seen(page, panel)
     fits(page)
 

@@ -1,0 +1,100 @@
+// Tables of values that come through a store (app/shell/tables.py, `value_tables`): rows that can be sorted by a click on a
+// column's name, and cells to be clicked, between which arrow keys move. What a cell's click means, the page says:
+// `aotlens.onPick(id, function (data) { … })` gets what the cell carries.
+(function () {
+    "use strict";
+    // Rows further down than the window is high are made when somebody turns to the table: most choices make another one first.
+    const LINE = 24, USED = ["pointerover", "focusin", "scroll", "click"];
+    const there = new WeakMap(); // by the group's element: what is drawn in it
+    const picks = new Map(); // by the group's id: what a click does
+
+    function make(type, text, attributes = {}) {
+        const element = document.createElement(type);
+        if (text !== undefined) element.textContent = text;
+        for (const [name, value] of Object.entries(attributes)) if (value) element.setAttribute(name, value);
+        return element;
+    }
+
+    function cell(value, kind) {
+        const td = make("td", undefined, { class: kind });
+        if (value === null || typeof value !== "object") td.textContent = value ?? "";
+        else td.append(Object.assign(make("button", value.text, { type: "button", title: value.title, class: value.class }), { tabIndex: -1, pick: value.pick }));
+        return td;
+    }
+
+    const numberOf = (td) => parseFloat(td.textContent.replace("−", "-").replaceAll(",", ""));
+
+    function sort(th) {
+        const body = th.closest("table").tBodies[0], place = th.cellIndex;
+        const down = th.getAttribute("aria-sort") !== "descending", sign = down ? -1 : 1;
+        for (const other of th.parentElement.children) other.removeAttribute("aria-sort");
+        th.setAttribute("aria-sort", down ? "descending" : "ascending");
+        const value = (row) => numberOf(row.cells[place]);
+        body.append(...[...body.rows].sort((one, other) => (Number.isNaN(value(one)) - Number.isNaN(value(other)))
+            || sign * (value(one) - value(other)) || 0));
+    }
+
+    function table({ columns, rows }) {
+        const head = make("tr");
+        for (const { title, help, kind } of columns) {
+            const th = make("th", undefined, { scope: "col", class: kind, title: help });
+            if (kind === "number") th.append(make("button", title, { type: "button" }));
+            else th.textContent = title;
+            head.append(th);
+        }
+        const element = make("table", undefined, { class: "values" }), body = make("tbody");
+        const line = function (row) {
+            const tr = make("tr");
+            tr.append(...row.map((value, place) => cell(value, columns[place].kind)));
+            return tr;
+        };
+        const first = Math.ceil(window.innerHeight / LINE);
+        body.append(...rows.slice(0, first).map(line));
+        element.append(make("thead"), body);
+        element.tHead.append(head);
+        const button = body.querySelector("button");
+        if (button) button.tabIndex = 0;
+        const rest = rows.slice(first);
+        const fill = () => body.append(...rest.splice(0).map(line));
+        return { element, fill };
+    }
+
+    aotlens.onPick = (id, pick) => picks.set(id, pick);
+
+    aotlens.drawTables = function (id, tables) {
+        const group = document.getElementById(id);
+        if (!group || there.get(group) === tables) return;
+        there.set(group, tables);
+        group.replaceChildren(...(tables || []).map(function (data) {
+            const part = make("div"), box = make("div", undefined, { class: "values-box", "data-height": data.height });
+            const { element, fill } = table(data);
+            if (data.heading) part.append(make("h3", data.heading, { class: "table-heading" }));
+            box.append(element);
+            for (const event of USED) box.addEventListener(event, fill, { once: true, passive: true, capture: true });
+            part.append(box);
+            return part;
+        }));
+    };
+
+    const within = (target, what) => (target instanceof Element ? target.closest(`.value-tables ${what}`) : null);
+
+    document.addEventListener("click", function ({ target }) {
+        const head = within(target, "th button"), button = within(target, "td button");
+        if (head) sort(head.parentElement);
+        if (button) picks.get(button.closest(".value-tables").id)?.(button.pick);
+    });
+
+    document.addEventListener("keydown", function (event) {
+        const button = within(event.target, "td button");
+        const [down, across] = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key] || [];
+        if (!button || down === undefined) return;
+        event.preventDefault();
+        const row = button.closest("tr"), inRow = [...row.querySelectorAll("button")];
+        const beside = down ? (down > 0 ? row.nextElementSibling : row.previousElementSibling) : row;
+        const next = beside && [...beside.querySelectorAll("button")][inRow.indexOf(button) + across];
+        if (!next) return;
+        button.tabIndex = -1;
+        next.tabIndex = 0;
+        next.focus();
+    });
+})();
