@@ -103,7 +103,8 @@ class View:
     """`parameter = y.x`: which parameter of the family a click on the figure sets, to the first words of the point's
     labels, as in "1.3" or "5"; nothing where a click does nothing."""
     slow: str = ""
-    """What its call counts (`progress`), where that takes so long that it is started and watched."""
+    """What its call counts (`progress`), where that takes so long that it is started and watched; with a `cost`, where
+    that is more than a request may take."""
 
     def result(self, values: Values, workshop: Workshop | None = None) -> Any:
         """The result. Raises ValueError where there is none, with what is missing, and what the library raises."""
